@@ -1,0 +1,180 @@
+"""Parallel work on rows through Ray Data, its finished rows made durable as they arrive.
+
+One batch in is one Arrow block, one task and one block out, so nothing splits the rows of one id, lists stay lists, and
+what a crash loses is at most the batches that were being worked on. Not here: what is done to a row (the worker) and
+where the rows go (`plansmith.data.artifacts.Shards`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import ray
+import ray.data
+from ray.exceptions import RayError
+
+from plansmith.data.artifacts import Shards
+from plansmith.data.tables import RowT, arrow_of_rows, columns_of_rows, rows_of_arrow, rows_of_columns
+from plansmith.errors import ArtifactError, PlansmithError
+from plansmith.progress import progress_bar
+
+Columns = Mapping[str, Sequence[Any]]
+"""A batch as the worker sees it: one sequence per column, with Python values; list columns hold tuples."""
+
+Worker = Callable[[Columns], Columns]
+
+MAX_RESTARTS = 3
+"""How often a worker process that dies is started again, and its batch retried; Ray Data's default is for ever."""
+
+_LOG_LEVELS = {
+    "ray.data": logging.WARNING,
+    "ray.data._internal.progress": logging.ERROR,  # says that its bars are off, as we wish
+    "ray.data._internal.execution.streaming_executor_state": logging.CRITICAL,  # prints the error that is raised anyway
+}
+
+
+def map_rows(
+    rows: Sequence[Any],
+    row_type_in: type[Any],
+    worker: type[Any] | Worker,
+    row_type_out: type[RowT],
+    *,
+    shards: Shards[RowT],
+    batch_size: int,
+    concurrency: int,
+    num_cpus: float = 1.0,
+    description: str,
+    id_column: str,
+    worker_settings: Mapping[str, Any] | None = None,
+) -> None:
+    """Apply ``worker`` to the rows whose ids are not yet in ``shards`` and append what it returns.
+
+    Rows arrive in whatever order the workers finish; `ArtifactWriter.finish` puts them in order. Ray must be running,
+    with ``num_cpus`` free for at least one worker: where nothing is free, Ray Data waits.
+
+    Args:
+        rows: of ``row_type_in``.
+        row_type_in: row type of ``rows``.
+        worker: a class, made once per worker process with ``worker_settings``, whose objects take a batch, or a
+            function that takes one. Both return the columns of ``row_type_out``, and all rows of each id of the batch.
+        row_type_out: row type of ``shards``.
+        shards: where finished rows are and go.
+        batch_size: rows per call of the worker, which is also the most that a crash loses per worker.
+        concurrency: most worker processes; the pool grows from one as there is work and room.
+        num_cpus: cores that one worker occupies, as far as Ray counts.
+        description: of the progress bar.
+        id_column: a column of both row types.
+        worker_settings: keyword arguments of the worker class.
+
+    Raises:
+        PlansmithError: the worker's own, unchanged.
+        ArtifactError: the worker returned other columns, or other ids, than it should.
+    """
+    finished = shards.finished_ids(id_column)
+    todo = [row for row in rows if getattr(row, id_column) not in finished]
+    with progress_bar(len(rows), description) as bar:
+        bar.update(len(rows) - len(todo))
+        blocks = [
+            arrow_of_rows(todo[start : start + batch_size], row_type_in) for start in range(0, len(todo), batch_size)
+        ]
+        if not blocks:
+            return
+        settings = {
+            "worker": worker,
+            "worker_settings": dict(worker_settings or {}),
+            "row_types": (row_type_in, row_type_out),
+            "id_column": id_column,
+        }
+        with contextlib.closing(_outputs(blocks, settings, min(concurrency, len(blocks)), num_cpus)) as outputs:
+            for block in outputs:
+                shards.append(rows_of_arrow(block, row_type_out))
+                bar.update(len(set(block.column(id_column).to_pylist())))
+        bar.update(len(rows) - bar.n)  # rows for which the worker had nothing to say
+
+
+class BatchWorker:
+    """The worker inside its process: Arrow block in, Arrow block out, checked on the way."""
+
+    def __init__(
+        self,
+        worker: type[Any] | Worker,
+        worker_settings: Mapping[str, Any],
+        row_types: tuple[type[Any], type[Any]],
+        id_column: str,
+    ) -> None:
+        self.work: Worker = worker(**worker_settings) if isinstance(worker, type) else worker
+        self.row_type_in, self.row_type_out = row_types
+        self.id_column = id_column
+
+    def __call__(self, block: pa.Table) -> pa.Table:
+        """Return the worker's rows for one block."""
+        batch = columns_of_rows(rows_of_arrow(block, self.row_type_in), self.row_type_in)
+        rows = rows_of_columns(self.work(batch), self.row_type_out)
+        foreign = {getattr(row, self.id_column) for row in rows} - set(batch[self.id_column])
+        if foreign:
+            raise ArtifactError(
+                f"the worker returned rows whose {self.id_column!r} was not in its batch",
+                where=type(self.work).__name__,
+                got=", ".join(sorted(foreign)[:3]),
+            )
+        return arrow_of_rows(rows, self.row_type_out)
+
+
+def _outputs(
+    blocks: list[pa.Table], settings: Mapping[str, Any], concurrency: int, num_cpus: float
+) -> Generator[pa.Table, None, None]:
+    """Yield one output block per input block, as they come."""
+    with _quiet_ray_data(), _own_errors():
+        dataset = ray.data.from_arrow(blocks).map_batches(
+            BatchWorker,
+            fn_constructor_kwargs=dict(settings),
+            batch_size=None,
+            batch_format="pyarrow",
+            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=concurrency),
+            num_cpus=num_cpus,
+            max_restarts=MAX_RESTARTS,
+            max_task_retries=MAX_RESTARTS,
+        )
+        yield from dataset.iter_batches(batch_size=None, batch_format="pyarrow")
+
+
+@contextlib.contextmanager
+def _quiet_ray_data() -> Iterator[None]:
+    """Leave one progress bar, ours, and one block per batch; Ray Data's settings are as before afterwards."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of settings that copying touches
+        context = ray.data.DataContext.get_current().copy()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    context.raise_original_map_exception = True
+    context.target_max_block_size = None  # never split the rows of one batch
+    previous = {name: logging.getLogger(name).level for name in _LOG_LEVELS}
+    for name, level in _LOG_LEVELS.items():
+        logging.getLogger(name).setLevel(level)
+    try:
+        with ray.data.DataContext.current(context), warnings.catch_warnings():
+            # Ray 2.60 announces the end of the only way it has to limit restarts.
+            warnings.filterwarnings("ignore", message="`ray_remote_args` is deprecated")
+            yield
+    finally:
+        for name, level in previous.items():
+            logging.getLogger(name).setLevel(level)
+
+
+@contextlib.contextmanager
+def _own_errors() -> Iterator[None]:
+    """Let a `PlansmithError` of a worker leave as itself rather than wrapped in Ray's."""
+    try:
+        yield
+    except RayError as error:
+        cause: BaseException | None = error
+        while isinstance(cause, RayError):  # Ray's wrapper of a PlansmithError is one itself, with Ray's text
+            cause = getattr(cause, "cause", None) or cause.__cause__
+        if not isinstance(cause, PlansmithError):
+            raise
+        raise cause from None

@@ -1,0 +1,135 @@
+"""The command line of a pipeline: preset to config, config to stages, stages to a report. One function for all of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pipelines.parts.problem_stages import PROJECT_ROOT
+from pipelines.parts.workers import Workers
+from plansmith.config.loading import build_config, load_preset, preset_names, read_yaml
+from plansmith.config.models import PddlInstructConfig
+from plansmith.console import exit_code_of, set_up_logging
+from plansmith.data.artifacts import Artifact
+from plansmith.errors import BadInputError
+from plansmith.learning.models import check_model_folder
+from plansmith.stages import Stage, preview_stages, run_stages
+
+PRESETS = Path(__file__).resolve().parents[1] / "presets"
+RUN_RECORD = "run.json"
+
+StagesOf = Callable[[PddlInstructConfig], list[Stage]]
+ArmsOf = Callable[[PddlInstructConfig], Mapping[str, tuple[str, str]]]
+
+
+def run_command(pipeline: str, stages_of: StagesOf, arms_of: ArmsOf, argv: Sequence[str] | None) -> int:
+    """Parse the command line and run; return the exit code."""
+    arguments = _parser(pipeline).parse_args(argv)
+    set_up_logging()
+    return exit_code_of(lambda: _run(arguments, stages_of, arms_of))
+
+
+def _parser(pipeline: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"plansmith run {pipeline}", description=f"Run the pipeline {pipeline}.")
+    parser.add_argument("--preset", default="demo", help=f"{', '.join(preset_names(PRESETS))}, or a YAML file")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
+                        help="change one setting, such as phase2.eta=5; may be repeated")  # fmt: skip
+    parser.add_argument("--seed", type=int, help="seed of the run; also part of its default name")
+    parser.add_argument("--name", help="name of the run and its folder; default: the preset's, with the seed if given")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
+    parser.add_argument("--resume", action="store_true",
+                        help="continue a run with the settings it was started with; it must exist")  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="print the resolved config and what would run; do nothing")
+    return parser
+
+
+def config_of(arguments: argparse.Namespace) -> PddlInstructConfig:
+    """Return the config that a command line asks for; a resumed run has the one it was started with."""
+    path = Path(arguments.preset)
+    default_name = path.stem if arguments.seed is None else f"{path.stem}-seed{arguments.seed}"
+    name = arguments.name or default_name
+    overrides = [f"name={name}", *arguments.overrides]
+    if arguments.seed is not None:
+        overrides.append(f"seed={arguments.seed}")
+    if not arguments.resume:
+        return load_preset(arguments.preset, PRESETS, overrides=overrides)
+    if arguments.overrides:
+        raise BadInputError("--resume takes the settings of the run", got=f"--set {arguments.overrides[0]}",
+                            cure="leave out --resume: finished stages that the change does not touch are reused anyway")  # fmt: skip
+    return read_run(arguments.runs / name)[0]
+
+
+def read_run(run_folder: Path) -> tuple[PddlInstructConfig, str]:
+    """Return config and preset of an existing run.
+
+    Raises:
+        BadInputError: the folder holds no run.
+    """
+    path = run_folder / RUN_RECORD
+    if not path.is_file():
+        raise BadInputError("no run here", where=str(run_folder), expected=f"a folder with {RUN_RECORD}",
+                            cure="check --name and --runs, or start the run without --resume")  # fmt: skip
+    record = read_yaml(path)  # JSON is YAML
+    return build_config(record.get("config", {}), where=str(path)), str(record.get("preset", ""))
+
+
+def _run(arguments: argparse.Namespace, stages_of: StagesOf, arms_of: ArmsOf) -> int:
+    config = config_of(arguments)
+    run_folder = (arguments.runs / config.name).resolve()
+    stages = stages_of(config)
+    if config.model.folder is not None:
+        check_model_folder(config.model.folder)
+    if arguments.dry_run:
+        _print_preview(config, stages, run_folder)
+        return 0
+    from pipelines.parts.evaluation_stages import save_run_record
+
+    save_run_record(run_folder, config, preset=arguments.preset, commit=_commit())
+    with Workers(config, run_folder) as workers:
+        artifacts = run_stages(stages, root=run_folder / "artifacts", resources=workers)
+    _report(config, arguments.preset, arms_of(config), artifacts, run_folder)
+    return 0
+
+
+def _report(
+    config: PddlInstructConfig,
+    preset: str,
+    arm_stages: Mapping[str, tuple[str, str]],
+    artifacts: Mapping[str, Artifact],
+    run_folder: Path,
+) -> None:
+    from pipelines.parts.evaluation_stages import Arm, results_of_run
+    from plansmith.evaluation.report import format_table, write_report
+
+    arms = [
+        Arm(name, artifacts[policy], artifacts[f"try_{evaluation}"], artifacts[f"judge_{evaluation}"])
+        for name, (policy, evaluation) in arm_stages.items()
+    ]
+    results = results_of_run(config, preset, arms, artifacts)
+    page = write_report(results, run_folder / "report")
+    print(format_table(results))
+    print(f"\nreport: {_short(page)}")
+
+
+def _short(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _print_preview(config: PddlInstructConfig, stages: Sequence[Stage], run_folder: Path) -> None:
+    print(json.dumps(config.model_dump(mode="json"), indent=2))
+    print(f"\nrun folder: {_short(run_folder)}\n")
+    for preview in preview_stages(stages, run_folder / "artifacts"):
+        print(f"{preview.status:8}  {preview.name:20}  {preview.key[:12]}  from {', '.join(preview.inputs) or 'nothing'}")
+
+
+def _commit() -> str:
+    """Return the git commit of the code, or an empty text outside a repository."""
+    try:
+        answer = subprocess.run(["git", "rev-parse", "HEAD"], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""
+

@@ -1,0 +1,316 @@
+"""Stages of one feedback iteration: roll out, judge, build the two data sets (algorithm 1, lines 12 to 27)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from actors.policy import Generation, SamplingSettings
+from actors.validator import ValidatorActor
+from pipelines.parts.problem_stages import solved_problems
+from pipelines.parts.workers import MODEL, policy_version
+from plansmith.config.models import PddlInstructConfig
+from plansmith.data.examples import correction_example, solved_task
+from plansmith.data.rows import (
+    ExampleRow,
+    FinalPlanRow,
+    JudgingRow,
+    MetricRow,
+    ProblemRow,
+    ReasoningStepRow,
+    RolloutRow,
+    SequenceRow,
+    SolvedProblemRow,
+    Split,
+    VerdictRow,
+)
+from plansmith.errors import StalePolicyError
+from plansmith.evaluation.judging import JudgedChain, attempt_of, judge_completion, loss_of_step, reasoning_rows
+from plansmith.learning.feedback import (
+    SampledTokens,
+    expected_outcome_sequence,
+    final_sequence,
+    leave_one_out,
+    reasoning_sequence,
+)
+from plansmith.learning.models import load_tokenizer
+from plansmith.learning.printed_losses import LossWeights, plan_loss
+from plansmith.learning.sequences import TrainingSequence
+from plansmith.learning.tokenizer import encode, token_spans
+from plansmith.pddl.grounding import GroundAction, PlanningTask
+from plansmith.pddl.validation import FeedbackCode
+from plansmith.stages import StageContext, row_seed
+from plansmith.text.chains import true_step
+from plansmith.text.explanations import FeedbackKind
+from plansmith.text.rendering import rendering_of
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """What one generating stage asks of the policy."""
+
+    n_rollouts: int
+    temperature: float
+    max_new_tokens: int
+    iteration: int
+
+
+def roll_out(context: StageContext, iteration: int) -> None:
+    """Let the policy try problems of D2 (algorithm 1, lines 13 to 15)."""
+    config: PddlInstructConfig = context.resources.config
+    phase2 = config.phase2
+    solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE2)
+    rows = problems_of_iteration(context, solved, iteration, phase2.problems_per_iteration)
+    sampling = Sampling(phase2.rollouts_per_problem, phase2.temperature, phase2.max_new_tokens, iteration)
+    sample_rollouts(context, rows, sampling, description=f"rolling out, iteration {iteration}")
+
+
+def problems_of_iteration(
+    context: StageContext, solved: Sequence[SolvedProblemRow], iteration: int, count: int
+) -> list[SolvedProblemRow]:
+    """Return the problems that iteration t rolls out: the next `count` in a fixed random order, round and round."""
+    order = sorted(solved, key=lambda row: row_seed(context.seed, "order of D2", row.problem_id))
+    first = (iteration - 1) * count
+    return [order[(first + offset) % len(order)] for offset in range(min(count, len(order)))]
+
+
+def sample_rollouts(
+    context: StageContext, rows: Sequence[Any], sampling: Sampling, *, description: str
+) -> None:
+    """Sample completions for problems, chunk by chunk; a finished chunk survives a crash."""
+    artifact = context.inputs["policy"]
+    tokenizer = load_tokenizer(str(artifact.path(MODEL)))
+    shards = context.output.shards("rows", RolloutRow)
+    finished = shards.finished_ids("problem_id")
+    todo = [row for row in rows if row.problem_id not in finished]
+    if not todo:
+        return
+    context.resources.load_policy(artifact)
+    settings = SamplingSettings(
+        temperature=sampling.temperature, max_new_tokens=sampling.max_new_tokens, n=sampling.n_rollouts,
+        stop_token_ids=(tokenizer.eos_token_id,),
+    )  # fmt: skip
+    rendering, policy = rendering_of(context.resources.config.rendering), context.resources.config.policy
+    size = max(1, 2 * policy.max_num_seqs * policy.n_replicas // sampling.n_rollouts)
+    chunks = [todo[start : start + size] for start in range(0, len(todo), size)]
+    for number, chunk in enumerate(chunks, 1):
+        prompts = [
+            rendering.plan_prompt(PlanningTask.from_text(row.domain_pddl, row.problem_pddl)) for row in chunk
+        ]
+        seeds = [context.row_seed(row.problem_id, k) % 2**31 for row in chunk for k in range(sampling.n_rollouts)]
+        title = description if len(chunks) == 1 else f"{description} ({number}/{len(chunks)})"
+        groups = context.resources.generate(
+            [encode(tokenizer, prompt) for prompt in prompts], settings, seeds=seeds, description=title
+        )
+        shards.append(
+            _rollout_row(row, prompt, generation, (k, seeds[i * sampling.n_rollouts + k]), sampling, tokenizer)
+            for i, (row, prompt, group) in enumerate(zip(chunk, prompts, groups, strict=True))
+            for k, generation in enumerate(group)
+        )
+
+
+def _rollout_row(
+    row: Any, prompt: str, generation: Generation, number_and_seed: tuple[int, int], sampling: Sampling, tokenizer: Any
+) -> RolloutRow:
+    number, seed = number_and_seed
+    completion, _ = token_spans(tokenizer, generation.token_ids)
+    return RolloutRow(
+        rollout_id=f"{row.problem_id}-{sampling.iteration:02d}-{number}",
+        problem_id=row.problem_id,
+        iteration=sampling.iteration,
+        policy_version=generation.policy_version,
+        prompt=prompt,
+        completion=completion,
+        prompt_token_ids=tuple(encode(tokenizer, prompt)),
+        token_ids=generation.token_ids,
+        rollout_logprobs=generation.logprobs,
+        finish_reason=generation.finish_reason,
+        seed=seed,
+    )
+
+
+def judge(context: StageContext) -> None:
+    """Judge every rollout with the validator (algorithm 1, line 16)."""
+    rollouts = context.inputs["rollouts"].rows(RolloutRow)
+    problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
+    rows = [
+        JudgingRow(
+            r.rollout_id, r.problem_id, r.iteration, r.policy_version, r.completion,
+            problems[r.problem_id].domain_pddl, problems[r.problem_id].problem_pddl,
+        )
+        for r in rollouts
+    ]  # fmt: skip
+    context.resources.map_rows(
+        rows, JudgingRow, ValidatorActor, VerdictRow, shards=context.output.shards("rows", VerdictRow), batch_size=128,
+        description="judging", id_column="rollout_id", worker_settings={"rendering": context.resources.config.rendering},
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A rollout with its judgement, its tokens and the solved problem it tried."""
+
+    rollout: RolloutRow
+    problem: SolvedProblemRow
+    task: PlanningTask
+    chain: JudgedChain
+    tokens: SampledTokens
+
+    @property
+    def v(self) -> int:
+        """Return the validator's label of the plan."""
+        return int(self.chain.verdict.is_valid)
+
+
+def build_datasets(context: StageContext) -> None:
+    """Build D_reasoning and D_final with their training sequences (equations 10 and 11)."""
+    config: PddlInstructConfig = context.resources.config
+    policy = context.inputs["policy"]
+    weights = LossWeights(**config.phase2.losses.model_dump())
+    is_binary = config.phase2.feedback == FeedbackKind.BINARY
+    judged = judged_rollouts(context)
+    losses = [[loss_of_step(step, weights, is_binary=is_binary) for step in item.chain.steps] for item in judged]
+    write_reasoning(context, judged, losses)
+    context.output.write_rows(
+        [row for item in judged for row in reasoning_rows(item.task, item.rollout, item.chain, weights, is_binary=is_binary)],
+        ReasoningStepRow, table="reasoning_steps",
+    )  # fmt: skip
+    sequences = write_final(context, judged, weights)
+    trainer = context.resources.trainer(policy.path(MODEL), load_tokenizer(str(policy.path(MODEL))))
+    v_hats = trainer.verdict_probabilities(sequences)
+    finals = [_final_row(item, v_hat, weights) for item, v_hat in zip(judged, v_hats, strict=True)]
+    context.output.write_rows(finals, FinalPlanRow, table="final_plans")
+    write_corrections(context, judged)
+    _write_metrics(context, judged, [loss for steps in losses for loss in steps], [row.plan_loss for row in finals])
+
+
+def judged_rollouts(context: StageContext) -> list[Judged]:
+    """Return the rollouts of the iteration with everything known about them.
+
+    Raises:
+        StalePolicyError: a rollout was not written by the policy that is about to be trained.
+    """
+    rendering = rendering_of(context.resources.config.rendering)
+    policy = context.inputs["policy"]
+    tokenizer = load_tokenizer(str(policy.path(MODEL)))
+    solved = {
+        row.problem_id: row
+        for row in solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE2)
+    }
+    tasks = {key: solved_task(row)[0] for key, row in solved.items()}
+    rollouts = context.inputs["rollouts"].rows(RolloutRow)
+    judged = []
+    with context.progress(len(rollouts), "building data sets", unit="rollout") as bar:
+        for rollout in rollouts:
+            if rollout.policy_version != policy_version(policy):
+                raise StalePolicyError("a rollout of another policy", where=rollout.rollout_id,
+                                       got=rollout.policy_version, expected=policy_version(policy))  # fmt: skip
+            task = tasks[rollout.problem_id]
+            chain = judge_completion(task, rollout.completion, rendering)
+            _, spans = token_spans(tokenizer, rollout.token_ids)
+            tokens = SampledTokens(rollout.prompt_token_ids, rollout.token_ids, tuple(spans))
+            judged.append(Judged(rollout, solved[rollout.problem_id], task, chain, tokens))
+            bar.update()
+    return judged
+
+
+def write_reasoning(context: StageContext, judged: Sequence[Judged], losses: Sequence[Sequence[float]]) -> None:
+    """Write the sequences of stage 1: every rollout with its step weights, and the expected outcome of its first fault."""
+    rendering = rendering_of(context.resources.config.rendering)
+    tokenizer = load_tokenizer(str(context.inputs["policy"].path(MODEL)))
+    all_losses = [loss for steps in losses for loss in steps]
+    baseline = fmean(all_losses) if all_losses else 0.0
+    rows = []
+    for item, step_losses in zip(judged, losses, strict=True):
+        spans, steps = item.chain.read.spans, item.chain.steps
+        is_right = [step.judgement.code in (FeedbackCode.OK, FeedbackCode.GOAL) for step in steps]
+        sequence = reasoning_sequence(item.tokens, spans, step_losses, is_right, baseline=baseline)
+        rows.append(_sequence_row(item, "steps", sequence))
+        fault = item.chain.first_fault
+        action = None if fault is None else item.task.ground(steps[fault].action)
+        if fault is not None and isinstance(action, GroundAction) and not is_right[fault]:
+            expected = rendering.write_outcome(true_step(item.task, steps[fault].s_prev, action, with_goals=False))
+            sequence = expected_outcome_sequence(item.tokens, spans[fault], encode(tokenizer, expected))
+            rows.append(_sequence_row(item, "expected", sequence))
+    context.output.write_rows(rows, SequenceRow, table="stage1")
+
+
+def write_final(context: StageContext, judged: Sequence[Judged], weights: LossWeights) -> list[TrainingSequence]:
+    """Write the sequences of stage 2, with the mean failure of the other rollouts of a group as baseline; return them."""
+    groups: dict[str, list[int]] = {}
+    for index, item in enumerate(judged):
+        groups.setdefault(item.rollout.problem_id, []).append(index)
+    baselines: dict[int, float] = {}
+    for members in groups.values():
+        others = leave_one_out([1.0 - judged[index].v for index in members])
+        baselines.update(zip(members, others, strict=True))
+    sequences = []
+    for index, item in enumerate(judged):
+        read = item.chain.read
+        spans = [span.choice for span in read.spans] + ([read.final_plan_span] if read.final_plan_span else [])
+        sequences.append(
+            final_sequence(item.tokens, spans, read.verdict_span, v=item.v, baseline=baselines[index], weights=weights)
+        )
+    rows = [_sequence_row(item, "final", sequence) for item, sequence in zip(judged, sequences, strict=True)]
+    context.output.write_rows(rows, SequenceRow, table="stage2")
+    return sequences
+
+
+def write_corrections(context: StageContext, judged: Iterable[Judged]) -> None:
+    """Write failed attempts with their feedback and the corrected chain, up to so many a problem."""
+    config: PddlInstructConfig = context.resources.config
+    rendering, feedback = rendering_of(config.rendering), FeedbackKind(config.phase2.feedback)
+    written: Counter[str] = Counter()
+    rows = []
+    for item in judged:
+        problem_id = item.rollout.problem_id
+        if item.v or written[problem_id] >= config.phase2.corrections_per_problem:
+            continue
+        written[problem_id] += 1
+        attempt = attempt_of(item.task, item.chain)
+        rows.append(correction_example(item.rollout.rollout_id, item.problem, attempt, feedback, rendering))
+    context.output.write_rows(rows, ExampleRow, table="corrections")
+
+
+def _sequence_row(item: Judged, kind: str, sequence: TrainingSequence) -> SequenceRow:
+    return SequenceRow(
+        sequence_id=f"{item.rollout.rollout_id}-{kind}",
+        rollout_id=item.rollout.rollout_id,
+        token_ids=sequence.token_ids,
+        nll_weights=sequence.nll_weights,
+        score_weights=sequence.score_weights,
+        verdict_position=sequence.verdict_position,
+        verdict_label=sequence.verdict_label,
+    )
+
+
+def _final_row(item: Judged, v_hat: float | None, weights: LossWeights) -> FinalPlanRow:
+    return FinalPlanRow(
+        rollout_id=item.rollout.rollout_id,
+        problem_id=item.rollout.problem_id,
+        iteration=item.rollout.iteration,
+        policy_version=item.rollout.policy_version,
+        plan=tuple(str(step) for step in item.chain.verdict.plan),
+        v=item.v,
+        v_hat=v_hat,
+        plan_loss=plan_loss(item.v, v_hat, weights),
+    )
+
+
+def _write_metrics(
+    context: StageContext, judged: Sequence[Judged], step_losses: Sequence[float], plan_losses: Sequence[float]
+) -> None:
+    iteration = judged[0].rollout.iteration
+    numbers = {
+        "loss/reasoning_as_printed": fmean(step_losses) if step_losses else 0.0,
+        "loss/final_as_printed": fmean(plan_losses),
+        "rollout/valid_plan_rate": fmean(item.v for item in judged),
+        "rollout/unreadable_rate": fmean(float(item.chain.read.fault is not None) for item in judged),
+        "rollout/truncated_rate": fmean(float(item.rollout.finish_reason == "length") for item in judged),
+        "rollout/tokens": float(sum(len(item.rollout.token_ids) for item in judged)),
+    }
+    rows = [MetricRow(context.stage.name, iteration, "", "", name, value) for name, value in numbers.items()]
+    context.output.write_rows(rows, MetricRow, table="metrics")

@@ -1,0 +1,163 @@
+"""Stages that make the data of phase 1: problems, plans, corrupted plans, written examples."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from actors.planner import PlannerActor
+from actors.writer import ChainWriter, CorruptionWriter, ExplanationWriter
+from plansmith.config.models import LevelConfig, ProblemsConfig
+from plansmith.data.artifacts import Artifact
+from plansmith.data.rows import (
+    CorruptedPlanRow,
+    ExampleRow,
+    PlanRow,
+    ProblemRow,
+    SolvedProblemRow,
+    Split,
+)
+from plansmith.data.sampling import SplitShares, choose_problems, draw_problems, problem_row
+from plansmith.errors import BadInputError, PlansmithError
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Domain, Problem
+from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
+from plansmith.pddl.validation import validate_plan
+from plansmith.planners import PlannerSettings
+from plansmith.problems.blocksworld import DOMAIN_NAME, BlocksworldSampler
+from plansmith.stages import StageContext
+
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
+
+
+def read_domain(domain_file: str) -> Domain:
+    """Return the domain of a file, named as it is or below the project's root.
+
+    Raises:
+        BadInputError: no such file, or a mistake in it, with line and column.
+    """
+    path = next((path for path in (Path(domain_file), PROJECT_ROOT / domain_file) if path.is_file()), None)
+    if path is None:
+        raise BadInputError("no such domain file", where=domain_file, expected="the path of a PDDL domain",
+                            cure="set problems.domain_file")  # fmt: skip
+    return parse_domain(path.read_text(encoding="utf-8"), source=domain_file)
+
+
+def sample_problems(context: StageContext) -> None:
+    """Draw problems level by level and split them by canonical form."""
+    config: ProblemsConfig = context.resources.config.problems
+    domain = read_domain(config.domain_file)
+    shares = SplitShares(config.test_share, config.phase2_share, context.seed)
+    rows: list[ProblemRow] = []
+    levels: Iterable[tuple[LevelConfig | None, Sequence[Problem]]]
+    levels = [(None, _problems_of_folder(config.folder, domain))] if config.folder else _drawn_levels(context, config, domain)
+    for level, problems in levels:
+        unlimited = len(problems)
+        wanted = {
+            Split.PHASE1: level.phase1 if level else unlimited,
+            Split.PHASE2: level.phase2 if level else unlimited,
+            Split.TEST: level.test if level else unlimited,
+        }
+        chosen = choose_problems(draw_problems(domain, problems), shares, wanted)
+        for split, items in chosen.items():
+            name = level.name if level else config.primary_level
+            if level and len(items) < wanted[split]:
+                context.logger.info("%s, %s: %d of %d problems; no more forms", name, split, len(items), wanted[split])
+            rows += [problem_row(domain, item, level=name, split=split, source=config.folder or "sampler") for item in items]
+    if not all(any(row.split == split for row in rows) for split in Split):
+        counts = {split.value: sum(row.split == split for row in rows) for split in Split}
+        raise BadInputError("too few problems for a split", got=str(counts), expected="problems of d1, d2 and test",
+                            cure="give more problems, or change problems.test_share and phase2_share")  # fmt: skip
+    context.output.write_rows(rows, ProblemRow)
+
+
+def _drawn_levels(
+    context: StageContext, config: ProblemsConfig, domain: Domain
+) -> Iterator[tuple[LevelConfig, Sequence[Problem]]]:
+    if domain.name != DOMAIN_NAME:
+        raise BadInputError(f"there is no sampler for the domain '{domain.name}'", where="problems.domain_file",
+                            expected=DOMAIN_NAME, cure="set problems.folder to a folder of its PDDL problems")  # fmt: skip
+    with context.progress(sum(level.n_draws for level in config.levels), "drawing problems", unit="problem") as bar:
+        for level in config.levels:
+            sampler = BlocksworldSampler(level.n_blocks, config.object_names)
+            drawn = []
+            for number in range(level.n_draws):
+                drawn.append(sampler.sample(random.Random(context.row_seed(level.name, number))))
+                bar.update()
+            yield level, drawn
+
+
+def _problems_of_folder(folder: str, domain: Domain) -> list[Problem]:
+    paths = [path for path in sorted(Path(folder).glob("*.pddl")) if path.name != "domain.pddl"]
+    if not paths:
+        raise BadInputError("no problems here", where=folder, expected="*.pddl files", cure="set problems.folder")
+    return [parse_problem(path.read_text(encoding="utf-8"), domain, source=str(path)) for path in paths]
+
+
+def synthesize_plans(context: StageContext) -> None:
+    """Solve every problem with Fast Downward; every plan is judged by our validator before it is kept."""
+    problems = context.inputs["problems"].rows(ProblemRow)
+    settings = PlannerSettings(**context.resources.config.planner.model_dump())
+    shards = context.output.shards("rows", PlanRow)
+    context.resources.map_rows(
+        problems, ProblemRow, PlannerActor, PlanRow, shards=shards, batch_size=64, description="solving problems",
+        id_column="problem_id", worker_settings={"settings": settings},
+    )  # fmt: skip
+    plans = {row.problem_id: row for row in shards.merged_rows()}
+    for problem in problems:
+        plan = plans[problem.problem_id]
+        if plan.status == "solved" and not _is_valid(problem, plan):
+            raise PlansmithError("the planner's plan is not valid for our validator", where=problem.problem_id,
+                                 got=" ".join(plan.plan), cure="report this: one of the two is wrong")  # fmt: skip
+    unsolved = sum(plan.status != "solved" for plan in plans.values())
+    if unsolved:
+        context.logger.warning("%d of %d problems have no plan and are left out", unsolved, len(plans))
+
+
+def _is_valid(problem: ProblemRow, plan: PlanRow) -> bool:
+    task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
+    return validate_plan(task, [parse_step(step) for step in plan.plan]).is_valid
+
+
+def solved_problems(problems: Artifact, plans: Artifact, split: Split) -> list[SolvedProblemRow]:
+    """Return the solved problems of a split with their plans; a goal that holds from the start teaches nothing."""
+    plan_of = {row.problem_id: row.plan for row in plans.rows(PlanRow) if row.status == "solved" and row.plan}
+    return [
+        SolvedProblemRow(row.problem_id, row.level, row.domain_pddl, row.problem_pddl, plan_of[row.problem_id])
+        for row in problems.rows(ProblemRow)
+        if row.split == split and row.problem_id in plan_of
+    ]
+
+
+def corrupt_plans(context: StageContext) -> None:
+    """Draw corrupted versions of the plans of D1, each proved by the validator to show exactly one error."""
+    rows = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE1)
+    per_problem = context.resources.config.examples.invalid_explanations
+    context.resources.map_rows(
+        rows, SolvedProblemRow, CorruptionWriter, CorruptedPlanRow,
+        shards=context.output.shards("rows", CorruptedPlanRow), batch_size=256, description="corrupting plans",
+        id_column="problem_id", worker_settings={"per_problem": per_problem, "seed": context.seed},
+    )  # fmt: skip
+
+
+def write_chains(context: StageContext) -> None:
+    """Write the plans of D1 as chains of thought, and valid and corrupted plans with their explanations."""
+    config = context.resources.config
+    solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE1)
+    settings = {
+        "rendering": config.rendering,
+        "names": config.problems.object_names if not config.problems.folder else (),
+        "n_renamings": config.examples.renamings,
+        "valid_share": config.examples.valid_explanations,
+        "seed": context.seed,
+    }
+    context.resources.map_rows(
+        solved, SolvedProblemRow, ChainWriter, ExampleRow, shards=context.output.shards("chains", ExampleRow),
+        batch_size=64, description="writing chains of thought", id_column="problem_id", worker_settings=settings,
+    )  # fmt: skip
+    context.resources.map_rows(
+        context.inputs["corrupted"].rows(CorruptedPlanRow), CorruptedPlanRow, ExplanationWriter, ExampleRow,
+        shards=context.output.shards("explanations", ExampleRow), batch_size=64, description="explaining corrupted plans",
+        id_column="problem_id", worker_settings={"rendering": config.rendering},
+    )  # fmt: skip

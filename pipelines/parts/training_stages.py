@@ -1,0 +1,157 @@
+"""Stages that change weights: the initial policy, phase 1, and both optimisation stages of phase 2.
+
+Each leaves an artifact with the model in Hugging Face layout, the probe that proves a hand-over, and the training curve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines.parts.problem_stages import read_domain
+from pipelines.parts.workers import MODEL, PROBE, Probe
+from plansmith.config.models import OptimiserConfig, PddlInstructConfig
+from plansmith.data.rows import ExampleKind, ExampleRow, MetricRow, OptimisationStepRow, SequenceRow
+from plansmith.learning.models import TinyShape, load_tokenizer, make_tiny
+from plansmith.learning.objectives import Objective
+from plansmith.learning.optimisation import Hyperparameters, OptimisationReport
+from plansmith.learning.printed_losses import LossWeights
+from plansmith.learning.sequences import TrainingSequence, supervised_sequence
+from plansmith.learning.tokenizer import encode, word_tokenizer
+from plansmith.stages import StageContext
+
+PROBE_TOKENS = 256
+
+
+def example_rows(examples: Any) -> list[ExampleRow]:
+    """Return the examples of phase 1: chains of thought and explanations."""
+    return [*examples.rows(ExampleRow, "chains"), *examples.rows(ExampleRow, "explanations")]
+
+
+def initial_policy(context: StageContext) -> None:
+    """Build `tiny`, or point at the model folder given; write the probe of the untouched weights."""
+    config: PddlInstructConfig = context.resources.config
+    target = context.output.path(MODEL)
+    if config.model.folder is None:
+        shape = TinyShape(**config.model.model_dump(exclude={"folder"}), max_position_embeddings=config.policy.max_model_len)
+        tokenizer = word_tokenizer([read_domain(config.problems.domain_file)], config.problems.object_names)
+        n_parameters = make_tiny(target, tokenizer, shape, seed=context.seed)
+        context.logger.info("tiny: %d parameters, %d words", n_parameters, len(tokenizer))
+    source = Path(config.model.folder) if config.model.folder else target
+    trainer = context.resources.trainer(source, load_tokenizer(str(source)))
+    if config.model.folder is not None:
+        trainer.save(str(target))
+    _write_probe(context, trainer, source)
+
+
+def phase1(context: StageContext) -> None:
+    """Tune on explained plans and chains of D1 (algorithm 1, lines 1 to 9)."""
+    config: PddlInstructConfig = context.resources.config
+    start = context.inputs["policy"].path(MODEL)
+    rows = sorted(example_rows(context.inputs["examples"]), key=lambda row: context.row_seed(row.example_id))
+    sequences = supervised_sequences(context, rows, start)
+    if config.phase1.is_curriculum:
+        sequences.sort(key=lambda sequence: _curriculum_place(len(sequence), context.row_seed(*sequence.token_ids)))
+    _optimise(context, Objective.SUPERVISED, sequences, config.phase1, start=start)
+
+
+def _curriculum_place(n_tokens: int, seed: int) -> float:
+    """Return where a sequence comes: roughly the shorter ones first, with enough chance that lengths stay mixed."""
+    return n_tokens * (0.5 + seed / 2**63)
+
+
+def supervised_sequences(context: StageContext, rows: Sequence[ExampleRow], model: Path) -> list[TrainingSequence]:
+    """Return the examples as tokens; the loss falls on the response and the end mark."""
+    tokenizer = load_tokenizer(str(model))
+    end = [tokenizer.eos_token_id]
+    with context.progress(len(rows), "encoding examples", unit="example") as bar:
+        sequences = []
+        for row in rows:
+            sequences.append(supervised_sequence(encode(tokenizer, row.prompt), encode(tokenizer, row.response) + end))
+            bar.update()
+    return sequences
+
+
+def stage1(context: StageContext) -> None:
+    """Optimise L_reasoning (equation 2) on the judged steps and the corrected chains."""
+    config: PddlInstructConfig = context.resources.config
+    start = context.inputs["policy"].path(MODEL)
+    sequences = _stored_sequences(context.inputs["datasets"].rows(SequenceRow, "stage1"))
+    corrections = context.inputs["datasets"].rows(ExampleRow, "corrections")
+    sequences += supervised_sequences(context, corrections, start)
+    _optimise(context, Objective.REASONING, sequences, config.phase2.stage1, start=start)
+
+
+def stage2(context: StageContext) -> None:
+    """Optimise L_final (equation 3) on whole plans and their verdicts."""
+    config: PddlInstructConfig = context.resources.config
+    start = context.inputs["policy"].path(MODEL)
+    sequences = _stored_sequences(context.inputs["datasets"].rows(SequenceRow, "stage2"))
+    _optimise(context, Objective.FINAL, sequences, config.phase2.stage2, start=start)
+
+
+def _stored_sequences(rows: Sequence[SequenceRow]) -> list[TrainingSequence]:
+    return [
+        TrainingSequence(row.token_ids, row.nll_weights, row.score_weights, row.verdict_position, row.verdict_label)
+        for row in rows
+    ]
+
+
+def _optimise(
+    context: StageContext,
+    objective: Objective,
+    sequences: list[TrainingSequence],
+    settings: OptimiserConfig,
+    *,
+    start: Path,
+) -> None:
+    """Train from the weights in `start` and leave the new weights, their probe and the curve."""
+    config: PddlInstructConfig = context.resources.config
+    trainer = context.resources.trainer(start, load_tokenizer(str(start)))
+    report: OptimisationReport = trainer.optimise(
+        objective,
+        sequences,
+        hyperparameters_of(settings, seed=context.seed),
+        weights=LossWeights(**config.phase2.losses.model_dump()),
+        description=context.stage.name,
+    )
+    if report.n_dropped:
+        context.logger.warning("%d of %d sequences were longer than %d tokens and were not trained on", report.n_dropped,
+                               report.n_sequences + report.n_dropped, config.trainer.row_length_tokens)  # fmt: skip
+    trainer.save(str(context.output.path(MODEL)))
+    _write_probe(context, trainer, start)
+    _write_report(context, report)
+
+
+def hyperparameters_of(settings: OptimiserConfig, *, seed: int) -> Hyperparameters:
+    """Return the trainer's hyperparameters for one optimisation."""
+    plain = settings.model_dump(exclude={"beta1", "beta2", "is_curriculum"})
+    return Hyperparameters(
+        **plain,
+        batch_sequences=None,
+        betas=(settings.beta1, settings.beta2),
+        seed=seed,
+        is_shuffled=not settings.is_curriculum,
+    )
+
+
+def _write_probe(context: StageContext, trainer: Any, model: Path) -> None:
+    rows = context.inputs["examples"].rows(ExampleRow, "chains")
+    row = min((row for row in rows if row.kind == ExampleKind.PLAN_CHAIN), key=lambda row: row.example_id)
+    tokenizer = load_tokenizer(str(model))
+    token_ids = (encode(tokenizer, row.prompt) + encode(tokenizer, row.response))[:PROBE_TOKENS]
+    Probe(tuple(token_ids), tuple(trainer.logprobs(token_ids))).write(context.output.path(PROBE))
+
+
+def _write_report(context: StageContext, report: OptimisationReport) -> None:
+    steps = zip(report.losses, report.learning_rates, report.gradient_norms, strict=True)
+    context.output.write_rows(
+        [OptimisationStepRow(number, *values) for number, values in enumerate(steps, 1)], OptimisationStepRow, table="curve"
+    )
+    number = {"n_sequences": report.n_sequences, "n_dropped": report.n_dropped, "n_tokens": report.n_tokens,
+              "tokens_per_s": report.n_tokens / report.wall_time_s, "fill": report.fill}  # fmt: skip
+    metrics = [MetricRow(context.stage.name, 0, "", "", f"training/{name}", float(x)) for name, x in number.items()]
+    context.output.write_rows(metrics, MetricRow, table="metrics")
+
+

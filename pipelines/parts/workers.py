@@ -1,0 +1,211 @@
+"""Ray and the resident actors of a run, each started when a stage first needs it.
+
+A run whose stages are all reused starts nothing. Trainer and policy take turns on a small machine, so they reserve no core
+and leave all of them to the parallel stages.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plansmith.config.models import PddlInstructConfig, PolicyConfig, TrainerConfig
+from plansmith.data.artifacts import Artifact
+from plansmith.errors import PlansmithError
+
+if TYPE_CHECKING:
+    from actors.policy import Generation, SamplingSettings
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+
+MODEL, PROBE = "model", "probe.json"
+POLICY_RESTARTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A token sequence with the log-probabilities the trainer gave it when it saved the weights beside it."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+    def write(self, path: Path) -> None:
+        """Write the probe next to the weights it belongs to."""
+        path.write_text(json.dumps({"token_ids": self.token_ids, "logprobs": self.logprobs}), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Probe:
+        """Return the probe in a file."""
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return cls(tuple(values["token_ids"]), tuple(values["logprobs"]))
+
+
+def policy_version(artifact: Artifact) -> str:
+    """Return the name of the weights in an artifact."""
+    return artifact.key[:12]
+
+
+class Workers:
+    """What the stages of a run share; use as a context manager, which ends all it started."""
+
+    def __init__(self, config: PddlInstructConfig, run_folder: Path) -> None:
+        self.config, self.run_folder = config, run_folder
+        self._trainer: Any = None
+        self._trainer_weights: Path | None = None
+        self._policies: list[Any] = []
+        self._policy_version: str | None = None
+        self._is_ray_ours = False
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_ray_ours:
+            import ray
+
+            ray.shutdown()
+
+    def ray(self) -> Any:
+        """Return the `ray` module with a Ray running."""
+        import ray
+
+        if not ray.is_initialized():
+            cluster = self.config.cluster
+            logger.info("starting Ray (%s)", cluster.address)
+            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+            local = {"num_cpus": cluster.num_cpus, "include_dashboard": False, "object_store_memory": 400 * 2**20}
+            ray.init(
+                address=cluster.address,
+                logging_level=logging.ERROR,
+                **(local if cluster.address == "local" else {}),
+            )
+            self._is_ray_ours = True
+        return ray
+
+    def map_rows(self, rows: Sequence[Any], row_type_in: type, worker: Any, row_type_out: type, **options: Any) -> None:
+        """Apply a worker to rows in parallel; see `actors.mapping.map_rows`."""
+        from actors.mapping import map_rows
+
+        self.ray()
+        map_rows(rows, row_type_in, worker, row_type_out, concurrency=self.config.cluster.num_cpus, **options)
+
+    def trainer(self, model_folder: Path, tokenizer: PreTrainedTokenizerBase) -> TrainerHandle:
+        """Return the trainer holding the weights of a folder."""
+        ray = self.ray()
+        if self._trainer is None:
+            from actors.trainer import TrainerActor
+
+            logger.info("starting the trainer")
+            settings = _trainer_settings(self.config.trainer, tokenizer, self.config.seed)
+            self._trainer = ray.remote(TrainerActor).options(num_cpus=0).remote(str(model_folder), settings=settings)
+        elif self._trainer_weights != model_folder:
+            ray.get(self._trainer.load.remote(str(model_folder)))
+        self._trainer_weights = model_folder
+        return TrainerHandle(ray, self._trainer, self._weights_changed)
+
+    def _weights_changed(self) -> None:
+        self._trainer_weights = None
+
+    def load_policy(self, artifact: Artifact) -> None:
+        """Let every engine sample from the weights of an artifact, and prove it by the artifact's probe.
+
+        Raises:
+            StalePolicyError: an engine's log-probabilities are not the trainer's.
+        """
+        version, folder = policy_version(artifact), str(artifact.path(MODEL))
+        ray = self.ray()
+        if not self._policies:
+            self._policies = self._start_policies(folder, version)
+        elif self._policy_version != version:
+            ray.get([policy.load_weights.remote(folder, version) for policy in self._policies])
+        self._policy_version = version
+        probe, tolerance = Probe.read(artifact.path(PROBE)), self.config.policy.probe_tolerance
+        # the engine has nothing to say on the first token
+        differences = ray.get(
+            [policy.prove.remote(probe.token_ids, probe.logprobs[1:], tolerance=tolerance) for policy in self._policies]
+        )
+        logger.info("policy %s: engine and trainer agree within %.1e", version, max(differences))
+
+    def _start_policies(self, folder: str, version: str) -> list[Any]:
+        from actors.policy import PolicyActor, read_weight_shapes
+
+        read_weight_shapes(folder)
+        ray, policy = self.ray(), self.config.policy
+        logger.info("starting %d vLLM engine%s", policy.n_replicas, "s" * (policy.n_replicas > 1))
+        actor = ray.remote(PolicyActor).options(num_cpus=0, max_restarts=POLICY_RESTARTS, max_task_retries=1)
+        settings = _policy_settings(policy, self.config.seed)
+        return [
+            actor.remote(folder, version, settings=settings, pointer=str(self.run_folder / f"current-{number}.json"))
+            for number in range(policy.n_replicas)
+        ]
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, *, seeds: Sequence[int], description: str
+    ) -> list[list[Generation]]:
+        """Return the completions of each prompt; the engines share the prompts, and seeds make the cut irrelevant.
+
+        Raises:
+            PlansmithError: an engine answered with other weights than those loaded.
+        """
+        count = len(self._policies)
+        answers = self.ray().get([
+            policy.generate.remote(
+                prompts[number::count],
+                sampling,
+                seeds=_seeds_of(seeds, sampling.n, number, count),
+                description=description if number == 0 else None,
+            )
+            for number, policy in enumerate(self._policies)
+        ])
+        merged: list[list[Generation]] = [[] for _ in prompts]
+        for number, answer in enumerate(answers):
+            merged[number::count] = answer
+        stale = {g.policy_version for group in merged for g in group} - {self._policy_version}
+        if stale:
+            raise PlansmithError("an engine answered with other weights", got=", ".join(sorted(stale)),
+                                 expected=self._policy_version)  # fmt: skip
+        return merged
+
+
+@dataclass(frozen=True)
+class TrainerHandle:
+    """The trainer, called and waited for."""
+
+    ray: Any
+    actor: Any
+    weights_changed: Callable[[], None]
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            if name == "optimise":
+                self.weights_changed()
+            return self.ray.get(getattr(self.actor, name).remote(*arguments, **keywords))
+
+        return call
+
+
+def _seeds_of(seeds: Sequence[int], n: int, number: int, count: int) -> list[int]:
+    """Return the seeds of every `count`-th prompt from `number`, n for each."""
+    n_prompts = len(seeds) // n
+    return [seed for prompt in range(number, n_prompts, count) for seed in seeds[prompt * n : (prompt + 1) * n]]
+
+
+def _trainer_settings(config: TrainerConfig, tokenizer: PreTrainedTokenizerBase, seed: int) -> Any:
+    from actors.trainer import TrainerSettings
+    from plansmith.learning.tokenizer import verdict_token_ids
+
+    valid, invalid = verdict_token_ids(tokenizer)
+    return TrainerSettings(**config.model_dump(), seed=seed, valid_token_id=valid, invalid_token_id=invalid)
+
+
+def _policy_settings(config: PolicyConfig, seed: int) -> Any:
+    from actors.policy import PolicySettings
+
+    return PolicySettings(**config.model_dump(exclude={"n_replicas", "probe_tolerance"}), seed=seed)
+

@@ -1,0 +1,108 @@
+"""Presets and overrides to a checked config; every mistake is one clear message."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from plansmith.config.models import PddlInstructConfig
+from plansmith.errors import ConfigError
+
+
+def load_preset(preset: str, folder: Path, *, overrides: Sequence[str] = ()) -> PddlInstructConfig:
+    """Return the config of a preset with overrides applied.
+
+    Args:
+        preset: name of a file in `folder` without its ending, or the path of a YAML file.
+        folder: where presets are kept.
+        overrides: ``key.path=value`` each, the value read as YAML.
+
+    Raises:
+        ConfigError: no such preset, not YAML, an unknown key, a value out of bounds.
+    """
+    path = _preset_path(preset, folder)
+    settings = read_yaml(path)
+    for override in overrides:
+        _apply_override(settings, override)
+    return build_config(settings, where=str(path))
+
+
+def preset_names(folder: Path) -> list[str]:
+    """Return the presets in a folder, by name."""
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file."""
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError("not YAML", where=str(path), got=" ".join(str(error).split())) from error
+    except OSError as error:
+        raise ConfigError("cannot be read", where=str(path), got=str(error)) from error
+    if not isinstance(settings, dict):
+        raise ConfigError("not a mapping", where=str(path), got=type(settings).__name__, expected="key: value lines")
+    return settings
+
+
+def build_config(settings: Mapping[str, Any], *, where: str) -> PddlInstructConfig:
+    """Return the checked config; `where` names its source in errors."""
+    try:
+        return PddlInstructConfig.model_validate(settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the whole"
+        if first["type"] == "extra_forbidden":
+            raise _unknown_key(first["loc"], where) from None
+        message = first["msg"].removeprefix("Value error, ")
+        more = f"; {error.error_count() - 1} more mistakes after it" if error.error_count() > 1 else ""
+        raise ConfigError(f"{place}: {message}{more}", where=where, got=repr(first["input"])[:120]) from None
+
+
+def _preset_path(preset: str, folder: Path) -> Path:
+    path = Path(preset) if preset.endswith((".yaml", ".yml")) else folder / f"{preset}.yaml"
+    if not path.is_file():
+        known = preset_names(folder)
+        close = difflib.get_close_matches(preset, known, n=1)
+        raise ConfigError(
+            "no such preset", got=repr(preset), expected=f"one of {', '.join(known)}, or a path ending in .yaml",
+            cure=f"did you mean {close[0]}?" if close else None,
+        )  # fmt: skip
+    return path
+
+
+def _unknown_key(location: Sequence[int | str], where: str) -> ConfigError:
+    model: Any = PddlInstructConfig
+    for part in location[:-1]:
+        if isinstance(part, str):
+            model = _inner_model(model.model_fields[part].annotation)
+    known = sorted(model.model_fields)
+    close = difflib.get_close_matches(str(location[-1]), known, n=1)
+    return ConfigError(
+        "unknown key", where=where, got=".".join(map(str, location)), expected=f"one of {', '.join(known)}",
+        cure=f"did you mean {close[0]}?" if close else None,
+    )  # fmt: skip
+
+
+def _inner_model(annotation: Any) -> Any:
+    """Return the model within an annotation such as ``tuple[Model, ...]``."""
+    inner = [part for part in getattr(annotation, "__args__", ()) if hasattr(part, "model_fields")]
+    return inner[0] if inner else annotation
+
+
+def _apply_override(settings: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    if not separator or not key:
+        raise ConfigError("not an override", got=repr(override), expected="key.path=value, such as phase2.eta=5")
+    *path, last = key.split(".")
+    inner = settings
+    for part in path:
+        inner = inner.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"'{part}' holds no settings", where=key, got=repr(inner)[:80], expected="a mapping")
+    inner[last] = yaml.safe_load(text)

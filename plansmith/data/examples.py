@@ -1,0 +1,105 @@
+"""Supervised examples from solved problems: chains of thought, explained plans, and which corruptions to draw."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+from plansmith.data.rows import CorruptedPlanRow, ExampleKind, ExampleRow, SolvedProblemRow
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import PlanStep
+from plansmith.pddl.parser import parse_step
+from plansmith.problems.corruption import Corruption, corrupt_plan, true_claims
+from plansmith.problems.renaming import random_renaming, rename_plan, rename_problem
+from plansmith.text.chains import chain_of_plan
+from plansmith.text.explanations import Attempt, ClaimedPlan, FeedbackKind, explain
+from plansmith.text.full_reader import read_literals
+from plansmith.text.rendering import Rendering
+
+
+def solved_task(row: SolvedProblemRow) -> tuple[PlanningTask, tuple[PlanStep, ...]]:
+    """Return the task and the plan of a row."""
+    return PlanningTask.from_text(row.domain_pddl, row.problem_pddl), tuple(parse_step(step) for step in row.plan)
+
+
+def chain_examples(
+    row: SolvedProblemRow, rendering: Rendering, names: Sequence[str], *, n_renamings: int, seed: int
+) -> Iterator[ExampleRow]:
+    """Yield the plan of a row as chains of thought, each under other object names."""
+    task, plan = solved_task(row)
+    for copy in range(n_renamings):
+        rng = random.Random(f"{seed} {row.problem_id} {copy}")
+        renaming = random_renaming(task.problem, names, rng)
+        renamed = PlanningTask(task.domain, rename_problem(task.problem, renaming, rng))
+        chain = chain_of_plan(renamed, rename_plan(plan, renaming))
+        yield ExampleRow(
+            example_id=f"{row.problem_id}-{copy:03d}",
+            problem_id=row.problem_id,
+            kind=ExampleKind.PLAN_CHAIN,
+            corruption=None,
+            prompt=rendering.plan_prompt(renamed),
+            response=rendering.write_chain(chain),
+        )
+
+
+def valid_explanation(row: SolvedProblemRow, rendering: Rendering, *, seed: int) -> ExampleRow:
+    """Return the plan of a row explained; half of them show the states, as the corrupted ones do."""
+    task, plan = solved_task(row)
+    rng = random.Random(f"{seed} {row.problem_id} valid")
+    claims = true_claims(task, plan) if rng.random() < 0.5 else ()
+    shown = ClaimedPlan(plan, claims)
+    return ExampleRow(
+        example_id=f"{row.problem_id}-valid",
+        problem_id=row.problem_id,
+        kind=ExampleKind.EXPLAIN_VALID,
+        corruption=None,
+        prompt=rendering.explain_prompt(task, shown),
+        response=rendering.write_explanation(explain(task, shown)),
+    )
+
+
+def corrupted_row(row: SolvedProblemRow, corruption: Corruption, *, seed: int) -> CorruptedPlanRow | None:
+    """Return the plan of a row corrupted, or None where no draw gave exactly this error."""
+    task, plan = solved_task(row)
+    shown = corrupt_plan(task, plan, corruption, random.Random(f"{seed} {row.problem_id} {corruption}"))
+    if shown is None:
+        return None
+    return CorruptedPlanRow(
+        corrupted_id=f"{row.problem_id}-{corruption}",
+        problem_id=row.problem_id,
+        corruption=corruption,
+        domain_pddl=row.domain_pddl,
+        problem_pddl=row.problem_pddl,
+        plan=tuple(str(step) for step in shown.plan),
+        claims=tuple(" ".join(map(str, claim)) for claim in shown.claims),
+    )
+
+
+def invalid_explanation(row: CorruptedPlanRow, rendering: Rendering) -> ExampleRow:
+    """Return a corrupted plan explained up to its first error."""
+    task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
+    claims = tuple(tuple(literal.atom for literal in read_literals(claim)) for claim in row.claims)
+    shown = ClaimedPlan(tuple(parse_step(step) for step in row.plan), claims)
+    return ExampleRow(
+        example_id=row.corrupted_id,
+        problem_id=row.problem_id,
+        kind=ExampleKind.EXPLAIN_INVALID,
+        corruption=row.corruption,
+        prompt=rendering.explain_prompt(task, shown),
+        response=rendering.write_explanation(explain(task, shown)),
+    )
+
+
+def correction_example(
+    rollout_id: str, row: SolvedProblemRow, attempt: Attempt, feedback: FeedbackKind, rendering: Rendering
+) -> ExampleRow:
+    """Return a failed attempt with its feedback as prompt, and the planner's plan as the corrected chain."""
+    task, plan = solved_task(row)
+    return ExampleRow(
+        example_id=f"{rollout_id}-corrected",
+        problem_id=row.problem_id,
+        kind=ExampleKind.CORRECT_WITH_FEEDBACK,
+        corruption=None,
+        prompt=rendering.correct_prompt(task, attempt, feedback),
+        response=rendering.write_chain(chain_of_plan(task, plan)),
+    )

@@ -1,0 +1,206 @@
+"""Row types of every table; one frozen dataclass a table, nothing else crosses a stage or a Ray call.
+
+Not here: how rows are stored (`plansmith.data.tables`) and what stages make them (`pipelines`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Split(StrEnum):
+    """Where a problem may be used: phase 1, phase 2, or evaluation only."""
+
+    PHASE1 = "d1"
+    PHASE2 = "d2"
+    TEST = "test"
+
+
+class ExampleKind(StrEnum):
+    """What a supervised example teaches (DESIGN, table `examples`)."""
+
+    EXPLAIN_VALID = "explain_valid"
+    EXPLAIN_INVALID = "explain_invalid"
+    PLAN_CHAIN = "plan_chain"
+    CORRECT_WITH_FEEDBACK = "correct_with_feedback"
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemRow:
+    """One planning problem; ``problem_id`` hashes the domain and the problem text."""
+
+    problem_id: str
+    canonical_form: str
+    domain: str
+    level: str
+    split: str
+    n_objects: int
+    domain_pddl: str
+    problem_pddl: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """One planner run; ``plan`` is empty unless ``status`` is ``solved``."""
+
+    problem_id: str
+    planner: str
+    status: str
+    plan: tuple[str, ...]
+    cost: float | None
+    wall_time_s: float
+    is_optimal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedProblemRow:
+    """A problem with its plan, joined for the stages that write texts."""
+
+    problem_id: str
+    level: str
+    domain_pddl: str
+    problem_pddl: str
+    plan: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CorruptedPlanRow:
+    """A plan shown wrong; ``claims`` has one text of atoms for each step, or none where no states are shown."""
+
+    corrupted_id: str
+    problem_id: str
+    corruption: str
+    domain_pddl: str
+    problem_pddl: str
+    plan: tuple[str, ...]
+    claims: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleRow:
+    """One supervised example: the loss falls on ``response`` only."""
+
+    example_id: str
+    problem_id: str
+    kind: str
+    corruption: str | None
+    prompt: str
+    response: str
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRow:
+    """One sampled completion with its tokens; ``rollout_logprobs`` are the engine's, one per completion token."""
+
+    rollout_id: str
+    problem_id: str
+    iteration: int
+    policy_version: str
+    prompt: str
+    completion: str
+    prompt_token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    rollout_logprobs: tuple[float, ...]
+    finish_reason: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class JudgingRow:
+    """A rollout with its problem, joined for the validator."""
+
+    rollout_id: str
+    problem_id: str
+    iteration: int
+    policy_version: str
+    completion: str
+    domain_pddl: str
+    problem_pddl: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictRow:
+    """The validator's verdict on one rollout; ``step_distances`` is equation 6 for each step of the chain."""
+
+    rollout_id: str
+    problem_id: str
+    iteration: int
+    policy_version: str
+    verdict: str
+    error_class: str | None
+    failed_step: int | None
+    unsatisfied: tuple[str, ...]
+    plan: tuple[str, ...]
+    step_distances: tuple[int, ...]
+    claimed_verdict: str | None
+    binary_feedback: str
+    detailed_feedback: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningStepRow:
+    """One triplet of D_reasoning (equation 10) with its judgement and its loss as printed (equations 5-7)."""
+
+    rollout_id: str
+    problem_id: str
+    iteration: int
+    policy_version: str
+    step: int
+    s_prev: tuple[str, ...]
+    action: str
+    s_claimed: tuple[str, ...]
+    s_expected: tuple[str, ...]
+    feedback_code: str
+    state_distance: int
+    step_loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class FinalPlanRow:
+    """One row of D_final (equation 11): the plan, the validator's v, the policy's v_hat, equation 9 as printed."""
+
+    rollout_id: str
+    problem_id: str
+    iteration: int
+    policy_version: str
+    plan: tuple[str, ...]
+    v: int
+    v_hat: float | None
+    plan_loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceRow:
+    """One training sequence of phase 2 (`plansmith.learning.sequences.TrainingSequence`) with its origin."""
+
+    sequence_id: str
+    rollout_id: str
+    token_ids: tuple[int, ...]
+    nll_weights: tuple[float, ...]
+    score_weights: tuple[float, ...]
+    verdict_position: int
+    verdict_label: int
+
+
+@dataclass(frozen=True, slots=True)
+class OptimisationStepRow:
+    """One optimiser step of one optimisation, for the training curves."""
+
+    step: int
+    loss: float
+    learning_rate: float
+    gradient_norm: float
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    """One number of a run, named like ``rollout/valid_plan_rate``."""
+
+    stage: str
+    iteration: int
+    domain: str
+    level: str
+    name: str
+    value: float

@@ -1,0 +1,86 @@
+"""Problems with an honest split: which set a problem belongs to is a property of its canonical form.
+
+The form decides by a hash, so no order of drawing, number of workers or later enlargement can move a form from training
+to test. Training sets hold one problem per form; the test set goes through its forms in turn, so that every held-out form
+occurs before any occurs twice, each time under other object names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from plansmith.data.rows import ProblemRow, Split
+from plansmith.pddl.canonical import canonical_form
+from plansmith.pddl.model import Domain, Problem
+from plansmith.pddl.printer import print_domain, print_problem
+
+
+@dataclass(frozen=True, slots=True)
+class SplitShares:
+    """Share of all forms held out for testing, and share of the others that belong to D2."""
+
+    test: float
+    phase2: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnProblem:
+    """A problem with its canonical form."""
+
+    problem: Problem
+    form: str
+
+
+def split_of_form(form: str, shares: SplitShares) -> Split:
+    """Return the split that a canonical form belongs to; depends on the form and the seed alone."""
+    digest = hashlib.sha256(f"{shares.seed} {form}".encode()).digest()
+    is_test, is_phase2 = (int.from_bytes(part, "big") / 2**64 for part in (digest[:8], digest[8:16]))
+    if is_test < shares.test:
+        return Split.TEST
+    return Split.PHASE2 if is_phase2 < shares.phase2 else Split.PHASE1
+
+
+def draw_problems(domain: Domain, problems: Iterable[Problem]) -> list[DrawnProblem]:
+    """Return each problem with its form, those of the same text once."""
+    seen: dict[str, Problem] = {print_problem(problem): problem for problem in problems}
+    return [DrawnProblem(problem, canonical_form(domain, problem)) for problem in seen.values()]
+
+
+def choose_problems(drawn: Iterable[DrawnProblem], shares: SplitShares, n_wanted: dict[Split, int]) -> dict[
+    Split, list[DrawnProblem]]:  # fmt: skip
+    """Return the chosen problems by split, at most as many as wanted; a shortfall is the caller's to report."""
+    by_form: dict[Split, dict[str, list[DrawnProblem]]] = {split: {} for split in Split}
+    for item in drawn:
+        by_form[split_of_form(item.form, shares)].setdefault(item.form, []).append(item)
+    chosen = {}
+    for split, forms in by_form.items():
+        pool = _in_turn(list(forms.values())) if split is Split.TEST else (copies[0] for copies in forms.values())
+        chosen[split] = [item for item, _ in zip(pool, range(n_wanted[split]), strict=False)]
+    return chosen
+
+
+def _in_turn(groups: list[list[DrawnProblem]]) -> Iterable[DrawnProblem]:
+    """Yield the first of every group, then the second of every group, and so on."""
+    for place in range(max(map(len, groups), default=0)):
+        yield from (group[place] for group in groups if place < len(group))
+
+
+def problem_row(
+    domain: Domain, item: DrawnProblem, *, level: str, split: Split, source: str
+) -> ProblemRow:
+    """Return the row of a chosen problem."""
+    domain_text, problem_text = print_domain(domain), print_problem(item.problem)
+    return ProblemRow(
+        problem_id=hashlib.sha256(f"{domain_text}\n{problem_text}".encode()).hexdigest()[:16],
+        canonical_form=item.form,
+        domain=domain.name,
+        level=level,
+        split=split,
+        n_objects=len(item.problem.objects),
+        domain_pddl=domain_text,
+        problem_pddl=problem_text,
+        source=source,
+    )

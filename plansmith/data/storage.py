@@ -1,0 +1,147 @@
+"""Writing to the run folder: atomic files, one writer at a time, and one clear message when the disk refuses.
+
+Not here: what is written (`plansmith.data.tables`, `plansmith.data.artifacts`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from plansmith.errors import BadInputError, PlansmithError
+
+TEMPORARY_SUFFIX = ".tmp"
+LOCK_FILE = ".lock"
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_READ_ONLY = frozenset({errno.EROFS})
+_REFUSED = frozenset({errno.EACCES, errno.EPERM})
+_NOT_A_FOLDER = frozenset({errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.EISDIR})
+"""What making the run folder may meet; once it is made, these are mistakes of the code and pass."""
+
+_FULL_TEXTS = ("No space left on device", "Disk quota exceeded", "File too large")
+"""What libraries that raise no `OSError` (safetensors, torch, Ray) print instead of an errno."""
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a file that durably becomes ``path`` when the block ends; an error or a kill leaves ``path`` untouched."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the renames inside ``folder`` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file that somebody else wrote survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def run_lock(root: Path) -> Iterator[None]:
+    """Hold ``root`` for this process; the kernel drops the lock with the process, so a killed one leaves nothing.
+
+    Raises:
+        BadInputError: another process works on the same folder.
+    """
+    with storage_errors(root, refused=_REFUSED | _NOT_A_FOLDER):
+        root.mkdir(parents=True, exist_ok=True)
+        file = (root / LOCK_FILE).open("a+")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _locked_error(root, file) from None
+        with storage_errors(root):
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}")
+            file.flush()
+        yield
+
+
+def _locked_error(root: Path, file: IO[str]) -> BadInputError:
+    file.seek(0)
+    return BadInputError(
+        "another run works on this folder",
+        where=str(root),
+        got=file.read() or "a process that has not written its number yet",
+        expected="one run on one folder at a time",
+        cure="wait for it, stop it, or give this run another folder",
+    )
+
+
+class storage_errors:  # noqa: N801 - used like a function, as contextlib's own are
+    """Context manager: a full, read-only or forbidden disk leaves the block as `BadInputError`; the rest passes.
+
+    "Permission denied" counts only when the file it names is ``folder``, lies in it or holds it; elsewhere it may be
+    anything, a planner that is not executable for one.
+    """
+
+    def __init__(self, folder: Path, *, refused: frozenset[int] = _REFUSED) -> None:
+        self.folder, self.refused = folder, refused
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, PlansmithError):
+            translated = _translate(error, self.folder, self.refused)
+            if translated is not None:
+                raise translated from error
+
+
+def _translate(error: Exception, folder: Path, refused: frozenset[int]) -> BadInputError | None:
+    code = error.errno if isinstance(error, OSError) else None
+    where = str(getattr(error, "filename", None) or folder)
+    if code in _FULL or any(text in str(error) for text in _FULL_TEXTS):
+        return BadInputError(
+            "the disk is full, or a quota or file size limit is reached",
+            where=where,
+            got=str(error).strip().splitlines()[-1],
+            cure="free some space (or raise the limit) and give the same command again; finished work is kept",
+        )
+    if code in _READ_ONLY or (code in refused and _concerns(error, folder)):
+        return BadInputError(
+            "the run folder cannot be written",
+            where=where,
+            got=os.strerror(code or 0),
+            expected="a folder in which this user may create files",
+            cure="choose another run folder, or mend its permissions",
+        )
+    return None
+
+
+def _concerns(error: Exception, folder: Path) -> bool:
+    filename = getattr(error, "filename", None)
+    if not isinstance(filename, str | os.PathLike):
+        return False
+    named, root = Path(filename).absolute(), folder.absolute()
+    return named == root or root in named.parents or named in root.parents

@@ -1,0 +1,229 @@
+"""Tables of rows as Parquet files: written atomically, read back exactly, refused when the schema is another.
+
+The schema comes from the annotations of the row type (`plansmith.data.rows`); there is no second description to keep in
+step. Not here: manifests and stages (`plansmith.data.artifacts`, `plansmith.stages`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import itertools
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from plansmith.data.storage import atomic_file
+from plansmith.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+RowT = TypeVar("RowT", bound="DataclassInstance")
+
+ROWS_PER_GROUP = 10_000
+"""Rows per Parquet row group; keeps each Arrow array of texts far below its limit of 2 GiB."""
+
+_SCALARS: dict[Any, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+
+
+def arrow_schema(row_type: type[DataclassInstance]) -> pa.Schema:
+    """Return the Arrow schema of a row type; ``X | None`` is nullable, ``tuple[X, ...]`` a list.
+
+    The row type's name and docstring go into the schema's metadata, a field's ``metadata["doc"]`` into the column's.
+
+    Raises:
+        TypeError: an annotation that has no column type.
+    """
+    hints = typing.get_type_hints(row_type)
+    fields = [_arrow_field(row_type, field, hints[field.name]) for field in dataclasses.fields(row_type)]
+    return pa.schema(fields, metadata={"row_type": row_type.__name__, "doc": inspect.getdoc(row_type) or ""})
+
+
+def write_table(path: Path, rows: Iterable[RowT], row_type: type[RowT]) -> int:
+    """Write ``rows`` to ``path`` as one Parquet file, all or nothing, and return their number.
+
+    Raises:
+        ArtifactError: a value does not fit its column; the file is not written.
+    """
+    with atomic_file(path) as file:
+        return _write_parquet(file, rows, row_type)
+
+
+def read_table(path: Path, row_type: type[RowT]) -> list[RowT]:
+    """Return the rows of a Parquet file, or of all Parquet files of a folder in the order of their names.
+
+    Raises:
+        ArtifactError: nothing there, not Parquet, or a column that is missing, unexpected or of another type.
+    """
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not files:
+        raise ArtifactError("holds no Parquet file", where=str(path))
+    return [row for file in files for row in rows_of_arrow(read_arrow(file, row_type), row_type)]
+
+
+def count_rows(path: Path) -> int:
+    """Return the number of rows of a Parquet file without reading them."""
+    return int(pq.read_metadata(path).num_rows)
+
+
+def read_column(path: Path, row_type: type[DataclassInstance], column: str) -> list[Any]:
+    """Return one column of a Parquet file without reading the others."""
+    return list(read_arrow(path, row_type, columns=[column]).column(column).to_pylist())
+
+
+def read_arrow(path: Path, row_type: type[DataclassInstance], columns: list[str] | None = None) -> pa.Table:
+    """Return a Parquet file as an Arrow table, its schema checked against the row type; see `read_table`."""
+    try:
+        with pq.ParquetFile(path) as file:
+            _check_schema(file.schema_arrow, arrow_schema(row_type), where=str(path))
+            return file.read(columns=columns)
+    except FileNotFoundError:
+        raise ArtifactError("no such table", where=str(path)) from None
+    except pa.ArrowException as error:
+        raise ArtifactError(
+            "not a readable Parquet file", where=str(path), got=str(error), cure="remove it; it is made again"
+        ) from error
+
+
+def rows_of_columns(columns: Mapping[str, Sequence[Any]], row_type: type[RowT]) -> list[RowT]:
+    """Return the rows of a table given as one sequence per column, in any order of columns; lists become tuples.
+
+    Raises:
+        ArtifactError: a column is missing or unexpected, or the columns differ in length.
+    """
+    names = [field.name for field in dataclasses.fields(row_type)]
+    if set(columns) != set(names):
+        raise _columns_error(row_type.__name__, set(columns), set(names))
+    lengths = {name: len(columns[name]) for name in names}
+    if len(set(lengths.values())) > 1:
+        raise ArtifactError("columns differ in length", where=row_type.__name__, got=str(lengths))
+    values = zip(*(map(_tuple_if_list, columns[name]) for name in names), strict=True)
+    return [row_type(*row) for row in values]
+
+
+def columns_of_rows(rows: Sequence[RowT], row_type: type[RowT]) -> dict[str, list[Any]]:
+    """Return one list per column, the opposite of `rows_of_columns`."""
+    return {field.name: [getattr(row, field.name) for row in rows] for field in dataclasses.fields(row_type)}
+
+
+def rows_of_arrow(table: pa.Table, row_type: type[RowT]) -> list[RowT]:
+    """Return the rows of an Arrow table."""
+    return rows_of_columns({name: table.column(name).to_pylist() for name in table.column_names}, row_type)
+
+
+def arrow_of_rows(rows: Sequence[RowT], row_type: type[RowT], *, where: str | None = None) -> pa.Table:
+    """Return the rows as an Arrow table of exactly `arrow_schema`.
+
+    Raises:
+        ArtifactError: a value does not fit its column.
+    """
+    schema = arrow_schema(row_type)
+    columns = columns_of_rows(rows, row_type)
+    arrays = [_arrow_array(columns[field.name], field, where or row_type.__name__) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def sorted_rows(rows: Iterable[RowT], row_type: type[RowT], *, id_column: str | None = None) -> list[RowT]:
+    """Return the rows ordered by the id column (by default the first), then by all others from left to right."""
+    names = [field.name for field in dataclasses.fields(row_type)]
+    names.sort(key=lambda name: name != id_column)
+    return sorted(rows, key=lambda row: [_sort_key(getattr(row, name)) for name in names])
+
+
+def _sort_key(value: Any) -> tuple[int, Any]:
+    """Order None first, then NaN, then values; tuples item by item."""
+    if value is None:
+        return 0, 0
+    if value != value:
+        return 1, 0
+    return 2, tuple(map(_sort_key, value)) if isinstance(value, tuple) else value
+
+
+def _write_parquet(file: IO[bytes], rows: Iterable[RowT], row_type: type[RowT]) -> int:
+    count = 0
+    with pq.ParquetWriter(file, arrow_schema(row_type), compression="zstd") as writer:
+        for group in _groups(rows):
+            writer.write_table(arrow_of_rows(group, row_type))
+            count += len(group)
+    return count
+
+
+def _groups(rows: Iterable[RowT]) -> Iterator[list[RowT]]:
+    iterator = iter(rows)
+    while group := list(itertools.islice(iterator, ROWS_PER_GROUP)):
+        yield group
+
+
+def _arrow_field(row_type: type[DataclassInstance], field: dataclasses.Field[Any], annotation: Any) -> pa.Field:
+    inner, nullable = _without_none(annotation)
+    data_type = _SCALARS.get(inner)
+    arguments = typing.get_args(inner)
+    if typing.get_origin(inner) is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
+        item_type = _SCALARS.get(arguments[0])
+        data_type = item_type and pa.list_(pa.field("element", item_type, nullable=False))
+    if data_type is None:
+        raise TypeError(
+            f"{row_type.__name__}.{field.name}: {annotation} has no column type; expected str, int, float, bool, "
+            "tuple[X, ...] of one of these, or any of them with | None"
+        )
+    doc = field.metadata.get("doc")
+    return pa.field(field.name, data_type, nullable=nullable, metadata={"doc": doc} if doc else None)
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    if typing.get_origin(annotation) not in (types.UnionType, typing.Union):
+        return annotation, False
+    members = [member for member in typing.get_args(annotation) if member is not types.NoneType]
+    return (members[0], True) if len(members) == 1 else (annotation, False)
+
+
+def _arrow_array(values: list[Any], field: pa.Field, where: str) -> pa.Array:
+    place, is_list = f"{where}.{field.name}", pa.types.is_list(field.type)
+    try:
+        if is_list and any(isinstance(value, str) for value in values):
+            raise TypeError("a text, which Arrow would split into its characters")
+        array = pa.array(values, type=field.type)
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError, TypeError) as error:
+        raise ArtifactError(
+            "a value does not fit its column", where=place, got=str(error), expected=str(field.type)
+        ) from error
+    inner_nulls = array.flatten().null_count if is_list else 0
+    if inner_nulls or (array.null_count and not field.nullable):
+        raise ArtifactError("a value is missing", where=place, got="None", expected=f"{field.type}, never None")
+    return array
+
+
+def _check_schema(found: pa.Schema, expected: pa.Schema, *, where: str) -> None:
+    if set(found.names) != set(expected.names):
+        raise _columns_error(where, set(found.names), set(expected.names))
+    for field in expected:
+        other = found.field(field.name)
+        if (other.type, other.nullable) != (field.type, field.nullable):
+            raise ArtifactError(
+                f"column {field.name!r} has another type",
+                where=where,
+                got=_type_name(other),
+                expected=_type_name(field),
+                cure="it was written by another version; remove the run folder or use that version",
+            )
+
+
+def _columns_error(where: str, found: set[str], expected: set[str]) -> ArtifactError:
+    missing, extra = sorted(expected - found), sorted(found - expected)
+    parts = [f"column {name!r} is missing" for name in missing] + [f"column {name!r} is unexpected" for name in extra]
+    got, wanted = ", ".join(sorted(found)), ", ".join(sorted(expected))
+    return ArtifactError("; ".join(parts), where=where, got=got, expected=wanted)
+
+
+def _type_name(field: pa.Field) -> str:
+    return f"{field.type}{' or None' if field.nullable else ''}"
+
+
+def _tuple_if_list(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,208 @@
+"""From a completion to its verdict: the plan judged as a whole, every step judged by itself, the losses as printed.
+
+The policy never grades itself. What it claims (next states, a verdict) is compared with what the validator finds; a
+completion that cannot be read is a malformed plan, with what is wrong with it in the feedback.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plansmith.data.rows import JudgingRow, ProblemRow, ReasoningStepRow, RolloutRow, VerdictRow
+from plansmith.evaluation.results import AttemptExample, StepMark, StepView
+from plansmith.evaluation.taxonomy import classify_failure
+from plansmith.learning.printed_losses import LossWeights, step_loss
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Atom, PlanStep
+from plansmith.pddl.val_report import verbose_report
+from plansmith.pddl.validation import (
+    FeedbackCode,
+    PlanVerdict,
+    StepJudgement,
+    Verdict,
+    judge_step,
+    validate_plan,
+)
+from plansmith.text.chains import ReadChain, in_order
+from plansmith.text.explanations import Attempt
+from plansmith.text.rendering import Rendering, rendering_of
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedStep:
+    """One claimed transition with its judgement; states as atoms, in the order of the text."""
+
+    action: PlanStep
+    s_prev: tuple[Atom, ...]
+    s_claimed: tuple[Atom, ...]
+    judgement: StepJudgement
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedChain:
+    """A completion with everything the validator says about it."""
+
+    read: ReadChain
+    steps: tuple[JudgedStep, ...]
+    verdict: PlanVerdict
+    report: str
+
+    @property
+    def first_fault(self) -> int | None:
+        """Return the index of the first step that is wrong, or None."""
+        return next((i for i, step in enumerate(self.steps) if step.judgement.code is not FeedbackCode.OK), None)
+
+
+def judge_completion(task: PlanningTask, completion: str, rendering: Rendering) -> JudgedChain:
+    """Return the judgement of a completion.
+
+    The plan judged is the final plan; without one, there is no plan and the verdict is `MALFORMED_PLAN`. Steps are
+    judged one by one from the state the chain itself claims to be in (VAL-step in algorithm 1).
+    """
+    read = rendering.read(completion, task.domain)
+    steps = judge_steps(task, read)
+    plan = read.chain.final_plan
+    if plan is None or read.fault is not None:
+        reason = read.fault or "no final plan"
+        verdict = PlanVerdict(Verdict.MALFORMED_PLAN, plan or (), None, (), (task.initial_state,), reason)
+        return JudgedChain(read, steps, verdict, f"Bad plan description!\n{reason}")
+    verdict = validate_plan(task, plan)
+    return JudgedChain(read, steps, verdict, verbose_report(task, verdict))
+
+
+def judge_steps(task: PlanningTask, read: ReadChain) -> tuple[JudgedStep, ...]:
+    """Return the judgement of every step of a chain.
+
+    A step that says its action cannot be applied claims that the state stays as it is; where that is so, it is right
+    about the state, and the fault is the action itself. At the last step, a missed goal is its fault (equation 7) unless
+    it has another.
+    """
+    judged: list[JudgedStep] = []
+    state = in_order(task.problem.init)
+    for step in read.chain.steps:
+        claimed = step.next_state if step.next_state is not None else state
+        judgement = judge_step(task, task.state_of(state), step.action, task.state_of(claimed))
+        judged.append(JudgedStep(step.action, state, claimed, judgement))
+        state = claimed
+    if judged and judged[-1].judgement.code is FeedbackCode.OK:
+        missed = task.unsatisfied(task.goal, judged[-1].judgement.expected_state)
+        if missed:
+            judged[-1] = _missing_goal(judged[-1], " ".join(map(str, missed)))
+    return tuple(judged)
+
+
+def _missing_goal(step: JudgedStep, missed: str) -> JudgedStep:
+    judgement = StepJudgement(FeedbackCode.GOAL, step.judgement.expected_state, reason=f"the goal lacks {missed}")
+    return JudgedStep(step.action, step.s_prev, step.s_claimed, judgement)
+
+
+def attempt_of(task: PlanningTask, judged: JudgedChain) -> Attempt:
+    """Return the attempt as a feedback prompt shows it: steps marked up to the first fault."""
+    fault_index = judged.first_fault
+    shown = judged.steps if fault_index is None else judged.steps[: fault_index + 1]
+    marks = tuple(step.judgement.code in (FeedbackCode.OK, FeedbackCode.GOAL) for step in shown)
+    fault = shown[-1].judgement if shown and not marks[-1] else None
+    unmet = judged.verdict.unsatisfied if judged.verdict.verdict is Verdict.GOAL_NOT_REACHED else ()
+    return Attempt(tuple(step.action for step in shown), marks, fault, unmet, _report(judged, fault))
+
+
+def _report(judged: JudgedChain, fault: StepJudgement | None) -> str:
+    """Return the validator's text; a wrongly claimed state is a fault that VAL, which sees the plan only, cannot name."""
+    if fault is not None and fault.code is FeedbackCode.EFFECT:
+        return f"{judged.report}\n\nState claimed wrongly: {fault.reason}"
+    return judged.report
+
+
+def verdict_row(task: PlanningTask, rollout: RolloutRow | JudgingRow, judged: JudgedChain) -> VerdictRow:
+    """Return the row of one judged rollout."""
+    attempt = attempt_of(task, judged)
+    first_wrong = next((i for i, s in enumerate(judged.steps, 1) if s.judgement.code is FeedbackCode.EFFECT), None)
+    error_class = classify_failure(
+        judged.verdict.verdict, judged.verdict.failed_step, first_wrong, judged.read.fault is None
+    )
+    marked = zip(attempt.plan, attempt.marks, strict=True)
+    marks = [f"{step} - {'VALID' if is_valid else 'INVALID'}" for step, is_valid in marked]
+    return VerdictRow(
+        rollout_id=rollout.rollout_id,
+        problem_id=rollout.problem_id,
+        iteration=rollout.iteration,
+        policy_version=rollout.policy_version,
+        verdict=judged.verdict.verdict,
+        error_class=error_class,
+        failed_step=judged.verdict.failed_step,
+        unsatisfied=tuple(str(literal) for literal in judged.verdict.unsatisfied),
+        plan=tuple(str(step) for step in judged.verdict.plan),
+        step_distances=tuple(step.judgement.state_distance for step in judged.steps),
+        claimed_verdict=judged.read.chain.verdict,
+        binary_feedback="\n".join(marks),
+        detailed_feedback=attempt.report,
+    )
+
+
+def loss_of_step(step: JudgedStep, weights: LossWeights, *, is_binary: bool) -> float:
+    """Return L_step of a judged step (equation 5)."""
+    return step_loss(step.judgement.state_distance, step.judgement.code, weights, is_binary=is_binary)
+
+
+def reasoning_rows(
+    task: PlanningTask, rollout: RolloutRow, judged: JudgedChain, weights: LossWeights, *, is_binary: bool
+) -> list[ReasoningStepRow]:
+    """Return the triplets of one rollout with equations 5 to 7 as printed (D_reasoning, equation 10)."""
+    return [
+        ReasoningStepRow(
+            rollout_id=rollout.rollout_id,
+            problem_id=rollout.problem_id,
+            iteration=rollout.iteration,
+            policy_version=rollout.policy_version,
+            step=number,
+            s_prev=tuple(str(atom) for atom in step.s_prev),
+            action=str(step.action),
+            s_claimed=tuple(str(atom) for atom in step.s_claimed),
+            s_expected=tuple(str(atom) for atom in task.atoms_of(step.judgement.expected_state)),
+            feedback_code=step.judgement.code,
+            state_distance=step.judgement.state_distance,
+            step_loss=loss_of_step(step, weights, is_binary=is_binary),
+        )
+        for number, step in enumerate(judged.steps, 1)
+    ]
+
+
+def attempt_example(
+    problem: ProblemRow, completion: str, planner_plan: tuple[str, ...], rendering_name: str, *, arm: str
+) -> AttemptExample:
+    """Return an attempt as the report shows it: the policy's own words step by step, each with its mark."""
+    task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
+    judged = judge_completion(task, completion, rendering_of(rendering_name))
+    first_wrong = next((i for i, s in enumerate(judged.steps, 1) if s.judgement.code is FeedbackCode.EFFECT), None)
+    is_readable = judged.read.fault is None
+    return AttemptExample(
+        problem_id=problem.problem_id,
+        level=problem.level,
+        arm=arm,
+        initial_state=" ".join(str(atom) for atom in in_order(task.problem.init)),
+        goal=" ".join(str(literal) for literal in task.goal),
+        steps=_step_views(judged, completion),
+        error_class=classify_failure(judged.verdict.verdict, judged.verdict.failed_step, first_wrong, is_readable),
+        validator_text=judged.report,
+        planner_plan=planner_plan,
+        completion=completion,
+    )
+
+
+def _step_views(judged: JudgedChain, completion: str) -> tuple[StepView, ...]:
+    views, is_reached = [], True
+    for number, (step, spans) in enumerate(zip(judged.steps, judged.read.spans, strict=True), 1):
+        mark = _MARKS[step.judgement.code] if is_reached else StepMark.UNREACHED
+        text = completion[spans.choice.start : spans.outcome.end]
+        views.append(StepView(number, str(step.action), text, mark, step.judgement.reason if is_reached else ""))
+        is_reached = is_reached and mark is not StepMark.FAILED
+    return tuple(views)
+
+
+_MARKS = {
+    FeedbackCode.OK: StepMark.OK,
+    FeedbackCode.GOAL: StepMark.OK,
+    FeedbackCode.EFFECT: StepMark.WRONG_STATE,
+    FeedbackCode.PRECONDITION: StepMark.FAILED,
+    FeedbackCode.MALFORMED: StepMark.FAILED,
+}

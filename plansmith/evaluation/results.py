@@ -1,0 +1,189 @@
+"""Everything a report says about one run, as one value that is written to and read from ``results.json``.
+
+Not here: computing the figures (`metrics`), rendering them (`report`, `plots`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from plansmith.errors import BadInputError
+from plansmith.evaluation.metrics import ArmResult, PairedComparison
+from plansmith.evaluation.taxonomy import ErrorClass
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCurve:
+    """The loss that was optimised in one training stage, by optimiser step; ``iteration`` is 0 for phase 1."""
+
+    stage: str
+    iteration: int
+    steps: tuple[int, ...]
+    losses: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """``reasoning`` is equation 4 and ``final`` equation 8, both as printed, one number an iteration."""
+
+    reasoning: tuple[float, ...] = ()
+    final: tuple[float, ...] = ()
+    curves: tuple[TrainingCurve, ...] = ()
+
+
+class StepMark(StrEnum):
+    """What the validator says about one step of a chain."""
+
+    OK = "ok"
+    WRONG_STATE = "wrong_state"
+    """The action is legal, the state the policy claims after it is not the one it leads to."""
+    FAILED = "failed"
+    """The precondition does not hold."""
+    UNREACHED = "unreached"
+    """Comes after a failed step, so it was not judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """One step as the policy wrote it, with its mark; ``note`` says what is wrong with it."""
+
+    number: int
+    action: str
+    text: str
+    mark: StepMark
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptExample:
+    """One attempt shown in the report. ``error_class`` is None for a solved problem.
+
+    ``completion`` is shown when ``steps`` is empty: a completion that cannot be read has no steps.
+    """
+
+    problem_id: str
+    level: str
+    arm: str
+    initial_state: str
+    goal: str
+    steps: tuple[StepView, ...]
+    error_class: ErrorClass | None
+    validator_text: str
+    planner_plan: tuple[str, ...]
+    completion: str = ""
+
+    @property
+    def first_wrong_step(self) -> int | None:
+        """Return the number of the first step that is not right, or None when all of them are."""
+        return next((s.number for s in self.steps if s.mark in (StepMark.WRONG_STATE, StepMark.FAILED)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """One finished run. ``arms`` is in the order of training; every arm has the same levels.
+
+    ``time_s`` and ``tokens`` are by stage, in the order of the pipeline; ``policy_versions`` by arm;
+    ``rollout_valid_rate`` by iteration, over the rollouts the policy was trained on.
+    """
+
+    run_name: str
+    preset: str
+    seed: int
+    primary_level: str
+    arms: dict[str, ArmResult]
+    paired_tests: tuple[PairedComparison, ...] = ()
+    losses: Losses = field(default_factory=Losses)
+    rollout_valid_rate: tuple[float, ...] = ()
+    time_s: dict[str, float] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    policy_versions: dict[str, str] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    command: str = ""
+    failures: tuple[AttemptExample, ...] = ()
+    solved: AttemptExample | None = None
+
+    def __post_init__(self) -> None:
+        _check_arms(self)
+        _check_finite("time_s", self.time_s.values())
+        _check_finite("rollout_valid_rate", self.rollout_valid_rate)
+        _check_finite("losses", (*self.losses.reasoning, *self.losses.final))
+        for curve in self.losses.curves:
+            _check_finite(f"losses of {curve.stage}, iteration {curve.iteration}", curve.losses)
+            if len(curve.steps) != len(curve.losses):
+                raise ValueError(f"{curve.stage}: {len(curve.steps)} steps and {len(curve.losses)} losses")
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Return the levels, the primary one first."""
+        others = next(iter(self.arms.values())).by_level
+        return (self.primary_level, *(level for level in others if level != self.primary_level))
+
+
+def results_to_json(results: Results) -> str:
+    """Return the text of ``results.json``; `results_from_json` reads it back to an equal value."""
+    return _adapter().dump_json(results, indent=2).decode() + "\n"
+
+
+def results_from_json(text: str) -> Results:
+    """Return the results in a ``results.json``.
+
+    Raises:
+        BadInputError: not JSON, or not the results of a run.
+    """
+    try:
+        return _adapter().validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise BadInputError(
+            "these are not the results of a run",
+            where="results.json",
+            got=f"{place}: {first['msg']}",
+            expected="the results.json that a finished run writes",
+            cure="run the report stage of this run again",
+        ) from error
+
+
+def read_results(path: Path) -> Results:
+    """Return the results in the file at ``path``; raises like `results_from_json`, and OSError when unreadable."""
+    return results_from_json(path.read_text(encoding="utf-8"))
+
+
+@cache
+def _adapter() -> TypeAdapter[Results]:
+    """Return the reader and writer, built at first use."""
+    return TypeAdapter(Results)
+
+
+def _check_arms(results: Results) -> None:
+    """Raise unless there are arms, named by their keys, all on the same levels."""
+    if not results.arms:
+        raise ValueError("results without an arm: nothing was evaluated")
+    levels = list(next(iter(results.arms.values())).by_level)
+    for name, arm in results.arms.items():
+        if arm.name != name:
+            raise ValueError(f"arm {arm.name!r} is filed under {name!r}")
+        if arm.level != results.primary_level or set(arm.by_level) != set(levels):
+            raise ValueError(
+                f"arm {name!r} has primary level {arm.level!r} and levels {list(arm.by_level)}; "
+                f"expected {results.primary_level!r} and {levels}"
+            )
+        _check_finite(f"figures of {name}", (arm.accuracy, *arm.ci95))
+    for comparison in results.paired_tests:
+        if unknown := {comparison.before, comparison.after} - results.arms.keys():
+            raise ValueError(f"a paired test names arms that were not evaluated: {sorted(unknown)}")
+
+
+def _check_finite(what: str, numbers: Iterable[float]) -> None:
+    """Raise when a number is NaN or infinite."""
+    if wrong := [number for number in numbers if not math.isfinite(number)]:
+        raise ValueError(f"{what}: {len(wrong)} numbers are NaN or infinite, the first is {wrong[0]}")

@@ -1,0 +1,113 @@
+"""From judged rollouts to the training sequences of phase 2.
+
+Stage 1 (D_reasoning): the rollout's own steps with score weights L_step - baseline, the right outcomes among them with
+likelihood weights, and the *expected* outcome of the first wrong step. Stage 2 (D_final): the plan's tokens with score
+weights beta * (1[v=0] - baseline), the verdict token with its label. See `docs/method.md` for why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from plansmith.learning.printed_losses import LossWeights
+from plansmith.learning.sequences import NO_VERDICT, TrainingSequence
+from plansmith.text.chains import Span, StepSpans
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTokens:
+    """A rollout's tokens: the prompt's, the completion's, and for each of the latter the characters it stands for."""
+
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    spans: tuple[Span, ...]
+
+    def inside(self, *ranges: Span) -> list[bool]:
+        """Return for each completion token whether it lies within one of the ranges."""
+        return [
+            any(span.start < outer.end and span.end > outer.start for outer in ranges) for span in self.spans
+        ]
+
+
+def reasoning_sequence(
+    tokens: SampledTokens, spans: Sequence[StepSpans], losses: Sequence[float], is_right: Sequence[bool], *, baseline: float
+) -> TrainingSequence:
+    """Return the rollout with the weights of L_reasoning (equations 4 and 5).
+
+    Args:
+        tokens: the rollout.
+        spans: where each judged step stands.
+        losses: L_step of each step.
+        is_right: whether each step's claimed outcome is the expected one.
+        baseline: mean L_step of the batch; lowers the variance of the score term, not its mean.
+    """
+    score = [0.0] * len(tokens.completion_ids)
+    likelihood = [0.0] * len(tokens.completion_ids)
+    for step, loss, right in zip(spans, losses, is_right, strict=True):
+        for index, (in_step, in_outcome) in enumerate(
+            zip(tokens.inside(step.choice, step.outcome), tokens.inside(step.outcome), strict=True)
+        ):
+            if in_step:
+                score[index] = loss - baseline
+            if in_outcome and right:
+                likelihood[index] = 1.0
+    return _sequence(tokens, likelihood, score)
+
+
+def expected_outcome_sequence(
+    tokens: SampledTokens, spans: StepSpans, expected_ids: Sequence[int]
+) -> TrainingSequence:
+    """Return the rollout up to a step's action, then the outcome the validator expects, with likelihood weights on it."""
+    kept = sum(span.end <= spans.choice.end for span in tokens.spans)
+    prefix = (*tokens.prompt_ids, *tokens.completion_ids[:kept])
+    zeros = (0.0,) * (len(prefix) + len(expected_ids))
+    return TrainingSequence(
+        token_ids=(*prefix, *expected_ids),
+        nll_weights=(*zeros[: len(prefix)], *(1.0,) * len(expected_ids)),
+        score_weights=zeros,
+    )
+
+
+def final_sequence(
+    tokens: SampledTokens, plan_spans: Sequence[Span], verdict_span: Span | None, *, v: int, baseline: float,
+    weights: LossWeights,
+) -> TrainingSequence:  # fmt: skip
+    """Return the rollout with the weights of L_final (equations 8 and 9).
+
+    Args:
+        tokens: the rollout.
+        plan_spans: where actions are chosen and where the final plan stands.
+        verdict_span: the word VALID or INVALID, if the policy came that far.
+        v: the validator's label, 1 for a valid plan.
+        baseline: mean of 1[v=0] over the other rollouts of the group.
+        weights: beta.
+    """
+    advantage = weights.beta * ((1 - v) - baseline)
+    score = [advantage if inside else 0.0 for inside in tokens.inside(*plan_spans)]
+    position = NO_VERDICT
+    if verdict_span is not None:
+        position = len(tokens.prompt_ids) + tokens.inside(verdict_span).index(True)
+    return _sequence(tokens, [0.0] * len(score), score, verdict_position=position, verdict_label=v)
+
+
+def _sequence(
+    tokens: SampledTokens, likelihood: Sequence[float], score: Sequence[float], *, verdict_position: int = NO_VERDICT,
+    verdict_label: int = NO_VERDICT,
+) -> TrainingSequence:  # fmt: skip
+    zeros = (0.0,) * len(tokens.prompt_ids)
+    return TrainingSequence(
+        token_ids=(*tokens.prompt_ids, *tokens.completion_ids),
+        nll_weights=(*zeros, *likelihood),
+        score_weights=(*zeros, *score),
+        verdict_position=verdict_position,
+        verdict_label=verdict_label if verdict_position != NO_VERDICT else NO_VERDICT,
+    )
+
+
+def leave_one_out(values: Sequence[float]) -> list[float]:
+    """Return for each value of a group the mean of the others; 0 for a group of one (no baseline)."""
+    if len(values) < 2:
+        return [0.0] * len(values)
+    total = sum(values)
+    return [(total - value) / (len(values) - 1) for value in values]

@@ -1,0 +1,136 @@
+"""Losses as pure functions on tensors. What the paper prints, as plain numbers, is in `printed_losses`.
+
+Notation: B rows, T tokens a row, V vocabulary entries, J judged plans. A row may hold several packed sequences; the
+first token of each carries weight 0, so that no loss crosses a boundary.
+
+Every function returns a *sum* or takes its denominator from outside, because a batch is worked off in micro-batches and
+on several ranks: dividing by the counts of the whole batch makes the result independent of the cut.
+
+Denominators. Equations 4 and 8 divide by the number of steps or plans. We divide the likelihood term by its weighted
+tokens, the score term by its weighted tokens, and the verdict term by its plans. For the score term this is the
+paper's direction times 1 / (mean tokens per step), the same for all steps of a batch, hence no bias for short or long
+steps. Dividing by plans would let a plan of 40 tokens outweigh its own verdict, and the dense likelihood term, forty
+times.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from plansmith.learning.printed_losses import LossWeights
+
+
+def token_logprobs(logits: Tensor, token_ids: Tensor) -> Tensor:
+    """Return log p of each token given those before it, in float32; 0 for the first of a row.
+
+    Args:
+        logits: (B, T, V), any float type.
+        token_ids: (B, T).
+
+    Returns:
+        (B, T). At the first token of a later packed sequence the number means nothing; its weights are 0.
+    """
+    n_rows, n_tokens, n_vocabulary = logits.shape
+    flat = logits[:, :-1].reshape(-1, n_vocabulary).float()
+    negative = F.cross_entropy(flat, token_ids[:, 1:].reshape(-1), reduction="none")
+    return F.pad(-negative.view(n_rows, n_tokens - 1), (1, 0))
+
+
+def supervised_loss(logprobs: Tensor, nll_weights: Tensor, n_tokens: float) -> Tensor:
+    """Return the weighted negative log-likelihood divided by ``n_tokens`` (algorithm 1, line 5).
+
+    The paper writes -log P(pi, f | d, p): a sum over the response. We take the mean over all response tokens of the
+    batch, as every trainer does; with weights of 0 and 1 it equals the loss of transformers on the same tensors.
+
+    Args:
+        logprobs, nll_weights: (B, T).
+        n_tokens: tokens with a weight in the whole batch; a batch without any gives 0.
+    """
+    return -(nll_weights * logprobs).sum() / max(n_tokens, 1.0)
+
+
+def score_function_loss(logprobs: Tensor, score_weights: Tensor, n_tokens: float, *, logprob_floor: float) -> Tensor:
+    """Return the surrogate whose gradient is (L - baseline) * grad log p, divided by ``n_tokens``.
+
+    Source: the gradient of equations 4 and 8, E[(L - b) grad log p(tokens)]; the paper does not say how it
+    differentiates a loss over decoded states. How we differ from plain REINFORCE: minimising ``c * log p`` with c > 0
+    has no minimum, and several epochs over the same rollouts would run away. So a token with c > 0 whose log p is below
+    ``logprob_floor`` is clamped: its gradient is exactly 0. It is no longer sampled, and pushing it further only
+    distorts its neighbours. Tokens with c < 0 need no bound, log p <= 0 is one. No importance ratio: rollouts come from
+    the weights the optimisation starts from.
+
+    Args:
+        logprobs, score_weights: (B, T); weight c = L - baseline, 0 for tokens that belong to no judged step.
+        n_tokens: tokens with a weight in the whole batch; a batch without any gives 0.
+    """
+    bounded = torch.where(score_weights > 0, logprobs.clamp(min=logprob_floor), logprobs)
+    return (score_weights * bounded).sum() / max(n_tokens, 1.0)
+
+
+def clamped_tokens(logprobs: Tensor, score_weights: Tensor, *, logprob_floor: float) -> Tensor:
+    """Return how many tokens that should become less likely have reached the floor and get no gradient."""
+    return ((score_weights > 0) & (logprobs < logprob_floor)).sum()
+
+
+def verdict_logits(logits: Tensor, rows: Tensor, columns: Tensor, *, valid_id: int, invalid_id: int) -> Tensor:
+    """Return the two logits (INVALID, VALID) that predict the verdict token.
+
+    Args:
+        logits: (B, T, V).
+        rows, columns: (J,); where the verdict *token* stands. It is predicted one position before.
+
+    Returns:
+        (J, 2) in float32; softmax over the last dimension gives (1 - v_hat, v_hat).
+    """
+    predicting = logits[rows, columns - 1]
+    return predicting[:, [invalid_id, valid_id]].float()
+
+
+def verdict_loss(two_logits: Tensor, labels: Tensor, n_plans: float) -> Tensor:
+    """Return BCE(v, v_hat) summed and divided by ``n_plans`` (the second term of equation 9).
+
+    Args:
+        two_logits: (J, 2), from `verdict_logits`.
+        labels: (J,) of 0 and 1, the validator's v.
+        n_plans: judged plans in the whole batch; a batch without any gives 0.
+    """
+    return F.cross_entropy(two_logits, labels, reduction="sum") / max(n_plans, 1.0)
+
+
+def reasoning_loss(
+    logprobs: Tensor,
+    nll_weights: Tensor,
+    score_weights: Tensor,
+    *,
+    n_nll_tokens: float,
+    n_score_tokens: float,
+    weights: LossWeights,
+) -> Tensor:
+    """Return L_reasoning as we differentiate it: score term plus likelihood of the expected step (equations 4 to 7).
+
+    The dense second part is ours (DESIGN, "The two losses of phase 2"): the correct next state and the validator's
+    judgement for that action in that state, as tokens with a likelihood weight.
+    """
+    score = score_function_loss(logprobs, score_weights, n_score_tokens, logprob_floor=weights.logprob_floor)
+    return weights.score * score + supervised_loss(logprobs, nll_weights, n_nll_tokens)
+
+
+def final_loss(
+    logprobs: Tensor,
+    score_weights: Tensor,
+    two_logits: Tensor,
+    labels: Tensor,
+    *,
+    n_score_tokens: float,
+    n_plans: float,
+    weights: LossWeights,
+) -> Tensor:
+    """Return L_final as we differentiate it: score term of beta * 1[v=0] plus alpha * BCE(v, v_hat) (equations 8, 9).
+
+    beta is inside the score weights, beta * (1[v=0] - baseline) on the plan's tokens. v_hat is the probability of VALID
+    against INVALID where the policy states its verdict.
+    """
+    score = score_function_loss(logprobs, score_weights, n_score_tokens, logprob_floor=weights.logprob_floor)
+    return weights.score * score + weights.alpha * verdict_loss(two_logits, labels, n_plans)

@@ -1,0 +1,248 @@
+"""Packing: several sequences in one row, with attention that never crosses from one to its neighbour.
+
+Position ids restart at each sequence. On CPU `PACKED_ATTENTION` runs one causal attention per sequence: nothing is
+computed that a mask would throw away, and a micro-batch of one row needs no padding. Elsewhere the attention of
+transformers builds a block-diagonal mask from the position ids (it does so only if there is neither an attention mask
+nor a key-value cache, so models are called without both). Not here: the order of batches in time (`optimisation`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from plansmith.learning.sequences import NO_VERDICT, TrainingSequence
+
+PACKED_ATTENTION = "plansmith_packed"
+
+Row = tuple[int, ...]
+"""Indices of the sequences that share a row, in their order in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackingReport:
+    """What packing did; ``fill`` is the share of row tokens that are not padding."""
+
+    n_sequences: int
+    n_dropped: int
+    n_tokens: int
+    fill: float
+
+
+@dataclass(frozen=True, slots=True)
+class PackedBatch:
+    """One micro-batch of B rows of T tokens.
+
+    Attributes:
+        token_ids, position_ids: (B, T) int64.
+        nll_weights, score_weights: (B, T) float32; 0 on padding.
+        lengths: per row the lengths of its sequences, and of its padding if any; each sums to T.
+        rows: per row the indices of its sequences.
+        verdict_rows, verdict_columns, verdict_labels: (J,) int64.
+    """
+
+    token_ids: Tensor
+    position_ids: Tensor
+    nll_weights: Tensor
+    score_weights: Tensor
+    lengths: tuple[tuple[int, ...], ...]
+    rows: tuple[Row, ...]
+    verdict_rows: Tensor
+    verdict_columns: Tensor
+    verdict_labels: Tensor
+
+    def to(self, device: torch.device | str) -> PackedBatch:
+        """Return the same batch with its tensors on ``device``."""
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        moved: dict[str, Any] = {name: value.to(device) for name, value in values if isinstance(value, Tensor)}
+        return replace(self, **moved)
+
+    def model_inputs(self) -> dict[str, Any]:
+        """Return the keyword arguments for a causal language model of transformers."""
+        return {
+            "input_ids": self.token_ids,
+            "position_ids": self.position_ids,
+            "sequence_lengths": self.lengths,
+            "use_cache": False,
+        }
+
+
+def fitting_indices(lengths: Sequence[int], row_length_tokens: int) -> tuple[int, ...]:
+    """Return the indices of the sequences that fit in a row; the caller counts and reports the others."""
+    return tuple(index for index, length in enumerate(lengths) if length <= row_length_tokens)
+
+
+def pack_rows(lengths: Sequence[int], indices: Sequence[int], row_length_tokens: int) -> list[Row]:
+    """Return rows of at most ``row_length_tokens`` tokens that hold every index once (first-fit decreasing).
+
+    Deterministic: equal lengths keep the order of ``indices``.
+
+    Raises:
+        ValueError: a sequence is longer than a row; nothing is ever truncated.
+    """
+    rows: list[list[int]] = []
+    free_tokens: list[int] = []
+    for index in sorted(indices, key=lambda i: -lengths[i]):
+        length = lengths[index]
+        if length > row_length_tokens:
+            raise ValueError(f"sequence {index} has {length} tokens, more than a row of {row_length_tokens}")
+        place = next((row for row, free in enumerate(free_tokens) if length <= free), len(rows))
+        if place == len(rows):
+            rows.append([])
+            free_tokens.append(row_length_tokens)
+        rows[place].append(index)
+        free_tokens[place] -= length
+    return [tuple(row) for row in rows]
+
+
+def split_batches(
+    lengths: Sequence[int],
+    indices: Sequence[int],
+    *,
+    batch_sequences: int | None,
+    batch_tokens: int | None,
+    seed: int | None,
+) -> list[Row]:
+    """Return the optimiser batches of one epoch: a shuffle, cut after so many sequences or before so many tokens.
+
+    Without a seed the sequences keep their order: a curriculum.
+
+    Exactly one of the two sizes is given. With ``batch_tokens`` a batch holds at least one sequence. The last batch may
+    be smaller; its loss is divided by its own counts.
+    """
+    if (batch_sequences is None) == (batch_tokens is None):
+        raise ValueError(f"give batch_sequences or batch_tokens, got {batch_sequences} and {batch_tokens}")
+    order = list(indices)
+    if seed is not None:
+        random.Random(seed).shuffle(order)
+    if batch_sequences is not None:
+        return [tuple(order[i : i + batch_sequences]) for i in range(0, len(order), batch_sequences)]
+    batches: list[list[int]] = []
+    n_tokens = 0
+    for index in order:
+        if not batches or n_tokens + lengths[index] > (batch_tokens or 0):
+            batches.append([])
+            n_tokens = 0
+        batches[-1].append(index)
+        n_tokens += lengths[index]
+    return [tuple(batch) for batch in batches]
+
+
+def packing_report(lengths: Sequence[int], batches: Sequence[Sequence[Row]], *, micro_batch_rows: int) -> PackingReport:
+    """Return what packing did to ``lengths``; a row is padded to the longest of its micro-batch, no further."""
+    n_used = n_tokens = n_padded = 0
+    for rows in batches:
+        row_tokens = [sum(lengths[index] for index in row) for row in rows]
+        n_used += sum(len(row) for row in rows)
+        n_tokens += sum(row_tokens)
+        parts = [row_tokens[i : i + micro_batch_rows] for i in range(0, len(rows), micro_batch_rows)]
+        n_padded += sum(len(part) * max(part) for part in parts)
+    return PackingReport(n_used, len(lengths) - n_used, n_tokens, n_tokens / n_padded if n_padded else 0.0)
+
+
+def build_batch(sequences: Sequence[TrainingSequence], rows: Sequence[Row]) -> PackedBatch:
+    """Return the tensors for ``rows``; shorter rows are padded at the end with a sequence of their own."""
+    n_tokens = max(sum(len(sequences[index]) for index in row) for row in rows)
+    lengths = tuple(_row_lengths(sequences, row, n_tokens) for row in rows)
+    verdicts = [place for row, indices in enumerate(rows) for place in _verdict_places(sequences, row, indices)]
+    verdict_columns = torch.tensor(verdicts, dtype=torch.int64).reshape(-1, 3)
+    return PackedBatch(
+        token_ids=_stack([[t for i in row for t in sequences[i].token_ids] for row in rows], n_tokens, torch.int64),
+        position_ids=torch.stack([torch.cat([torch.arange(length) for length in row]) for row in lengths]),
+        nll_weights=_stack([[w for i in row for w in sequences[i].nll_weights] for row in rows], n_tokens),
+        score_weights=_stack([[w for i in row for w in sequences[i].score_weights] for row in rows], n_tokens),
+        lengths=lengths,
+        rows=tuple(rows),
+        verdict_rows=verdict_columns[:, 0],
+        verdict_columns=verdict_columns[:, 1],
+        verdict_labels=verdict_columns[:, 2],
+    )
+
+
+def without_loss(batch: PackedBatch) -> PackedBatch:
+    """Return the batch with every weight and verdict removed: filler for a rank that has run out of rows."""
+    nothing = torch.zeros(0, dtype=torch.int64)
+    zeros = torch.zeros_like(batch.nll_weights)
+    return replace(
+        batch,
+        nll_weights=zeros,
+        score_weights=zeros,
+        verdict_rows=nothing,
+        verdict_columns=nothing,
+        verdict_labels=nothing,
+    )
+
+
+def _row_lengths(sequences: Sequence[TrainingSequence], row: Row, n_tokens: int) -> tuple[int, ...]:
+    lengths = tuple(len(sequences[index]) for index in row)
+    n_padding = n_tokens - sum(lengths)
+    return (*lengths, n_padding) if n_padding else lengths
+
+
+def _verdict_places(sequences: Sequence[TrainingSequence], row: int, indices: Row) -> Iterator[tuple[int, int, int]]:
+    start = 0
+    for index in indices:
+        sequence = sequences[index]
+        if sequence.verdict_position != NO_VERDICT:
+            yield row, start + sequence.verdict_position, sequence.verdict_label
+        start += len(sequence)
+
+
+def _stack(rows: Sequence[Sequence[float]], n_tokens: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.stack([F.pad(torch.tensor(row, dtype=dtype), (0, n_tokens - len(row))) for row in rows])
+
+
+def packed_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    sequence_lengths: tuple[tuple[int, ...], ...],
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Return causal attention within each sequence of each row, in the calling convention of transformers.
+
+    Args:
+        query: (B, H, T, D); key and value: (B, H or fewer, T, D).
+        attention_mask: not read; the lengths say it all.
+        sequence_lengths: per row, summing to T.
+
+    Returns:
+        (B, T, H, D), and no attention weights.
+    """
+    is_grouped = key.shape[1] != query.shape[1]
+    outputs = []
+    for row, lengths in enumerate(sequence_lengths):
+        parts = [torch.split(tensor[row : row + 1], list(lengths), dim=2) for tensor in (query, key, value)]
+        attended = [
+            F.scaled_dot_product_attention(
+                q, k, v, is_causal=True, scale=scaling, dropout_p=dropout, enable_gqa=is_grouped
+            )
+            for q, k, v in zip(*parts, strict=True)
+        ]
+        outputs.append(torch.cat(attended, dim=2))
+    return torch.cat(outputs).transpose(1, 2).contiguous(), None
+
+
+def register_packed_attention() -> str:
+    """Make `packed_attention` known to transformers; return the name to load a model with. May be called repeatedly."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    ALL_ATTENTION_FUNCTIONS.register(PACKED_ATTENTION, packed_attention)
+    ALL_MASK_ATTENTION_FUNCTIONS.register(PACKED_ATTENTION, _no_mask)
+    return PACKED_ATTENTION
+
+
+def _no_mask(*_: Any, **__: Any) -> None:
+    return None

@@ -1,0 +1,172 @@
+"""Is this plan right, and if not, where and why?
+
+`validate_plan` judges a whole plan as VAL does: apply each step to the state it meets, stop at the first whose
+preconditions do not hold, check the goal at the end. `judge_step` judges one claimed transition of a chain of thought
+(``VAL-step`` in algorithm 1 of arXiv 2509.13351). Verdicts are values: nothing here raises because a plan is bad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from plansmith.pddl.grounding import GroundAction, MalformedStep, PlanningTask
+from plansmith.pddl.model import Atom, Literal, PlanStep
+
+
+class Verdict(StrEnum):
+    """What a plan is."""
+
+    VALID = "valid"
+    GOAL_NOT_REACHED = "goal_not_reached"
+    PRECONDITION_UNSATISFIED = "precondition_unsatisfied"
+    MALFORMED_PLAN = "malformed_plan"
+    BAD_INPUT = "bad_input"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanVerdict:
+    """The judgement of one plan.
+
+    ``failed_step`` counts from 1 and is None when no step failed. ``unsatisfied`` are *all* false preconditions of that
+    step, or all false goal literals. ``states`` are the states met, the initial one first, up to the failure.
+    """
+
+    verdict: Verdict
+    plan: tuple[PlanStep, ...]
+    failed_step: int | None
+    unsatisfied: tuple[Literal, ...]
+    states: tuple[int, ...]
+    reason: str
+
+    @property
+    def is_valid(self) -> bool:
+        """Return whether the plan reaches the goal."""
+        return self.verdict is Verdict.VALID
+
+
+def validate_plan(task: PlanningTask, plan: Sequence[PlanStep]) -> PlanVerdict:
+    """Return the verdict on `plan`.
+
+    A malformed step (unknown action or object, wrong arity or type) makes the whole plan malformed wherever it stands,
+    as VAL's type check of the whole plan does.
+    """
+    plan = tuple(plan)
+    grounded = [task.ground(step) for step in plan]
+    for number, action in enumerate(grounded, 1):
+        if isinstance(action, MalformedStep):
+            return PlanVerdict(Verdict.MALFORMED_PLAN, plan, number, (), (task.initial_state,), action.reason)
+    states = [task.initial_state]
+    for number, action in enumerate(grounded, 1):
+        assert isinstance(action, GroundAction)
+        if not action.is_applicable(states[-1]):
+            unsatisfied = task.unsatisfied(action.preconditions, states[-1])
+            reason = f"step {number} {action.step} needs {_join(unsatisfied)}"
+            return PlanVerdict(Verdict.PRECONDITION_UNSATISFIED, plan, number, unsatisfied, tuple(states), reason)
+        states.append(action.apply(states[-1]))
+    missed = task.unsatisfied(task.goal, states[-1])
+    if missed:
+        return PlanVerdict(
+            Verdict.GOAL_NOT_REACHED, plan, None, missed, tuple(states), f"the goal lacks {_join(missed)}"
+        )
+    return PlanVerdict(Verdict.VALID, plan, None, (), tuple(states), "the plan reaches the goal")
+
+
+class FeedbackCode(StrEnum):
+    """What is wrong with one claimed transition; equation 7 of arXiv 2509.13351 gives each its penalty."""
+
+    OK = "ok"
+    PRECONDITION = "precondition"
+    EFFECT = "effect"
+    GOAL = "goal"
+    MALFORMED = "malformed"
+
+
+@dataclass(frozen=True, slots=True)
+class StepJudgement:
+    """The judgement of one claimed transition ``(s_prev, action, s_claimed)``.
+
+    ``missing_effects``: add effects the claim leaves out. ``kept_deletes``: deleted atoms the claim keeps.
+    ``lost_atoms`` and ``invented_atoms``: changes the action does not make, violations of the frame axiom.
+    """
+
+    code: FeedbackCode
+    expected_state: int
+    unsatisfied: tuple[Literal, ...] = ()
+    missing_effects: tuple[Atom, ...] = ()
+    kept_deletes: tuple[Atom, ...] = ()
+    lost_atoms: tuple[Atom, ...] = ()
+    invented_atoms: tuple[Atom, ...] = ()
+    state_distance: int = 0
+    reason: str = ""
+
+    @property
+    def is_effect_error(self) -> bool:
+        """Return whether an effect of the action itself is claimed wrongly."""
+        return bool(self.missing_effects or self.kept_deletes)
+
+    @property
+    def is_frame_error(self) -> bool:
+        """Return whether an atom changed that the action does not touch."""
+        return bool(self.lost_atoms or self.invented_atoms)
+
+
+def state_distance(state: int, other: int) -> int:
+    """Return the number of atoms in one state but not the other (equation 6 of arXiv 2509.13351)."""
+    return (state ^ other).bit_count()
+
+
+def judge_step(task: PlanningTask, previous: int, step: PlanStep, claimed: int) -> StepJudgement:
+    """Return the judgement of the claim that `step` leads from state `previous` to state `claimed`.
+
+    An action whose preconditions are false changes nothing, so the expected state is then `previous` (the paper leaves
+    it open: it defines s_expected only for an action that can be applied).
+    """
+    action = task.ground(step)
+    if isinstance(action, MalformedStep):
+        distance = state_distance(previous, claimed)
+        return StepJudgement(FeedbackCode.MALFORMED, previous, state_distance=distance, reason=action.reason)
+    if not action.is_applicable(previous):
+        unsatisfied = task.unsatisfied(action.preconditions, previous)
+        return StepJudgement(
+            FeedbackCode.PRECONDITION,
+            previous,
+            unsatisfied=unsatisfied,
+            state_distance=state_distance(previous, claimed),
+            reason=f"{step} needs {_join(unsatisfied)}",
+        )
+    return _judge_effects(task, previous, action, claimed)
+
+
+def _judge_effects(task: PlanningTask, previous: int, action: GroundAction, claimed: int) -> StepJudgement:
+    expected = action.apply(previous)
+    missing, invented = expected & ~claimed, claimed & ~expected
+    judgement = StepJudgement(
+        code=FeedbackCode.OK if claimed == expected else FeedbackCode.EFFECT,
+        expected_state=expected,
+        missing_effects=task.atoms_of(missing & action.added),
+        kept_deletes=task.atoms_of(invented & action.deleted),
+        lost_atoms=task.atoms_of(missing & ~action.added),
+        invented_atoms=task.atoms_of(invented & ~action.deleted),
+        state_distance=state_distance(claimed, expected),
+    )
+    return judgement if judgement.code is FeedbackCode.OK else _with_reason(judgement, action)
+
+
+def _with_reason(judgement: StepJudgement, action: GroundAction) -> StepJudgement:
+    faults = (
+        ("must add", judgement.missing_effects),
+        ("must delete", judgement.kept_deletes),
+        ("does not delete", judgement.lost_atoms),
+        ("does not add", judgement.invented_atoms),
+    )
+    reason = f"{action.step} " + ", ".join(f"{label} {_join(atoms)}" for label, atoms in faults if atoms)
+    return StepJudgement(
+        judgement.code, judgement.expected_state, judgement.unsatisfied, judgement.missing_effects,
+        judgement.kept_deletes, judgement.lost_atoms, judgement.invented_atoms, judgement.state_distance, reason,
+    )  # fmt: skip
+
+
+def _join(items: Iterable[Atom | Literal]) -> str:
+    return " ".join(str(item) for item in items)

@@ -1,0 +1,367 @@
+"""Fast Downward as a function from PDDL text to `PlannerResult`.
+
+A warm worker process (`translate_worker.py`, the only GPL file) forks one child a problem, which translates and then
+becomes the search binary. Here is everything else: settings, the worker's life, exit codes, plan files. Nothing of Fast
+Downward is imported into this process.
+
+Exit codes: https://www.fast-downward.org/latest/documentation/exit-codes
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from plansmith.errors import ConfigError, PddlParseError, PlannerCrashError, PlansmithError
+from plansmith.planners.result import PlannerResult, PlannerStatus
+
+SEARCH_ALIASES = {
+    "optimal": "astar(lmcut())",
+    "first": "let(hff,eval_modify_costs(ff(),cost_type=one),lazy_greedy([hff],preferred=[hff],cost_type=one))",
+    "good": (
+        "let(hff,ff(),let(hlm,landmark_sum(lm_reasonable_orders_hps(lm_rhw()),pref=false),iterated(["
+        "lazy_greedy([hff,hlm],preferred=[hff,hlm]),"
+        + ",".join(f"lazy_wastar([hff,hlm],preferred=[hff,hlm],w={weight})" for weight in (5, 3, 2, 1))
+        + "])))"
+    ),
+}
+"""Short names for searches: a cheapest plan; any plan, soon; ever better plans until the last search ends (LAMA)."""
+
+OPTIMAL_SEARCH = re.compile(r"astar\((lmcut|blind|ipdb)\(\)\)")
+"""Searches known here to return cheapest plans only; any other is taken as not optimal."""
+
+FAST_DOWNWARD_STATUS = {
+    0: PlannerStatus.SOLVED,
+    1: PlannerStatus.SOLVED,
+    2: PlannerStatus.SOLVED,
+    3: PlannerStatus.SOLVED,
+    10: PlannerStatus.UNSOLVABLE,
+    11: PlannerStatus.UNSOLVABLE,
+    12: PlannerStatus.GAVE_UP,
+    13: PlannerStatus.GAVE_UP,  # unsolvable within a cost bound only
+    20: PlannerStatus.OUT_OF_MEMORY,
+    21: PlannerStatus.OUT_OF_TIME,
+    22: PlannerStatus.OUT_OF_MEMORY,
+    23: PlannerStatus.OUT_OF_TIME,
+    24: PlannerStatus.OUT_OF_TIME,  # portfolios: out of memory and time
+    30: PlannerStatus.CRASHED,
+    32: PlannerStatus.CRASHED,
+    34: PlannerStatus.UNSUPPORTED,
+    35: PlannerStatus.CRASHED,
+    37: PlannerStatus.UNSUPPORTED,
+    -signal.SIGPROF: PlannerStatus.OUT_OF_TIME,  # the CPU timer that the worker sets
+    -signal.SIGXCPU: PlannerStatus.OUT_OF_TIME,
+}
+KILL_STATUS = {"time": PlannerStatus.OUT_OF_TIME, "memory": PlannerStatus.OUT_OF_MEMORY}
+"""Why the worker killed a child."""
+
+MAY_LEAVE_PLAN = {PlannerStatus.SOLVED, PlannerStatus.OUT_OF_TIME, PlannerStatus.OUT_OF_MEMORY}
+
+TRANSLATE_INPUT_ERROR, SEARCH_INPUT_ERROR = 31, 33
+
+UNSUPPORTED_INPUT = re.compile(
+    r"not (yet )?supported|not \(yet\) implemented|unsupported assignment|invalid metric definition"
+    r"|invalid requirement\. got: :(fluents|(numeric|object|action)-\w+|durati\w+-\w+|constraints|preferences"
+    r"|timed-\w+-\w+|continuous-effects|time)\b"
+    r"|got: \(:(durative-action|process|event|constraints)\b"
+    r"|got: (>=?|<=?|=|increase|decrease|assign|scale-(up|down)|at (start|end)|over all|preference)\s*$"
+    r"|got: \(increase ",
+    re.IGNORECASE,
+)
+"""What the translator says about correct PDDL beyond its reach; it has one exit code for this and for mistakes."""
+
+MIN_MEMORY_MIB = 64
+START_LIMIT_S = 60.0
+ANSWER_GRACE_S = 15.0
+ATTEMPTS = 2
+MESSAGE_CHARACTERS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerSettings:
+    """One Fast Downward configuration.
+
+    Attributes:
+        search: a name of `SEARCH_ALIASES` or a Fast Downward search, such as ``astar(lmcut())``.
+        time_limit_s: CPU seconds for translation plus search.
+        kill_after_s: wall-clock seconds after which the whole process group is killed; must exceed ``time_limit_s``.
+        memory_limit_mib: address space of the translator and of the search.
+    """
+
+    search: str = "optimal"
+    time_limit_s: float = 30.0
+    kill_after_s: float = 40.0
+    memory_limit_mib: int = 2048
+
+    def __post_init__(self) -> None:
+        if "(" not in self.search and self.search not in SEARCH_ALIASES:
+            known = ", ".join(SEARCH_ALIASES)
+            raise ConfigError("unknown search", where="search", got=self.search, expected=f"{known}, or NAME(...)")
+        if not 0 < self.time_limit_s < self.kill_after_s:
+            got = f"time_limit_s={self.time_limit_s}, kill_after_s={self.kill_after_s}"
+            raise ConfigError("limits do not fit", got=got, expected="0 < time_limit_s < kill_after_s")
+        if self.memory_limit_mib < MIN_MEMORY_MIB:
+            expected = f"at least {MIN_MEMORY_MIB}"
+            raise ConfigError("too small", where="memory_limit_mib", got=f"{self.memory_limit_mib}", expected=expected)
+
+    @property
+    def search_string(self) -> str:
+        """Return the search as Fast Downward reads it."""
+        return "".join(SEARCH_ALIASES.get(self.search, self.search).split())
+
+    @property
+    def is_optimal(self) -> bool:
+        """Return whether a plan of this search is known to be a cheapest one."""
+        return OPTIMAL_SEARCH.fullmatch(self.search_string) is not None
+
+
+def status_from_exit_code(exit_code: int) -> PlannerStatus:
+    """Map a documented exit code, or minus the signal of a limit, to its outcome; anything else is loud.
+
+    Input errors (31, 33) are no outcomes: `FastDownward.solve` raises them as errors of their own type.
+
+    Raises:
+        PlannerCrashError: an exit code that stands for no outcome; never taken for "unsolved".
+    """
+    if exit_code not in FAST_DOWNWARD_STATUS:
+        expected = f"one of {sorted(FAST_DOWNWARD_STATUS)}"
+        raise PlannerCrashError("Fast Downward ended in no known way", got=f"exit code {exit_code}", expected=expected)
+    return FAST_DOWNWARD_STATUS[exit_code]
+
+
+def find_search_binary() -> Path:
+    """Return Fast Downward's search binary from the package up-fast-downward, without importing it."""
+    spec = importlib.util.find_spec("up_fast_downward")
+    folders = (spec.submodule_search_locations or []) if spec else []
+    for folder in folders:
+        binary = Path(folder, "downward", "builds", "release", "bin", "downward")
+        if os.access(binary, os.X_OK):
+            return binary
+    raise PlansmithError("Fast Downward is not installed", cure="pip install up-fast-downward")
+
+
+class FastDownward:
+    """Solves problems one at a time with a warm worker process; close it, or use it as a context manager.
+
+    Concurrent calls wait for each other. A worker that died is replaced and the problem given to the new one.
+    """
+
+    def __init__(self, settings: PlannerSettings | None = None, *, search_binary: Path | None = None) -> None:
+        self.settings = settings or PlannerSettings()
+        self._worker = _Worker(search_binary or find_search_binary())
+        self._lock = threading.Lock()
+        self._worker.start()
+
+    @property
+    def worker_pid(self) -> int | None:
+        """Return the process id of the warm worker; None when closed."""
+        return self._worker.pid
+
+    def solve(self, domain_pddl: str, problem_pddl: str) -> PlannerResult:
+        """Return the outcome of one problem.
+
+        Raises:
+            PddlParseError: the translator cannot read the domain or the problem.
+            ConfigError: Fast Downward does not know the search.
+            PlannerCrashError: an undocumented exit code, or the worker died twice over this problem.
+        """
+        with self._lock, tempfile.TemporaryDirectory(prefix="plansmith-planner-") as folder:
+            start = time.perf_counter()
+            run = _Run(Path(folder), self.settings)
+            run.write_input(domain_pddl, problem_pddl)
+            answer = self._worker.ask(run.request(), limit_s=self.settings.kill_after_s + ANSWER_GRACE_S)
+            return run.result(answer["exit_code"], answer["killed_for"], time.perf_counter() - start)
+
+    def close(self) -> None:
+        """End the worker; closing twice does no harm."""
+        self._worker.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+@dataclass(slots=True)
+class _Worker:
+    """The life of the worker process: start, ask, restart, stop."""
+
+    search_binary: Path
+    process: subprocess.Popen[bytes] | None = field(default=None)
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process else None
+
+    def start(self) -> None:
+        # -P: the script's own folder holds a module named like the translator's package and must not be searched.
+        program = [sys.executable, "-P", str(Path(__file__).with_name("translate_worker.py")), str(self.search_binary)]
+        self.process = subprocess.Popen(
+            program,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            env={**os.environ, "PYTHONHASHSEED": "0"},  # the translator iterates over sets: same problem, same plan
+        )
+        if not self._read_line(START_LIMIT_S):
+            self.kill()
+            raise PlansmithError(
+                "the translator worker did not start; its own message is on standard error",
+                where=" ".join(program),
+                cure="pip install up-fast-downward (it brings fast-downward.translate)",
+            )
+
+    def ask(self, request: dict[str, Any], *, limit_s: float) -> dict[str, Any]:
+        """Return the worker's answer; start a new worker if this one has died."""
+        for _ in range(ATTEMPTS):
+            if self.process is None:
+                self.start()
+            if answer := self._ask_once(request, limit_s):
+                return answer
+            self.kill()
+        raise PlannerCrashError("the translator worker died or fell silent", got=f"{ATTEMPTS} failures on one problem")
+
+    def _ask_once(self, request: dict[str, Any], limit_s: float) -> dict[str, Any] | None:
+        assert self.process
+        assert self.process.stdin
+        try:
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return None
+        line = self._read_line(limit_s)
+        return dict(json.loads(line)) if line else None
+
+    def _read_line(self, limit_s: float) -> bytes:
+        """Return one line; nothing if the worker has died or does not answer in time."""
+        assert self.process
+        assert self.process.stdout
+        poll = select.poll()  # select.select refuses the high descriptors of a busy Ray process
+        poll.register(self.process.stdout, select.POLLIN)
+        return self.process.stdout.readline() if poll.poll(limit_s * 1000) else b""
+
+    def kill(self) -> None:
+        """Kill the worker's process group; a running child dies with its parent."""
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self._reap()
+
+    def stop(self) -> None:
+        """Let the worker end by itself, which it does when its input closes."""
+        if self.process is None:
+            return
+        assert self.process.stdin
+        try:
+            self.process.stdin.close()
+            self.process.wait(timeout=5.0)
+        except (BrokenPipeError, subprocess.TimeoutExpired):
+            self.kill()
+        else:
+            self._reap()
+
+    def _reap(self) -> None:
+        assert self.process
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.wait()
+        self.process.stdout.close()
+        with contextlib.suppress(BrokenPipeError):  # an unsent request to a dead worker
+            self.process.stdin.close()
+        self.process = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One problem in its folder: input files, request, and what the child left behind."""
+
+    folder: Path
+    settings: PlannerSettings
+
+    def write_input(self, domain_pddl: str, problem_pddl: str) -> None:
+        (self.folder / "domain.pddl").write_text(domain_pddl, encoding="utf-8")
+        (self.folder / "problem.pddl").write_text(problem_pddl, encoding="utf-8")
+
+    def request(self) -> dict[str, Any]:
+        return {
+            "folder": str(self.folder),
+            "search": self.settings.search_string,
+            "time_limit_s": self.settings.time_limit_s,
+            "kill_after_s": self.settings.kill_after_s,
+            "memory_limit_mib": self.settings.memory_limit_mib,
+        }
+
+    def result(self, exit_code: int, killed_for: str | None, wall_time_s: float) -> PlannerResult:
+        """Return the outcome; a plan found before a limit struck counts as solved, though not as optimal."""
+        status = KILL_STATUS[killed_for] if killed_for else self._status(exit_code)
+        best = self._best_plan() if status in MAY_LEAVE_PLAN else None
+        if status is PlannerStatus.SOLVED and best is None:
+            raise PlannerCrashError("Fast Downward reports success but left no plan", got=self._message())
+        if best is None:
+            return PlannerResult(status, None, None, wall_time_s, message=self._message(status))
+        is_optimal = status is PlannerStatus.SOLVED and (self.settings.is_optimal or not best[0])
+        return PlannerResult(PlannerStatus.SOLVED, *best, wall_time_s, is_optimal=is_optimal)
+
+    def _status(self, exit_code: int) -> PlannerStatus:
+        if exit_code == TRANSLATE_INPUT_ERROR:
+            if UNSUPPORTED_INPUT.search(self._message()):
+                return PlannerStatus.UNSUPPORTED
+            self._raise_parse_error()
+        if exit_code == SEARCH_INPUT_ERROR:
+            raise ConfigError(f"Fast Downward refuses the search: {self._message()}", got=self.settings.search)
+        try:
+            status = status_from_exit_code(exit_code)
+        except PlannerCrashError as error:
+            error.message = f"{error.message}: {self._message()}"
+            raise
+        is_refusal = status is PlannerStatus.CRASHED and UNSUPPORTED_INPUT.search(self._read("error.txt"))
+        return PlannerStatus.UNSUPPORTED if is_refusal else status
+
+    def _raise_parse_error(self) -> NoReturn:
+        text = self._read("error.txt")
+        head, _, got = text.partition("\nGot: ")
+        head, _, expected = head.partition("\nSyntax: ")
+        where = "problem" if re.search(r"Parsing problem|problem file", head) else "domain"
+        raise PddlParseError(head, where=where, got=got or None, expected=expected or None)
+
+    def _best_plan(self) -> tuple[tuple[str, ...], float] | None:
+        """Return the cheapest complete plan on disk with its cost; an anytime search leaves ``plan.1``, ``plan.2``."""
+        plans = (parse_plan(path.read_text()) for path in self.folder.glob("plan*"))
+        return min((plan for plan in plans if plan), key=lambda plan: plan[1], default=None)
+
+    def _message(self, status: PlannerStatus | None = None) -> str:
+        """Return the translator's complaint, or the last words of the log."""
+        if status is PlannerStatus.OUT_OF_TIME:
+            return f"stopped at {self.settings.time_limit_s} CPU or {self.settings.kill_after_s} wall-clock seconds"
+        noise = ("[t=", "Peak memory")
+        log = [line for line in self._read("log.txt").splitlines() if line and not line.startswith(noise)]
+        return (self._read("error.txt") or "\n".join(log[-5:]))[-MESSAGE_CHARACTERS:]
+
+    def _read(self, name: str) -> str:
+        path = self.folder / name
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def parse_plan(text: str) -> tuple[tuple[str, ...], float] | None:
+    """Return the steps and the cost of a Fast Downward plan file; None if its last line, the cost, is missing."""
+    cost = re.search(r"^; cost = (\d+) \(.*\)$", text, re.MULTILINE)
+    if cost is None:
+        return None
+    steps = (line.strip() for line in text.splitlines())
+    return tuple(f"({' '.join(step.strip('()').split())})" for step in steps if step.startswith("(")), float(cost[1])

@@ -1,0 +1,137 @@
+"""A chain of thought as data: what each step claims. Written and read by `compact` and `full`.
+
+A chain is s0, a1, s1, ..., an, sn with, for each step, the goals still open, why this action, its preconditions, and the
+state it claims to lead to; then the final plan and the writer's own verdict. `chain_of_plan` builds the true chain of a
+plan; a reader builds the chain a policy wrote, claims and all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from plansmith.pddl.grounding import GroundAction, MalformedStep, PlanningTask
+from plansmith.pddl.model import Atom, Literal, PlanStep
+from plansmith.text.purpose import purposes
+
+VALID, INVALID = "VALID", "INVALID"
+
+
+@dataclass(frozen=True, slots=True)
+class ChainStep:
+    """One step as claimed.
+
+    ``next_state`` is the claimed state after the action; None when the step says that its action cannot be applied, and
+    then ``unsatisfied`` says why.
+    """
+
+    action: PlanStep
+    preconditions: tuple[Literal, ...] = ()
+    unsatisfied: tuple[Literal, ...] = ()
+    added: tuple[Atom, ...] = ()
+    deleted: tuple[Atom, ...] = ()
+    next_state: tuple[Atom, ...] | None = None
+    open_goals: tuple[Literal, ...] | None = None
+    purpose: tuple[Literal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A chain of thought: its steps, the goals it finds open at the end, its final plan, its verdict."""
+
+    steps: tuple[ChainStep, ...]
+    open_at_end: tuple[Literal, ...] | None
+    final_plan: tuple[PlanStep, ...] | None
+    verdict: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A half-open range of characters of a completion."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepSpans:
+    """Where a step stands: its choice (goals, reason, action), then its outcome (precondition check, next state)."""
+
+    choice: Span
+    outcome: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChain:
+    """What a completion claims; ``fault`` is None when it is well formed to its end, else what is wrong and where.
+
+    ``spans`` has one entry for each step of ``chain``; ``verdict_span`` is the word VALID or INVALID.
+    """
+
+    chain: Chain
+    spans: tuple[StepSpans, ...]
+    final_plan_span: Span | None
+    verdict_span: Span | None
+    fault: str | None
+
+
+def in_order(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
+    """Return atoms in the order in which states are told: by arguments, then by predicate.
+
+    Every state lists what is said of one object together and the objects in the same order, so that a state is mostly a
+    copy of the one before.
+    """
+    return tuple(sorted(atoms, key=lambda atom: (atom.arguments, atom.predicate)))
+
+
+def chain_of_plan(task: PlanningTask, plan: Sequence[PlanStep], *, with_purpose: bool = True) -> Chain:
+    """Return the true chain of `plan`: it stops at the first step that cannot be applied.
+
+    The open goals are told where they changed.
+    """
+    grounded = [task.ground(step) for step in plan]
+    actions = [action for action in grounded if isinstance(action, GroundAction)]
+    reasons = purposes(actions, task.goal) if with_purpose and len(actions) == len(plan) else [None] * len(plan)
+    state = in_order(task.problem.init)
+    steps: list[ChainStep] = []
+    told: tuple[Literal, ...] | None = None
+    for action, reason in zip(grounded, reasons, strict=True):
+        open_goals = task.unsatisfied(task.goal, task.state_of(state))
+        is_told = with_purpose and open_goals != told
+        step = true_step(task, state, action, with_goals=is_told, purpose=reason.literals if reason else ())
+        steps.append(step)
+        told = open_goals
+        if step.next_state is None:
+            break
+        state = step.next_state
+    missed = task.unsatisfied(task.goal, task.state_of(state))
+    is_valid = not missed and all(step.next_state is not None for step in steps)
+    return Chain(tuple(steps), missed, tuple(plan), VALID if is_valid else INVALID)
+
+
+def true_step(
+    task: PlanningTask,
+    state: tuple[Atom, ...],
+    action: GroundAction | MalformedStep,
+    *,
+    with_goals: bool,
+    purpose: tuple[Literal, ...] = (),
+) -> ChainStep:
+    """Return the step that a faithful writer writes for `action` in `state`."""
+    bits = task.state_of(state)
+    open_goals = task.unsatisfied(task.goal, bits) if with_goals else None
+    if isinstance(action, MalformedStep):
+        return ChainStep(action.step, open_goals=open_goals, purpose=purpose)
+    unsatisfied = task.unsatisfied(action.preconditions, bits)
+    if unsatisfied:
+        return ChainStep(action.step, action.preconditions, unsatisfied, open_goals=open_goals, purpose=purpose)
+    gone = {*action.delete_effects, *action.add_effects}
+    return ChainStep(
+        action=action.step,
+        preconditions=action.preconditions,
+        added=action.add_effects,
+        deleted=tuple(atom for atom in action.delete_effects if atom in state),
+        next_state=in_order([*(atom for atom in state if atom not in gone), *action.add_effects]),
+        open_goals=open_goals,
+        purpose=purpose,
+    )

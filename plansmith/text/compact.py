@@ -1,0 +1,147 @@
+"""The compact rendering: PDDL without brackets, for word-level models such as `tiny`.
+
+An atom is its predicate followed by its arguments; the arity in the domain says where it ends. Markers end in ``:`` so
+that no PDDL name can be one. A step reads::
+
+    open: on a b aim: on a b need: holding a do: pick-up a check: clear a ontable a handempty ok: add: holding a now: ...
+
+or, where the action cannot be applied, ``check: clear a ontable a handempty fails: handempty``. ``now:`` is the resulting
+state; what the action deletes is what that state no longer lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Domain, Literal, PlanStep
+from plansmith.pddl.validation import StepJudgement
+from plansmith.text.chains import Chain, ChainStep, ReadChain, in_order
+from plansmith.text.compact_reader import NOT, read_chain
+from plansmith.text.explanations import Attempt, ClaimedPlan, Explanation, FeedbackKind
+
+
+def write_literals(literals: Iterable[object]) -> str:
+    """Return atoms, literals or steps as words without brackets."""
+    words = []
+    for item in literals:
+        if isinstance(item, Literal) and not item.is_positive:
+            words += [NOT, item.atom.predicate, *item.atom.arguments]
+        else:
+            words += str(item).strip("()").split()
+    return " ".join(words)
+
+
+def write_step(step: ChainStep) -> str:
+    """Return one step of a chain."""
+    parts = []
+    if step.open_goals is not None:
+        parts += ["open:", write_literals(step.open_goals)]
+    for marker, literal in zip(["aim:", *["need:"] * len(step.purpose)], step.purpose, strict=False):
+        parts += [marker, write_literals([literal])]
+    parts += ["do:", write_literals([step.action]), write_outcome(step)]
+    return " ".join(filter(None, parts))
+
+
+def write_outcome(step: ChainStep) -> str:
+    """Return what follows the action: precondition check and resulting state."""
+    parts = ["check:", write_literals(step.preconditions)]
+    if step.next_state is None:
+        parts += ["fails:", write_literals(step.unsatisfied)]
+    else:
+        parts += ["ok:", "add:", write_literals(step.added), "now:", write_literals(step.next_state)]
+    return " ".join(filter(None, parts))
+
+
+def write_plan(plan: Sequence[PlanStep]) -> str:
+    """Return a plan as words; action names are known from the domain."""
+    return write_literals(plan)
+
+
+def write_chain(chain: Chain, *, with_final_plan: bool = True) -> str:
+    """Return a whole chain with goal check, final plan and verdict."""
+    parts = [write_step(step) for step in chain.steps]
+    if chain.open_at_end is not None:
+        parts += ["open:", write_literals(chain.open_at_end)] if chain.open_at_end else ["reached:"]
+    if with_final_plan and chain.final_plan is not None:
+        parts += ["final:", write_plan(chain.final_plan)]
+    parts += ["verdict:", chain.verdict or ""]
+    return " ".join(filter(None, parts))
+
+
+def problem_words(task: PlanningTask) -> str:
+    """Return initial state and goal; a word-level model learns the domain itself, so only its name is told."""
+    init, goal = write_literals(in_order(task.problem.init)), write_literals(task.goal)
+    return f"domain: {task.domain.name} init: {init} goal: {goal}"
+
+
+class CompactRendering:
+    """Prompts and chains in the compact rendering; see the module."""
+
+    name = "compact"
+
+    def plan_prompt(self, task: PlanningTask) -> str:
+        """Return the prompt that asks for a chain of thought with a plan."""
+        return f"{problem_words(task)} plan:"
+
+    def explain_prompt(self, task: PlanningTask, shown: ClaimedPlan) -> str:
+        """Return the prompt that asks to explain a given plan."""
+        parts = [problem_words(task), "given:"]
+        for index, step in enumerate(shown.plan):
+            parts += ["do:", write_literals([step])]
+            if index < len(shown.claims):
+                parts += ["now:", write_literals(in_order(shown.claims[index]))]
+        return " ".join([*parts, "explain:"])
+
+    def correct_prompt(self, task: PlanningTask, attempt: Attempt, feedback: FeedbackKind) -> str:
+        """Return the prompt that hands an attempt back with the validator's feedback."""
+        parts = [problem_words(task), "tried:"]
+        for step, is_valid in zip(attempt.plan, attempt.marks, strict=False):
+            parts += [write_literals([step]), "good:" if is_valid else "bad:"]
+        if feedback is FeedbackKind.DETAILED:
+            parts += ["feedback:", *_feedback_words(attempt)]
+        return " ".join(filter(None, [*parts, "plan:"]))
+
+    def write_chain(self, chain: Chain) -> str:
+        """Return the text of a chain of thought."""
+        return write_chain(chain)
+
+    def write_explanation(self, explanation: Explanation) -> str:
+        """Return the text that explains a plan: its steps, the fault if any, the verdict."""
+        if explanation.fault is None:
+            return write_chain(explanation.chain)
+        steps = " ".join(write_step(step) for step in explanation.chain.steps)
+        return f"{steps} {' '.join(_fault_words(explanation.fault))} verdict: {explanation.chain.verdict}"
+
+    def write_outcome(self, step: ChainStep) -> str:
+        """Return the part of a step that follows its action."""
+        return write_outcome(step)
+
+    def read(self, completion: str, domain: Domain) -> ReadChain:
+        """Return the claims of a completion."""
+        return read_chain(completion, domain)
+
+
+def _fault_words(fault: StepJudgement) -> list[str]:
+    """Return what is wrong with a claimed transition, each class of atoms after its marker."""
+    classes: tuple[tuple[str, tuple[object, ...]], ...] = (
+        ("fails:", fault.unsatisfied),
+        ("unadded:", fault.missing_effects),
+        ("undeleted:", fault.kept_deletes),
+        ("lost:", fault.lost_atoms),
+        ("invented:", fault.invented_atoms),
+    )
+    return [word for marker, atoms in classes if atoms for word in (marker, write_literals(atoms))]
+
+
+def _feedback_words(attempt: Attempt) -> list[str]:
+    if attempt.fault is not None:
+        return _fault_words(attempt.fault)
+    return ["unmet:", write_literals(attempt.unmet_goals)] if attempt.unmet_goals else ["reached:"]
+
+
+MARKERS = (
+    "domain: init: goal: plan: given: explain: tried: feedback: now: open: aim: need: do: check: ok: add: fails: "
+    "reached: final: verdict: good: bad: unadded: undeleted: lost: invented: unmet: not:"
+).split()
+"""Every marker of the rendering, for a vocabulary."""

@@ -1,0 +1,170 @@
+"""Read a completion in the compact rendering back into claims.
+
+The reader takes what it can: a malformed chain gives the steps before the fault and a sentence that says what is wrong
+and at which word. It never repairs and never guesses; the verdict on such a rollout is the validator's business.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from plansmith.pddl.model import Atom, Domain, Literal, PlanStep
+from plansmith.text.chains import INVALID, VALID, Chain, ChainStep, ReadChain, Span, StepSpans
+
+NOT = "not:"
+"""Marks the atom after it as negated."""
+
+_STEP_START = ("open:", "aim:", "do:")
+
+
+class _Fault(Exception):
+    """The completion stops being well formed; stays within this module."""
+
+
+class _Words:
+    """The words of a completion with their places, read from left to right."""
+
+    def __init__(self, completion: str, domain: Domain) -> None:
+        matches = list(re.finditer(r"\S+", completion))
+        self.words = [match.group() for match in matches]
+        self.places = [Span(match.start(), match.end()) for match in matches]
+        self.domain, self.position = domain, 0
+
+    def span(self, first: int, last: int) -> Span:
+        """Return the characters of words `first` up to, not including, `last`."""
+        if first == last:
+            return Span(self.places[first - 1].end, self.places[first - 1].end) if first else Span(0, 0)
+        return Span(self.places[first].start, self.places[last - 1].end)
+
+    def peek(self) -> str | None:
+        return self.words[self.position] if self.position < len(self.words) else None
+
+    def take(self, expected: str) -> str:
+        word = self.peek()
+        if word != expected:
+            raise _Fault(f"word {self.position + 1}: got {word or 'the end'!r}, expected {expected!r}")
+        self.position += 1
+        return expected
+
+    def name(self) -> str:
+        word = self.peek()
+        if word is None or word.endswith(":"):
+            raise _Fault(f"word {self.position + 1}: got {word or 'the end'!r}, expected a name")
+        self.position += 1
+        return word
+
+    def literals(self) -> tuple[Literal, ...]:
+        found = []
+        while (word := self.peek()) is not None and (word == NOT or not word.endswith(":")):
+            if is_negative := word == NOT:
+                self.position += 1
+            predicate = self.name()
+            schema = self.domain.predicate(predicate)
+            if schema is None and predicate != "=":
+                raise _Fault(f"word {self.position}: got {predicate!r}, expected a predicate")
+            arity = 2 if schema is None else len(schema.parameters)
+            found.append(Literal(Atom(predicate, tuple(self.name() for _ in range(arity))), not is_negative))
+        return tuple(found)
+
+    def atoms(self) -> tuple[Atom, ...]:
+        start, literals = self.position, self.literals()
+        if not all(literal.is_positive for literal in literals):
+            raise _Fault(f"word {start + 1}: a state lists true atoms only")
+        return tuple(literal.atom for literal in literals)
+
+    def step(self) -> PlanStep:
+        name = self.name()
+        schema = self.domain.action(name)
+        if schema is None:
+            raise _Fault(f"word {self.position}: got {name!r}, expected an action")
+        return PlanStep(name, tuple(self.name() for _ in schema.parameters))
+
+
+def read_chain(completion: str, domain: Domain) -> ReadChain:
+    """Return the claims of a completion, as far as it is well formed."""
+    words = _Words(completion, domain)
+    steps: list[ChainStep] = []
+    spans: list[StepSpans] = []
+    end = _End()
+    fault = None
+    try:
+        while words.peek() in _STEP_START and not _is_closing(words):
+            step, span = _read_step(words)
+            steps.append(step)
+            spans.append(span)
+        _read_end(words, end)
+    except _Fault as error:
+        fault = str(error)
+    chain = Chain(tuple(steps), end.open_goals, end.final_plan, end.verdict)
+    return ReadChain(chain, tuple(spans), end.plan_span, end.verdict_span, fault)
+
+
+@dataclass
+class _End:
+    open_goals: tuple[Literal, ...] | None = None
+    final_plan: tuple[PlanStep, ...] | None = None
+    plan_span: Span | None = None
+    verdict: str | None = None
+    verdict_span: Span | None = None
+
+
+def _is_closing(words: _Words) -> bool:
+    """Return whether the ``open:`` here is the last goal check: no action follows it."""
+    following = (word for word in words.words[words.position + 1 :] if word.endswith(":") and word != NOT)
+    return words.peek() == "open:" and next(following, None) not in ("aim:", "do:")
+
+
+def _read_step(words: _Words) -> tuple[ChainStep, StepSpans]:
+    start = words.position
+    open_goals: tuple[Literal, ...] | None = None
+    purpose: list[Literal] = []
+    if words.peek() == "open:":
+        words.take("open:")
+        open_goals = words.literals()
+    while words.peek() in ("aim:", "need:"):
+        words.position += 1
+        purpose += words.literals()
+    words.take("do:")
+    action, outcome_start = words.step(), words.position
+    words.take("check:")
+    preconditions = words.literals()
+    unsatisfied: tuple[Literal, ...] = ()
+    added: tuple[Atom, ...] = ()
+    next_state: tuple[Atom, ...] | None = None
+    if words.peek() == "fails:":
+        words.take("fails:")
+        unsatisfied = words.literals()
+    else:
+        words.take("ok:")
+        words.take("add:")
+        added = words.atoms()
+        words.take("now:")
+        next_state = words.atoms()
+    step = ChainStep(action, preconditions, unsatisfied, added, (), next_state, open_goals, tuple(purpose))
+    end = words.position
+    return step, StepSpans(words.span(start, outcome_start), words.span(outcome_start, end))
+
+
+def _read_end(words: _Words, end: _End) -> None:
+    if words.peek() == "reached:":
+        words.take("reached:")
+        end.open_goals = ()
+    elif words.peek() == "open:":
+        words.take("open:")
+        end.open_goals = words.literals()
+    if words.peek() == "final:":
+        start = words.position
+        words.take("final:")
+        plan = []
+        while (word := words.peek()) is not None and not word.endswith(":"):
+            plan.append(words.step())
+        end.final_plan, end.plan_span = tuple(plan), words.span(start, words.position)
+    words.take("verdict:")
+    verdict = words.peek()
+    if verdict not in (VALID, INVALID):
+        raise _Fault(f"word {words.position + 1}: got {verdict or 'the end'!r}, expected VALID or INVALID")
+    words.position += 1
+    end.verdict, end.verdict_span = verdict, words.span(words.position - 1, words.position)
+    if words.peek() is not None:
+        raise _Fault(f"word {words.position + 1}: got {words.peek()!r}, expected the end")

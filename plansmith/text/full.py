@@ -1,0 +1,137 @@
+"""The full rendering: PDDL and bracketed section markers, for real language models.
+
+Follows the structure of appendix B of arXiv 2509.13351 (instruction, domain, problem, steps with precondition check,
+effects and states, goal check, final plan) in our own words, with a purpose line and a verdict section added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Domain
+from plansmith.pddl.printer import print_domain, print_problem
+from plansmith.pddl.validation import StepJudgement
+from plansmith.text.chains import Chain, ChainStep, ReadChain, in_order
+from plansmith.text.explanations import Attempt, ClaimedPlan, Explanation, FeedbackKind
+from plansmith.text.full_reader import read_chain
+
+PLAN_INSTRUCTION = (
+    "Find a plan for the problem below. Reason one action at a time: name the goals still open, say what the action is "
+    "for, check every precondition in the current state, list what the action adds and deletes, and write the state it "
+    "leads to. Check the goal at the end, repeat the plan, and say whether it is valid."
+)
+EXPLAIN_INSTRUCTION = (
+    "Study the plan below for the given domain and problem. Go through its actions in order and explain for each why it "
+    "can or cannot be applied and what state it leads to. Conclude whether the plan is valid."
+)
+CORRECT_INSTRUCTION = (
+    "An earlier attempt at the problem below was checked by a plan validator. Use its feedback to find a correct plan, "
+    "reasoning one action at a time as before."
+)
+
+
+class FullRendering:
+    """Prompts and chains in the full rendering; see the module."""
+
+    name = "full"
+
+    def plan_prompt(self, task: PlanningTask) -> str:
+        """Return the prompt that asks for a chain of thought with a plan."""
+        return _prompt(PLAN_INSTRUCTION, task, "[RESPONSE]\n")
+
+    def explain_prompt(self, task: PlanningTask, shown: ClaimedPlan) -> str:
+        """Return the prompt that asks to explain a given plan."""
+        lines = ["[PLAN]"]
+        for index, step in enumerate(shown.plan):
+            lines.append(f"{index + 1}. {step}")
+            if index < len(shown.claims):
+                lines.append(f"   state s{index + 1}: {_spaced(in_order(shown.claims[index]))}")
+        return _prompt(EXPLAIN_INSTRUCTION, task, "\n".join([*lines, "[RESPONSE]\n"]))
+
+    def correct_prompt(self, task: PlanningTask, attempt: Attempt, feedback: FeedbackKind) -> str:
+        """Return the prompt that hands an attempt back with the validator's feedback."""
+        marks = ["VALID" if mark else "INVALID" for mark in attempt.marks]
+        lines = ["[PREVIOUS PLAN]"]
+        lines += [f"{i}. {step} - {mark}" for i, (step, mark) in enumerate(zip(attempt.plan, marks, strict=False), 1)]
+        if feedback is FeedbackKind.DETAILED:
+            lines += ["[VALIDATOR FEEDBACK]", attempt.report]
+        return _prompt(CORRECT_INSTRUCTION, task, "\n".join([*lines, "[RESPONSE]\n"]))
+
+    def write_chain(self, chain: Chain) -> str:
+        """Return the text of a chain of thought."""
+        return "\n".join(_chain_lines(chain))
+
+    def write_explanation(self, explanation: Explanation) -> str:
+        """Return the text that explains a plan: its steps, the fault if any, the verdict."""
+        lines = [line for number, step in enumerate(explanation.chain.steps, 1) for line in step_lines(number, step)]
+        if explanation.fault is not None:
+            lines += ["[FAULT]", *_fault_lines(explanation.fault)]
+        return "\n".join([*lines, *_closing_lines(explanation.chain)])
+
+    def write_outcome(self, step: ChainStep) -> str:
+        """Return the part of a step that follows its action."""
+        return "\n".join(outcome_lines(step))
+
+    def read(self, completion: str, domain: Domain) -> ReadChain:
+        """Return the claims of a completion."""
+        return read_chain(completion, domain)
+
+
+def step_lines(number: int, step: ChainStep) -> list[str]:
+    """Return the lines of one step."""
+    lines = [f"[STEP {number}]"]
+    if step.open_goals is not None:
+        lines.append(f"- Open goals: {_spaced(step.open_goals)}")
+    if step.purpose:
+        lines.append(f"- Purpose: {' needs '.join(str(literal) for literal in step.purpose)}")
+    return [*lines, f"- Action: {step.action}", *outcome_lines(step)]
+
+
+def outcome_lines(step: ChainStep) -> list[str]:
+    """Return the lines after the action of one step."""
+    lines = ["- Preconditions:"]
+    lines += [f"  - {literal}: {'FALSE' if literal in step.unsatisfied else 'TRUE'}" for literal in step.preconditions]
+    if step.next_state is None:
+        return [*lines, "- Applicable: NO"]
+    return [
+        *lines,
+        "- Applicable: YES",
+        f"- Add: {_spaced(step.added)}",
+        f"- Delete: {_spaced(step.deleted)}",
+        f"- Next state: {_spaced(step.next_state)}",
+    ]
+
+
+def _chain_lines(chain: Chain) -> list[str]:
+    lines = [line for number, step in enumerate(chain.steps, 1) for line in step_lines(number, step)]
+    return [*lines, *_closing_lines(chain)]
+
+
+def _closing_lines(chain: Chain) -> list[str]:
+    lines = []
+    if chain.open_at_end is not None:
+        lines += ["[GOAL CHECK]", f"- Open goals: {_spaced(chain.open_at_end)}"]
+    if chain.final_plan is not None:
+        lines += ["[FINAL PLAN]", *(str(step) for step in chain.final_plan)]
+    return [*lines, f"[VERDICT] {chain.verdict}"]
+
+
+def _fault_lines(fault: StepJudgement) -> list[str]:
+    classes: tuple[tuple[str, tuple[object, ...]], ...] = (
+        ("Precondition not satisfied", fault.unsatisfied),
+        ("The state lacks what the action adds", fault.missing_effects),
+        ("The state keeps what the action deletes", fault.kept_deletes),
+        ("The state loses what the action does not touch", fault.lost_atoms),
+        ("The state gains what the action does not add", fault.invented_atoms),
+    )
+    return [f"- {label}: {_spaced(atoms)}" for label, atoms in classes if atoms]
+
+
+def _spaced(items: Iterable[object]) -> str:
+    return " ".join(str(item) for item in items) or "none"
+
+
+def _prompt(instruction: str, task: PlanningTask, tail: str) -> str:
+    domain, problem = print_domain(task.domain).rstrip(), print_problem(task.problem).rstrip()
+    return f"[INSTRUCTION] {instruction}\n[DOMAIN]\n{domain}\n[PROBLEM]\n{problem}\n{tail}"

@@ -1,0 +1,65 @@
+"""Why each action of a plan is there: the causal links from it to the goal.
+
+A step serves the goal through literals it achieves and later steps need (causal links as in partial-order planning,
+McAllester and Rosenblitt 1991). Chains of thought say the path from the goal down to the action, so that the choice of
+the action is a chain of one-hop lookups instead of a leap. The papers' chains name no reason; this is our addition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from plansmith.pddl.grounding import GroundAction
+from plansmith.pddl.model import Literal
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Purpose:
+    """One path from an action to the goal.
+
+    ``literals`` begins with a goal literal and ends with the effect of the action that serves it. Paths compare by how
+    early their goal is achieved for good, then by length.
+    """
+
+    achieved_at: int
+    length: int
+    literals: tuple[Literal, ...]
+
+
+def purposes(actions: Sequence[GroundAction], goal: Sequence[Literal]) -> tuple[Purpose | None, ...]:
+    """Return each action's purpose; None for an action that serves nothing (a plan with needless steps).
+
+    An action on several paths gets the one whose goal is achieved first, then the shortest: the same goal stays in view
+    until it is reached.
+    """
+    found: list[Purpose | None] = [None] * len(actions)
+    for index in reversed(range(len(actions))):
+        paths = [path for effect in effects_of(actions[index]) for path in _paths(effect, index, actions, goal, found)]
+        found[index] = min(paths, default=None)
+    return tuple(found)
+
+
+def effects_of(action: GroundAction) -> tuple[Literal, ...]:
+    """Return the add effects, then the delete effects, as literals."""
+    return (*(Literal(atom) for atom in action.add_effects),
+            *(Literal(atom, is_positive=False) for atom in action.delete_effects))  # fmt: skip
+
+
+def _paths(
+    effect: Literal,
+    index: int,
+    actions: Sequence[GroundAction],
+    goal: Sequence[Literal],
+    found: Sequence[Purpose | None],
+) -> list[Purpose]:
+    paths = []
+    for later in range(index + 1, len(actions)):
+        purpose = found[later]
+        if purpose and effect in actions[later].preconditions:
+            paths.append(Purpose(purpose.achieved_at, purpose.length + 1, (*purpose.literals, effect)))
+        if effect in effects_of(actions[later]) or Literal(effect.atom, not effect.is_positive) in effects_of(actions[later]):
+            return paths
+    if effect in goal:
+        paths.append(Purpose(index, 1, (effect,)))
+    return paths

@@ -1,0 +1,231 @@
+"""The error classes of table 5 and the figures of an arm."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import subprocess
+import sys
+
+import pytest
+
+from plansmith.evaluation.metrics import EvaluatedProblem, compare_arms, summarise_arm, summarise_level
+from plansmith.evaluation.taxonomy import ErrorClass, classify_failure
+
+
+def attempt(
+    problem_id: str,
+    error_class: ErrorClass | None = None,
+    *,
+    level: str = "4 blocks",
+    plan_length: int | None = 6,
+    planner_plan_length: int = 4,
+    completion_tokens: int = 100,
+) -> EvaluatedProblem:
+    return EvaluatedProblem(
+        problem_id=problem_id,
+        canonical_form=f"canonical {problem_id}",
+        domain="blocksworld",
+        level=level,
+        is_valid=error_class is None,
+        error_class=error_class,
+        plan_length=plan_length,
+        planner_plan_length=planner_plan_length,
+        completion_tokens=completion_tokens,
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "failed_step", "first_effect_error_step", "is_readable", "expected"),
+    [
+        ("valid", None, None, True, None),
+        ("valid", None, 2, True, None),
+        ("precondition_unsatisfied", 3, None, True, ErrorClass.PRECONDITION_VIOLATION),
+        ("precondition_unsatisfied", 3, 2, True, ErrorClass.INCORRECT_EFFECT),
+        ("precondition_unsatisfied", 3, 3, True, ErrorClass.PRECONDITION_VIOLATION),
+        ("precondition_unsatisfied", 3, 4, True, ErrorClass.PRECONDITION_VIOLATION),
+        ("precondition_unsatisfied", 3, 2, False, ErrorClass.INVALID_ACTION_SEQUENCE),
+        ("goal_not_reached", None, None, True, ErrorClass.GOAL_NOT_ACHIEVED),
+        ("goal_not_reached", None, 1, True, ErrorClass.INCORRECT_EFFECT),
+        ("goal_not_reached", None, None, False, ErrorClass.INVALID_ACTION_SEQUENCE),
+        ("malformed_plan", None, None, True, ErrorClass.INVALID_ACTION_SEQUENCE),
+        ("malformed_plan", 2, 1, True, ErrorClass.INVALID_ACTION_SEQUENCE),
+    ],
+    ids=[
+        "valid",
+        "valid-whatever-the-chain-claims",
+        "illegal-step",
+        "illegal-after-wrong-state",
+        "wrong-state-of-the-illegal-step-itself",
+        "wrong-state-only-later",
+        "truncated",
+        "goal-missed",
+        "goal-missed-after-wrong-state",
+        "goal-missed-truncated",
+        "malformed",
+        "malformed-in-the-middle",
+    ],
+)
+def test_classify_failure_reads_table_5(
+    verdict: str,
+    failed_step: int | None,
+    first_effect_error_step: int | None,
+    is_readable: bool,
+    expected: ErrorClass | None,
+) -> None:
+    assert classify_failure(verdict, failed_step, first_effect_error_step, is_readable) is expected
+
+
+@pytest.mark.parametrize(
+    ("verdict", "failed_step", "message"),
+    [
+        ("bad_input", None, "cannot be judged"),
+        ("VALID", None, "unknown verdict"),
+        ("precondition_unsatisfied", None, "does not fit"),
+        ("valid", 2, "does not fit"),
+        ("goal_not_reached", 2, "does not fit"),
+    ],
+    ids=["problem-not-the-policy", "unknown", "failure-without-step", "valid-with-step", "goal-with-step"],
+)
+def test_classify_failure_contradiction_raises(verdict: str, failed_step: int | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        classify_failure(verdict, failed_step, None, True)
+
+
+def test_error_class_values_are_the_four_of_table_5() -> None:
+    assert [kind.value for kind in ErrorClass] == [
+        "precondition_violation",
+        "incorrect_effect",
+        "goal_not_achieved",
+        "invalid_action_sequence",
+    ]
+
+
+def test_summarise_level_counts_by_hand() -> None:
+    figures = summarise_level(
+        [
+            attempt("a", plan_length=6, planner_plan_length=4, completion_tokens=10),
+            attempt("b", plan_length=8, planner_plan_length=8, completion_tokens=20),
+            attempt("c", ErrorClass.GOAL_NOT_ACHIEVED, plan_length=40, planner_plan_length=30, completion_tokens=30),
+            attempt("d", ErrorClass.INVALID_ACTION_SEQUENCE, plan_length=None, completion_tokens=45),
+        ]
+    )
+    assert (figures.n, figures.n_valid, figures.accuracy) == (4, 2, 0.5)
+    assert figures.ci95 == pytest.approx((0.15004, 0.84996), abs=5e-6)
+    assert figures.errors == {
+        ErrorClass.PRECONDITION_VIOLATION: 0,
+        ErrorClass.INCORRECT_EFFECT: 0,
+        ErrorClass.GOAL_NOT_ACHIEVED: 1,
+        ErrorClass.INVALID_ACTION_SEQUENCE: 1,
+    }
+    assert (figures.mean_plan_length, figures.mean_planner_plan_length) == (7.0, 6.0)  # of the solved ones only
+    assert (figures.tokens, figures.tokens_per_problem) == (105, 26.25)
+
+
+def test_summarise_level_nothing_solved_has_no_mean_length() -> None:
+    figures = summarise_level([attempt("a", ErrorClass.INCORRECT_EFFECT)])
+    assert (figures.accuracy, figures.mean_plan_length, figures.mean_planner_plan_length) == (0.0, None, None)
+
+
+def test_summarise_arm_two_levels_the_primary_one_stands_for_the_arm() -> None:
+    five = [
+        attempt("p", level="5 blocks", completion_tokens=9),
+        attempt("q", ErrorClass.INCORRECT_EFFECT, level="5 blocks"),
+    ]
+    arm = summarise_arm("final", [*five, attempt("a")], primary_level="4 blocks")
+    assert (arm.name, arm.level, arm.n, arm.accuracy) == ("final", "4 blocks", 1, 1.0)
+    assert list(arm.by_level) == ["5 blocks", "4 blocks"]
+    assert (arm.by_level["5 blocks"].n, arm.by_level["5 blocks"].accuracy) == (2, 0.5)
+    assert arm.tokens == arm.by_level["4 blocks"].tokens == 100
+
+
+def test_summarise_arm_one_level_needs_no_naming() -> None:
+    assert summarise_arm("phase1", [attempt("a")]).level == "4 blocks"
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "primary_level", "message"),
+    [
+        ([], "4 blocks", "n=0"),
+        ([attempt("a")], "9 blocks", "not one of"),
+        ([attempt("a"), attempt("b", level="5 blocks")], None, "not one of"),
+        ([attempt("a"), attempt("a")], None, "occurs twice"),
+    ],
+    ids=["empty", "level-absent", "level-ambiguous", "problem-twice"],
+)
+def test_summarise_arm_unusable_input_raises(
+    evaluated: list[EvaluatedProblem], primary_level: str | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        summarise_arm("final", evaluated, primary_level=primary_level)
+
+
+def test_summarise_level_without_attempts_raises() -> None:
+    with pytest.raises(ValueError, match="n=0"):
+        summarise_level([])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"is_valid": True, "error_class": ErrorClass.INCORRECT_EFFECT}, "is_valid"),
+        ({"is_valid": False, "error_class": None}, "is_valid"),
+        ({"plan_length": None}, "has a length"),
+        ({"wall_time_s": float("nan")}, "finite"),
+        ({"wall_time_s": float("inf")}, "finite"),
+        ({"completion_tokens": -1}, "finite"),
+    ],
+    ids=[
+        "valid-with-error",
+        "failed-without-error",
+        "valid-without-plan",
+        "nan-time",
+        "infinite-time",
+        "negative-tokens",
+    ],
+)
+def test_evaluated_problem_contradiction_raises(changes: dict[str, object], message: str) -> None:
+    fields = {name: getattr(attempt("a"), name) for name in EvaluatedProblem.__dataclass_fields__}
+    with pytest.raises(ValueError, match=message):
+        EvaluatedProblem(**{**fields, **changes})
+
+
+def test_summarise_arm_any_order_gives_the_same_figures() -> None:
+    evaluated = [attempt(str(i), ErrorClass.GOAL_NOT_ACHIEVED if i % 3 else None, plan_length=i) for i in range(30)]
+    shuffled = random.Random(5).sample(evaluated, k=30)
+    assert summarise_arm("final", shuffled) == summarise_arm("final", evaluated)
+
+
+def test_compare_arms_matches_problems_by_id_not_by_order() -> None:
+    before = [attempt("a"), attempt("b", ErrorClass.INCORRECT_EFFECT), attempt("c", ErrorClass.INCORRECT_EFFECT)]
+    after = [attempt("c"), attempt("a"), attempt("b")]
+    comparison = compare_arms("phase1", "final", "4 blocks", evaluated_before=before, evaluated_after=after)
+    assert (comparison.before, comparison.after, comparison.level) == ("phase1", "final", "4 blocks")
+    assert (comparison.test.n, comparison.test.only_before, comparison.test.only_after) == (3, 0, 2)
+    assert comparison.test.p_value == pytest.approx(0.5)
+
+
+def test_compare_arms_leaves_other_levels_out() -> None:
+    before = [attempt("a"), attempt("z", ErrorClass.INCORRECT_EFFECT, level="5 blocks")]
+    after = [attempt("a"), attempt("z", level="5 blocks")]
+    four = compare_arms("phase1", "final", "4 blocks", evaluated_before=before, evaluated_after=after)
+    assert (four.test.n, four.test.only_after) == (1, 0)
+
+
+def test_compare_arms_different_problems_raises() -> None:
+    with pytest.raises(ValueError, match="differ in 2 problems"):
+        compare_arms("x", "y", "4 blocks", evaluated_before=[attempt("a")], evaluated_after=[attempt("b")])
+
+
+def test_arm_result_survives_pickling() -> None:
+    arm = summarise_arm("final", [attempt("a"), attempt("b", ErrorClass.GOAL_NOT_ACHIEVED)])
+    assert pickle.loads(pickle.dumps(arm)) == arm
+
+
+def test_metrics_import_brings_no_heavy_package() -> None:
+    code = (
+        "import sys, plansmith.evaluation.metrics, plansmith.evaluation.results; "
+        "print([m for m in ('torch', 'ray', 'vllm', 'deepspeed', 'matplotlib', 'jinja2') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

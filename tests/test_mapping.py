@@ -1,0 +1,204 @@
+"""Row mapping on a real, private Ray: same table for any number of workers, resume, errors, quiet progress."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import ray
+import ray.data
+
+from actors.mapping import BatchWorker, map_rows
+from plansmith.data.artifacts import ArtifactWriter, Provenance, Shards
+from plansmith.data.rows import PlanRow, ProblemRow
+from plansmith.data.tables import arrow_of_rows, read_table, rows_of_arrow
+from plansmith.errors import ArtifactError, BadInputError
+from plansmith.progress import progress_bar
+
+KEY = "0" * 64
+
+
+class PlanLetters:
+    """Stands in for a planner: the plan of a problem is its object count in letters; odd counts have no plan."""
+
+    def __init__(self, planner: str, log: str | None = None, die_once: str | None = None) -> None:
+        self.planner, self.log, self.die_once = planner, log, die_once
+
+    def __call__(self, batch: Any) -> Any:
+        ids, counts = batch["problem_id"], batch["n_objects"]
+        if self.log:
+            with open(self.log, "a", encoding="utf-8") as file:
+                file.writelines(f"{row_id}\n" for row_id in ids)
+        if "broken" in batch["problem_pddl"]:
+            raise BadInputError("no such action", where="broken.pddl:3:1", expected="pick-up")
+        if self.die_once and not Path(self.die_once).exists():
+            Path(self.die_once).touch()
+            os.kill(os.getpid(), 9)
+        return {
+            "problem_id": ids,
+            "planner": [self.planner] * len(ids),
+            "status": ["solved" if count % 2 == 0 else "unsolvable" for count in counts],
+            "plan": [tuple("abcdef"[: count if count % 2 == 0 else 0]) for count in counts],
+            "cost": [float(count) if count % 2 == 0 else None for count in counts],
+            "wall_time_s": [0.0] * len(ids),
+            "is_optimal": [False] * len(ids),
+        }
+
+
+def problem(number: int, text: str = "(define)") -> ProblemRow:
+    return ProblemRow(f"p{number:03d}", "c", "blocks", "easy", "d1", number % 7, "(define)", text, "test")
+
+
+def expected_row(row: ProblemRow) -> PlanRow:
+    count = row.n_objects if row.n_objects % 2 == 0 else 0
+    cost = None if row.n_objects % 2 else float(count)
+    return PlanRow(
+        row.problem_id, "p", "unsolvable" if row.n_objects % 2 else "solved", tuple("abcdef"[:count]), cost, 0.0, False
+    )
+
+
+@pytest.fixture(scope="module")
+def private_ray() -> Iterator[None]:
+    module = sys.modules[__name__]
+    ray.cloudpickle.register_pickle_by_value(module)  # worker processes cannot import test files
+    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level=logging.ERROR)
+    yield
+    ray.shutdown()
+    ray.cloudpickle.unregister_pickle_by_value(module)
+
+
+def run_map(root: Path, rows: list[ProblemRow], concurrency: int, **worker_settings: Any) -> ArtifactWriter:
+    output = ArtifactWriter(root, "plans", KEY)
+    map_rows(
+        rows,
+        ProblemRow,
+        PlanLetters,
+        PlanRow,
+        shards=output.shards("rows", PlanRow),
+        batch_size=4,
+        concurrency=concurrency,
+        num_cpus=1,
+        description="planning",
+        id_column="problem_id",
+        worker_settings={"planner": "p", **worker_settings},
+    )
+    return output
+
+
+def finished_table(output: ArtifactWriter) -> Path:
+    return output.finish(Provenance("plans", KEY, "1", {}, {}, 0), wall_time_s=0.0).path("rows.parquet")
+
+
+def test_map_rows_with_one_and_two_workers_gives_identical_tables(private_ray: None, tmp_path: Path) -> None:
+    rows = [problem(number) for number in reversed(range(30))]
+    tables = [finished_table(run_map(tmp_path / str(workers), rows, workers)) for workers in (1, 2)]
+    assert tables[0].read_bytes() == tables[1].read_bytes()
+    expected = [expected_row(row) for row in reversed(rows)]
+
+    assert read_table(tables[1], PlanRow) == expected
+
+
+def test_map_rows_again_computes_only_rows_without_a_shard(private_ray: None, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    run_map(tmp_path / "run", [problem(number) for number in range(8)], 1)
+    output = run_map(tmp_path / "run", [problem(number) for number in range(10)], 1, log=str(log))
+    assert sorted(log.read_text().split()) == ["p008", "p009"]
+    assert output.shards("rows", PlanRow).finished_ids("problem_id") == {f"p{number:03d}" for number in range(10)}
+
+
+def test_map_rows_with_an_error_in_a_worker_raises_that_error_and_keeps_other_batches(
+    private_ray: None, tmp_path: Path
+) -> None:
+    rows = [problem(number) for number in range(40)] + [problem(99, "broken")]
+    with pytest.raises(BadInputError) as caught:
+        run_map(tmp_path, rows, 1)
+    assert (caught.value.message, caught.value.where, caught.value.expected) == (
+        "no such action",
+        "broken.pddl:3:1",
+        "pick-up",
+    )
+    assert "ray" not in str(caught.value).lower()
+    finished = ArtifactWriter(tmp_path, "plans", KEY).shards("rows", PlanRow).finished_ids("problem_id")
+    assert finished
+    assert "p099" not in finished
+
+
+def test_map_rows_whose_worker_process_dies_once_completes(private_ray: None, tmp_path: Path) -> None:
+    rows = [problem(number) for number in range(8)]
+    output = run_map(tmp_path / "run", rows, 1, die_once=str(tmp_path / "died"))
+    assert (tmp_path / "died").exists()
+    assert output.shards("rows", PlanRow).merged_rows() == [expected_row(row) for row in rows]
+
+
+def test_map_rows_leaves_ray_data_settings_and_log_levels_as_they_were(
+    private_ray: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    context, level = ray.data.DataContext.get_current(), logging.getLogger("ray.data").level
+    run_map(tmp_path, [problem(1)], 1)
+    assert ray.data.DataContext.get_current() is context
+    assert logging.getLogger("ray.data").level == level
+    captured = capfd.readouterr()
+    ours = [line for line in captured.err.splitlines() if line.startswith("planning:")]
+    assert "1/1" in ours[-1]
+    assert "Dataset" not in captured.err + captured.out
+    assert "Progress bars disabled" not in captured.err
+
+
+def test_map_rows_with_nothing_to_do_needs_no_ray(tmp_path: Path) -> None:
+    shards = Shards(tmp_path, "rows", PlanRow)
+    map_rows(
+        [],
+        ProblemRow,
+        PlanLetters,
+        PlanRow,
+        shards=shards,
+        batch_size=4,
+        concurrency=1,
+        description="planning",
+        id_column="problem_id",
+    )
+    assert shards.files() == []
+
+
+def test_batch_worker_with_a_function_gets_tuples_and_checks_ids() -> None:
+    seen: list[Any] = []
+
+    def echo(batch: Any) -> Any:
+        seen.append(batch)
+        return batch
+
+    rows = [PlanRow("a", "p", "solved", ("x", "y"), None, 0.0, True)]
+    block = arrow_of_rows(rows, PlanRow)
+    assert rows_of_arrow(BatchWorker(echo, {}, (PlanRow, PlanRow), "problem_id")(block), PlanRow) == rows
+    assert seen[0]["plan"] == [("x", "y")]
+
+    def rename(batch: Any) -> Any:
+        return {**batch, "problem_id": ["b"]}
+
+    with pytest.raises(ArtifactError, match="not in its batch"):
+        BatchWorker(rename, {}, (PlanRow, PlanRow), "problem_id")(block)
+
+
+def test_batch_worker_whose_worker_forgets_a_column_names_it() -> None:
+    block: pa.Table = arrow_of_rows([problem(1)], ProblemRow)
+    with pytest.raises(ArtifactError, match="column 'cost' is missing"):
+        BatchWorker(lambda batch: batch, {}, (ProblemRow, PlanRow), "problem_id")(block)
+
+
+def test_progress_bar_without_a_terminal_writes_whole_lines_first_and_last() -> None:
+    file = io.StringIO()
+    with progress_bar(3, "judging", file=file) as bar:
+        for _ in range(3):
+            bar.update(1)
+    lines = file.getvalue().splitlines()
+    assert len(lines) == 2
+    assert "0/3" in lines[0]
+    assert "3/3" in lines[1]
+    assert "\r" not in file.getvalue()

@@ -1,0 +1,159 @@
+"""Packing: every sequence once, nothing cut, and no token that sees a neighbour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plansmith.learning.losses import token_logprobs
+from plansmith.learning.packing import (
+    PACKED_ATTENTION,
+    build_batch,
+    fitting_indices,
+    pack_rows,
+    packing_report,
+    register_packed_attention,
+    split_batches,
+    without_loss,
+)
+from plansmith.learning.sequences import TrainingSequence, supervised_sequence
+
+LENGTHS = [5, 9, 3, 7, 1, 6]
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=60))
+def test_pack_rows_holds_every_sequence_once_and_no_row_too_long(lengths: list[int]) -> None:
+    rows = pack_rows(lengths, range(len(lengths)), 40)
+    assert sorted(index for row in rows for index in row) == list(range(len(lengths)))
+    assert all(sum(lengths[index] for index in row) <= 40 for row in rows)
+    # any two neighbouring rows hold more than 40 together, or first fit would have made them one
+    assert len(rows) <= 2 * sum(lengths) / 40 + 1
+
+
+def test_pack_rows_of_known_lengths_is_first_fit_decreasing() -> None:
+    # decreasing: 9 | 7 | 6 | 5 | 3 | 1 into rows of 10: [9 .. 1] [7 .. 3] [6] [5]
+    assert pack_rows(LENGTHS, range(6), 10) == [(1, 4), (3, 2), (5,), (0,)]
+
+
+def test_pack_rows_of_a_sequence_longer_than_a_row_is_refused_not_cut() -> None:
+    with pytest.raises(ValueError, match="sequence 1 has 9 tokens, more than a row of 8"):
+        pack_rows(LENGTHS, range(6), 8)
+
+
+def test_packing_report_counts_dropped_sequences_and_padding() -> None:
+    indices = fitting_indices(LENGTHS, 7)
+    assert indices == (0, 2, 3, 4, 5)
+    rows = pack_rows(LENGTHS, indices, 7)
+    assert [sum(LENGTHS[index] for index in row) for row in rows] == [7, 7, 5, 3]
+    report = packing_report(LENGTHS, [rows], micro_batch_rows=2)
+    # micro-batches (7, 7) and (5, 3): 22 tokens in 2 * 7 + 2 * 5 = 24 places
+    assert (report.n_sequences, report.n_dropped, report.n_tokens) == (5, 1, 22)
+    assert report.fill == pytest.approx(22 / 24)
+    assert packing_report(LENGTHS, [rows], micro_batch_rows=1).fill == 1.0
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{"batch_sequences": 4, "batch_tokens": None}, {"batch_sequences": None, "batch_tokens": 12}],
+    ids=["sequences", "tokens"],
+)
+def test_split_batches_is_a_shuffle_that_only_the_seed_changes(sizes: dict[str, Any]) -> None:
+    batches = split_batches(LENGTHS * 4, range(24), seed=3, **sizes)
+    assert sorted(index for batch in batches for index in batch) == list(range(24))
+    assert batches == split_batches(LENGTHS * 4, range(24), seed=3, **sizes)
+    assert batches != split_batches(LENGTHS * 4, range(24), seed=4, **sizes)
+
+
+def test_split_batches_by_tokens_never_exceeds_them_unless_one_sequence_does() -> None:
+    lengths = LENGTHS * 4
+    batches = split_batches(lengths, range(24), batch_sequences=None, batch_tokens=8, seed=0)
+    assert all(len(batch) == 1 or sum(lengths[index] for index in batch) <= 8 for batch in batches)
+    assert any(len(batch) > 1 for batch in batches)
+
+
+def test_split_batches_with_both_sizes_or_none_is_refused() -> None:
+    for sizes in ((None, None), (4, 12)):
+        with pytest.raises(ValueError, match="batch_sequences or batch_tokens"):
+            split_batches(LENGTHS, range(6), batch_sequences=sizes[0], batch_tokens=sizes[1], seed=0)
+
+
+def test_build_batch_restarts_positions_and_pads_with_weight_zero() -> None:
+    sequences = [
+        supervised_sequence([1], [2, 3]),
+        TrainingSequence((4, 5), (0.0, 0.0), (0.0, -0.5), verdict_position=1, verdict_label=1),
+        supervised_sequence([6], [7]),
+    ]
+    batch = build_batch(sequences, [(0, 1), (2,)])
+    assert batch.token_ids.tolist() == [[1, 2, 3, 4, 5], [6, 7, 0, 0, 0]]
+    assert batch.position_ids.tolist() == [[0, 1, 2, 0, 1], [0, 1, 0, 1, 2]]
+    assert batch.nll_weights.tolist() == [[0, 1, 1, 0, 0], [0, 1, 0, 0, 0]]
+    assert batch.score_weights.tolist() == [[0, 0, 0, 0, -0.5], [0, 0, 0, 0, 0]]
+    assert batch.lengths == ((3, 2), (2, 3))
+    # the verdict is token 1 of the second sequence, which starts at column 3 of row 0
+    assert [t.tolist() for t in (batch.verdict_rows, batch.verdict_columns, batch.verdict_labels)] == [[0], [4], [1]]
+    silent = without_loss(batch)
+    assert silent.nll_weights.abs().sum() == silent.score_weights.abs().sum() == len(silent.verdict_rows) == 0
+    assert silent.token_ids.equal(batch.token_ids)
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("model")
+    LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=40,
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=128,
+            initializer_range=0.3,
+        )
+    ).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("attention", [PACKED_ATTENTION, "sdpa"])
+def test_packed_logprobs_equal_those_of_each_sequence_alone(model_folder: Path, attention: str) -> None:
+    from transformers import AutoModelForCausalLM
+
+    register_packed_attention()
+    packed_model = AutoModelForCausalLM.from_pretrained(model_folder, attn_implementation=attention)
+    plain_model = AutoModelForCausalLM.from_pretrained(model_folder, attn_implementation="eager")
+    generator = torch.Generator().manual_seed(1)
+    sequences = [
+        supervised_sequence([1], torch.randint(0, 40, (n,), generator=generator).tolist()) for n in (9, 4, 12, 1, 6)
+    ]
+    batch = build_batch(sequences, pack_rows([len(s) for s in sequences], range(5), 18))
+    assert len(batch.rows) == 3 and any(len(row) == 2 for row in batch.rows)
+    with torch.no_grad():
+        packed = token_logprobs(packed_model(**batch.model_inputs()).logits, batch.token_ids)
+        for row, indices in enumerate(batch.rows):
+            start = 0
+            for index in indices:
+                token_ids = torch.tensor([sequences[index].token_ids])
+                alone = token_logprobs(plain_model(input_ids=token_ids).logits, token_ids)[0, 1:]
+                end = start + len(sequences[index])
+                assert torch.allclose(packed[row, start + 1 : end], alone, atol=1e-5)
+                start = end
+
+
+def test_packed_logprobs_without_isolation_would_differ(model_folder: Path) -> None:
+    """The check above can fail: one causal block over the row gives other numbers."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(model_folder, attn_implementation="sdpa")
+    batch = build_batch([supervised_sequence([1], [2, 3, 4]), supervised_sequence([5], [6, 7, 8])], [(0, 1)])
+    with torch.no_grad():
+        isolated = model(**batch.model_inputs()).logits[0, 5:]
+        leaking = model(input_ids=batch.token_ids).logits[0, 5:]
+    assert (isolated - leaking).abs().max() > 1e-2

@@ -1,0 +1,582 @@
+"""Planner tests with the real Fast Downward; a missing one fails the run.
+
+Costs are worked out by hand. Stand-in search programs are small shell scripts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors.planner import PlannerActor
+from plansmith.errors import ConfigError, PddlParseError, PlannerCrashError
+from plansmith.planners import FastDownward, PlannerResult, PlannerSettings, PlannerStatus, status_from_exit_code
+from plansmith.planners.fast_downward import find_search_binary, parse_plan
+
+BLOCKSWORLD = """
+(define (domain blocksworld)
+  (:requirements :strips)
+  (:predicates (on ?x ?y) (ontable ?x) (clear ?x) (handempty) (holding ?x))
+  (:action pick-up :parameters (?x)
+    :precondition (and (clear ?x) (ontable ?x) (handempty))
+    :effect (and (not (ontable ?x)) (not (clear ?x)) (not (handempty)) (holding ?x)))
+  (:action put-down :parameters (?x)
+    :precondition (holding ?x)
+    :effect (and (not (holding ?x)) (clear ?x) (handempty) (ontable ?x)))
+  (:action stack :parameters (?x ?y)
+    :precondition (and (holding ?x) (clear ?y))
+    :effect (and (not (holding ?x)) (not (clear ?y)) (clear ?x) (handempty) (on ?x ?y)))
+  (:action unstack :parameters (?x ?y)
+    :precondition (and (on ?x ?y) (clear ?x) (handempty))
+    :effect (and (holding ?x) (clear ?y) (not (clear ?x)) (not (handempty)) (not (on ?x ?y)))))
+"""
+SUSSMAN_INIT = "(ontable a) (ontable b) (on c a) (clear b) (clear c) (handempty)"
+
+
+def blocks_problem(goal: str, *, init: str = SUSSMAN_INIT, objects: str = "a b c") -> str:
+    return (
+        f"(define (problem p) (:domain blocksworld) (:objects {objects})\n  (:init {init})\n  (:goal (and {goal})))\n"
+    )
+
+
+SUSSMAN = blocks_problem("(on a b) (on b c)")
+UNSOLVABLE = blocks_problem("(on a b) (on b a)")
+
+
+def one_tower(n_blocks: int) -> str:
+    """Return blocks on the table to be built into one tower: from 14 on, too much for blind search in a second."""
+    names = [f"b{number}" for number in range(n_blocks)]
+    init = " ".join(f"(ontable {name}) (clear {name})" for name in names) + " (handempty)"
+    order = names[::2] + names[1::2]
+    goal = " ".join(f"(on {upper} {lower})" for upper, lower in itertools.pairwise(order))
+    return blocks_problem(goal, init=init, objects=" ".join(names))
+
+
+HARD = one_tower(24)
+
+
+def counter_problem(n_bits: int) -> tuple[str, str]:
+    """Return a binary counter to be counted to its end: 2**n_bits - 1 steps."""
+    bits = range(n_bits)
+    actions = " ".join(
+        f"(:action set{i} :parameters () :precondition (and (not (bit{i})) "
+        + " ".join(f"(bit{j})" for j in range(i))
+        + f") :effect (and (bit{i}) "
+        + " ".join(f"(not (bit{j}))" for j in range(i))
+        + "))"
+        for i in bits
+    )
+    predicates = " ".join(f"(bit{i})" for i in bits)
+    requirements = "(:requirements :strips :negative-preconditions)"
+    domain = f"(define (domain counter) {requirements} (:predicates {predicates}) {actions})"
+    return domain, f"(define (problem p) (:domain counter) (:init) (:goal (and {predicates})))"
+
+
+@pytest.fixture(scope="module")
+def planner() -> Iterator[FastDownward]:
+    with FastDownward() as warm:
+        yield warm
+
+
+def child_pids(pid: int) -> list[int]:
+    """Return the living children of a process."""
+    listing = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(line) for line in listing.stdout.split()]
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_until_dead(pids: list[int]) -> bool:
+    """Return whether all end; generous, since a busy machine may take its time."""
+    for _ in range(600):
+        if not any(is_alive(pid) for pid in pids):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def write_script(path: Path, body: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+# outcomes
+
+
+def test_solve_sussman_anomaly_returns_the_optimal_plan(planner: FastDownward) -> None:
+    result = planner.solve(BLOCKSWORLD, SUSSMAN)
+    # c must leave a (2 steps), then b on c (2) and a on b (2)
+    assert (result.status, result.cost, result.is_optimal) == (PlannerStatus.SOLVED, 6.0, True)
+    expected = "(unstack c a) (put-down c) (pick-up b) (stack b c) (pick-up a) (stack a b)"
+    assert result.plan is not None
+    assert " ".join(result.plan) == expected
+    assert result.wall_time_s > 0
+
+
+def test_solve_action_costs_returns_cheapest_not_shortest_plan(planner: FastDownward) -> None:
+    domain = """(define (domain walk) (:requirements :strips :action-costs)
+      (:predicates (at ?x) (road ?x ?y)) (:functions (length ?x ?y) - number (total-cost) - number)
+      (:action go :parameters (?x ?y) :precondition (and (at ?x) (road ?x ?y))
+        :effect (and (not (at ?x)) (at ?y) (increase (total-cost) (length ?x ?y)))))"""
+    problem = """(define (problem p) (:domain walk) (:objects A B C)
+      (:init (at A) (road A C) (road A B) (road B C) (= (length A C) 9) (= (length A B) 3) (= (length B C) 4)
+             (= (total-cost) 0))
+      (:goal (at C)) (:metric minimize (total-cost)))"""
+    result = planner.solve(domain, problem)
+    assert (result.plan, result.cost, result.is_optimal) == (("(go a b)", "(go b c)"), 7.0, True)
+
+
+def test_solve_action_without_parameters_returns_bare_name(planner: FastDownward) -> None:
+    domain, problem = counter_problem(2)
+    assert planner.solve(domain, problem).plan == ("(set0)", "(set1)", "(set0)")
+
+
+@pytest.mark.parametrize("search", ["first", "good"])
+def test_solve_satisficing_search_returns_plan_not_marked_optimal(search: str) -> None:
+    with FastDownward(PlannerSettings(search=search)) as planner:
+        result = planner.solve(BLOCKSWORLD, SUSSMAN)
+    assert result.status is PlannerStatus.SOLVED
+    assert result.plan is not None
+    assert result.cost == len(result.plan) >= 6
+    assert not result.is_optimal
+
+
+@pytest.mark.parametrize("search", ["optimal", "first", "good"])
+def test_solve_contradictory_goal_returns_proven_unsolvable(search: str) -> None:
+    with FastDownward(PlannerSettings(search=search)) as planner:
+        result = planner.solve(BLOCKSWORLD, UNSOLVABLE)
+    assert (result.status, result.plan, result.cost) == (PlannerStatus.UNSOLVABLE, None, None)
+
+
+def test_solve_relaxed_unreachable_goal_returns_unsolvable_without_search(tmp_path: Path) -> None:
+    never = write_script(tmp_path / "downward", "echo searched; exit 35")
+    with FastDownward(search_binary=never) as planner:
+        result = planner.solve(BLOCKSWORLD, blocks_problem("(holding a) (on b b)", init="(ontable a)"))
+    assert result.status is PlannerStatus.UNSOLVABLE
+
+
+def test_solve_incomplete_search_without_plan_is_not_called_unsolvable() -> None:
+    with FastDownward(PlannerSettings(search="ehc(ff())")) as planner:
+        result = planner.solve(BLOCKSWORLD, UNSOLVABLE)
+    assert result.status is PlannerStatus.GAVE_UP
+    assert "without finding a solution" in result.message
+
+
+@pytest.mark.parametrize("goal", ["(on c a)", "", "(not (on a b))"], ids=["atom", "empty", "negative"])
+def test_solve_goal_already_true_returns_empty_plan(planner: FastDownward, goal: str) -> None:
+    domain = BLOCKSWORLD.replace(":strips", ":strips :negative-preconditions")
+    result = planner.solve(domain, blocks_problem(goal))
+    assert (result.status, result.plan, result.cost) == (PlannerStatus.SOLVED, (), 0.0)
+    assert result.is_optimal
+
+
+DERIVED = """(define (domain reach) (:requirements :strips :derived-predicates)
+  (:predicates (edge ?x ?y) (path ?x ?y))
+  (:derived (path ?x ?y) (or (edge ?x ?y) (exists (?z) (and (edge ?x ?z) (path ?z ?y)))))
+  (:action link :parameters (?x ?y) :precondition (path ?x ?x) :effect (edge ?x ?y)))"""
+
+
+def test_solve_negated_derived_goal_false_in_the_first_state_is_not_taken_for_true() -> None:
+    domain = DERIVED.replace(":strips", ":strips :negative-preconditions")
+    problem = "(define (problem p) (:domain reach) (:objects a b) (:init (edge a b)) (:goal (not (path a b))))"
+    with FastDownward(PlannerSettings(search="astar(blind())")) as planner:
+        result = planner.solve(domain, problem)
+    assert result.status is PlannerStatus.UNSOLVABLE  # no action takes an edge away
+
+
+@pytest.mark.parametrize(("init", "cost"), [("(edge a b) (edge b c)", 0.0), ("(edge a a) (edge b c)", 1.0)])
+def test_solve_derived_goal_is_left_to_the_search(init: str, cost: float) -> None:
+    problem = f"(define (problem p) (:domain reach) (:objects a b c) (:init {init}) (:goal (path a c)))"
+    with FastDownward(PlannerSettings(search="astar(blind())")) as planner:
+        result = planner.solve(DERIVED, problem)
+    assert (result.status, result.cost) == (PlannerStatus.SOLVED, cost)
+
+
+# bad input
+
+
+def test_solve_missing_parenthesis_raises_parse_error_naming_the_domain(planner: FastDownward) -> None:
+    with pytest.raises(PddlParseError, match=r"Missing '\)'") as caught:
+        planner.solve(BLOCKSWORLD.rstrip()[:-1], SUSSMAN)
+    assert caught.value.where == "domain"
+
+
+def test_solve_unknown_object_raises_parse_error_naming_the_problem(planner: FastDownward) -> None:
+    with pytest.raises(PddlParseError, match="Undefined object") as caught:
+        planner.solve(BLOCKSWORLD, blocks_problem("(on a zebra)"))
+    assert (caught.value.where, caught.value.got) == ("problem", "zebra")
+
+
+def test_solve_unknown_requirement_raises_parse_error(planner: FastDownward) -> None:
+    with pytest.raises(PddlParseError, match=":magic"):
+        planner.solve(BLOCKSWORLD.replace(":strips", ":strips :magic"), SUSSMAN)
+
+
+def test_solve_text_the_translator_trips_over_is_crashed_with_its_words(planner: FastDownward) -> None:
+    result = planner.solve(BLOCKSWORLD.replace(":parameters (?x ?y)", ":parameters ((?x) ?y)"), SUSSMAN)
+    assert result.status is PlannerStatus.CRASHED
+    assert "Error: " in result.message
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (":strips", ":strips :durative-actions"),
+        (":strips", ":strips :numeric-fluents"),
+        ("(:action pick-up", "(:durative-action lift :parameters (?x)) (:action pick-up"),
+        ("(clear ?x) (ontable ?x) (handempty)", "(clear ?x) (ontable ?x) (handempty) (>= (fuel) 1)"),
+        (":effect (and (not (ontable ?x))", ":effect (and (increase (fuel) 1) (not (ontable ?x))"),
+        (":effect (and (not (ontable ?x))", ":effect (and (decrease (fuel) 1) (not (ontable ?x))"),
+    ],
+    ids=["durative", "numeric", "durative-action", "comparison", "increase", "decrease"],
+)
+def test_solve_feature_beyond_the_translator_is_unsupported(planner: FastDownward, old: str, new: str) -> None:
+    assert old in BLOCKSWORLD
+    assert planner.solve(BLOCKSWORLD.replace(old, new), SUSSMAN).status is PlannerStatus.UNSUPPORTED
+
+
+def test_solve_feature_beyond_the_search_is_unsupported(planner: FastDownward) -> None:
+    problem = "(define (problem p) (:domain reach) (:objects a b c) (:init (edge a a)) (:goal (path a c)))"
+    result = planner.solve(DERIVED, problem)  # lmcut knows no axioms
+    assert result.status is PlannerStatus.UNSUPPORTED
+    assert "axioms" in result.message
+
+
+def test_solve_after_failures_of_every_kind_still_solves(planner: FastDownward) -> None:
+    pid = planner.worker_pid
+    planner.solve(BLOCKSWORLD.replace(":strips", ":strips :durative-actions"), SUSSMAN)
+    planner.solve(BLOCKSWORLD.replace(":parameters (?x ?y)", ":parameters ((?x) ?y)"), SUSSMAN)
+    with pytest.raises(PddlParseError):
+        planner.solve("(", SUSSMAN)
+    assert planner.solve(BLOCKSWORLD, SUSSMAN).cost == 6.0
+    assert planner.worker_pid == pid  # the same warm process, not a new one
+
+
+def test_solve_same_problem_in_two_workers_returns_same_plan() -> None:
+    problem = one_tower(6)
+    plans = []
+    for _ in range(2):
+        with FastDownward(PlannerSettings(search="first")) as planner:
+            plans += [planner.solve(BLOCKSWORLD, problem).plan, planner.solve(BLOCKSWORLD, problem).plan]
+    assert plans[0] is not None
+    assert len(set(plans)) == 1
+
+
+# limits
+
+
+def test_solve_cpu_limit_returns_out_of_time_and_leaves_no_process() -> None:
+    with FastDownward(PlannerSettings(search="astar(blind())", time_limit_s=0.5, kill_after_s=60.0)) as planner:
+        result = planner.solve(BLOCKSWORLD, one_tower(14))
+        assert planner.worker_pid is not None
+        assert child_pids(planner.worker_pid) == []
+        assert planner.solve(BLOCKSWORLD, SUSSMAN).cost == 6.0
+    assert result.status is PlannerStatus.OUT_OF_TIME
+    assert "0.5 CPU" in result.message
+
+
+def test_solve_translation_beyond_cpu_limit_returns_out_of_time(tmp_path: Path) -> None:
+    wide = "(:action mix :parameters (?a ?b ?c ?d ?e ?f) :precondition (and (clear ?a) (clear ?b)) :effect (on ?c ?d))"
+    never = write_script(tmp_path / "downward", "exit 0")
+    with FastDownward(PlannerSettings(time_limit_s=0.5, kill_after_s=60.0), search_binary=never) as planner:
+        result = planner.solve(BLOCKSWORLD.replace("(:action pick-up", f"{wide} (:action pick-up"), HARD)
+    assert result.status is PlannerStatus.OUT_OF_TIME
+
+
+def test_solve_wall_limit_kills_the_whole_process_group(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    sleeper = write_script(tmp_path / "downward", f"sleep 600 & echo $! $$ > {pids}; wait")
+    with FastDownward(PlannerSettings(time_limit_s=1.0, kill_after_s=3.0), search_binary=sleeper) as planner:
+        result = planner.solve(BLOCKSWORLD, SUSSMAN)
+        family = [int(pid) for pid in pids.read_text().split()]
+        assert len(family) == 2
+        assert wait_until_dead(family)
+    assert result.status is PlannerStatus.OUT_OF_TIME
+
+
+def test_solve_search_that_leaves_a_process_behind_has_it_killed(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    leaver = write_script(tmp_path / "downward", f"sleep 600 & echo $! > {pids}; exit 12")
+    with FastDownward(search_binary=leaver) as planner:
+        assert planner.solve(BLOCKSWORLD, SUSSMAN).status is PlannerStatus.GAVE_UP
+    assert wait_until_dead([int(pids.read_text())])
+
+
+def test_solve_memory_limit_in_search_returns_out_of_memory() -> None:
+    with FastDownward(PlannerSettings(search="astar(blind())", memory_limit_mib=100)) as planner:
+        result = planner.solve(BLOCKSWORLD, one_tower(14))
+    assert result.status is PlannerStatus.OUT_OF_MEMORY
+    assert "Memory limit has been reached" in result.message  # the search's words, not the translator's
+
+
+def test_solve_memory_limit_in_translation_returns_out_of_memory(tmp_path: Path) -> None:
+    wide = "(:action mix :parameters (?a ?b ?c ?d) :precondition (and (clear ?a) (clear ?b)) :effect (on ?c ?d))"
+    never = write_script(tmp_path / "downward", "exit 0")
+    with FastDownward(PlannerSettings(memory_limit_mib=64), search_binary=never) as planner:
+        result = planner.solve(BLOCKSWORLD.replace("(:action pick-up", f"{wide} (:action pick-up"), HARD)
+    assert result.status is PlannerStatus.OUT_OF_MEMORY
+
+
+def test_solve_process_stuck_at_its_memory_limit_is_killed_as_out_of_memory(tmp_path: Path) -> None:
+    hoarder = tmp_path / "downward"
+    hoard = "import time\nhoard = []\ntry:\n    while True:\n        hoard.append(bytearray(2**16))"
+    hoarder.write_text(f"#!{sys.executable} -S\n{hoard}\nexcept MemoryError:\n    time.sleep(600)\n")
+    hoarder.chmod(0o755)
+    with FastDownward(PlannerSettings(memory_limit_mib=100), search_binary=hoarder) as planner:
+        result = planner.solve(BLOCKSWORLD, SUSSMAN)
+    assert result.status is PlannerStatus.OUT_OF_MEMORY
+
+
+def test_solve_anytime_search_out_of_time_keeps_its_best_plan_not_marked_optimal(tmp_path: Path) -> None:
+    script = """printf '(b)\\n(b)\\n; cost = 9 (unit cost)\\n' > plan.1
+printf '(a)\\n; cost = 4 (unit cost)\\n' > plan.2
+printf '(half' > plan.3
+kill -XCPU $$"""
+    anytime = write_script(tmp_path / "downward", script)
+    with FastDownward(search_binary=anytime) as planner:
+        result = planner.solve(BLOCKSWORLD, SUSSMAN)
+    assert (result.status, result.plan, result.cost) == (PlannerStatus.SOLVED, ("(a)",), 4.0)
+    assert not result.is_optimal
+
+
+def test_solve_leaves_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with FastDownward() as planner:
+        planner.solve(BLOCKSWORLD, SUSSMAN)
+        with pytest.raises(PddlParseError):
+            planner.solve("(", SUSSMAN)
+    assert list(tmp_path.iterdir()) == []
+
+
+# the worker's life
+
+
+def test_solve_worker_killed_between_calls_recovers() -> None:
+    with FastDownward() as planner:
+        assert planner.solve(BLOCKSWORLD, SUSSMAN).cost == 6.0
+        killed = planner.worker_pid
+        assert killed is not None
+        os.kill(killed, signal.SIGKILL)
+        assert wait_until_dead([killed])
+        assert planner.solve(BLOCKSWORLD, SUSSMAN).cost == 6.0
+        assert planner.worker_pid != killed
+
+
+def test_solve_worker_dying_over_the_same_problem_twice_raises_crash_error(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    killer = write_script(tmp_path / "downward", f"echo $$ >> {pids}; kill -9 $PPID; exec sleep 600")
+    with FastDownward(search_binary=killer) as planner, pytest.raises(PlannerCrashError, match="worker died"):
+        planner.solve(BLOCKSWORLD, SUSSMAN)
+    family = [int(pid) for pid in pids.read_text().split()]
+    assert len(family) == 2
+    assert wait_until_dead(family)
+
+
+def test_close_ends_the_worker_and_may_be_repeated() -> None:
+    planner = FastDownward()
+    pid = planner.worker_pid
+    planner.close()
+    planner.close()
+    assert pid is not None
+    assert not is_alive(pid)
+    assert planner.worker_pid is None
+
+
+def test_worker_and_search_die_with_a_killed_owner(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    sleeper = write_script(tmp_path / "downward", f"echo $$ $PPID > {pids}.new; mv {pids}.new {pids}; sleep 600")
+    program = (
+        "import sys; from pathlib import Path; from plansmith.planners import FastDownward\n"
+        "FastDownward(search_binary=Path(sys.argv[1])).solve(sys.argv[2], sys.argv[3])"
+    )
+    root = str(Path(__file__).parents[1])
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    owner = subprocess.Popen(
+        [sys.executable, "-c", program, str(sleeper), BLOCKSWORLD, SUSSMAN],
+        env={**os.environ, "PYTHONPATH": root, "TMPDIR": str(scratch)},
+    )
+    while not pids.exists() and owner.poll() is None:
+        time.sleep(0.05)
+    owner.kill()
+    owner.wait()
+    assert wait_until_dead([int(pid) for pid in pids.read_text().split()])
+    assert list(scratch.iterdir()) == []  # the worker tidies up before it ends
+
+
+# exit codes, settings, rows
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "status"),
+    [
+        (0, "solved"),
+        (2, "solved"),
+        (10, "unsolvable"),
+        (11, "unsolvable"),
+        (12, "gave_up"),
+        (13, "gave_up"),
+        (20, "out_of_memory"),
+        (22, "out_of_memory"),
+        (21, "out_of_time"),
+        (23, "out_of_time"),
+        (24, "out_of_time"),
+        (-signal.SIGXCPU, "out_of_time"),
+        (30, "crashed"),
+        (32, "crashed"),
+        (34, "unsupported"),
+    ],
+)
+def test_status_from_exit_code_documented_returns_status(exit_code: int, status: str) -> None:
+    assert status_from_exit_code(exit_code) == status
+
+
+@pytest.mark.parametrize("exit_code", [99, 127, -signal.SIGSEGV, -signal.SIGKILL, 31, 33])
+def test_status_from_exit_code_not_an_outcome_raises_crash_error(exit_code: int) -> None:
+    with pytest.raises(PlannerCrashError, match=f"exit code {exit_code}"):
+        status_from_exit_code(exit_code)
+
+
+@pytest.mark.parametrize("ending", ["exit 77", "kill -SEGV $$"], ids=["code", "signal"])
+def test_solve_unknown_ending_raises_crash_error_with_the_last_words(tmp_path: Path, ending: str) -> None:
+    odd = write_script(tmp_path / "downward", f"echo famous last words; {ending}")
+    with FastDownward(search_binary=odd) as planner, pytest.raises(PlannerCrashError, match="famous last words"):
+        planner.solve(BLOCKSWORLD, SUSSMAN)
+
+
+def test_solve_success_without_plan_raises_crash_error(tmp_path: Path) -> None:
+    liar = write_script(tmp_path / "downward", "exit 0")
+    with FastDownward(search_binary=liar) as planner, pytest.raises(PlannerCrashError, match="left no plan"):
+        planner.solve(BLOCKSWORLD, SUSSMAN)
+
+
+def test_solve_unknown_heuristic_raises_config_error() -> None:
+    with (
+        FastDownward(PlannerSettings(search="astar(crystal_ball())")) as planner,
+        pytest.raises(ConfigError, match="crystal_ball"),
+    ):
+        planner.solve(BLOCKSWORLD, SUSSMAN)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"search": "fastest"},
+        {"time_limit_s": 0.0},
+        {"time_limit_s": 50.0, "kill_after_s": 50.0},
+        {"memory_limit_mib": 1},
+    ],
+    ids=["search", "zero-time", "kill-too-early", "memory"],
+)
+def test_planner_settings_out_of_bounds_raises_config_error(values: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="expected"):
+        PlannerSettings(**values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("search", "is_optimal"),
+    [
+        ("optimal", True),
+        ("astar( lmcut() )", True),
+        ("astar(ff())", False),
+        ("astar(lmcut(),bound=9)", False),
+        ("first", False),
+    ],
+)
+def test_planner_settings_is_optimal_only_for_admissible_searches(search: str, is_optimal: bool) -> None:
+    assert PlannerSettings(search=search).is_optimal is is_optimal
+
+
+@pytest.mark.parametrize(
+    ("status", "plan", "cost", "is_optimal"),
+    [
+        (PlannerStatus.SOLVED, None, None, False),
+        (PlannerStatus.SOLVED, (), None, False),
+        (PlannerStatus.UNSOLVABLE, (), None, False),
+        (PlannerStatus.OUT_OF_TIME, None, 3.0, False),
+        (PlannerStatus.UNSOLVABLE, None, None, True),
+    ],
+)
+def test_planner_result_inconsistent_raises_value_error(
+    status: PlannerStatus, plan: tuple[str, ...] | None, cost: float | None, is_optimal: bool
+) -> None:
+    with pytest.raises(ValueError, match=status.name):
+        PlannerResult(status, plan, cost, 0.1, is_optimal=is_optimal)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        PlannerResult(PlannerStatus.SOLVED, ("(pick-up a)",), 1.0, 0.1, is_optimal=True),
+        PlannerResult(PlannerStatus.OUT_OF_MEMORY, None, None, 0.1, message="full"),
+    ],
+)
+def test_planner_result_pickle_round_trip_is_equal(result: PlannerResult) -> None:
+    assert pickle.loads(pickle.dumps(result)) == result
+
+
+def test_parse_plan_without_cost_line_returns_none() -> None:
+    assert parse_plan("(pick-up a)\n(stack a") is None
+
+
+def test_find_search_binary_is_installed_without_importing_it() -> None:
+    assert find_search_binary().name == "downward"
+    assert not {name for name in sys.modules if name.startswith(("up_fast_downward", "fast_downward"))}
+
+
+def test_translate_worker_alone_is_gpl_and_imports_nothing_of_ours() -> None:
+    folder = Path(__file__).parents[1] / "plansmith" / "planners"
+    texts = {path.name: path.read_text() for path in folder.glob("*.py")}
+    worker = texts.pop("translate_worker.py")
+    assert worker.startswith("# SPDX-License-Identifier: GPL-3.0-or-later\n")
+    assert "import plansmith" not in worker
+    assert "from plansmith" not in worker
+    assert not [name for name, text in texts.items() if "from fast_downward" in text or "import up_fast" in text]
+
+
+# the actor
+
+
+@pytest.fixture(scope="module")
+def actor() -> Iterator[PlannerActor]:
+    actor = PlannerActor(PlannerSettings())
+    yield actor
+    actor.close()
+
+
+def test_planner_actor_batch_returns_plan_columns(actor: PlannerActor) -> None:
+    columns = actor(
+        {"problem_id": ["s", "u"], "domain_pddl": [BLOCKSWORLD, BLOCKSWORLD], "problem_pddl": [SUSSMAN, UNSOLVABLE]}
+    )
+    assert columns["problem_id"] == ["s", "u"]
+    assert columns["planner"] == ["fast-downward optimal"] * 2
+    assert columns["status"] == ["solved", "unsolvable"]
+    assert columns["plan"][0][0] == "(unstack c a)"
+    assert columns["plan"][1] == []
+    assert columns["cost"] == [6.0, None]
+    assert columns["is_optimal"] == [True, False]
+
+
+def test_planner_actor_batch_with_bad_problem_raises_error_naming_it(actor: PlannerActor) -> None:
+    with pytest.raises(PddlParseError, match="problem p7, domain"):
+        actor({"problem_id": ["p7"], "domain_pddl": ["("], "problem_pddl": [SUSSMAN]})
+
+
+def test_planner_actor_solve_returns_result(actor: PlannerActor) -> None:
+    assert actor.solve(BLOCKSWORLD, SUSSMAN).cost == 6.0

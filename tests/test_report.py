@@ -1,0 +1,414 @@
+"""The report: its files, its schema, its words, and that nothing in it leaves the page or runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from plansmith.errors import BadInputError
+from plansmith.evaluation.metrics import EvaluatedProblem, compare_arms, summarise_arm
+from plansmith.evaluation.plots import clock, draw_plots, group_times, spoken
+from plansmith.evaluation.report import format_table, headline, p_text, percent, render_page, write_report
+from plansmith.evaluation.results import (
+    AttemptExample,
+    Losses,
+    Results,
+    StepMark,
+    StepView,
+    TrainingCurve,
+    read_results,
+    results_from_json,
+    results_to_json,
+)
+from plansmith.evaluation.taxonomy import ErrorClass
+
+ATTACK = "<script>alert('x')</script>"
+VOID_TAGS = {"meta", "link", "br", "hr", "img", "input"}
+
+
+def evaluated(level: str, solved: int, n: int) -> list[EvaluatedProblem]:
+    kinds = list(ErrorClass)
+    return [
+        EvaluatedProblem(
+            problem_id=f"{level} {i}",
+            canonical_form=f"form {i}",
+            domain="blocksworld",
+            level=level,
+            is_valid=i < solved,
+            error_class=None if i < solved else kinds[i % 4],
+            plan_length=8,
+            planner_plan_length=6,
+            completion_tokens=50,
+        )
+        for i in range(n)
+    ]
+
+
+def attempt(error_class: ErrorClass | None, marks: str, text: str = "state (clear a)") -> AttemptExample:
+    kinds = {"o": StepMark.OK, "w": StepMark.WRONG_STATE, "f": StepMark.FAILED, "u": StepMark.UNREACHED}
+    steps = [StepView(i, f"(act {i})", text, kinds[mark]) for i, mark in enumerate(marks, 1)]
+    return AttemptExample(
+        problem_id="p1",
+        level="4 blocks",
+        arm="final",
+        initial_state="(on a b)",
+        goal="(on b a)",
+        steps=tuple(steps),
+        error_class=error_class,
+        validator_text="Plan failed",
+        planner_plan=("(unstack a b)", "(stack b a)"),
+        completion="" if marks else text,
+    )
+
+
+def make_results(valid: dict[str, int] | None = None, **changes: Any) -> Results:
+    valid = valid or {"untrained": 0, "phase1": 12, "iteration_1": 15, "final": 20}
+    attempts = {arm: evaluated("4 blocks", k, 25) + evaluated("5 blocks", k // 2, 25) for arm, k in valid.items()}
+    arms = {arm: summarise_arm(arm, a, primary_level="4 blocks") for arm, a in attempts.items()}
+    tests = [
+        compare_arms("phase1", "final", level, evaluated_before=attempts["phase1"], evaluated_after=attempts["final"])
+        for level in ("4 blocks", "5 blocks")
+        if "phase1" in attempts
+    ]
+    curves = (
+        TrainingCurve("phase1", 0, tuple(range(400)), tuple(4.0 / (1 + step) for step in range(400))),
+        TrainingCurve("stage1", 1, (0, 10), (0.5, -0.25)),
+    )
+    results = Results(
+        run_name="demo",
+        preset="demo",
+        seed=7,
+        primary_level="4 blocks",
+        arms=arms,
+        paired_tests=tuple(tests),
+        losses=Losses((2.5, 1.5), (0.9, 0.4), curves),
+        rollout_valid_rate=(0.4, 0.6),
+        time_s={"sample_problems": 4.0, "roll_out/1": 30.0, "roll_out/2": 45.0, "phase1": 300.0},
+        tokens={"phase1": 1000},
+        policy_versions={"final": "v3"},
+        config={"phase1": {"steps": 400}, "name": "demo"},
+        versions={"python": "3.11.9"},
+        command="plansmith run pddl_instruct --preset demo",
+        failures=(attempt(ErrorClass.INCORRECT_EFFECT, "owfu"), attempt(ErrorClass.GOAL_NOT_ACHIEVED, "oo")),
+        solved=attempt(None, "oo"),
+    )
+    return dataclasses.replace(results, **changes)
+
+
+class PageReader(HTMLParser):
+    """Collect tags and check that they nest; text of ``<title>`` and scripts would show up as tags."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note an opening tag."""
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID_TAGS:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag that closes itself."""
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        """Check that the innermost open tag closes."""
+        assert self.open.pop() == tag, f"</{tag}> closes another element"
+
+
+def read_page(page: str) -> PageReader:
+    reader = PageReader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def test_write_report_writes_three_files_and_leaves_nothing_else(tmp_path: Path) -> None:
+    page = write_report(make_results(), tmp_path / "deep" / "report")
+    assert page == tmp_path / "deep" / "report" / "index.html"
+    assert sorted(p.name for p in page.parent.iterdir()) == ["index.html", "results.json", "results.md"]
+
+
+def test_results_json_has_the_promised_keys(tmp_path: Path) -> None:
+    write_report(make_results(), tmp_path)
+    content = json.loads((tmp_path / "results.json").read_text())
+    assert {"arms", "paired_tests", "losses", "time_s", "seed", "config", "versions"} <= content.keys()
+    assert list(content["arms"]) == ["untrained", "phase1", "iteration_1", "final"]
+    final = content["arms"]["final"]
+    assert (final["n"], final["accuracy"], final["tokens"]) == (25, 0.8, 1250)
+    assert final["ci95"] == pytest.approx([0.60869, 0.91139], abs=5e-6)
+    assert final["errors"] == {
+        "precondition_violation": 2,
+        "incorrect_effect": 1,
+        "goal_not_achieved": 1,
+        "invalid_action_sequence": 1,
+    }
+    assert (final["mean_plan_length"], final["mean_planner_plan_length"]) == (8.0, 6.0)
+    assert content["arms"]["untrained"]["mean_plan_length"] is None
+    assert final["by_level"]["5 blocks"]["accuracy"] == 0.4
+    assert final["by_level"]["4 blocks"]["n"] == 25
+    assert content["time_s"]["phase1"] == 300.0
+    assert content["paired_tests"][0]["test"]["only_after"] == 8
+    assert content["losses"]["reasoning"] == [2.5, 1.5]
+
+
+def test_results_json_read_back_is_equal(tmp_path: Path) -> None:
+    results = make_results()
+    write_report(results, tmp_path)
+    assert read_results(tmp_path / "results.json") == results
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"arms": {}}'], ids=["empty", "other-json", "keys-missing"])
+def test_results_from_json_of_something_else_is_bad_input(text: str) -> None:
+    with pytest.raises(BadInputError, match="not the results of a run"):
+        results_from_json(text)
+
+
+def test_write_report_same_results_same_bytes(tmp_path: Path) -> None:
+    write_report(make_results(), tmp_path / "one")
+    write_report(results_from_json(results_to_json(make_results())), tmp_path / "two")
+    for name in ("index.html", "results.json", "results.md"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_page_nests_properly_and_asks_nothing_of_the_network() -> None:
+    page = render_page(make_results())
+    reader = read_page(page)
+    assert not {"script", "link", "img", "iframe", "object"} & set(reader.tags)
+    assert re.findall(r"https?:|@import|url\((?!#)", page) == []
+    loads = [value for name, value in reader.attributes if name in {"src", "href", "xlink:href"}]
+    assert loads
+    assert all(value is not None and value.startswith("#") for value in loads)
+    assert "default-src 'none'" in page
+
+
+def test_page_escapes_every_text_of_the_run() -> None:
+    hostile = attempt(ErrorClass.INVALID_ACTION_SEQUENCE, "", ATTACK)
+    results = make_results(
+        run_name=ATTACK,
+        preset=ATTACK,
+        command=ATTACK,
+        config={ATTACK: ATTACK},
+        versions={ATTACK: ATTACK},
+        policy_versions={ATTACK: ATTACK},
+        time_s={ATTACK: 1.0},
+        failures=(
+            dataclasses.replace(hostile, initial_state=ATTACK, goal=ATTACK, validator_text=ATTACK, problem_id=ATTACK),
+            attempt(ErrorClass.INCORRECT_EFFECT, "of", ATTACK),
+        ),
+    )
+    page = render_page(results)
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;") >= 12
+    read_page(page)
+
+
+def test_page_highlights_the_first_step_that_is_not_correct() -> None:
+    page = render_page(make_results(failures=(attempt(ErrorClass.INCORRECT_EFFECT, "owfu"),), solved=None))
+    assert re.findall(r'<li class="([^"]+)">', page) == ["ok", "wrong_state first-wrong", "failed", "unreached"]
+    assert "incorrect effect, step 2" in page
+
+
+def test_page_goal_missed_after_correct_steps_highlights_the_end() -> None:
+    page = render_page(make_results(failures=(attempt(ErrorClass.GOAL_NOT_ACHIEVED, "oo"),), solved=None))
+    assert re.findall(r'<li class="([^"]+)">', page) == ["ok", "ok", "first-wrong"]
+    assert "end of plan" in page
+
+
+def test_page_solved_example_highlights_nothing() -> None:
+    page = render_page(make_results(failures=(), solved=attempt(None, "oo")))
+    assert re.findall(r'<li class="([^"]+)">', page) == ["ok", "ok"]
+    assert "What it got wrong" not in page
+
+
+def test_page_unreadable_completion_is_shown_as_it_is() -> None:
+    page = render_page(make_results(failures=(attempt(ErrorClass.INVALID_ACTION_SEQUENCE, "", "step 1 ( unst"),)))
+    assert "no step can be read in it" in page
+    assert "step 1 ( unst" in page
+
+
+def test_render_page_smallest_results_is_still_a_page() -> None:
+    arms = {"untrained": summarise_arm("untrained", evaluated("4 blocks", 0, 1))}
+    page = render_page(Results(run_name="r", preset="p", seed=0, primary_level="4 blocks", arms=arms))
+    read_page(page)
+    assert "The untrained policy solves 0% of 1 test problems (4 blocks)." in page
+
+
+@pytest.mark.parametrize(
+    ("phase1", "final", "result", "evidence"),
+    [
+        (
+            12,
+            20,
+            "Plan accuracy improved from 48% (phase 1) to 80% (final)",
+            "p = 0.0078 (two-sided): more than chance",
+        ),
+        (20, 12, "Plan accuracy fell from 80% (phase 1) to 48% (final)", "more than chance"),
+        (12, 14, "No significant change in plan accuracy: from 48% (phase 1) to 56%", "p = 0.5 (two-sided), not sig"),
+        (12, 12, "No significant change in plan accuracy: from 48%", "p = 1 (two-sided), not significant"),
+    ],
+    ids=["better", "worse", "better-by-chance", "same"],
+)
+def test_headline_says_what_the_paired_test_allows(phase1: int, final: int, result: str, evidence: str) -> None:
+    sentence, proof = headline(make_results({"untrained": 0, "phase1": phase1, "final": final}))
+    assert result in sentence
+    assert evidence in proof
+
+
+def test_format_table_shows_every_arm_at_both_levels() -> None:
+    table = format_table(make_results())
+    four, five, tests = table.split("\n\n")
+    assert four.splitlines()[0] == "4 blocks"
+    assert five.splitlines()[0] == "5 blocks"
+    assert [line.split("  ")[0] for line in four.splitlines()[3:]] == ["untrained", "phase 1", "iteration 1", "final"]
+    assert " ".join(four.splitlines()[-1].split()) == "final 25 80% 60.9% to 91.1% 2 1 1 1 8.0 6.0 50"
+    assert four.splitlines()[3].split()[-3:] == ["-", "-", "50"]
+    assert "rose from 48% to 80% of 25 problems; 8 solved only after, 0 only before" in tests
+    assert len({len(line) for line in four.splitlines()[1:]}) == 1
+
+
+def test_markdown_holds_the_same_figures(tmp_path: Path) -> None:
+    write_report(make_results(), tmp_path)
+    text = (tmp_path / "results.md").read_text()
+    assert "| final | 25 | 80% | 60.9% to 91.1% | 2 | 1 | 1 | 1 | 8.0 | 6.0 | 50 |" in text
+    assert "| roll_out/1 | 30.0 |" in text
+
+
+def test_draw_plots_covers_the_run_in_reading_order() -> None:
+    slugs = [plot.slug for plot in draw_plots(make_results())]
+    assert slugs == [
+        "accuracy",
+        "errors-1",
+        "errors-2",
+        "losses",
+        "rollouts",
+        "training-phase1",
+        "training-stage1",
+        "times",
+    ]
+
+
+def test_draw_plots_svg_parses_and_takes_its_colours_from_the_page() -> None:
+    for plot in draw_plots(make_results()):
+        ElementTree.fromstring(plot.svg)
+        assert "var(--ink)" in plot.svg
+        assert re.findall(r"#[0-9a-fA-F]{6}\b", plot.svg) == [], plot.slug
+
+
+def test_draw_plots_axes_carry_labels_with_units() -> None:
+    svgs = {plot.slug: plot.svg for plot in draw_plots(make_results())}
+    assert "plan accuracy (%)" in svgs["accuracy"]
+    assert "failed problems, of 25" in svgs["errors-1"]
+    assert "feedback iteration" in svgs["losses"]
+    assert "wall time (min)" in svgs["times"]
+
+
+def test_draw_plots_dollar_signs_in_a_level_stay_text() -> None:
+    attempts = evaluated("$x_1$", 1, 2)
+    arms = {"final": summarise_arm("final", attempts)}
+    plots = draw_plots(Results(run_name="r", preset="p", seed=0, primary_level="$x_1$", arms=arms))
+    assert ">$x_1$ (n = 2)</text>" in plots[0].svg
+
+
+def test_group_times_adds_up_iterations_but_not_numbered_stages() -> None:
+    times = {"roll_out/1": 1.0, "roll_out/2": 2.0, "stage1_1": 4.0, "stage1_2": 8.0, "stage2_1": 16.0, "phase1": 32.0}
+    assert group_times(times) == [
+        ("roll out (2 runs)", 3.0),
+        ("stage 1 (2 runs)", 12.0),
+        ("stage 2", 16.0),
+        ("phase 1", 32.0),
+    ]
+
+
+def test_group_times_many_stages_keeps_the_long_ones_in_order() -> None:
+    times = {f"stage {chr(97 + i)}": float(i) for i in range(20)}
+    bars = group_times(times)
+    assert len(bars) == 14
+    assert bars[0] == ("stage h", 7.0)
+    assert bars[-1] == ("7 shorter stages", 21.0)
+    assert math.isclose(sum(t for _, t in bars), sum(times.values()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"arms": {}}, "without an arm"),
+        ({"time_s": {"phase1": float("nan")}}, "time_s"),
+        ({"losses": Losses(reasoning=(float("inf"),))}, "losses"),
+        ({"losses": Losses(curves=(TrainingCurve("phase1", 0, (0,), (float("nan"),)),))}, "losses of phase1"),
+        ({"losses": Losses(curves=(TrainingCurve("phase1", 0, (0, 1), (1.0,)),))}, "2 steps and 1 losses"),
+        ({"rollout_valid_rate": (float("nan"),)}, "rollout_valid_rate"),
+        ({"primary_level": "5 blocks"}, "primary level"),
+    ],
+    ids=["no-arm", "nan-time", "infinite-loss", "nan-curve", "ragged-curve", "nan-rate", "other-primary-level"],
+)
+def test_results_that_cannot_be_true_raise(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_results(**changes)
+
+
+def test_results_misfiled_arm_raises() -> None:
+    arm = make_results().arms["final"]
+    with pytest.raises(ValueError, match="filed under"):
+        make_results(arms={"phase1": arm}, paired_tests=())
+
+
+def test_results_paired_test_of_an_unknown_arm_raises() -> None:
+    results = make_results()
+    with pytest.raises(ValueError, match=r"not evaluated: \['phase1'\]"):
+        dataclasses.replace(results, arms={"final": results.arms["final"]})
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "expected"),
+    [
+        (percent, 0.81, "81%"),
+        (percent, 37 / 45, "82.2%"),
+        (percent, 0.0, "0%"),
+        (percent, 1.0, "100%"),
+        (p_text, 0.04321, "p = 0.043"),
+        (p_text, 0.0001, "p < 0.001"),
+        (p_text, 1.0, "p = 1"),
+        (clock, 4.24, "4.2 s"),
+        (clock, 9.96, "10 s"),
+        (clock, 59.6, "1 min 0 s"),
+        (clock, 7290.0, "2 h 1 min"),
+    ],
+)
+def test_numbers_are_written_for_people(function: object, value: float, expected: str) -> None:
+    assert callable(function)
+    assert function(value) == expected
+
+
+def test_spoken_turns_names_into_words() -> None:
+    assert [spoken(n) for n in ("iteration_12", "phase1", "untrained", "roll_out")] == [
+        "iteration 12",
+        "phase 1",
+        "untrained",
+        "roll out",
+    ]
+
+
+def test_report_import_brings_no_training_package_and_no_display() -> None:
+    code = (
+        "import sys, plansmith.evaluation.report; "
+        "print([m for m in ('torch', 'ray', 'vllm', 'deepspeed', 'matplotlib.pyplot', 'tkinter') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
