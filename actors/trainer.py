@@ -206,12 +206,14 @@ class TrainerActor:
         Raises:
             BadInputError: no model in ``folder``, or one with other tensors.
         """
-        model = _load_model(_existing_model_folder(folder), self.settings)
+        model_folder = _existing_model_folder(folder)
+        model = _load_model(model_folder, self.settings)
         try:
             self.engine.module.load_state_dict(model.state_dict())
         except RuntimeError as error:
             raise BadInputError("the model does not fit the trainer's", where=str(folder), got=str(error)) from error
         self.engine.take_over_weights()
+        self.model_folder = model_folder
 
     def _require_verdict_tokens(self) -> None:
         if min(self.settings.valid_token_id, self.settings.invalid_token_id) < 0:

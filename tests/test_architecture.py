@@ -46,7 +46,7 @@ HOMES = {
 }
 """Where a heavy library may be imported; an engine's calls sit in one file, so that an upgrade is read in one place."""
 
-GPL_LIBRARIES = {"fast_downward": TRANSLATE_WORKER, "pynauty": "plansmith.pddl.canonical"}
+GPL_LIBRARIES = {"fast_downward": TRANSLATE_WORKER}
 """Libraries under the GPL and the one file that imports each."""
 
 

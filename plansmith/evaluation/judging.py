@@ -103,6 +103,8 @@ def attempt_of(task: PlanningTask, judged: JudgedChain) -> Attempt:
     marks = tuple(step.judgement.code in (FeedbackCode.OK, FeedbackCode.GOAL) for step in shown)
     fault = shown[-1].judgement if shown and not marks[-1] else None
     unmet = judged.verdict.unsatisfied if judged.verdict.verdict is Verdict.GOAL_NOT_REACHED else ()
+    if shown and shown[-1].judgement.code is FeedbackCode.GOAL:  # also where no plan could be read, as after a cut
+        unmet = task.unsatisfied(task.goal, shown[-1].judgement.expected_state)
     return Attempt(tuple(step.action for step in shown), marks, fault, unmet, _report(judged, fault))
 
 

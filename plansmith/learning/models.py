@@ -8,6 +8,8 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from transformers.utils import logging as transformers_logging
+
 from plansmith.errors import BadInputError
 
 
@@ -41,6 +43,7 @@ def make_tiny(folder: Path, tokenizer: PreTrainedTokenizerFast, shape: TinyShape
             pad_token_id=tokenizer.pad_token_id,
         )
     )
+    transformers_logging.disable_progress_bar()  # of the writing of a few megabytes
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return int(sum(parameter.numel() for parameter in model.parameters()))

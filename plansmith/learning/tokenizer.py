@@ -50,8 +50,11 @@ def token_spans(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) ->
     plain = [token for token in token_ids if token not in special]
     if list(encoded["input_ids"]) == plain:
         places = iter(encoded["offset_mapping"])
-        ends = [Span(*next(places)) if token not in special else Span(len(text), len(text)) for token in token_ids]
-        return text, ends
+        spans, end = [], 0
+        for token in token_ids:
+            start, end = (end, end) if token in special else next(places)
+            spans.append(Span(start, end))
+        return text, spans
     lengths = [len(str(tokenizer.decode(list(token_ids[:count]), skip_special_tokens=True))) for count in range(len(token_ids) + 1)]
     return text, [Span(start, end) for start, end in zip(lengths, lengths[1:], strict=False)]
 

@@ -129,8 +129,9 @@ class PlanningTask:
         binding = {parameter.name: name for parameter, name in zip(schema.parameters, step.arguments, strict=True)}
         preconditions = tuple(literal.substitute(binding) for literal in literals_of(schema.precondition))
         effects = tuple(effect.substitute(binding) for effect in schema.effects)
-        adds = tuple(effect.atom for effect in effects if effect.is_positive)
-        deletes = tuple(effect.atom for effect in effects if not effect.is_positive and effect.atom not in adds)
+        adds = tuple(dict.fromkeys(effect.atom for effect in effects if effect.is_positive))
+        deletes = tuple(dict.fromkeys(effect.atom for effect in effects if not effect.is_positive))
+        deletes = tuple(atom for atom in deletes if atom not in adds)
         facts = [literal for literal in preconditions if literal.atom.predicate != EQUALITY]
         return GroundAction(
             step=step,

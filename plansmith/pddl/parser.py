@@ -24,7 +24,7 @@ from plansmith.pddl.model import (
     TypedName,
     literals_of,
 )
-from plansmith.pddl.sexpr import Group, Node, Word, describe, read_group
+from plansmith.pddl.sexpr import Group, Node, Word, describe, read_group, read_root
 
 _UNSUPPORTED = frozenset(
     {"or", "imply", "exists", "forall", "when", "increase", "decrease", "assign", "scale-up", "scale-down"}
@@ -43,9 +43,9 @@ def parse_domain(text: str, *, source: str = "<domain>") -> Domain:
     """
     define = _definition(read_group(text, source), "domain")
     sections = [_group(item) for item in define[1:]]
-    single = {section.head(): section for section in sections if section.head() != ":action"}
     for section in sections:
         _check_section(section, {":requirements", ":types", ":constants", ":predicates", ":action"})
+    single = _single_sections(section for section in sections if section.head() != ":action")
     domain = Domain(
         name=_define_name(define[0]),
         requirements=tuple(_word(item).text for item in _tail(single, ":requirements")),
@@ -55,6 +55,7 @@ def parse_domain(text: str, *, source: str = "<domain>") -> Domain:
         actions=(),
     )
     _check_types(domain, single)
+    _check_declared_once(domain, single)
     reader = _ConditionReader(domain, {constant.name: constant for constant in domain.constants})
     actions = tuple(_action(section, reader) for section in sections if section.head() == ":action")
     _check_unique([(action.name, section) for action, section in zip(
@@ -72,7 +73,7 @@ def parse_problem(text: str, domain: Domain, *, source: str = "<problem>") -> Pr
     sections = [_group(item) for item in define[1:]]
     for section in sections:
         _check_section(section, {":domain", ":objects", ":init", ":goal"} | _PROBLEM_EXTRAS)
-    single = {section.head(): section for section in sections}
+    single = _single_sections(sections)
     for required in (":domain", ":init", ":goal"):
         if required not in single:
             raise PddlParseError(f"the problem has no {required}", where=str(define[0].place), expected=f"({required} ...)")
@@ -108,9 +109,8 @@ def parse_step(text: str) -> PlanStep:
 
 def parse_plan(text: str, *, source: str = "<plan>") -> tuple[PlanStep, ...]:
     """Return the steps of a plan text: one ``(action argument ...)`` after another; ``;`` starts a comment."""
-    wrapped = read_group(f"({text}\n)", source)
     steps = []
-    for item in wrapped.items:
+    for item in read_root(text, source).items:
         words = [_word(part) for part in _group(item).items]
         if not words:
             raise PddlParseError("an empty step", where=str(item.place), got="()", expected="(action argument ...)")
@@ -155,6 +155,27 @@ def _check_section(section: Group, known: set[str]) -> None:
     if head not in known:
         raise PddlParseError("unknown section", where=str(section.place), got=describe(section),
                              expected="one of " + ", ".join(sorted(known)))  # fmt: skip
+
+
+def _single_sections(sections: Iterable[Group]) -> dict[str, Group]:
+    found: dict[str, Group] = {}
+    for section in sections:
+        if section.head() in found:
+            raise PddlParseError(f"section {section.head()} stands twice", where=str(section.place),
+                                 expected=f"it once; the first is at {found[section.head()].place}",
+                                 cure="join the two")  # fmt: skip
+        found[section.head()] = section
+    return found
+
+
+def _check_declared_once(domain: Domain, sections: dict[str, Group]) -> None:
+    declared: tuple[tuple[str, str, Sequence[TypedName | PredicateSchema]], ...] = (
+        ("type", ":types", domain.types),
+        ("constant", ":constants", domain.constants),
+        ("predicate", ":predicates", domain.predicates),
+    )
+    for kind, section, items in declared:
+        _check_unique([(item.name, sections[section]) for item in items], kind)
 
 
 def _check_unique(names: Iterable[tuple[str, Group]], kind: str) -> None:
@@ -231,6 +252,9 @@ def _init_atoms(nodes: Sequence[Node], reader: _ConditionReader) -> tuple[Atom, 
     for node in nodes:
         condition = reader.condition(node, {})
         for literal in literals_of(condition):
+            if literal.atom.predicate == EQUALITY:
+                raise PddlParseError("'=' in the initial state", where=str(_group(node).place), got=describe(node),
+                                     expected="an atom of a declared predicate")  # fmt: skip
             if literal.is_positive:
                 atoms[literal.atom] = None
     return tuple(atoms)
@@ -247,6 +271,7 @@ def _action(section: Group, reader: _ConditionReader) -> ActionSchema:
         if not typed.name.startswith("?"):
             raise PddlParseError(f"parameter of action '{name}' is no variable", where=str(section.place),
                                  got=f"'{typed.name}'", expected="a name that begins with '?'")  # fmt: skip
+    _check_unique([(typed.name, section) for typed in parameters], f"parameter of action '{name}'")
     variables = {typed.name: typed for typed in parameters}
     precondition, effect = parts.get(":precondition"), parts.get(":effect")
     return ActionSchema(
@@ -264,6 +289,8 @@ def _action_parts(section: Group) -> dict[str, Node]:
         if key.text not in (":parameters", ":precondition", ":effect"):
             raise PddlParseError("unknown part of an action", where=str(key.place), got=describe(key),
                                  expected=":parameters, :precondition or :effect")  # fmt: skip
+        if key.text in parts:
+            raise PddlParseError(f"{key.text} stands twice", where=str(key.place), expected="it once")
         if position + 1 == len(items):
             raise PddlParseError(f"{key.text} without a value", where=str(key.place), expected="a list")
         parts[key.text] = items[position + 1]
@@ -300,6 +327,9 @@ class _ConditionReader:
         return Literal(inner.atom, not inner.is_positive)
 
     def _atom(self, group: Group, variables: dict[str, TypedName], *, is_effect: bool) -> Atom:
+        if group.head() == EQUALITY and any(isinstance(item, Group) for item in group.items):
+            raise PddlParseError("numeric '=' is not supported", where=str(group.place), got=describe(group),
+                                 expected="two objects or variables")  # fmt: skip
         words = [_word(item) for item in group.items]
         name, arguments = words[0].text, words[1:]
         if name == EQUALITY:

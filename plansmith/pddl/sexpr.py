@@ -13,7 +13,10 @@ from plansmith.errors import PddlParseError
 MAX_DEPTH = 200
 """Deeper nesting is no PDDL anybody writes; refused with its place instead of exhausting the reader's stack."""
 
-_TOKEN = re.compile(r"[()]|[^\s();]+|;[^\n]*")
+_TOKEN = re.compile(r"[()]|;.*|\?[^\s();?]*|[^\s();?]+", re.DOTALL)
+"""A ``?`` begins a new word: published domains write ``aircraft?a``, and every planner reads it so."""
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +68,18 @@ def read_group(text: str, source: str) -> Group:
     Raises:
         PddlParseError: no list, a bracket without partner, or text after the list.
     """
+    return _only_group(read_root(text, source))
+
+
+def read_root(text: str, source: str) -> Group:
+    """Return everything that `text` holds, as the items of one list without brackets.
+
+    Raises:
+        PddlParseError: a bracket without partner.
+    """
     root = Group(place=Place(source, 1, 1))
     open_groups = [root]
-    for line_number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
+    for line_number, line in enumerate(_LINE_END.split(text.removeprefix("\ufeff")), 1):
         for match in _TOKEN.finditer(line):
             _take_token(match.group(), Place(source, line_number, match.start() + 1), open_groups)
     if len(open_groups) > 1:
@@ -75,7 +87,7 @@ def read_group(text: str, source: str) -> Group:
             "missing ')'", where=str(open_groups[-1].place), got="the end of the text",
             expected=f"the end of the list opened at line {open_groups[-1].place.line}", cure="add the ')'",
         )  # fmt: skip
-    return _only_group(root)
+    return root
 
 
 def _take_token(token: str, place: Place, open_groups: list[Group]) -> None:

@@ -27,13 +27,14 @@ class BlocksworldSampler:
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if not 2 <= self.n_blocks <= len(self.names):
-            raise ConfigError("cannot name the blocks", got=f"{self.n_blocks} blocks and {len(self.names)} names",
+        n_names = len(set(self.names))
+        if not 2 <= self.n_blocks <= n_names:
+            raise ConfigError("cannot name the blocks", got=f"{self.n_blocks} blocks and {n_names} names",
                               expected="from 2 blocks to as many as there are names", cure="add names")  # fmt: skip
 
     def sample(self, rng: random.Random) -> Problem:
         """Return one problem; equal states of `rng` give equal problems."""
-        blocks = rng.sample(self.names, self.n_blocks)
+        blocks = rng.sample(list(dict.fromkeys(self.names)), self.n_blocks)
         while True:
             init, goal = random_towers(blocks, rng), random_towers(blocks, rng)
             wanted = on_atoms(goal)

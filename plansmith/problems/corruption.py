@@ -44,7 +44,7 @@ def corrupt_plan(
     """
     if not validate_plan(task, plan).is_valid:
         raise ValueError(f"only a valid plan can be corrupted, got {[str(step) for step in plan]}")
-    for _ in range(attempts):
+    for _ in range(attempts if plan else 0):
         candidate = _DRAWS[corruption](task, tuple(plan), rng)
         if candidate is not None and shows_exactly(task, candidate):
             return candidate
@@ -87,6 +87,8 @@ def _draw_unsatisfied(task: PlanningTask, plan: tuple[PlanStep, ...], rng: rando
         steps[index], steps[index + 1] = steps[index + 1], steps[index]
     else:
         others = [action.step for action in task.ground_actions() if action.step != steps[index]]
+        if not others:
+            return None
         steps[index] = rng.choice(others)
     return CorruptedPlan(Corruption.UNSATISFIED_PRECONDITION, tuple(steps), ()) if steps else None
 

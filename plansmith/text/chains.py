@@ -18,6 +18,14 @@ VALID, INVALID = "VALID", "INVALID"
 
 
 @dataclass(frozen=True, slots=True)
+class GoalMark:
+    """One goal literal with whether it is claimed to hold."""
+
+    literal: Literal
+    is_met: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ChainStep:
     """One step as claimed.
 
@@ -31,16 +39,16 @@ class ChainStep:
     added: tuple[Atom, ...] = ()
     deleted: tuple[Atom, ...] = ()
     next_state: tuple[Atom, ...] | None = None
-    open_goals: tuple[Literal, ...] | None = None
+    goal_check: tuple[GoalMark, ...] | None = None
     purpose: tuple[Literal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A chain of thought: its steps, the goals it finds open at the end, its final plan, its verdict."""
+    """A chain of thought: its steps, the goal check at its end, its final plan, its verdict."""
 
     steps: tuple[ChainStep, ...]
-    open_at_end: tuple[Literal, ...] | None
+    goal_check: tuple[GoalMark, ...] | None
     final_plan: tuple[PlanStep, ...] | None
     verdict: str | None
 
@@ -87,26 +95,32 @@ def in_order(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
 def chain_of_plan(task: PlanningTask, plan: Sequence[PlanStep], *, with_purpose: bool = True) -> Chain:
     """Return the true chain of `plan`: it stops at the first step that cannot be applied.
 
-    The open goals are told where they changed.
+    Goals are checked at the start, where the check comes out another way than before, and at the end.
     """
     grounded = [task.ground(step) for step in plan]
     actions = [action for action in grounded if isinstance(action, GroundAction)]
     reasons = purposes(actions, task.goal) if with_purpose and len(actions) == len(plan) else [None] * len(plan)
     state = in_order(task.problem.init)
     steps: list[ChainStep] = []
-    told: tuple[Literal, ...] | None = None
+    told: tuple[GoalMark, ...] | None = None
     for action, reason in zip(grounded, reasons, strict=True):
-        open_goals = task.unsatisfied(task.goal, task.state_of(state))
-        is_told = with_purpose and open_goals != told
+        goal_check = check_goals(task, state)
+        is_told = with_purpose and goal_check != told
         step = true_step(task, state, action, with_goals=is_told, purpose=reason.literals if reason else ())
         steps.append(step)
-        told = open_goals
+        told = goal_check
         if step.next_state is None:
             break
         state = step.next_state
-    missed = task.unsatisfied(task.goal, task.state_of(state))
-    is_valid = not missed and all(step.next_state is not None for step in steps)
-    return Chain(tuple(steps), missed, tuple(plan), VALID if is_valid else INVALID)
+    goal_check = check_goals(task, state)
+    is_valid = all(mark.is_met for mark in goal_check) and all(step.next_state is not None for step in steps)
+    return Chain(tuple(steps), goal_check, tuple(plan), VALID if is_valid else INVALID)
+
+
+def check_goals(task: PlanningTask, state: Iterable[Atom]) -> tuple[GoalMark, ...]:
+    """Return every goal literal with whether it holds in a state."""
+    bits = task.state_of(state)
+    return tuple(GoalMark(literal, task.holds(literal, bits)) for literal in task.goal)
 
 
 def true_step(
@@ -119,12 +133,12 @@ def true_step(
 ) -> ChainStep:
     """Return the step that a faithful writer writes for `action` in `state`."""
     bits = task.state_of(state)
-    open_goals = task.unsatisfied(task.goal, bits) if with_goals else None
+    goal_check = check_goals(task, state) if with_goals else None
     if isinstance(action, MalformedStep):
-        return ChainStep(action.step, open_goals=open_goals, purpose=purpose)
+        return ChainStep(action.step, goal_check=goal_check, purpose=purpose)
     unsatisfied = task.unsatisfied(action.preconditions, bits)
     if unsatisfied:
-        return ChainStep(action.step, action.preconditions, unsatisfied, open_goals=open_goals, purpose=purpose)
+        return ChainStep(action.step, action.preconditions, unsatisfied, goal_check=goal_check, purpose=purpose)
     gone = {*action.delete_effects, *action.add_effects}
     return ChainStep(
         action=action.step,
@@ -132,6 +146,6 @@ def true_step(
         added=action.add_effects,
         deleted=tuple(atom for atom in action.delete_effects if atom in state),
         next_state=in_order([*(atom for atom in state if atom not in gone), *action.add_effects]),
-        open_goals=open_goals,
+        goal_check=goal_check,
         purpose=purpose,
     )

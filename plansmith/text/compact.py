@@ -3,7 +3,8 @@
 An atom is its predicate followed by its arguments; the arity in the domain says where it ends. Markers end in ``:`` so
 that no PDDL name can be one. A step reads::
 
-    open: on a b aim: on a b need: holding a do: pick-up a check: clear a ontable a handempty ok: add: holding a now: ...
+    goals: on a b unmet: aim: on a b need: holding a do: pick-up a check: clear a ontable a handempty ok: add: holding a
+    now: holding a clear b ontable b
 
 or, where the action cannot be applied, ``check: clear a ontable a handempty fails: handempty``. ``now:`` is the resulting
 state; what the action deletes is what that state no longer lists.
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Domain, Literal, PlanStep
 from plansmith.pddl.validation import StepJudgement
-from plansmith.text.chains import Chain, ChainStep, ReadChain, in_order
+from plansmith.text.chains import Chain, ChainStep, GoalMark, ReadChain, in_order
 from plansmith.text.compact_reader import NOT, read_chain
 from plansmith.text.explanations import Attempt, ClaimedPlan, Explanation, FeedbackKind
 
@@ -35,12 +36,18 @@ def write_literals(literals: Iterable[object]) -> str:
 def write_step(step: ChainStep) -> str:
     """Return one step of a chain."""
     parts = []
-    if step.open_goals is not None:
-        parts += ["open:", write_literals(step.open_goals)]
+    if step.goal_check is not None:
+        parts.append(write_goal_check(step.goal_check))
     for marker, literal in zip(["aim:", *["need:"] * len(step.purpose)], step.purpose, strict=False):
         parts += [marker, write_literals([literal])]
     parts += ["do:", write_literals([step.action]), write_outcome(step)]
     return " ".join(filter(None, parts))
+
+
+def write_goal_check(goal_check: Sequence[GoalMark]) -> str:
+    """Return every goal with its mark."""
+    words = [f"{write_literals([mark.literal])} {'met:' if mark.is_met else 'unmet:'}" for mark in goal_check]
+    return " ".join(["goals:", *words])
 
 
 def write_outcome(step: ChainStep) -> str:
@@ -61,8 +68,8 @@ def write_plan(plan: Sequence[PlanStep]) -> str:
 def write_chain(chain: Chain, *, with_final_plan: bool = True) -> str:
     """Return a whole chain with goal check, final plan and verdict."""
     parts = [write_step(step) for step in chain.steps]
-    if chain.open_at_end is not None:
-        parts += ["open:", write_literals(chain.open_at_end)] if chain.open_at_end else ["reached:"]
+    if chain.goal_check is not None:
+        parts.append(write_goal_check(chain.goal_check))
     if with_final_plan and chain.final_plan is not None:
         parts += ["final:", write_plan(chain.final_plan)]
     parts += ["verdict:", chain.verdict or ""]
@@ -137,11 +144,11 @@ def _fault_words(fault: StepJudgement) -> list[str]:
 def _feedback_words(attempt: Attempt) -> list[str]:
     if attempt.fault is not None:
         return _fault_words(attempt.fault)
-    return ["unmet:", write_literals(attempt.unmet_goals)] if attempt.unmet_goals else ["reached:"]
+    return ["unmet:", write_literals(attempt.unmet_goals)] if attempt.unmet_goals else []
 
 
 MARKERS = (
-    "domain: init: goal: plan: given: explain: tried: feedback: now: open: aim: need: do: check: ok: add: fails: "
-    "reached: final: verdict: good: bad: unadded: undeleted: lost: invented: unmet: not:"
+    "domain: init: goal: plan: given: explain: tried: feedback: now: goals: met: unmet: aim: need: do: check: ok: add: fails: "
+    "final: verdict: good: bad: unadded: undeleted: lost: invented: not:"
 ).split()
 """Every marker of the rendering, for a vocabulary."""

@@ -1,7 +1,7 @@
 """Read a completion in the compact rendering back into claims.
 
 The reader takes what it can: a malformed chain gives the steps before the fault and a sentence that says what is wrong
-and at which word. It never repairs and never guesses; the verdict on such a rollout is the validator's business.
+and at which word. A step at which the text ends is no claim: more of its state may have been to come. It never repairs and never guesses; the verdict on such a rollout is the validator's business.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass
 
 from plansmith.pddl.model import Atom, Domain, Literal, PlanStep
-from plansmith.text.chains import INVALID, VALID, Chain, ChainStep, ReadChain, Span, StepSpans
+from plansmith.text.chains import INVALID, VALID, Chain, ChainStep, GoalMark, ReadChain, Span, StepSpans
 
 NOT = "not:"
 """Marks the atom after it as negated."""
 
-_STEP_START = ("open:", "aim:", "do:")
+_STEP_START = ("goals:", "aim:", "do:")
 
 
 class _Fault(Exception):
@@ -67,6 +67,17 @@ class _Words:
             found.append(Literal(Atom(predicate, tuple(self.name() for _ in range(arity))), not is_negative))
         return tuple(found)
 
+    def goal_check(self) -> tuple[GoalMark, ...]:
+        self.take("goals:")
+        marks: list[GoalMark] = []
+        while (word := self.peek()) is not None and (word == NOT or not word.endswith(":")):
+            literals = self.literals()
+            if len(literals) != 1 or self.peek() not in ("met:", "unmet:"):
+                raise _Fault(f"word {self.position + 1}: got {self.peek() or 'the end'!r}, expected met: or unmet:")
+            marks.append(GoalMark(literals[0], self.peek() == "met:"))
+            self.position += 1
+        return tuple(marks)
+
     def atoms(self) -> tuple[Atom, ...]:
         start, literals = self.position, self.literals()
         if not all(literal.is_positive for literal in literals):
@@ -96,13 +107,13 @@ def read_chain(completion: str, domain: Domain) -> ReadChain:
         _read_end(words, end)
     except _Fault as error:
         fault = str(error)
-    chain = Chain(tuple(steps), end.open_goals, end.final_plan, end.verdict)
+    chain = Chain(tuple(steps), end.goal_check, end.final_plan, end.verdict)
     return ReadChain(chain, tuple(spans), end.plan_span, end.verdict_span, fault)
 
 
 @dataclass
 class _End:
-    open_goals: tuple[Literal, ...] | None = None
+    goal_check: tuple[GoalMark, ...] | None = None
     final_plan: tuple[PlanStep, ...] | None = None
     plan_span: Span | None = None
     verdict: str | None = None
@@ -110,18 +121,18 @@ class _End:
 
 
 def _is_closing(words: _Words) -> bool:
-    """Return whether the ``open:`` here is the last goal check: no action follows it."""
-    following = (word for word in words.words[words.position + 1 :] if word.endswith(":") and word != NOT)
-    return words.peek() == "open:" and next(following, None) not in ("aim:", "do:")
+    """Return whether the ``goals:`` here is the last goal check: no action follows it."""
+    marks = ("met:", "unmet:", NOT)
+    following = (word for word in words.words[words.position + 1 :] if word.endswith(":") and word not in marks)
+    return words.peek() == "goals:" and next(following, None) not in ("aim:", "do:")
 
 
 def _read_step(words: _Words) -> tuple[ChainStep, StepSpans]:
     start = words.position
-    open_goals: tuple[Literal, ...] | None = None
+    goal_check: tuple[GoalMark, ...] | None = None
     purpose: list[Literal] = []
-    if words.peek() == "open:":
-        words.take("open:")
-        open_goals = words.literals()
+    if words.peek() == "goals:":
+        goal_check = words.goal_check()
     while words.peek() in ("aim:", "need:"):
         words.position += 1
         purpose += words.literals()
@@ -141,18 +152,16 @@ def _read_step(words: _Words) -> tuple[ChainStep, StepSpans]:
         added = words.atoms()
         words.take("now:")
         next_state = words.atoms()
-    step = ChainStep(action, preconditions, unsatisfied, added, (), next_state, open_goals, tuple(purpose))
+    if words.peek() is None:
+        raise _Fault(f"word {words.position + 1}: got 'the end', expected the next step or the goal check")
+    step = ChainStep(action, preconditions, unsatisfied, added, (), next_state, goal_check, tuple(purpose))
     end = words.position
     return step, StepSpans(words.span(start, outcome_start), words.span(outcome_start, end))
 
 
 def _read_end(words: _Words, end: _End) -> None:
-    if words.peek() == "reached:":
-        words.take("reached:")
-        end.open_goals = ()
-    elif words.peek() == "open:":
-        words.take("open:")
-        end.open_goals = words.literals()
+    if words.peek() == "goals:":
+        end.goal_check = words.goal_check()
     if words.peek() == "final:":
         start = words.position
         words.take("final:")

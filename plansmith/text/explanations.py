@@ -57,7 +57,7 @@ def explain(task: PlanningTask, shown: ClaimedPlan) -> Explanation:
         last = chain.steps[-1] if chain.steps else None
         if last is not None and last.next_state is None:
             return Explanation(_without_goal_check(chain, chain.steps), None)
-        return Explanation(Chain(chain.steps, chain.open_at_end, None, chain.verdict), None)
+        return Explanation(Chain(chain.steps, chain.goal_check, None, chain.verdict), None)
     number, judgement = fault
     return Explanation(_without_goal_check(chain, chain.steps[:number]), judgement)
 

@@ -12,7 +12,7 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Domain
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import StepJudgement
-from plansmith.text.chains import Chain, ChainStep, ReadChain, in_order
+from plansmith.text.chains import Chain, ChainStep, GoalMark, ReadChain, in_order
 from plansmith.text.explanations import Attempt, ClaimedPlan, Explanation, FeedbackKind
 from plansmith.text.full_reader import read_chain
 
@@ -81,8 +81,8 @@ class FullRendering:
 def step_lines(number: int, step: ChainStep) -> list[str]:
     """Return the lines of one step."""
     lines = [f"[STEP {number}]"]
-    if step.open_goals is not None:
-        lines.append(f"- Open goals: {_spaced(step.open_goals)}")
+    if step.goal_check is not None:
+        lines += ["- Goals:", *_goal_lines(step.goal_check)]
     if step.purpose:
         lines.append(f"- Purpose: {' needs '.join(str(literal) for literal in step.purpose)}")
     return [*lines, f"- Action: {step.action}", *outcome_lines(step)]
@@ -110,11 +110,15 @@ def _chain_lines(chain: Chain) -> list[str]:
 
 def _closing_lines(chain: Chain) -> list[str]:
     lines = []
-    if chain.open_at_end is not None:
-        lines += ["[GOAL CHECK]", f"- Open goals: {_spaced(chain.open_at_end)}"]
+    if chain.goal_check is not None:
+        lines += ["[GOAL CHECK]", *_goal_lines(chain.goal_check)]
     if chain.final_plan is not None:
         lines += ["[FINAL PLAN]", *(str(step) for step in chain.final_plan)]
     return [*lines, f"[VERDICT] {chain.verdict}"]
+
+
+def _goal_lines(goal_check: Iterable[GoalMark]) -> list[str]:
+    return [f"  - {mark.literal}: {'TRUE' if mark.is_met else 'FALSE'}" for mark in goal_check]
 
 
 def _fault_lines(fault: StepJudgement) -> list[str]:

@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from plansmith.errors import PddlParseError
 from plansmith.pddl.model import Atom, Domain, Literal, PlanStep
 from plansmith.pddl.parser import parse_step
-from plansmith.text.chains import Chain, ChainStep, ReadChain, Span, StepSpans
+from plansmith.text.chains import Chain, ChainStep, GoalMark, ReadChain, Span, StepSpans
 
 _STEP = re.compile(r"\[STEP\s+\d+[^\]]*\]", re.IGNORECASE)
-_FIELD = re.compile(r"-\s*(Open goals|Purpose|Action|Preconditions|Applicable|Add|Delete|Next state)\s*:\s*(.*)", re.IGNORECASE)
+_FIELD = re.compile(r"-\s*(Goals|Purpose|Action|Preconditions|Applicable|Add|Delete|Next state)\s*:\s*(.*)", re.IGNORECASE)
 _CHECK = re.compile(r"-\s*(\(.*\))\s*:\s*(TRUE|FALSE)", re.IGNORECASE)
 _VERDICT = re.compile(r"\[VERDICT\]\s*(VALID|INVALID)\b", re.IGNORECASE)
 _LITERAL = re.compile(r"\(not\s+\(([^()]*)\)\s*\)|\(([^()]*)\)", re.IGNORECASE)
+
+_SECTIONS = ("start", "step", "goal", "plan", "end")
 
 
 class _Fault(Exception):
@@ -33,6 +35,7 @@ class _OpenStep:
     outcome_start: int | None = None
     end: int = 0
     values: dict[str, str] = field(default_factory=dict)
+    goals: list[GoalMark] = field(default_factory=list)
     preconditions: list[Literal] = field(default_factory=list)
     unsatisfied: list[Literal] = field(default_factory=list)
 
@@ -47,7 +50,7 @@ def read_chain(completion: str, domain: Domain) -> ReadChain:
         reader.finish()
     except _Fault as error:
         fault = str(error)
-    chain = Chain(tuple(reader.steps), reader.open_at_end, reader.final_plan(), reader.verdict)
+    chain = Chain(tuple(reader.steps), reader.goal_check, reader.final_plan(), reader.verdict)
     return ReadChain(chain, tuple(reader.spans), reader.plan_span, reader.verdict_span, fault)
 
 
@@ -62,11 +65,17 @@ def read_literals(text: str) -> tuple[Literal, ...]:
     return tuple(found)
 
 
+def _goal_marks(match: re.Match[str]) -> list[GoalMark]:
+    """Return the literals of a ``- (atom): TRUE`` line with their marks."""
+    return [GoalMark(literal, match.group(2).upper() == "TRUE") for literal in read_literals(match.group(1))]
+
+
 def _lines(completion: str) -> Iterator[tuple[str, Span]]:
     for match in re.finditer(r"[^\n]+", completion):
         text = match.group().strip()
         if text:
-            yield text, Span(match.start(), match.end())
+            start = completion.index(text, match.start())
+            yield text, Span(start, start + len(text))
 
 
 class _Reader:
@@ -77,7 +86,7 @@ class _Reader:
         self.section = "start"
         self.steps: list[ChainStep] = []
         self.spans: list[StepSpans] = []
-        self.open_at_end: tuple[Literal, ...] | None = None
+        self.goal_check: tuple[GoalMark, ...] | None = None
         self.plan: list[PlanStep] | None = None
         self.plan_span: Span | None = None
         self.verdict: str | None = None
@@ -91,27 +100,35 @@ class _Reader:
     def take(self, line: str, span: Span) -> None:
         """Read one line."""
         if _STEP.match(line):
-            self.close_step()
-            self.section, self.open_step = "step", _OpenStep(span.start)
+            self._enter("step")
+            self.open_step = _OpenStep(span.start)
         elif line.upper().startswith("[GOAL CHECK]"):
-            self.close_step()
-            self.section = "goal"
+            self._enter("goal")
+            self.goal_check = ()
         elif line.upper().startswith("[FINAL PLAN]"):
-            self.close_step()
-            self.section, self.plan, self.plan_span = "plan", [], Span(span.start, span.end)
+            self._enter("plan")
+            self.plan, self.plan_span = [], Span(span.start, span.end)
         elif match := _VERDICT.match(line):
-            self.close_step()
+            self._enter("end")
             start = span.start + match.start(1)
-            self.section, self.verdict = "end", match.group(1).upper()
+            self.verdict = match.group(1).upper()
             self.verdict_span = Span(start, start + len(match.group(1)))
         else:
             self._take_content(line, span)
 
+    def _enter(self, section: str) -> None:
+        """Close the section in force and begin the next; sections come in order, only steps repeat."""
+        self.close_step()
+        before, after = _SECTIONS.index(self.section), _SECTIONS.index(section)
+        if after < before or (after == before and section != "step"):
+            raise _Fault(f"section '{section}' after section '{self.section}'")
+        self.section = section
+
     def _take_content(self, line: str, span: Span) -> None:
         if self.section == "step" and self.open_step is not None:
             self._take_field(self.open_step, line, span)
-        elif self.section == "goal" and (match := _FIELD.match(line)):
-            self.open_at_end = read_literals(match.group(2))
+        elif self.section == "goal" and (match := _CHECK.match(line)):
+            self.goal_check = (*(self.goal_check or ()), *_goal_marks(match))
         elif self.section == "plan" and self.plan is not None and self.plan_span is not None:
             self.plan.append(self._step(line))
             self.plan_span = Span(self.plan_span.start, span.end)
@@ -126,12 +143,16 @@ class _Reader:
                 raise _Fault(f"step {len(self.steps) + 1}: '{name}' stands twice")
             step.values[name] = match.group(2)
             if name == "preconditions":
+                if "action" not in step.values:
+                    raise _Fault(f"step {len(self.steps) + 1}: 'preconditions' before 'action'")
                 step.outcome_start = span.start
-        elif (match := _CHECK.match(line)) and "preconditions" in step.values:
-            literals = read_literals(match.group(1))
-            step.preconditions += literals
-            if match.group(2).upper() == "FALSE":
-                step.unsatisfied += literals
+        elif match := _CHECK.match(line):
+            marks = _goal_marks(match)
+            if "preconditions" not in step.values:
+                step.goals += marks
+            else:
+                step.preconditions += [mark.literal for mark in marks]
+                step.unsatisfied += [mark.literal for mark in marks if not mark.is_met]
 
     def close_step(self) -> None:
         """Turn the lines of the open step into a claimed step."""
@@ -141,7 +162,10 @@ class _Reader:
         missing = [name for name in ("action", "preconditions", "applicable") if name not in step.values]
         if missing or step.outcome_start is None:
             raise _Fault(f"step {len(self.steps) + 1}: no line for {', '.join(missing)}")
-        is_applicable = step.values["applicable"].upper().startswith("YES")
+        answer = re.match(r"(YES|NO)\b", step.values["applicable"], re.IGNORECASE)
+        if answer is None:
+            raise _Fault(f"step {len(self.steps) + 1}: 'applicable' is neither YES nor NO")
+        is_applicable = answer.group(1).upper() == "YES"
         if is_applicable and "next state" not in step.values:
             raise _Fault(f"step {len(self.steps) + 1}: no line for next state")
         self.steps.append(self._claimed_step(step, is_applicable=is_applicable))
@@ -151,7 +175,6 @@ class _Reader:
     def _claimed_step(self, step: _OpenStep, *, is_applicable: bool) -> ChainStep:
         added = tuple(literal.atom for literal in read_literals(step.values.get("add", "")))
         state = tuple(literal.atom for literal in read_literals(step.values.get("next state", "")))
-        goals = step.values.get("open goals")
         return ChainStep(
             action=self._step(step.values["action"]),
             preconditions=tuple(step.preconditions),
@@ -159,7 +182,7 @@ class _Reader:
             added=added,
             next_state=state if is_applicable else None,
             deleted=tuple(literal.atom for literal in read_literals(step.values.get("delete", ""))),
-            open_goals=None if goals is None else read_literals(goals),
+            goal_check=tuple(step.goals) if "goals" in step.values else None,
             purpose=read_literals(step.values.get("purpose", "")),
         )
 
@@ -170,7 +193,8 @@ class _Reader:
             raise _Fault(f"not an action: {text[:60]!r} ({error.message})") from error
 
     def finish(self) -> None:
-        """Check that the completion came to its end."""
-        self.close_step()
+        """Check that the completion came to its end; a step at which it ends may be cut off and is no claim."""
+        if self.open_step is not None:
+            raise _Fault(f"step {len(self.steps) + 1}: the text ends here")
         if self.verdict is None:
             raise _Fault("no [VERDICT] VALID or INVALID at the end")

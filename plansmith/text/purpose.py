@@ -19,12 +19,19 @@ class Purpose:
     """One path from an action to the goal.
 
     ``literals`` begins with a goal literal and ends with the effect of the action that serves it. Paths compare by how
-    early their goal is achieved for good, then by length.
+    early their goal is achieved for good, then by whether they name a literal twice (a block must be clear to be moved
+    so that it is clear again: true, and no reason), then by length.
     """
 
     achieved_at: int
+    is_circular: bool
     length: int
     literals: tuple[Literal, ...]
+
+    @classmethod
+    def through(cls, achieved_at: int, literals: tuple[Literal, ...]) -> Purpose:
+        """Return the purpose along these literals."""
+        return cls(achieved_at, len(set(literals)) < len(literals), len(literals), literals)
 
 
 def purposes(actions: Sequence[GroundAction], goal: Sequence[Literal]) -> tuple[Purpose | None, ...]:
@@ -57,9 +64,9 @@ def _paths(
     for later in range(index + 1, len(actions)):
         purpose = found[later]
         if purpose and effect in actions[later].preconditions:
-            paths.append(Purpose(purpose.achieved_at, purpose.length + 1, (*purpose.literals, effect)))
-        if effect in effects_of(actions[later]) or Literal(effect.atom, not effect.is_positive) in effects_of(actions[later]):
+            paths.append(Purpose.through(purpose.achieved_at, (*purpose.literals, effect)))
+        if {effect, Literal(effect.atom, not effect.is_positive)} & set(effects_of(actions[later])):
             return paths
     if effect in goal:
-        paths.append(Purpose(index, 1, (effect,)))
+        paths.append(Purpose.through(index, (effect,)))
     return paths

@@ -1,0 +1,109 @@
+"""Small domains, tasks and plans that several test files share; tests import them from here by name."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Atom, PlanStep, Problem
+from plansmith.pddl.parser import parse_domain, parse_plan, parse_problem
+from plansmith.problems.blocksworld import BlocksworldSampler
+
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCE = ROOT.parent / "shared" / "reference"
+"""Public PDDL and VAL's own verdicts; lies beside the repository and may be missing."""
+
+NAMES = tuple("abcdefgh")
+
+BLOCKS_TEXT = (ROOT / "datasets" / "domains" / "blocksworld" / "domain.pddl").read_text(encoding="utf-8")
+BLOCKS = parse_domain(BLOCKS_TEXT, source="blocksworld.pddl")
+
+DEPOT_TEXT = """(define (domain depot)
+  (:requirements :strips :typing :equality :negative-preconditions)
+  (:types truck car - vehicle vehicle place - object movable thing parcel - (either movable thing))
+  (:constants hub - place)
+  (:predicates (at ?v - vehicle ?p - place) (in ?x - parcel ?v - (either truck car)) (closed ?p - place) (done))
+  (:action move
+    :parameters (?v - vehicle ?from ?to - place)
+    :precondition (and (at ?v ?from) (not (= ?from ?to)) (not (closed ?to)))
+    :effect (and (at ?v ?to) (not (at ?v ?from))))
+  (:action load
+    :parameters (?x - parcel ?v - (either truck car))
+    :precondition (not (in ?x ?v))
+    :effect (in ?x ?v))
+  (:action flip :parameters (?p - place) :precondition () :effect (and (closed ?p) (not (closed ?p))))
+  (:action open :parameters (?p - place) :effect (not (closed ?p)))
+  (:action finish :parameters () :precondition (= hub hub) :effect (and (done) (closed hub))))
+"""
+"""Every feature of the supported language beyond plain STRIPS."""
+
+DEPOT_PROBLEM_TEXT = """(define (problem depot-1)
+  (:domain depot)
+  (:objects t1 - truck c1 - car l1 l2 - place k1 - parcel m - (either truck parcel) o1)
+  (:init (at t1 l1) (at c1 hub) (closed l2))
+  (:goal (and (at t1 hub) (not (closed l2)))))
+"""
+
+
+def depot_task() -> PlanningTask:
+    """Return the typed task with constants, equality and negative conditions."""
+    return PlanningTask.from_text(DEPOT_TEXT, DEPOT_PROBLEM_TEXT)
+
+
+def blocks_task(init: str, goal: str, objects: str = "a b c") -> PlanningTask:
+    """Return a Blocksworld task from the texts of its parts."""
+    text = f"(define (problem p) (:domain blocksworld) (:objects {objects}) (:init {init}) (:goal (and {goal})))"
+    return PlanningTask(BLOCKS, parse_problem(text, BLOCKS))
+
+
+def sussman() -> PlanningTask:
+    """Return Sussman's anomaly: c on a, and a, b on the table; wanted a on b on c."""
+    return blocks_task("(on c a) (ontable a) (ontable b) (clear c) (clear b) (handempty)", "(on a b) (on b c)")
+
+
+SUSSMAN_PLAN = parse_plan("(unstack c a) (put-down c) (pick-up b) (stack b c) (pick-up a) (stack a b)")
+
+
+def atoms(text: str) -> tuple[Atom, ...]:
+    """Return the atoms written as ``(p a) (q)``."""
+    return tuple(Atom(step.name, step.arguments) for step in parse_plan(text))
+
+
+def random_problem(n_blocks: int, seed: int) -> Problem:
+    """Return the Blocksworld problem of a seed."""
+    return BlocksworldSampler(n_blocks, NAMES).sample(random.Random(seed))
+
+
+def blocks_problems(min_blocks: int = 2, max_blocks: int = 5) -> st.SearchStrategy[Problem]:
+    """Return a strategy for random Blocksworld problems."""
+    return st.builds(random_problem, st.integers(min_blocks, max_blocks), st.integers(0, 10**6))
+
+
+def shortest_plan(task: PlanningTask) -> tuple[PlanStep, ...]:
+    """Return a shortest plan by breadth-first search; for tasks of four blocks or fewer."""
+    waiting: deque[tuple[int, tuple[PlanStep, ...]]] = deque([(task.initial_state, ())])
+    seen = {task.initial_state}
+    while waiting:
+        state, plan = waiting.popleft()
+        if task.is_goal(state):
+            return plan
+        for action in task.applicable_actions(state):
+            following = action.apply(state)
+            if following not in seen:
+                seen.add(following)
+                waiting.append((following, (*plan, action.step)))
+    raise AssertionError("the task has no plan")
+
+
+def random_walk(task: PlanningTask, length: int, rng: random.Random) -> tuple[PlanStep, ...]:
+    """Return applicable steps from the initial state, whatever they lead to."""
+    state, plan = task.initial_state, []
+    for _ in range(length):
+        action = rng.choice(task.applicable_actions(state))
+        plan.append(action.step)
+        state = action.apply(state)
+    return tuple(plan)

@@ -1,0 +1,209 @@
+"""The compact rendering: written by hand once, read back always, garbage never an exception."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from conftest import (
+    BLOCKS,
+    SUSSMAN_PLAN,
+    atoms,
+    blocks_problems,
+    blocks_task,
+    depot_task,
+    random_walk,
+    shortest_plan,
+    sussman,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Problem
+from plansmith.pddl.parser import parse_plan
+from plansmith.text.chains import Chain, ReadChain, Span, chain_of_plan
+from plansmith.text.compact import MARKERS, CompactRendering, write_chain, write_outcome, write_step
+
+COMPACT = CompactRendering()
+
+TWO_BLOCKS_CHAIN = (
+    "goals: on a b unmet: aim: on a b need: holding a do: pick-up a check: clear a ontable a handempty ok: add: holding a "
+    "now: holding a clear b ontable b "
+    "aim: on a b do: stack a b check: holding a clear b ok: add: clear a handempty on a b "
+    "now: handempty clear a on a b ontable b "
+    "goals: on a b met: final: pick-up a stack a b verdict: VALID"
+)
+
+
+def two_blocks() -> PlanningTask:
+    """Return a task with two blocks on the table, a wanted on b."""
+    return blocks_task("(ontable a) (clear a) (ontable b) (clear b) (handempty)", "(on a b)", "a b")
+
+
+def without_deleted(chain: Chain) -> Chain:
+    """Return a chain as the compact rendering tells it: what is deleted is what the next state no longer lists."""
+    return replace(chain, steps=tuple(replace(step, deleted=()) for step in chain.steps))
+
+
+def read(completion: str) -> ReadChain:
+    """Return the claims of a completion about blocks."""
+    return COMPACT.read(completion, BLOCKS)
+
+
+def cut(text: str, span: Span | None) -> str:
+    """Return the characters of a span."""
+    assert span is not None
+    return text[span.start : span.end]
+
+
+def test_plan_prompt_tells_initial_state_and_goal_in_order() -> None:
+    assert COMPACT.plan_prompt(two_blocks()) == (
+        "domain: blocksworld init: handempty clear a ontable a clear b ontable b goal: on a b plan:"
+    )
+
+
+def test_write_chain_of_a_small_plan_is_as_written_by_hand() -> None:
+    assert COMPACT.write_chain(chain_of_plan(two_blocks(), parse_plan("(pick-up a) (stack a b)"))) == TWO_BLOCKS_CHAIN
+
+
+def test_write_chain_of_a_failing_plan_says_what_fails_and_what_is_open() -> None:
+    plan = parse_plan("(pick-up a) (pick-up b)")
+    assert write_chain(chain_of_plan(two_blocks(), plan)).endswith(
+        "do: pick-up b check: clear b ontable b handempty fails: handempty "
+        "goals: on a b unmet: final: pick-up a pick-up b verdict: INVALID"
+    )
+
+
+def test_write_literals_negation_is_marked() -> None:
+    task = depot_task()
+    text = write_chain(chain_of_plan(task, parse_plan("(open l2) (move t1 l1 hub)")))
+    assert "check: at t1 l1 not: = l1 hub not: closed hub ok:" in text
+    assert text.startswith("goals: at t1 hub unmet: not: closed l2 unmet: aim: not: closed l2 do: open l2 check: ok: add: now: ")
+
+
+@settings(max_examples=50)
+@given(blocks_problems(max_blocks=5), st.randoms(use_true_random=False), st.booleans())
+def test_read_what_was_written_gives_the_same_claims(problem: Problem, rng: random.Random, with_purpose: bool) -> None:
+    task = PlanningTask(BLOCKS, problem)
+    walk = random_walk(task, rng.randrange(7), rng)
+    broken = (*walk, rng.choice(task.ground_actions()).step)
+    solved = shortest_plan(task) if len(problem.objects) <= 3 else walk
+    for plan in (walk, broken, solved):
+        chain = chain_of_plan(task, plan, with_purpose=with_purpose)
+        found = COMPACT.read(COMPACT.write_chain(chain), BLOCKS)
+        assert found.fault is None
+        assert found.chain == without_deleted(chain)
+
+
+@settings(max_examples=30)
+@given(st.randoms(use_true_random=False))
+def test_read_what_was_written_with_negation_and_equality_gives_the_same_claims(rng: random.Random) -> None:
+    task = depot_task()
+    plan = (*random_walk(task, 4, rng), rng.choice(task.ground_actions()).step)
+    chain = chain_of_plan(task, plan)
+    found = COMPACT.read(COMPACT.write_chain(chain), task.domain)
+    assert (found.fault, found.chain) == (None, without_deleted(chain))
+
+
+def test_read_spans_cut_out_what_they_name() -> None:
+    chain = chain_of_plan(sussman(), SUSSMAN_PLAN)
+    text = f"  {COMPACT.write_chain(chain)}\n"
+    found = read(text)
+    assert len(found.spans) == len(SUSSMAN_PLAN)
+    for step, spans in zip(chain.steps, found.spans, strict=True):
+        assert f"{cut(text, spans.choice)} {cut(text, spans.outcome)}" == write_step(step)
+        assert cut(text, spans.outcome) == write_outcome(step) == COMPACT.write_outcome(step)
+    plan_words = " ".join(str(step).strip("()") for step in SUSSMAN_PLAN)
+    assert cut(text, found.final_plan_span) == f"final: {plan_words}"
+    assert cut(text, found.verdict_span) == "VALID"
+
+
+def test_read_step_that_fails_claims_no_state() -> None:
+    found = read(
+        "do: pick-up a check: clear a ontable a handempty fails: clear a handempty "
+        "goals: on a b unmet: final: pick-up a verdict: INVALID"
+    )
+    (step,) = found.chain.steps
+    assert found.fault is None and step.next_state is None
+    assert tuple(literal.atom for literal in step.unsatisfied) == atoms("(clear a) (handempty)")
+    assert (found.chain.final_plan, found.chain.verdict) == (parse_plan("(pick-up a)"), "INVALID")
+
+
+STEP = "do: pick-up a check: clear a ok: add: holding a now: holding a"
+END = "final: pick-up a verdict: VALID"
+
+
+@pytest.mark.parametrize(
+    "completion, n_steps, plan, fault",
+    [
+        ("", 0, None, "got 'the end', expected 'verdict:'"),
+        ("hello", 0, None, "word 1: got 'hello'"),
+        (f"{STEP} do: fly a", 1, None, "word 14: got 'fly', expected an action"),
+        (f"{STEP} do: stack a check:", 1, None, "got 'check:', expected a name"),
+        (f"{STEP} do: stack a b ok:", 1, None, "got 'ok:', expected 'check:'"),
+        (f"{STEP} do: stack a b check: shiny a ok:", 1, None, "got 'shiny', expected a predicate"),
+        (f"{STEP} do: stack a b check: on a", 1, None, "got 'the end', expected a name"),
+        (f"{STEP} do: stack a b check: now: on a b {END}", 1, None, "got 'now:', expected 'ok:'"),
+        (f"{STEP} do: stack a b check: ok: add: not: on a b now: {END}", 1, None, "true atoms only"),
+        (f"{STEP} {STEP}", 1, None, "got 'the end', expected the next step"),
+        (f"{STEP} aim: on a b {END}", 1, None, "got 'final:', expected 'do:'"),
+        (f"{STEP} final: pick-up verdict: VALID", 1, None, "got 'verdict:', expected a name"),
+        (f"{STEP} final: pick-up a", 1, "(pick-up a)", "expected 'verdict:'"),
+        (f"{STEP} final: pick-up a verdict: MAYBE", 1, "(pick-up a)", "got 'MAYBE', expected VALID or INVALID"),
+        (f"{STEP} final: pick-up a verdict: valid", 1, "(pick-up a)", "got 'valid', expected VALID or INVALID"),
+        (f"{STEP} {END} VALID", 1, "(pick-up a)", "got 'VALID', expected the end"),
+        (f"{STEP} {END} {STEP}", 1, "(pick-up a)", "got 'do:', expected the end"),
+        (f"goals: on a b {STEP} {END}", 0, None, "got 'do:', expected met: or unmet:"),
+        (f"goals: on a b on b a met: {STEP} {END}", 0, None, "expected met: or unmet:"),
+        (f"{STEP} goals: on a b met: goals: on a b met: {END}", 1, None, "got 'goals:', expected 'verdict:'"),
+        (f"{STEP} now: on a b {END}", 1, None, "got 'now:', expected 'verdict:'"),
+    ],
+)
+def test_read_malformed_gives_the_steps_before_the_fault_and_says_where(
+    completion: str, n_steps: int, plan: str | None, fault: str
+) -> None:
+    found = read(completion)
+    assert (len(found.chain.steps), len(found.spans)) == (n_steps, n_steps)
+    assert found.chain.final_plan == (None if plan is None else parse_plan(plan))
+    assert found.fault is not None and fault in found.fault
+
+
+def test_read_cut_anywhere_gives_a_beginning_of_the_steps_and_a_fault() -> None:
+    chain = chain_of_plan(sussman(), SUSSMAN_PLAN)
+    words = COMPACT.write_chain(chain).split()
+    true_steps, n_before = without_deleted(chain).steps, 0
+    for length in range(len(words)):
+        found = read(" ".join(words[:length]))
+        assert found.fault is not None and found.chain.verdict is None
+        assert found.chain.steps == true_steps[: len(found.chain.steps)]
+        assert n_before <= len(found.chain.steps) <= n_before + 1
+        n_before = len(found.chain.steps)
+    assert n_before == len(true_steps)
+
+
+WORDS = [*MARKERS, "VALID", "INVALID", "a", "b", "c", "=", "<unknown>"]
+WORDS += [predicate.name for predicate in BLOCKS.predicates] + [action.name for action in BLOCKS.actions]
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=40), st.integers(0, 60))
+def test_read_garbage_after_a_good_beginning_never_raises(garbage: list[str], n_kept: int) -> None:
+    text = " ".join([*TWO_BLOCKS_CHAIN.split()[:n_kept], *garbage])
+    found = read(text)
+    assert len(found.spans) == len(found.chain.steps)
+    ends = [place for spans in found.spans for span in (spans.choice, spans.outcome) for place in (span.start, span.end)]
+    assert ends == sorted(ends)
+    assert (found.fault is None) <= (found.chain.verdict in ("VALID", "INVALID"))
+
+
+@given(st.text(max_size=80))
+def test_read_any_text_never_raises(text: str) -> None:
+    assert read(text).fault is not None
+
+
+def test_markers_hold_every_marker_that_is_written() -> None:
+    plan = parse_plan("(open l2) (move t1 l1 l1)")
+    written = f"{COMPACT.plan_prompt(depot_task())} {write_chain(chain_of_plan(depot_task(), plan))} {TWO_BLOCKS_CHAIN}"
+    assert {word for word in written.split() if word.endswith(":")} <= set(MARKERS)
+    assert len(MARKERS) == len(set(MARKERS))

@@ -1,0 +1,301 @@
+"""PDDL text in, domains and problems out; every mistake with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import BLOCKS, BLOCKS_TEXT, DEPOT_PROBLEM_TEXT, DEPOT_TEXT, REFERENCE, blocks_problems
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plansmith.errors import PddlParseError
+from plansmith.pddl.model import Atom, Conjunction, Literal, PlanStep, Problem, TypedName
+from plansmith.pddl.parser import parse_domain, parse_plan, parse_problem, parse_step
+from plansmith.pddl.printer import print_domain, print_plan, print_problem
+from plansmith.pddl.sexpr import MAX_DEPTH
+
+DEPOT = parse_domain(DEPOT_TEXT)
+
+
+def domain_of(body: str) -> str:
+    """Return a domain text whose sections begin in line 2."""
+    return f"(define (domain d)\n{body})"
+
+
+def problem_of(objects: str = "a b", init: str = "", goal: str = "(clear a)", more: str = "") -> str:
+    """Return a Blocksworld problem text: objects in line 2, initial state in line 3, goal in line 4."""
+    return f"(define (problem p) (:domain blocksworld)\n(:objects {objects})\n(:init {init})\n(:goal {goal}){more})"
+
+
+def test_parse_domain_blocksworld_gives_schemas_in_the_order_of_the_text() -> None:
+    pick_up = BLOCKS.actions[0]
+    assert [action.name for action in BLOCKS.actions] == ["pick-up", "put-down", "stack", "unstack"]
+    assert (pick_up.name, pick_up.parameters) == ("pick-up", (TypedName("?x"),))
+    assert pick_up.effects[0] == Literal(Atom("ontable", ("?x",)), is_positive=False)
+    assert pick_up.effects[-1] == Literal(Atom("holding", ("?x",)))
+
+
+def test_parse_domain_types_hierarchy_and_either_are_kept() -> None:
+    assert DEPOT.supertypes("truck") == {"truck", "vehicle", "object"}
+    assert DEPOT.supertypes("parcel") == {"parcel", "movable", "thing", "object"}
+    in_predicate = DEPOT.predicate("in")
+    assert in_predicate is not None and in_predicate.parameters[1].types == ("truck", "car")
+    assert DEPOT.constants == (TypedName("hub", ("place",)),)
+
+
+def test_parse_domain_types_in_a_cycle_end() -> None:
+    domain = parse_domain(domain_of("(:types a - b b - a) (:predicates (p ?x - a))"))
+    assert domain.supertypes("a") == domain.supertypes("b") == {"a", "b", "object"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BLOCKS_TEXT.upper(),
+        "\ufeff" + BLOCKS_TEXT,
+        BLOCKS_TEXT.replace("\n", "\r\n"),
+        BLOCKS_TEXT.replace("\n", "\r"),
+        BLOCKS_TEXT.replace("\n", " ; a ) comment ( \x0c \u2028 with (every) thing\n"),
+        BLOCKS_TEXT.replace("(", " ( ").replace("\n", "\n\n\t"),
+        BLOCKS_TEXT.replace(" ?", "?"),
+    ],
+    ids=["upper case", "BOM", "CRLF", "CR", "comments", "white space", "glued variables"],
+)
+def test_parse_domain_other_spelling_gives_the_same_domain(text: str) -> None:
+    assert parse_domain(text) == BLOCKS
+
+
+def test_parse_problem_reads_negative_goals_and_drops_negative_and_repeated_initial_atoms() -> None:
+    problem = parse_problem(problem_of(init="(clear a) (not (clear b)) (CLEAR A)", goal="(not (clear a))"), BLOCKS)
+    assert problem.init == (Atom("clear", ("a",)),)
+    assert problem.goal == Literal(Atom("clear", ("a",)), is_positive=False)
+
+
+@pytest.mark.parametrize("goal", ["()", "(and)"])
+def test_parse_problem_empty_goal_is_true(goal: str) -> None:
+    assert parse_problem(problem_of(goal=goal), BLOCKS).goal == Conjunction()
+
+
+BAD_DOMAINS = {
+    "empty": ("", "no PDDL", "1:1", "empty", "define"),
+    "comment only": ("; nothing\n", "no PDDL", "1:1", "empty", "define"),
+    "no list": ("domain", "unexpected word", "1:1", "domain", "("),
+    "a problem": ("(define (problem p))", "not a domain", "1:1", "problem", "(define (domain NAME)"),
+    "no name": ("(define (domain))", "not a domain", "1:1", "domain", "(define (domain NAME)"),
+    "missing )": (domain_of("(:predicates (p)"), "missing ')'", "1:1", "end of the text", "line 1"),
+    "missing ) inside": ("(define (domain d)\n (:predicates (p)", "missing ')'", "2:2", "end of the text", "line 2"),
+    "extra )": (domain_of("(:predicates (p))") + "\n )", "')' without '('", "3:2", ")", "("),
+    "text after": (domain_of("(:predicates (p))") + "\n(more)", "text after", "3:1", "more", "end of the text"),
+    "unknown section": (domain_of("(:predicate (p))"), "unknown section", "2:1", ":predicate", ":predicates"),
+    "word as section": (domain_of("predicates"), "unexpected word", "2:1", "predicates", "("),
+    "section twice": (domain_of("(:predicates (p))\n(:predicates (q))"), "stands twice", "3:1", "", "2:1"),
+    "undeclared type": (domain_of("(:types t)\n(:predicates (p ?x - u))"), "undeclared type", "3:1", "u", "t"),
+    "undeclared supertype": (domain_of("(:types t - u)"), "undeclared type", "2:1", "u", "object"),
+    "undeclared type of a parameter": (
+        domain_of("(:types t)\n(:action a :parameters (?x - u))"), "undeclared type", "3:1", "u", "t"),
+    "- without type": (domain_of("(:types t -)"), "'-' without a type", "2:11", "end of the list", "a type"),
+    "no either": (domain_of("(:types t - (or a b))"), "not a type", "2:13", "or", "either"),
+    "type twice": (domain_of("(:types a b a - b)"), "'a' is defined twice", "2:1", "", ""),
+    "constant twice": (domain_of("(:constants a a)"), "'a' is defined twice", "2:1", "", ""),
+    "predicate twice": (domain_of("(:predicates (p) (p ?x))"), "'p' is defined twice", "2:1", "", ""),
+    "action twice": (domain_of("(:action a :effect ())\n(:action A :effect ())"), "'a' is defined twice", "3:1", "", ""),
+    "parameter twice": (domain_of("(:action a :parameters (?x ?x))"), "'?x' is defined twice", "2:1", "", ""),
+    "parameter no variable": (domain_of("(:action a :parameters (x))"), "no variable", "2:1", "'x'", "?"),
+    "action without a name": (domain_of("(:action)"), "without a name", "2:1", "", "NAME"),
+    "unknown part": (domain_of("(:action a :pre ())"), "unknown part", "2:12", ":pre", ":precondition"),
+    "part twice": (domain_of("(:action a :effect () :effect ())"), "stands twice", "2:23", "", "once"),
+    "part without value": (domain_of("(:action a :effect)"), "without a value", "2:12", "", "a list"),
+    "undeclared predicate": (
+        domain_of("(:predicates (p))\n(:action a :effect (q))"), "undeclared predicate", "3:21", "q", "one of p"),
+    "arity": (domain_of("(:predicates (p ?x))\n(:action a :precondition (p))"), "number of arguments", "3:26", "0", "1"),
+    "unbound variable": (
+        domain_of("(:predicates (p ?x))\n(:action a :effect (p ?y))"), "unbound variable", "3:23", "?y", "none"),
+    "wrong type": (
+        domain_of("(:types t u) (:predicates (p ?x - t))\n(:action a :parameters (?y - u) :effect (p ?y))"),
+        "wrong type", "3:44", "u", "t"),
+    "supertype for subtype": (
+        domain_of("(:types t) (:predicates (p ?x - t))\n(:action a :parameters (?y) :effect (p ?y))"),
+        "wrong type", "3:40", "object", "t"),
+    "not of and": (
+        domain_of("(:predicates (p))\n(:action a :precondition (not (and (p))))"), "one literal", "3:26", "not", "not"),
+    "equality as effect": (
+        domain_of("(:action a :parameters (?x) :effect (= ?x ?x))"), "cannot be an effect", "2:37", "", "predicate"),
+    "list for a term": (
+        domain_of("(:predicates (p ?x))\n(:action a :effect (p (f)))"), "unexpected list", "3:23", "f", "name"),
+    "too deep": (domain_of("(:action a :precondition " + "(and " * MAX_DEPTH), "too deeply", "", "", str(MAX_DEPTH)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text, message, place, got, expected", BAD_DOMAINS.values(), ids=BAD_DOMAINS)
+def test_parse_domain_with_a_mistake_names_place_got_and_expected(
+    text: str, message: str, place: str, got: str, expected: str
+) -> None:
+    with pytest.raises(PddlParseError) as caught:
+        parse_domain(text, source="d.pddl")
+    error = caught.value
+    assert message in error.message
+    assert place == "" or error.where == f"d.pddl:{place}"
+    assert got in (error.got or "") and expected in (error.expected or "")
+
+
+def test_parse_domain_allowed_depth_is_read() -> None:
+    depth = MAX_DEPTH - 10
+    nested = "(and " * depth + "(p)" + ")" * depth
+    domain = parse_domain(domain_of(f"(:predicates (p)) (:action a :precondition {nested})"))
+    assert parse_domain(print_domain(domain)) == domain
+
+
+@pytest.mark.parametrize("feature", ["or", "imply", "exists", "forall", "when", "increase", "assign", "<=", "preference"])
+def test_parse_domain_unsupported_condition_is_named_with_its_line(feature: str) -> None:
+    with pytest.raises(PddlParseError, match=f"'{feature}' is not supported") as caught:
+        parse_domain(domain_of(f"(:predicates (p))\n(:action a :precondition (and\n ({feature} (p) (p))))"), source="d")
+    assert caught.value.where == "d:4:2"
+
+
+@pytest.mark.parametrize("feature", [":functions", ":derived", ":durative-action", ":process", ":event", ":constraints"])
+def test_parse_domain_unsupported_section_is_named_with_its_line(feature: str) -> None:
+    with pytest.raises(PddlParseError, match=f"{feature} is not supported") as caught:
+        parse_domain(domain_of(f"(:predicates (p))\n({feature} (p))"), source="d")
+    assert caught.value.where == "d:3:1"
+
+
+BAD_PROBLEMS = {
+    "undeclared object": (problem_of(init="(clear z)"), "undeclared object", "3:15", "z", "a, b"),
+    "undeclared object in the goal": (problem_of(goal="(and (on a z))"), "undeclared object", "4:19", "z", "a, b"),
+    "undeclared predicate": (problem_of(init="(cleer a)"), "undeclared predicate", "3:9", "cleer", "clear"),
+    "arity": (problem_of(init="(on a)"), "number of arguments of 'on'", "3:8", "1", "2"),
+    "variable": (problem_of(goal="(clear ?x)"), "unbound variable", "4:15", "?x", "a, b"),
+    "object twice": (problem_of(objects="a b A"), "'a' is declared twice", "2:1", "", ""),
+    "undeclared type": (problem_of(objects="a b - block"), "undeclared type of 'a'", "2:1", "block", "object"),
+    "equality in init": (problem_of(init="(= a b)"), "initial state", "3:8", "=", "predicate"),
+    "number in init": (problem_of(init="(= (total-cost) 0)"), "not supported", "3:8", "=", ""),
+    "forall in the goal": (problem_of(goal="(forall (?x) (clear ?x))"), "'forall' is not supported", "4:8", "forall", ""),
+    "two goals": (problem_of(goal="(clear a) (clear b)"), "one condition", "4:1", "2", ":goal"),
+    "goal twice": (problem_of(more="\n(:goal (clear b))"), "stands twice", "5:1", "", "4:1"),
+    "unknown section": (problem_of(more="\n(:gaol (clear b))"), "unknown section", "5:1", ":gaol", ":goal"),
+    "missing )": (problem_of()[:-1], "missing ')'", "1:1", "end of the text", "line 1"),
+    "extra )": (problem_of() + ")", "')' without '('", "4:19", ")", "("),
+    "a domain": (BLOCKS_TEXT, "not a problem", "2:1", "domain", "problem"),
+    "empty": ("\n\n", "no PDDL", "1:1", "empty", "define"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text, message, place, got, expected", BAD_PROBLEMS.values(), ids=BAD_PROBLEMS)
+def test_parse_problem_with_a_mistake_names_place_got_and_expected(
+    text: str, message: str, place: str, got: str, expected: str
+) -> None:
+    with pytest.raises(PddlParseError) as caught:
+        parse_problem(text, BLOCKS, source="p.pddl")
+    error = caught.value
+    assert message in error.message
+    assert error.where == f"p.pddl:{place}"
+    assert got in (error.got or "") and expected in (error.expected or "")
+
+
+@pytest.mark.parametrize("section", [":domain", ":init", ":goal"])
+def test_parse_problem_without_a_section_names_it(section: str) -> None:
+    text = problem_of().replace(f"({section}", "(:requirements")
+    with pytest.raises(PddlParseError, match=f"no {section}"):
+        parse_problem(text, BLOCKS)
+
+
+def test_parse_problem_object_of_wrong_type_is_named_with_both_types() -> None:
+    with pytest.raises(PddlParseError) as caught:
+        parse_problem(DEPOT_PROBLEM_TEXT.replace("(at t1 l1)", "(at k1 l1)"), DEPOT, source="p")
+    assert (caught.value.where, caught.value.got, caught.value.expected) == ("p:4:14", "parcel", "vehicle")
+
+
+def test_parse_plan_reads_comments_case_bom_and_crlf() -> None:
+    text = "\ufeff; a plan\r\n(PICK-UP a)\r\n\r\n(stack a b) ; cost = 2 (unit cost)\r\n"
+    assert parse_plan(text) == (PlanStep("pick-up", ("a",)), PlanStep("stack", ("a", "b")))
+    assert parse_plan("") == parse_plan("; nothing") == ()
+
+
+@pytest.mark.parametrize(
+    "text, place",
+    [("(a)\nb", "2:1"), ("(a) ()", "1:5"), ("(a (b))", "1:4"), ("(a)) (b)", "1:4"), ("(a)\n(b", "2:1"), ("x", "1:1")],
+    ids=["word", "empty step", "list in a step", "extra )", "missing )", "first word"],
+)
+def test_parse_plan_with_a_mistake_names_its_place(text: str, place: str) -> None:
+    with pytest.raises(PddlParseError) as caught:
+        parse_plan(text, source="plan")
+    assert caught.value.where == f"plan:{place}"
+
+
+def test_parse_step_not_one_flat_list_raises() -> None:
+    assert parse_step(" (Stack A b) ") == PlanStep("stack", ("a", "b"))
+    for text in ("stack a b", "(stack a b", "()", "", "(stack (a) b)", "(a) (b)"):
+        with pytest.raises(PddlParseError):
+            parse_step(text)
+
+
+@given(blocks_problems())
+def test_print_problem_then_parse_gives_the_same_problem(problem: Problem) -> None:
+    assert parse_problem(print_problem(problem), BLOCKS) == problem
+
+
+@pytest.mark.parametrize("text", [BLOCKS_TEXT, DEPOT_TEXT, "(define (domain bare))"], ids=["blocks", "depot", "bare"])
+def test_print_domain_then_parse_gives_the_same_domain(text: str) -> None:
+    domain = parse_domain(text)
+    assert parse_domain(print_domain(domain)) == domain
+
+
+def test_print_problem_typed_then_parse_gives_the_same_problem() -> None:
+    problem = parse_problem(DEPOT_PROBLEM_TEXT, DEPOT)
+    assert parse_problem(print_problem(problem), DEPOT) == problem
+    assert problem.objects[-2:] == (TypedName("m", ("truck", "parcel")), TypedName("o1"))
+
+
+def test_print_plan_then_parse_gives_the_same_plan() -> None:
+    plan = (PlanStep("finish"), PlanStep("move", ("t1", "l1", "hub")))
+    assert print_plan(plan) == "(finish)\n(move t1 l1 hub)\n"
+    assert parse_plan(print_plan(plan)) == plan
+
+
+@given(st.text(alphabet="()?;:- \nab=", max_size=60) | st.text(max_size=40))
+def test_parse_garbage_raises_parse_errors_only(text: str) -> None:
+    for read in (parse_plan, parse_step, parse_domain, lambda t: parse_problem(t, BLOCKS)):
+        try:
+            read(text)
+        except PddlParseError as error:
+            assert error.where
+
+
+@given(st.data())
+def test_parse_domain_with_one_character_lost_raises_parse_errors_only(data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(DEPOT_TEXT) - 1))
+    try:
+        parse_domain(DEPOT_TEXT[:place] + DEPOT_TEXT[place + 1 :])
+    except PddlParseError as error:
+        assert error.where
+
+
+SUPPORTED = set(
+    "blocksworld childsnack ferry floor-tile logistics miconic mprime mystery planbench-blocksworld planbench-logistics "
+    "planbench-mystery-blocksworld rovers satellite snake spanner tpp transport tyreworld zenotravel".split()
+)
+
+
+def reference_folders() -> list[Path]:
+    """Return the folders of public PDDL, none where they are not at hand."""
+    return sorted(path for path in (REFERENCE / "pddl").glob("*") if path.is_dir())
+
+
+@pytest.mark.skipif(not reference_folders(), reason="public PDDL is not at hand")
+@pytest.mark.parametrize("folder", reference_folders(), ids=lambda path: path.name)
+def test_parse_public_pddl_reads_back_as_printed_or_names_what_is_not_supported(folder: Path) -> None:
+    is_read = True
+    for problem_path in sorted(folder.glob("p?.pddl")):
+        own = folder / f"{problem_path.stem}-domain.pddl"
+        domain_path = own if own.exists() else folder / "domain.pddl"
+        try:
+            domain = parse_domain(domain_path.read_text(encoding="utf-8"), source=str(domain_path))
+            problem = parse_problem(problem_path.read_text(encoding="utf-8"), domain, source=str(problem_path))
+        except PddlParseError as error:
+            assert "not supported" in error.message
+            is_read = False
+        else:
+            assert parse_domain(print_domain(domain)) == domain
+            assert parse_problem(print_problem(problem), domain) == problem
+    assert is_read == (folder.name in SUPPORTED)
