@@ -258,23 +258,28 @@ class DeepSpeedEngineAdapter:
         self._gradient_clipping = 0.0
 
     def __call__(self, batch: PackedBatch) -> torch.Tensor:
+        """Return the logits of a micro-batch in float32, ready for `backward`."""
         logits: torch.Tensor = self.engine(**batch.to(self.engine.device).model_inputs()).logits.float()
         return logits.to(batch.token_ids.device)
 
     def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradient of a part of the batch's loss."""
         # DeepSpeed averages gradients over ranks; our losses are parts of one batch and must add up.
         self.engine.backward(loss * self.world_size)
 
     def step(self) -> float:
+        """Take one optimiser step; return the norm of the gradient before clipping."""
         norm = self._clip_whole_gradients() if self._is_muon else None
         self.engine.step()
         return float(self.engine.get_global_grad_norm()) if norm is None else norm
 
     def set_learning_rate(self, learning_rate: float) -> None:
+        """Set the rate of every group, each by its own scale."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate * group["lr_scale"]
 
     def sum_over_ranks(self, numbers: Sequence[float]) -> list[float]:
+        """Return the sums over all ranks."""
         import torch
         import torch.distributed as distributed
 
@@ -286,6 +291,7 @@ class DeepSpeedEngineAdapter:
         return summed
 
     def barrier(self) -> None:
+        """Wait for every rank."""
         import torch.distributed as distributed
 
         distributed.barrier()

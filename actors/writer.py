@@ -1,4 +1,4 @@
-"""Ray workers that write texts: corrupted plans, chains of thought, explanations. The writing is `plansmith.data.examples`."""
+"""Ray workers that write corrupted plans, chains of thought, explanations; the writing is `plansmith.data.examples`."""
 
 from __future__ import annotations
 

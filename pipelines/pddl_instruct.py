@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """PDDL-INSTRUCT (arXiv 2509.13351): instruction tuning with logical chains of thought and a validator's feedback.
 
-`pddl_instruct` is algorithm 1 as a list of durable stages; running the file, or ``plansmith run pddl_instruct``, runs them.
+`pddl_instruct` is algorithm 1 as a list of durable stages; running the file, or ``plansmith run pddl_instruct``, runs
+them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage]:
         return stages[-1]
 
     def evaluate(arm: str, policy: Stage, iteration: int) -> None:
-        test = {"rendering": config.rendering, "evaluation": config.evaluation.sampling(), "policy": config.policy.dtype}
+        test = {
+            "rendering": config.rendering,
+            "evaluation": config.evaluation.sampling(),
+            "policy": config.policy.dtype,
+        }
         run = partial(evaluation_stages.try_test_problems, iteration=iteration)
         tried = stage(f"try_{arm}", run, test, policy=policy, problems=problems, plans=plans)
         stage(f"judge_{arm}", feedback_stages.judge, {}, rollouts=tried, problems=problems)
@@ -53,16 +58,39 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage]:
     # Phase 2: chain-of-thought instruction tuning
     loop = config.phase2
     for t in range(1, loop.eta + 1):
-        rolled_out = stage(f"roll_out_{t}", partial(feedback_stages.roll_out, iteration=t),
-                           {"rollouts": loop.sampling(), "rendering": config.rendering}, policy=policy, **data)  # fmt: skip
+        rolled_out = stage(
+            f"roll_out_{t}",
+            partial(feedback_stages.roll_out, iteration=t),
+            {"rollouts": loop.sampling(), "rendering": config.rendering},
+            policy=policy,
+            **data,
+        )
         verdicts = stage(f"judge_{t}", feedback_stages.judge, {}, rollouts=rolled_out, problems=problems)
-        datasets = stage(f"build_datasets_{t}", feedback_stages.build_datasets,
-                         {"feedback": loop.feedback, "losses": loop.losses, "corrections": loop.corrections_per_problem},
-                         policy=policy, rollouts=rolled_out, verdicts=verdicts, **data)  # fmt: skip
-        reasoned = stage(f"stage1_{t}", training_stages.stage1, {"stage1": loop.stage1, "losses": loop.losses, **training},
-                         policy=policy, datasets=datasets, examples=examples)  # fmt: skip
-        policy = stage(f"stage2_{t}", training_stages.stage2, {"stage2": loop.stage2, "losses": loop.losses, **training},
-                       policy=reasoned, datasets=datasets, examples=examples)  # fmt: skip
+        datasets = stage(
+            f"build_datasets_{t}",
+            feedback_stages.build_datasets,
+            {"loop": loop.corrections(), "losses": loop.losses},
+            policy=policy,
+            rollouts=rolled_out,
+            verdicts=verdicts,
+            **data,
+        )
+        reasoned = stage(
+            f"stage1_{t}",
+            training_stages.stage1,
+            {"stage1": loop.stage1, "losses": loop.losses, **training},
+            policy=policy,
+            datasets=datasets,
+            examples=examples,
+        )
+        policy = stage(
+            f"stage2_{t}",
+            training_stages.stage2,
+            {"stage2": loop.stage2, "losses": loop.losses, **training},
+            policy=reasoned,
+            datasets=datasets,
+            examples=examples,
+        )
         evaluate(f"iteration_{t}", policy, t)
     return stages
 

@@ -1,7 +1,7 @@
 """Typed errors: what, where, what was got, what was expected, how to mend it.
 
-An *outcome* (unsolvable, out of time, an invalid plan) is a value, not an error; see `docs/method.md`. Every error takes
-one message plus optional keywords, so that it crosses a Ray call unchanged.
+An *outcome* (unsolvable, out of time, an invalid plan) is a value, not an error; see `docs/method.md`. Every error
+takes one message plus optional keywords, so that it crosses a Ray call unchanged.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ def test_purposes_of_needless_steps_are_none() -> None:
 
 def test_purposes_link_is_broken_by_a_step_that_undoes_or_repeats_the_effect() -> None:
     found = reasons(sussman(), "(unstack c a) (stack c a) (unstack c a) (put-down c) (pick-up b) (stack b c)")
-    assert found[0] == "(on b c) (clear c) (holding c) (on c a) (holding c)"
+    assert found[0] == "(on b c) (clear c) (holding c) (handempty) (clear a)"  # not the shorter way: c is put down again
+    assert found[2] == "(on b c) (clear c) (holding c)"
     assert found[3] == "(on b c) (clear c)"
 
 

@@ -140,7 +140,7 @@ END = "final: pick-up a verdict: VALID"
     [
         ("", 0, None, "got 'the end', expected 'verdict:'"),
         ("hello", 0, None, "word 1: got 'hello'"),
-        (f"{STEP} do: fly a", 1, None, "word 14: got 'fly', expected an action"),
+        (f"{STEP} do: fly a", 1, None, "word 15: got 'fly', expected an action"),
         (f"{STEP} do: stack a check:", 1, None, "got 'check:', expected a name"),
         (f"{STEP} do: stack a b ok:", 1, None, "got 'ok:', expected 'check:'"),
         (f"{STEP} do: stack a b check: shiny a ok:", 1, None, "got 'shiny', expected a predicate"),

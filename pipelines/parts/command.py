@@ -1,4 +1,4 @@
-"""The command line of a pipeline: preset to config, config to stages, stages to a report. One function for all of them."""
+"""The command line of a pipeline: preset to config, config to stages, stages to a report; the same for all of them."""
 
 from __future__ import annotations
 
@@ -35,14 +35,23 @@ def run_command(pipeline: str, stages_of: StagesOf, arms_of: ArmsOf, argv: Seque
 def _parser(pipeline: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"plansmith run {pipeline}", description=f"Run the pipeline {pipeline}.")
     parser.add_argument("--preset", default="demo", help=f"{', '.join(preset_names(PRESETS))}, or a YAML file")
-    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
-                        help="change one setting, such as phase2.eta=5; may be repeated")  # fmt: skip
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change one setting, such as phase2.eta=5; may be repeated",
+    )
     parser.add_argument("--seed", type=int, help="seed of the run; also part of its default name")
     parser.add_argument("--name", help="name of the run and its folder; default: the preset's, with the seed if given")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
-    parser.add_argument("--resume", action="store_true",
-                        help="continue a run with the settings it was started with; it must exist")  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="print the resolved config and what would run; do nothing")
+    parser.add_argument(
+        "--resume", action="store_true", help="continue a run with the settings it was started with; it must exist"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the resolved config and what would run; do nothing"
+    )
     return parser
 
 
@@ -57,8 +66,11 @@ def config_of(arguments: argparse.Namespace) -> PddlInstructConfig:
     if not arguments.resume:
         return load_preset(arguments.preset, PRESETS, overrides=overrides)
     if arguments.overrides:
-        raise BadInputError("--resume takes the settings of the run", got=f"--set {arguments.overrides[0]}",
-                            cure="leave out --resume: finished stages that the change does not touch are reused anyway")  # fmt: skip
+        raise BadInputError(
+            "--resume takes the settings of the run",
+            got=f"--set {arguments.overrides[0]}",
+            cure="leave out --resume; finished stages that a change does not touch are reused",
+        )
     return read_run(arguments.runs / name)[0]
 
 
@@ -70,8 +82,12 @@ def read_run(run_folder: Path) -> tuple[PddlInstructConfig, str]:
     """
     path = run_folder / RUN_RECORD
     if not path.is_file():
-        raise BadInputError("no run here", where=str(run_folder), expected=f"a folder with {RUN_RECORD}",
-                            cure="check --name and --runs, or start the run without --resume")  # fmt: skip
+        raise BadInputError(
+            "no run here",
+            where=str(run_folder),
+            expected=f"a folder with {RUN_RECORD}",
+            cure="check --name and --runs, or start the run without --resume",
+        )
     record = read_yaml(path)  # JSON is YAML
     return build_config(record.get("config", {}), where=str(path)), str(record.get("preset", ""))
 
@@ -122,14 +138,17 @@ def _print_preview(config: PddlInstructConfig, stages: Sequence[Stage], run_fold
     print(json.dumps(config.model_dump(mode="json"), indent=2))
     print(f"\nrun folder: {_short(run_folder)}\n")
     for preview in preview_stages(stages, run_folder / "artifacts"):
-        print(f"{preview.status:8}  {preview.name:20}  {preview.key[:12]}  from {', '.join(preview.inputs) or 'nothing'}")
+        print(
+            f"{preview.status:8}  {preview.name:20}  {preview.key[:12]}  from {', '.join(preview.inputs) or 'nothing'}"
+        )
 
 
 def _commit() -> str:
     """Return the git commit of the code, or an empty text outside a repository."""
     try:
-        answer = subprocess.run(["git", "rev-parse", "HEAD"], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
+        answer = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False
+        )
     except OSError:
         return ""
     return answer.stdout.strip() if answer.returncode == 0 else ""
-

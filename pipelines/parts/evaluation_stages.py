@@ -69,7 +69,11 @@ def results_of_run(
     evaluated = {arm.name: evaluated_problems(arm, problems, plans) for arm in arms}
     primary = config.problems.primary_level
     levels = sorted({item.level for item in evaluated[arms[0].name]}, key=lambda level: level != primary)
-    metrics = [row for t in range(1, config.phase2.eta + 1) for row in artifacts[f"build_datasets_{t}"].rows(MetricRow, "metrics")]
+    metrics = [
+        row
+        for t in range(1, config.phase2.eta + 1)
+        for row in artifacts[f"build_datasets_{t}"].rows(MetricRow, "metrics")
+    ]
 
     def by_iteration(name: str) -> tuple[float, ...]:
         return tuple(row.value for row in metrics if row.name == name)
@@ -85,7 +89,9 @@ def results_of_run(
             for before in ("phase1", "untrained")
             for level in levels
         ),
-        losses=Losses(by_iteration("loss/reasoning_as_printed"), by_iteration("loss/final_as_printed"), _curves(artifacts)),
+        losses=Losses(
+            by_iteration("loss/reasoning_as_printed"), by_iteration("loss/final_as_printed"), _curves(artifacts)
+        ),
         rollout_valid_rate=by_iteration("rollout/valid_plan_rate"),
         time_s={name: artifact.manifest.wall_time_s for name, artifact in artifacts.items()},
         tokens=_tokens(artifacts),
@@ -93,7 +99,9 @@ def results_of_run(
         config=config.model_dump(mode="json"),
         versions=dict(artifacts["phase1"].manifest.provenance.tool_versions),
         command=shlex.join(["plansmith", "run", "pddl_instruct", "--preset", preset, "--seed", str(config.seed)]),
-        failures=tuple(_shown(config, arms[-1], problems, plans, is_valid=False, count=config.evaluation.n_failures_shown)),
+        failures=tuple(
+            _shown(config, arms[-1], problems, plans, is_valid=False, count=config.evaluation.n_failures_shown)
+        ),
         solved=next(iter(_shown(config, arms[-1], problems, plans, is_valid=True, count=1)), None),
     )
 

@@ -13,7 +13,7 @@ from actors.validator import ValidatorActor
 from pipelines.parts.problem_stages import solved_problems
 from pipelines.parts.workers import MODEL, policy_version
 from plansmith.config.models import PddlInstructConfig
-from plansmith.data.examples import correction_example, solved_task
+from plansmith.data.examples import chain_examples, correction_example, solved_task
 from plansmith.data.rows import (
     ExampleRow,
     FinalPlanRow,
@@ -77,9 +77,7 @@ def problems_of_iteration(
     return [order[(first + offset) % len(order)] for offset in range(min(count, len(order)))]
 
 
-def sample_rollouts(
-    context: StageContext, rows: Sequence[Any], sampling: Sampling, *, description: str
-) -> None:
+def sample_rollouts(context: StageContext, rows: Sequence[Any], sampling: Sampling, *, description: str) -> None:
     """Sample completions for problems, chunk by chunk; a finished chunk survives a crash."""
     artifact = context.inputs["policy"]
     tokenizer = load_tokenizer(str(artifact.path(MODEL)))
@@ -97,9 +95,7 @@ def sample_rollouts(
     size = max(1, 2 * policy.max_num_seqs * policy.n_replicas // sampling.n_rollouts)
     chunks = [todo[start : start + size] for start in range(0, len(todo), size)]
     for number, chunk in enumerate(chunks, 1):
-        prompts = [
-            rendering.plan_prompt(PlanningTask.from_text(row.domain_pddl, row.problem_pddl)) for row in chunk
-        ]
+        prompts = [rendering.plan_prompt(PlanningTask.from_text(row.domain_pddl, row.problem_pddl)) for row in chunk]
         seeds = [context.row_seed(row.problem_id, k) % 2**31 for row in chunk for k in range(sampling.n_rollouts)]
         title = description if len(chunks) == 1 else f"{description} ({number}/{len(chunks)})"
         groups = context.resources.generate(
@@ -145,7 +141,8 @@ def judge(context: StageContext) -> None:
     ]  # fmt: skip
     context.resources.map_rows(
         rows, JudgingRow, ValidatorActor, VerdictRow, shards=context.output.shards("rows", VerdictRow), batch_size=128,
-        description="judging", id_column="rollout_id", worker_settings={"rendering": context.resources.config.rendering},
+        description="judging", id_column="rollout_id", worker_settings={"rendering":
+        context.resources.config.rendering},
     )  # fmt: skip
 
 
@@ -175,7 +172,11 @@ def build_datasets(context: StageContext) -> None:
     losses = [[loss_of_step(step, weights, is_binary=is_binary) for step in item.chain.steps] for item in judged]
     write_reasoning(context, judged, losses)
     context.output.write_rows(
-        [row for item in judged for row in reasoning_rows(item.task, item.rollout, item.chain, weights, is_binary=is_binary)],
+        [
+            row
+            for item in judged
+            for row in reasoning_rows(item.task, item.rollout, item.chain, weights, is_binary=is_binary)
+        ],
         ReasoningStepRow, table="reasoning_steps",
     )  # fmt: skip
     sequences = write_final(context, judged, weights)
@@ -218,7 +219,7 @@ def judged_rollouts(context: StageContext) -> list[Judged]:
 
 
 def write_reasoning(context: StageContext, judged: Sequence[Judged], losses: Sequence[Sequence[float]]) -> None:
-    """Write the sequences of stage 1: every rollout with its step weights, and the expected outcome of its first fault."""
+    """Write the sequences of stage 1: rollouts with step weights, and the expected outcome of each first fault."""
     rendering = rendering_of(context.resources.config.rendering)
     tokenizer = load_tokenizer(str(context.inputs["policy"].path(MODEL)))
     all_losses = [loss for steps in losses for loss in steps]
@@ -239,7 +240,7 @@ def write_reasoning(context: StageContext, judged: Sequence[Judged], losses: Seq
 
 
 def write_final(context: StageContext, judged: Sequence[Judged], weights: LossWeights) -> list[TrainingSequence]:
-    """Write the sequences of stage 2, with the mean failure of the other rollouts of a group as baseline; return them."""
+    """Write and return the sequences of stage 2; the baseline is the mean failure of the other rollouts of a group."""
     groups: dict[str, list[int]] = {}
     for index, item in enumerate(judged):
         groups.setdefault(item.rollout.problem_id, []).append(index)
@@ -260,16 +261,22 @@ def write_final(context: StageContext, judged: Sequence[Judged], weights: LossWe
 
 
 def write_corrections(context: StageContext, judged: Iterable[Judged]) -> None:
-    """Write failed attempts with their feedback and the corrected chain, up to so many a problem."""
+    """Write failed attempts with their feedback and the corrected chain; the latter from the plain prompt too."""
     config: PddlInstructConfig = context.resources.config
-    rendering, feedback = rendering_of(config.rendering), FeedbackKind(config.phase2.feedback)
+    loop, rendering, feedback = config.phase2, rendering_of(config.rendering), FeedbackKind(config.phase2.feedback)
     written: Counter[str] = Counter()
     rows = []
     for item in judged:
         problem_id = item.rollout.problem_id
-        if item.v or written[problem_id] >= config.phase2.corrections_per_problem:
+        if item.v or written[problem_id] >= max(loop.corrections_per_problem, 1):
             continue
         written[problem_id] += 1
+        if written[problem_id] == 1:
+            seed = context.row_seed(problem_id)
+            names, copies = config.problems.object_names, loop.correction_renamings
+            rows += chain_examples(item.problem, rendering, names, n_renamings=copies, seed=seed)
+        if not loop.corrections_per_problem:
+            continue
         attempt = attempt_of(item.task, item.chain)
         rows.append(correction_example(item.rollout.rollout_id, item.problem, attempt, feedback, rendering))
     context.output.write_rows(rows, ExampleRow, table="corrections")

@@ -39,9 +39,13 @@ def read_domain(domain_file: str) -> Domain:
     """
     path = next((path for path in (Path(domain_file), PROJECT_ROOT / domain_file) if path.is_file()), None)
     if path is None:
-        raise BadInputError("no such domain file", where=domain_file, expected="the path of a PDDL domain",
-                            cure="set problems.domain_file")  # fmt: skip
-    return parse_domain(path.read_text(encoding="utf-8"), source=domain_file)
+        raise BadInputError(
+            "no such domain file",
+            where=domain_file,
+            expected="the path of a PDDL domain",
+            cure="set problems.domain_file",
+        )
+    return parse_domain(read_pddl(path), source=domain_file)
 
 
 def sample_problems(context: StageContext) -> None:
@@ -51,7 +55,11 @@ def sample_problems(context: StageContext) -> None:
     shares = SplitShares(config.test_share, config.phase2_share, context.seed)
     rows: list[ProblemRow] = []
     levels: Iterable[tuple[LevelConfig | None, Sequence[Problem]]]
-    levels = [(None, _problems_of_folder(config.folder, domain))] if config.folder else _drawn_levels(context, config, domain)
+    levels = (
+        [(None, _problems_of_folder(config.folder, domain))]
+        if config.folder
+        else _drawn_levels(context, config, domain)
+    )
     for level, problems in levels:
         unlimited = len(problems)
         wanted = {
@@ -64,11 +72,17 @@ def sample_problems(context: StageContext) -> None:
             name = level.name if level else config.primary_level
             if level and len(items) < wanted[split]:
                 context.logger.info("%s, %s: %d of %d problems; no more forms", name, split, len(items), wanted[split])
-            rows += [problem_row(domain, item, level=name, split=split, source=config.folder or "sampler") for item in items]
+            rows += [
+                problem_row(domain, item, level=name, split=split, source=config.folder or "sampler") for item in items
+            ]
     if not all(any(row.split == split for row in rows) for split in Split):
         counts = {split.value: sum(row.split == split for row in rows) for split in Split}
-        raise BadInputError("too few problems for a split", got=str(counts), expected="problems of d1, d2 and test",
-                            cure="give more problems, or change problems.test_share and phase2_share")  # fmt: skip
+        raise BadInputError(
+            "too few problems for a split",
+            got=str(counts),
+            expected="problems of d1, d2 and test",
+            cure="give more problems, or change problems.test_share and phase2_share",
+        )
     context.output.write_rows(rows, ProblemRow)
 
 
@@ -76,8 +90,12 @@ def _drawn_levels(
     context: StageContext, config: ProblemsConfig, domain: Domain
 ) -> Iterator[tuple[LevelConfig, Sequence[Problem]]]:
     if domain.name != DOMAIN_NAME:
-        raise BadInputError(f"there is no sampler for the domain '{domain.name}'", where="problems.domain_file",
-                            expected=DOMAIN_NAME, cure="set problems.folder to a folder of its PDDL problems")  # fmt: skip
+        raise BadInputError(
+            f"there is no sampler for the domain '{domain.name}'",
+            where="problems.domain_file",
+            expected=DOMAIN_NAME,
+            cure="set problems.folder to a folder of its PDDL problems",
+        )
     with context.progress(sum(level.n_draws for level in config.levels), "drawing problems", unit="problem") as bar:
         for level in config.levels:
             sampler = BlocksworldSampler(level.n_blocks, config.object_names)
@@ -89,10 +107,37 @@ def _drawn_levels(
 
 
 def _problems_of_folder(folder: str, domain: Domain) -> list[Problem]:
-    paths = [path for path in sorted(Path(folder).glob("*.pddl")) if path.name != "domain.pddl"]
+    return [parse_problem(read_pddl(path), domain, source=str(path)) for path in problem_paths(Path(folder))]
+
+
+def problem_paths(folder: Path) -> list[Path]:
+    """Return the PDDL problems of a folder, by name; a `domain.pddl` among them is none.
+
+    Raises:
+        BadInputError: there are none.
+    """
+    paths = [path for path in sorted(folder.glob("*.pddl")) if path.name != "domain.pddl"]
     if not paths:
-        raise BadInputError("no problems here", where=folder, expected="*.pddl files", cure="set problems.folder")
-    return [parse_problem(path.read_text(encoding="utf-8"), domain, source=str(path)) for path in paths]
+        raise BadInputError(
+            "no problems here",
+            where=str(folder),
+            got="nothing" if folder.is_dir() else "no such folder",
+            expected="*.pddl files",
+            cure="give a folder of PDDL problems",
+        )
+    return paths
+
+
+def read_pddl(path: Path) -> str:
+    """Return the text of a file.
+
+    Raises:
+        BadInputError: it cannot be read, or is no text.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError("cannot be read", where=str(path), got=str(error), expected="PDDL in UTF-8") from error
 
 
 def synthesize_plans(context: StageContext) -> None:
@@ -101,15 +146,26 @@ def synthesize_plans(context: StageContext) -> None:
     settings = PlannerSettings(**context.resources.config.planner.model_dump())
     shards = context.output.shards("rows", PlanRow)
     context.resources.map_rows(
-        problems, ProblemRow, PlannerActor, PlanRow, shards=shards, batch_size=64, description="solving problems",
-        id_column="problem_id", worker_settings={"settings": settings},
-    )  # fmt: skip
+        problems,
+        ProblemRow,
+        PlannerActor,
+        PlanRow,
+        shards=shards,
+        batch_size=64,
+        description="solving problems",
+        id_column="problem_id",
+        worker_settings={"settings": settings},
+    )
     plans = {row.problem_id: row for row in shards.merged_rows()}
     for problem in problems:
         plan = plans[problem.problem_id]
         if plan.status == "solved" and not _is_valid(problem, plan):
-            raise PlansmithError("the planner's plan is not valid for our validator", where=problem.problem_id,
-                                 got=" ".join(plan.plan), cure="report this: one of the two is wrong")  # fmt: skip
+            raise PlansmithError(
+                "the planner's plan is not valid for our validator",
+                where=problem.problem_id,
+                got=" ".join(plan.plan),
+                cure="report this: one of the two is wrong",
+            )
     unsolved = sum(plan.status != "solved" for plan in plans.values())
     if unsolved:
         context.logger.warning("%d of %d problems have no plan and are left out", unsolved, len(plans))
@@ -135,10 +191,16 @@ def corrupt_plans(context: StageContext) -> None:
     rows = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE1)
     per_problem = context.resources.config.examples.invalid_explanations
     context.resources.map_rows(
-        rows, SolvedProblemRow, CorruptionWriter, CorruptedPlanRow,
-        shards=context.output.shards("rows", CorruptedPlanRow), batch_size=256, description="corrupting plans",
-        id_column="problem_id", worker_settings={"per_problem": per_problem, "seed": context.seed},
-    )  # fmt: skip
+        rows,
+        SolvedProblemRow,
+        CorruptionWriter,
+        CorruptedPlanRow,
+        shards=context.output.shards("rows", CorruptedPlanRow),
+        batch_size=256,
+        description="corrupting plans",
+        id_column="problem_id",
+        worker_settings={"per_problem": per_problem, "seed": context.seed},
+    )
 
 
 def write_chains(context: StageContext) -> None:
@@ -147,17 +209,30 @@ def write_chains(context: StageContext) -> None:
     solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE1)
     settings = {
         "rendering": config.rendering,
-        "names": config.problems.object_names if not config.problems.folder else (),
+        "names": config.problems.object_names,
         "n_renamings": config.examples.renamings,
         "valid_share": config.examples.valid_explanations,
         "seed": context.seed,
     }
     context.resources.map_rows(
-        solved, SolvedProblemRow, ChainWriter, ExampleRow, shards=context.output.shards("chains", ExampleRow),
-        batch_size=64, description="writing chains of thought", id_column="problem_id", worker_settings=settings,
-    )  # fmt: skip
+        solved,
+        SolvedProblemRow,
+        ChainWriter,
+        ExampleRow,
+        shards=context.output.shards("chains", ExampleRow),
+        batch_size=64,
+        description="writing chains of thought",
+        id_column="problem_id",
+        worker_settings=settings,
+    )
     context.resources.map_rows(
-        context.inputs["corrupted"].rows(CorruptedPlanRow), CorruptedPlanRow, ExplanationWriter, ExampleRow,
-        shards=context.output.shards("explanations", ExampleRow), batch_size=64, description="explaining corrupted plans",
-        id_column="problem_id", worker_settings={"rendering": config.rendering},
-    )  # fmt: skip
+        context.inputs["corrupted"].rows(CorruptedPlanRow),
+        CorruptedPlanRow,
+        ExplanationWriter,
+        ExampleRow,
+        shards=context.output.shards("explanations", ExampleRow),
+        batch_size=64,
+        description="explaining corrupted plans",
+        id_column="problem_id",
+        worker_settings={"rendering": config.rendering},
+    )

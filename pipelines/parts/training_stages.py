@@ -1,6 +1,7 @@
 """Stages that change weights: the initial policy, phase 1, and both optimisation stages of phase 2.
 
-Each leaves an artifact with the model in Hugging Face layout, the probe that proves a hand-over, and the training curve.
+Each leaves an artifact with the model in Hugging Face layout, the probe that proves a hand-over, and the training
+curve.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def initial_policy(context: StageContext) -> None:
     config: PddlInstructConfig = context.resources.config
     target = context.output.path(MODEL)
     if config.model.folder is None:
-        shape = TinyShape(**config.model.model_dump(exclude={"folder"}), max_position_embeddings=config.policy.max_model_len)
+        shape = TinyShape(
+            **config.model.model_dump(exclude={"folder"}), max_position_embeddings=config.policy.max_model_len
+        )
         tokenizer = word_tokenizer([read_domain(config.problems.domain_file)], config.problems.object_names)
         n_parameters = make_tiny(target, tokenizer, shape, seed=context.seed)
         context.logger.info("tiny: %d parameters, %d words", n_parameters, len(tokenizer))
@@ -117,7 +120,8 @@ def _optimise(
         description=context.stage.name,
     )
     if report.n_dropped:
-        context.logger.warning("%d of %d sequences were longer than %d tokens and were not trained on", report.n_dropped,
+        context.logger.warning("%d of %d sequences were longer than %d tokens and were not trained on",
+        report.n_dropped,
                                report.n_sequences + report.n_dropped, config.trainer.row_length_tokens)  # fmt: skip
     trainer.save(str(context.output.path(MODEL)))
     _write_probe(context, trainer, start)
@@ -147,11 +151,11 @@ def _write_probe(context: StageContext, trainer: Any, model: Path) -> None:
 def _write_report(context: StageContext, report: OptimisationReport) -> None:
     steps = zip(report.losses, report.learning_rates, report.gradient_norms, strict=True)
     context.output.write_rows(
-        [OptimisationStepRow(number, *values) for number, values in enumerate(steps, 1)], OptimisationStepRow, table="curve"
+        [OptimisationStepRow(number, *values) for number, values in enumerate(steps, 1)],
+        OptimisationStepRow,
+        table="curve",
     )
     number = {"n_sequences": report.n_sequences, "n_dropped": report.n_dropped, "n_tokens": report.n_tokens,
               "tokens_per_s": report.n_tokens / report.wall_time_s, "fill": report.fill}  # fmt: skip
     metrics = [MetricRow(context.stage.name, 0, "", "", f"training/{name}", float(x)) for name, x in number.items()]
     context.output.write_rows(metrics, MetricRow, table="metrics")
-
-

@@ -1,7 +1,7 @@
 """Ray and the resident actors of a run, each started when a stage first needs it.
 
-A run whose stages are all reused starts nothing. Trainer and policy take turns on a small machine, so they reserve no core
-and leave all of them to the parallel stages.
+A run whose stages are all reused starts nothing. Trainer and policy take turns on a small machine, so they reserve no
+core and leave all of them to the parallel stages.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from plansmith.data.artifacts import Artifact
 from plansmith.errors import PlansmithError
 
 if TYPE_CHECKING:
-    from actors.policy import Generation, SamplingSettings
     from transformers import PreTrainedTokenizerBase
+
+    from actors.policy import Generation, SamplingSettings
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,8 @@ class Workers:
         self._policies: list[Any] = []
         self._policy_version: str | None = None
         self._is_ray_ours = False
+        # transformers imports DeepSpeed wherever it is installed, and that looks for an accelerator aloud
+        os.environ.setdefault("DS_ACCELERATOR", config.trainer.device)
 
     def __enter__(self) -> Workers:
         return self
@@ -79,6 +82,7 @@ class Workers:
             cluster = self.config.cluster
             logger.info("starting Ray (%s)", cluster.address)
             os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+            os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what matters arrives as an exception
             local = {"num_cpus": cluster.num_cpus, "include_dashboard": False, "object_store_memory": 400 * 2**20}
             ray.init(
                 address=cluster.address,
@@ -154,15 +158,17 @@ class Workers:
             PlansmithError: an engine answered with other weights than those loaded.
         """
         count = len(self._policies)
-        answers = self.ray().get([
-            policy.generate.remote(
-                prompts[number::count],
-                sampling,
-                seeds=_seeds_of(seeds, sampling.n, number, count),
-                description=description if number == 0 else None,
-            )
-            for number, policy in enumerate(self._policies)
-        ])
+        answers = self.ray().get(
+            [
+                policy.generate.remote(
+                    prompts[number::count],
+                    sampling,
+                    seeds=_seeds_of(seeds, sampling.n, number, count),
+                    description=description if number == 0 else None,
+                )
+                for number, policy in enumerate(self._policies)
+            ]
+        )
         merged: list[list[Generation]] = [[] for _ in prompts]
         for number, answer in enumerate(answers):
             merged[number::count] = answer
@@ -208,4 +214,3 @@ def _policy_settings(config: PolicyConfig, seed: int) -> Any:
     from actors.policy import PolicySettings
 
     return PolicySettings(**config.model_dump(exclude={"n_replicas", "probe_tolerance"}), seed=seed)
-

@@ -11,7 +11,6 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
-
 class StrictModel(BaseModel):
     """Frozen settings that refuse unknown keys."""
 
@@ -197,13 +196,21 @@ class Phase2Config(StrictModel):
     max_new_tokens: int = Field(1100, ge=1)
     corrections_per_problem: int = Field(1, ge=0)
     """Examples `correct_with_feedback` made of the failed rollouts of one problem, at most."""
+    correction_renamings: int = Field(0, ge=0)
+    """How often the corrected chain of a failed problem is also trained on from the plain prompt, under other names."""
     stage1: OptimiserConfig
     stage2: OptimiserConfig
     losses: LossConfig = LossConfig()
 
     def sampling(self) -> dict[str, object]:
         """Return the settings of rolling out."""
-        return self.model_dump(include={"problems_per_iteration", "rollouts_per_problem", "temperature", "max_new_tokens"})
+        return self.model_dump(
+            include={"problems_per_iteration", "rollouts_per_problem", "temperature", "max_new_tokens"}
+        )
+
+    def corrections(self) -> dict[str, object]:
+        """Return the settings of the data sets built from rollouts."""
+        return self.model_dump(include={"feedback", "corrections_per_problem", "correction_renamings"})
 
 
 class EvaluationConfig(StrictModel):
@@ -250,9 +257,13 @@ class PddlInstructConfig(StrictModel):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.model.folder is None and self.rendering != "compact":
-            raise ValueError(f"rendering={self.rendering} needs a real model; tiny (model.folder unset) reads compact only")
+            raise ValueError(
+                f"rendering={self.rendering} needs a real model; tiny (model.folder unset) reads compact only"
+            )
         if self.trainer.optimizer == "muon" and self.trainer.zero_stage != 1:
             raise ValueError(f"optimizer=muon works with zero_stage=1, got zero_stage={self.trainer.zero_stage}")
-        if not self.problems.folder and self.problems.primary_level not in {x.name for x in self.problems.levels if x.test}:
+        if not self.problems.folder and self.problems.primary_level not in {
+            x.name for x in self.problems.levels if x.test
+        }:
             raise ValueError(f"primary_level={self.problems.primary_level!r} has no test problems among the levels")
         return self

@@ -1,8 +1,8 @@
 """Problems with an honest split: which set a problem belongs to is a property of its canonical form.
 
 The form decides by a hash, so no order of drawing, number of workers or later enlargement can move a form from training
-to test. Training sets hold one problem per form; the test set goes through its forms in turn, so that every held-out form
-occurs before any occurs twice, each time under other object names.
+to test. Training sets hold one problem per form; the test set goes through its forms in turn, so that every held-out
+form occurs before any occurs twice, each time under other object names.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ def _in_turn(groups: list[list[DrawnProblem]]) -> Iterable[DrawnProblem]:
         yield from (group[place] for group in groups if place < len(group))
 
 
-def problem_row(
-    domain: Domain, item: DrawnProblem, *, level: str, split: Split, source: str
-) -> ProblemRow:
+def problem_row(domain: Domain, item: DrawnProblem, *, level: str, split: Split, source: str) -> ProblemRow:
     """Return the row of a chosen problem."""
     domain_text, problem_text = print_domain(domain), print_problem(item.problem)
     return ProblemRow(

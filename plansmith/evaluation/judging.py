@@ -74,8 +74,8 @@ def judge_steps(task: PlanningTask, read: ReadChain) -> tuple[JudgedStep, ...]:
     """Return the judgement of every step of a chain.
 
     A step that says its action cannot be applied claims that the state stays as it is; where that is so, it is right
-    about the state, and the fault is the action itself. At the last step, a missed goal is its fault (equation 7) unless
-    it has another.
+    about the state, and the fault is the action itself. At the last step, a missed goal is its fault (equation 7)
+    unless it has another.
     """
     judged: list[JudgedStep] = []
     state = in_order(task.problem.init)
@@ -109,7 +109,7 @@ def attempt_of(task: PlanningTask, judged: JudgedChain) -> Attempt:
 
 
 def _report(judged: JudgedChain, fault: StepJudgement | None) -> str:
-    """Return the validator's text; a wrongly claimed state is a fault that VAL, which sees the plan only, cannot name."""
+    """Return the validator's text; a wrongly claimed state is a fault that VAL, seeing the plan only, cannot name."""
     if fault is not None and fault.code is FeedbackCode.EFFECT:
         return f"{judged.report}\n\nState claimed wrongly: {fault.reason}"
     return judged.report

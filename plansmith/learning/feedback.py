@@ -25,13 +25,16 @@ class SampledTokens:
 
     def inside(self, *ranges: Span) -> list[bool]:
         """Return for each completion token whether it lies within one of the ranges."""
-        return [
-            any(span.start < outer.end and span.end > outer.start for outer in ranges) for span in self.spans
-        ]
+        return [any(span.start < outer.end and span.end > outer.start for outer in ranges) for span in self.spans]
 
 
 def reasoning_sequence(
-    tokens: SampledTokens, spans: Sequence[StepSpans], losses: Sequence[float], is_right: Sequence[bool], *, baseline: float
+    tokens: SampledTokens,
+    spans: Sequence[StepSpans],
+    losses: Sequence[float],
+    is_right: Sequence[bool],
+    *,
+    baseline: float,
 ) -> TrainingSequence:
     """Return the rollout with the weights of L_reasoning (equations 4 and 5).
 
@@ -55,10 +58,8 @@ def reasoning_sequence(
     return _sequence(tokens, likelihood, score)
 
 
-def expected_outcome_sequence(
-    tokens: SampledTokens, spans: StepSpans, expected_ids: Sequence[int]
-) -> TrainingSequence:
-    """Return the rollout up to a step's action, then the outcome the validator expects, with likelihood weights on it."""
+def expected_outcome_sequence(tokens: SampledTokens, spans: StepSpans, expected_ids: Sequence[int]) -> TrainingSequence:
+    """Return the rollout up to a step's action, then the outcome the validator expects; it alone has weights."""
     kept = sum(span.end <= spans.choice.end for span in tokens.spans)
     prefix = (*tokens.prompt_ids, *tokens.completion_ids[:kept])
     zeros = (0.0,) * (len(prefix) + len(expected_ids))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase, PreTrainedTokenizerFast
-
 from transformers.utils import logging as transformers_logging
 
 from plansmith.errors import BadInputError

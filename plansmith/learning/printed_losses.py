@@ -56,7 +56,7 @@ def feedback_penalty(code: FeedbackCode, weights: LossWeights, *, is_binary: boo
 
 
 def step_loss(state_distance: int, code: FeedbackCode, weights: LossWeights, *, is_binary: bool = False) -> float:
-    """Return L_step = d_state + lambda_feedback * L_feedback (equation 5); d_state is equation 6, from the validator."""
+    """Return L_step = d_state + lambda_feedback * L_feedback (equation 5); the validator gives d_state (equation 6)."""
     return state_distance + weights.lambda_feedback * feedback_penalty(code, weights, is_binary=is_binary)
 
 

@@ -6,6 +6,7 @@ One token a word of the compact rendering: markers, the domain's names, and a fi
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -55,8 +56,11 @@ def token_spans(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) ->
             start, end = (end, end) if token in special else next(places)
             spans.append(Span(start, end))
         return text, spans
-    lengths = [len(str(tokenizer.decode(list(token_ids[:count]), skip_special_tokens=True))) for count in range(len(token_ids) + 1)]
-    return text, [Span(start, end) for start, end in zip(lengths, lengths[1:], strict=False)]
+    lengths = [
+        len(str(tokenizer.decode(list(token_ids[:count]), skip_special_tokens=True)))
+        for count in range(len(token_ids) + 1)
+    ]
+    return text, [Span(start, end) for start, end in pairwise(lengths)]
 
 
 def verdict_token_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:

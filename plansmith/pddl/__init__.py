@@ -1,1 +1,1 @@
-"""The planning language: model, parser, printer, states, grounding, validation. Knows nothing of the rest of the library."""
+"""The planning language: model, parser, printer, states, grounding, validation. Knows nothing of the other packages."""

@@ -1,10 +1,11 @@
 """A problem's canonical form: equal exactly for problems that differ only in object names and the order of atoms.
 
-Two such problems are the same planning problem in other words; a split that tells them apart only by text leaks the test
-set. The form is exact, not a heuristic hash: objects are coloured by what they occur in until that tells nothing more,
-then one of the objects still alike is singled out and the search goes on for each choice, keeping the least encoding
-(individualisation and refinement, McKay, Practical graph isomorphism, 1981, without his general automorphism pruning:
-objects that can simply be swapped are tried once). Written here because the libraries that do this are under the GPL.
+Two such problems are the same planning problem in other words; a split that tells them apart only by text leaks the
+test set. The form is exact, not a heuristic hash: objects are coloured by what they occur in until that tells nothing
+more, then one of the objects still alike is singled out and the search goes on for each choice, keeping the least
+encoding (individualisation and refinement, McKay, Practical graph isomorphism, 1981, without his general automorphism
+pruning: objects that can simply be swapped are tried once). Written here because the libraries that do this are under
+the GPL.
 """
 
 from __future__ import annotations

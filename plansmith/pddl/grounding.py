@@ -1,8 +1,8 @@
 """States and ground actions of one problem.
 
-A state is an integer used as a bit set over the ground atoms met so far: bit i stands for `PlanningTask.atoms[i]`. Atoms
-get their bit when they are first named, and an action schema is grounded only when a plan names it, so a task costs no
-more than the plans judged in it. Ground actions are cached: the rollouts of a group share one task.
+A state is an integer used as a bit set over the ground atoms met so far: bit i stands for `PlanningTask.atoms[i]`.
+Atoms get their bit when they are first named, and an action schema is grounded only when a plan names it, so a task
+costs no more than the plans judged in it. Ground actions are cached: the rollouts of a group share one task.
 """
 
 from __future__ import annotations
@@ -123,9 +123,7 @@ class PlanningTask:
             )
         for name, parameter in zip(step.arguments, schema.parameters, strict=True):
             if not self._fits(name, parameter):
-                reason = "is no object of the problem" if name not in self.objects else (
-                    f"is of type {' or '.join(self.objects[name].types)}, expected {' or '.join(parameter.types)}")  # fmt: skip
-                return MalformedStep(step, f"'{name}' {reason}")
+                return MalformedStep(step, f"'{name}' {self._misfit(name, parameter)}")
         binding = {parameter.name: name for parameter, name in zip(schema.parameters, step.arguments, strict=True)}
         preconditions = tuple(literal.substitute(binding) for literal in literals_of(schema.precondition))
         effects = tuple(effect.substitute(binding) for effect in schema.effects)
@@ -152,6 +150,12 @@ class PlanningTask:
     def _fits(self, name: str, parameter: TypedName) -> bool:
         typed = self.objects.get(name)
         return typed is not None and any(is_subtype(self.domain, own, parameter) for own in typed.types)
+
+    def _misfit(self, name: str, parameter: TypedName) -> str:
+        """Return why an object cannot stand where `parameter` is declared."""
+        if name not in self.objects:
+            return "is no object of the problem"
+        return f"is of type {' or '.join(self.objects[name].types)}, expected {' or '.join(parameter.types)}"
 
     def ground_actions(self) -> tuple[GroundAction, ...]:
         """Return every ground action; meant for small problems, the number is exponential in the arity."""

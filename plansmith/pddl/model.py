@@ -1,9 +1,9 @@
 """Domains, problems and their parts, as data.
 
-The shape is PDDL 2.1's: a condition is a tree and an effect is a list, so that disjunctions, quantifiers and conditional
-effects become further members of `Condition` and `Effect`. In this version both stop at STRIPS with typing, equality,
-negative conditions and constants; the parser refuses the rest by name. Names are lower case; variables start with ``?``.
-Not here: reading (`parser`), writing (`printer`), meaning (`grounding`, `validation`).
+The shape is PDDL 2.1's: a condition is a tree and an effect is a list, so that disjunctions, quantifiers and
+conditional effects become further members of `Condition` and `Effect`. In this version both stop at STRIPS with
+typing, equality, negative conditions and constants; the parser refuses the rest by name. Names are lower case;
+variables start with ``?``. Not here: reading (`parser`), writing (`printer`), meaning (`grounding`, `validation`).
 """
 
 from __future__ import annotations

@@ -30,8 +30,9 @@ _UNSUPPORTED = frozenset(
     {"or", "imply", "exists", "forall", "when", "increase", "decrease", "assign", "scale-up", "scale-down"}
     | {"at", "over", "<", ">", "<=", ">=", "preference", "oneof", "probabilistic"}
 )
-_UNSUPPORTED_SECTIONS = frozenset({":functions", ":derived", ":durative-action", ":process", ":event", ":constraints",
-                                   ":axiom"})  # fmt: skip
+_UNSUPPORTED_SECTIONS = frozenset(
+    {":functions", ":derived", ":durative-action", ":process", ":event", ":constraints", ":axiom"}
+)
 _PROBLEM_EXTRAS = frozenset({":metric", ":length", ":requirements"})
 
 
@@ -58,8 +59,15 @@ def parse_domain(text: str, *, source: str = "<domain>") -> Domain:
     _check_declared_once(domain, single)
     reader = _ConditionReader(domain, {constant.name: constant for constant in domain.constants})
     actions = tuple(_action(section, reader) for section in sections if section.head() == ":action")
-    _check_unique([(action.name, section) for action, section in zip(
-        actions, [section for section in sections if section.head() == ":action"], strict=True)], "action")  # fmt: skip
+    _check_unique(
+        [
+            (action.name, section)
+            for action, section in zip(
+                actions, [section for section in sections if section.head() == ":action"], strict=True
+            )
+        ],
+        "action",
+    )
     return Domain(domain.name, domain.requirements, domain.types, domain.constants, domain.predicates, actions)
 
 
@@ -76,15 +84,21 @@ def parse_problem(text: str, domain: Domain, *, source: str = "<problem>") -> Pr
     single = _single_sections(sections)
     for required in (":domain", ":init", ":goal"):
         if required not in single:
-            raise PddlParseError(f"the problem has no {required}", where=str(define[0].place), expected=f"({required} ...)")
+            raise PddlParseError(
+                f"the problem has no {required}", where=str(define[0].place), expected=f"({required} ...)"
+            )
     objects = _typed_names(_tail(single, ":objects"))
     _check_object_types(objects, domain, single.get(":objects"))
     known = {typed.name: typed for typed in (*domain.constants, *objects)}
     reader = _ConditionReader(domain, known)
     goal_items = _tail(single, ":goal")
     if len(goal_items) != 1:
-        raise PddlParseError("a goal is one condition", where=str(single[":goal"].place), got=f"{len(goal_items)} items",
-                             expected="(:goal (and ...))")  # fmt: skip
+        raise PddlParseError(
+            "a goal is one condition",
+            where=str(single[":goal"].place),
+            got=f"{len(goal_items)} items",
+            expected="(:goal (and ...))",
+        )
     return Problem(
         name=_define_name(define[0]),
         domain_name=_word(_tail(single, ":domain")[0]).text if _tail(single, ":domain") else "",
@@ -122,8 +136,9 @@ def _definition(group: Group, kind: str) -> list[Group]:
     items = group.items
     name = items[1] if len(items) > 1 else None
     if group.head() != "define" or not isinstance(name, Group) or name.head() != kind or len(name.items) != 2:
-        raise PddlParseError(f"not a {kind}", where=str(group.place), got=describe(name or group),
-                             expected=f"(define ({kind} NAME) ...)")  # fmt: skip
+        raise PddlParseError(
+            f"not a {kind}", where=str(group.place), got=describe(name or group), expected=f"(define ({kind} NAME) ...)"
+        )
     return [_group(item) for item in items[1:]]
 
 
@@ -150,20 +165,31 @@ def _word(node: Node) -> Word:
 def _check_section(section: Group, known: set[str]) -> None:
     head = section.head()
     if head in _UNSUPPORTED_SECTIONS:
-        raise PddlParseError(f"{head} is not supported", where=str(section.place), got=head,
-                             expected="STRIPS with typing, equality, negative preconditions and constants")  # fmt: skip
+        raise PddlParseError(
+            f"{head} is not supported",
+            where=str(section.place),
+            got=head,
+            expected="STRIPS with typing, equality, negative preconditions and constants",
+        )
     if head not in known:
-        raise PddlParseError("unknown section", where=str(section.place), got=describe(section),
-                             expected="one of " + ", ".join(sorted(known)))  # fmt: skip
+        raise PddlParseError(
+            "unknown section",
+            where=str(section.place),
+            got=describe(section),
+            expected="one of " + ", ".join(sorted(known)),
+        )
 
 
 def _single_sections(sections: Iterable[Group]) -> dict[str, Group]:
     found: dict[str, Group] = {}
     for section in sections:
         if section.head() in found:
-            raise PddlParseError(f"section {section.head()} stands twice", where=str(section.place),
-                                 expected=f"it once; the first is at {found[section.head()].place}",
-                                 cure="join the two")  # fmt: skip
+            raise PddlParseError(
+                f"section {section.head()} stands twice",
+                where=str(section.place),
+                expected=f"it once; the first is at {found[section.head()].place}",
+                cure="join the two",
+            )
         found[section.head()] = section
     return found
 
@@ -198,8 +224,9 @@ def _typed_names(nodes: Sequence[Node]) -> tuple[TypedName, ...]:
         else:
             position += 1
             if position == len(nodes):
-                raise PddlParseError("'-' without a type", where=str(word.place), got="the end of the list",
-                                     expected="a type")  # fmt: skip
+                raise PddlParseError(
+                    "'-' without a type", where=str(word.place), got="the end of the list", expected="a type"
+                )
             types = _types(nodes[position])
             found.extend(TypedName(name, types) for name in pending)
             pending = []
@@ -233,8 +260,12 @@ def _check_known_types(names: Iterable[TypedName], known: set[str], section: Gro
     for typed in names:
         for name in typed.types:
             if name not in known:
-                raise PddlParseError(f"undeclared type of '{typed.name}'", where=str(section.place) if section else None,
-                                     got=f"'{name}'", expected="one of " + ", ".join(sorted(known)))  # fmt: skip
+                raise PddlParseError(
+                    f"undeclared type of '{typed.name}'",
+                    where=str(section.place) if section else None,
+                    got=f"'{name}'",
+                    expected="one of " + ", ".join(sorted(known)),
+                )
 
 
 def _check_object_types(objects: Sequence[TypedName], domain: Domain, section: Group | None) -> None:
@@ -242,8 +273,11 @@ def _check_object_types(objects: Sequence[TypedName], domain: Domain, section: G
     seen: set[str] = set()
     for typed in objects:
         if typed.name in seen:
-            raise PddlParseError(f"object '{typed.name}' is declared twice", where=str(section.place) if section else None,
-                                 cure="remove one of them")  # fmt: skip
+            raise PddlParseError(
+                f"object '{typed.name}' is declared twice",
+                where=str(section.place) if section else None,
+                cure="remove one of them",
+            )
         seen.add(typed.name)
 
 
@@ -253,8 +287,12 @@ def _init_atoms(nodes: Sequence[Node], reader: _ConditionReader) -> tuple[Atom, 
         condition = reader.condition(node, {})
         for literal in literals_of(condition):
             if literal.atom.predicate == EQUALITY:
-                raise PddlParseError("'=' in the initial state", where=str(_group(node).place), got=describe(node),
-                                     expected="an atom of a declared predicate")  # fmt: skip
+                raise PddlParseError(
+                    "'=' in the initial state",
+                    where=str(_group(node).place),
+                    got=describe(node),
+                    expected="an atom of a declared predicate",
+                )
             if literal.is_positive:
                 atoms[literal.atom] = None
     return tuple(atoms)
@@ -269,8 +307,12 @@ def _action(section: Group, reader: _ConditionReader) -> ActionSchema:
     _check_known_types(parameters, reader.known_types, section)
     for typed in parameters:
         if not typed.name.startswith("?"):
-            raise PddlParseError(f"parameter of action '{name}' is no variable", where=str(section.place),
-                                 got=f"'{typed.name}'", expected="a name that begins with '?'")  # fmt: skip
+            raise PddlParseError(
+                f"parameter of action '{name}' is no variable",
+                where=str(section.place),
+                got=f"'{typed.name}'",
+                expected="a name that begins with '?'",
+            )
     _check_unique([(typed.name, section) for typed in parameters], f"parameter of action '{name}'")
     variables = {typed.name: typed for typed in parameters}
     precondition, effect = parts.get(":precondition"), parts.get(":effect")
@@ -287,8 +329,12 @@ def _action_parts(section: Group) -> dict[str, Node]:
     for position in range(0, len(items), 2):
         key = _word(items[position])
         if key.text not in (":parameters", ":precondition", ":effect"):
-            raise PddlParseError("unknown part of an action", where=str(key.place), got=describe(key),
-                                 expected=":parameters, :precondition or :effect")  # fmt: skip
+            raise PddlParseError(
+                "unknown part of an action",
+                where=str(key.place),
+                got=describe(key),
+                expected=":parameters, :precondition or :effect",
+            )
         if key.text in parts:
             raise PddlParseError(f"{key.text} stands twice", where=str(key.place), expected="it once")
         if position + 1 == len(items):
@@ -309,8 +355,12 @@ class _ConditionReader:
         group = _group(node)
         head = group.head()
         if head in _UNSUPPORTED and self.domain.predicate(head) is None:
-            raise PddlParseError(f"'{head}' is not supported", where=str(group.place), got=describe(group),
-                                 expected="and, not, = or a predicate")  # fmt: skip
+            raise PddlParseError(
+                f"'{head}' is not supported",
+                where=str(group.place),
+                got=describe(group),
+                expected="and, not, = or a predicate",
+            )
         if not group.items:
             return Conjunction()
         if head == "and":
@@ -322,14 +372,19 @@ class _ConditionReader:
     def _negation(self, group: Group, variables: dict[str, TypedName], *, is_effect: bool) -> Literal:
         inner = self.condition(group.items[1], variables, is_effect=is_effect) if len(group.items) == 2 else None
         if not isinstance(inner, Literal):
-            raise PddlParseError("'not' takes one literal", where=str(group.place), got=describe(group),
-                                 expected="(not (predicate ...))")  # fmt: skip
+            raise PddlParseError(
+                "'not' takes one literal", where=str(group.place), got=describe(group), expected="(not (predicate ...))"
+            )
         return Literal(inner.atom, not inner.is_positive)
 
     def _atom(self, group: Group, variables: dict[str, TypedName], *, is_effect: bool) -> Atom:
         if group.head() == EQUALITY and any(isinstance(item, Group) for item in group.items):
-            raise PddlParseError("numeric '=' is not supported", where=str(group.place), got=describe(group),
-                                 expected="two objects or variables")  # fmt: skip
+            raise PddlParseError(
+                "numeric '=' is not supported",
+                where=str(group.place),
+                got=describe(group),
+                expected="two objects or variables",
+            )
         words = [_word(item) for item in group.items]
         name, arguments = words[0].text, words[1:]
         if name == EQUALITY:
@@ -340,12 +395,17 @@ class _ConditionReader:
             schema = self.domain.predicate(name)
             if schema is None:
                 known = ", ".join(sorted(predicate.name for predicate in self.domain.predicates))
-                raise PddlParseError("undeclared predicate", where=str(words[0].place), got=f"'{name}'",
-                                     expected=f"one of {known}")  # fmt: skip
+                raise PddlParseError(
+                    "undeclared predicate", where=str(words[0].place), got=f"'{name}'", expected=f"one of {known}"
+                )
             parameters = schema.parameters
         if len(arguments) != len(parameters):
-            raise PddlParseError(f"wrong number of arguments of '{name}'", where=str(group.place),
-                                 got=str(len(arguments)), expected=str(len(parameters)))  # fmt: skip
+            raise PddlParseError(
+                f"wrong number of arguments of '{name}'",
+                where=str(group.place),
+                got=str(len(arguments)),
+                expected=str(len(parameters)),
+            )
         for argument, parameter in zip(arguments, parameters, strict=True):
             self._check_term(argument, parameter, variables)
         return Atom(name, tuple(argument.text for argument in arguments))
@@ -354,11 +414,19 @@ class _ConditionReader:
         term = variables.get(word.text) or self.objects.get(word.text)
         if term is None:
             kind = "unbound variable" if word.text.startswith("?") else "undeclared object"
-            raise PddlParseError(kind, where=str(word.place), got=f"'{word.text}'",
-                                 expected="one of " + (", ".join(sorted({*variables, *self.objects})) or "none"))  # fmt: skip
+            raise PddlParseError(
+                kind,
+                where=str(word.place),
+                got=f"'{word.text}'",
+                expected=f"one of {', '.join(sorted({*variables, *self.objects})) or 'none'}",
+            )
         if not any(is_subtype(self.domain, own, parameter) for own in term.types):
-            raise PddlParseError(f"wrong type of '{word.text}'", where=str(word.place), got=" or ".join(term.types),
-                                 expected=" or ".join(parameter.types))  # fmt: skip
+            raise PddlParseError(
+                f"wrong type of '{word.text}'",
+                where=str(word.place),
+                got=" or ".join(term.types),
+                expected=" or ".join(parameter.types),
+            )
 
 
 def is_subtype(domain: Domain, type_name: str, parameter: TypedName) -> bool:

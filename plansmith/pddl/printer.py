@@ -54,7 +54,9 @@ def print_plan(plan: Iterable[PlanStep]) -> str:
 
 def _typed(names: Sequence[TypedName]) -> str:
     """Write typed names; the untyped ones go last, since a later ``- type`` would claim them."""
-    groups = [(types, [typed.name for typed in group]) for types, group in groupby(names, key=lambda typed: typed.types)]
+    groups = [
+        (types, [typed.name for typed in group]) for types, group in groupby(names, key=lambda typed: typed.types)
+    ]
     is_plain = all(types == (OBJECT,) for types, _ in groups)
     if is_plain:
         return " ".join(typed.name for typed in names)

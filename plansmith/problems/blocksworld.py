@@ -1,8 +1,9 @@
 """Blocksworld problems with any number of blocks.
 
 Initial and goal arrangements are uniform over all states of the blocks on the table: towers are drawn with the counting
-recurrence of Slaney and Thiebaux (Blocks World revisited, Artificial Intelligence 125, 2001, sec. 3). The goal names the
-``on`` atoms of its arrangement, as PlanBench's generator does; a goal that names none or already holds is drawn again.
+recurrence of Slaney and Thiebaux (Blocks World revisited, Artificial Intelligence 125, 2001, sec. 3). The goal names
+the ``on`` atoms of its arrangement, as PlanBench's generator does; a goal that names none or already holds is drawn
+again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
+from itertools import pairwise
 
 from plansmith.errors import ConfigError
 from plansmith.pddl.model import Atom, Conjunction, Literal, Problem, TypedName
@@ -59,7 +61,7 @@ def blocksworld_problem(blocks: Sequence[str], init: Towers, goal: Sequence[Atom
 
 def on_atoms(towers: Towers) -> list[Atom]:
     """Return the ``on`` atoms of towers given from the table upwards."""
-    return [Atom("on", (upper, lower)) for tower in towers for lower, upper in zip(tower, tower[1:], strict=False)]
+    return [Atom("on", (upper, lower)) for tower in towers for lower, upper in pairwise(tower)]
 
 
 def random_towers(blocks: Sequence[str], rng: random.Random) -> Towers:
@@ -83,7 +85,7 @@ def random_towers(blocks: Sequence[str], rng: random.Random) -> Towers:
     return tuple(tuple(tower) for tower in grounded)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _completions(floating: int, grounded: int) -> int:
     """Return how many arrangements remain for so many floating and grounded towers (Slaney and Thiebaux, eq. 1)."""
     if floating == 0:

@@ -6,8 +6,8 @@ that no PDDL name can be one. A step reads::
     goals: on a b unmet: aim: on a b need: holding a do: pick-up a check: clear a ontable a handempty ok: add: holding a
     now: holding a clear b ontable b
 
-or, where the action cannot be applied, ``check: clear a ontable a handempty fails: handempty``. ``now:`` is the resulting
-state; what the action deletes is what that state no longer lists.
+or, where the action cannot be applied, ``check: clear a ontable a handempty fails: handempty``. ``now:`` is the
+resulting state; what the action deletes is what that state no longer lists.
 """
 
 from __future__ import annotations
@@ -147,8 +147,34 @@ def _feedback_words(attempt: Attempt) -> list[str]:
     return ["unmet:", write_literals(attempt.unmet_goals)] if attempt.unmet_goals else []
 
 
-MARKERS = (
-    "domain: init: goal: plan: given: explain: tried: feedback: now: goals: met: unmet: aim: need: do: check: ok: add: fails: "
-    "final: verdict: good: bad: unadded: undeleted: lost: invented: not:"
-).split()
+MARKERS = [
+    "domain:",
+    "init:",
+    "goal:",
+    "plan:",
+    "given:",
+    "explain:",
+    "tried:",
+    "feedback:",
+    "now:",
+    "goals:",
+    "met:",
+    "unmet:",
+    "aim:",
+    "need:",
+    "do:",
+    "check:",
+    "ok:",
+    "add:",
+    "fails:",
+    "final:",
+    "verdict:",
+    "good:",
+    "bad:",
+    "unadded:",
+    "undeleted:",
+    "lost:",
+    "invented:",
+    "not:",
+]
 """Every marker of the rendering, for a vocabulary."""

@@ -1,7 +1,8 @@
 """Read a completion in the compact rendering back into claims.
 
 The reader takes what it can: a malformed chain gives the steps before the fault and a sentence that says what is wrong
-and at which word. A step at which the text ends is no claim: more of its state may have been to come. It never repairs and never guesses; the verdict on such a rollout is the validator's business.
+and at which word. A step at which the text ends is no claim: more of its state may have been to come. It never
+repairs and never guesses; the verdict on such a rollout is the validator's business.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ PLAN_INSTRUCTION = (
     "leads to. Check the goal at the end, repeat the plan, and say whether it is valid."
 )
 EXPLAIN_INSTRUCTION = (
-    "Study the plan below for the given domain and problem. Go through its actions in order and explain for each why it "
-    "can or cannot be applied and what state it leads to. Conclude whether the plan is valid."
+    "Study the plan below for the given domain and problem. Go through its actions in order and explain for each "
+    "why it can or cannot be applied and what state it leads to. Conclude whether the plan is valid."
 )
 CORRECT_INSTRUCTION = (
     "An earlier attempt at the problem below was checked by a plan validator. Use its feedback to find a correct plan, "

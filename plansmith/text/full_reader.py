@@ -15,7 +15,9 @@ from plansmith.pddl.parser import parse_step
 from plansmith.text.chains import Chain, ChainStep, GoalMark, ReadChain, Span, StepSpans
 
 _STEP = re.compile(r"\[STEP\s+\d+[^\]]*\]", re.IGNORECASE)
-_FIELD = re.compile(r"-\s*(Goals|Purpose|Action|Preconditions|Applicable|Add|Delete|Next state)\s*:\s*(.*)", re.IGNORECASE)
+_FIELD = re.compile(
+    r"-\s*(Goals|Purpose|Action|Preconditions|Applicable|Add|Delete|Next state)\s*:\s*(.*)", re.IGNORECASE
+)
 _CHECK = re.compile(r"-\s*(\(.*\))\s*:\s*(TRUE|FALSE)", re.IGNORECASE)
 _VERDICT = re.compile(r"\[VERDICT\]\s*(VALID|INVALID)\b", re.IGNORECASE)
 _LITERAL = re.compile(r"\(not\s+\(([^()]*)\)\s*\)|\(([^()]*)\)", re.IGNORECASE)

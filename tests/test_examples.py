@@ -1,0 +1,100 @@
+"""Supervised examples: what the prompt asks is what the response answers, and the response is true."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from conftest import BLOCKS, NAMES, SUSSMAN_PLAN, sussman
+
+from plansmith.data.examples import (
+    chain_examples,
+    correction_example,
+    corrupted_row,
+    invalid_explanation,
+    valid_explanation,
+)
+from plansmith.data.rows import ExampleKind, SolvedProblemRow
+from plansmith.evaluation.judging import attempt_of, judge_completion
+from plansmith.pddl.canonical import canonical_form
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import PlanStep
+from plansmith.pddl.printer import print_domain, print_problem
+from plansmith.problems.corruption import Corruption
+from plansmith.text.chains import chain_of_plan
+from plansmith.text.explanations import FeedbackKind
+from plansmith.text.rendering import Rendering, rendering_of
+
+COMPACT, FULL = rendering_of("compact"), rendering_of("full")
+BOTH = pytest.mark.parametrize("rendering", [COMPACT, FULL], ids=["compact", "full"])
+
+ROW = SolvedProblemRow(
+    problem_id="p0",
+    level="3",
+    domain_pddl=print_domain(BLOCKS),
+    problem_pddl=print_problem(sussman().problem),
+    plan=tuple(map(str, SUSSMAN_PLAN)),
+)
+
+
+def task_of_prompt(prompt: str) -> PlanningTask:
+    """Return the task that a full prompt states."""
+    match = re.search(r"\[DOMAIN\]\n(.*)\n\[PROBLEM\]\n(.*?\n)\[", prompt, re.DOTALL)
+    assert match is not None
+    return PlanningTask.from_text(match.group(1), match.group(2))
+
+
+def test_chain_examples_answer_the_problem_of_their_own_prompt() -> None:
+    examples = list(chain_examples(ROW, FULL, NAMES, n_renamings=6, seed=3))
+    for example in examples:
+        task = task_of_prompt(example.prompt)
+        judged = judge_completion(task, example.response, FULL)
+        assert judged.verdict.is_valid and judged.first_fault is None and judged.read.chain.verdict == "VALID"
+        assert canonical_form(BLOCKS, task.problem) == canonical_form(BLOCKS, sussman().problem)
+    assert len({example.prompt for example in examples}) == 6
+    assert [example.example_id for example in examples] == [f"p0-{copy:03d}" for copy in range(6)]
+    assert {example.kind for example in examples} == {ExampleKind.PLAN_CHAIN}
+
+
+@BOTH
+def test_chain_examples_follow_from_seed_and_row_alone(rendering: Rendering) -> None:
+    few = list(chain_examples(ROW, rendering, NAMES, n_renamings=2, seed=3))
+    many = list(chain_examples(ROW, rendering, NAMES, n_renamings=4, seed=3))
+    other = list(chain_examples(ROW, rendering, NAMES, n_renamings=2, seed=4))
+    assert many[:2] == few and other != few
+
+
+@BOTH
+def test_valid_explanation_shows_states_for_about_half_and_is_valid_always(rendering: Rendering) -> None:
+    examples = [valid_explanation(ROW, rendering, seed=seed) for seed in range(40)]
+    with_states = sum("now:" in example.prompt or "state s1:" in example.prompt for example in examples)
+    assert 8 < with_states < 32
+    for example in examples:
+        read = rendering.read(example.response, BLOCKS)
+        assert (read.fault, read.chain.verdict, len(read.chain.steps)) == (None, "VALID", 6)
+        assert (example.kind, example.corruption) == (ExampleKind.EXPLAIN_VALID, None)
+
+
+@BOTH
+@pytest.mark.parametrize("corruption", Corruption)
+def test_invalid_explanation_of_each_corruption_ends_invalid(rendering: Rendering, corruption: Corruption) -> None:
+    row = corrupted_row(ROW, corruption, seed=1)
+    assert row is not None and row == corrupted_row(ROW, corruption, seed=1)
+    example = invalid_explanation(row, rendering)
+    assert (example.kind, example.corruption) == (ExampleKind.EXPLAIN_INVALID, corruption)
+    assert example.example_id == row.corrupted_id == f"p0-{corruption}"
+    assert example.response.endswith("INVALID")
+    is_state_shown = "now:" in example.prompt or "state s1:" in example.prompt
+    assert is_state_shown == (corruption in (Corruption.WRONG_EFFECT, Corruption.FRAME_VIOLATED))
+
+
+@BOTH
+@pytest.mark.parametrize("feedback", FeedbackKind)
+def test_correction_example_answers_with_the_planners_chain(rendering: Rendering, feedback: FeedbackKind) -> None:
+    task = sussman()
+    wrong = rendering.write_chain(chain_of_plan(task, (PlanStep("pick-up", ("a",)),)))
+    attempt = attempt_of(task, judge_completion(task, wrong, rendering))
+    example = correction_example("r7", ROW, attempt, feedback, rendering)
+    assert (example.example_id, example.kind) == ("r7-corrected", ExampleKind.CORRECT_WITH_FEEDBACK)
+    assert example.prompt == rendering.correct_prompt(sussman(), attempt, feedback)
+    assert judge_completion(sussman(), example.response, rendering).verdict.is_valid
