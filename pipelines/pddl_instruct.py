@@ -40,7 +40,11 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage]:
         tried = stage(f"try_{arm}", run, test, policy=policy, problems=problems, plans=plans)
         stage(f"judge_{arm}", feedback_stages.judge, {}, rollouts=tried, problems=problems)
 
-    problems = stage("sample_problems", problem_stages.sample_problems, {"problems": config.problems})
+    problems = stage(
+        "sample_problems",
+        problem_stages.sample_problems,
+        {"problems": config.problems, "pddl": problem_stages.pddl_digest(config.problems)},
+    )
     plans = stage("synthesize_plans", problem_stages.synthesize_plans, {"planner": config.planner}, problems=problems)
     data = {"problems": problems, "plans": plans}
     texts = {"examples": config.examples, "rendering": config.rendering}

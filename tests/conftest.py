@@ -6,12 +6,16 @@ import random
 from collections import deque
 from pathlib import Path
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, PlanStep, Problem
 from plansmith.pddl.parser import parse_domain, parse_plan, parse_problem
 from plansmith.problems.blocksworld import BlocksworldSampler
+
+settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")  # the same examples every time, and no limit by the clock
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT.parent / "shared" / "reference"

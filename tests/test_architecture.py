@@ -22,6 +22,7 @@ TRANSLATE_WORKER = "plansmith.planners.translate_worker"
 
 ALLOWED_IN_LIBRARY = {
     "errors": set(),
+    "console": set(),
     "config": set(),
     "pddl": set(),
     "planners": {"pddl"},

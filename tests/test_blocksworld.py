@@ -14,11 +14,17 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, Problem, literals_of
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_problem
-from plansmith.problems.blocksworld import BlocksworldSampler, _completions, blocksworld_problem, on_atoms, random_towers
+from plansmith.problems.blocksworld import (
+    BlocksworldSampler,
+    _completions,
+    blocksworld_problem,
+    on_atoms,
+    random_towers,
+)
 from plansmith.problems.renaming import random_renaming, rename_plan
 
 
-@pytest.mark.parametrize("n_blocks, count", [(1, 1), (2, 3), (3, 13), (4, 73), (5, 501), (6, 4051)])
+@pytest.mark.parametrize(("n_blocks", "count"), [(1, 1), (2, 3), (3, 13), (4, 73), (5, 501), (6, 4051)])
 def test_completions_from_nothing_count_the_arrangements(n_blocks: int, count: int) -> None:
     assert _completions(n_blocks, 0) == count  # sets of lists, OEIS A000262
 
@@ -64,7 +70,7 @@ def test_blocksworld_problem_order_of_atoms_depends_on_the_generator_alone() -> 
     assert on_atoms(towers) == [Atom("on", ("b", "a"))]
 
 
-@pytest.mark.parametrize("n_blocks, names", [(9, NAMES), (1, NAMES), (0, NAMES), (3, ("a", "b", "a"))])
+@pytest.mark.parametrize(("n_blocks", "names"), [(9, NAMES), (1, NAMES), (0, NAMES), (3, ("a", "b", "a"))])
 def test_sampler_that_cannot_name_its_blocks_is_refused(n_blocks: int, names: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match="cannot name the blocks") as caught:
         BlocksworldSampler(n_blocks, names)

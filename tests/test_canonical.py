@@ -57,7 +57,7 @@ def least_renaming(init: Towers, goal: Towers, blocks: str) -> tuple[object, ...
     return min(texts)
 
 
-@pytest.mark.parametrize("blocks, n_arrangements", [("ab", 3), ("abc", 13)], ids=["2 blocks", "3 blocks"])
+@pytest.mark.parametrize(("blocks", "n_arrangements"), [("ab", 3), ("abc", 13)], ids=["2 blocks", "3 blocks"])
 def test_canonical_form_all_small_problems_fall_into_the_brute_force_classes(blocks: str, n_arrangements: int) -> None:
     states = arrangements(blocks)
     assert len(states) == n_arrangements
@@ -70,7 +70,7 @@ def test_canonical_form_all_small_problems_fall_into_the_brute_force_classes(blo
 
 
 @pytest.mark.parametrize(
-    "before, after",
+    ("before", "after"),
     [
         ("t1 - truck c1 - car", "t1 - car c1 - car"),
         ("k1 - parcel", "k1 - (either parcel movable)"),

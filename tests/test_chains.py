@@ -38,8 +38,8 @@ def test_purposes_of_sussmans_plan_are_its_causal_links() -> None:
 
 
 def test_purposes_of_needless_steps_are_none() -> None:
-    plan = "(pick-up b) (put-down b) (unstack c a) (put-down c) (pick-up b) (stack b c) (pick-up a) (stack a b) (unstack a b)"
-    found = reasons(sussman(), plan)
+    there_and_back = f"(pick-up b) (put-down b) {' '.join(map(str, SUSSMAN_PLAN))} (unstack a b)"
+    found = reasons(sussman(), there_and_back)
     assert found[-1] is None  # undoes a goal, so nothing before it achieves (on a b) for good either
     assert found[-2] is None and found[-3] is None
     assert found[5] == "(on b c)"
@@ -47,7 +47,9 @@ def test_purposes_of_needless_steps_are_none() -> None:
 
 def test_purposes_link_is_broken_by_a_step_that_undoes_or_repeats_the_effect() -> None:
     found = reasons(sussman(), "(unstack c a) (stack c a) (unstack c a) (put-down c) (pick-up b) (stack b c)")
-    assert found[0] == "(on b c) (clear c) (holding c) (handempty) (clear a)"  # not the shorter way: c is put down again
+    assert (
+        found[0] == "(on b c) (clear c) (holding c) (handempty) (clear a)"
+    )  # not the shorter way: c is put down again
     assert found[2] == "(on b c) (clear c) (holding c)"
     assert found[3] == "(on b c) (clear c)"
 
@@ -75,11 +77,13 @@ def test_chain_of_plan_without_purpose_says_neither_goals_nor_reasons() -> None:
 
 
 @pytest.mark.parametrize(
-    "plan, n_steps, unsatisfied",
+    ("plan", "n_steps", "unsatisfied"),
     [("(pick-up b) (pick-up a) (put-down b)", 2, "(clear a) (handempty)"), ("(pick-up b) (fly b) (put-down b)", 2, "")],
     ids=["precondition", "unknown action"],
 )
-def test_chain_of_plan_stops_at_the_first_step_that_cannot_be_applied(plan: str, n_steps: int, unsatisfied: str) -> None:
+def test_chain_of_plan_stops_at_the_first_step_that_cannot_be_applied(
+    plan: str, n_steps: int, unsatisfied: str
+) -> None:
     chain = chain_of_plan(sussman(), parse_plan(plan))
     assert (len(chain.steps), chain.verdict, chain.final_plan) == (n_steps, "INVALID", parse_plan(plan))
     assert chain.steps[-1].next_state is None

@@ -29,8 +29,8 @@ from plansmith.text.compact import MARKERS, CompactRendering, write_chain, write
 COMPACT = CompactRendering()
 
 TWO_BLOCKS_CHAIN = (
-    "goals: on a b unmet: aim: on a b need: holding a do: pick-up a check: clear a ontable a handempty ok: add: holding a "
-    "now: holding a clear b ontable b "
+    "goals: on a b unmet: aim: on a b need: holding a do: pick-up a check: clear a ontable a handempty ok: "
+    "add: holding a now: holding a clear b ontable b "
     "aim: on a b do: stack a b check: holding a clear b ok: add: clear a handempty on a b "
     "now: handempty clear a on a b ontable b "
     "goals: on a b met: final: pick-up a stack a b verdict: VALID"
@@ -80,7 +80,9 @@ def test_write_literals_negation_is_marked() -> None:
     task = depot_task()
     text = write_chain(chain_of_plan(task, parse_plan("(open l2) (move t1 l1 hub)")))
     assert "check: at t1 l1 not: = l1 hub not: closed hub ok:" in text
-    assert text.startswith("goals: at t1 hub unmet: not: closed l2 unmet: aim: not: closed l2 do: open l2 check: ok: add: now: ")
+    assert text.startswith(
+        "goals: at t1 hub unmet: not: closed l2 unmet: aim: not: closed l2 do: open l2 check: ok: add: now: "
+    )
 
 
 @settings(max_examples=50)
@@ -136,7 +138,7 @@ END = "final: pick-up a verdict: VALID"
 
 
 @pytest.mark.parametrize(
-    "completion, n_steps, plan, fault",
+    ("completion", "n_steps", "plan", "fault"),
     [
         ("", 0, None, "got 'the end', expected 'verdict:'"),
         ("hello", 0, None, "word 1: got 'hello'"),
@@ -192,7 +194,9 @@ def test_read_garbage_after_a_good_beginning_never_raises(garbage: list[str], n_
     text = " ".join([*TWO_BLOCKS_CHAIN.split()[:n_kept], *garbage])
     found = read(text)
     assert len(found.spans) == len(found.chain.steps)
-    ends = [place for spans in found.spans for span in (spans.choice, spans.outcome) for place in (span.start, span.end)]
+    ends = [
+        place for spans in found.spans for span in (spans.choice, spans.outcome) for place in (span.start, span.end)
+    ]
     assert ends == sorted(ends)
     assert (found.fault is None) <= (found.chain.verdict in ("VALID", "INVALID"))
 

@@ -112,7 +112,7 @@ def attempt(completion_plan: str) -> Attempt:
 
 @BOTH
 @pytest.mark.parametrize(
-    "plan, compact_feedback, full_feedback",
+    ("plan", "compact_feedback", "full_feedback"),
     [
         ("(pick-up b) (pick-up a)", "fails: clear a handempty", "(Set (handempty) to true)"),
         ("(pick-up b) (stack b c)", "unmet: on a b", "(Set (on a b) to true)"),

@@ -74,7 +74,7 @@ def test_reasoning_sequence_step_at_the_baseline_carries_no_score() -> None:
 
 
 @pytest.mark.parametrize(
-    "index, kept", [(0, CHOICE_1), (1, f"{CHOICE_1} {OUTCOME_1} {CHOICE_2}")], ids=["first step", "second step"]
+    ("index", "kept"), [(0, CHOICE_1), (1, f"{CHOICE_1} {OUTCOME_1} {CHOICE_2}")], ids=["first step", "second step"]
 )
 def test_expected_outcome_sequence_keeps_the_rollout_up_to_the_action(index: int, kept: str) -> None:
     tokens, read = sampled()
@@ -85,7 +85,7 @@ def test_expected_outcome_sequence_keeps_the_rollout_up_to_the_action(index: int
     assert sequence.n_score_tokens == 0
 
 
-@pytest.mark.parametrize("v, baseline, expected", [(0, 0.25, 2 * 0.75), (1, 0.25, -2 * 0.25), (0, 0.0, 2.0)])
+@pytest.mark.parametrize(("v", "baseline", "expected"), [(0, 0.25, 2 * 0.75), (1, 0.25, -2 * 0.25), (0, 0.0, 2.0)])
 def test_final_sequence_scores_the_plan_and_places_the_verdict(v: int, baseline: float, expected: float) -> None:
     tokens, read = sampled()
     assert read.final_plan_span is not None
@@ -124,7 +124,7 @@ def test_expected_outcome_sequence_special_token_on_the_way_stays_in_the_prefix(
 
 
 @pytest.mark.parametrize(
-    "values, expected",
+    ("values", "expected"),
     [([], []), ([3.0], [0.0]), ([1.0, 0.0], [0.0, 1.0]), ([1.0, 0.0, 0.0, 1.0], [1 / 3, 2 / 3, 2 / 3, 1 / 3])],
     ids=["empty", "one", "two", "four"],
 )

@@ -92,7 +92,8 @@ def test_write_chain_of_a_small_plan_is_as_written_by_hand() -> None:
 def test_outcome_lines_of_a_step_that_fails_mark_the_false_preconditions() -> None:
     step = chain_of_plan(two_blocks(), parse_plan("(pick-up a) (pick-up b)")).steps[1]
     assert outcome_lines(step) == [
-        "- Preconditions:", "  - (clear b): TRUE", "  - (ontable b): TRUE", "  - (handempty): FALSE", "- Applicable: NO",
+        "- Preconditions:", "  - (clear b): TRUE", "  - (ontable b): TRUE", "  - (handempty): FALSE",
+        "- Applicable: NO",
     ]  # fmt: skip
 
 
@@ -151,7 +152,7 @@ def test_read_spans_cut_out_what_they_name(indent: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "before, after, n_steps, fault",
+    ("before", "after", "n_steps", "fault"),
     [
         ("[VERDICT] VALID", "", 2, "no [VERDICT]"),
         ("[VERDICT] VALID", "[VERDICT] PERHAPS", 2, "not an action"),

@@ -39,9 +39,7 @@ LOST = PICK.replace("now: holding a clear b", "now: holding a")
 """The first step claims a state without (clear b)."""
 FAILS = "do: pick-up b check: clear b ontable b handempty fails: handempty"
 """Right after `PICK`, and says so."""
-UNAWARE = (
-    "do: pick-up b check: clear b ontable b handempty ok: add: holding b now: holding a holding b"
-)
+UNAWARE = "do: pick-up b check: clear b ontable b handempty ok: add: holding b now: holding a holding b"
 """Right after `PICK`, and claims that it worked."""
 
 
@@ -115,7 +113,7 @@ def test_judge_completion_missed_goal_is_the_fault_of_the_last_step() -> None:
 
 
 @pytest.mark.parametrize(
-    "parts, n_steps, reason",
+    ("parts", "n_steps", "reason"),
     [
         ((), 0, "verdict:"),
         ((PICK, STACK), 1, "the end"),
@@ -144,7 +142,7 @@ def test_judge_completion_final_plan_is_judged_not_the_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    "parts, detailed, binary",
+    ("parts", "detailed", "binary"),
     [
         ((PICK, STACK), [0.0, 0.0], [0.0, 0.0]),
         ((LOST, STACK), [1 + 0.1 * 2, 4 + 0.1 * 3], [1 + 0.1 * 7, 4 + 0.1 * 7]),
@@ -175,11 +173,15 @@ def test_reasoning_rows_hold_claimed_and_expected_states() -> None:
 
 
 @pytest.mark.parametrize(
-    "parts, marks, unmet",
+    ("parts", "marks", "unmet"),
     [
         ((PICK, STACK, END), (True, True), ""),
         ((LOST, STACK, END), (False,), ""),
-        ((PICK, UNAWARE, "do: put-down b check: holding b ok: add: now: final: verdict: VALID"), (True, False), "(on a b)"),
+        (
+            (PICK, UNAWARE, "do: put-down b check: holding b ok: add: now: final: verdict: VALID"),
+            (True, False),
+            "(on a b)",
+        ),
         ((PICK, "final: pick-up a verdict: VALID"), (True,), "(on a b)"),
         ((PICK, STACK), (True,), "(on a b)"),
         (("final: verdict: VALID",), (), "(on a b)"),
@@ -202,7 +204,7 @@ def test_attempt_of_a_wrong_state_names_it_in_the_report_which_val_cannot() -> N
 
 
 @pytest.mark.parametrize(
-    "parts, verdict, error_class, failed_step",
+    ("parts", "verdict", "error_class", "failed_step"),
     [
         ((PICK, STACK, END), "valid", None, None),
         ((LOST, STACK, END), "valid", None, None),
@@ -210,7 +212,8 @@ def test_attempt_of_a_wrong_state_names_it_in_the_report_which_val_cannot() -> N
         ((LOST, "final: pick-up a verdict: VALID"), "goal_not_reached", "incorrect_effect", None),
         ((PICK, FAILS, "final: pick-up a pick-up b verdict: VALID"), "precondition_unsatisfied",
          "precondition_violation", 2),
-        ((LOST, UNAWARE, "final: pick-up a pick-up b verdict: VALID"), "precondition_unsatisfied", "incorrect_effect", 2),
+        ((LOST, UNAWARE, "final: pick-up a pick-up b verdict: VALID"), "precondition_unsatisfied",
+         "incorrect_effect", 2),
         (("nothing",), "malformed_plan", "invalid_action_sequence", None),
     ],
     ids=["valid", "valid plan, wrong chain", "goal", "goal after a wrong state", "precondition",
@@ -234,7 +237,9 @@ def test_verdict_row_holds_both_kinds_of_feedback_and_the_claimed_verdict() -> N
 
 
 def test_attempt_example_shows_the_policys_words_with_a_mark_each() -> None:
-    problem = ProblemRow("p1", "f", "blocksworld", "2", "test", 2, print_domain(BLOCKS), print_problem(TASK.problem), "")
+    problem = ProblemRow(
+        "p1", "f", "blocksworld", "2", "test", 2, print_domain(BLOCKS), print_problem(TASK.problem), ""
+    )
     completion = " ".join((LOST, FAILS, STACK, "final: pick-up a pick-up b verdict: VALID"))
     example = attempt_example(problem, completion, ("(pick-up a)", "(stack a b)"), "compact", arm="final")
     assert [view.mark for view in example.steps] == [StepMark.WRONG_STATE, StepMark.FAILED, StepMark.UNREACHED]

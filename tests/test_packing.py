@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plansmith.learning import packing
 from plansmith.learning.losses import token_logprobs
 from plansmith.learning.packing import (
     PACKED_ATTENTION,
@@ -157,3 +158,19 @@ def test_packed_logprobs_without_isolation_would_differ(model_folder: Path) -> N
         isolated = model(**batch.model_inputs()).logits[0, 5:]
         leaking = model(input_ids=batch.token_ids).logits[0, 5:]
     assert (isolated - leaking).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("n_groups", [1, 2, 4], ids=["one key-value head", "two", "as many as query heads"])
+def test_attention_in_bfloat16_equals_the_fused_kernel_in_float32(n_groups: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(1, 4, 37, 8, generator=generator)
+    key, value = (torch.randn(1, n_groups, 37, 8, generator=generator) for _ in range(2))
+    exact = packing._attention(query, key, value, scale=0.3, dropout=0.0)
+    fast = packing._attention_in_bfloat16(query, key, value, scale=0.3, dropout=0.0)
+    assert fast.shape == exact.shape
+    assert torch.allclose(fast.float(), exact, atol=0.02)
+
+
+def test_causal_mask_of_a_length_hides_exactly_the_later_tokens() -> None:
+    mask = packing._causal_mask(3)
+    assert torch.isinf(mask).tolist() == [[False, True, True], [False, False, True], [False, False, False]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -99,7 +100,7 @@ BAD_DOMAINS = {
     "type twice": (domain_of("(:types a b a - b)"), "'a' is defined twice", "2:1", "", ""),
     "constant twice": (domain_of("(:constants a a)"), "'a' is defined twice", "2:1", "", ""),
     "predicate twice": (domain_of("(:predicates (p) (p ?x))"), "'p' is defined twice", "2:1", "", ""),
-    "action twice": (domain_of("(:action a :effect ())\n(:action A :effect ())"), "'a' is defined twice", "3:1", "", ""),
+    "action twice": (domain_of("(:action a :effect ())\n(:action A)"), "'a' is defined twice", "3:1", "", ""),
     "parameter twice": (domain_of("(:action a :parameters (?x ?x))"), "'?x' is defined twice", "2:1", "", ""),
     "parameter no variable": (domain_of("(:action a :parameters (x))"), "no variable", "2:1", "'x'", "?"),
     "action without a name": (domain_of("(:action)"), "without a name", "2:1", "", "NAME"),
@@ -108,7 +109,7 @@ BAD_DOMAINS = {
     "part without value": (domain_of("(:action a :effect)"), "without a value", "2:12", "", "a list"),
     "undeclared predicate": (
         domain_of("(:predicates (p))\n(:action a :effect (q))"), "undeclared predicate", "3:21", "q", "one of p"),
-    "arity": (domain_of("(:predicates (p ?x))\n(:action a :precondition (p))"), "number of arguments", "3:26", "0", "1"),
+    "arity": (domain_of("(:predicates (p ?x))\n(:action a :precondition (p))"), "arguments of 'p'", "3:26", "0", "1"),
     "unbound variable": (
         domain_of("(:predicates (p ?x))\n(:action a :effect (p ?y))"), "unbound variable", "3:23", "?y", "none"),
     "wrong type": (
@@ -127,7 +128,7 @@ BAD_DOMAINS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("text, message, place, got, expected", BAD_DOMAINS.values(), ids=BAD_DOMAINS)
+@pytest.mark.parametrize(("text", "message", "place", "got", "expected"), BAD_DOMAINS.values(), ids=BAD_DOMAINS)
 def test_parse_domain_with_a_mistake_names_place_got_and_expected(
     text: str, message: str, place: str, got: str, expected: str
 ) -> None:
@@ -146,14 +147,18 @@ def test_parse_domain_allowed_depth_is_read() -> None:
     assert parse_domain(print_domain(domain)) == domain
 
 
-@pytest.mark.parametrize("feature", ["or", "imply", "exists", "forall", "when", "increase", "assign", "<=", "preference"])
+@pytest.mark.parametrize(
+    "feature", ["or", "imply", "exists", "forall", "when", "increase", "assign", "<=", "preference"]
+)
 def test_parse_domain_unsupported_condition_is_named_with_its_line(feature: str) -> None:
     with pytest.raises(PddlParseError, match=f"'{feature}' is not supported") as caught:
         parse_domain(domain_of(f"(:predicates (p))\n(:action a :precondition (and\n ({feature} (p) (p))))"), source="d")
     assert caught.value.where == "d:4:2"
 
 
-@pytest.mark.parametrize("feature", [":functions", ":derived", ":durative-action", ":process", ":event", ":constraints"])
+@pytest.mark.parametrize(
+    "feature", [":functions", ":derived", ":durative-action", ":process", ":event", ":constraints"]
+)
 def test_parse_domain_unsupported_section_is_named_with_its_line(feature: str) -> None:
     with pytest.raises(PddlParseError, match=f"{feature} is not supported") as caught:
         parse_domain(domain_of(f"(:predicates (p))\n({feature} (p))"), source="d")
@@ -170,7 +175,7 @@ BAD_PROBLEMS = {
     "undeclared type": (problem_of(objects="a b - block"), "undeclared type of 'a'", "2:1", "block", "object"),
     "equality in init": (problem_of(init="(= a b)"), "initial state", "3:8", "=", "predicate"),
     "number in init": (problem_of(init="(= (total-cost) 0)"), "not supported", "3:8", "=", ""),
-    "forall in the goal": (problem_of(goal="(forall (?x) (clear ?x))"), "'forall' is not supported", "4:8", "forall", ""),
+    "forall in the goal": (problem_of(goal="(forall (?x) (clear ?x))"), "not supported", "4:8", "forall", ""),
     "two goals": (problem_of(goal="(clear a) (clear b)"), "one condition", "4:1", "2", ":goal"),
     "goal twice": (problem_of(more="\n(:goal (clear b))"), "stands twice", "5:1", "", "4:1"),
     "unknown section": (problem_of(more="\n(:gaol (clear b))"), "unknown section", "5:1", ":gaol", ":goal"),
@@ -181,7 +186,7 @@ BAD_PROBLEMS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("text, message, place, got, expected", BAD_PROBLEMS.values(), ids=BAD_PROBLEMS)
+@pytest.mark.parametrize(("text", "message", "place", "got", "expected"), BAD_PROBLEMS.values(), ids=BAD_PROBLEMS)
 def test_parse_problem_with_a_mistake_names_place_got_and_expected(
     text: str, message: str, place: str, got: str, expected: str
 ) -> None:
@@ -213,7 +218,7 @@ def test_parse_plan_reads_comments_case_bom_and_crlf() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, place",
+    ("text", "place"),
     [("(a)\nb", "2:1"), ("(a) ()", "1:5"), ("(a (b))", "1:4"), ("(a)) (b)", "1:4"), ("(a)\n(b", "2:1"), ("x", "1:1")],
     ids=["word", "empty step", "list in a step", "extra )", "missing )", "first word"],
 )
@@ -253,28 +258,50 @@ def test_print_plan_then_parse_gives_the_same_plan() -> None:
     assert parse_plan(print_plan(plan)) == plan
 
 
+def mistake_in(read: Callable[[str], object], text: str) -> PddlParseError | None:
+    """Return the mistake that a reader finds in a text; any other exception passes through."""
+    try:
+        read(text)
+    except PddlParseError as error:
+        return error
+    return None
+
+
 @given(st.text(alphabet="()?;:- \nab=", max_size=60) | st.text(max_size=40))
 def test_parse_garbage_raises_parse_errors_only(text: str) -> None:
     for read in (parse_plan, parse_step, parse_domain, lambda t: parse_problem(t, BLOCKS)):
-        try:
-            read(text)
-        except PddlParseError as error:
-            assert error.where
+        error = mistake_in(read, text)
+        assert error is None or error.where
 
 
 @given(st.data())
 def test_parse_domain_with_one_character_lost_raises_parse_errors_only(data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(DEPOT_TEXT) - 1))
-    try:
-        parse_domain(DEPOT_TEXT[:place] + DEPOT_TEXT[place + 1 :])
-    except PddlParseError as error:
-        assert error.where
+    error = mistake_in(parse_domain, DEPOT_TEXT[:place] + DEPOT_TEXT[place + 1 :])
+    assert error is None or error.where
 
 
-SUPPORTED = set(
-    "blocksworld childsnack ferry floor-tile logistics miconic mprime mystery planbench-blocksworld planbench-logistics "
-    "planbench-mystery-blocksworld rovers satellite snake spanner tpp transport tyreworld zenotravel".split()
-)
+SUPPORTED = {
+    "blocksworld",
+    "childsnack",
+    "ferry",
+    "floor-tile",
+    "logistics",
+    "miconic",
+    "mprime",
+    "mystery",
+    "planbench-blocksworld",
+    "planbench-logistics",
+    "planbench-mystery-blocksworld",
+    "rovers",
+    "satellite",
+    "snake",
+    "spanner",
+    "tpp",
+    "transport",
+    "tyreworld",
+    "zenotravel",
+}
 
 
 def reference_folders() -> list[Path]:
@@ -285,7 +312,7 @@ def reference_folders() -> list[Path]:
 @pytest.mark.skipif(not reference_folders(), reason="public PDDL is not at hand")
 @pytest.mark.parametrize("folder", reference_folders(), ids=lambda path: path.name)
 def test_parse_public_pddl_reads_back_as_printed_or_names_what_is_not_supported(folder: Path) -> None:
-    is_read = True
+    refused = []
     for problem_path in sorted(folder.glob("p?.pddl")):
         own = folder / f"{problem_path.stem}-domain.pddl"
         domain_path = own if own.exists() else folder / "domain.pddl"
@@ -293,9 +320,9 @@ def test_parse_public_pddl_reads_back_as_printed_or_names_what_is_not_supported(
             domain = parse_domain(domain_path.read_text(encoding="utf-8"), source=str(domain_path))
             problem = parse_problem(problem_path.read_text(encoding="utf-8"), domain, source=str(problem_path))
         except PddlParseError as error:
-            assert "not supported" in error.message
-            is_read = False
+            refused.append(error.message)
         else:
             assert parse_domain(print_domain(domain)) == domain
             assert parse_problem(print_problem(problem), domain) == problem
-    assert is_read == (folder.name in SUPPORTED)
+    assert all("not supported" in message for message in refused)
+    assert (refused == []) == (folder.name in SUPPORTED)

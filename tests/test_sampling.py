@@ -18,7 +18,7 @@ from plansmith.pddl.parser import parse_domain, parse_problem
 from plansmith.problems.renaming import random_renaming, rename_problem
 
 SHARES = SplitShares(test=0.3, phase2=0.4, seed=5)
-ALL = {split: 10_000 for split in Split}
+ALL = dict.fromkeys(Split, 10000)
 
 
 def renamed(problem: Problem, rng: random.Random) -> Problem:
@@ -26,9 +26,9 @@ def renamed(problem: Problem, rng: random.Random) -> Problem:
     return rename_problem(problem, random_renaming(problem, NAMES, rng), rng)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
-    st.lists(blocks_problems(max_blocks=4), min_size=5, max_size=40),
+    st.lists(blocks_problems(max_blocks=4), min_size=5, max_size=20),
     st.randoms(use_true_random=False),
     st.integers(0, 1000),
 )
@@ -77,7 +77,7 @@ def test_choose_problems_gives_at_most_what_is_wanted() -> None:
 
 
 @pytest.mark.parametrize(
-    "test, phase2, expected",
+    ("test", "phase2", "expected"),
     [(0.0, 0.0, {Split.PHASE1}), (0.0, 1.0, {Split.PHASE2}), (1.0, 0.5, {Split.TEST})],
     ids=["all phase 1", "all phase 2", "all test"],
 )

@@ -35,8 +35,8 @@ def byte_tokenizer(words: tuple[str, ...] = ()) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
 
 
-@pytest.mark.parametrize("task, plan", [(sussman(), SUSSMAN_PLAN), (depot_task(), ())], ids=["blocks", "depot"])
-def test_encode_prompt_and_chain_knows_every_word(task, plan) -> None:  # noqa: ANN001
+@pytest.mark.parametrize(("task", "plan"), [(sussman(), SUSSMAN_PLAN), (depot_task(), ())], ids=["blocks", "depot"])
+def test_encode_prompt_and_chain_knows_every_word(task, plan) -> None:
     names = [typed.name for typed in task.problem.objects]
     tokenizer = word_tokenizer([task.domain], names)
     text = f"{COMPACT.plan_prompt(task)} {COMPACT.write_chain(chain_of_plan(task, plan))}"

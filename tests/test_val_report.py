@@ -88,7 +88,9 @@ def test_repair_advice_valid_plan_is_empty() -> None:
 
 
 def test_verbose_report_malformed_plan_names_step_and_reason() -> None:
-    assert report_on(two_blocks(), "(pick-up a) (fly a b)").startswith("Bad plan description!\nStep 2: no action is called")
+    assert report_on(two_blocks(), "(pick-up a) (fly a b)").startswith(
+        "Bad plan description!\nStep 2: no action is called"
+    )
 
 
 def test_validation_details_of_a_first_step_that_fails_show_no_effect() -> None:

@@ -43,13 +43,11 @@ def test_validate_plan_reaching_the_goal_is_valid_with_every_state() -> None:
     assert set(task.atoms_of(verdict.states[1])) == set(
         atoms("(holding c) (clear a) (ontable a) (ontable b) (clear b)")
     )
-    assert set(task.atoms_of(verdict.states[-1])) == set(
-        atoms("(on a b) (on b c) (ontable c) (clear a) (handempty)")
-    )
+    assert set(task.atoms_of(verdict.states[-1])) == set(atoms("(on a b) (on b c) (ontable c) (clear a) (handempty)"))
 
 
 @pytest.mark.parametrize(
-    "plan, expected",
+    ("plan", "expected"),
     [
         ("", (Verdict.GOAL_NOT_REACHED, None, ["(on a b)", "(on b c)"])),
         ("(pick-up b) (stack b c)", (Verdict.GOAL_NOT_REACHED, None, ["(on a b)"])),
@@ -66,7 +64,8 @@ def test_validate_plan_reaching_the_goal_is_valid_with_every_state() -> None:
     ],
     ids=[
         "empty", "goal partly reached", "one atom false", "all false atoms", "true ones left out", "same object twice",
-        "unknown action", "unknown object", "too many", "too few", "malformed later beats precondition", "two malformed",
+        "unknown action", "unknown object", "too many", "too few", "malformed later beats precondition",
+        "two malformed",
     ],
 )  # fmt: skip
 def test_validate_plan_wrong_names_step_and_every_unsatisfied_atom(plan: str, expected: object) -> None:
@@ -84,12 +83,13 @@ def test_validate_plan_states_stop_before_the_failing_step() -> None:
 
 
 @pytest.mark.parametrize(
-    "plan, expected",
+    ("plan", "expected"),
     [
         ("(open l2) (move t1 l1 hub)", (Verdict.VALID, None, [])),
         ("(move t1 l1 l2)", (Verdict.PRECONDITION_UNSATISFIED, 1, ["(not (closed l2))"])),
         ("(move t1 l1 l1)", (Verdict.PRECONDITION_UNSATISFIED, 1, ["(not (= l1 l1))"])),
-        ("(move c1 l2 l2)", (Verdict.PRECONDITION_UNSATISFIED, 1, ["(at c1 l2)", "(not (= l2 l2))", "(not (closed l2))"])),
+        ("(move c1 l2 l2)",
+         (Verdict.PRECONDITION_UNSATISFIED, 1, ["(at c1 l2)", "(not (= l2 l2))", "(not (closed l2))"])),
         ("(move t1 l1 hub)", (Verdict.GOAL_NOT_REACHED, None, ["(not (closed l2))"])),
         ("(load k1 t1) (load k1 t1)", (Verdict.PRECONDITION_UNSATISFIED, 2, ["(not (in k1 t1))"])),
         ("(load k1 c1) (load m m)", (Verdict.GOAL_NOT_REACHED, None, ["(at t1 hub)", "(not (closed l2))"])),
@@ -130,7 +130,9 @@ def test_ground_parameters_bound_to_one_object_give_each_effect_once() -> None:
         "(define (domain d) (:predicates (p ?x) (q ?x))"
         "(:action a :parameters (?x ?y) :effect (and (p ?x) (p ?y) (not (q ?x)) (not (q ?y)))))"
     )
-    task = PlanningTask(domain, parse_problem("(define (problem p) (:domain d) (:objects o) (:init) (:goal ()))", domain))
+    task = PlanningTask(
+        domain, parse_problem("(define (problem p) (:domain d) (:objects o) (:init) (:goal ()))", domain)
+    )
     action = task.ground(parse_step("(a o o)"))
     assert (action.add_effects, action.delete_effects) == (atoms("(p o)"), atoms("(q o)"))
 
@@ -155,7 +157,7 @@ def judged(claim: str, step: str = "(pick-up a)") -> StepJudgement:
 
 
 @pytest.mark.parametrize(
-    "claim, missing, kept, lost, invented",
+    ("claim", "missing", "kept", "lost", "invented"),
     [
         ("(ontable b) (clear b)", "(holding a)", "", "", ""),
         (AFTER + " (handempty)", "", "(handempty)", "", ""),
@@ -212,6 +214,8 @@ CRASH = "VAL crashes"
 REFUSES = "VAL refuses PDDL that its grammar does not expect; the meaning is clear"
 UNCHECKED = "VAL does not check an untyped domain, so the mistake shows as a false precondition or not at all"
 REDECLARED = "VAL takes one of two contradicting declarations silently"
+RESERVED = ["within", "always", "after", "name", "number", "duration", "assign", "domain", "problem", "or", "and"]
+RESERVED += ["total-time", "sometime"]
 DIFFERENCES: dict[str, tuple[Verdict, str]] = {
     **dict.fromkeys(
         ["timestamps", "timestamps out of order (sorted by time)", "timestamps identical", 'numbered "1: "',
@@ -229,8 +233,7 @@ DIFFERENCES: dict[str, tuple[Verdict, str]] = {
          "untyped predicate var in typed domain", "variable named ?after (reserved word)",
          "parentless type used where - object is declared (no implicit object root)",
          "object name starting with digit",
-         *(f"object named {word}" for word in "within always after name number duration assign domain problem or and "
-           "total-time sometime".split())], (Verdict.VALID, REFUSES)),
+         *(f"object named {word}" for word in RESERVED)], (Verdict.VALID, REFUSES)),
     **dict.fromkeys(
         ["two actions with the same name", "object of undeclared type", "object redeclared so its LAST type is wrong",
          "duplicate object declarations, same name redeclared with another type"], (Verdict.BAD_INPUT, REDECLARED)),

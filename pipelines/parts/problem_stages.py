@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from actors.planner import PlannerActor
 from actors.writer import ChainWriter, CorruptionWriter, ExplanationWriter
-from plansmith.config.models import LevelConfig, ProblemsConfig
+from plansmith.config.models import LevelConfig, PddlInstructConfig, ProblemsConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import (
     CorruptedPlanRow,
@@ -37,6 +38,11 @@ def read_domain(domain_file: str) -> Domain:
     Raises:
         BadInputError: no such file, or a mistake in it, with line and column.
     """
+    return parse_domain(read_pddl(domain_path(domain_file)), source=domain_file)
+
+
+def domain_path(domain_file: str) -> Path:
+    """Return where a domain file is: as it is named, or below the project's root."""
     path = next((path for path in (Path(domain_file), PROJECT_ROOT / domain_file) if path.is_file()), None)
     if path is None:
         raise BadInputError(
@@ -45,7 +51,7 @@ def read_domain(domain_file: str) -> Domain:
             expected="the path of a PDDL domain",
             cure="set problems.domain_file",
         )
-    return parse_domain(read_pddl(path), source=domain_file)
+    return path
 
 
 def sample_problems(context: StageContext) -> None:
@@ -56,7 +62,7 @@ def sample_problems(context: StageContext) -> None:
     rows: list[ProblemRow] = []
     levels: Iterable[tuple[LevelConfig | None, Sequence[Problem]]]
     levels = (
-        [(None, _problems_of_folder(config.folder, domain))]
+        [(None, _problems_of_folder(context.resources.config, domain))]
         if config.folder
         else _drawn_levels(context, config, domain)
     )
@@ -106,8 +112,35 @@ def _drawn_levels(
             yield level, drawn
 
 
-def _problems_of_folder(folder: str, domain: Domain) -> list[Problem]:
-    return [parse_problem(read_pddl(path), domain, source=str(path)) for path in problem_paths(Path(folder))]
+def _problems_of_folder(config: PddlInstructConfig, domain: Domain) -> list[Problem]:
+    problems = []
+    for path in problem_paths(Path(config.problems.folder or "")):
+        problems.append(parse_problem(read_pddl(path), domain, source=str(path)))
+        if config.model.folder is None:
+            _check_names(problems[-1], path, config.problems.object_names)
+    return problems
+
+
+def pddl_digest(config: ProblemsConfig) -> str:
+    """Return a hash of the user's PDDL files, so that an edited file is not taken for the one of an earlier run."""
+    read_domain(config.domain_file)  # a mistake in it is said before anything starts
+    texts = [read_pddl(domain_path(config.domain_file))]
+    if config.folder:
+        texts += [read_pddl(path) for path in problem_paths(Path(config.folder))]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+def _check_names(problem: Problem, path: Path, names: Sequence[str]) -> None:
+    """Raise unless a word-level model knows all object names of a problem."""
+    unknown = [typed.name for typed in problem.objects if typed.name not in names]
+    if unknown:
+        raise BadInputError(
+            "object names that the word-level model does not know",
+            where=str(path),
+            got=", ".join(unknown[:8]),
+            expected=f"names among problems.object_names: {', '.join(names)}",
+            cure="list every object name of your problems in problems.object_names, or use a real model",
+        )
 
 
 def problem_paths(folder: Path) -> list[Path]:

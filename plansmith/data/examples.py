@@ -27,6 +27,8 @@ def chain_examples(
 ) -> Iterator[ExampleRow]:
     """Yield the plan of a row as chains of thought, each under other object names."""
     task, plan = solved_task(row)
+    constants = {constant.name for constant in task.domain.constants}
+    names = [name for name in names if name not in constants]
     for copy in range(n_renamings):
         rng = random.Random(f"{seed} {row.problem_id} {copy}")
         renaming = random_renaming(task.problem, names, rng)

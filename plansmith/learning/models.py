@@ -68,5 +68,5 @@ def check_model_folder(folder: str) -> None:
             "no model here" if path.is_dir() else "no such model folder",
             where=str(path), got=f"no {', '.join(lacking)}" if path.is_dir() else "nothing",
             expected="a Hugging Face model folder: config.json, *.safetensors and a tokenizer",
-            cure="give the path of a downloaded model, or model: tiny",
+            cure="give the path of a downloaded model, or leave out model.folder to train `tiny`",
         )  # fmt: skip

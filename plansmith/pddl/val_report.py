@@ -1,6 +1,6 @@
 """The verdict in the format of VAL's ``Validate -v``: the text that the papers feed to the model.
 
-Agrees with `shared/reference`-style behaviour for STRIPS plans: what each step deletes and adds, where the plan failed,
+For STRIPS plans: what each step deletes and adds, where the plan failed,
 and the repair advice. Not here: the judging (`validation`).
 """
 

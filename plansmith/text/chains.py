@@ -1,8 +1,8 @@
 """A chain of thought as data: what each step claims. Written and read by `compact` and `full`.
 
-A chain is s0, a1, s1, ..., an, sn with, for each step, the goals still open, why this action, its preconditions, and
-the state it claims to lead to; then the final plan and the writer's own verdict. `chain_of_plan` builds the true
-chain of a plan; a reader builds the chain a policy wrote, claims and all.
+A chain is s0, a1, s1, ..., an, sn with, for each step, which goals are met where that changed, why this action, its
+preconditions, and the state it claims to lead to; then the final plan and the writer's own verdict. `chain_of_plan`
+builds the true chain of a plan; a reader builds the chain a policy wrote, claims and all.
 """
 
 from __future__ import annotations
