@@ -408,6 +408,8 @@ def _engine_environment(settings: PolicySettings) -> dict[str, str]:
         "VLLM_DO_NOT_TRACK": "1",
         "HF_HUB_OFFLINE": "1",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
+        # Counting log-probabilities is decorated with torch.compile, which on a CPU needs a C++ compiler at run time.
+        **({"TORCHDYNAMO_DISABLE": "1"} if settings.enforce_eager else {}),
     }
 
 
