@@ -15,6 +15,7 @@ from pipelines.parts.workers import policy_version
 from plansmith.config.models import PddlInstructConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import MetricRow, OptimisationStepRow, PlanRow, ProblemRow, RolloutRow, Split, VerdictRow
+from plansmith.data.storage import atomic_file, make_folder, storage_errors
 from plansmith.evaluation.judging import attempt_example
 from plansmith.evaluation.metrics import EvaluatedProblem, compare_arms, summarise_arm
 from plansmith.evaluation.results import AttemptExample, Losses, Results, TrainingCurve
@@ -152,5 +153,6 @@ def _shown(
 def save_run_record(run_folder: Path, config: PddlInstructConfig, *, preset: str, commit: str) -> None:
     """Write what the run is before anything starts: resolved config, preset, commit."""
     record: dict[str, Any] = {"preset": preset, "commit": commit, "config": config.model_dump(mode="json")}
-    run_folder.mkdir(parents=True, exist_ok=True)
-    (run_folder / "run.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    make_folder(run_folder)
+    with storage_errors(run_folder), atomic_file(run_folder / "run.json") as file:
+        file.write((json.dumps(record, indent=2) + "\n").encode())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +58,9 @@ class Workers:
 
     def __init__(self, config: PddlInstructConfig, run_folder: Path) -> None:
         self.config, self.run_folder = config, run_folder
-        self._trainer: Any = None
+        self._trainers: list[Any] = []
         self._trainer_weights: Path | None = None
+        self._is_trainer_changed = False
         self._policies: list[Any] = []
         self._policy_version: str | None = None
         self._is_ray_ours = False
@@ -82,7 +84,6 @@ class Workers:
             cluster = self.config.cluster
             logger.info("starting Ray (%s)", cluster.address)
             os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-            os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what matters arrives as an exception
             local = {"num_cpus": cluster.num_cpus, "include_dashboard": False, "object_store_memory": 400 * 2**20}
             ray.init(
                 address=cluster.address,
@@ -101,20 +102,29 @@ class Workers:
 
     def trainer(self, model_folder: Path, tokenizer: PreTrainedTokenizerBase) -> TrainerHandle:
         """Return the trainer holding the weights of a folder."""
-        ray = self.ray()
-        if self._trainer is None:
-            from actors.trainer import TrainerActor
+        if not self._trainers:
+            self._trainers = self._start_trainers(model_folder, tokenizer)
+        handle = TrainerHandle(self.ray(), self._trainers, self._weights_changed)
+        if self._trainer_weights not in (None, model_folder) or self._is_trainer_changed:
+            handle.load(str(model_folder))
+        self._trainer_weights, self._is_trainer_changed = model_folder, False
+        return handle
 
-            logger.info("starting the trainer")
-            settings = _trainer_settings(self.config.trainer, tokenizer, self.config.seed)
-            self._trainer = ray.remote(TrainerActor).options(num_cpus=0).remote(str(model_folder), settings=settings)
-        elif self._trainer_weights != model_folder:
-            ray.get(self._trainer.load.remote(str(model_folder)))
-        self._trainer_weights = model_folder
-        return TrainerHandle(ray, self._trainer, self._weights_changed)
+    def _start_trainers(self, model_folder: Path, tokenizer: PreTrainedTokenizerBase) -> list[Any]:
+        from actors.trainer import TrainerActor
+
+        ray, count = self.ray(), self.config.trainer.n_ranks
+        logger.info("starting the trainer (%d rank%s)", count, "s" * (count > 1))
+        settings = _trainer_settings(self.config.trainer, tokenizer, self.config.seed)
+        actor = ray.remote(TrainerActor).options(num_cpus=0)
+        port = _free_port() if count > 1 else 0
+        return [
+            actor.remote(str(model_folder), settings=settings, rank=rank, world_size=count, master_port=port)
+            for rank in range(count)
+        ]
 
     def _weights_changed(self) -> None:
-        self._trainer_weights = None
+        self._is_trainer_changed = True
 
     def load_policy(self, artifact: Artifact) -> None:
         """Let every engine sample from the weights of an artifact, and prove it by the artifact's probe.
@@ -181,19 +191,44 @@ class Workers:
 
 @dataclass(frozen=True)
 class TrainerHandle:
-    """The trainer, called and waited for."""
+    """The ranks of the trainer, called together and waited for; the answer is rank 0's."""
 
     ray: Any
-    actor: Any
+    ranks: Sequence[Any]
     weights_changed: Callable[[], None]
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            if name == "optimise":
-                self.weights_changed()
-            return self.ray.get(getattr(self.actor, name).remote(*arguments, **keywords))
+    def optimise(self, objective: Any, sequences: Sequence[Any], hyperparameters: Any, **options: Any) -> Any:
+        """Train on the sequences, which are stored once and cut by the ranks; see `TrainerActor.optimise`."""
+        self.weights_changed()
+        return self._call("optimise", objective, self.ray.put(list(sequences)), hyperparameters, **options)
 
-        return call
+    def load(self, folder: str) -> None:
+        """Let every rank take the weights of a folder."""
+        self._call("load", folder)
+
+    def save(self, folder: str) -> None:
+        """Write the weights; rank 0 writes, the others wait."""
+        self._call("save", folder)
+
+    def logprobs(self, token_ids: Sequence[int]) -> list[float]:
+        """Return the trainer's side of the probe."""
+        answer: list[float] = self.ray.get(self.ranks[0].logprobs.remote(token_ids))
+        return answer
+
+    def verdict_probabilities(self, sequences: Sequence[Any]) -> list[float | None]:
+        """Return v_hat of each sequence."""
+        answer: list[float | None] = self.ray.get(self.ranks[0].verdict_probabilities.remote(sequences))
+        return answer
+
+    def _call(self, name: str, *arguments: Any, **keywords: Any) -> Any:
+        return self.ray.get([getattr(rank, name).remote(*arguments, **keywords) for rank in self.ranks])[0]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _seeds_of(seeds: Sequence[int], n: int, number: int, count: int) -> list[int]:
@@ -207,7 +242,9 @@ def _trainer_settings(config: TrainerConfig, tokenizer: PreTrainedTokenizerBase,
     from plansmith.learning.tokenizer import verdict_token_ids
 
     valid, invalid = verdict_token_ids(tokenizer)
-    return TrainerSettings(**config.model_dump(), seed=seed, valid_token_id=valid, invalid_token_id=invalid)
+    return TrainerSettings(
+        **config.model_dump(exclude={"n_ranks"}), seed=seed, valid_token_id=valid, invalid_token_id=invalid
+    )
 
 
 def _policy_settings(config: PolicyConfig, seed: int) -> Any:

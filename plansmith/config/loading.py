@@ -105,4 +105,7 @@ def _apply_override(settings: dict[str, Any], override: str) -> None:
         inner = inner.setdefault(part, {})
         if not isinstance(inner, dict):
             raise ConfigError(f"'{part}' holds no settings", where=key, got=repr(inner)[:80], expected="a mapping")
-    inner[last] = yaml.safe_load(text)
+    try:
+        inner[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError("not YAML", where=key, got=repr(text)) from error

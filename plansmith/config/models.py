@@ -131,6 +131,8 @@ class OptimiserConfig(StrictModel):
 class TrainerConfig(StrictModel):
     """The DeepSpeed engine."""
 
+    n_ranks: int = Field(1, ge=1)
+    """Trainer processes that share every batch; on a CPU, ranks of one thread beat one rank of several."""
     zero_stage: Literal[1, 2] = 1
     dtype: Literal["float32", "bfloat16"] = "float32"
     is_autocast: bool = True

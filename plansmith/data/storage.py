@@ -45,6 +45,16 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     sync_folder(path.parent)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder of a run, with those above it; one that is there already stays as it is.
+
+    Raises:
+        BadInputError: it cannot be made there.
+    """
+    with storage_errors(folder, refused=_REFUSED | _NOT_A_FOLDER):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the renames inside ``folder`` survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -70,8 +80,8 @@ def run_lock(root: Path) -> Iterator[None]:
     Raises:
         BadInputError: another process works on the same folder.
     """
+    make_folder(root)
     with storage_errors(root, refused=_REFUSED | _NOT_A_FOLDER):
-        root.mkdir(parents=True, exist_ok=True)
         file = (root / LOCK_FILE).open("a+")
     with file:
         try:

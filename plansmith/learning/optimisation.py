@@ -35,6 +35,10 @@ from plansmith.learning.sequences import TrainingSequence
 logger = logging.getLogger(__name__)
 
 
+SHOWN_STEPS = 200
+"""How often a progress bar moves at most; every move is a message through the driver."""
+
+
 class Schedule(StrEnum):
     """Course of the learning rate after the linear warm-up; the last two end at 0."""
 
@@ -249,6 +253,7 @@ def run_optimisation(
     started, record, n_steps = time.perf_counter(), _Record(), len(plan.batches)
     if hyperparameters.warmup_steps >= n_steps:
         logger.warning("warm-up of %d steps, but only %d steps", hyperparameters.warmup_steps, n_steps)
+    shown, interval = 0, max(1, n_steps // SHOWN_STEPS)
     for step, rows in enumerate(plan.batches):
         learning_rate = learning_rate_at(step, n_steps, hyperparameters)
         engine.set_learning_rate(learning_rate)
@@ -268,9 +273,10 @@ def run_optimisation(
         _check_finite(record.gradient_norms[-1], "gradient norm", step, description)
         record.losses.append(totals)
         record.learning_rates.append(learning_rate)
-        if progress is not None:
+        if progress is not None and (step + 1 - shown >= interval or step + 1 == n_steps):
             progress.set_description(f"{description} loss {totals['loss']:.3f}")
-            progress.update(1)
+            progress.update(step + 1 - shown)
+            shown = step + 1
     return _report(objective, record, plan.packing, time.perf_counter() - started)
 
 

@@ -7,8 +7,10 @@ sequences (the text and the pipelines) and how sequences become tensors (`packin
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 NO_VERDICT = -1
 
@@ -50,6 +52,11 @@ class TrainingSequence:
     def __len__(self) -> int:
         return len(self.token_ids)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as packed numbers; the copy shares equal ones, where plain pickling would make an object of each."""
+        packed = array("i", self.token_ids), array("d", self.nll_weights), array("d", self.score_weights)
+        return _unpacked, (*packed, self.verdict_position, self.verdict_label)
+
     @property
     def n_nll_tokens(self) -> int:
         """Return how many tokens carry a likelihood weight."""
@@ -59,6 +66,16 @@ class TrainingSequence:
     def n_score_tokens(self) -> int:
         """Return how many tokens carry a score weight; a step exactly at the baseline carries none."""
         return sum(weight != 0 for weight in self.score_weights)
+
+
+def _unpacked(
+    token_ids: array[int], nll: array[float], score: array[float], verdict_position: int, verdict_label: int
+) -> TrainingSequence:
+    shared: dict[float, float] = {}
+    nll_weights, score_weights = (
+        tuple(shared.setdefault(weight, weight) for weight in weights) for weights in (nll, score)
+    )
+    return TrainingSequence(tuple(token_ids), nll_weights, score_weights, verdict_position, verdict_label)
 
 
 def _check_weights(name: str, weights: Sequence[float], n_tokens: int) -> None:

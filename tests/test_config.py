@@ -1,0 +1,193 @@
+"""Presets and overrides: every mistake is one message that names the place and, where it can, the cure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from plansmith.config.loading import build_config, load_preset, preset_names
+from plansmith.config.models import PddlInstructConfig, PlannerConfig
+from plansmith.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parent.parent
+PRESETS = ROOT / "pipelines" / "presets"
+
+
+def smoke(*overrides: str) -> PddlInstructConfig:
+    return load_preset("smoke", PRESETS, overrides=overrides)
+
+
+def refused(*overrides: str) -> str:
+    """Return the message that overrides of the preset smoke end with."""
+    with pytest.raises(ConfigError) as caught:
+        smoke(*overrides)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", preset_names(PRESETS))
+def test_load_preset_of_every_file_gives_a_config(name: str) -> None:
+    config = load_preset(name, PRESETS)
+    assert config.problems.levels or config.problems.folder
+    assert build_config(config.model_dump(mode="json"), where="run.json") == config  # as a resumed run reads it
+
+
+def test_preset_names_name_smoke_and_demo() -> None:
+    assert {"smoke", "demo"} <= set(preset_names(PRESETS))
+
+
+def test_load_preset_of_a_path_reads_that_file(tmp_path: Path) -> None:
+    settings = yaml.safe_load((PRESETS / "smoke.yaml").read_text(encoding="utf-8"))
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(settings | {"seed": 11}), encoding="utf-8")
+    assert load_preset(str(path), PRESETS).seed == 11
+
+
+def test_load_preset_unknown_suggests_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="no such preset") as caught:
+        load_preset("smok", PRESETS)
+    message = str(caught.value)
+    assert "'smok'" in message
+    assert "did you mean smoke?" in message
+    assert all(name in message for name in preset_names(PRESETS))
+
+
+def test_load_preset_unlike_any_lists_them_without_a_guess() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_preset("zzzzzz", PRESETS)
+    assert "did you mean" not in str(caught.value)
+    assert "smoke" in str(caught.value)
+
+
+def test_load_preset_not_yaml_tells_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text("phase1: {learning_rate: 1\nproblems: [\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="not YAML") as caught:
+        load_preset(str(path), PRESETS)
+    assert str(path) in str(caught.value)
+    assert "line 2" in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "got"), [("", "NoneType"), ("- 1\n- 2\n", "list"), ("words", "str")])
+def test_load_preset_no_mapping_is_refused(tmp_path: Path, text: str, got: str) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match="not a mapping") as caught:
+        load_preset(str(path), PRESETS)
+    assert got in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "got", "suggestion"),
+    [
+        ("phse1.epochs=2", "phse1", "phase1"),
+        ("phase2.etaa=5", "phase2.etaa", "eta"),
+        ("phase2.stage1.learning_rat=0.1", "phase2.stage1.learning_rat", "learning_rate"),
+        ("phase2.losses.alpha_gaol=2", "phase2.losses.alpha_gaol", "alpha_goal"),
+    ],
+    ids=["top level", "one below", "two below", "a part with defaults"],
+)
+def test_unknown_key_is_named_whole_with_the_nearest(override: str, got: str, suggestion: str) -> None:
+    message = refused(override)
+    assert "unknown key" in message
+    assert f"got: {got}\n" in message
+    assert f"did you mean {suggestion}?" in message
+    assert "smoke.yaml" in message
+
+
+def test_unknown_key_in_a_list_of_levels_suggests_a_key_of_a_level() -> None:
+    message = refused("problems.levels=[{n_block: 3, test: 4}]")
+    assert "problems.levels.0.n_block" in message or "n_blocks" in message
+
+
+@pytest.mark.parametrize(
+    ("override", "place"),
+    [
+        ("phase2.eta=0", "phase2.eta"),
+        ("phase2.temperature=-0.1", "phase2.temperature"),
+        ("problems.test_share=1", "problems.test_share"),
+        ("phase1.learning_rate=0", "phase1.learning_rate"),
+        ("phase1.schedule=quadratic", "phase1.schedule"),
+        ("seed=-1", "seed"),
+        ("seed=many", "seed"),
+        ("name=../elsewhere", "name"),
+        ("name=", "name"),
+        ("phase1=", "phase1"),
+    ],
+)
+def test_value_out_of_bounds_is_refused_at_its_place(override: str, place: str) -> None:
+    assert f"{place}: " in refused(override)
+
+
+def test_several_mistakes_tell_the_first_and_count_the_others() -> None:
+    assert "1 more mistakes after it" in refused("phase2.eta=0", "phase2.temperature=-1")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "values"),
+    [
+        (["planner.time_limit_s=50", "planner.kill_after_s=50"], ["50.0", "50.0"]),
+        (["model.hidden_size=65"], ["hidden_size=65", "n_heads=2"]),
+        (["rendering=full"], ["rendering=full", "tiny"]),
+        (["problems.primary_level=9 blocks"], ["'9 blocks'"]),
+        (["problems.levels=[]"], ["no problems"]),
+    ],
+    ids=["planner limits", "heads", "rendering of tiny", "primary level", "no problems"],
+)
+def test_settings_that_do_not_fit_together_are_refused_with_both_values(
+    overrides: list[str], values: list[str]
+) -> None:
+    message = refused(*overrides)
+    assert all(value in message for value in values), message
+
+
+def test_muon_with_another_zero_stage_is_refused() -> None:
+    message = refused("trainer.optimizer=muon", "trainer.zero_stage=2")
+    assert "optimizer=muon" in message
+    assert "zero_stage=2" in message
+
+
+def test_override_sets_a_nested_value_read_as_yaml() -> None:
+    config = smoke("phase2.eta=5", "policy.kv_cache_gib=null", "problems.object_names=[x, y, z, w]", "seed=3")
+    assert config.phase2.eta == 5
+    assert config.policy.kv_cache_gib is None
+    assert config.problems.object_names == ("x", "y", "z", "w")
+    assert config.seed == 3
+
+
+def test_override_leaves_the_rest_of_its_part_alone() -> None:
+    before, after = smoke(), smoke("phase2.eta=5")
+    assert after.phase2 == before.phase2.model_copy(update={"eta": 5})
+    assert after.model_copy(update={"phase2": before.phase2}) == before
+
+
+def test_override_given_twice_takes_the_last() -> None:
+    assert smoke("seed=1", "seed=2").seed == 2
+
+
+def test_override_of_a_part_the_preset_leaves_out_keeps_its_other_defaults() -> None:
+    assert smoke("planner.search=first").planner == PlannerConfig(search="first")
+
+
+@pytest.mark.parametrize("override", ["phase2.eta", "=3", "eta 5"])
+def test_override_without_key_and_value_is_refused(override: str) -> None:
+    assert "not an override" in refused(override)
+
+
+def test_override_below_a_plain_value_is_refused() -> None:
+    assert "'eta' holds no settings" in refused("phase2.eta.more=1")
+
+
+def test_override_that_is_no_yaml_is_refused() -> None:
+    assert "not YAML" in refused("phase2.eta=[1")
+
+
+def test_config_is_frozen_at_every_depth() -> None:
+    config: Any = smoke()
+    for part, field in [(config, "seed"), (config.phase2, "eta"), (config.phase2.stage1, "epochs")]:
+        with pytest.raises(ValidationError, match="frozen"):
+            setattr(part, field, 7)

@@ -1,0 +1,495 @@
+"""The whole pipeline at its smallest, with real Ray, vLLM, DeepSpeed and Fast Downward: run, reused, killed, resumed.
+
+Below it, the helpers of the stages with hand-written stand-ins for the engine and for Ray.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import BLOCKS, BLOCKS_TEXT, NAMES, SUSSMAN_PLAN, random_problem, sussman
+from safetensors import safe_open
+
+from actors.policy import Generation, SamplingSettings
+from pipelines.parts.feedback_stages import Sampling, judged_rollouts, problems_of_iteration, sample_rollouts
+from pipelines.parts.workers import MODEL, PROBE, Probe, Workers, _seeds_of, policy_version
+from plansmith.config.loading import load_preset
+from plansmith.config.models import PddlInstructConfig
+from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance, complete_artifacts
+from plansmith.data.rows import (
+    ExampleRow,
+    FinalPlanRow,
+    PlanRow,
+    ProblemRow,
+    ReasoningStepRow,
+    RolloutRow,
+    SolvedProblemRow,
+    Split,
+    VerdictRow,
+)
+from plansmith.errors import PlansmithError, StalePolicyError
+from plansmith.learning.models import TinyShape, make_tiny
+from plansmith.learning.tokenizer import word_tokenizer
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.parser import parse_step
+from plansmith.pddl.printer import print_problem
+from plansmith.pddl.validation import validate_plan
+from plansmith.stages import Stage, StageContext
+
+ROOT = Path(__file__).resolve().parent.parent
+PIPELINE = ROOT / "pipelines" / "pddl_instruct.py"
+SMOKE = load_preset("smoke", ROOT / "pipelines" / "presets")
+RAY_AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
+"""Two idle processes of Ray that look for the dead head for a minute before they end."""
+
+ARMS = ["untrained", "phase1", "iteration_1", "iteration_2", "final"]
+ERROR_CLASSES = {"precondition_violation", "incorrect_effect", "goal_not_achieved", "invalid_action_sequence"}
+
+
+# --- the run
+
+
+@dataclass
+class FinishedRun:
+    """A run folder and what the command said."""
+
+    folder: Path
+    done: subprocess.CompletedProcess[str]
+    artifacts: dict[str, Artifact] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        found = complete_artifacts(self.folder / "artifacts")
+        self.artifacts = {artifact.manifest.provenance.stage: artifact for artifact in found}
+
+
+def start(runs: Path, name: str) -> subprocess.Popen[str]:
+    """Start the preset smoke in a session of its own, which all its processes share."""
+    command = [sys.executable, str(PIPELINE), "--preset", "smoke", "--runs", str(runs), "--name", name]
+    return subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(runs: Path, name: str) -> FinishedRun:
+    process = start(runs, name)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    return FinishedRun(runs / name, subprocess.CompletedProcess(process.args, 0, out, err))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def run(runs: Path) -> FinishedRun:
+    return finish(runs, "whole")
+
+
+def rollouts_with_policy(run: FinishedRun) -> Iterator[tuple[str, Artifact, list[RolloutRow]]]:
+    """Yield each stage that sampled, with the artifact of its policy and its rollouts."""
+    by_key = {artifact.key: artifact for artifact in run.artifacts.values()}
+    for name, artifact in run.artifacts.items():
+        if name.startswith(("try_", "roll_out_")):
+            yield name, by_key[artifact.manifest.provenance.inputs["policy"]], artifact.rows(RolloutRow)
+
+
+def test_run_writes_results_with_the_figures_of_every_arm(run: FinishedRun) -> None:
+    results = json.loads((run.folder / "report" / "results.json").read_text(encoding="utf-8"))
+    assert list(results["arms"]) == ARMS
+    for arm in results["arms"].values():
+        assert set(arm["by_level"]) == {"3 blocks", "4 blocks"}
+        for figures in [arm, *arm["by_level"].values()]:
+            low, high = figures["ci95"]
+            assert figures["n"] == 4
+            assert 0 <= low <= figures["accuracy"] <= high <= 1
+            assert set(figures["errors"]) == ERROR_CLASSES
+            assert figures["n_valid"] + sum(figures["errors"].values()) == figures["n"]
+    assert results["arms"]["final"] == results["arms"]["iteration_2"] | {"name": "final"}
+    assert set(results["time_s"]) == set(run.artifacts)
+    assert len(results["rollout_valid_rate"]) == len(results["losses"]["reasoning"]) == 2
+    assert results["policy_versions"]["final"] == policy_version(run.artifacts["stage2_2"])
+
+
+def test_run_writes_a_page_and_prints_its_table(run: FinishedRun) -> None:
+    page = (run.folder / "report" / "index.html").read_text(encoding="utf-8")
+    assert "<svg" in page
+    assert "phase 1" in run.done.stdout
+    assert "report/index.html" in run.done.stdout
+
+
+def test_run_records_its_resolved_config(run: FinishedRun) -> None:
+    record = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
+    assert record["preset"] == "smoke"
+    assert PddlInstructConfig.model_validate(record["config"]) == SMOKE.model_copy(update={"name": "whole"})
+
+
+def test_every_rollout_carries_the_version_of_the_policy_it_was_sampled_from(run: FinishedRun) -> None:
+    sampled = list(rollouts_with_policy(run))
+    assert len(sampled) == 2 + len(ARMS) - 1
+    for name, policy, rollouts in sampled:
+        assert rollouts, name
+        assert {row.policy_version for row in rollouts} == {policy_version(policy)}, name
+    versions = {policy_version(policy) for _, policy, _ in sampled}
+    assert len(versions) == 4  # untrained, phase 1, and each iteration
+
+
+def test_rollouts_and_verdicts_are_one_to_one(run: FinishedRun) -> None:
+    for name, _, rollouts in rollouts_with_policy(run):
+        verdicts = run.artifacts[name.replace("try_", "judge_").replace("roll_out_", "judge_")].rows(VerdictRow)
+        assert sorted(row.rollout_id for row in rollouts) == sorted(row.rollout_id for row in verdicts)
+        assert all(len(row.rollout_logprobs) == len(row.token_ids) for row in rollouts)
+
+
+def test_no_canonical_form_of_the_test_set_occurs_in_training(run: FinishedRun) -> None:
+    problems = run.artifacts["sample_problems"].rows(ProblemRow)
+    forms = {split: {row.canonical_form for row in problems if row.split == split} for split in Split}
+    assert all(forms.values())
+    assert not forms[Split.TEST] & (forms[Split.PHASE1] | forms[Split.PHASE2])
+    assert not forms[Split.PHASE1] & forms[Split.PHASE2]
+    split_of = {row.problem_id: row.split for row in problems}
+    for name, _, rollouts in rollouts_with_policy(run):
+        wanted = Split.TEST if name.startswith("try_") else Split.PHASE2
+        assert {split_of[row.problem_id] for row in rollouts} == {wanted}, name
+
+
+def test_every_planner_plan_is_valid(run: FinishedRun) -> None:
+    problem_of = {row.problem_id: row for row in run.artifacts["sample_problems"].rows(ProblemRow)}
+    plans = run.artifacts["synthesize_plans"].rows(PlanRow)
+    assert {row.problem_id for row in plans} == set(problem_of)
+    for row in plans:
+        problem = problem_of[row.problem_id]
+        task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
+        assert row.status == "solved"
+        assert validate_plan(task, [parse_step(step) for step in row.plan]).is_valid
+
+
+def test_feedback_data_has_the_rollouts_of_its_iteration_only(run: FinishedRun) -> None:
+    for iteration in (1, 2):
+        datasets = run.artifacts[f"build_datasets_{iteration}"]
+        rollouts = {row.rollout_id for row in run.artifacts[f"roll_out_{iteration}"].rows(RolloutRow)}
+        finals = datasets.rows(FinalPlanRow, "final_plans")
+        assert {row.rollout_id for row in finals} == rollouts
+        assert {row.iteration for row in finals} == {iteration}
+        assert {row.rollout_id for row in datasets.rows(ReasoningStepRow, "reasoning_steps")} <= rollouts
+
+
+def tensors(artifact: Artifact) -> dict[str, list[float]]:
+    with safe_open(artifact.path(MODEL) / "model.safetensors", framework="numpy") as file:
+        return {name: file.get_tensor(name).ravel().tolist() for name in file.keys()}  # noqa: SIM118 - not a mapping
+
+
+def test_every_optimisation_changes_the_weights_and_none_their_shape(run: FinishedRun) -> None:
+    names = ("initial_policy", "phase1", "stage1_1", "stage2_1", "stage1_2", "stage2_2")
+    for before, after in pairwise(tensors(run.artifacts[name]) for name in names):
+        assert {name: len(values) for name, values in before.items()} == {n: len(v) for n, v in after.items()}
+        assert before != after
+
+
+def test_every_policy_has_a_probe_that_is_its_own(run: FinishedRun) -> None:
+    names = ("initial_policy", "phase1", "stage1_1", "stage2_1", "stage1_2", "stage2_2")
+    probes = [Probe.read(run.artifacts[name].path(PROBE)) for name in names]
+    assert all(len(probe.token_ids) == len(probe.logprobs) > 1 for probe in probes)
+    assert len({probe.token_ids for probe in probes}) == 1
+    assert len({probe.logprobs for probe in probes}) == len(probes)
+
+
+def manifests(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return what changes when an artifact is written again, by its folder."""
+    stats = {path.parent.name: path.stat() for path in (folder / "artifacts").glob("*/manifest.json")}
+    return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in stats.items() if not name.endswith(".partial")}
+
+
+def test_same_run_again_reuses_every_stage_and_starts_no_ray(run: FinishedRun, runs: Path) -> None:
+    before = manifests(run.folder)
+    again = finish(runs, "whole")
+    lines = [line for line in again.done.stderr.splitlines() if " stage " in line]
+    assert len(lines) == len(run.artifacts)
+    assert [line for line in lines if not line.endswith(": reused")] == []
+    assert "starting" not in again.done.stderr
+    assert manifests(run.folder) == before
+    assert again.done.stdout == run.done.stdout
+
+
+# --- killed
+
+
+def processes_of(session: int, *, besides: Sequence[str] = ()) -> dict[int, str]:
+    """Return the living processes of a session with their command lines."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, _, session_id = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            line = (folder / "cmdline").read_text().replace("\0", " ").strip()
+        except OSError:  # gone in the meantime
+            continue
+        if int(session_id) == session and state != "Z" and not line.startswith(tuple(besides)):
+            found[int(folder.name)] = line
+    return found
+
+
+def kill_after(stage: str, runs: Path, name: str) -> int:
+    """Start a run, kill its driver as soon as a stage is finished, and return the session of its processes."""
+    process = start(runs, name)
+    try:
+        while not any(folder.startswith(f"{stage}-") for folder in manifests(runs / name)) and process.poll() is None:
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        _, err = process.communicate()
+    assert process.returncode == -signal.SIGKILL, err
+    return process.pid
+
+
+def survivors(session: int, *, besides: Sequence[str] = ()) -> list[str]:
+    """Return what does not end by itself, after ending it."""
+    for _ in range(1200):
+        if not processes_of(session, besides=besides):
+            return []
+        time.sleep(0.1)
+    left = processes_of(session, besides=besides)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    return sorted(left.values())
+
+
+def test_run_killed_in_phase_2_leaves_no_process_and_continues(run: FinishedRun, runs: Path) -> None:
+    session = kill_after("roll_out_1", runs, "killed")
+    assert survivors(session, besides=RAY_AGENTS) == []
+    before = manifests(runs / "killed")
+    assert {"phase1", "roll_out_1"} <= {name.rpartition("-")[0] for name in before}
+    assert "stage2_2" not in {name.rpartition("-")[0] for name in before}
+
+    resumed = finish(runs, "killed")
+    after = manifests(runs / "killed")
+    assert {name: after[name] for name in before} == before
+    assert set(after) == set(manifests(run.folder))
+    assert resumed.done.stderr.count(": reused") == len(before)
+    for stage, row_type, table in [
+        ("sample_problems", ProblemRow, "rows"), ("write_chains", ExampleRow, "chains"),
+        ("write_chains", ExampleRow, "explanations"),
+    ]:  # fmt: skip
+        assert resumed.artifacts[stage].rows(row_type, table) == run.artifacts[stage].rows(row_type, table)
+    results = json.loads((resumed.folder / "report" / "results.json").read_text(encoding="utf-8"))
+    assert list(results["arms"]) == ARMS
+    assert survivors(session) == []
+
+
+# --- parts, with stand-ins
+
+
+SOLVED = [SolvedProblemRow(f"p{i}", "3 blocks", "", "", ("(a)",)) for i in range(5)]
+
+
+def context_of(tmp_path: Path, resources: Any = None, **inputs: Artifact) -> StageContext:
+    stage = Stage(name="roll_out_1", run=lambda _: None, seed=3)
+    return StageContext(stage, inputs, ArtifactWriter(tmp_path / "out", stage.name, stage.key), resources)
+
+
+def test_problems_of_iteration_goes_round_before_it_repeats(tmp_path: Path) -> None:
+    context = context_of(tmp_path)
+    turns = [[row.problem_id for row in problems_of_iteration(context, SOLVED, t, 2)] for t in range(1, 6)]
+    flat = [problem for turn in turns for problem in turn]
+    assert [len(turn) for turn in turns] == [2] * 5
+    assert set(flat[:5]) == {row.problem_id for row in SOLVED}
+    assert flat[5:] == flat[:5]
+
+
+def test_problems_of_iteration_ignores_the_order_it_is_given(tmp_path: Path) -> None:
+    context = context_of(tmp_path)
+    assert problems_of_iteration(context, SOLVED, 2, 3) == problems_of_iteration(context, SOLVED[::-1], 2, 3)
+
+
+def test_problems_of_iteration_with_fewer_than_wanted_has_each_once(tmp_path: Path) -> None:
+    chosen = problems_of_iteration(context_of(tmp_path), SOLVED, 3, 9)
+    assert sorted(row.problem_id for row in chosen) == ["p0", "p1", "p2", "p3", "p4"]
+
+
+@pytest.mark.parametrize(
+    ("number", "count", "expected"),
+    [(0, 1, [10, 11, 20, 21, 30, 31]), (0, 2, [10, 11, 30, 31]), (1, 2, [20, 21]), (3, 4, [])],
+)
+def test_seeds_of_an_engine_are_those_of_its_prompts(number: int, count: int, expected: list[int]) -> None:
+    assert _seeds_of([10, 11, 20, 21, 30, 31], 2, number, count) == expected
+
+
+@dataclass
+class StandInEngine:
+    """Answers each completion with its prompt's first token and its seed."""
+
+    version: str
+    calls: list[tuple[list[int], list[int]]] = field(default_factory=list)
+
+    @property
+    def generate(self) -> Any:
+        """Return something with `remote`, as the method of a Ray actor."""
+        engine = self
+
+        class Method:
+            @staticmethod
+            def remote(prompts: Any, sampling: SamplingSettings, *, seeds: list[int], description: str | None) -> Any:
+                engine.calls.append(([prompt[0] for prompt in prompts], seeds))
+                n = sampling.n
+                return [
+                    [Generation((prompt[0], seeds[i * n + k]), (), "stop", engine.version) for k in range(n)]
+                    for i, prompt in enumerate(prompts)
+                ]
+
+        return Method
+
+
+class WorkersWithoutRay(Workers):
+    """Workers whose remote calls are already answered."""
+
+    def __init__(
+        self, config: PddlInstructConfig, folder: Path, engines: Sequence[StandInEngine], version: str
+    ) -> None:
+        super().__init__(config, folder)
+        self._policies, self._policy_version = list(engines), version
+
+    def ray(self) -> Any:
+        class Answered:
+            get = staticmethod(lambda answers: answers)
+
+        return Answered
+
+
+SAMPLED = SamplingSettings(temperature=1.0, max_new_tokens=8, n=2, stop_token_ids=())
+
+
+@pytest.mark.parametrize("n_engines", [1, 2, 3])
+def test_generate_gives_each_prompt_its_own_completions_however_many_engines(tmp_path: Path, n_engines: int) -> None:
+    engines = [StandInEngine("v1") for _ in range(n_engines)]
+    workers = WorkersWithoutRay(tmp_path, engines, "v1")
+    seeds = [10, 11, 20, 21, 30, 31, 40, 41, 50, 51]
+    groups = workers.generate([[1], [2], [3], [4], [5]], SAMPLED, seeds=seeds, description="")
+    assert [[g.token_ids for g in group] for group in groups] == [[(i, 10 * i), (i, 10 * i + 1)] for i in range(1, 6)]
+    assert sorted(prompt for engine in engines for prompts, _ in engine.calls for prompt in prompts) == [1, 2, 3, 4, 5]
+
+
+def test_generate_with_an_engine_left_behind_is_refused(tmp_path: Path) -> None:
+    workers = WorkersWithoutRay(tmp_path, [StandInEngine("v2"), StandInEngine("v1")], "v2")
+    with pytest.raises(PlansmithError, match="other weights") as caught:
+        workers.generate([[1], [2]], SAMPLED, seeds=[1, 2, 3, 4], description="")
+    assert (caught.value.got, caught.value.expected) == ("v1", "v2")
+
+
+@dataclass
+class StandInResources:
+    """A policy that answers VALID to everything, until it breaks."""
+
+    config: PddlInstructConfig
+    breaks_at_call: int | None = None
+    loaded: list[str] = field(default_factory=list)
+    seeds_of_calls: list[list[int]] = field(default_factory=list)
+
+    def load_policy(self, artifact: Artifact) -> None:
+        self.loaded.append(policy_version(artifact))
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, *, seeds: list[int], description: str
+    ) -> list[list[Generation]]:
+        if len(self.seeds_of_calls) == self.breaks_at_call:
+            raise InterruptedError
+        self.seeds_of_calls.append(seeds)
+        one = Generation((1,), (-0.5,), "stop", self.loaded[-1])
+        return [[one] * sampling.n for _ in prompts]
+
+
+def artifact_of(root: Path, name: str, key: str, *rows: Any) -> Artifact:
+    """Return an artifact with one table of the given rows."""
+    writer = ArtifactWriter(root, name, key)
+    writer.write_rows(rows, type(rows[0]))
+    return writer.finish(Provenance(name, key, "1", {}, {}, 0), wall_time_s=0.0)
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    """Return the artifact of an untrained model."""
+    writer = ArtifactWriter(tmp_path_factory.mktemp("policy"), "phase1", "policykey" * 4)
+    shape = TinyShape(16, 1, 2, 1, 16, max_position_embeddings=64)
+    make_tiny(writer.path(MODEL), word_tokenizer([BLOCKS], NAMES), shape, seed=0)
+    return writer.finish(Provenance("phase1", "policykey" * 4, "1", {}, {}, 0), wall_time_s=0.0)
+
+
+def problem_rows(count: int) -> list[SolvedProblemRow]:
+    texts = [print_problem(random_problem(3, seed)) for seed in range(count)]
+    return [SolvedProblemRow(f"p{i}", "3 blocks", BLOCKS_TEXT, text, ("(a)",)) for i, text in enumerate(texts)]
+
+
+SMALL_CHUNKS = SMOKE.model_copy(update={"policy": SMOKE.policy.model_copy(update={"max_num_seqs": 2})})
+TWO_EACH = Sampling(n_rollouts=2, temperature=1.0, max_new_tokens=8, iteration=1)
+
+
+def test_sample_rollouts_works_in_chunks_that_fill_the_engine_twice(tmp_path: Path, policy: Artifact) -> None:
+    resources = StandInResources(SMALL_CHUNKS)
+    context = context_of(tmp_path, resources, policy=policy)
+    sample_rollouts(context, problem_rows(5), TWO_EACH, description="")
+    assert [len(seeds) for seeds in resources.seeds_of_calls] == [4, 4, 2]  # 2 problems, 2 problems, 1 problem
+    rows = context.output.shards("rows", RolloutRow).merged_rows()
+    assert [row.rollout_id for row in rows] == [f"p{i}-01-{k}" for i in range(5) for k in range(2)]
+    assert {row.policy_version for row in rows} == {policy_version(policy)}
+    assert len({row.seed for row in rows}) == 10
+
+
+def test_sample_rollouts_killed_between_chunks_asks_again_only_for_the_rest(tmp_path: Path, policy: Artifact) -> None:
+    whole, broken, again = (StandInResources(SMALL_CHUNKS, breaks_at_call=call) for call in (None, 2, None))
+    sample_rollouts(context_of(tmp_path / "whole", whole, policy=policy), problem_rows(5), TWO_EACH, description="")
+    with pytest.raises(InterruptedError):
+        sample_rollouts(context_of(tmp_path, broken, policy=policy), problem_rows(5), TWO_EACH, description="")
+    context = context_of(tmp_path, again, policy=policy)
+    sample_rollouts(context, problem_rows(5), TWO_EACH, description="")
+    assert broken.seeds_of_calls + again.seeds_of_calls == whole.seeds_of_calls
+    assert len(context.output.shards("rows", RolloutRow).merged_rows()) == 10
+
+
+def test_sample_rollouts_with_nothing_left_starts_no_engine(tmp_path: Path, policy: Artifact) -> None:
+    first, second = StandInResources(SMOKE), StandInResources(SMOKE)
+    for resources in (first, second):
+        context = context_of(tmp_path, resources, policy=policy)
+        sample_rollouts(context, problem_rows(2), TWO_EACH, description="")
+    assert first.loaded == [policy_version(policy)]
+    assert second.loaded == []
+
+
+def feedback_context(tmp_path: Path, policy: Artifact, version: str) -> StageContext:
+    """Return the context of building data sets from one rollout that `version` wrote."""
+    problem = print_problem(sussman().problem)
+    problems = ProblemRow("p", "form", "blocksworld", "3 blocks", Split.PHASE2, 3, BLOCKS_TEXT, problem, "test")
+    plan = tuple(map(str, SUSSMAN_PLAN))
+    plans = PlanRow("p", "planner", "solved", plan, 6.0, 0.1, True)
+    rollout = RolloutRow("p-01-0", "p", 1, version, "", "", (1, 2), (1,), (-0.5,), "length", 7)
+    tables = {"problems": problems, "plans": plans, "rollouts": rollout}
+    inputs = {name: artifact_of(tmp_path, name, f"{name:x<40}", row) for name, row in tables.items()}
+    return context_of(tmp_path, StandInResources(SMOKE), policy=policy, **inputs)
+
+
+def test_judged_rollouts_of_the_policy_to_train_are_accepted(tmp_path: Path, policy: Artifact) -> None:
+    [judged] = judged_rollouts(feedback_context(tmp_path, policy, policy_version(policy)))
+    assert judged.v == 0
+    assert judged.problem.problem_id == "p"
+
+
+def test_judged_rollouts_of_another_policy_are_refused(tmp_path: Path, policy: Artifact) -> None:
+    with pytest.raises(StalePolicyError, match="another policy") as caught:
+        judged_rollouts(feedback_context(tmp_path, policy, "0123456789ab"))
+    assert caught.value.got == "0123456789ab"
+    assert caught.value.expected == policy_version(policy)
+    assert caught.value.where == "p-01-0"
+
+
+def test_probe_survives_its_file(tmp_path: Path) -> None:
+    probe = Probe((1, 2, 3), (-0.5, -1.25, 0.0))
+    probe.write(tmp_path / PROBE)
+    assert Probe.read(tmp_path / PROBE) == probe
+    assert replace(probe, token_ids=(1, 2, 4)) != probe
