@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from conftest import BLOCKS, BLOCKS_TEXT, NAMES, SUSSMAN_PLAN, random_problem, s
 from safetensors import safe_open
 
 from actors.policy import Generation, SamplingSettings
+from pipelines import evaluate
 from pipelines.parts.feedback_stages import Sampling, judged_rollouts, problems_of_iteration, sample_rollouts
 from pipelines.parts.workers import MODEL, PROBE, Probe, Workers, _seeds_of, policy_version
 from plansmith.config.loading import load_preset
@@ -81,7 +83,10 @@ def start(runs: Path, name: str) -> subprocess.Popen[str]:
 
 def finish(runs: Path, name: str) -> FinishedRun:
     process = start(runs, name)
-    out, err = process.communicate()
+    try:
+        out, err = process.communicate()
+    finally:
+        process.kill()  # its session is its own: an interrupt of the tests does not reach it
     assert process.returncode == 0, err
     return FinishedRun(runs / name, subprocess.CompletedProcess(process.args, 0, out, err))
 
@@ -219,6 +224,89 @@ def test_same_run_again_reuses_every_stage_and_starts_no_ray(run: FinishedRun, r
     assert "starting" not in again.done.stderr
     assert manifests(run.folder) == before
     assert again.done.stdout == run.done.stdout
+
+
+# --- evaluated
+
+
+COLOURS = """(define (problem colours) (:domain blocksworld) (:objects red green blue)
+  (:init (on red green) (ontable green) (ontable blue) (clear red) (clear blue) (handempty))
+  (:goal (and (on green blue) (on blue red))))
+"""
+
+
+def test_evaluate_without_problems_shows_the_stored_figures(
+    run: FinishedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate.main([str(run.folder), "--out", str(tmp_path / "final.json")]) == 0
+    shown = json.loads((tmp_path / "final.json").read_text(encoding="utf-8"))
+    stored = json.loads((run.folder / "report" / "results.json").read_text(encoding="utf-8"))["arms"]["final"]
+    assert {name: shown[name] for name in stored} == stored
+    assert len(shown["attempts"]) == 8
+    assert "95% interval" in capsys.readouterr().out
+
+
+def test_evaluate_own_problems_renames_unknown_objects_and_answers_in_their_names(
+    run: FinishedRun, tmp_path: Path
+) -> None:
+    (tmp_path / "colours.pddl").write_text(COLOURS, encoding="utf-8")
+    (tmp_path / "letters.pddl").write_text(print_problem(random_problem(3, 5)), encoding="utf-8")
+    out = tmp_path / "out.json"
+    command = [sys.executable, str(ROOT / "pipelines" / "evaluate.py"), str(run.folder)]
+    command += ["--problems", str(tmp_path), "--out", str(out)]
+    first = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert first.returncode == 0, first.stderr
+    shown = json.loads(out.read_text(encoding="utf-8"))
+    assert shown["policy_version"] == policy_version(run.artifacts["stage2_2"])
+    attempts = {attempt["problem"]: attempt for attempt in shown["attempts"]}
+    assert set(attempts) == {"colours", "letters"}
+    for name, attempt in attempts.items():
+        task = PlanningTask.from_text(BLOCKS_TEXT, (tmp_path / f"{name}.pddl").read_text(encoding="utf-8"))
+        assert validate_plan(task, [parse_step(step) for step in attempt["planner_plan"]]).is_valid
+    [problems] = [a for a in complete_artifacts(run.folder / "evaluations") if "read_problems" in a.folder.name]
+    prompted = {row.problem_id: row.problem_pddl for row in problems.rows(ProblemRow)}
+    assert not {"red", "green", "blue"} & set(prompted["colours"].replace("(", " ").replace(")", " ").split())
+
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.stderr.count(": reused") == 4
+    assert "starting" not in again.stderr
+    assert again.stdout == first.stdout
+
+
+MANY = " ".join(f"x{number}" for number in range(9))
+BAD_PROBLEMS = {
+    "no problems here": {},
+    "p.pddl:3:15: undeclared predicate": {"p.pddl": COLOURS.replace("(on green blue)", "(above green blue)")},
+    "more objects than the model knows names for": {"p.pddl": COLOURS.replace("blue)", f"blue {MANY})", 1)},
+}
+
+
+@pytest.mark.parametrize("message", BAD_PROBLEMS)
+def test_evaluate_bad_problems_ends_with_code_2_before_anything_starts(
+    message: str, run: FinishedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in BAD_PROBLEMS[message].items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    before = sorted(run.folder.rglob("*"))
+    assert evaluate.main([str(run.folder), "--problems", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err
+    assert sorted(run.folder.rglob("*")) == before
+
+
+def test_evaluate_unknown_arm_names_the_nearest(run: FinishedRun, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate.main([str(run.folder), "--arm", "fase1"]) == 2
+    assert "did you mean phase1?" in capsys.readouterr().err
+
+
+def test_evaluate_unfinished_arm_names_the_finished_ones(
+    run: FinishedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(run.folder, tmp_path / "whole")
+    shutil.rmtree(tmp_path / "whole" / "artifacts" / run.artifacts["stage2_2"].folder.name)
+    assert evaluate.main([str(tmp_path / "whole")]) == 2
+    message = capsys.readouterr().err
+    assert "the arm final is not finished" in message
+    assert "expected: an arm whose policy is finished: untrained, phase1, iteration_1\n" in message
 
 
 # --- killed

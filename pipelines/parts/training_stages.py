@@ -6,6 +6,7 @@ curve.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from plansmith.learning.tokenizer import encode, word_tokenizer
 from plansmith.stages import StageContext
 
 PROBE_TOKENS = 256
+CURRICULUM = 0.4
+"""Share of phase 1 that passes before the longest sequences may occur."""
 
 
 def example_rows(examples: Any) -> list[ExampleRow]:
@@ -55,13 +58,21 @@ def phase1(context: StageContext) -> None:
     rows = sorted(example_rows(context.inputs["examples"]), key=lambda row: context.row_seed(row.example_id))
     sequences = supervised_sequences(context, rows, start)
     if config.phase1.is_curriculum:
-        sequences.sort(key=lambda sequence: _curriculum_place(len(sequence), context.row_seed(*sequence.token_ids)))
+        sequences = in_curriculum_order(sequences, seed=context.seed)
     _optimise(context, Objective.SUPERVISED, sequences, config.phase1, start=start)
 
 
-def _curriculum_place(n_tokens: int, seed: int) -> float:
-    """Return where a sequence comes: roughly the shorter ones first, with enough chance that lengths stay mixed."""
-    return n_tokens * (0.5 + seed / 2**63)
+def in_curriculum_order(sequences: Sequence[TrainingSequence], *, seed: int) -> list[TrainingSequence]:
+    """Return the sequences in random order, except that the longer one is, the later it comes at the earliest.
+
+    The longest come in the last `1 - CURRICULUM` of the order, the shortest anywhere: sorted strictly by length, a
+    model ends on the longest chains and forgets the others.
+    """
+    by_length = sorted(range(len(sequences)), key=lambda index: len(sequences[index]))
+    earliest = {index: CURRICULUM * rank / len(sequences) for rank, index in enumerate(by_length)}
+    rng = random.Random(seed)
+    places = [earliest[index] + (1 - earliest[index]) * rng.random() for index in range(len(sequences))]
+    return [sequences[index] for index in sorted(range(len(sequences)), key=places.__getitem__)]
 
 
 def supervised_sequences(context: StageContext, rows: Sequence[ExampleRow], model: Path) -> list[TrainingSequence]:
