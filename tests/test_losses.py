@@ -10,7 +10,6 @@ import torch
 from plansmith.learning import losses
 from plansmith.learning.objectives import METRICS, BatchCounts, Objective, VerdictTokens, objective_loss
 from plansmith.learning.packing import build_batch
-from plansmith.pddl.validation import FeedbackCode
 from plansmith.learning.printed_losses import (
     LossWeights,
     binary_cross_entropy,
@@ -20,6 +19,7 @@ from plansmith.learning.printed_losses import (
     step_loss,
 )
 from plansmith.learning.sequences import TrainingSequence, supervised_sequence
+from plansmith.pddl.validation import FeedbackCode
 
 PAPER = LossWeights()
 

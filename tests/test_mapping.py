@@ -34,7 +34,7 @@ class PlanLetters:
     def __call__(self, batch: Any) -> Any:
         ids, counts = batch["problem_id"], batch["n_objects"]
         if self.log:
-            with open(self.log, "a", encoding="utf-8") as file:
+            with Path(self.log).open("a", encoding="utf-8") as file:
                 file.writelines(f"{row_id}\n" for row_id in ids)
         if "broken" in batch["problem_pddl"]:
             raise BadInputError("no such action", where="broken.pddl:3:1", expected="pick-up")

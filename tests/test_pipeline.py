@@ -276,7 +276,7 @@ def test_evaluate_own_problems_renames_unknown_objects_and_answers_in_their_name
 MANY = " ".join(f"x{number}" for number in range(9))
 BAD_PROBLEMS = {
     "no problems here": {},
-    "p.pddl:3:15: undeclared predicate": {"p.pddl": COLOURS.replace("(on green blue)", "(above green blue)")},
+    "p.pddl:3:16: undeclared predicate": {"p.pddl": COLOURS.replace("(on green blue)", "(above green blue)")},
     "more objects than the model knows names for": {"p.pddl": COLOURS.replace("blue)", f"blue {MANY})", 1)},
 }
 

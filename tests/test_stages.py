@@ -558,7 +558,7 @@ def test_run_folder_under_a_regular_file_is_bad_input(tmp_path: Path) -> None:
 
 def test_stage_on_a_full_device_is_bad_input_and_leaves_no_artifact(tmp_path: Path) -> None:
     def fill(context: StageContext) -> None:
-        with open("/dev/full", "w", encoding="utf-8") as file:
+        with Path("/dev/full").open("w", encoding="utf-8") as file:
             file.write("x")
 
     with pytest.raises(BadInputError, match="disk is full") as caught:
