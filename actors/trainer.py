@@ -376,6 +376,8 @@ def _prepare_process(settings: TrainerSettings, rank: int) -> None:
     import torch
 
     if settings.device == "cpu":
+        # A trained model's attention is full of numbers too small for the normal range, which slow a CPU down.
+        torch.set_flush_denormal(True)
         torch.set_num_threads(settings.n_threads or len(os.sched_getaffinity(0)))
         # DeepSpeed decorates its Muon with torch.compile, which needs a C++ compiler at run time.
         torch.compiler.set_stance("force_eager")
