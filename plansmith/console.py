@@ -35,12 +35,11 @@ def exit_code_of(work: Callable[[], int]) -> int:
     """
     try:
         return work()
-    except BadInputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
     except PlansmithError as error:
-        print(f"failed: {error}", file=sys.stderr)
-        return error.exit_code
+        cause = getattr(error, "cause", None)  # an error that crossed Ray: its text is a traceback, its cause our error
+        own = cause if isinstance(cause, PlansmithError) else error
+        print(f"{'error' if isinstance(own, BadInputError) else 'failed'}: {own}", file=sys.stderr)
+        return own.exit_code
     except KeyboardInterrupt:
         print("interrupted; the same command continues from the last finished stage", file=sys.stderr)
         return 130

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 
 import pytest
 import torch
@@ -281,3 +282,10 @@ def test_supervised_sequence_without_prompt_or_response_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match="both need"):
         supervised_sequence(prompt, response)
+
+
+def test_training_sequence_survives_pickling_and_shares_equal_weights() -> None:
+    sequence = TrainingSequence((5, 6, 7), (0.0, 1.0, 1.0), (0.0, -0.25, -0.25), 2, 1)
+    copy = pickle.loads(pickle.dumps(sequence))
+    assert copy == sequence
+    assert copy.score_weights[1] is copy.score_weights[2]

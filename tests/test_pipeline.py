@@ -25,6 +25,7 @@ from safetensors import safe_open
 from actors.policy import Generation, SamplingSettings
 from pipelines import evaluate
 from pipelines.parts.feedback_stages import Sampling, judged_rollouts, problems_of_iteration, sample_rollouts
+from pipelines.parts.training_stages import in_curriculum_order
 from pipelines.parts.workers import MODEL, PROBE, Probe, Workers, _seeds_of, policy_version
 from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
@@ -42,6 +43,7 @@ from plansmith.data.rows import (
 )
 from plansmith.errors import PlansmithError, StalePolicyError
 from plansmith.learning.models import TinyShape, make_tiny
+from plansmith.learning.sequences import TrainingSequence, supervised_sequence
 from plansmith.learning.tokenizer import word_tokenizer
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
@@ -581,3 +583,20 @@ def test_probe_survives_its_file(tmp_path: Path) -> None:
     probe.write(tmp_path / PROBE)
     assert Probe.read(tmp_path / PROBE) == probe
     assert replace(probe, token_ids=(1, 2, 4)) != probe
+
+
+def _of_length(n_tokens: int) -> TrainingSequence:
+    return supervised_sequence([1], [2] * (n_tokens - 1))
+
+
+def test_curriculum_holds_every_sequence_and_depends_on_the_seed_alone() -> None:
+    sequences = [_of_length(n) for n in range(2, 60)]
+    ordered = in_curriculum_order(sequences, seed=3)
+    assert sorted(map(len, ordered)) == list(range(2, 60))
+    assert ordered == in_curriculum_order(sequences, seed=3) != in_curriculum_order(sequences, seed=4)
+
+
+def test_curriculum_keeps_the_longest_from_the_start_and_the_shortest_to_the_end() -> None:
+    lengths = [len(sequence) for sequence in in_curriculum_order([_of_length(n) for n in range(2, 402)], seed=0)]
+    assert max(lengths[:8]) < 200  # the longer half may only come after a fifth of the way
+    assert min(lengths[-40:]) < 100  # the last tenth still has short ones
