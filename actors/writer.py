@@ -41,7 +41,9 @@ class CorruptionWriter:
 class ChainWriter:
     """Writes chains of thought and explanations of valid plans."""
 
-    def __init__(self, rendering: str, names: Sequence[str], n_renamings: int, valid_share: float, seed: int) -> None:
+    def __init__(
+        self, rendering: str, names: Sequence[str], n_renamings: Mapping[str, int], valid_share: float, seed: int
+    ) -> None:
         self._rendering, self._names = rendering_of(rendering), tuple(names)
         self._n_renamings, self._valid_share, self._seed = n_renamings, valid_share, seed
 
@@ -49,7 +51,8 @@ class ChainWriter:
         """Return the columns of `ExampleRow` for a batch of `SolvedProblemRow` columns."""
         rows = []
         for row in rows_of_columns(batch, SolvedProblemRow):
-            rows += chain_examples(row, self._rendering, self._names, n_renamings=self._n_renamings, seed=self._seed)
+            copies = self._n_renamings[row.level]
+            rows += chain_examples(row, self._rendering, self._names, n_renamings=copies, seed=self._seed)
             if _is_drawn(self._valid_share, self._seed, row.problem_id):
                 rows.append(valid_explanation(row, self._rendering, seed=self._seed))
         return columns_of_rows(rows, ExampleRow)

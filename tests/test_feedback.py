@@ -51,7 +51,7 @@ def weighted(sequence: TrainingSequence, weights: tuple[float, ...]) -> list[tup
 
 def test_reasoning_sequence_scores_whole_steps_and_teaches_right_outcomes() -> None:
     tokens, read = sampled()
-    sequence = reasoning_sequence(tokens, read.spans, [0.0, 2.5], [True, False], baseline=0.5)
+    sequence = reasoning_sequence(tokens, read.spans, [-0.5, 2.0], [True, False])
     assert TOKENIZER.decode(sequence.token_ids) == f"{PROMPT} {COMPLETION} <end>"
     assert weighted(sequence, sequence.score_weights) == [
         (f"{CHOICE_1} {OUTCOME_1}", -0.5),
@@ -64,12 +64,12 @@ def test_reasoning_sequence_scores_whole_steps_and_teaches_right_outcomes() -> N
 def test_reasoning_sequence_of_fewer_steps_than_read_must_not_pass() -> None:
     tokens, read = sampled()
     with pytest.raises(ValueError, match="zip"):
-        reasoning_sequence(tokens, read.spans, [0.0], [True], baseline=0.0)
+        reasoning_sequence(tokens, read.spans, [0.0], [True])
 
 
 def test_reasoning_sequence_step_at_the_baseline_carries_no_score() -> None:
     tokens, read = sampled()
-    sequence = reasoning_sequence(tokens, read.spans, [0.5, 0.5], [False, False], baseline=0.5)
+    sequence = reasoning_sequence(tokens, read.spans, [0.0, 0.0], [False, False])
     assert sequence.n_score_tokens == sequence.n_nll_tokens == 0
 
 

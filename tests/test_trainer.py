@@ -402,6 +402,8 @@ def test_optimise_with_an_exploding_rate_is_an_error_not_a_silent_nan(model_fold
         (Schedule.CONSTANT, [0.5, 1.0, 1.0, 1.0, 1.0, 1.0]),
         (Schedule.LINEAR, [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]),
         # (1 - cos(pi * left)) / 2 at left = 1, 3/4, 1/2, 1/4; cos(3 pi / 4) = -0.70711
+        # twice what is left, at most 1
+        (Schedule.TRAPEZOID, [0.5, 1.0, 1.0, 1.0, 1.0, 0.5]),
         (Schedule.COSINE, [0.5, 1.0, 1.0, 0.853553, 0.5, 0.146447]),
     ],
 )

@@ -236,6 +236,12 @@ def corrupt_plans(context: StageContext) -> None:
     )
 
 
+def _renamings(config: PddlInstructConfig, level: str) -> int:
+    """Return how often a solved problem of a level is written."""
+    own = {x.name: x.renamings for x in config.problems.levels}.get(level)
+    return config.examples.renamings if own is None else own
+
+
 def write_chains(context: StageContext) -> None:
     """Write the plans of D1 as chains of thought, and valid and corrupted plans with their explanations."""
     config = context.resources.config
@@ -243,7 +249,7 @@ def write_chains(context: StageContext) -> None:
     settings = {
         "rendering": config.rendering,
         "names": config.problems.object_names,
-        "n_renamings": config.examples.renamings,
+        "n_renamings": {row.level: _renamings(config, row.level) for row in solved},
         "valid_share": config.examples.valid_explanations,
         "seed": context.seed,
     }

@@ -25,7 +25,7 @@ from plansmith.stages import StageContext
 
 PROBE_TOKENS = 256
 CURRICULUM = 0.4
-"""Share of phase 1 that passes before the longest sequences may occur."""
+"""Share of phase 1 that goes from short sequences to long ones."""
 
 
 def example_rows(examples: Any) -> list[ExampleRow]:
@@ -63,16 +63,14 @@ def phase1(context: StageContext) -> None:
 
 
 def in_curriculum_order(sequences: Sequence[TrainingSequence], *, seed: int) -> list[TrainingSequence]:
-    """Return the sequences in random order, except that the longer one is, the later it comes at the earliest.
+    """Return a random `CURRICULUM` of the sequences from short to long, then the others in random order.
 
-    The longest come in the last `1 - CURRICULUM` of the order, the shortest anywhere: sorted strictly by length, a
-    model ends on the longest chains and forgets the others.
+    Short chains teach copying and looking up with few distractors. Sorted by length to its end, a model would finish on
+    the longest chains and forget the others.
     """
-    by_length = sorted(range(len(sequences)), key=lambda index: len(sequences[index]))
-    earliest = {index: CURRICULUM * rank / len(sequences) for rank, index in enumerate(by_length)}
-    rng = random.Random(seed)
-    places = [earliest[index] + (1 - earliest[index]) * rng.random() for index in range(len(sequences))]
-    return [sequences[index] for index in sorted(range(len(sequences)), key=places.__getitem__)]
+    shuffled = random.Random(seed).sample(list(sequences), len(sequences))
+    n_sorted = round(CURRICULUM * len(shuffled))
+    return [*sorted(shuffled[:n_sorted], key=len), *shuffled[n_sorted:]]
 
 
 def supervised_sequences(context: StageContext, rows: Sequence[ExampleRow], model: Path) -> list[TrainingSequence]:

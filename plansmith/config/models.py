@@ -29,6 +29,8 @@ class LevelConfig(StrictModel):
     """Problems of Dtest; where the held-out forms are fewer, each occurs again under other object names."""
     n_draws: int = Field(2000, ge=1)
     """Problems drawn to find them."""
+    renamings: int | None = Field(None, ge=1)
+    """`examples.renamings` for this level; few forms bear more copies."""
 
     @property
     def name(self) -> str:
@@ -118,14 +120,14 @@ class OptimiserConfig(StrictModel):
     batch_tokens: int = Field(4096, ge=1)
     epochs: int = Field(1, ge=1)
     warmup_steps: int = Field(0, ge=0)
-    schedule: Literal["constant", "linear", "cosine"] = "linear"
+    schedule: Literal["constant", "linear", "cosine", "trapezoid"] = "linear"
     weight_decay: float = Field(0.01, ge=0)
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.999, ge=0, lt=1)
     eps: float = Field(1e-8, gt=0)
     gradient_clipping: float = Field(1.0, ge=0)
     is_curriculum: bool = False
-    """Phase 1: let longer sequences come later than shorter ones instead of at random; one order for all epochs."""
+    """Phase 1: begin with short sequences, then mix; one order for all epochs."""
 
 
 class TrainerConfig(StrictModel):

@@ -31,28 +31,25 @@ class SampledTokens:
 def reasoning_sequence(
     tokens: SampledTokens,
     spans: Sequence[StepSpans],
-    losses: Sequence[float],
+    advantages: Sequence[float],
     is_right: Sequence[bool],
-    *,
-    baseline: float,
 ) -> TrainingSequence:
     """Return the rollout with the weights of L_reasoning (equations 4 and 5).
 
     Args:
         tokens: the rollout.
         spans: where each judged step stands.
-        losses: L_step of each step.
+        advantages: (L_step - mean) / deviation of each step, over the iteration; bad steps are positive.
         is_right: whether each step's claimed outcome is the expected one.
-        baseline: mean L_step of the batch; lowers the variance of the score term, not its mean.
     """
     score = [0.0] * len(tokens.completion_ids)
     likelihood = [0.0] * len(tokens.completion_ids)
-    for step, loss, right in zip(spans, losses, is_right, strict=True):
+    for step, advantage, right in zip(spans, advantages, is_right, strict=True):
         for index, (in_step, in_outcome) in enumerate(
             zip(tokens.inside(step.choice, step.outcome), tokens.inside(step.outcome), strict=True)
         ):
             if in_step:
-                score[index] = loss - baseline
+                score[index] = advantage
             if in_outcome and right:
                 likelihood[index] = 1.0
     return _sequence(tokens, likelihood, score)

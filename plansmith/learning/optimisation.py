@@ -40,11 +40,13 @@ SHOWN_STEPS = 200
 
 
 class Schedule(StrEnum):
-    """Course of the learning rate after the linear warm-up; the last two end at 0."""
+    """Course of the learning rate after the linear warm-up; all but the first end at 0."""
 
     CONSTANT = "constant"
     LINEAR = "linear"
     COSINE = "cosine"
+    TRAPEZOID = "trapezoid"
+    """Constant for the first half, then linearly to 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,8 @@ def learning_rate_at(step: int, n_steps: int, hyperparameters: Hyperparameters) 
         return peak * remaining
     if hyperparameters.schedule is Schedule.COSINE:
         return peak * 0.5 * (1.0 - math.cos(math.pi * remaining))
+    if hyperparameters.schedule is Schedule.TRAPEZOID:
+        return peak * min(1.0, 2.0 * remaining)
     return peak
 
 
