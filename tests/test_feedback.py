@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from conftest import BLOCKS, NAMES, blocks_task
 
+from pipelines.parts.feedback_stages import step_loss_scale
 from plansmith.learning.feedback import (
     SampledTokens,
     expected_outcome_sequence,
@@ -130,3 +131,9 @@ def test_expected_outcome_sequence_special_token_on_the_way_stays_in_the_prefix(
 )
 def test_leave_one_out_is_the_mean_of_the_others(values: list[float], expected: list[float]) -> None:
     assert leave_one_out(values) == pytest.approx(expected)
+
+
+def test_step_loss_scale_is_mean_and_standard_deviation_and_never_zero() -> None:
+    assert step_loss_scale([0.0, 4.0]) == (2.0, 2.0)  # both are 2 from the mean
+    assert step_loss_scale([3.0, 3.0]) == (3.0, 1.0)
+    assert step_loss_scale([]) == (0.0, 1.0)
