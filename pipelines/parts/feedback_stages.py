@@ -222,13 +222,13 @@ def write_reasoning(context: StageContext, judged: Sequence[Judged], losses: Seq
     """Write the sequences of stage 1: rollouts with step weights, and the expected outcome of each first fault."""
     rendering = rendering_of(context.resources.config.rendering)
     tokenizer = load_tokenizer(str(context.inputs["policy"].path(MODEL)))
-    baseline, scale = step_loss_scale([loss for steps in losses for loss in steps])
+    scale = step_loss_scale([loss for steps in losses for loss in steps])
     rows = []
     for item, step_losses in zip(judged, losses, strict=True):
         spans, steps = item.chain.read.spans, item.chain.steps
         is_right = [step.judgement.code in (FeedbackCode.OK, FeedbackCode.GOAL) for step in steps]
-        advantages = [(loss - baseline) / scale for loss in step_losses]
-        sequence = reasoning_sequence(item.tokens, spans, advantages, is_right)
+        scaled = [loss / scale for loss in step_losses]
+        sequence = reasoning_sequence(item.tokens, spans, scaled, is_right)
         rows.append(_sequence_row(item, "steps", sequence))
         fault = item.chain.first_fault
         action = None if fault is None else item.task.ground(steps[fault].action)
@@ -239,14 +239,14 @@ def write_reasoning(context: StageContext, judged: Sequence[Judged], losses: Seq
     context.output.write_rows(rows, SequenceRow, table="stage1")
 
 
-def step_loss_scale(losses: Sequence[float]) -> tuple[float, float]:
-    """Return mean and standard deviation of the step losses of an iteration; (0, 1) where there is nothing to compare.
+def step_loss_scale(losses: Sequence[float]) -> float:
+    """Return the standard deviation of the step losses of an iteration; 1 where there is nothing to compare.
 
     A badly claimed state costs ten atoms and more. Unscaled, a few such steps would outweigh the likelihood of all the
-    right ones: a policy that we let train on the raw differences forgot how to write a chain.
+    right ones: a policy that we let train on the raw losses forgot how to write a chain.
     """
     deviation = pstdev(losses) if len(losses) > 1 else 0.0
-    return (fmean(losses), deviation) if deviation > 0 else (fmean(losses) if losses else 0.0, 1.0)
+    return deviation if deviation > 0 else 1.0
 
 
 def write_final(context: StageContext, judged: Sequence[Judged], weights: LossWeights) -> list[TrainingSequence]:

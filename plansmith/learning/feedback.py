@@ -31,7 +31,7 @@ class SampledTokens:
 def reasoning_sequence(
     tokens: SampledTokens,
     spans: Sequence[StepSpans],
-    advantages: Sequence[float],
+    losses: Sequence[float],
     is_right: Sequence[bool],
 ) -> TrainingSequence:
     """Return the rollout with the weights of L_reasoning (equations 4 and 5).
@@ -39,17 +39,18 @@ def reasoning_sequence(
     Args:
         tokens: the rollout.
         spans: where each judged step stands.
-        advantages: (L_step - mean) / deviation of each step, over the iteration; bad steps are positive.
+        losses: L_step of each step over their standard deviation. Without a baseline: a right step has loss 0 and is left
+            alone. With one, every right step would be made likelier, and going in circles is made of right steps.
         is_right: whether each step's claimed outcome is the expected one.
     """
     score = [0.0] * len(tokens.completion_ids)
     likelihood = [0.0] * len(tokens.completion_ids)
-    for step, advantage, right in zip(spans, advantages, is_right, strict=True):
+    for step, loss, right in zip(spans, losses, is_right, strict=True):
         for index, (in_step, in_outcome) in enumerate(
             zip(tokens.inside(step.choice, step.outcome), tokens.inside(step.outcome), strict=True)
         ):
             if in_step:
-                score[index] = advantage
+                score[index] = loss
             if in_outcome and right:
                 likelihood[index] = 1.0
     return _sequence(tokens, likelihood, score)
