@@ -39,8 +39,8 @@ def reasoning_sequence(
     Args:
         tokens: the rollout.
         spans: where each judged step stands.
-        losses: L_step of each step over their standard deviation. Without a baseline: a right step has loss 0 and is left
-            alone. With one, every right step would be made likelier, and going in circles is made of right steps.
+        losses: L_step of each step over their standard deviation. Without a baseline: a right step has loss 0 and is
+            left alone. With one, every right step would be made likelier, and going in circles is made of right steps.
         is_right: whether each step's claimed outcome is the expected one.
     """
     score = [0.0] * len(tokens.completion_ids)
