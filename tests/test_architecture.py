@@ -33,7 +33,7 @@ ALLOWED_IN_LIBRARY = {
     "stages": {"data", "progress"},
     "learning": {"pddl", "planners", "problems", "text", "data"},
     "evaluation": {"pddl", "planners", "problems", "text", "data", "learning"},
-    "cli": {"pddl", "planners", "problems", "text", "data", "learning", "evaluation", "progress", "stages"},
+    "cli": {"console", "pddl", "planners", "problems", "text", "data", "learning", "evaluation", "progress", "stages"},
 }
 """What each part of the library may import besides itself, `errors`, `config` and the version."""
 
