@@ -58,7 +58,6 @@ def sample_problems(context: StageContext) -> None:
     """Draw problems level by level and split them by canonical form."""
     config: ProblemsConfig = context.resources.config.problems
     domain = read_domain(config.domain_file)
-    shares = SplitShares(config.test_share, config.phase2_share, context.seed)
     rows: list[ProblemRow] = []
     levels: Iterable[tuple[LevelConfig | None, Sequence[Problem]]]
     levels = (
@@ -73,6 +72,8 @@ def sample_problems(context: StageContext) -> None:
             Split.PHASE2: level.phase2 if level else unlimited,
             Split.TEST: level.test if level else unlimited,
         }
+        test_share = config.test_share if level is None or level.test_share is None else level.test_share
+        shares = SplitShares(test_share, config.phase2_share, context.seed)
         chosen = choose_problems(draw_problems(domain, problems), shares, wanted)
         for split, items in chosen.items():
             name = level.name if level else config.primary_level

@@ -29,6 +29,8 @@ class LevelConfig(StrictModel):
     """Problems of Dtest; where the held-out forms are fewer, each occurs again under other object names."""
     n_draws: int = Field(2000, ge=1)
     """Problems drawn to find them."""
+    test_share: float | None = Field(None, ge=0, lt=1)
+    """`problems.test_share` for this level; where forms abound, fewer need be held out."""
     renamings: int | None = Field(None, ge=1)
     """`examples.renamings` for this level; few forms bear more copies."""
 
