@@ -460,7 +460,7 @@ SAMPLED = SamplingSettings(temperature=1.0, max_new_tokens=8, n=2, stop_token_id
 @pytest.mark.parametrize("n_engines", [1, 2, 3])
 def test_generate_gives_each_prompt_its_own_completions_however_many_engines(tmp_path: Path, n_engines: int) -> None:
     engines = [StandInEngine("v1") for _ in range(n_engines)]
-    workers = WorkersWithoutRay(tmp_path, engines, "v1")
+    workers = WorkersWithoutRay(SMOKE, tmp_path, engines, "v1")
     seeds = [10, 11, 20, 21, 30, 31, 40, 41, 50, 51]
     groups = workers.generate([[1], [2], [3], [4], [5]], SAMPLED, seeds=seeds, description="")
     assert [[g.token_ids for g in group] for group in groups] == [[(i, 10 * i), (i, 10 * i + 1)] for i in range(1, 6)]
@@ -468,7 +468,7 @@ def test_generate_gives_each_prompt_its_own_completions_however_many_engines(tmp
 
 
 def test_generate_with_an_engine_left_behind_is_refused(tmp_path: Path) -> None:
-    workers = WorkersWithoutRay(tmp_path, [StandInEngine("v2"), StandInEngine("v1")], "v2")
+    workers = WorkersWithoutRay(SMOKE, tmp_path, [StandInEngine("v2"), StandInEngine("v1")], "v2")
     with pytest.raises(PlansmithError, match="other weights") as caught:
         workers.generate([[1], [2]], SAMPLED, seeds=[1, 2, 3, 4], description="")
     assert (caught.value.got, caught.value.expected) == ("v1", "v2")
