@@ -35,8 +35,8 @@ class PolicySettings:
         max_num_seqs: rollouts decoded together.
         kv_cache_gib: memory of the key-value cache; None takes `gpu_memory_utilization` of the device instead.
         dtype: ``float32``, ``bfloat16`` or ``float16``.
-        n_threads: OpenMP threads of this process. Decoding a small model is bound by Python, so two actors of one
-            thread are faster than one actor of two.
+        n_threads: OpenMP threads of this process. Decoding a small model is bound by Python, so several actors of
+            one thread are meant to serve it better than one actor of several; not yet measured on idle cores.
         enforce_eager: skip compilation and CUDA graphs; right on a CPU, slower on a GPU.
     """
 

@@ -136,7 +136,7 @@ class TrainerConfig(StrictModel):
     """The DeepSpeed engine."""
 
     n_ranks: int = Field(1, ge=1)
-    """Trainer processes that share every batch; for `tiny` on two cores one process of two threads was faster."""
+    """Trainer processes that share every batch, each with `n_threads`."""
     zero_stage: Literal[1, 2] = 1
     dtype: Literal["float32", "bfloat16"] = "float32"
     is_autocast: bool = True

@@ -58,11 +58,11 @@ def score_function_loss(logprobs: Tensor, score_weights: Tensor, n_tokens: float
     differentiates a loss over decoded states. How we differ from plain REINFORCE: minimising ``c * log p`` with c > 0
     has no minimum, and several epochs over the same rollouts would run away. So a token with c > 0 whose log p is below
     ``logprob_floor`` is clamped: its gradient is exactly 0. It is no longer sampled, and pushing it further only
-    distorts its neighbours. Tokens with c < 0 need no bound, log p <= 0 is one. No importance ratio: rollouts come from
-    the weights the optimisation starts from.
+    distorts its neighbours. Tokens with c < 0 need no bound, log p <= 0 is one. There is no importance ratio: an
+    approximation, since a batch comes some steps after the weights that sampled it, and stage 2 starts from stage 1's.
 
     Args:
-        logprobs, score_weights: (B, T); weight c = L - baseline, 0 for tokens that belong to no judged step.
+        logprobs, score_weights: (B, T); weight c = L, or L - baseline, 0 for tokens that belong to no judged step.
         n_tokens: tokens with a weight in the whole batch; a batch without any gives 0.
     """
     bounded = torch.where(score_weights > 0, logprobs.clamp(min=logprob_floor), logprobs)
