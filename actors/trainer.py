@@ -139,6 +139,7 @@ class TrainerActor:
             hyperparameters,
             row_length_tokens=settings.row_length_tokens,
             micro_batch_rows=settings.micro_batch_rows,
+            n_ranks=self.world_size,
         )
         if plan.packing.n_dropped:
             logger.warning("%d sequences exceed %d tokens: dropped", plan.packing.n_dropped, settings.row_length_tokens)
@@ -348,9 +349,10 @@ class DeepSpeedEngineAdapter:
         gradients = [self.optimizer.get_param_gradient_attribute(p) for p in self.module.parameters()]
         gradients = [gradient for gradient in gradients if gradient is not None]
         if self.world_size > 1:
-            for gradient in gradients:
-                distributed.all_reduce(gradient)
-                gradient.div_(self.world_size)
+            flat = torch.cat([gradient.reshape(-1) for gradient in gradients])  # one message instead of one a matrix
+            distributed.all_reduce(flat)
+            parts = flat.div_(self.world_size).split([gradient.numel() for gradient in gradients])
+            torch._foreach_copy_(gradients, [p.view_as(g) for p, g in zip(parts, gradients, strict=True)])
         norm = float(torch.nn.utils.get_total_norm(gradients))
         if 0 < self._gradient_clipping < norm:
             torch._foreach_mul_(gradients, self._gradient_clipping / norm)

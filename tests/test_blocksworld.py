@@ -6,8 +6,9 @@ import random
 from collections import Counter
 
 import pytest
-from conftest import BLOCKS, NAMES, blocks_problems, random_problem
+from conftest import BLOCKS, NAMES, blocks_problems, random_problem, shortest_plan
 from hypothesis import given
+from hypothesis import strategies as st
 
 from plansmith.errors import ConfigError
 from plansmith.pddl.grounding import PlanningTask
@@ -18,6 +19,7 @@ from plansmith.problems.blocksworld import (
     BlocksworldSampler,
     _completions,
     blocksworld_problem,
+    moved_towers,
     on_atoms,
     random_towers,
 )
@@ -35,6 +37,24 @@ def test_random_towers_three_blocks_are_uniform_over_the_thirteen_arrangements()
     assert len(counts) == 13
     chi_square = sum((count - 1000) ** 2 / 1000 for count in counts.values())
     assert chi_square < 26.2  # 12 degrees of freedom, 1%
+
+
+@given(st.integers(2, 7), st.integers(1, 4), st.integers(0, 10**6))
+def test_moved_towers_keeps_every_block_and_moves_at_most_so_many(n_blocks: int, n_moves: int, seed: int) -> None:
+    rng = random.Random(seed)
+    towers = random_towers(NAMES[:n_blocks], rng)
+    moved = moved_towers(towers, n_moves, rng)
+    assert sorted(block for tower in moved for block in tower) == sorted(NAMES[:n_blocks])
+    assert all(moved)
+    below = [{a.arguments[0]: a.arguments[1] for a in on_atoms(x)} for x in (towers, moved)]
+    assert sum(below[0].get(block) != below[1].get(block) for block in NAMES[:n_blocks]) <= n_moves
+
+
+@pytest.mark.parametrize("goal_moves", [1, 2])
+def test_sample_with_goal_moves_has_plans_of_at_most_two_actions_a_move(goal_moves: int) -> None:
+    sampler = BlocksworldSampler(4, NAMES, goal_moves)
+    lengths = {len(shortest_plan(PlanningTask(BLOCKS, sampler.sample(random.Random(seed))))) for seed in range(40)}
+    assert max(lengths) == 2 * goal_moves
 
 
 @given(blocks_problems(max_blocks=8))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from plansmith.pddl.grounding import GroundAction, PlanningTask
 from plansmith.pddl.model import Problem
-from plansmith.pddl.parser import parse_plan
+from plansmith.pddl.parser import parse_plan, parse_problem
 from plansmith.pddl.validation import validate_plan
 from plansmith.text.chains import chain_of_plan, check_goals, in_order
 from plansmith.text.purpose import purposes
@@ -63,12 +63,23 @@ def test_in_order_sorts_by_arguments_then_predicate() -> None:
     assert in_order(shuffled) == atoms("(handempty) (holding a) (on a b) (clear b) (ontable b)")
 
 
-def test_chain_of_plan_checks_goals_at_the_start_where_they_change_and_at_the_end() -> None:
+def test_chain_of_plan_checks_goals_at_the_start_after_an_aim_is_reached_and_at_the_end() -> None:
     chain = chain_of_plan(sussman(), SUSSMAN_PLAN)
     told = [None if step.goal_check is None else [mark.is_met for mark in step.goal_check] for step in chain.steps]
     assert told == [[False, False], None, None, None, [False, True], None]
     assert chain.goal_check is not None and [mark.is_met for mark in chain.goal_check] == [True, True]
     assert (chain.final_plan, chain.verdict) == (SUSSMAN_PLAN, "VALID")
+
+
+def test_chain_of_plan_does_not_check_goals_where_one_is_only_broken() -> None:
+    # the goal (on b c) is broken on the way to reaching it again below a
+    plan = parse_plan("(unstack b c) (put-down b) (unstack c a) (put-down c) (pick-up b) (stack b c) (pick-up a) (stack a b)")
+    tower = "(on b c) (on c a) (ontable a) (clear b) (handempty)"
+    task = PlanningTask(BLOCKS, parse_problem(f"(define (problem p) (:domain blocksworld) (:objects a b c)"
+                                              f" (:init {tower}) (:goal (and (on a b) (on b c))))", BLOCKS))  # fmt: skip
+    chain = chain_of_plan(task, plan)
+    told = [None if step.goal_check is None else [mark.is_met for mark in step.goal_check] for step in chain.steps]
+    assert told == [[False, True], None, None, None, None, None, [False, True], None]
 
 
 def test_chain_of_plan_without_purpose_says_neither_goals_nor_reasons() -> None:

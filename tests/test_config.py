@@ -99,6 +99,18 @@ def test_unknown_key_is_named_whole_with_the_nearest(override: str, got: str, su
     assert "smoke.yaml" in message
 
 
+@pytest.mark.parametrize(
+    ("levels", "said"),
+    [
+        ("[{n_blocks: 3, test: 4}, {n_blocks: 3, goal_moves: 2, test_share: 0.0}]", "share canonical forms"),
+        ("[{n_blocks: 3, test: 4}, {n_blocks: 3, phase1: 4}]", "must differ"),
+    ],
+    ids=["another share held out", "twice the same"],
+)
+def test_levels_that_could_leak_test_problems_into_training_are_refused(levels: str, said: str) -> None:
+    assert said in refused(f"problems.levels={levels}")
+
+
 def test_unknown_key_in_a_list_of_levels_suggests_a_key_of_a_level() -> None:
     message = refused("problems.levels=[{n_block: 3, test: 4}]")
     assert "problems.levels.0.n_block" in message or "n_blocks" in message

@@ -32,13 +32,21 @@ def test_pack_rows_holds_every_sequence_once_and_no_row_too_long(lengths: list[i
     rows = pack_rows(lengths, range(len(lengths)), 40)
     assert sorted(index for row in rows for index in row) == list(range(len(lengths)))
     assert all(sum(lengths[index] for index in row) <= 40 for row in rows)
-    # any two neighbouring rows hold more than 40 together, or first fit would have made them one
+    # if m rows did not do, each of them was more than half full
     assert len(rows) <= 2 * sum(lengths) / 40 + 1
 
 
-def test_pack_rows_of_known_lengths_is_first_fit_decreasing() -> None:
-    # decreasing: 9 | 7 | 6 | 5 | 3 | 1 into rows of 10: [9 .. 1] [7 .. 3] [6] [5]
-    assert pack_rows(LENGTHS, range(6), 10) == [(1, 4), (3, 2), (5,), (0,)]
+@given(st.lists(st.integers(1, 40), min_size=3, max_size=60))
+def test_pack_rows_for_ranks_gives_each_as_many_rows_of_about_the_same_length(lengths: list[int]) -> None:
+    rows = pack_rows(lengths, range(len(lengths)), 400, n_ranks=3)
+    assert len(rows) % 3 == 0
+    row_tokens = [sum(lengths[index] for index in row) for row in rows]
+    assert max(row_tokens) - min(row_tokens) <= max(lengths)
+
+
+def test_pack_rows_of_known_lengths_fills_the_emptiest_row_with_the_longest_left() -> None:
+    # decreasing: 9 | 7 | 6 | 5 | 3 | 1, four rows of at most 10: [9] [7] [6 1] [5 3]
+    assert pack_rows(LENGTHS, range(6), 10) == [(1,), (3,), (5, 4), (0, 2)]
 
 
 def test_pack_rows_of_a_sequence_longer_than_a_row_is_refused_not_cut() -> None:
@@ -50,9 +58,9 @@ def test_packing_report_counts_dropped_sequences_and_padding() -> None:
     indices = fitting_indices(LENGTHS, 7)
     assert indices == (0, 2, 3, 4, 5)
     rows = pack_rows(LENGTHS, indices, 7)
-    assert [sum(LENGTHS[index] for index in row) for row in rows] == [7, 7, 5, 3]
+    assert [sum(LENGTHS[index] for index in row) for row in rows] == [7, 6, 5, 4]
     report = packing_report(LENGTHS, [rows], micro_batch_rows=2)
-    # micro-batches (7, 7) and (5, 3): 22 tokens in 2 * 7 + 2 * 5 = 24 places
+    # micro-batches (7, 6) and (5, 4): 22 tokens in 2 * 7 + 2 * 5 = 24 places
     assert (report.n_sequences, report.n_dropped, report.n_tokens) == (5, 1, 22)
     assert report.fill == pytest.approx(22 / 24)
     assert packing_report(LENGTHS, [rows], micro_batch_rows=1).fill == 1.0

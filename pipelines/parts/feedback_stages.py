@@ -263,7 +263,10 @@ def write_final(context: StageContext, judged: Sequence[Judged], weights: LossWe
         read = item.chain.read
         spans = [span.choice for span in read.spans] + ([read.final_plan_span] if read.final_plan_span else [])
         sequences.append(
-            final_sequence(item.tokens, spans, read.verdict_span, v=item.v, baseline=baselines[index], weights=weights)
+            final_sequence(
+                item.tokens, spans, read.verdict_span, v=item.v, baseline=baselines[index], weights=weights,
+                is_flawless=bool(item.v) and item.chain.first_fault is None,
+            )  # fmt: skip
         )
     rows = [_sequence_row(item, "final", sequence) for item, sequence in zip(judged, sequences, strict=True)]
     context.output.write_rows(rows, SequenceRow, table="stage2")

@@ -65,6 +65,7 @@ def sample_problems(context: StageContext) -> None:
         if config.folder
         else _drawn_levels(context, config, domain)
     )
+    taken: set[str] = set()
     for level, problems in levels:
         unlimited = len(problems)
         wanted = {
@@ -72,9 +73,11 @@ def sample_problems(context: StageContext) -> None:
             Split.PHASE2: level.phase2 if level else unlimited,
             Split.TEST: level.test if level else unlimited,
         }
-        test_share = config.test_share if level is None or level.test_share is None else level.test_share
+        test_share = config.test_share_of(level) if level else config.test_share
         shares = SplitShares(test_share, config.phase2_share, context.seed)
-        chosen = choose_problems(draw_problems(domain, problems), shares, wanted)
+        drawn = [item for item in draw_problems(domain, problems) if item.form not in taken]
+        chosen = choose_problems(drawn, shares, wanted)
+        taken.update(item.form for items in chosen.values() for item in items)
         for split, items in chosen.items():
             name = level.name if level else config.primary_level
             if level and len(items) < wanted[split]:
@@ -105,7 +108,7 @@ def _drawn_levels(
         )
     with context.progress(sum(level.n_draws for level in config.levels), "drawing problems", unit="problem") as bar:
         for level in config.levels:
-            sampler = BlocksworldSampler(level.n_blocks, config.object_names)
+            sampler = BlocksworldSampler(level.n_blocks, config.object_names, level.goal_moves)
             drawn = []
             for number in range(level.n_draws):
                 drawn.append(sampler.sample(random.Random(context.row_seed(level.name, number))))

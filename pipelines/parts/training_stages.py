@@ -24,7 +24,7 @@ from plansmith.learning.tokenizer import encode, word_tokenizer
 from plansmith.stages import StageContext
 
 PROBE_TOKENS = 256
-CURRICULUM = 0.4
+CURRICULUM = 0.5
 """Share of phase 1 that goes from short sequences to long ones."""
 
 

@@ -21,6 +21,8 @@ class LevelConfig(StrictModel):
     """How many problems of one size are drawn, by split; splits never share a canonical form."""
 
     n_blocks: int = Field(ge=2)
+    goal_moves: int | None = Field(None, ge=1)
+    """The goal is so many random moves away from the initial arrangement; None draws the two independently."""
     phase1: int = Field(0, ge=0)
     """Problems of D1, each of another canonical form; fewer where the forms run out, which is said."""
     phase2: int = Field(0, ge=0)
@@ -37,7 +39,9 @@ class LevelConfig(StrictModel):
     @property
     def name(self) -> str:
         """Return the level as tables name it."""
-        return f"{self.n_blocks} blocks"
+        if self.goal_moves is None:
+            return f"{self.n_blocks} blocks"
+        return f"{self.n_blocks} blocks, {self.goal_moves} move{'s' if self.goal_moves > 1 else ''}"
 
 
 class ProblemsConfig(StrictModel):
@@ -62,6 +66,23 @@ class ProblemsConfig(StrictModel):
         if not self.levels and not self.folder:
             raise ValueError("no problems: set levels (Blocksworld sampler) or folder (your own PDDL files)")
         return self
+
+    @model_validator(mode="after")
+    def _levels_hold_out_the_same_forms(self) -> Self:
+        names = [level.name for level in self.levels]
+        if len(set(names)) < len(names):
+            raise ValueError(f"levels must differ in n_blocks or goal_moves, got {', '.join(names)}")
+        for n_blocks in {level.n_blocks for level in self.levels}:
+            shares = {self.test_share_of(level) for level in self.levels if level.n_blocks == n_blocks}
+            if len(shares) > 1:
+                raise ValueError(
+                    f"levels of {n_blocks} blocks share canonical forms and so need one test_share, got {sorted(shares)}"
+                )
+        return self
+
+    def test_share_of(self, level: LevelConfig) -> float:
+        """Return the share of a level's canonical forms that is held out."""
+        return self.test_share if level.test_share is None else level.test_share
 
 
 class PlannerConfig(StrictModel):
@@ -94,7 +115,7 @@ class ExamplesConfig(StrictModel):
 
 
 class ModelConfig(StrictModel):
-    """The policy's start: a Hugging Face folder, or `tiny`, a Llama trained from nothing."""
+    """The policy's start: a Hugging Face folder, or `tiny`, a Qwen3 trained from nothing."""
 
     folder: str | None = None
     """Path of a Hugging Face model; None builds `tiny`."""

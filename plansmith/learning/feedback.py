@@ -2,7 +2,8 @@
 
 Stage 1 (D_reasoning): the rollout's own steps with standardised L_step as score weights, the right outcomes among them
 with likelihood weights, and the *expected* outcome of the first wrong step. Stage 2 (D_final): the plan's tokens with
-score weights beta * (1[v=0] - baseline), the verdict token with its label. See `docs/method.md` for why.
+score weights beta * (1[v=0] - baseline), the verdict token with its label, and flawless rollouts with likelihood weights.
+See `docs/method.md` for why.
 """
 
 from __future__ import annotations
@@ -70,9 +71,9 @@ def expected_outcome_sequence(tokens: SampledTokens, spans: StepSpans, expected_
 
 def final_sequence(
     tokens: SampledTokens, plan_spans: Sequence[Span], verdict_span: Span | None, *, v: int, baseline: float,
-    weights: LossWeights,
+    weights: LossWeights, is_flawless: bool = False,
 ) -> TrainingSequence:  # fmt: skip
-    """Return the rollout with the weights of L_final (equations 8 and 9).
+    """Return the rollout with the weights of L_final (equations 8 and 9) and of its anchor.
 
     Args:
         tokens: the rollout.
@@ -81,13 +82,16 @@ def final_sequence(
         v: the validator's label, 1 for a valid plan.
         baseline: mean of 1[v=0] over the other rollouts of the group.
         weights: beta.
+        is_flawless: the plan is valid and so is every claim about its steps; the likelihood of such rollouts holds the
+            policy where it is right while the verdict moves it.
     """
     advantage = weights.beta * ((1 - v) - baseline)
     score = [advantage if inside else 0.0 for inside in tokens.inside(*plan_spans)]
     position = NO_VERDICT
     if verdict_span is not None:
         position = len(tokens.prompt_ids) + tokens.inside(verdict_span).index(True)
-    return _sequence(tokens, [0.0] * len(score), score, verdict_position=position, verdict_label=v)
+    likelihood = [float(is_flawless)] * len(score)
+    return _sequence(tokens, likelihood, score, verdict_position=position, verdict_label=v)
 
 
 def _sequence(

@@ -119,10 +119,12 @@ def reasoning_loss(
 
 def final_loss(
     logprobs: Tensor,
+    nll_weights: Tensor,
     score_weights: Tensor,
     two_logits: Tensor,
     labels: Tensor,
     *,
+    n_nll_tokens: float,
     n_score_tokens: float,
     n_plans: float,
     weights: LossWeights,
@@ -130,7 +132,9 @@ def final_loss(
     """Return L_final as we differentiate it: score term of beta * 1[v=0] plus alpha * BCE(v, v_hat) (equations 8, 9).
 
     beta is inside the score weights, beta * (1[v=0] - baseline) on the plan's tokens. v_hat is the probability of VALID
-    against INVALID where the policy states its verdict.
+    against INVALID where the policy states its verdict. A third term is ours: the likelihood of the flawless rollouts,
+    without which the verdict, one token a plan, is all that the gradient knows (docs/log.md).
     """
     score = score_function_loss(logprobs, score_weights, n_score_tokens, logprob_floor=weights.logprob_floor)
-    return weights.score * score + weights.alpha * verdict_loss(two_logits, labels, n_plans)
+    verdict = weights.alpha * verdict_loss(two_logits, labels, n_plans)
+    return weights.score * score + verdict + supervised_loss(logprobs, nll_weights, n_nll_tokens)

@@ -52,7 +52,7 @@ class BatchCounts:
 METRICS = {
     Objective.SUPERVISED: ("loss", "nll"),
     Objective.REASONING: ("loss", "nll", "score", "clamped_share"),
-    Objective.FINAL: ("loss", "score", "bce", "clamped_share"),
+    Objective.FINAL: ("loss", "nll", "score", "bce", "clamped_share"),
 }
 """What `objective_loss` measures, by objective; each adds up over the micro-batches of a batch."""
 
@@ -68,7 +68,7 @@ def objective_loss(
 ) -> tuple[Tensor, dict[str, float]]:
     """Return this micro-batch's part of the loss, and of `METRICS`.
 
-    ``SUPERVISED`` reads the likelihood weights, ``REASONING`` likelihood and score weights, ``FINAL`` score weights and
+    ``SUPERVISED`` reads the likelihood weights, ``REASONING`` likelihood and score weights, ``FINAL`` both and the
     verdicts. The score metric is a surrogate: its gradient is meant, its value is no measure of quality.
 
     Args:
@@ -81,6 +81,7 @@ def objective_loss(
         loss = losses.supervised_loss(logprobs, batch.nll_weights, counts.n_nll_tokens)
         return loss, _numbers(loss=loss, nll=loss)
     score_parts = _score_parts(logprobs, batch, counts, weights)
+    nll = losses.supervised_loss(logprobs, batch.nll_weights, counts.n_nll_tokens)
     if objective is Objective.REASONING:
         loss = losses.reasoning_loss(
             logprobs,
@@ -90,7 +91,6 @@ def objective_loss(
             n_score_tokens=counts.n_score_tokens,
             weights=weights,
         )
-        nll = losses.supervised_loss(logprobs, batch.nll_weights, counts.n_nll_tokens)
         return loss, _numbers(loss=loss, nll=nll, **score_parts)
     two_logits = losses.verdict_logits(
         logits,
@@ -101,15 +101,17 @@ def objective_loss(
     )
     loss = losses.final_loss(
         logprobs,
+        batch.nll_weights,
         batch.score_weights,
         two_logits,
         batch.verdict_labels,
+        n_nll_tokens=counts.n_nll_tokens,
         n_score_tokens=counts.n_score_tokens,
         n_plans=counts.n_plans,
         weights=weights,
     )
     bce = losses.verdict_loss(two_logits, batch.verdict_labels, counts.n_plans)
-    return loss, _numbers(loss=loss, bce=bce, **score_parts)
+    return loss, _numbers(loss=loss, nll=nll, bce=bce, **score_parts)
 
 
 def _score_parts(logprobs: Tensor, batch: PackedBatch, counts: BatchCounts, weights: LossWeights) -> dict[str, Tensor]:

@@ -180,9 +180,14 @@ class OptimisationPlan:
 
 
 def plan_optimisation(
-    lengths: Sequence[int], hyperparameters: Hyperparameters, *, row_length_tokens: int, micro_batch_rows: int
+    lengths: Sequence[int],
+    hyperparameters: Hyperparameters,
+    *,
+    row_length_tokens: int,
+    micro_batch_rows: int,
+    n_ranks: int = 1,
 ) -> OptimisationPlan:
-    """Return which sequence goes where; epoch e shuffles with seed + e, if at all.
+    """Return which sequence goes where; epoch e shuffles with seed + e, if at all. The batches are of all ranks.
 
     Raises:
         BadInputError: no sequence fits in a row.
@@ -197,7 +202,7 @@ def plan_optimisation(
         )
     epochs = [
         [
-            tuple(pack_rows(lengths, batch, row_length_tokens))
+            tuple(pack_rows(lengths, batch, row_length_tokens, n_ranks=n_ranks))
             for batch in split_batches(
                 lengths,
                 indices,

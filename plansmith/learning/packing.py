@@ -9,6 +9,7 @@ nor a key-value cache, so models are called without both). Not here: the order o
 from __future__ import annotations
 
 import functools
+import heapq
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -80,27 +81,34 @@ def fitting_indices(lengths: Sequence[int], row_length_tokens: int) -> tuple[int
     return tuple(index for index, length in enumerate(lengths) if length <= row_length_tokens)
 
 
-def pack_rows(lengths: Sequence[int], indices: Sequence[int], row_length_tokens: int) -> list[Row]:
-    """Return rows of at most ``row_length_tokens`` tokens that hold every index once (first-fit decreasing).
+def pack_rows(
+    lengths: Sequence[int], indices: Sequence[int], row_length_tokens: int, *, n_ranks: int = 1
+) -> list[Row]:
+    """Return rows of at most ``row_length_tokens`` tokens that hold every index once, as equally full as can be.
 
-    Deterministic: equal lengths keep the order of ``indices``.
+    Their number is a multiple of ``n_ranks`` unless there are too few sequences, so that ranks, which take turns at
+    them, have equal work. Longest first, each into the emptiest row (Graham's rule); deterministic: equal lengths keep
+    the order of ``indices``.
 
     Raises:
         ValueError: a sequence is longer than a row; nothing is ever truncated.
     """
-    rows: list[list[int]] = []
-    free_tokens: list[int] = []
-    for index in sorted(indices, key=lambda i: -lengths[i]):
-        length = lengths[index]
-        if length > row_length_tokens:
-            raise ValueError(f"sequence {index} has {length} tokens, more than a row of {row_length_tokens}")
-        place = next((row for row, free in enumerate(free_tokens) if length <= free), len(rows))
-        if place == len(rows):
-            rows.append([])
-            free_tokens.append(row_length_tokens)
-        rows[place].append(index)
-        free_tokens[place] -= length
-    return [tuple(row) for row in rows]
+    for index in indices:
+        if lengths[index] > row_length_tokens:
+            raise ValueError(f"sequence {index} has {lengths[index]} tokens, more than a row of {row_length_tokens}")
+    by_length = sorted(indices, key=lambda i: -lengths[i])
+    n_tokens = sum(lengths[index] for index in indices)
+    n_rows = n_ranks * math.ceil(n_tokens / (row_length_tokens * n_ranks))
+    while True:
+        rows: list[list[int]] = [[] for _ in range(n_rows)]
+        emptiest = [(0, row) for row in range(n_rows)]
+        for index in by_length:
+            row_tokens, row = heapq.heappop(emptiest)
+            rows[row].append(index)
+            heapq.heappush(emptiest, (row_tokens + lengths[index], row))
+        if all(row_tokens <= row_length_tokens for row_tokens, _ in emptiest):
+            return [tuple(row) for row in rows if row]
+        n_rows += n_ranks
 
 
 def split_batches(

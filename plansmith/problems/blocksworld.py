@@ -1,9 +1,9 @@
 """Blocksworld problems with any number of blocks.
 
 Initial and goal arrangements are uniform over all states of the blocks on the table: towers are drawn with the counting
-recurrence of Slaney and Thiebaux (Blocks World revisited, Artificial Intelligence 125, 2001, sec. 3). The goal names
-the ``on`` atoms of its arrangement, as PlanBench's generator does; a goal that names none or already holds is drawn
-again.
+recurrence of Slaney and Thiebaux (Blocks World revisited, Artificial Intelligence 125, 2001, sec. 3). Or the goal is a
+few random moves away from the initial arrangement: short plans, and goals that hold from the start. The goal names the
+``on`` atoms of its arrangement, as PlanBench's generator does; a goal that names none or already holds is drawn again.
 """
 
 from __future__ import annotations
@@ -23,10 +23,15 @@ Towers = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class BlocksworldSampler:
-    """Draws problems of `n_blocks` blocks whose names come from `names`."""
+    """Draws problems of `n_blocks` blocks whose names come from `names`.
+
+    Without `goal_moves` the goal is independent of the initial arrangement; with it, so many moves of one block each
+    lead from one to the other.
+    """
 
     n_blocks: int
     names: tuple[str, ...]
+    goal_moves: int | None = None
 
     def __post_init__(self) -> None:
         n_names = len(set(self.names))
@@ -38,7 +43,8 @@ class BlocksworldSampler:
         """Return one problem; equal states of `rng` give equal problems."""
         blocks = rng.sample(list(dict.fromkeys(self.names)), self.n_blocks)
         while True:
-            init, goal = random_towers(blocks, rng), random_towers(blocks, rng)
+            init = random_towers(blocks, rng)
+            goal = random_towers(blocks, rng) if self.goal_moves is None else moved_towers(init, self.goal_moves, rng)
             wanted = on_atoms(goal)
             if wanted and not set(wanted) <= set(on_atoms(init)):
                 return blocksworld_problem(blocks, init, wanted, rng)
@@ -83,6 +89,17 @@ def random_towers(blocks: Sequence[str], rng: random.Random) -> Towers:
             targets = grounded + floating
             targets[rng.randrange(len(targets))].extend(tower)
     return tuple(tuple(tower) for tower in grounded)
+
+
+def moved_towers(towers: Towers, n_moves: int, rng: random.Random) -> Towers:
+    """Return towers after random moves of a top block to another tower or to the table."""
+    for _ in range(n_moves):
+        source = rng.choice(towers)
+        others = [tower for tower in towers if tower is not source]
+        target = rng.choice([(), *others])
+        rest = [tower for tower in others if tower is not target]
+        towers = tuple(tower for tower in (*rest, source[:-1], (*target, source[-1])) if tower)
+    return towers
 
 
 @cache

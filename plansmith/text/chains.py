@@ -1,6 +1,6 @@
 """A chain of thought as data: what each step claims. Written and read by `compact` and `full`.
 
-A chain is s0, a1, s1, ..., an, sn with, for each step, which goals are met where that changed, why this action, its
+A chain is s0, a1, s1, ..., an, sn with, for each step, which goals are met where one was reached, why this action, its
 preconditions, and the state it claims to lead to; then the final plan and the writer's own verdict. `chain_of_plan`
 builds the true chain of a plan; a reader builds the chain a policy wrote, claims and all.
 """
@@ -95,20 +95,20 @@ def in_order(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
 def chain_of_plan(task: PlanningTask, plan: Sequence[PlanStep], *, with_purpose: bool = True) -> Chain:
     """Return the true chain of `plan`: it stops at the first step that cannot be applied.
 
-    Goals are checked at the start, where the check comes out another way than before, and at the end.
+    Goals are checked at the start, after each step that reaches the goal it aimed at, and at the end. (Checked wherever
+    the outcome changes, a policy would have to know the outcome before it decides to check.)
     """
     grounded = [task.ground(step) for step in plan]
     actions = [action for action in grounded if isinstance(action, GroundAction)]
     reasons = purposes(actions, task.goal) if with_purpose and len(actions) == len(plan) else [None] * len(plan)
     state = in_order(task.problem.init)
     steps: list[ChainStep] = []
-    told: tuple[GoalMark, ...] | None = None
+    is_checking = with_purpose
     for action, reason in zip(grounded, reasons, strict=True):
-        goal_check = check_goals(task, state)
-        is_told = with_purpose and goal_check != told
-        step = true_step(task, state, action, with_goals=is_told, purpose=reason.literals if reason else ())
+        purpose = reason.literals if reason else ()
+        step = true_step(task, state, action, with_goals=is_checking, purpose=purpose)
         steps.append(step)
-        told = goal_check
+        is_checking = len(purpose) == 1
         if step.next_state is None:
             break
         state = step.next_state
