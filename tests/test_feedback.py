@@ -98,6 +98,14 @@ def test_final_sequence_scores_the_plan_and_places_the_verdict(v: int, baseline:
     assert sequence.verdict_position == len(sequence.token_ids) - 2 and sequence.verdict_label == v
 
 
+def test_final_sequence_of_a_flawless_rollout_anchors_all_that_the_policy_wrote() -> None:
+    tokens, read = sampled()
+    sequence = final_sequence(
+        tokens, [], read.verdict_span, v=1, baseline=1.0, weights=LossWeights(), is_flawless=True
+    )
+    assert sequence.nll_weights == (0.0,) * len(tokens.prompt_ids) + (1.0,) * len(tokens.completion_ids)
+
+
 def test_final_sequence_without_a_verdict_has_neither_position_nor_label() -> None:
     tokens, read = sampled(COMPLETION.removesuffix(VERDICT).strip())
     assert read.final_plan_span is not None and read.verdict_span is None

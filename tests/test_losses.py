@@ -195,7 +195,8 @@ VERDICT_TOKENS = VerdictTokens(valid_id=1, invalid_id=2)
     [
         (Objective.SUPERVISED, math.log(2)),  # token 0 with p = 0.5
         (Objective.REASONING, 1.5 * -math.log(2) + math.log(2)),
-        (Objective.FINAL, 1.5 * -math.log(2) + 0.5 * -math.log(0.25)),  # v = 0, v_hat = 0.6 / 0.8 = 0.75
+        # v = 0, v_hat = 0.6 / 0.8 = 0.75; the anchor is token 0 again
+        (Objective.FINAL, 1.5 * -math.log(2) + 0.5 * -math.log(0.25) + math.log(2)),
     ],
 )
 def test_objective_loss_of_one_judged_plan_is_the_hand_worked_number(objective: Objective, expected: float) -> None:

@@ -25,7 +25,7 @@ from safetensors import safe_open
 from actors.policy import Generation, SamplingSettings
 from pipelines import evaluate
 from pipelines.parts.feedback_stages import Sampling, judged_rollouts, problems_of_iteration, sample_rollouts
-from pipelines.parts.training_stages import in_curriculum_order
+from pipelines.parts.training_stages import hyperparameters_of, in_curriculum_order
 from pipelines.parts.workers import MODEL, PROBE, Probe, Workers, _seeds_of, policy_version
 from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
@@ -43,6 +43,7 @@ from plansmith.data.rows import (
 )
 from plansmith.errors import PlansmithError, StalePolicyError
 from plansmith.learning.models import TinyShape, make_tiny
+from plansmith.learning.optimisation import learning_rate_at
 from plansmith.learning.sequences import TrainingSequence, supervised_sequence
 from plansmith.learning.tokenizer import word_tokenizer
 from plansmith.pddl.grounding import PlanningTask
@@ -596,7 +597,22 @@ def test_curriculum_holds_every_sequence_and_depends_on_the_seed_alone() -> None
     assert ordered == in_curriculum_order(sequences, seed=3) != in_curriculum_order(sequences, seed=4)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [
+        ("constant", [1.0, 1.0, 1.0, 1.0]),
+        ("linear", [1.0, 0.75, 0.5, 0.25]),
+        ("trapezoid", [1.0, 1.0, 1.0, 0.5]),
+        ("cosine", [1.0, 0.853553, 0.5, 0.146447]),
+    ],
+)
+def test_schedule_named_in_a_preset_is_the_one_the_trainer_follows(schedule: str, rates: list[float]) -> None:
+    settings = SMOKE.phase1.model_copy(update={"schedule": schedule, "warmup_steps": 0, "learning_rate": 1.0})
+    hyperparameters = hyperparameters_of(settings, seed=0)
+    assert [learning_rate_at(step, 4, hyperparameters) for step in range(4)] == pytest.approx(rates, abs=1e-6)
+
+
 def test_curriculum_begins_from_short_to_long_and_goes_on_with_a_mixture() -> None:
     lengths = [len(sequence) for sequence in in_curriculum_order([_of_length(n) for n in range(2, 402)], seed=0)]
-    assert lengths[:160] == sorted(lengths[:160])
+    assert lengths[:200] == sorted(lengths[:200])
     assert min(lengths[-40:]) < 100 < 300 < max(lengths[-40:])  # the last tenth has short and long ones

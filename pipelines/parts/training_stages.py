@@ -17,7 +17,7 @@ from plansmith.config.models import OptimiserConfig, PddlInstructConfig
 from plansmith.data.rows import ExampleKind, ExampleRow, MetricRow, OptimisationStepRow, SequenceRow
 from plansmith.learning.models import TinyShape, load_tokenizer, make_tiny
 from plansmith.learning.objectives import Objective
-from plansmith.learning.optimisation import Hyperparameters, OptimisationReport
+from plansmith.learning.optimisation import Hyperparameters, OptimisationReport, Schedule
 from plansmith.learning.printed_losses import LossWeights
 from plansmith.learning.sequences import TrainingSequence, supervised_sequence
 from plansmith.learning.tokenizer import encode, word_tokenizer
@@ -139,9 +139,10 @@ def _optimise(
 
 def hyperparameters_of(settings: OptimiserConfig, *, seed: int) -> Hyperparameters:
     """Return the trainer's hyperparameters for one optimisation."""
-    plain = settings.model_dump(exclude={"beta1", "beta2", "is_curriculum"})
+    plain = settings.model_dump(exclude={"beta1", "beta2", "is_curriculum", "schedule"})
     return Hyperparameters(
         **plain,
+        schedule=Schedule(settings.schedule),
         batch_sequences=None,
         betas=(settings.beta1, settings.beta2),
         seed=seed,

@@ -2,8 +2,8 @@
 
 Stage 1 (D_reasoning): the rollout's own steps with standardised L_step as score weights, the right outcomes among them
 with likelihood weights, and the *expected* outcome of the first wrong step. Stage 2 (D_final): the plan's tokens with
-score weights beta * (1[v=0] - baseline), the verdict token with its label, and flawless rollouts with likelihood weights.
-See `docs/method.md` for why.
+score weights beta * (1[v=0] - baseline), the verdict token with its label, and flawless rollouts with likelihood
+weights. See `docs/method.md` for why.
 """
 
 from __future__ import annotations

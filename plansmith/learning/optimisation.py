@@ -162,11 +162,11 @@ def learning_rate_at(step: int, n_steps: int, hyperparameters: Hyperparameters) 
     if step < warmup:
         return peak * (step + 1) / warmup
     remaining = 1.0 - (step - warmup) / max(n_steps - warmup, 1)
-    if hyperparameters.schedule is Schedule.LINEAR:
+    if hyperparameters.schedule == Schedule.LINEAR:
         return peak * remaining
-    if hyperparameters.schedule is Schedule.COSINE:
+    if hyperparameters.schedule == Schedule.COSINE:
         return peak * 0.5 * (1.0 - math.cos(math.pi * remaining))
-    if hyperparameters.schedule is Schedule.TRAPEZOID:
+    if hyperparameters.schedule == Schedule.TRAPEZOID:
         return peak * min(1.0, 2.0 * remaining)
     return peak
 
