@@ -8,7 +8,10 @@ from typing import Any
 from plansmith.data.rows import PlanRow
 from plansmith.data.tables import columns_of_rows
 from plansmith.errors import PlansmithError
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.parser import parse_step
 from plansmith.planners import FastDownward, PlannerResult, PlannerSettings
+from plansmith.planners.tie_breaking import first_plan_of_length
 
 
 class PlannerActor:
@@ -18,8 +21,16 @@ class PlannerActor:
     planner's processes end with the Ray worker, however that ends.
     """
 
-    def __init__(self, settings: PlannerSettings | None = None) -> None:
+    def __init__(self, settings: PlannerSettings | None = None, *, tie_break_states: int = 0) -> None:
+        """Start the planner.
+
+        Args:
+            settings: of Fast Downward.
+            tie_break_states: how far to search for the first plan as short as an optimal one, see
+                `plansmith.planners.tie_breaking`; 0 keeps the planner's plan.
+        """
         self._planner = FastDownward(settings)
+        self._tie_break_states = tie_break_states
 
     def solve(self, domain_pddl: str, problem_pddl: str) -> PlannerResult:
         """Return the outcome of one problem."""
@@ -45,11 +56,19 @@ class PlannerActor:
             problem_id=problem_id,
             planner=f"fast-downward {self._planner.settings.search}",
             status=result.status.value,
-            plan=result.plan or (),
+            plan=self._chosen_plan(domain_pddl, problem_pddl, result),
             cost=result.cost,
             wall_time_s=result.wall_time_s,
             is_optimal=result.is_optimal,
         )
+
+    def _chosen_plan(self, domain_pddl: str, problem_pddl: str, result: PlannerResult) -> tuple[str, ...]:
+        plan = result.plan or ()
+        if not self._tie_break_states or not result.is_optimal or result.cost != len(plan):
+            return plan
+        task = PlanningTask.from_text(domain_pddl, problem_pddl)
+        steps = [parse_step(step) for step in plan]
+        return tuple(map(str, first_plan_of_length(task, steps, max_states=self._tie_break_states)))
 
     def close(self) -> None:
         """End the planner's processes."""

@@ -73,11 +73,12 @@ def test_chain_of_plan_checks_goals_at_the_start_after_an_aim_is_reached_and_at_
 
 def test_chain_of_plan_does_not_check_goals_where_one_is_only_broken() -> None:
     # the goal (on b c) is broken on the way to reaching it again below a
-    plan = parse_plan("(unstack b c) (put-down b) (unstack c a) (put-down c) (pick-up b) (stack b c) (pick-up a) (stack a b)")
-    tower = "(on b c) (on c a) (ontable a) (clear b) (handempty)"
-    task = PlanningTask(BLOCKS, parse_problem(f"(define (problem p) (:domain blocksworld) (:objects a b c)"
-                                              f" (:init {tower}) (:goal (and (on a b) (on b c))))", BLOCKS))  # fmt: skip
-    chain = chain_of_plan(task, plan)
+    plan = parse_plan(
+        "(unstack b c) (put-down b) (unstack c a) (put-down c) (pick-up b) (stack b c) (pick-up a) (stack a b)"
+    )
+    init, goal = "(on b c) (on c a) (ontable a) (clear b) (handempty)", "(and (on a b) (on b c))"
+    text = f"(define (problem p) (:domain blocksworld) (:objects a b c) (:init {init}) (:goal {goal}))"
+    chain = chain_of_plan(PlanningTask(BLOCKS, parse_problem(text, BLOCKS)), plan)
     told = [None if step.goal_check is None else [mark.is_met for mark in step.goal_check] for step in chain.steps]
     assert told == [[False, True], None, None, None, None, None, [False, True], None]
 

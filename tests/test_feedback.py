@@ -16,6 +16,7 @@ from plansmith.learning.feedback import (
 from plansmith.learning.printed_losses import LossWeights
 from plansmith.learning.sequences import NO_VERDICT, TrainingSequence
 from plansmith.learning.tokenizer import encode, token_spans, word_tokenizer
+from plansmith.pddl.validation import FeedbackCode
 from plansmith.text.chains import ReadChain, Span
 from plansmith.text.compact import CompactRendering
 
@@ -50,27 +51,36 @@ def weighted(sequence: TrainingSequence, weights: tuple[float, ...]) -> list[tup
     return [(" ".join(words), weight) for words, weight in runs if weight]
 
 
-def test_reasoning_sequence_scores_whole_steps_and_teaches_right_outcomes() -> None:
+@pytest.mark.parametrize(
+    ("code", "blamed"),
+    [
+        (FeedbackCode.PRECONDITION, CHOICE_2),
+        (FeedbackCode.MALFORMED, CHOICE_2),
+        (FeedbackCode.GOAL, CHOICE_2),
+        (FeedbackCode.EFFECT, OUTCOME_2),
+    ],
+)
+def test_reasoning_sequence_scores_the_part_at_fault_and_teaches_right_outcomes(
+    code: FeedbackCode, blamed: str
+) -> None:
     tokens, read = sampled()
-    sequence = reasoning_sequence(tokens, read.spans, [-0.5, 2.0], [True, False])
+    sequence = reasoning_sequence(tokens, read.spans, [0.0, 2.0], [FeedbackCode.OK, code])
     assert TOKENIZER.decode(sequence.token_ids) == f"{PROMPT} {COMPLETION} <end>"
-    assert weighted(sequence, sequence.score_weights) == [
-        (f"{CHOICE_1} {OUTCOME_1}", -0.5),
-        (f"{CHOICE_2} {OUTCOME_2}", 2.0),
-    ]
-    assert weighted(sequence, sequence.nll_weights) == [(OUTCOME_1, 1.0)]
+    assert weighted(sequence, sequence.score_weights) == [(blamed, 2.0)]
+    taught = [(OUTCOME_1, 1.0), (OUTCOME_2, 1.0)] if code is FeedbackCode.GOAL else [(OUTCOME_1, 1.0)]
+    assert weighted(sequence, sequence.nll_weights) == taught
     assert sequence.verdict_position == NO_VERDICT
 
 
 def test_reasoning_sequence_of_fewer_steps_than_read_must_not_pass() -> None:
     tokens, read = sampled()
     with pytest.raises(ValueError, match="zip"):
-        reasoning_sequence(tokens, read.spans, [0.0], [True])
+        reasoning_sequence(tokens, read.spans, [0.0], [FeedbackCode.OK])
 
 
-def test_reasoning_sequence_step_at_the_baseline_carries_no_score() -> None:
+def test_reasoning_sequence_step_without_a_loss_carries_no_score() -> None:
     tokens, read = sampled()
-    sequence = reasoning_sequence(tokens, read.spans, [0.0, 0.0], [False, False])
+    sequence = reasoning_sequence(tokens, read.spans, [0.0, 0.0], [FeedbackCode.EFFECT] * 2)
     assert sequence.n_score_tokens == sequence.n_nll_tokens == 0
 
 
@@ -100,9 +110,7 @@ def test_final_sequence_scores_the_plan_and_places_the_verdict(v: int, baseline:
 
 def test_final_sequence_of_a_flawless_rollout_anchors_all_that_the_policy_wrote() -> None:
     tokens, read = sampled()
-    sequence = final_sequence(
-        tokens, [], read.verdict_span, v=1, baseline=1.0, weights=LossWeights(), is_flawless=True
-    )
+    sequence = final_sequence(tokens, [], read.verdict_span, v=1, baseline=1.0, weights=LossWeights(), is_flawless=True)
     assert sequence.nll_weights == (0.0,) * len(tokens.prompt_ids) + (1.0,) * len(tokens.completion_ids)
 
 

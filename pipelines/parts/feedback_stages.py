@@ -33,6 +33,7 @@ from plansmith.learning.feedback import (
     SampledTokens,
     expected_outcome_sequence,
     final_sequence,
+    is_right,
     leave_one_out,
     reasoning_sequence,
 )
@@ -41,7 +42,6 @@ from plansmith.learning.printed_losses import LossWeights, plan_loss
 from plansmith.learning.sequences import TrainingSequence
 from plansmith.learning.tokenizer import encode, token_spans
 from plansmith.pddl.grounding import GroundAction, PlanningTask
-from plansmith.pddl.validation import FeedbackCode
 from plansmith.stages import StageContext, row_seed
 from plansmith.text.chains import true_step
 from plansmith.text.explanations import FeedbackKind
@@ -226,13 +226,12 @@ def write_reasoning(context: StageContext, judged: Sequence[Judged], losses: Seq
     rows = []
     for item, step_losses in zip(judged, losses, strict=True):
         spans, steps = item.chain.read.spans, item.chain.steps
-        is_right = [step.judgement.code in (FeedbackCode.OK, FeedbackCode.GOAL) for step in steps]
         scaled = [loss / scale for loss in step_losses]
-        sequence = reasoning_sequence(item.tokens, spans, scaled, is_right)
+        sequence = reasoning_sequence(item.tokens, spans, scaled, [step.judgement.code for step in steps])
         rows.append(_sequence_row(item, "steps", sequence))
         fault = item.chain.first_fault
         action = None if fault is None else item.task.ground(steps[fault].action)
-        if fault is not None and isinstance(action, GroundAction) and not is_right[fault]:
+        if fault is not None and isinstance(action, GroundAction) and not is_right(steps[fault].judgement.code):
             expected = rendering.write_outcome(true_step(item.task, steps[fault].s_prev, action, with_goals=False))
             sequence = expected_outcome_sequence(item.tokens, spans[fault], encode(tokenizer, expected))
             rows.append(_sequence_row(item, "expected", sequence))
@@ -264,9 +263,14 @@ def write_final(context: StageContext, judged: Sequence[Judged], weights: LossWe
         spans = [span.choice for span in read.spans] + ([read.final_plan_span] if read.final_plan_span else [])
         sequences.append(
             final_sequence(
-                item.tokens, spans, read.verdict_span, v=item.v, baseline=baselines[index], weights=weights,
+                item.tokens,
+                spans,
+                read.verdict_span,
+                v=item.v,
+                baseline=baselines[index],
+                weights=weights,
                 is_flawless=bool(item.v) and item.chain.first_fault is None,
-            )  # fmt: skip
+            )
         )
     rows = [_sequence_row(item, "final", sequence) for item, sequence in zip(judged, sequences, strict=True)]
     context.output.write_rows(rows, SequenceRow, table="stage2")

@@ -180,7 +180,8 @@ def read_pddl(path: Path) -> str:
 def synthesize_plans(context: StageContext) -> None:
     """Solve every problem with Fast Downward; every plan is judged by our validator before it is kept."""
     problems = context.inputs["problems"].rows(ProblemRow)
-    settings = PlannerSettings(**context.resources.config.planner.model_dump())
+    planner = context.resources.config.planner
+    settings = PlannerSettings(**planner.model_dump(exclude={"tie_break_states"}))
     shards = context.output.shards("rows", PlanRow)
     context.resources.map_rows(
         problems,
@@ -191,7 +192,7 @@ def synthesize_plans(context: StageContext) -> None:
         batch_size=64,
         description="solving problems",
         id_column="problem_id",
-        worker_settings={"settings": settings},
+        worker_settings={"settings": settings, "tie_break_states": planner.tie_break_states},
     )
     plans = {row.problem_id: row for row in shards.merged_rows()}
     for problem in problems:

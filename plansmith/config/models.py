@@ -76,7 +76,7 @@ class ProblemsConfig(StrictModel):
             shares = {self.test_share_of(level) for level in self.levels if level.n_blocks == n_blocks}
             if len(shares) > 1:
                 raise ValueError(
-                    f"levels of {n_blocks} blocks share canonical forms and so need one test_share, got {sorted(shares)}"
+                    f"levels of {n_blocks} blocks share canonical forms and need one test_share, got {sorted(shares)}"
                 )
         return self
 
@@ -95,6 +95,9 @@ class PlannerConfig(StrictModel):
     kill_after_s: float = Field(40.0, gt=0)
     """Wall-clock seconds after which the whole process group is killed."""
     memory_limit_mib: int = Field(2048, ge=64)
+    tie_break_states: int = Field(0, ge=0)
+    """Where a plan is optimal, search so many states for the first plan of its length in the domain's order of actions,
+    so that equal situations are solved equally; 0 keeps the planner's plan."""
 
     @model_validator(mode="after")
     def _limits_fit(self) -> Self:

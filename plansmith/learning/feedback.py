@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from plansmith.learning.printed_losses import LossWeights
 from plansmith.learning.sequences import NO_VERDICT, TrainingSequence
+from plansmith.pddl.validation import FeedbackCode
 from plansmith.text.chains import Span, StepSpans
 
 
@@ -33,28 +34,35 @@ def reasoning_sequence(
     tokens: SampledTokens,
     spans: Sequence[StepSpans],
     losses: Sequence[float],
-    is_right: Sequence[bool],
+    codes: Sequence[FeedbackCode],
 ) -> TrainingSequence:
     """Return the rollout with the weights of L_reasoning (equations 4 and 5).
+
+    The score falls on the part of a step that is at fault: what it claims to happen, or else the choice of the action.
+    On the whole step it made right words as unlikely as wrong ones (docs/log.md).
 
     Args:
         tokens: the rollout.
         spans: where each judged step stands.
         losses: L_step of each step over their standard deviation. Without a baseline: a right step has loss 0 and is
             left alone. With one, every right step would be made likelier, and going in circles is made of right steps.
-        is_right: whether each step's claimed outcome is the expected one.
+        codes: the validator's feedback on each step.
     """
     score = [0.0] * len(tokens.completion_ids)
     likelihood = [0.0] * len(tokens.completion_ids)
-    for step, loss, right in zip(spans, losses, is_right, strict=True):
-        for index, (in_step, in_outcome) in enumerate(
-            zip(tokens.inside(step.choice, step.outcome), tokens.inside(step.outcome), strict=True)
-        ):
-            if in_step:
+    for step, loss, code in zip(spans, losses, codes, strict=True):
+        in_choice, in_outcome = tokens.inside(step.choice), tokens.inside(step.outcome)
+        for index, is_blamed in enumerate(in_outcome if code is FeedbackCode.EFFECT else in_choice):
+            if is_blamed:
                 score[index] = loss
-            if in_outcome and right:
-                likelihood[index] = 1.0
+        if is_right(code):
+            likelihood = [max(weight, float(inside)) for weight, inside in zip(likelihood, in_outcome, strict=True)]
     return _sequence(tokens, likelihood, score)
+
+
+def is_right(code: FeedbackCode) -> bool:
+    """Return whether a step claims the outcome that is expected; a missed goal is no fault of the outcome."""
+    return code in (FeedbackCode.OK, FeedbackCode.GOAL)
 
 
 def expected_outcome_sequence(tokens: SampledTokens, spans: StepSpans, expected_ids: Sequence[int]) -> TrainingSequence:

@@ -81,9 +81,7 @@ def fitting_indices(lengths: Sequence[int], row_length_tokens: int) -> tuple[int
     return tuple(index for index, length in enumerate(lengths) if length <= row_length_tokens)
 
 
-def pack_rows(
-    lengths: Sequence[int], indices: Sequence[int], row_length_tokens: int, *, n_ranks: int = 1
-) -> list[Row]:
+def pack_rows(lengths: Sequence[int], indices: Sequence[int], row_length_tokens: int, *, n_ranks: int = 1) -> list[Row]:
     """Return rows of at most ``row_length_tokens`` tokens that hold every index once, as equally full as can be.
 
     Their number is a multiple of ``n_ranks`` unless there are too few sequences, so that ranks, which take turns at

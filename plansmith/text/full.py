@@ -17,9 +17,9 @@ from plansmith.text.explanations import Attempt, ClaimedPlan, Explanation, Feedb
 from plansmith.text.full_reader import read_chain
 
 PLAN_INSTRUCTION = (
-    "Find a plan for the problem below. Reason one action at a time: check the goals where one was reached, say what the "
-    "action is for, check every precondition in the current state, list what the action adds and deletes, and write "
-    "the state it leads to. Check the goal at the end, repeat the plan, and say whether it is valid."
+    "Find a plan for the problem below. Reason one action at a time: check the goals where one was reached, say what "
+    "the action is for, check every precondition in the current state, list what the action adds and deletes, and "
+    "write the state it leads to. Check the goal at the end, repeat the plan, and say whether it is valid."
 )
 EXPLAIN_INSTRUCTION = (
     "Study the plan below for the given domain and problem. Go through its actions in order and explain for each "
