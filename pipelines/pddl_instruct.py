@@ -70,6 +70,14 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage]:
             **data,
         )
         verdicts = stage(f"judge_{t}", feedback_stages.judge, {}, rollouts=rolled_out, problems=problems)
+        replans = stage(
+            f"replan_{t}",
+            feedback_stages.replan,
+            {"planner": config.planner, "is_on": loop.continuation_renamings > 0},
+            policy=policy,
+            rollouts=rolled_out,
+            **data,
+        )
         datasets = stage(
             f"build_datasets_{t}",
             feedback_stages.build_datasets,
@@ -77,6 +85,7 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage]:
             policy=policy,
             rollouts=rolled_out,
             verdicts=verdicts,
+            replans=replans,
             **data,
         )
         reasoned = stage(

@@ -1,24 +1,25 @@
-"""Stages of one feedback iteration: roll out, judge, build the two data sets (algorithm 1, lines 12 to 27)."""
+"""Stages of one feedback iteration: roll out, judge, replan, build the two data sets (algorithm 1, lines 12 to 27)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
 from typing import Any
 
 from actors.policy import Generation, SamplingSettings
 from actors.validator import ValidatorActor
-from pipelines.parts.problem_stages import solved_problems
+from pipelines.parts.problem_stages import solve_problems, solved_problems
 from pipelines.parts.workers import MODEL, policy_version
 from plansmith.config.models import PddlInstructConfig
-from plansmith.data.examples import chain_examples, correction_example, solved_task
+from plansmith.data.examples import chain_examples, continuation_examples, correction_example, solved_task
 from plansmith.data.rows import (
     ExampleRow,
     FinalPlanRow,
     JudgingRow,
     MetricRow,
+    PlanRow,
     ProblemRow,
     ReasoningStepRow,
     RolloutRow,
@@ -28,7 +29,14 @@ from plansmith.data.rows import (
     VerdictRow,
 )
 from plansmith.errors import StalePolicyError
-from plansmith.evaluation.judging import JudgedChain, attempt_of, judge_completion, loss_of_step, reasoning_rows
+from plansmith.evaluation.judging import (
+    JudgedChain,
+    attempt_of,
+    judge_completion,
+    loss_of_step,
+    reasoning_rows,
+    sound_steps,
+)
 from plansmith.learning.feedback import (
     SampledTokens,
     expected_outcome_sequence,
@@ -42,6 +50,8 @@ from plansmith.learning.printed_losses import LossWeights, plan_loss
 from plansmith.learning.sequences import TrainingSequence
 from plansmith.learning.tokenizer import encode, token_spans
 from plansmith.pddl.grounding import GroundAction, PlanningTask
+from plansmith.pddl.parser import parse_step
+from plansmith.pddl.printer import print_problem
 from plansmith.stages import StageContext, row_seed
 from plansmith.text.chains import true_step
 from plansmith.text.explanations import FeedbackKind
@@ -144,6 +154,23 @@ def judge(context: StageContext) -> None:
         description="judging", id_column="rollout_id", worker_settings={"rendering":
         context.resources.config.rendering},
     )  # fmt: skip
+
+
+def replan(context: StageContext) -> None:
+    """Solve anew, from the state after their last sound step, the problems of failed attempts."""
+    if not context.resources.config.phase2.continuation_renamings:
+        context.output.write_rows([], PlanRow)
+        return
+    problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
+    rows = []
+    for item in judged_rollouts(context):
+        if not item.v:
+            kept = item.chain.steps[: sound_steps(item.task, item.chain)]
+            init = kept[-1].s_claimed if kept else item.task.problem.init
+            text = print_problem(replace(item.task.problem, init=init))
+            old = problems[item.rollout.problem_id]
+            rows.append(replace(old, problem_id=item.rollout.rollout_id, problem_pddl=text, source="rollout"))
+    solve_problems(context, rows, description="planning on from failed attempts")
 
 
 @dataclass(frozen=True)
@@ -277,8 +304,11 @@ def write_final(context: StageContext, judged: Sequence[Judged], weights: LossWe
     return sequences
 
 
-def write_corrections(context: StageContext, judged: Iterable[Judged]) -> None:
-    """Write failed attempts with their feedback and the corrected chain; the latter from the plain prompt too."""
+def write_corrections(context: StageContext, judged: Sequence[Judged]) -> None:
+    """Write what failed attempts teach.
+
+    The attempt with its feedback and the corrected chain, that chain from the plain prompt, and the attempt continued.
+    """
     config: PddlInstructConfig = context.resources.config
     loop, rendering, feedback = config.phase2, rendering_of(config.rendering), FeedbackKind(config.phase2.feedback)
     written: Counter[str] = Counter()
@@ -296,7 +326,30 @@ def write_corrections(context: StageContext, judged: Iterable[Judged]) -> None:
             continue
         attempt = attempt_of(item.task, item.chain)
         rows.append(correction_example(item.rollout.rollout_id, item.problem, attempt, feedback, rendering))
-    context.output.write_rows(rows, ExampleRow, table="corrections")
+    context.output.write_rows(rows + continuations(context, judged), ExampleRow, table="corrections")
+
+
+def continuations(context: StageContext, judged: Iterable[Judged]) -> list[ExampleRow]:
+    """Return the failed attempts, each continued by the planner from its last sound state."""
+    config: PddlInstructConfig = context.resources.config
+    plan_of = {row.problem_id: row.plan for row in context.inputs["replans"].rows(PlanRow) if row.status == "solved"}
+    rendering = rendering_of(config.rendering)
+    rows: list[ExampleRow] = []
+    for item in judged:
+        rollout = item.rollout
+        if rollout.rollout_id in plan_of:
+            rows += continuation_examples(
+                rollout.rollout_id,
+                rollout.problem_id,
+                item.task,
+                item.chain.read.chain.steps[: sound_steps(item.task, item.chain)],
+                [parse_step(step) for step in plan_of[rollout.rollout_id]],
+                rendering,
+                config.problems.object_names,
+                n_renamings=config.phase2.continuation_renamings,
+                seed=context.seed,
+            )
+    return rows
 
 
 def _sequence_row(item: Judged, kind: str, sequence: TrainingSequence) -> SequenceRow:

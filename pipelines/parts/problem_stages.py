@@ -178,8 +178,12 @@ def read_pddl(path: Path) -> str:
 
 
 def synthesize_plans(context: StageContext) -> None:
-    """Solve every problem with Fast Downward; every plan is judged by our validator before it is kept."""
-    problems = context.inputs["problems"].rows(ProblemRow)
+    """Solve every problem with Fast Downward."""
+    solve_problems(context, context.inputs["problems"].rows(ProblemRow), description="solving problems")
+
+
+def solve_problems(context: StageContext, problems: Sequence[ProblemRow], *, description: str) -> None:
+    """Leave a row for every problem; every plan is judged by our validator before it is kept."""
     planner = context.resources.config.planner
     settings = PlannerSettings(**planner.model_dump(exclude={"tie_break_states"}))
     shards = context.output.shards("rows", PlanRow)
@@ -190,7 +194,7 @@ def synthesize_plans(context: StageContext) -> None:
         PlanRow,
         shards=shards,
         batch_size=64,
-        description="solving problems",
+        description=description,
         id_column="problem_id",
         worker_settings={"settings": settings, "tie_break_states": planner.tie_break_states},
     )

@@ -228,6 +228,9 @@ class Phase2Config(StrictModel):
     """Examples `correct_with_feedback` made of the failed rollouts of one problem, at most."""
     correction_renamings: int = Field(0, ge=0)
     """How often the corrected chain of a failed problem is also trained on from the plain prompt, under other names."""
+    continuation_renamings: int = Field(0, ge=0)
+    """How often a failed attempt is continued by a new plan from its last sound state, each time under other names; the
+    attempts that are continued are solved again by the planner. 0 switches it off."""
     stage1: OptimiserConfig
     stage2: OptimiserConfig
     losses: LossConfig = LossConfig()
@@ -240,7 +243,9 @@ class Phase2Config(StrictModel):
 
     def corrections(self) -> dict[str, object]:
         """Return the settings of the data sets built from rollouts."""
-        return self.model_dump(include={"feedback", "corrections_per_problem", "correction_renamings"})
+        return self.model_dump(
+            include={"feedback", "corrections_per_problem", "correction_renamings", "continuation_renamings"}
+        )
 
 
 class EvaluationConfig(StrictModel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from plansmith.data.rows import CorruptedPlanRow, ExampleKind, ExampleRow, SolvedProblemRow
 from plansmith.pddl.grounding import PlanningTask
@@ -11,7 +12,7 @@ from plansmith.pddl.model import PlanStep
 from plansmith.pddl.parser import parse_step
 from plansmith.problems.corruption import Corruption, corrupt_plan, true_claims
 from plansmith.problems.renaming import random_renaming, rename_plan, rename_problem
-from plansmith.text.chains import chain_of_plan
+from plansmith.text.chains import ChainStep, chain_of_plan, continued_chain
 from plansmith.text.explanations import Attempt, ClaimedPlan, FeedbackKind, explain
 from plansmith.text.full_reader import read_literals
 from plansmith.text.rendering import Rendering
@@ -90,6 +91,50 @@ def invalid_explanation(row: CorruptedPlanRow, rendering: Rendering) -> ExampleR
         prompt=rendering.explain_prompt(task, shown),
         response=rendering.write_explanation(explain(task, shown)),
     )
+
+
+def continuation_examples(
+    rollout_id: str,
+    problem_id: str,
+    task: PlanningTask,
+    kept: Sequence[ChainStep],
+    plan: Sequence[PlanStep],
+    rendering: Rendering,
+    names: Sequence[str],
+    *,
+    n_renamings: int,
+    seed: int,
+) -> Iterator[ExampleRow]:
+    """Yield a failed attempt, its sound steps as part of the prompt, continued by a plan from the state they lead to.
+
+    What is taught is the choice at the policy's own states (DAgger: Ross, Gordon and Bagnell, AISTATS 2011).
+
+    Args:
+        kept: the attempt's sound steps, see `plansmith.evaluation.judging.sound_steps`.
+        plan: from the state after them to the goal.
+    """
+    constants = {constant.name for constant in task.domain.constants}
+    names = [name for name in names if name not in constants]
+    for copy in range(n_renamings):
+        rng = random.Random(f"{seed} {rollout_id} {copy}")
+        renaming = random_renaming(task.problem, names, rng)
+        renamed = PlanningTask(task.domain, rename_problem(task.problem, renaming, rng))
+        chain = continued_chain(renamed, [_rename_step(step, renaming) for step in kept], rename_plan(plan, renaming))
+        beginning, text = rendering.write_steps(chain.steps[: len(kept)]), rendering.write_chain(chain)
+        prompt = rendering.plan_prompt(renamed)
+        yield ExampleRow(
+            example_id=f"{rollout_id}-continued-{copy:03d}",
+            problem_id=problem_id,
+            kind=ExampleKind.CONTINUE_PLAN,
+            corruption=None,
+            prompt=("\n" if "\n" in prompt else " ").join(filter(None, [prompt, beginning])),
+            response=text.removeprefix(beginning).strip(),
+        )
+
+
+def _rename_step(step: ChainStep, renaming: dict[str, str]) -> ChainStep:
+    (action,) = rename_plan([step.action], renaming)
+    return replace(step, action=action, purpose=tuple(literal.substitute(renaming) for literal in step.purpose))
 
 
 def correction_example(

@@ -24,6 +24,7 @@ class ExampleKind(StrEnum):
     EXPLAIN_INVALID = "explain_invalid"
     PLAN_CHAIN = "plan_chain"
     CORRECT_WITH_FEEDBACK = "correct_with_feedback"
+    CONTINUE_PLAN = "continue_plan"
 
 
 @dataclass(frozen=True, slots=True)

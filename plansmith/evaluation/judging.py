@@ -53,6 +53,22 @@ class JudgedChain:
         return next((i for i, step in enumerate(self.steps) if step.judgement.code is not FeedbackCode.OK), None)
 
 
+def sound_steps(task: PlanningTask, judged: JudgedChain) -> int:
+    """Return how many steps a better continuation can keep.
+
+    Those before the first fault; or, if the chain comes back to a state before that, those up to its first visit.
+    """
+    kept_at = {task.initial_state: 0}
+    for number, step in enumerate(judged.steps, 1):
+        if step.judgement.code not in (FeedbackCode.OK, FeedbackCode.GOAL):
+            return number - 1
+        state = task.state_of(step.s_claimed)
+        if state in kept_at:
+            return kept_at[state]
+        kept_at[state] = number
+    return len(judged.steps)
+
+
 def judge_completion(task: PlanningTask, completion: str, rendering: Rendering) -> JudgedChain:
     """Return the judgement of a completion.
 

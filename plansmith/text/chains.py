@@ -8,7 +8,7 @@ builds the true chain of a plan; a reader builds the chain a policy wrote, claim
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from plansmith.pddl.grounding import GroundAction, MalformedStep, PlanningTask
 from plansmith.pddl.model import Atom, Literal, PlanStep
@@ -115,6 +115,24 @@ def chain_of_plan(task: PlanningTask, plan: Sequence[PlanStep], *, with_purpose:
     goal_check = check_goals(task, state)
     is_valid = all(mark.is_met for mark in goal_check) and all(step.next_state is not None for step in steps)
     return Chain(tuple(steps), goal_check, tuple(plan), VALID if is_valid else INVALID)
+
+
+def continued_chain(task: PlanningTask, kept: Sequence[ChainStep], plan: Sequence[PlanStep]) -> Chain:
+    """Return the chain that keeps a writer's sound steps and goes on with `plan` from the state they lead to.
+
+    The kept steps keep their reasons and the places of their goal checks; what they claim is told as it truly is.
+    """
+    state = in_order(task.problem.init)
+    steps: list[ChainStep] = []
+    for step in kept:
+        action, is_checking = task.ground(step.action), step.goal_check is not None
+        steps.append(true_step(task, state, action, with_goals=is_checking, purpose=step.purpose))
+        state = steps[-1].next_state or state
+    rest = chain_of_plan(PlanningTask(task.domain, replace(task.problem, init=state)), plan)
+    steps += rest.steps
+    if rest.steps and kept and len(kept[-1].purpose) != 1:
+        steps[len(kept)] = replace(rest.steps[0], goal_check=None)
+    return Chain(tuple(steps), rest.goal_check, (*(step.action for step in kept), *plan), rest.verdict)
 
 
 def check_goals(task: PlanningTask, state: Iterable[Atom]) -> tuple[GoalMark, ...]:

@@ -113,6 +113,10 @@ class CompactRendering:
         """Return the text of a chain of thought."""
         return write_chain(chain)
 
+    def write_steps(self, steps: Sequence[ChainStep]) -> str:
+        """Return the text with which a chain of these steps begins."""
+        return " ".join(write_step(step) for step in steps)
+
     def write_explanation(self, explanation: Explanation) -> str:
         """Return the text that explains a plan: its steps, the fault if any, the verdict."""
         if explanation.fault is None:

@@ -6,7 +6,7 @@ effects and states, goal check, final plan) in our own words, with a purpose lin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Domain
@@ -61,6 +61,10 @@ class FullRendering:
     def write_chain(self, chain: Chain) -> str:
         """Return the text of a chain of thought."""
         return "\n".join(_chain_lines(chain))
+
+    def write_steps(self, steps: Sequence[ChainStep]) -> str:
+        """Return the text with which a chain of these steps begins."""
+        return "\n".join(line for number, step in enumerate(steps, 1) for line in step_lines(number, step))
 
     def write_explanation(self, explanation: Explanation) -> str:
         """Return the text that explains a plan: its steps, the fault if any, the verdict."""

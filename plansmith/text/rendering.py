@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from plansmith.errors import ConfigError
@@ -29,6 +30,9 @@ class Rendering(Protocol):
 
     def write_chain(self, chain: Chain) -> str:
         """Return the text of a chain of thought."""
+
+    def write_steps(self, steps: Sequence[ChainStep]) -> str:
+        """Return the text with which a chain of these steps begins."""
 
     def write_explanation(self, explanation: Explanation) -> str:
         """Return the text that explains a plan."""
