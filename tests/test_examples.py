@@ -9,6 +9,7 @@ from conftest import BLOCKS, NAMES, SUSSMAN_PLAN, sussman
 
 from plansmith.data.examples import (
     chain_examples,
+    continuation_examples,
     correction_example,
     corrupted_row,
     invalid_explanation,
@@ -19,9 +20,11 @@ from plansmith.evaluation.judging import attempt_of, judge_completion
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import PlanStep
+from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_domain, print_problem
+from plansmith.pddl.validation import validate_plan
 from plansmith.problems.corruption import Corruption
-from plansmith.text.chains import chain_of_plan
+from plansmith.text.chains import chain_of_plan, continued_chain
 from plansmith.text.explanations import FeedbackKind
 from plansmith.text.rendering import Rendering, rendering_of
 
@@ -98,3 +101,40 @@ def test_correction_example_answers_with_the_planners_chain(rendering: Rendering
     assert (example.example_id, example.kind) == ("r7-corrected", ExampleKind.CORRECT_WITH_FEEDBACK)
     assert example.prompt == rendering.correct_prompt(sussman(), attempt, feedback)
     assert judge_completion(sussman(), example.response, rendering).verdict.is_valid
+
+
+@BOTH
+@pytest.mark.parametrize("n_kept", [0, 1, 2, 6])
+def test_continuation_examples_go_on_where_the_sound_steps_end(rendering: Rendering, n_kept: int) -> None:
+    written = chain_of_plan(sussman(), SUSSMAN_PLAN)
+    examples = list(
+        continuation_examples(
+            "r1",
+            "p0",
+            sussman(),
+            written.steps[:n_kept],
+            SUSSMAN_PLAN[n_kept:],
+            rendering,
+            NAMES,
+            n_renamings=3,
+            seed=1,
+        )
+    )
+    assert len({example.prompt for example in examples}) == 3
+    for example in examples:
+        assert example.kind is ExampleKind.CONTINUE_PLAN
+        beginning = "do:" if rendering is COMPACT else "[STEP"
+        assert example.prompt.count(beginning) == n_kept
+        assert example.response.count(beginning) == 6 - n_kept
+    # under the names of the plan, prompt and response together are the chain of the whole plan
+    same = continued_chain(sussman(), written.steps[:n_kept], SUSSMAN_PLAN[n_kept:])
+    assert same == written
+
+
+def test_continued_chain_replaces_a_detour_by_nothing_it_did_not_do() -> None:
+    detour = parse_plan("(pick-up b) (put-down b)")
+    kept = chain_of_plan(sussman(), detour).steps
+    chain = continued_chain(sussman(), kept, SUSSMAN_PLAN)
+    assert chain.final_plan == (*detour, *SUSSMAN_PLAN)
+    assert chain.verdict == "VALID"
+    assert validate_plan(sussman(), chain.final_plan).is_valid

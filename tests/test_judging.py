@@ -15,6 +15,7 @@ from plansmith.evaluation.judging import (
     judge_completion,
     loss_of_step,
     reasoning_rows,
+    sound_steps,
     verdict_row,
 )
 from plansmith.evaluation.results import StepMark
@@ -264,3 +265,26 @@ def test_judging_any_completion_never_raises(n_kept: int, garbage: list[str], is
         for kind in FeedbackKind:
             assert rendering.correct_prompt(TASK, attempt, kind)
     assert parse_plan(" ".join(row.plan)) == chain.verdict.plan
+
+
+BACK = (
+    "do: put-down a check: holding a ok: add: clear a handempty ontable a "
+    "now: handempty clear a ontable a clear b ontable b"
+)
+"""Right after `PICK`: the initial state again."""
+
+
+@pytest.mark.parametrize(
+    ("steps", "n_kept"),
+    [
+        ((PICK, STACK), 2),
+        ((PICK, FAILS), 1),
+        ((PICK, UNAWARE), 1),
+        ((LOST, STACK), 0),
+        ((PICK, BACK, PICK, STACK), 0),
+        ((), 0),
+    ],
+    ids=["no fault", "illegal and said so", "illegal", "wrong state", "a circle back to the start", "no step"],
+)
+def test_sound_steps_end_before_the_first_fault_or_circle(steps: tuple[str, ...], n_kept: int) -> None:
+    assert sound_steps(TASK, judged(*steps, END)) == n_kept
