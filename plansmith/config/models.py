@@ -222,7 +222,7 @@ class Phase2Config(StrictModel):
     """Problems of D2 rolled out in one iteration; iterations go through D2 in turn."""
     rollouts_per_problem: int = Field(4, ge=1)
     temperature: float = Field(0.7, ge=0)
-    """The paper rolls out at 0.3; a small model needs more spread for a group to differ."""
+    """The paper rolls out at 0.3. Too low, and attempts at one problem do not differ; too high, and none is valid."""
     max_new_tokens: int = Field(1100, ge=1)
     corrections_per_problem: int = Field(1, ge=0)
     """Examples `correct_with_feedback` made of the failed rollouts of one problem, at most."""
