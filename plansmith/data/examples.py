@@ -28,12 +28,8 @@ def chain_examples(
 ) -> Iterator[ExampleRow]:
     """Yield the plan of a row as chains of thought, each under other object names."""
     task, plan = solved_task(row)
-    constants = {constant.name for constant in task.domain.constants}
-    names = [name for name in names if name not in constants]
     for copy in range(n_renamings):
-        rng = random.Random(f"{seed} {row.problem_id} {copy}")
-        renaming = random_renaming(task.problem, names, rng)
-        renamed = PlanningTask(task.domain, rename_problem(task.problem, renaming, rng))
+        renaming, renamed = _under_other_names(task, names, random.Random(f"{seed} {row.problem_id} {copy}"))
         chain = chain_of_plan(renamed, rename_plan(plan, renaming))
         yield ExampleRow(
             example_id=f"{row.problem_id}-{copy:03d}",
@@ -113,12 +109,8 @@ def continuation_examples(
         kept: the attempt's sound steps, see `plansmith.evaluation.judging.sound_steps`.
         plan: from the state after them to the goal.
     """
-    constants = {constant.name for constant in task.domain.constants}
-    names = [name for name in names if name not in constants]
     for copy in range(n_renamings):
-        rng = random.Random(f"{seed} {rollout_id} {copy}")
-        renaming = random_renaming(task.problem, names, rng)
-        renamed = PlanningTask(task.domain, rename_problem(task.problem, renaming, rng))
+        renaming, renamed = _under_other_names(task, names, random.Random(f"{seed} {rollout_id} {copy}"))
         chain = continued_chain(renamed, [_rename_step(step, renaming) for step in kept], rename_plan(plan, renaming))
         beginning, text = rendering.write_steps(chain.steps[: len(kept)]), rendering.write_chain(chain)
         prompt = rendering.plan_prompt(renamed)
@@ -130,6 +122,14 @@ def continuation_examples(
             prompt=("\n" if "\n" in prompt else " ").join(filter(None, [prompt, beginning])),
             response=text.removeprefix(beginning).strip(),
         )
+
+
+def _under_other_names(
+    task: PlanningTask, names: Sequence[str], rng: random.Random
+) -> tuple[dict[str, str], PlanningTask]:
+    constants = {constant.name for constant in task.domain.constants}
+    renaming = random_renaming(task.problem, [name for name in names if name not in constants], rng)
+    return renaming, PlanningTask(task.domain, rename_problem(task.problem, renaming, rng))
 
 
 def _rename_step(step: ChainStep, renaming: dict[str, str]) -> ChainStep:
