@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 from conftest import BLOCKS, NAMES, blocks_task
 
-from pipelines.parts.feedback_stages import step_loss_scale
+from pipelines.parts import feedback_stages
+from pipelines.parts.feedback_stages import problem_ahead, replan, step_loss_scale
+from plansmith.data.rows import ProblemRow, Split
+from plansmith.evaluation.judging import judge_completion
 from plansmith.learning.feedback import (
     SampledTokens,
     expected_outcome_sequence,
@@ -16,6 +22,7 @@ from plansmith.learning.feedback import (
 from plansmith.learning.printed_losses import LossWeights
 from plansmith.learning.sequences import NO_VERDICT, TrainingSequence
 from plansmith.learning.tokenizer import encode, token_spans, word_tokenizer
+from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.validation import FeedbackCode
 from plansmith.text.chains import ReadChain, Span
 from plansmith.text.compact import CompactRendering
@@ -152,3 +159,42 @@ def test_leave_one_out_is_the_mean_of_the_others(values: list[float], expected: 
 def test_step_loss_scale_is_the_standard_deviation_and_never_zero() -> None:
     assert step_loss_scale([0.0, 4.0]) == 2.0  # both are 2 from the mean
     assert step_loss_scale([3.0, 3.0]) == step_loss_scale([]) == 1.0
+
+
+@pytest.mark.parametrize(("is_test_form", "n_solved"), [(False, 1), (True, 0)], ids=["training", "test"])
+def test_replan_leaves_out_what_has_become_a_test_problem(
+    monkeypatch: pytest.MonkeyPatch, is_test_form: bool, n_solved: int
+) -> None:
+    # wanted: a on b. The attempt puts c away and then picks up b, which is no use: it cannot be put on itself.
+    task = blocks_task("(on c a) (clear c) (ontable a) (ontable b) (clear b) (handempty)", "(on a b)")
+    completion = " ".join(
+        (
+            "do: unstack c a check: on c a clear c handempty ok: add: holding c clear a",
+            "now: clear a ontable a clear b ontable b holding c",
+            "do: put-down c check: holding c ok: add: clear c handempty ontable c",
+            "now: handempty clear a ontable a clear b ontable b clear c ontable c",
+            "do: stack b b check: holding b clear b fails: holding b",
+            "final: unstack c a put-down c stack b b verdict: INVALID",
+        )
+    )
+    item = SimpleNamespace(
+        task=task,
+        chain=judge_completion(task, completion, COMPACT),
+        rollout=SimpleNamespace(rollout_id="r", problem_id="p"),
+        v=0,
+    )
+    tried = ProblemRow("p", "form of p", "blocksworld", "3 blocks", Split.PHASE2, 3, "", "", "sampler")
+    ahead = problem_ahead(tried, item)
+    on_the_table = blocks_task(
+        "(ontable a) (clear a) (ontable b) (clear b) (ontable c) (clear c) (handempty)", "(on a b)"
+    )
+    form = canonical_form(BLOCKS, on_the_table.problem)
+    assert (ahead.problem_id, ahead.canonical_form) == ("r", form)
+    other = replace(tried, problem_id="t", split=Split.TEST, canonical_form=form if is_test_form else "another")
+    solved: list[ProblemRow] = []
+    monkeypatch.setattr(feedback_stages, "judged_rollouts", lambda _: [item])
+    monkeypatch.setattr(feedback_stages, "solve_problems", lambda _, rows, **__: solved.extend(rows))
+    config = SimpleNamespace(phase2=SimpleNamespace(continuation_renamings=1))
+    problems = SimpleNamespace(rows=lambda _: [tried, other])
+    replan(SimpleNamespace(resources=SimpleNamespace(config=config), inputs={"problems": problems}))
+    assert [row.problem_id for row in solved] == ["r"] * n_solved

@@ -49,6 +49,7 @@ from plansmith.learning.models import load_tokenizer
 from plansmith.learning.printed_losses import LossWeights, plan_loss
 from plansmith.learning.sequences import TrainingSequence
 from plansmith.learning.tokenizer import encode, token_spans
+from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import GroundAction, PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.printer import print_problem
@@ -157,20 +158,32 @@ def judge(context: StageContext) -> None:
 
 
 def replan(context: StageContext) -> None:
-    """Solve anew, from the state after their last sound step, the problems of failed attempts."""
+    """Solve anew, from the state after their last sound step, the problems of failed attempts.
+
+    Such a problem may have the canonical form of a test problem; it is left out then.
+    """
     if not context.resources.config.phase2.continuation_renamings:
         context.output.write_rows([], PlanRow)
         return
     problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
-    rows = []
-    for item in judged_rollouts(context):
-        if not item.v:
-            kept = item.chain.steps[: sound_steps(item.task, item.chain)]
-            init = kept[-1].s_claimed if kept else item.task.problem.init
-            text = print_problem(replace(item.task.problem, init=init))
-            old = problems[item.rollout.problem_id]
-            rows.append(replace(old, problem_id=item.rollout.rollout_id, problem_pddl=text, source="rollout"))
+    test_forms = {row.canonical_form for row in problems.values() if row.split == Split.TEST}
+    failed = [item for item in judged_rollouts(context) if not item.v]
+    ahead = [problem_ahead(problems[item.rollout.problem_id], item) for item in failed]
+    rows = [row for row in ahead if row.canonical_form not in test_forms]
     solve_problems(context, rows, description="planning on from failed attempts")
+
+
+def problem_ahead(tried: ProblemRow, item: Judged) -> ProblemRow:
+    """Return what is left of a problem after the sound steps of an attempt at it, under the attempt's id."""
+    kept = item.chain.steps[: sound_steps(item.task, item.chain)]
+    ahead = replace(item.task.problem, init=kept[-1].s_claimed) if kept else item.task.problem
+    return replace(
+        tried,
+        problem_id=item.rollout.rollout_id,
+        canonical_form=canonical_form(item.task.domain, ahead),
+        problem_pddl=print_problem(ahead),
+        source="rollout",
+    )
 
 
 @dataclass(frozen=True)
