@@ -79,6 +79,13 @@ def test_reasoning_sequence_scores_the_part_at_fault_and_teaches_right_outcomes(
     assert sequence.verdict_position == NO_VERDICT
 
 
+def test_reasoning_sequence_exemplary_rollout_is_kept_likely_word_by_word() -> None:
+    tokens, read = sampled()
+    sequence = reasoning_sequence(tokens, read.spans, [0.0, 0.0], [FeedbackCode.OK] * 2, is_exemplary=True)
+    assert weighted(sequence, sequence.nll_weights) == [(f"{COMPLETION} <end>", 1.0)]
+    assert sequence.n_score_tokens == 0
+
+
 def test_reasoning_sequence_of_fewer_steps_than_read_must_not_pass() -> None:
     tokens, read = sampled()
     with pytest.raises(ValueError, match="zip"):

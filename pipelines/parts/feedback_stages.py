@@ -201,6 +201,16 @@ class Judged:
         """Return the validator's label of the plan."""
         return int(self.chain.verdict.is_valid)
 
+    @property
+    def is_flawless(self) -> bool:
+        """Return whether the plan is valid and so is every claim about its steps."""
+        return bool(self.v) and self.chain.first_fault is None
+
+    @property
+    def is_exemplary(self) -> bool:
+        """Return whether the rollout is flawless and its plan no longer than the planner's."""
+        return self.is_flawless and len(self.chain.verdict.plan) <= len(self.problem.plan)
+
 
 def build_datasets(context: StageContext) -> None:
     """Build D_reasoning and D_final with their training sequences (equations 10 and 11)."""
@@ -267,7 +277,8 @@ def write_reasoning(context: StageContext, judged: Sequence[Judged], losses: Seq
     for item, step_losses in zip(judged, losses, strict=True):
         spans, steps = item.chain.read.spans, item.chain.steps
         scaled = [loss / scale for loss in step_losses]
-        sequence = reasoning_sequence(item.tokens, spans, scaled, [step.judgement.code for step in steps])
+        codes = [step.judgement.code for step in steps]
+        sequence = reasoning_sequence(item.tokens, spans, scaled, codes, is_exemplary=item.is_exemplary)
         rows.append(_sequence_row(item, "steps", sequence))
         fault = item.chain.first_fault
         action = None if fault is None else item.task.ground(steps[fault].action)
@@ -309,7 +320,7 @@ def write_final(context: StageContext, judged: Sequence[Judged], weights: LossWe
                 v=item.v,
                 baseline=baselines[index],
                 weights=weights,
-                is_flawless=bool(item.v) and item.chain.first_fault is None,
+                is_flawless=item.is_flawless,
             )
         )
     rows = [_sequence_row(item, "final", sequence) for item, sequence in zip(judged, sequences, strict=True)]

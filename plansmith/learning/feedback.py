@@ -1,9 +1,9 @@
 """From judged rollouts to the training sequences of phase 2.
 
 Stage 1 (D_reasoning): the rollout's own steps with standardised L_step as score weights, the right outcomes among them
-with likelihood weights, and the *expected* outcome of the first wrong step. Stage 2 (D_final): the plan's tokens with
-score weights beta * (1[v=0] - baseline), the verdict token with its label, and flawless rollouts with likelihood
-weights. See `docs/method.md` for why.
+with likelihood weights (all words of an exemplary rollout), and the *expected* outcome of the first wrong step.
+Stage 2 (D_final): the plan's tokens with score weights beta * (1[v=0] - baseline), the verdict token with its label,
+and flawless rollouts with likelihood weights. See `docs/method.md` for why.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ def reasoning_sequence(
     spans: Sequence[StepSpans],
     losses: Sequence[float],
     codes: Sequence[FeedbackCode],
+    *,
+    is_exemplary: bool = False,
 ) -> TrainingSequence:
     """Return the rollout with the weights of L_reasoning (equations 4 and 5).
 
@@ -47,7 +49,11 @@ def reasoning_sequence(
         losses: L_step of each step over their standard deviation. Without a baseline: a right step has loss 0 and is
             left alone. With one, every right step would be made likelier, and going in circles is made of right steps.
         codes: the validator's feedback on each step.
+        is_exemplary: nothing in the rollout is wrong or needless. Then its choices are kept likely too: what else is
+            learned comes from failed attempts, and a policy trained on these alone forgot what it could do.
     """
+    if is_exemplary:
+        return _sequence(tokens, [1.0] * len(tokens.completion_ids), [0.0] * len(tokens.completion_ids))
     score = [0.0] * len(tokens.completion_ids)
     likelihood = [0.0] * len(tokens.completion_ids)
     for step, loss, code in zip(spans, losses, codes, strict=True):
