@@ -25,7 +25,7 @@ if __name__ == "__main__":  # found from any folder
 from pipelines.parts.command import read_run
 from pipelines.parts.evaluation_stages import Arm, evaluated_problems
 from pipelines.parts.feedback_stages import Sampling, judge, sample_rollouts
-from pipelines.parts.problem_stages import problem_paths, read_pddl, solved_problems, synthesize_plans
+from pipelines.parts.problem_stages import problem_paths, solved_problems, synthesize_plans
 from pipelines.parts.workers import MODEL, Workers, policy_version
 from pipelines.pddl_instruct import arms, pddl_instruct
 from plansmith.config.models import PddlInstructConfig
@@ -40,6 +40,7 @@ from plansmith.evaluation.report import format_table
 from plansmith.evaluation.results import Results
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.tokenizer import encode
+from plansmith.pddl.cases import read_text
 from plansmith.pddl.model import Domain, Problem
 from plansmith.pddl.parser import parse_domain, parse_problem
 from plansmith.problems.renaming import random_renaming, rename_problem
@@ -231,7 +232,7 @@ def read_problems(config: PddlInstructConfig, policy: Artifact, domain: Domain, 
     pool = [name for name in config.problems.object_names if is_known(name) and name not in constants]
     given = []
     for path in problem_paths(folder):
-        problem = parse_problem(read_pddl(path), domain, source=str(path))
+        problem = parse_problem(read_text(path), domain, source=str(path))
         names = [item.name for item in problem.objects]
         renaming: dict[str, str] = {}
         if not all(map(is_known, names)):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, PlanStep, Problem
 from plansmith.pddl.parser import parse_domain, parse_plan, parse_problem
+from plansmith.pddl.simulation import applicable_actions
 from plansmith.problems.blocksworld import BlocksworldSampler
 
 settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -28,7 +29,7 @@ BLOCKS = parse_domain(BLOCKS_TEXT, source="blocksworld.pddl")
 
 DEPOT_TEXT = """(define (domain depot)
   (:requirements :strips :typing :equality :negative-preconditions)
-  (:types truck car - vehicle vehicle place - object movable thing parcel - (either movable thing))
+  (:types truck car - vehicle vehicle place - object movable thing - object parcel - (either movable thing))
   (:constants hub - place)
   (:predicates (at ?v - vehicle ?p - place) (in ?x - parcel ?v - (either truck car)) (closed ?p - place) (done))
   (:action move
@@ -95,7 +96,7 @@ def shortest_plan(task: PlanningTask) -> tuple[PlanStep, ...]:
         state, plan = waiting.popleft()
         if task.is_goal(state):
             return plan
-        for action in task.applicable_actions(state):
+        for action in applicable_actions(task, state):
             following = action.apply(state)
             if following not in seen:
                 seen.add(following)
@@ -107,7 +108,7 @@ def random_walk(task: PlanningTask, length: int, rng: random.Random) -> tuple[Pl
     """Return applicable steps from the initial state, whatever they lead to."""
     state, plan = task.initial_state, []
     for _ in range(length):
-        action = rng.choice(task.applicable_actions(state))
+        action = rng.choice(applicable_actions(task, state))
         plan.append(action.step)
         state = action.apply(state)
     return tuple(plan)

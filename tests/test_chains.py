@@ -9,7 +9,8 @@ from conftest import BLOCKS, SUSSMAN_PLAN, atoms, blocks_problems, depot_task, r
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plansmith.pddl.grounding import GroundAction, PlanningTask
+from plansmith.pddl.ground_actions import GroundAction
+from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Problem
 from plansmith.pddl.parser import parse_plan, parse_problem
 from plansmith.pddl.validation import validate_plan

@@ -50,7 +50,8 @@ from plansmith.learning.printed_losses import LossWeights, plan_loss
 from plansmith.learning.sequences import TrainingSequence
 from plansmith.learning.tokenizer import encode, token_spans
 from plansmith.pddl.canonical import canonical_form
-from plansmith.pddl.grounding import GroundAction, PlanningTask
+from plansmith.pddl.ground_actions import GroundAction
+from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.printer import print_problem
 from plansmith.stages import StageContext, row_seed

@@ -21,6 +21,7 @@ from plansmith.data.rows import (
 )
 from plansmith.data.sampling import SplitShares, choose_problems, draw_problems, problem_row
 from plansmith.errors import BadInputError, PlansmithError
+from plansmith.pddl.cases import read_text
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Domain, Problem
 from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
@@ -38,7 +39,7 @@ def read_domain(domain_file: str) -> Domain:
     Raises:
         BadInputError: no such file, or a mistake in it, with line and column.
     """
-    return parse_domain(read_pddl(domain_path(domain_file)), source=domain_file)
+    return parse_domain(read_text(domain_path(domain_file)), source=domain_file)
 
 
 def domain_path(domain_file: str) -> Path:
@@ -119,7 +120,7 @@ def _drawn_levels(
 def _problems_of_folder(config: PddlInstructConfig, domain: Domain) -> list[Problem]:
     problems = []
     for path in problem_paths(Path(config.problems.folder or "")):
-        problems.append(parse_problem(read_pddl(path), domain, source=str(path)))
+        problems.append(parse_problem(read_text(path), domain, source=str(path)))
         if config.model.folder is None:
             _check_names(problems[-1], path, config.problems.object_names)
     return problems
@@ -128,9 +129,9 @@ def _problems_of_folder(config: PddlInstructConfig, domain: Domain) -> list[Prob
 def pddl_digest(config: ProblemsConfig) -> str:
     """Return a hash of the user's PDDL files, so that an edited file is not taken for the one of an earlier run."""
     read_domain(config.domain_file)  # a mistake in it is said before anything starts
-    texts = [read_pddl(domain_path(config.domain_file))]
+    texts = [read_text(domain_path(config.domain_file))]
     if config.folder:
-        texts += [read_pddl(path) for path in problem_paths(Path(config.folder))]
+        texts += [read_text(path) for path in problem_paths(Path(config.folder))]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
@@ -163,18 +164,6 @@ def problem_paths(folder: Path) -> list[Path]:
             cure="give a folder of PDDL problems",
         )
     return paths
-
-
-def read_pddl(path: Path) -> str:
-    """Return the text of a file.
-
-    Raises:
-        BadInputError: it cannot be read, or is no text.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError("cannot be read", where=str(path), got=str(error), expected="PDDL in UTF-8") from error
 
 
 def synthesize_plans(context: StageContext) -> None:

@@ -6,17 +6,33 @@ more, then one of the objects still alike is singled out and the search goes on 
 encoding (individualisation and refinement, McKay, Practical graph isomorphism, 1981, without his general automorphism
 pruning: objects that can simply be swapped are tried once). Written here because the libraries that do this are under
 the GPL.
+
+Goals with other connectives than a conjunction of literals: each such conjunct counts as one fact, a relation (its text
+without the objects) between all objects it names. Parts of a nested ``and`` or ``or`` that differ only in their objects
+keep the order of the text, and bound variables their names; problems that differ in these alone get different forms.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from plansmith.pddl.model import Domain, Problem, literals_of
+from plansmith.pddl.model import (
+    Condition,
+    Conjunction,
+    Disjunction,
+    Domain,
+    Implication,
+    Literal,
+    Negation,
+    Problem,
+    Quantification,
+    conjuncts_of,
+    typed_text,
+)
 from plansmith.pddl.printer import print_domain
 
 Fact = tuple[str, tuple[str, ...]]
@@ -45,7 +61,9 @@ class _Structure:
 
 def _structure(domain: Domain, problem: Problem) -> _Structure:
     facts: set[Fact] = {(f"init {atom.predicate}", atom.arguments) for atom in problem.init}
-    facts |= {(f"goal {x.is_positive} {x.atom.predicate}", x.atom.arguments) for x in literals_of(problem.goal)}
+    facts |= {_goal_fact(conjunct) for conjunct in conjuncts_of(problem.goal)}
+    facts |= {(f"value {x.value} {x.term.predicate}", x.term.arguments) for x in problem.function_values}
+    facts |= {(f"minimize {problem.metric}", ())} if problem.metric else set()
     kinds = {typed.name: f"object {' '.join(sorted(typed.types))}" for typed in problem.objects}
     kinds |= {typed.name: f"constant {typed.name}" for typed in domain.constants}
     facts_of: dict[str, list[Fact]] = {name: [] for name in kinds}
@@ -53,6 +71,36 @@ def _structure(domain: Domain, problem: Problem) -> _Structure:
         for name in set(fact[1]):
             facts_of[name].append(fact)
     return _Structure(frozenset(facts), facts_of, kinds)
+
+
+def _goal_fact(conjunct: Condition) -> Fact:
+    if isinstance(conjunct, Literal):
+        return (f"goal {conjunct.is_positive} {conjunct.atom.predicate}", conjunct.atom.arguments)
+    skeleton, objects = _skeleton(conjunct)
+    return (f"goal {skeleton}", objects)
+
+
+def _skeleton(condition: Condition) -> tuple[str, tuple[str, ...]]:
+    """Return the text of a condition with ``#`` in place of each object, and the objects in their order."""
+    match condition:
+        case Literal():
+            objects = tuple(name for name in condition.atom.arguments if not name.startswith("?"))
+            hidden = [name if name.startswith("?") else "#" for name in condition.atom.arguments]
+            return f"({condition.is_positive} {' '.join([condition.atom.predicate, *hidden])})", objects
+        case Conjunction() | Disjunction():
+            return _joined(type(condition).__name__, sorted(map(_skeleton, condition.parts), key=lambda part: part[0]))
+        case Negation():
+            return _joined("not", [_skeleton(condition.part)])
+        case Implication():
+            return _joined("imply", [_skeleton(condition.premise), _skeleton(condition.conclusion)])
+        case Quantification():
+            word = f"{'forall' if condition.is_universal else 'exists'} ({typed_text(condition.parameters)})"
+            return _joined(word, [_skeleton(condition.part)])
+
+
+def _joined(word: str, parts: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[str, tuple[str, ...]]:
+    text = " ".join([word, *(skeleton for skeleton, _ in parts)])
+    return f"({text})", tuple(name for _, objects in parts for name in objects)
 
 
 def _numbered(labels: Mapping[str, Any]) -> Colouring:

@@ -1,52 +1,59 @@
 """States and ground actions of one problem.
 
-A state is an integer used as a bit set over the ground atoms met so far: bit i stands for `PlanningTask.atoms[i]`.
-Atoms get their bit when they are first named, and an action schema is grounded only when a plan names it, so a task
-costs no more than the plans judged in it. Ground actions are cached: the rollouts of a group share one task.
+A state is an integer used as a bit set over the ground atoms met so far: bit i stands for `PlanningTask.atoms[i]`; it
+holds basic atoms only, derived ones are worked out where a condition asks for them (`derived`). Atoms get their bit
+when they are first named, and an action schema is grounded only when a plan names it, so a task costs no more than the
+plans judged in it. Ground actions are cached: the rollouts of a group share one task.
+
+Static atoms (no action changes them) and equality are replaced by their value in the initial state inside disjunctions,
+quantifiers, conditional effects and rules; a literal that is itself a precondition or goal is always looked up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from itertools import product
 
-from plansmith.pddl.model import EQUALITY, Atom, Domain, Literal, PlanStep, Problem, TypedName, literals_of
-from plansmith.pddl.parser import is_subtype, parse_domain, parse_problem
+from plansmith.pddl.conditions import (
+    FALSE,
+    TRUE,
+    AllOf,
+    ExpansionBudget,
+    GroundCondition,
+    all_of,
+    ground_condition,
+    mentioned_atoms,
+    needed_atoms,
+    relevant_bindings,
+)
+from plansmith.pddl.derived import DerivedRules, InClosure
+from plansmith.pddl.ground_actions import GroundAction, GroundEffect, MalformedStep
+from plansmith.pddl.matching import Index, index_of
+from plansmith.pddl.model import (
+    EQUALITY,
+    TOTAL_COST,
+    ActionSchema,
+    Atom,
+    Binding,
+    Condition,
+    ConditionalEffect,
+    CostIncrease,
+    Domain,
+    Effect,
+    Literal,
+    Number,
+    PlanStep,
+    Problem,
+    TypedName,
+    UniversalEffect,
+    conjuncts_of,
+    literals_of_effects,
+)
+from plansmith.pddl.parser import parse_domain, parse_problem
 
-
-@dataclass(frozen=True, slots=True)
-class GroundAction:
-    """An action schema with its parameters bound; effects and preconditions as bit sets.
-
-    An atom both added and deleted is true afterwards (add wins), as in VAL and PDDL 2.1.
-    """
-
-    step: PlanStep
-    preconditions: tuple[Literal, ...]
-    add_effects: tuple[Atom, ...]
-    delete_effects: tuple[Atom, ...]
-    required: int
-    forbidden: int
-    added: int
-    deleted: int
-    false_equalities: tuple[Literal, ...]
-
-    def is_applicable(self, state: int) -> bool:
-        """Return whether every precondition holds in `state`."""
-        return state & self.required == self.required and not state & self.forbidden and not self.false_equalities
-
-    def apply(self, state: int) -> int:
-        """Return the state after the action, whose preconditions must hold."""
-        return (state & ~self.deleted) | self.added
-
-
-@dataclass(frozen=True, slots=True)
-class MalformedStep:
-    """A step that names no ground action of the task, with the reason."""
-
-    step: PlanStep
-    reason: str
+KNOWN_STEPS_LIMIT = KNOWN_LINES_LIMIT = 100_000
+"""Steps, and lines of plan texts, that a task remembers before it forgets them all."""
 
 
 class PlanningTask:
@@ -58,8 +65,13 @@ class PlanningTask:
         self.atoms: list[Atom] = []
         self._bit_of: dict[Atom, int] = {}
         self._steps: dict[PlanStep, GroundAction | MalformedStep] = {}
+        self._lines: dict[str, GroundAction] = {}
+        self._objects_of: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._conjuncts: dict[str, tuple[Condition, ...]] = {}
+        self._conditions: dict[Condition, GroundCondition] = {}
+        self.rules = DerivedRules(self, domain.derived)
         self.initial_state = self.state_of(problem.init)
-        self.goal = literals_of(problem.goal)
+        self.goal = conjuncts_of(problem.goal)
 
     @classmethod
     def from_text(cls, domain_pddl: str, problem_pddl: str) -> PlanningTask:
@@ -77,6 +89,8 @@ class PlanningTask:
         if position is None:
             position = self._bit_of[atom] = len(self.atoms)
             self.atoms.append(atom)
+            if atom.predicate in self.rules:
+                self.rules.mention(atom, 1 << position)
         return 1 << position
 
     def state_of(self, atoms: Iterable[Atom]) -> int:
@@ -90,27 +104,149 @@ class PlanningTask:
         """Return the true atoms of a state, in the order in which the task met them."""
         return tuple(atom for position, atom in enumerate(self.atoms) if state >> position & 1)
 
-    def holds(self, literal: Literal, state: int) -> bool:
-        """Return whether a ground literal is true in a state."""
-        atom = literal.atom
-        if atom.predicate == EQUALITY:
-            return (atom.arguments[0] == atom.arguments[1]) == literal.is_positive
-        return bool(state & self.bit(atom)) == literal.is_positive
+    def basic_atoms(self, state: int) -> int:
+        """Return a state without the derived atoms that it may name."""
+        return state & ~self.rules.mask
 
-    def unsatisfied(self, literals: Iterable[Literal], state: int) -> tuple[Literal, ...]:
-        """Return the literals that are false in a state, in their own order."""
-        return tuple(literal for literal in literals if not self.holds(literal, state))
+    def holds(self, condition: Condition, state: int) -> bool:
+        """Return whether a condition without free variables is true in a state."""
+        if isinstance(condition, Literal) and condition.atom.predicate != EQUALITY:
+            bit = self.bit(condition.atom)
+            known = self.rules.closure(state) if bit & self.rules.mask else state
+            return bool(known & bit) == condition.is_positive
+        if condition not in self._conditions:
+            self._conditions[condition] = self._conjunction([condition])
+        return self._conditions[condition].holds(state)
+
+    def unsatisfied(self, conditions: Iterable[Condition], state: int) -> tuple[Condition, ...]:
+        """Return the conditions that are false in a state, in their own order."""
+        return tuple(condition for condition in conditions if not self.holds(condition, state))
 
     def is_goal(self, state: int) -> bool:
-        """Return whether every goal literal holds in a state."""
-        return all(self.holds(literal, state) for literal in self.goal)
+        """Return whether the goal holds in a state."""
+        return self._goal_condition.holds(state)
+
+    @cached_property
+    def _goal_condition(self) -> GroundCondition:
+        return self._conjunction(self.goal)
 
     def ground(self, step: PlanStep) -> GroundAction | MalformedStep:
         """Return the ground action a step names, or why there is none."""
         found = self._steps.get(step)
         if found is None:
+            if len(self._steps) > KNOWN_STEPS_LIMIT:
+                self._steps.clear()
             found = self._steps[step] = self._ground(step)
         return found
+
+    def ground_lines(self, text: str) -> list[GroundAction] | None:
+        """Return the ground actions of a plan text whose every line was seen before, else None."""
+        actions = []
+        for line in text.split("\n"):
+            action = self._lines.get(line)
+            if action is not None:
+                actions.append(action)
+            elif not _is_skipped(line):
+                return None
+        return actions
+
+    def remember_lines(self, text: str, plan: Iterable[PlanStep]) -> None:
+        """Remember the lines of a plan text, read as `plan`, if it has one step a line."""
+        lines = [line for line in text.split("\n") if not _is_skipped(line)]
+        steps = list(plan)
+        if len(lines) != len(steps) or not all(map(_is_one_group, lines)):
+            return
+        if len(self._lines) > KNOWN_LINES_LIMIT:
+            self._lines.clear()
+        for line, step in zip(lines, steps, strict=True):
+            action = self.ground(step)
+            if isinstance(action, GroundAction):
+                self._lines[line] = action
+
+    def instantiate(self, schema: ActionSchema, arguments: tuple[str, ...]) -> GroundAction:
+        """Return the ground action of a schema and objects that fit its parameters."""
+        step = PlanStep(schema.name, arguments)
+        action = self._steps.get(step)
+        if not isinstance(action, GroundAction):
+            action = self._steps[step] = self._instance(schema, step)
+        return action
+
+    def ground_actions(self) -> tuple[GroundAction, ...]:
+        """Return every ground action whose precondition is not false in every state; exponential in the arity."""
+        actions = (
+            self.instantiate(schema, arguments)
+            for schema in self.domain.actions
+            for arguments in product(*(self.objects_of(parameter.types) for parameter in schema.parameters))
+        )
+        return tuple(action for action in actions if action.is_possible)
+
+    def objects_of(self, types: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the objects of any of the types, in their order."""
+        found = self._objects_of.get(types)
+        if found is None:
+            parameter = TypedName("", types)
+            found = self._objects_of[types] = tuple(name for name in self.objects if self.fits(name, parameter))
+        return found
+
+    def fits(self, name: str, parameter: TypedName) -> bool:
+        """Return whether an object is of one of the parameter's types; one declared ``either`` has several types."""
+        typed = self.objects.get(name)
+        return typed is not None and any(not self._above[own].isdisjoint(parameter.types) for own in typed.types)
+
+    def fixed_value(self, atom: Atom) -> bool | None:
+        """Return the value of an atom that has the same one in every state (equality, static atoms), else None."""
+        if atom.predicate == EQUALITY:
+            return atom.arguments[0] == atom.arguments[1]
+        if atom.predicate in self._changeable:
+            return None
+        position = self._bit_of.get(atom)
+        return position is not None and bool(self.initial_state >> position & 1)
+
+    def is_static(self, predicate: str) -> bool:
+        """Return whether no action and no rule changes the predicate's atoms."""
+        return predicate not in self._changeable
+
+    @cached_property
+    def static_atoms(self) -> Index:
+        """The true atoms of static predicates."""
+        return index_of(atom for atom in self.problem.init if self.is_static(atom.predicate))
+
+    def with_derived(self, condition: GroundCondition) -> GroundCondition:
+        """Return the condition, looking at the derived atoms of the state if it mentions any."""
+        if not self.rules.mask or not mentioned_atoms(condition) & self.rules.mask:
+            return condition
+        return InClosure(self.rules, condition)
+
+    @cached_property
+    def function_values(self) -> Mapping[Atom, Number]:
+        """The value of each ground function in the initial state."""
+        return {known.term: known.value for known in self.problem.function_values}
+
+    def metric_value(self, n_steps: int, increase: Number) -> Number:
+        """Return the value of the problem's metric after a plan: VAL's "Final value", the number of steps by default.
+
+        Args:
+            n_steps: the steps executed.
+            increase: the sum of their costs.
+        """
+        if self.problem.metric != TOTAL_COST:
+            return n_steps
+        return self.cost_at_start + increase
+
+    @cached_property
+    def cost_at_start(self) -> Number:
+        """The total cost before the first step; zero where the problem gives none, as in VAL."""
+        return self.function_values.get(Atom(TOTAL_COST), 0)
+
+    @cached_property
+    def _changeable(self) -> frozenset[str]:
+        effects = (literal for schema in self.domain.actions for literal in literals_of_effects(schema.effects))
+        changed = {literal.atom.predicate for literal in effects}
+        return frozenset(changed | {rule.predicate for rule in self.domain.derived})
+
+    @cached_property
+    def _above(self) -> Mapping[str, frozenset[str]]:
+        return self.domain.ancestors()
 
     def _ground(self, step: PlanStep) -> GroundAction | MalformedStep:
         schema = self.domain.action(step.name)
@@ -122,34 +258,9 @@ class PlanningTask:
                 step, f"'{step.name}' takes {len(schema.parameters)} arguments, got {len(step.arguments)}"
             )
         for name, parameter in zip(step.arguments, schema.parameters, strict=True):
-            if not self._fits(name, parameter):
+            if not self.fits(name, parameter):
                 return MalformedStep(step, f"'{name}' {self._misfit(name, parameter)}")
-        binding = {parameter.name: name for parameter, name in zip(schema.parameters, step.arguments, strict=True)}
-        preconditions = tuple(literal.substitute(binding) for literal in literals_of(schema.precondition))
-        effects = tuple(effect.substitute(binding) for effect in schema.effects)
-        adds = tuple(dict.fromkeys(effect.atom for effect in effects if effect.is_positive))
-        deletes = tuple(dict.fromkeys(effect.atom for effect in effects if not effect.is_positive))
-        deletes = tuple(atom for atom in deletes if atom not in adds)
-        facts = [literal for literal in preconditions if literal.atom.predicate != EQUALITY]
-        return GroundAction(
-            step=step,
-            preconditions=preconditions,
-            add_effects=adds,
-            delete_effects=deletes,
-            required=self.state_of(literal.atom for literal in facts if literal.is_positive),
-            forbidden=self.state_of(literal.atom for literal in facts if not literal.is_positive),
-            added=self.state_of(adds),
-            deleted=self.state_of(deletes),
-            false_equalities=tuple(
-                literal
-                for literal in preconditions
-                if literal.atom.predicate == EQUALITY and not self.holds(literal, 0)
-            ),
-        )
-
-    def _fits(self, name: str, parameter: TypedName) -> bool:
-        typed = self.objects.get(name)
-        return typed is not None and any(is_subtype(self.domain, own, parameter) for own in typed.types)
+        return self._instance(schema, step)
 
     def _misfit(self, name: str, parameter: TypedName) -> str:
         """Return why an object cannot stand where `parameter` is declared."""
@@ -157,17 +268,106 @@ class PlanningTask:
             return "is no object of the problem"
         return f"is of type {' or '.join(self.objects[name].types)}, expected {' or '.join(parameter.types)}"
 
-    def ground_actions(self) -> tuple[GroundAction, ...]:
-        """Return every ground action; meant for small problems, the number is exponential in the arity."""
-        found = []
-        for schema in self.domain.actions:
-            candidates = [[name for name in self.objects if self._fits(name, p)] for p in schema.parameters]
-            for arguments in product(*candidates):
-                action = self.ground(PlanStep(schema.name, arguments))
-                if isinstance(action, GroundAction) and not action.false_equalities:
-                    found.append(action)
-        return tuple(found)
+    def _instance(self, schema: ActionSchema, step: PlanStep) -> GroundAction:
+        binding = {parameter.name: name for parameter, name in zip(schema.parameters, step.arguments, strict=True)}
+        if schema.name not in self._conjuncts:
+            self._conjuncts[schema.name] = conjuncts_of(schema.precondition)
+        preconditions = tuple([condition.substitute(binding) for condition in self._conjuncts[schema.name]])
+        condition = self._conjunction(preconditions)
+        effect, conditional = _EffectGrounder(self).ground(schema.effects, binding)
+        basic = condition if isinstance(condition, AllOf) else AllOf(parts=(condition,))
+        return GroundAction(
+            step=step,
+            preconditions=preconditions,
+            required=basic.required,
+            forbidden=basic.forbidden,
+            others=basic.parts,
+            effect=effect,
+            conditional=conditional,
+            added=effect.added,
+            deleted=effect.deleted,
+            has_cost=bool(effect.increases) or any(part.increases for part in conditional),
+        )
 
-    def applicable_actions(self, state: int) -> tuple[GroundAction, ...]:
-        """Return the ground actions whose preconditions hold in `state`, in schema and object order."""
-        return tuple(action for action in self.ground_actions() if action.is_applicable(state))
+    def _conjunction(self, conjuncts: Iterable[Condition]) -> GroundCondition:
+        """Return the ground conjunction of conditions without free variables; its own literals are looked up."""
+        literals, others = AllOf(), list[GroundCondition]()
+        for condition in conjuncts:
+            if isinstance(condition, Literal) and condition.atom.predicate != EQUALITY:
+                bit = self.bit(condition.atom)
+                positive, negative = (bit, 0) if condition.is_positive else (0, bit)
+                literals = AllOf(literals.required | positive, literals.forbidden | negative)
+            else:
+                others.append(ground_condition(self, condition, {}))
+        return self.with_derived(all_of([literals, *others]))
+
+
+class _EffectGrounder:
+    """Sorts the effects of one ground action into those that always take place and those with a condition.
+
+    Effects of one level count in the order literals, ``forall``, ``when``: VAL keeps them in lists of their own.
+    """
+
+    def __init__(self, task: PlanningTask) -> None:
+        self.task = task
+        self.budget = ExpansionBudget()
+        self.found: dict[GroundCondition, list[Literal | Number | Atom]] = {TRUE: []}
+
+    def ground(self, effects: tuple[Effect, ...], binding: Binding) -> tuple[GroundEffect, tuple[GroundEffect, ...]]:
+        """Return the unconditional effect, then the conditional ones."""
+        self._collect(effects, binding, TRUE)
+        always, *conditional = (self._joined(condition, parts) for condition, parts in self.found.items())
+        return always, tuple(conditional)
+
+    def _collect(self, effects: tuple[Effect, ...], binding: Binding, condition: GroundCondition) -> None:
+        for effect in sorted(effects, key=_rank):
+            match effect:
+                case Literal():
+                    self.budget.spend(len(self.task.atoms) // 8, effect)
+                    self.found.setdefault(condition, []).append(effect.substitute(binding))
+                case CostIncrease():
+                    self.found.setdefault(condition, []).append(self._amount(effect, binding))
+                case UniversalEffect():
+                    needed = _needed_by_all(effect.effects)
+                    for inner in relevant_bindings(self.task, effect, binding, self.budget, needed):
+                        self._collect(effect.effects, inner, condition)
+                case ConditionalEffect():
+                    own = ground_condition(self.task, effect.condition, binding, self.budget)
+                    both = all_of([condition, own])
+                    if both != FALSE:
+                        self._collect(effect.effects, binding, both)
+
+    def _amount(self, effect: CostIncrease, binding: Binding) -> Number | Atom:
+        if not isinstance(effect.amount, Atom):
+            return effect.amount
+        term = effect.amount.substitute(binding)
+        return self.task.function_values.get(term, term)
+
+    def _joined(self, condition: GroundCondition, parts: list[Literal | Number | Atom]) -> GroundEffect:
+        literals = dict.fromkeys(part for part in parts if isinstance(part, Literal))
+        adds = tuple([literal.atom for literal in literals if literal.is_positive])
+        deletes = tuple([literal.atom for literal in literals if not literal.is_positive])
+        increases = tuple([part for part in parts if not isinstance(part, Literal)])
+        added, deleted = self.task.state_of(adds), self.task.state_of(deletes)
+        return GroundEffect(self.task.with_derived(condition), adds, deletes, increases, added, deleted)
+
+
+def _needed_by_all(effects: tuple[Effect, ...]) -> Iterable[Atom]:
+    """Return atoms without which none of the effects takes place."""
+    only = effects[0] if len(effects) == 1 else None
+    return needed_atoms(only.condition, is_positive=True) if isinstance(only, ConditionalEffect) else ()
+
+
+def _rank(effect: Effect) -> int:
+    return (Literal, UniversalEffect, ConditionalEffect, CostIncrease).index(type(effect))
+
+
+def _is_skipped(line: str) -> bool:
+    """Return whether a line is blank or a comment; a carriage return within it would end the comment."""
+    return not line or line.isspace() or (line[0] == ";" and "\r" not in line[:-1])
+
+
+def _is_one_group(line: str) -> bool:
+    """Return whether a line is ``(...)`` with no other bracket or comment in it."""
+    line = line.strip()
+    return line.startswith("(") and line.endswith(")") and line.count("(") == line.count(")") == 1 and ";" not in line

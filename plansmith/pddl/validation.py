@@ -2,7 +2,8 @@
 
 `validate_plan` judges a whole plan as VAL does: apply each step to the state it meets, stop at the first whose
 preconditions do not hold, check the goal at the end. `judge_step` judges one claimed transition of a chain of thought
-(``VAL-step`` in algorithm 1 of arXiv 2509.13351). Verdicts are values: nothing here raises because a plan is bad.
+(``VAL-step`` in algorithm 1 of arXiv 2509.13351). Verdicts are values: nothing here raises because a plan is bad. (A
+task whose quantifiers have too many instances to be expanded does raise: `BadInputError`.)
 """
 
 from __future__ import annotations
@@ -11,8 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from plansmith.pddl.grounding import GroundAction, MalformedStep, PlanningTask
-from plansmith.pddl.model import Atom, Literal, PlanStep
+from plansmith.errors import PddlParseError
+from plansmith.pddl.ground_actions import GroundAction, MalformedStep
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Atom, Condition, Number, PlanStep
+from plansmith.pddl.parser import parse_plan
+
+STATES_LIMIT_BYTES = 64 * 2**20
+"""The most memory for the states that a plan meets."""
 
 
 class Verdict(StrEnum):
@@ -29,16 +36,19 @@ class Verdict(StrEnum):
 class PlanVerdict:
     """The judgement of one plan.
 
-    ``failed_step`` counts from 1 and is None when no step failed. ``unsatisfied`` are *all* false preconditions of that
-    step, or all false goal literals. ``states`` are the states met, the initial one first, up to the failure.
+    ``failed_step`` counts from 1 and is None when no step failed. ``unsatisfied`` are *all* false conjuncts of that
+    step's precondition, or of the goal. ``states`` are the states met, the initial one first, up to the failure.
+    ``cost`` is the value of the problem's metric after the steps executed (VAL's "Final value"): the total cost, or
+    their number where that is not the metric.
     """
 
     verdict: Verdict
     plan: tuple[PlanStep, ...]
     failed_step: int | None
-    unsatisfied: tuple[Literal, ...]
+    unsatisfied: tuple[Condition, ...]
     states: tuple[int, ...]
     reason: str
+    cost: Number | None = None
 
     @property
     def is_valid(self) -> bool:
@@ -50,27 +60,79 @@ def validate_plan(task: PlanningTask, plan: Sequence[PlanStep]) -> PlanVerdict:
     """Return the verdict on `plan`.
 
     A malformed step (unknown action or object, wrong arity or type) makes the whole plan malformed wherever it stands,
-    as VAL's type check of the whole plan does.
+    as VAL's type check of the whole plan does. A step whose cost has no value makes the verdict `BAD_INPUT`.
     """
-    plan = tuple(plan)
-    grounded = [task.ground(step) for step in plan]
-    for number, action in enumerate(grounded, 1):
+    plan, actions = tuple(plan), list[GroundAction]()
+    for number, step in enumerate(plan, 1):
+        action = task.ground(step)
         if isinstance(action, MalformedStep):
             return PlanVerdict(Verdict.MALFORMED_PLAN, plan, number, (), (task.initial_state,), action.reason)
-    states = [task.initial_state]
-    for number, action in enumerate(grounded, 1):
-        assert isinstance(action, GroundAction)
-        if not action.is_applicable(states[-1]):
-            unsatisfied = task.unsatisfied(action.preconditions, states[-1])
-            reason = f"step {number} {action.step} needs {_join(unsatisfied)}"
-            return PlanVerdict(Verdict.PRECONDITION_UNSATISFIED, plan, number, unsatisfied, tuple(states), reason)
-        states.append(action.apply(states[-1]))
+        actions.append(action)
+        if number * len(task.atoms) // 8 > STATES_LIMIT_BYTES:
+            break
+    return _validate(task, plan, actions)
+
+
+def validate_plan_text(task: PlanningTask, text: str, *, source: str = "<plan>") -> PlanVerdict:
+    """Return the verdict on the plan that `text` tells; text that is no plan is malformed, with the reason.
+
+    A text whose every line the task has seen before is judged without being parsed.
+    """
+    actions = task.ground_lines(text)
+    if actions is not None:
+        return _validate(task, tuple([action.step for action in actions]), actions)
+    try:
+        plan = parse_plan(text, source=source)
+    except PddlParseError as error:
+        return PlanVerdict(Verdict.MALFORMED_PLAN, (), None, (), (task.initial_state,), str(error))
+    task.remember_lines(text, plan)
+    return validate_plan(task, plan)
+
+
+def _validate(task: PlanningTask, plan: tuple[PlanStep, ...], actions: Sequence[GroundAction]) -> PlanVerdict:
+    """Execute the actions up to the first that fails, then look at the goal."""
+    if len(plan) * len(task.atoms) // 8 > STATES_LIMIT_BYTES:
+        reason = f"{len(plan)} steps over {len(task.atoms)} atoms are more than can be kept"
+        return PlanVerdict(Verdict.BAD_INPUT, plan, None, (), (task.initial_state,), reason)
+    state, states = task.initial_state, [task.initial_state]
+    total: Number = 0
+    for action in actions:
+        if not action.is_applicable(state):
+            return _precondition_verdict(task, plan, action, states, total)
+        if action.has_cost:
+            cost = action.cost(state)
+            if cost is None:
+                return _cost_verdict(plan, action, states)
+            total += cost
+        state = action.apply(state)
+        states.append(state)
+    if task.is_goal(state):
+        final = task.metric_value(len(plan), total)
+        return PlanVerdict(Verdict.VALID, plan, None, (), tuple(states), "the plan reaches the goal", final)
+    return _goal_verdict(task, plan, states, total)
+
+
+def _precondition_verdict(
+    task: PlanningTask, plan: tuple[PlanStep, ...], action: GroundAction, states: Sequence[int], total: Number
+) -> PlanVerdict:
+    number, unsatisfied = len(states), task.unsatisfied(action.preconditions, states[-1])
+    reason = f"step {number} {action.step} needs {_join(unsatisfied)}"
+    final = task.metric_value(number - 1, total)
+    return PlanVerdict(
+        Verdict.PRECONDITION_UNSATISFIED, plan, number, unsatisfied, tuple(states), reason, final
+    )  # fmt: skip
+
+
+def _cost_verdict(plan: tuple[PlanStep, ...], action: GroundAction, states: Sequence[int]) -> PlanVerdict:
+    undefined = [term for term in action.increases(states[-1]) if isinstance(term, Atom)]
+    reason = f"step {len(states)} {action.step} costs {_join(undefined)}, which has no value in the problem"
+    return PlanVerdict(Verdict.BAD_INPUT, plan, len(states), (), tuple(states), reason)
+
+
+def _goal_verdict(task: PlanningTask, plan: tuple[PlanStep, ...], states: Sequence[int], total: Number) -> PlanVerdict:
     missed = task.unsatisfied(task.goal, states[-1])
-    if missed:
-        return PlanVerdict(
-            Verdict.GOAL_NOT_REACHED, plan, None, missed, tuple(states), f"the goal lacks {_join(missed)}"
-        )
-    return PlanVerdict(Verdict.VALID, plan, None, (), tuple(states), "the plan reaches the goal")
+    reason, final = f"the goal lacks {_join(missed)}", task.metric_value(len(plan), total)
+    return PlanVerdict(Verdict.GOAL_NOT_REACHED, plan, None, missed, tuple(states), reason, final)
 
 
 class FeedbackCode(StrEnum):
@@ -93,7 +155,7 @@ class StepJudgement:
 
     code: FeedbackCode
     expected_state: int
-    unsatisfied: tuple[Literal, ...] = ()
+    unsatisfied: tuple[Condition, ...] = ()
     missing_effects: tuple[Atom, ...] = ()
     kept_deletes: tuple[Atom, ...] = ()
     lost_atoms: tuple[Atom, ...] = ()
@@ -121,8 +183,10 @@ def judge_step(task: PlanningTask, previous: int, step: PlanStep, claimed: int) 
     """Return the judgement of the claim that `step` leads from state `previous` to state `claimed`.
 
     An action whose preconditions are false changes nothing, so the expected state is then `previous` (the paper leaves
-    it open: it defines s_expected only for an action that can be applied).
+    it open: it defines s_expected only for an action that can be applied). Derived atoms follow from a state, so those
+    that a claim names are ignored.
     """
+    previous, claimed = task.basic_atoms(previous), task.basic_atoms(claimed)
     action = task.ground(step)
     if isinstance(action, MalformedStep):
         distance = state_distance(previous, claimed)
@@ -140,15 +204,16 @@ def judge_step(task: PlanningTask, previous: int, step: PlanStep, claimed: int) 
 
 
 def _judge_effects(task: PlanningTask, previous: int, action: GroundAction, claimed: int) -> StepJudgement:
-    expected = action.apply(previous)
+    added, deleted = action.changes(previous)
+    expected = (previous & ~deleted) | added
     missing, invented = expected & ~claimed, claimed & ~expected
     judgement = StepJudgement(
         code=FeedbackCode.OK if claimed == expected else FeedbackCode.EFFECT,
         expected_state=expected,
-        missing_effects=task.atoms_of(missing & action.added),
-        kept_deletes=task.atoms_of(invented & action.deleted),
-        lost_atoms=task.atoms_of(missing & ~action.added),
-        invented_atoms=task.atoms_of(invented & ~action.deleted),
+        missing_effects=task.atoms_of(missing & added),
+        kept_deletes=task.atoms_of(invented & deleted),
+        lost_atoms=task.atoms_of(missing & ~added),
+        invented_atoms=task.atoms_of(invented & ~deleted),
         state_distance=state_distance(claimed, expected),
     )
     return judgement if judgement.code is FeedbackCode.OK else _with_reason(judgement, action)
@@ -168,5 +233,5 @@ def _with_reason(judgement: StepJudgement, action: GroundAction) -> StepJudgemen
     )  # fmt: skip
 
 
-def _join(items: Iterable[Atom | Literal]) -> str:
+def _join(items: Iterable[Atom | Condition]) -> str:
     return " ".join(str(item) for item in items)

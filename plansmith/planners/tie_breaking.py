@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from plansmith.pddl.grounding import GroundAction, PlanningTask
+from plansmith.pddl.ground_actions import GroundAction
+from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import PlanStep
 
 
@@ -25,13 +26,13 @@ def first_plan_of_length(task: PlanningTask, plan: Sequence[PlanStep], *, max_st
     n_actions = sum(len(task.objects) ** len(schema.parameters) for schema in task.domain.actions)
     if n_actions > max_states:
         return tuple(plan)
-    actions = task.ground_actions()
+    actions = [(action, action.required, action.forbidden) for action in task.ground_actions()]
     parents: dict[int, tuple[int, GroundAction] | None] = {task.initial_state: None}
     queue = deque([task.initial_state])
     while queue:
         state = queue.popleft()
-        for action in actions:
-            if not action.is_applicable(state):
+        for action, required, forbidden in actions:
+            if state & required != required or state & forbidden or not action.is_applicable(state):
                 continue
             successor = action.apply(state)
             if successor in parents:

@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from plansmith.pddl.grounding import GroundAction, PlanningTask
+from plansmith.pddl.ground_actions import GroundAction
+from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, PlanStep
+from plansmith.pddl.simulation import applicable_actions
 from plansmith.pddl.validation import FeedbackCode, Verdict, judge_step, validate_plan
 
 
@@ -98,7 +100,7 @@ def _draw_goal_missed(task: PlanningTask, plan: tuple[PlanStep, ...], rng: rando
     cut = rng.randrange(1, len(plan)) if len(plan) > 1 else 0
     steps, state = list(plan[:cut]), validate_plan(task, plan[:cut]).states[-1]
     for _ in range(len(plan) - cut if rng.random() < 0.5 else 0):
-        choices = task.applicable_actions(state)
+        choices = applicable_actions(task, state)
         if not choices:
             break
         action = rng.choice(choices)
@@ -115,8 +117,7 @@ def true_claims(task: PlanningTask, plan: Sequence[PlanStep]) -> tuple[tuple[Ato
 def _draw_wrong_effect(task: PlanningTask, plan: tuple[PlanStep, ...], rng: random.Random) -> CorruptedPlan | None:
     """Leave out one add effect, or keep one deleted atom."""
     claims, index = list(true_claims(task, plan)), rng.randrange(len(plan))
-    action = task.ground(plan[index])
-    assert isinstance(action, GroundAction)
+    action = _action_at(task, plan, index)
     before = claims[index - 1] if index else tuple(task.problem.init)
     deleted = [atom for atom in action.delete_effects if atom in before]
     choices = [(atom, True) for atom in action.add_effects] + [(atom, False) for atom in deleted]
@@ -130,8 +131,7 @@ def _draw_wrong_effect(task: PlanningTask, plan: tuple[PlanStep, ...], rng: rand
 def _draw_frame_violated(task: PlanningTask, plan: tuple[PlanStep, ...], rng: random.Random) -> CorruptedPlan | None:
     """Lose an atom the action does not touch, or gain one it does not add."""
     claims, index = list(true_claims(task, plan)), rng.randrange(len(plan))
-    action = task.ground(plan[index])
-    assert isinstance(action, GroundAction)
+    action = _action_at(task, plan, index)
     touched = {*action.add_effects, *action.delete_effects}
     stays = [atom for atom in claims[index] if atom not in touched]
     known = {atom for claim in claims for atom in claim} | set(task.problem.init)
@@ -142,6 +142,13 @@ def _draw_frame_violated(task: PlanningTask, plan: tuple[PlanStep, ...], rng: ra
     atom, is_loss = rng.choice(choices)
     claims[index] = tuple(a for a in claims[index] if a != atom) if is_loss else (*claims[index], atom)
     return CorruptedPlan(Corruption.FRAME_VIOLATED, plan, tuple(claims))
+
+
+def _action_at(task: PlanningTask, plan: tuple[PlanStep, ...], index: int) -> GroundAction:
+    """Return the action of a valid plan's step with the conditional effects that take place there."""
+    action = task.ground(plan[index])
+    assert isinstance(action, GroundAction)
+    return action.resolved(validate_plan(task, plan[:index]).states[-1])
 
 
 _Draw = Callable[[PlanningTask, tuple[PlanStep, ...], random.Random], CorruptedPlan | None]

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from plansmith.errors import ConfigError
-from plansmith.pddl.model import Condition, Conjunction, Literal, PlanStep, Problem, TypedName
+from plansmith.pddl.model import Condition, Conjunction, FunctionValue, PlanStep, Problem, TypedName
 
 
 def random_renaming(problem: Problem, names: Sequence[str], rng: random.Random) -> dict[str, str]:
@@ -33,6 +33,10 @@ def rename_problem(problem: Problem, renaming: Mapping[str, str], rng: random.Ra
         objects=tuple(sorted((TypedName(binding.get(o.name, o.name), o.types) for o in problem.objects), key=str)),
         init=tuple(init),
         goal=_rename_condition(problem.goal, binding, rng),
+        function_values=tuple(
+            FunctionValue(known.term.substitute(binding), known.value) for known in problem.function_values
+        ),
+        metric=problem.metric,
     )
 
 
@@ -42,7 +46,8 @@ def rename_plan(plan: Sequence[PlanStep], renaming: Mapping[str, str]) -> tuple[
 
 
 def _rename_condition(condition: Condition, binding: dict[str, str], rng: random.Random) -> Condition:
-    if isinstance(condition, Literal):
+    """Return the condition renamed; only the parts of outer conjunctions are shuffled."""
+    if not isinstance(condition, Conjunction):
         return condition.substitute(binding)
     parts = [_rename_condition(part, binding, rng) for part in condition.parts]
     rng.shuffle(parts)

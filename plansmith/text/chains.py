@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from plansmith.pddl.grounding import GroundAction, MalformedStep, PlanningTask
-from plansmith.pddl.model import Atom, Literal, PlanStep
+from plansmith.errors import BadInputError
+from plansmith.pddl.ground_actions import GroundAction, MalformedStep
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Atom, Condition, Literal, PlanStep
 from plansmith.text.purpose import purposes
 
 VALID, INVALID = "VALID", "INVALID"
@@ -97,10 +99,14 @@ def chain_of_plan(task: PlanningTask, plan: Sequence[PlanStep], *, with_purpose:
 
     Goals are checked at the start, after each step that reaches the goal it aimed at, and at the end. (Checked wherever
     the outcome changes, a policy would have to know the outcome before it decides to check.)
+
+    Raises:
+        BadInputError: a precondition or the goal is not a conjunction of literals.
     """
     grounded = [task.ground(step) for step in plan]
-    actions = [action for action in grounded if isinstance(action, GroundAction)]
-    reasons = purposes(actions, task.goal) if with_purpose and len(actions) == len(plan) else [None] * len(plan)
+    actions = _resolved_along(task, grounded)
+    is_explained = with_purpose and len(actions) == len(plan)
+    reasons = purposes(actions, goal_literals(task)) if is_explained else [None] * len(plan)
     state = in_order(task.problem.init)
     steps: list[ChainStep] = []
     is_checking = with_purpose
@@ -138,7 +144,16 @@ def continued_chain(task: PlanningTask, kept: Sequence[ChainStep], plan: Sequenc
 def check_goals(task: PlanningTask, state: Iterable[Atom]) -> tuple[GoalMark, ...]:
     """Return every goal literal with whether it holds in a state."""
     bits = task.state_of(state)
-    return tuple(GoalMark(literal, task.holds(literal, bits)) for literal in task.goal)
+    return tuple(GoalMark(literal, task.holds(literal, bits)) for literal in goal_literals(task))
+
+
+def goal_literals(task: PlanningTask) -> tuple[Literal, ...]:
+    """Return the goal as literals.
+
+    Raises:
+        BadInputError: it is not a conjunction of literals.
+    """
+    return _literals(task.goal, f"the goal of {task.problem.name}")
 
 
 def true_step(
@@ -154,16 +169,43 @@ def true_step(
     goal_check = check_goals(task, state) if with_goals else None
     if isinstance(action, MalformedStep):
         return ChainStep(action.step, goal_check=goal_check, purpose=purpose)
-    unsatisfied = task.unsatisfied(action.preconditions, bits)
+    preconditions = _literals(action.preconditions, f"action {action.step.name}")
+    unsatisfied = tuple(literal for literal in preconditions if not task.holds(literal, bits))
     if unsatisfied:
-        return ChainStep(action.step, action.preconditions, unsatisfied, goal_check=goal_check, purpose=purpose)
+        return ChainStep(action.step, preconditions, unsatisfied, goal_check=goal_check, purpose=purpose)
+    action = action.resolved(bits)
     gone = {*action.delete_effects, *action.add_effects}
     return ChainStep(
         action=action.step,
-        preconditions=action.preconditions,
+        preconditions=preconditions,
         added=action.add_effects,
         deleted=tuple(atom for atom in action.delete_effects if atom in state),
         next_state=in_order([*(atom for atom in state if atom not in gone), *action.add_effects]),
         goal_check=goal_check,
         purpose=purpose,
     )
+
+
+def _literals(conditions: Iterable[Condition], where: str) -> tuple[Literal, ...]:
+    literals = []
+    for condition in conditions:
+        if not isinstance(condition, Literal):
+            raise BadInputError(
+                "chains of thought need conjunctive preconditions and goals", where=where, got=str(condition),
+                expected="a conjunction of literals",
+            )  # fmt: skip
+        literals.append(condition)
+    return tuple(literals)
+
+
+def _resolved_along(task: PlanningTask, grounded: Iterable[GroundAction | MalformedStep]) -> list[GroundAction]:
+    """Return the well-formed actions with the conditional effects that take place where the plan applies them.
+
+    A step that cannot be applied changes nothing.
+    """
+    state, actions = task.initial_state, list[GroundAction]()
+    for action in grounded:
+        if isinstance(action, GroundAction):
+            actions.append(action.resolved(state))
+            state = action.apply(state) if action.is_applicable(state) else state
+    return actions

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from plansmith.errors import BadInputError
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Domain, Literal, PlanStep
+from plansmith.pddl.model import Atom, Domain, Literal, PlanStep
 from plansmith.pddl.validation import StepJudgement
 from plansmith.text.chains import Chain, ChainStep, GoalMark, ReadChain, in_order
 from plansmith.text.compact_reader import NOT, read_chain
@@ -23,13 +24,20 @@ from plansmith.text.explanations import Attempt, ClaimedPlan, Explanation, Feedb
 
 
 def write_literals(literals: Iterable[object]) -> str:
-    """Return atoms, literals or steps as words without brackets."""
+    """Return atoms, literals or steps as words without brackets.
+
+    Raises:
+        BadInputError: another condition, which cannot be told without brackets.
+    """
     words = []
     for item in literals:
         if isinstance(item, Literal) and not item.is_positive:
             words += [NOT, item.atom.predicate, *item.atom.arguments]
-        else:
+        elif isinstance(item, Literal | Atom | PlanStep):
             words += str(item).strip("()").split()
+        else:
+            raise BadInputError("the compact rendering needs conjunctive preconditions and goals", got=str(item),
+                                expected="a conjunction of literals", cure="use the full rendering")  # fmt: skip
     return " ".join(words)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Atom, Literal, PlanStep
+from plansmith.pddl.model import Atom, Condition, PlanStep
 from plansmith.pddl.validation import FeedbackCode, StepJudgement, judge_step
 from plansmith.text.chains import INVALID, Chain, ChainStep, chain_of_plan
 
@@ -29,7 +29,7 @@ class Attempt:
     plan: tuple[PlanStep, ...]
     marks: tuple[bool, ...]
     fault: StepJudgement | None
-    unmet_goals: tuple[Literal, ...]
+    unmet_goals: tuple[Condition, ...]
     report: str
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plansmith.pddl.grounding import GroundAction
+from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.model import Literal
 
 
@@ -39,6 +39,10 @@ def purposes(actions: Sequence[GroundAction], goal: Sequence[Literal]) -> tuple[
 
     An action on several paths gets the one whose goal is achieved first, then the shortest: the same goal stays in view
     until it is reached.
+
+    Args:
+        actions: without conditional effects; see `GroundAction.resolved`.
+        goal: the literals of the goal.
     """
     found: list[Purpose | None] = [None] * len(actions)
     for index in reversed(range(len(actions))):
