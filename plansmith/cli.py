@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from plansmith import __version__
+from plansmith.commands import diagnose, validate
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.errors import BadInputError
 
@@ -24,11 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return exit_code_of(lambda: _delegate(known, rest))
     if rest:
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
-    if known.command == "report":
-        set_up_logging()
-        return exit_code_of(lambda: _report(known.run))
-    parser.print_help()
-    return 0
+    if known.command is None:
+        parser.print_help()
+        return 0
+    set_up_logging()
+    return exit_code_of(lambda: int(known.work(known)))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -43,6 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("evaluate", help="let the policy of a run try problems, and judge its plans", add_help=False)
     report = commands.add_parser("report", help="print the table of a finished run and write its report anew")
     report.add_argument("run", type=Path, metavar="RUN", help="a run folder, such as runs/demo")
+    report.set_defaults(work=lambda known: _report(known.run))
+    validate.add_parser(commands)
+    diagnose.add_parser(commands)
     return parser
 
 

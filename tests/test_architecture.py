@@ -33,7 +33,20 @@ ALLOWED_IN_LIBRARY = {
     "stages": {"data", "progress"},
     "learning": {"pddl", "planners", "problems", "text", "data"},
     "evaluation": {"pddl", "planners", "problems", "text", "data", "learning"},
-    "cli": {"console", "pddl", "planners", "problems", "text", "data", "learning", "evaluation", "progress", "stages"},
+    "commands": {"pddl", "progress"},
+    "cli": {
+        "commands",
+        "console",
+        "pddl",
+        "planners",
+        "problems",
+        "text",
+        "data",
+        "learning",
+        "evaluation",
+        "progress",
+        "stages",
+    },
 }
 """What each part of the library may import besides itself, `errors`, `config` and the version."""
 
