@@ -371,8 +371,11 @@ LARGE_CASES: dict[str, tuple[str, str, str, Verdict]] = {
         SMALL,
         problem_of("o0 o1 o2 o3", "(p o1)", "(forall (?a ?b ?c ?d ?e ?f) (or (p ?a) (not (p ?b)) (q)))"),
         "(b)", Verdict.VALID),
-    "six variables, 1000 objects": (
+    "six variables, 1000 objects, of which static atoms leave none": (
         SMALL, problem_of(many("o{} ", 6000), "", "(exists (?a ?b ?c ?d ?e ?f) (and (p ?a) (p ?f)))"), "(b)",
+        Verdict.GOAL_NOT_REACHED),
+    "six variables, 1000 objects": (
+        SMALL, problem_of(many("o{} ", 6000), "", "(exists (?a ?b ?c ?d ?e ?f) (or (p ?a) (p ?f)))"), "(b)",
         Verdict.BAD_INPUT),
 }  # fmt: skip
 
