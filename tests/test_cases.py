@@ -359,7 +359,7 @@ def test_validate_stdin_that_is_no_text_ends_with_code_2(
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_validate_batch_writes_one_row_for_each_case_in_order(n_workers: int, folder: Path, capsys: Capture) -> None:
     plans = [plan for plan, _, _ in PLANS.values()]
-    lines = [row(number, plans[number % len(plans)]) for number in range(CHUNK_CASES + 4)]
+    lines = [row(number, plans[number % len(plans)]) for number in range(36)]
     lines[2] = "{"
     cases, out = folder / "cases.jsonl", folder / "verdicts.jsonl"
     cases.write_text("\n".join(lines) + "\n\n", encoding="utf-8")

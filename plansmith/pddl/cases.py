@@ -20,7 +20,7 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import read_domain, read_problem
 from plansmith.pddl.validation import PlanVerdict, Verdict, validate_plan_text
 
-CHUNK_CASES = 32
+CHUNK_CASES = 256
 """Cases a worker takes at a time; neighbours often share their problem, which is then read once."""
 CACHED_TASKS = 64
 
