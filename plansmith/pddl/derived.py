@@ -25,7 +25,7 @@ from plansmith.pddl.stratification import strata
 MEMORY = 10_000
 """States whose derived atoms are remembered."""
 
-RULES_LIMIT_BYTES = 128 * 2**20
+RULES_LIMIT_BYTES = 48 * 2**20
 """The most memory for bit sets to which all rules of a task may be expanded."""
 
 
