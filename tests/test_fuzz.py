@@ -224,11 +224,13 @@ def test_mutated_text_gives_a_verdict_and_a_list_of_mistakes(name: str, part: in
 def test_spliced_texts_give_a_verdict_and_a_list_of_mistakes(name: str) -> None:
     rng = random.Random(name)
     pool = [text for texts in SEEDS.values() for text in texts]
+    verdicts = set()
     for _ in range(100):
         texts = list(SEEDS[name])
         part = rng.randrange(3)
         texts[part] = splice(texts[part], rng.choice(pool), rng)
-        outcome_of(*texts)
+        verdicts.add(outcome_of(*texts)[0].verdict)
+    assert {Verdict.BAD_INPUT, Verdict.MALFORMED_PLAN} <= verdicts
 
 
 @pytest.mark.parametrize("name", SEEDS)
@@ -246,8 +248,8 @@ def test_random_words_give_a_verdict_and_a_list_of_mistakes() -> None:
     for _ in range(300):
         texts = [" ".join(rng.choices(WORDS, k=rng.randrange(30))) for _ in range(3)]
         wrapped = [f"(define (domain d) {texts[0]})", f"(define (problem p) {texts[1]})", texts[2]]
-        outcome_of(*texts)
-        outcome_of(*wrapped)
+        assert outcome_of(*texts)[0].verdict is Verdict.BAD_INPUT
+        assert outcome_of(*wrapped)[0].verdict is Verdict.BAD_INPUT
         outcome_of(ADL_TEXT, f"{ADL_PROBLEM_TEXT[:-20]} {texts[1]} {ADL_PROBLEM_TEXT[-20:]}", texts[2])
 
 

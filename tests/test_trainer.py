@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 
-from actors.trainer import TrainerActor, TrainerSettings
+from actors.trainer import TrainerActor, TrainerSettings, _prepare_process
 from plansmith.errors import BadInputError, ConfigError, PlansmithError
 from plansmith.learning.objectives import Objective
 from plansmith.learning.optimisation import Hyperparameters, Schedule, learning_rate_at
@@ -463,3 +463,15 @@ def test_reports_and_sequences_survive_pickling(model_folder: Path) -> None:
     report = trainer.optimise(Objective.FINAL, judged_sequences(), FAST)
     assert pickle.loads(pickle.dumps(report)) == report
     assert pickle.loads(pickle.dumps(judged_sequences())) == judged_sequences()
+
+
+@pytest.mark.parametrize(("given", "kept"), [(None, "64"), ("7", "7")], ids=["by default", "as the user says"])
+def test_trainer_keeps_few_compiled_kernels(given: str | None, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    for variable in ("DS_ACCELERATOR", "LOCAL_RANK", name):
+        monkeypatch.setenv(variable, "")  # put back after the test
+        monkeypatch.delenv(variable)
+    if given is not None:
+        monkeypatch.setenv(name, given)
+    _prepare_process(TrainerSettings(n_threads=1), rank=0)
+    assert os.environ[name] == kept

@@ -197,7 +197,7 @@ class PlanningTask:
         """Return the value of an atom that has the same one in every state (equality, static atoms), else None."""
         if atom.predicate == EQUALITY:
             return atom.arguments[0] == atom.arguments[1]
-        if atom.predicate in self._changeable:
+        if not self.is_static(atom.predicate):
             return None
         position = self._bit_of.get(atom)
         return position is not None and bool(self.initial_state >> position & 1)
