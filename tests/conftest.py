@@ -13,7 +13,7 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, PlanStep, Problem
 from plansmith.pddl.parser import parse_domain, parse_plan, parse_problem
 from plansmith.pddl.simulation import applicable_actions
-from plansmith.problems.blocksworld import BlocksworldSampler
+from plansmith.problems.samplers.blocksworld import BlocksworldSampler
 
 settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")  # the same examples every time, and no limit by the clock

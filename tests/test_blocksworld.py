@@ -15,7 +15,7 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, Problem, literals_of
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_problem
-from plansmith.problems.blocksworld import (
+from plansmith.problems.samplers.blocksworld import (
     BlocksworldSampler,
     _completions,
     blocksworld_problem,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.model import Problem
 from plansmith.pddl.parser import parse_domain, parse_problem
-from plansmith.problems.blocksworld import Towers, blocksworld_problem, on_atoms
+from plansmith.problems.samplers.blocksworld import Towers, blocksworld_problem, on_atoms
 from plansmith.problems.renaming import random_renaming, rename_problem
 
 DEPOT = parse_domain(DEPOT_TEXT)

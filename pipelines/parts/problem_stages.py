@@ -27,7 +27,7 @@ from plansmith.pddl.model import Domain, Problem
 from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
 from plansmith.pddl.validation import validate_plan
 from plansmith.planners import PlannerSettings
-from plansmith.problems.blocksworld import DOMAIN_NAME, BlocksworldSampler
+from plansmith.problems.samplers.blocksworld import DOMAIN_NAME, BlocksworldSampler
 from plansmith.stages import StageContext
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from plansmith.config.models import PddlInstructConfig
 from plansmith.errors import ConfigError
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def load_preset(preset: str, folder: Path, *, overrides: Sequence[str] = ()) -> PddlInstructConfig:
@@ -51,14 +53,23 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def build_config(settings: Mapping[str, Any], *, where: str) -> PddlInstructConfig:
-    """Return the checked config; `where` names its source in errors."""
+    """Return the checked config of a run; `where` names its source in errors."""
+    return build_model(PddlInstructConfig, settings, where=where)
+
+
+def build_model(model: type[ModelT], settings: Mapping[str, Any], *, where: str) -> ModelT:
+    """Return checked settings of any kind; `where` names their source in errors.
+
+    Raises:
+        ConfigError: an unknown key, a missing one, a value out of bounds.
+    """
     try:
-        return PddlInstructConfig.model_validate(settings)
+        return model.model_validate(settings)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the whole"
         if first["type"] == "extra_forbidden":
-            raise _unknown_key(first["loc"], where) from None
+            raise _unknown_key(model, first["loc"], where) from None
         message = first["msg"].removeprefix("Value error, ")
         more = f"; {error.error_count() - 1} more mistakes after it" if error.error_count() > 1 else ""
         raise ConfigError(f"{place}: {message}{more}", where=where, got=repr(first["input"])[:120]) from None
@@ -76,8 +87,7 @@ def _preset_path(preset: str, folder: Path) -> Path:
     return path
 
 
-def _unknown_key(location: Sequence[int | str], where: str) -> ConfigError:
-    model: Any = PddlInstructConfig
+def _unknown_key(model: Any, location: Sequence[int | str], where: str) -> ConfigError:
     for part in location[:-1]:
         if isinstance(part, str):
             model = _inner_model(model.model_fields[part].annotation)

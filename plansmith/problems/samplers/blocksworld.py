@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from plansmith.errors import ConfigError
 from plansmith.pddl.model import Atom, Conjunction, Literal, Problem, TypedName
+from plansmith.problems.building import numbered
 
 DOMAIN_NAME = "blocksworld"
 Towers = tuple[tuple[str, ...], ...]
@@ -48,6 +49,11 @@ class BlocksworldSampler:
             wanted = on_atoms(goal)
             if wanted and not set(wanted) <= set(on_atoms(init)):
                 return blocksworld_problem(blocks, init, wanted, rng)
+
+
+def sample(rng: random.Random, *, blocks: int) -> Problem:
+    """Return a problem with independent arrangements at the start and in the goal."""
+    return BlocksworldSampler(blocks, tuple(numbered("b", blocks))).sample(rng)
 
 
 def blocksworld_problem(blocks: Sequence[str], init: Towers, goal: Sequence[Atom], rng: random.Random) -> Problem:

@@ -1,0 +1,106 @@
+"""The files beside a domain: how its problems are drawn (``settings.yaml``) and said in words (``phrases.yaml``)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from plansmith.config.models import StrictModel
+
+
+def _in_order(bounds: tuple[int, int]) -> tuple[int, int]:
+    if bounds[0] > bounds[1]:
+        raise ValueError(f"a range goes from its least to its greatest value, got {list(bounds)}")
+    return bounds
+
+
+Range = Annotated[tuple[int, int], AfterValidator(_in_order)]
+"""Least and greatest value, both included."""
+
+
+class InitRule(StrictModel):
+    """Which ground instances of one atom hold at the start."""
+
+    atom: str
+    """Such as ``(at ?b - ball ?r - room)``; objects and constants are named without a question mark."""
+    each: tuple[str, ...] = ()
+    """For every choice of these variables one random choice of the others; none: one instance of the atom."""
+    chance: float = Field(1.0, gt=0, le=1)
+    """Probability of each instance."""
+    is_distinct: bool = False
+    """No object is chosen twice for the variables that are not in `each`."""
+
+
+class WalkSettings(StrictModel):
+    """Problems by random walk: an initial state, random actions, and some of what they changed as the goal."""
+
+    objects: dict[str, str] = {}
+    """The size that counts the objects of each type."""
+    init: tuple[InitRule, ...] = ()
+    """What holds at the start."""
+    problems: str | None = None
+    """A folder of problems beside the settings to take objects and initial states from, instead of `init`."""
+    density: float = Field(0.2, gt=0, lt=1)
+    """Without `init` and `problems`: probability of every well-typed ground atom."""
+    steps: Range = (5, 20)
+    """Actions of the walk."""
+    goal_predicates: tuple[str, ...] = ()
+    """Predicates that a goal may name; none: all that actions change."""
+    goal_size: Range = (1, 4)
+    """Atoms of the goal."""
+
+    @model_validator(mode="after")
+    def _has_one_start(self) -> Self:
+        if self.init and self.problems:
+            raise ValueError("initial states come from init or from problems, not from both")
+        if not self.problems and not self.objects:
+            raise ValueError("objects is missing: the size that counts the objects of each type")
+        return self
+
+
+class DomainSettings(StrictModel):
+    """``settings.yaml``: the sampler of a domain and the sizes of each level."""
+
+    domain_file: str = "domain.pddl"
+    """The PDDL domain, relative to this file."""
+    sampler: str = "walk"
+    """A module of `plansmith.problems.samplers`, or ``walk``."""
+    walk: WalkSettings | None = None
+    """How ``walk`` draws."""
+    levels: dict[str, dict[str, Range]]
+    """Sizes of each level; L1 to L4 are the paper's, of 1-10, 11-20, 21-30 and 31-40 objects."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if (self.sampler == "walk") != (self.walk is not None):
+            raise ValueError(f"sampler={self.sampler} and walk do not fit: the sampler `walk`, and no other, needs it")
+        if not self.levels:
+            raise ValueError("levels is empty")
+        return self
+
+
+class Phrases(StrictModel):
+    """``phrases.yaml``: how a domain is said in words; every entry lists phrasings of the same meaning.
+
+    A phrasing names the arguments by position: ``{0} is at {1}``. It must tell facts apart: two different facts may
+    never give the same sentence.
+    """
+
+    topic: str
+    """One sentence on what the domain is about."""
+    types: dict[str, tuple[str, str]] = {}
+    """Singular and plural of each type, ``object`` for untyped domains."""
+    predicates: dict[str, tuple[str, ...]]
+    """Phrasings of each predicate; every predicate has as many."""
+    functions: dict[str, tuple[str, ...]] = {}
+    """Phrasings of the value of each function that problems give; the value is the last position."""
+    actions: dict[str, tuple[str, ...]] = {}
+    """Phrasings of each action, as an instruction."""
+
+    @model_validator(mode="after")
+    def _as_many_phrasings(self) -> Self:
+        counts = {name: len(texts) for name, texts in (self.predicates | self.functions | self.actions).items()}
+        if len(set(counts.values())) > 1 or 0 in counts.values():
+            raise ValueError(f"every entry needs as many phrasings, got {counts}")
+        return self
