@@ -8,6 +8,7 @@ where the rows go (`plansmith.data.artifacts.Shards`).
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -90,11 +91,58 @@ def map_rows(
             "row_types": (row_type_in, row_type_out),
             "id_column": id_column,
         }
-        with contextlib.closing(_outputs(blocks, settings, min(concurrency, len(blocks)), num_cpus)) as outputs:
+        pool = min(concurrency, len(blocks))
+        with contextlib.closing(_outputs(lambda: ray.data.from_arrow(blocks), settings, pool, num_cpus)) as outputs:
             for block in outputs:
                 shards.append(rows_of_arrow(block, row_type_out))
                 bar.update(len(set(block.column(id_column).to_pylist())))
         bar.update(len(rows) - bar.n)  # rows for which the worker had nothing to say
+
+
+def map_jobs(
+    jobs: Sequence[Any],
+    row_type_in: type[Any],
+    worker: type[Any] | Worker,
+    row_type_out: type[RowT],
+    *,
+    concurrency: int,
+    num_cpus: float = 1.0,
+    worker_settings: Mapping[str, Any] | None = None,
+) -> Iterator[list[RowT]]:
+    """Yield the rows that ``worker`` returns for each job, in the order of the jobs, while later jobs are worked on.
+
+    For work whose results are too many to hold, or go to part files that the worker writes itself. Every row carries
+    the ``job_id`` of its job.
+
+    Args:
+        jobs: of ``row_type_in``, each a batch of its own.
+        row_type_in: row type of ``jobs``.
+        worker: see `map_rows`.
+        row_type_out: row type of the results.
+        concurrency: most worker processes.
+        num_cpus: cores that one worker occupies, as far as Ray counts.
+        worker_settings: keyword arguments of the worker class.
+
+    Raises:
+        PlansmithError: the worker's own, unchanged.
+    """
+    if not jobs:
+        return
+    settings = {
+        "worker": worker,
+        "worker_settings": dict(worker_settings or {}),
+        "row_types": (row_type_in, row_type_out),
+        "id_column": "job_id",
+    }
+    items = [dataclasses.asdict(job) for job in jobs]
+
+    def one_block_a_job() -> ray.data.Dataset:
+        return ray.data.from_items(items, override_num_blocks=len(items))
+
+    pool = min(concurrency, len(items))
+    with contextlib.closing(_outputs(one_block_a_job, settings, pool, num_cpus, is_ordered=True)) as outputs:
+        for block in outputs:
+            yield rows_of_arrow(block, row_type_out)
 
 
 class BatchWorker:
@@ -126,11 +174,16 @@ class BatchWorker:
 
 
 def _outputs(
-    blocks: list[pa.Table], settings: Mapping[str, Any], concurrency: int, num_cpus: float
+    input_of: Callable[[], ray.data.Dataset],
+    settings: Mapping[str, Any],
+    concurrency: int,
+    num_cpus: float,
+    *,
+    is_ordered: bool = False,
 ) -> Generator[pa.Table, None, None]:
-    """Yield one output block per input block, as they come."""
-    with _quiet_ray_data(), _own_errors():
-        dataset = ray.data.from_arrow(blocks).map_batches(
+    """Yield one output block per input block, as they come or in their order."""
+    with _quiet_ray_data(is_ordered), _own_errors():
+        dataset = input_of().map_batches(
             BatchWorker,
             fn_constructor_kwargs=dict(settings),
             batch_size=None,
@@ -144,11 +197,12 @@ def _outputs(
 
 
 @contextlib.contextmanager
-def _quiet_ray_data() -> Iterator[None]:
+def _quiet_ray_data(is_ordered: bool) -> Iterator[None]:
     """Leave one progress bar, ours, and one block per batch; Ray Data's settings are as before afterwards."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of settings that copying touches
         context = ray.data.DataContext.get_current().copy()
+    context.execution_options.preserve_order = is_ordered
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     context.raise_original_map_exception = True

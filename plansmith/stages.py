@@ -181,6 +181,11 @@ def row_seed(seed: int, stage: str, *ids: str | int) -> int:
     return int(_digest("row", seed, stage, list(ids))[:16], 16) >> 1
 
 
+def row_rng(seed: int, stage: str, *ids: str | int) -> random.Random:
+    """Return a random source for one row, for use where there is no `StageContext`."""
+    return random.Random(row_seed(seed, stage, *ids))
+
+
 def _run_stage(
     stage: Stage,
     root: Path,

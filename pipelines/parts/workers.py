@@ -1,4 +1,4 @@
-"""Ray and the resident actors of a run, each started when a stage first needs it.
+"""The resident actors of a run, each started when a stage first needs it.
 
 A run whose stages are all reused starts nothing. Trainer and policy take turns on a small machine, so they reserve no
 core and leave all of them to the parallel stages.
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.parts.ray_session import RaySession
 from plansmith.config.models import PddlInstructConfig, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.errors import PlansmithError
@@ -53,52 +54,21 @@ def policy_version(artifact: Artifact) -> str:
     return artifact.key[:12]
 
 
-class Workers:
+class Workers(RaySession):
     """What the stages of a run share; use as a context manager, which ends all it started."""
 
+    config: PddlInstructConfig
+
     def __init__(self, config: PddlInstructConfig, run_folder: Path) -> None:
-        self.config, self.run_folder = config, run_folder
+        super().__init__(config)
+        self.run_folder = run_folder
         self._trainers: list[Any] = []
         self._trainer_weights: Path | None = None
         self._is_trainer_changed = False
         self._policies: list[Any] = []
         self._policy_version: str | None = None
-        self._is_ray_ours = False
         # transformers imports DeepSpeed wherever it is installed, and that looks for an accelerator aloud
         os.environ.setdefault("DS_ACCELERATOR", config.trainer.device)
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_ray_ours:
-            import ray
-
-            ray.shutdown()
-
-    def ray(self) -> Any:
-        """Return the `ray` module with a Ray running."""
-        import ray
-
-        if not ray.is_initialized():
-            cluster = self.config.cluster
-            logger.info("starting Ray (%s)", cluster.address)
-            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-            local = {"num_cpus": cluster.num_cpus, "include_dashboard": False, "object_store_memory": 400 * 2**20}
-            ray.init(
-                address=cluster.address,
-                logging_level=logging.ERROR,
-                **(local if cluster.address == "local" else {}),
-            )
-            self._is_ray_ours = True
-        return ray
-
-    def map_rows(self, rows: Sequence[Any], row_type_in: type, worker: Any, row_type_out: type, **options: Any) -> None:
-        """Apply a worker to rows in parallel; see `actors.mapping.map_rows`."""
-        from actors.mapping import map_rows
-
-        self.ray()
-        map_rows(rows, row_type_in, worker, row_type_out, concurrency=self.config.cluster.num_cpus, **options)
 
     def trainer(self, model_folder: Path, tokenizer: PreTrainedTokenizerBase) -> TrainerHandle:
         """Return the trainer holding the weights of a folder."""

@@ -17,9 +17,15 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def load_preset(preset: str, folder: Path, *, overrides: Sequence[str] = ()) -> PddlInstructConfig:
-    """Return the config of a preset with overrides applied.
+    """Return the config of a run; see `load_settings`."""
+    return load_settings(PddlInstructConfig, preset, folder, overrides=overrides)
+
+
+def load_settings(model: type[ModelT], preset: str, folder: Path, *, overrides: Sequence[str] = ()) -> ModelT:
+    """Return the settings of a preset with overrides applied.
 
     Args:
+        model: what the preset describes.
         preset: name of a file in `folder` without its ending, or the path of a YAML file.
         folder: where presets are kept.
         overrides: ``key.path=value`` each, the value read as YAML.
@@ -31,7 +37,7 @@ def load_preset(preset: str, folder: Path, *, overrides: Sequence[str] = ()) -> 
     settings = read_yaml(path)
     for override in overrides:
         _apply_override(settings, override)
-    return build_config(settings, where=str(path))
+    return build_model(model, settings, where=str(path))
 
 
 def preset_names(folder: Path) -> list[str]:

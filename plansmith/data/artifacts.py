@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 SHARDS_FOLDER = "shards"
 SCRATCH_FOLDER = "scratch"
+PARTS = ".parts"
+"""Ending of the folder of a table that is kept as many files."""
 KEY_DIGITS = 12
 """Digits of the key that a folder's name shows; the manifest holds the whole key."""
 
@@ -102,6 +104,10 @@ class Artifact:
         """
         return read_table(self.path(f"{table}.parquet"), row_type)
 
+    def parts(self, table: str) -> list[Path]:
+        """Return the files of a table that was written as parts, by name."""
+        return sorted(self.path(f"{table}{PARTS}").rglob("*.parquet"))
+
     def path(self, name: str) -> Path:
         """Return the path of a file or folder in it, which exists.
 
@@ -171,10 +177,47 @@ class Shards(Generic[RowT]):
         return sorted_rows(rows, self.row_type)
 
 
+class Parts:
+    """A table kept as many Parquet files, each whole or absent, named by whoever makes them, in any process.
+
+    What a file holds must depend on its name and the stage's inputs alone: a killed session's files are kept.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        for temporary in folder.rglob(f".*{TEMPORARY_SUFFIX}"):
+            temporary.unlink()
+
+    def path(self, name: str) -> Path:
+        """Return where the part of that name lies or will lie; a slash in the name makes a folder."""
+        return self.folder / f"{name}.parquet"
+
+    def is_finished(self, name: str) -> bool:
+        """Return whether the part of that name is there."""
+        return self.path(name).is_file()
+
+    def write(self, name: str, rows: Iterable[RowT], row_type: type[RowT]) -> int:
+        """Write one part, all or nothing, and return the number of its rows."""
+        return write_part(self.path(name), rows, row_type)
+
+
+def part_path(folder: Path, table: str, name: str) -> Path:
+    """Return where a part of a table lies in the folder of an artifact, finished or in the making."""
+    return folder / f"{table}{PARTS}" / f"{name}.parquet"
+
+
+def write_part(path: Path, rows: Iterable[RowT], row_type: type[RowT]) -> int:
+    """Write one part file, all or nothing, and return the number of its rows; for processes without the `Parts`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return write_table(path, rows, row_type)
+
+
 class ArtifactWriter:
     """An artifact in the making; `finish` makes it real in one rename.
 
-    Opening one takes over the shards and the scratch folder that an earlier, killed session left, and removes the rest.
+    Opening one takes over the shards, parts and scratch folder that an earlier, killed session left, and removes the
+    rest.
     """
 
     def __init__(self, root: Path, name: str, key: str) -> None:
@@ -183,9 +226,10 @@ class ArtifactWriter:
         self.was_resumed = self.folder.exists()
         self._row_types: dict[str, type[DataclassInstance]] = {}
         self._shards: dict[str, Shards[Any]] = {}
+        self._parts: dict[str, Parts] = {}
         self.folder.mkdir(parents=True, exist_ok=True)
         for leftover in self.folder.iterdir():
-            if leftover.name not in (SHARDS_FOLDER, SCRATCH_FOLDER):
+            if leftover.name not in (SHARDS_FOLDER, SCRATCH_FOLDER) and not leftover.name.endswith(PARTS):
                 remove(leftover)
         for temporary in (self.folder / SHARDS_FOLDER).glob(f".*{TEMPORARY_SUFFIX}"):
             temporary.unlink()
@@ -202,6 +246,14 @@ class ArtifactWriter:
         if table not in self._shards:
             self._shards[table] = Shards(self.folder / SHARDS_FOLDER, table, row_type)
         return self._shards[table]
+
+    def parts(self, table: str, row_type: type[DataclassInstance]) -> Parts:
+        """Return the part files of a table that is too large for one process; they stay as they are written."""
+        folder = self.folder / f"{table}{PARTS}"
+        self._row_types[folder.name] = row_type
+        if table not in self._parts:
+            self._parts[table] = Parts(folder)
+        return self._parts[table]
 
     def path(self, name: str) -> Path:
         """Return where to write a file or folder of free form, for example ``model``. Nothing is there yet."""
@@ -239,7 +291,7 @@ class ArtifactWriter:
             name = path.relative_to(self.folder).as_posix()
             if path.is_file() and name.split("/")[0] not in _RESERVED:
                 sync_file(path)
-                entries[name] = _file_entry(path, self._row_types.get(name))
+                entries[name] = _file_entry(path, self._row_types.get(name) or self._row_types.get(name.split("/")[0]))
             elif path.is_dir():
                 sync_folder(path)
         return entries
@@ -302,8 +354,9 @@ def remove(path: Path) -> None:
 
 
 def has_shards(root: Path, name: str, key: str) -> bool:
-    """Return whether a killed session left finished shards of this artifact."""
-    return any((partial_folder(root, name, key) / SHARDS_FOLDER).glob("*.parquet"))
+    """Return whether a killed session left finished shards or parts of this artifact."""
+    folder = partial_folder(root, name, key)
+    return any((folder / SHARDS_FOLDER).glob("*.parquet")) or any(folder.glob(f"*{PARTS}/**/*.parquet"))
 
 
 def remove_working_folders(folder: Path) -> None:

@@ -25,6 +25,8 @@ class ExampleKind(StrEnum):
     PLAN_CHAIN = "plan_chain"
     CORRECT_WITH_FEEDBACK = "correct_with_feedback"
     CONTINUE_PLAN = "continue_plan"
+    PLAN = "plan"
+    FORMALISE = "formalise"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,101 @@ class SolvedProblemRow:
     domain_pddl: str
     problem_pddl: str
     plan: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DrawJobRow:
+    """Candidates to draw: so many of one domain and level, from number `first` on."""
+
+    job_id: str
+    domain: str
+    level: str
+    first: int
+    count: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateRow:
+    """A drawn problem, before anybody knows whether it is taken."""
+
+    job_id: str
+    number: int
+    canonical_form: str
+    n_objects: int
+    problem_pddl: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartJobRow:
+    """Work on the rows of one part file; what it makes lies in part files of its own."""
+
+    job_id: str
+    domain: str
+    level: str
+    problems: str
+    """Path of a part file of `ProblemRow`."""
+    rows: tuple[int, ...]
+    """Which of its rows."""
+    plans: tuple[str, ...]
+    """Paths of part files of `PlanRow`: where the plans go, or where they are."""
+    output: str
+    """Folder that the written part files go to, if any."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartTimeRow:
+    """Seconds that one job spent on one kind of work."""
+
+    job_id: str
+    work: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CountRow:
+    """A number of problems or rows of one domain, level and split, and what became of them."""
+
+    domain: str
+    level: str
+    split: str
+    what: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetPlanRow:
+    """A solved problem of a dataset; ``problem_text`` says it in words where the domain has phrases."""
+
+    problem_id: str
+    canonical_form: str
+    domain: str
+    level: str
+    n_objects: int
+    domain_pddl: str
+    problem_pddl: str
+    problem_text: str | None
+    plan: tuple[str, ...]
+    plan_length: int
+    cost: float
+    is_optimal: bool
+    planner: str
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetExampleRow:
+    """A training example of a dataset; sort by ``position`` for the order of the paper's curriculum."""
+
+    example_id: str
+    problem_id: str
+    domain: str
+    level: str
+    kind: str
+    corruption: str | None
+    is_anonymised: bool
+    position: float
+    prompt: str
+    response: str
 
 
 @dataclass(frozen=True, slots=True)

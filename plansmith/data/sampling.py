@@ -68,11 +68,16 @@ def _in_turn(groups: list[list[DrawnProblem]]) -> Iterable[DrawnProblem]:
         yield from (group[place] for group in groups if place < len(group))
 
 
+def problem_id_of(domain_pddl: str, problem_pddl: str) -> str:
+    """Return the id of a problem, a hash of its texts."""
+    return hashlib.sha256(f"{domain_pddl}\n{problem_pddl}".encode()).hexdigest()[:16]
+
+
 def problem_row(domain: Domain, item: DrawnProblem, *, level: str, split: Split, source: str) -> ProblemRow:
     """Return the row of a chosen problem."""
     domain_text, problem_text = print_domain(domain), print_problem(item.problem)
     return ProblemRow(
-        problem_id=hashlib.sha256(f"{domain_text}\n{problem_text}".encode()).hexdigest()[:16],
+        problem_id=problem_id_of(domain_text, problem_text),
         canonical_form=item.form,
         domain=domain.name,
         level=level,

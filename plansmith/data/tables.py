@@ -29,6 +29,9 @@ RowT = TypeVar("RowT", bound="DataclassInstance")
 ROWS_PER_GROUP = 10_000
 """Rows per Parquet row group; keeps each Arrow array of texts far below its limit of 2 GiB."""
 
+BYTES_PER_GROUP = 32 * 2**20
+"""Bytes per Parquet row group that is merged from others."""
+
 _SCALARS: dict[Any, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
@@ -65,6 +68,46 @@ def read_table(path: Path, row_type: type[RowT]) -> list[RowT]:
     if not files:
         raise ArtifactError("holds no Parquet file", where=str(path))
     return [row for file in files for row in rows_of_arrow(read_arrow(file, row_type), row_type)]
+
+
+def merge_tables(
+    paths: Sequence[Path], folder: Path, name: str, row_type: type[DataclassInstance], *, rows_per_file: int
+) -> list[Path]:
+    """Return new files ``NAME-00000-of-00002.parquet``, ... that hold the rows of many files, in their order.
+
+    One file of the many is in memory at a time; a new file begins once one has `rows_per_file` rows.
+    """
+    groups: list[list[Path]] = []
+    left = 0
+    for path in paths:
+        if left <= 0:
+            groups.append([])
+            left = rows_per_file
+        groups[-1].append(path)
+        left -= count_rows(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    merged = []
+    for number, group in enumerate(groups):
+        merged.append(folder / f"{name}-{number:05d}-of-{len(groups):05d}.parquet")
+        with (
+            atomic_file(merged[-1]) as file,
+            pq.ParquetWriter(file, arrow_schema(row_type), compression="zstd") as writer,
+        ):
+            for table in _large_groups(read_arrow(path, row_type) for path in group):
+                writer.write_table(table)
+    return merged
+
+
+def _large_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables of about `ROWS_PER_GROUP` rows or `BYTES_PER_GROUP`, so that a file has few row groups."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(t.num_rows for t in waiting) >= ROWS_PER_GROUP or sum(t.nbytes for t in waiting) >= BYTES_PER_GROUP:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
 def count_rows(path: Path) -> int:

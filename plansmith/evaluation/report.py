@@ -16,6 +16,7 @@ from plansmith.evaluation.metrics import LevelFigures, PairedComparison
 from plansmith.evaluation.plots import Plot, clock, draw_plots, spoken
 from plansmith.evaluation.results import Results, StepMark, results_to_json
 from plansmith.evaluation.taxonomy import ErrorClass
+from plansmith.layout import markdown_table, text_table
 
 SIGNIFICANCE = 0.05
 COLUMNS = (
@@ -59,15 +60,7 @@ def write_report(results: Results, folder: Path) -> Path:
 
 def format_table(results: Results) -> str:
     """Return the terminal table: one block a level, one line an arm, then the paired tests in words."""
-    blocks = []
-    for level in results.levels:
-        rows = [list(COLUMNS), *table_rows(results, level)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-        lines = [
-            "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
-            for row in rows
-        ]
-        blocks.append("\n".join([level, lines[0], "-" * len(lines[0]), *lines[1:]]))
+    blocks = [f"{level}\n{text_table(COLUMNS, table_rows(results, level))}" for level in results.levels]
     tests = [describe_comparison(results, comparison) for comparison in results.paired_tests]
     return "\n\n".join([*blocks, *(["\n".join(tests)] if tests else [])])
 
@@ -129,13 +122,12 @@ def render_markdown(results: Results) -> str:
     result, evidence = headline(results)
     parts = [f"# Plansmith report: {results.run_name}", f"**{result}** {evidence}"]
     for level in results.levels:
-        rows = [COLUMNS, ["---", *["--:"] * (len(COLUMNS) - 1)], *table_rows(results, level)]
-        parts += [f"## {level}", "\n".join("| " + " | ".join(row) + " |" for row in rows)]
+        parts += [f"## {level}", markdown_table(COLUMNS, table_rows(results, level))]
     if results.paired_tests:
         parts += ["## Paired tests", "\n".join(f"- {describe_comparison(results, c)}" for c in results.paired_tests)]
     if results.time_s:
-        lines = [f"| {stage} | {seconds:.1f} |" for stage, seconds in results.time_s.items()]
-        parts += ["## Time by stage", "\n".join(["| stage | time (s) |", "| --- | --: |", *lines])]
+        times = [(stage, f"{seconds:.1f}") for stage, seconds in results.time_s.items()]
+        parts += ["## Time by stage", markdown_table(("stage", "time (s)"), times)]
     parts.append(f"Preset `{results.preset}`, seed {results.seed}.")
     return "\n\n".join(parts) + "\n"
 

@@ -1,0 +1,112 @@
+"""The settings of a dataset: which problems of which domains, how they are solved, what is written of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from plansmith.config.domains import Range
+from plansmith.config.models import ClusterConfig, PlannerConfig, StrictModel
+
+
+class DatasetPart(StrictModel):
+    """Domains that share one set of counts."""
+
+    domains: tuple[str, ...] = Field(min_length=1)
+    """Names of the project's domains, or domain folders."""
+    levels: dict[str, dict[str, int]] = Field(min_length=1)
+    """For each domain: level, split and number of solved problems."""
+    plan_length: Range | None = None
+    """Solved problems with shorter or longer plans are left out."""
+
+    @model_validator(mode="after")
+    def _counts_are_positive(self) -> Self:
+        for level, counts in self.levels.items():
+            if not counts or min(counts.values()) < 1:
+                raise ValueError(f"level {level} needs a number of problems for each of its splits, got {counts}")
+        return self
+
+
+class DatasetExamplesConfig(StrictModel):
+    """Which training examples are written, as a number for each solved problem; a fraction is drawn."""
+
+    rendering: Literal["compact", "full"] = "full"
+    """How chains of thought and explanations are written."""
+    plan: float = Field(0.0, ge=0, le=1)
+    """Domain and problem as PDDL, the plan as answer."""
+    formalise: float = Field(0.0, ge=0, le=1)
+    """The problem in natural language, its PDDL as answer."""
+    plan_chain: float = Field(0.0, ge=0, le=1)
+    """The problem, a chain of thought that ends in the plan as answer."""
+    explain_valid: float = Field(0.0, ge=0, le=1)
+    """A valid plan, its explanation as answer."""
+    explain_invalid: float = Field(0.0, ge=0, le=4)
+    """A corrupted plan, its explanation as answer; over the four corruption classes."""
+    plan_format: Literal["numbered", "compact"] = "numbered"
+    """How the kind `plan` writes plans (arXiv 2601.14456, sec. 4.2)."""
+    anonymise: Literal["never", "curriculum", "always"] = "never"
+    """Whether the kind `plan` hides the names of a tuple; `curriculum` more and more often (sec. 4.1)."""
+    copies: int = Field(1, ge=1)
+    """How often the training tuples are stacked; the paper's curriculum stacks them three times."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The problems wanted of one domain and level."""
+
+    domain: str
+    level: str
+    shares: Mapping[str, int]
+    """Weight of each split: which split a problem belongs to does not depend on the scale."""
+    wanted: Mapping[str, int]
+    """Solved problems of each split."""
+    plan_length: Range | None
+
+    @property
+    def name(self) -> str:
+        """Return a name for files and tables."""
+        return f"{self.domain.rstrip('/').rpartition('/')[2]}-{self.level}"
+
+
+class DatasetConfig(StrictModel):
+    """Everything about one dataset."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of the dataset and of its folder."""
+    description: str
+    """What it is for, in one or two sentences; for the dataset card."""
+    seed: int = Field(0, ge=0)
+    scale: float = Field(1.0, gt=0)
+    """Factor on all numbers of problems; 0.01 gives one percent, at least one problem of each split."""
+    parts: tuple[DatasetPart, ...] = Field(min_length=1)
+    reserve: float = Field(0.05, ge=0)
+    """Share of further problems drawn, to stand in for those that get no plan."""
+    max_draws: int = Field(40, ge=1)
+    """Draws for each wanted problem before a level is said to have no more."""
+    planner: PlannerConfig = PlannerConfig(search="first")
+    examples: DatasetExamplesConfig = DatasetExamplesConfig()
+    rows_per_part: int = Field(100, ge=1)
+    """Problems of one part file, the unit of work and of resuming; changes no row."""
+    rows_per_file: int = Field(50_000, ge=1)
+    """Rows of one file of the finished dataset."""
+    cluster: ClusterConfig = ClusterConfig()
+
+    @model_validator(mode="after")
+    def _cells_differ(self) -> Self:
+        names = [cell.name for cell in self.cells()]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"each domain and level may be listed once, got twice: {', '.join(twice)}")
+        return self
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield the problems wanted, domain by domain."""
+        for part in self.parts:
+            for domain in part.domains:
+                for level, shares in part.levels.items():
+                    wanted = {split: math.ceil(count * self.scale) for split, count in shares.items()}
+                    yield Cell(domain, level, shares, wanted, part.plan_length)

@@ -1,0 +1,183 @@
+"""What a dataset holds of one solved problem: the problem with its plan, and training examples of several kinds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from plansmith.config.dataset import DatasetExamplesConfig
+from plansmith.data.examples import corrupted_row, invalid_explanation, solved_task, valid_explanation
+from plansmith.data.rows import (
+    DatasetExampleRow,
+    DatasetPlanRow,
+    ExampleKind,
+    ExampleRow,
+    PlanRow,
+    ProblemRow,
+    SolvedProblemRow,
+)
+from plansmith.errors import BadInputError
+from plansmith.pddl.model import PlanStep
+from plansmith.pddl.parser import parse_problem, parse_step
+from plansmith.pddl.printer import print_domain, print_problem
+from plansmith.problems.corruption import Corruption
+from plansmith.problems.library import PlanningDomain
+from plansmith.text.anonymisation import anonymise
+from plansmith.text.chains import chain_of_plan
+from plansmith.text.natural_language import problem_text
+from plansmith.text.plans import compact_plan, numbered_plan
+from plansmith.text.rendering import rendering_of
+
+PLAN_REQUEST = "Give a plan that solves this planning problem."
+FORMALISE_REQUEST = "Write the planning problem that the text describes in PDDL, for this domain."
+
+
+def plan_row(problem: ProblemRow, plan: PlanRow, loaded: PlanningDomain, *, seed: int) -> DatasetPlanRow:
+    """Return a solved problem as a dataset keeps it; the phrasing of its text is drawn by its id."""
+    assert plan.cost is not None
+    return DatasetPlanRow(
+        problem_id=problem.problem_id,
+        canonical_form=problem.canonical_form,
+        domain=problem.domain,
+        level=problem.level,
+        n_objects=problem.n_objects,
+        domain_pddl=problem.domain_pddl,
+        problem_pddl=problem.problem_pddl,
+        problem_text=_text_of(problem, loaded, seed),
+        plan=plan.plan,
+        plan_length=len(plan.plan),
+        cost=plan.cost,
+        is_optimal=plan.is_optimal,
+        planner=plan.planner,
+    )
+
+
+def _text_of(problem: ProblemRow, loaded: PlanningDomain, seed: int) -> str | None:
+    if loaded.phrases is None:
+        return None
+    phrasing = random.Random(f"{seed} {problem.problem_id} phrasing").randrange(1000)
+    parsed = parse_problem(problem.problem_pddl, loaded.domain)
+    return problem_text(loaded.domain, loaded.phrases, parsed, phrasing=phrasing)
+
+
+class ExampleWriter:
+    """Writes the training examples of solved problems of one domain."""
+
+    def __init__(self, loaded: PlanningDomain, config: DatasetExamplesConfig, seed: int) -> None:
+        self._loaded, self._config, self._seed = loaded, config, seed
+        self._rendering = rendering_of(config.rendering)
+        shares: dict[ExampleKind, float] = {
+            ExampleKind.PLAN: config.plan,
+            ExampleKind.FORMALISE: config.formalise,
+            ExampleKind.PLAN_CHAIN: config.plan_chain,
+            ExampleKind.EXPLAIN_VALID: config.explain_valid,
+            ExampleKind.EXPLAIN_INVALID: config.explain_invalid / len(Corruption),
+        }
+        self._shares = {kind: share for kind, share in shares.items() if share > 0}
+
+    @property
+    def kinds(self) -> tuple[ExampleKind, ...]:
+        """Return the kinds that are wanted."""
+        return tuple(self._shares)
+
+    def write(self, kind: ExampleKind, row: DatasetPlanRow) -> list[DatasetExampleRow]:
+        """Return the examples of one kind; none where the problem is not among those drawn for it.
+
+        Raises:
+            BadInputError: the problem has no example of this kind, for instance no chain because of a disjunction.
+        """
+        if kind is ExampleKind.PLAN:
+            return list(self._plan_examples(row)) if self._is_drawn(kind, row) else []
+        if kind is ExampleKind.EXPLAIN_INVALID:
+            drawn = [corruption for corruption in Corruption if self._is_drawn(kind, row, corruption)]
+            return [self._kept(example, row) for example in self._invalid_explanations(row, drawn)]
+        if not self._is_drawn(kind, row):
+            return []
+        if kind is ExampleKind.FORMALISE:
+            return [self._kept(self._formalisation(row), row)]
+        if kind is ExampleKind.PLAN_CHAIN:
+            return [self._kept(self._chain(row), row)]
+        return [self._kept(valid_explanation(_solved(row), self._rendering, seed=self._seed), row)]
+
+    def _invalid_explanations(self, row: DatasetPlanRow, drawn: list[Corruption]) -> Iterator[ExampleRow]:
+        for corruption in drawn:
+            corrupted = corrupted_row(_solved(row), corruption, seed=self._seed)
+            if corrupted is not None:
+                yield invalid_explanation(corrupted, self._rendering)
+
+    def _plan_examples(self, row: DatasetPlanRow) -> Iterator[DatasetExampleRow]:
+        """Yield the tuple once for each copy; copy c of C lies in the c-th C-th of the order (sec. 4.1)."""
+        for copy in range(self._config.copies):
+            rng = self._rng(row, "plan", copy)
+            position = (copy + rng.random()) / self._config.copies
+            is_hidden = rng.random() < {"never": 0.0, "curriculum": position, "always": 1.0}[self._config.anonymise]
+            domain_pddl, problem_pddl, plan = self._anonymised(row, rng) if is_hidden else _shown(row)
+            text = numbered_plan(plan) if self._config.plan_format == "numbered" else compact_plan(plan)
+            yield DatasetExampleRow(
+                example_id=f"{row.problem_id}-plan-{copy}",
+                problem_id=row.problem_id,
+                domain=row.domain,
+                level=row.level,
+                kind=ExampleKind.PLAN,
+                corruption=None,
+                is_anonymised=is_hidden,
+                position=position,
+                prompt=f"{PLAN_REQUEST}\n\n{domain_pddl}\n{problem_pddl}",
+                response=text,
+            )
+
+    def _anonymised(self, row: DatasetPlanRow, rng: random.Random) -> tuple[str, str, tuple[PlanStep, ...]]:
+        problem = parse_problem(row.problem_pddl, self._loaded.domain)
+        hidden = anonymise(self._loaded.domain, problem, [parse_step(step) for step in row.plan], rng)
+        return print_domain(hidden.domain), print_problem(hidden.problem), hidden.plan
+
+    def _formalisation(self, row: DatasetPlanRow) -> ExampleRow:
+        if row.problem_text is None:
+            raise BadInputError("the domain has no phrases.yaml")
+        return ExampleRow(
+            example_id=f"{row.problem_id}-formalise",
+            problem_id=row.problem_id,
+            kind=ExampleKind.FORMALISE,
+            corruption=None,
+            prompt=f"{FORMALISE_REQUEST}\n\n{row.domain_pddl}\n{row.problem_text}",
+            response=row.problem_pddl,
+        )
+
+    def _chain(self, row: DatasetPlanRow) -> ExampleRow:
+        task, plan = solved_task(_solved(row))
+        return ExampleRow(
+            example_id=f"{row.problem_id}-chain",
+            problem_id=row.problem_id,
+            kind=ExampleKind.PLAN_CHAIN,
+            corruption=None,
+            prompt=self._rendering.plan_prompt(task),
+            response=self._rendering.write_chain(chain_of_plan(task, plan)),
+        )
+
+    def _kept(self, example: ExampleRow, row: DatasetPlanRow) -> DatasetExampleRow:
+        return DatasetExampleRow(
+            example_id=example.example_id,
+            problem_id=row.problem_id,
+            domain=row.domain,
+            level=row.level,
+            kind=example.kind,
+            corruption=example.corruption,
+            is_anonymised=False,
+            position=self._rng(row, example.example_id).random(),
+            prompt=example.prompt,
+            response=example.response,
+        )
+
+    def _is_drawn(self, kind: ExampleKind, row: DatasetPlanRow, *more: str) -> bool:
+        return self._rng(row, "draw", kind, *more).random() < self._shares[kind]
+
+    def _rng(self, row: DatasetPlanRow, *ids: str | int) -> random.Random:
+        return random.Random(" ".join(map(str, (self._seed, row.problem_id, *ids))))
+
+
+def _solved(row: DatasetPlanRow) -> SolvedProblemRow:
+    return SolvedProblemRow(row.problem_id, row.level, row.domain_pddl, row.problem_pddl, row.plan)
+
+
+def _shown(row: DatasetPlanRow) -> tuple[str, str, tuple[PlanStep, ...]]:
+    return row.domain_pddl, row.problem_pddl, tuple(parse_step(step) for step in row.plan)
