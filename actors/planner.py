@@ -1,17 +1,27 @@
-"""Ray actor that solves problems with Fast Downward; which problems, and where it is placed, the pipeline decides."""
+"""Ray actor that solves problems with a planner; which problems, and where it is placed, the pipeline decides."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from plansmith.data.rows import PlanRow
-from plansmith.data.tables import columns_of_rows
-from plansmith.errors import PlansmithError
+from plansmith.data.parts import Stopwatch, write_part
+from plansmith.data.rows import PartJobRow, PartTimeRow, PlanRow, ProblemRow
+from plansmith.data.tables import columns_of_rows, read_table, rows_of_columns
+from plansmith.errors import PlannerCrashError, PlansmithError
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
-from plansmith.planners import FastDownward, PlannerResult, PlannerSettings
+from plansmith.pddl.validation import validate_plan
+from plansmith.planners import DEFAULT_PLANNER, PlannerResult, PlannerSettings, PlannerStatus, make_planner
 from plansmith.planners.tie_breaking import first_plan_of_length
+
+logger = logging.getLogger(__name__)
+
+REFUSED = "refused"
+"""Status of a plan that is not valid for our validator: one of planner and validator is wrong."""
 
 
 class PlannerActor:
@@ -21,15 +31,22 @@ class PlannerActor:
     planner's processes end with the Ray worker, however that ends.
     """
 
-    def __init__(self, settings: PlannerSettings | None = None, *, tie_break_states: int = 0) -> None:
+    def __init__(
+        self,
+        settings: PlannerSettings | None = None,
+        *,
+        planner: str = DEFAULT_PLANNER,
+        tie_break_states: int = 0,
+    ) -> None:
         """Start the planner.
 
         Args:
-            settings: of Fast Downward.
+            settings: search and limits.
+            planner: its name, see `plansmith.planners.make_planner`.
             tie_break_states: how far to search for the first plan as short as an optimal one, see
                 `plansmith.planners.tie_breaking`; 0 keeps the planner's plan.
         """
-        self._planner = FastDownward(settings)
+        self._planner = make_planner(planner, settings)
         self._tie_break_states = tie_break_states
 
     def solve(self, domain_pddl: str, problem_pddl: str) -> PlannerResult:
@@ -38,6 +55,8 @@ class PlannerActor:
 
     def __call__(self, batch: Mapping[str, Sequence[str]]) -> dict[str, list[Any]]:
         """Return the columns of `PlanRow` for a batch with ``problem_id``, ``domain_pddl`` and ``problem_pddl``.
+
+        A planner that crashes over one problem leaves a row that says so, and a line in the log; the others go on.
 
         Raises:
             PlansmithError: bad input, with the problem's id in front of where it is.
@@ -49,12 +68,16 @@ class PlannerActor:
     def _plan_row(self, problem_id: str, domain_pddl: str, problem_pddl: str) -> PlanRow:
         try:
             result = self._planner.solve(domain_pddl, problem_pddl)
+        except PlannerCrashError as error:
+            result = PlannerResult(PlannerStatus.CRASHED, None, None, 0.0, message=str(error))
         except PlansmithError as error:
             error.where = f"problem {problem_id}, {error.where}" if error.where else f"problem {problem_id}"
             raise
+        if result.status is PlannerStatus.CRASHED:
+            logger.warning("problem %s: the planner crashed: %s", problem_id, result.message)
         return PlanRow(
             problem_id=problem_id,
-            planner=f"fast-downward {self._planner.settings.search}",
+            planner=self._planner.name,
             status=result.status.value,
             plan=self._chosen_plan(domain_pddl, problem_pddl, result),
             cost=result.cost,
@@ -73,3 +96,36 @@ class PlannerActor:
     def close(self) -> None:
         """End the planner's processes."""
         self._planner.close()
+
+
+class PartPlanner:
+    """Solves the rows of a part and writes their plans, each judged by our validator before it is kept."""
+
+    def __init__(self, **planner_settings: Any) -> None:
+        self._planner = PlannerActor(**planner_settings)
+
+    def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+        """Return the columns of `PartTimeRow` for a batch of `PartJobRow` columns."""
+        times = [row for job in rows_of_columns(batch, PartJobRow) for row in self._solve(job)]
+        return columns_of_rows(times, PartTimeRow)
+
+    def _solve(self, job: PartJobRow) -> list[PartTimeRow]:
+        clock = Stopwatch()
+        problems = read_table(Path(job.problems), ProblemRow)
+        chosen = [problems[number] for number in job.rows]
+        with clock.measuring("planning"):
+            plans = rows_of_columns(self._planner(columns_of_rows(chosen, ProblemRow)), PlanRow)
+        with clock.measuring("validating"):
+            plans = [_judged(problem, plan) for problem, plan in zip(chosen, plans, strict=True)]
+        with clock.measuring("writing files"):
+            write_part(Path(job.plans[0]), plans, PlanRow)
+        return clock.rows(job.job_id)
+
+
+def _judged(problem: ProblemRow, plan: PlanRow) -> PlanRow:
+    if plan.status != PlannerStatus.SOLVED:
+        return plan
+    task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
+    if validate_plan(task, [parse_step(step) for step in plan.plan]).is_valid:
+        return plan
+    return replace(plan, status=REFUSED, plan=(), cost=None, is_optimal=False)

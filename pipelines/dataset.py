@@ -16,7 +16,7 @@ from pathlib import Path
 if __name__ == "__main__":  # found from any folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from actors.part_workers import COUNTS, EXAMPLES, PLANS
+from actors.part_writer import COUNTS, EXAMPLES, PLANS
 from pipelines.parts import dataset_stages
 from pipelines.parts.command import PRESETS
 from pipelines.parts.ray_session import RaySession

@@ -9,11 +9,17 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from plansmith import __version__
-from plansmith.commands import diagnose, validate
+from plansmith.commands import diagnose, plan, problems, validate
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.errors import BadInputError
 
 PIPELINES, COMMANDS = "plansmith.pipelines", "plansmith.commands"
+
+DELEGATED = {
+    "evaluate": "let the policy of a run try problems, and judge its plans",
+    "dataset": "build problems, plans and training examples as Parquet",
+}
+"""Commands that work on Ray, with what they do; they are entry points and parse their own arguments."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
     known, rest = parser.parse_known_args(arguments)
-    if known.command in ("run", "evaluate"):
+    if known.command in ("run", *DELEGATED):
         return exit_code_of(lambda: _delegate(known, rest))
     if rest:
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
@@ -41,18 +47,21 @@ def _parser() -> argparse.ArgumentParser:
     names = ", ".join(sorted(entry.name for entry in entry_points(group=PIPELINES)))
     run = commands.add_parser("run", help=f"run a pipeline ({names}) with a preset", add_help=False)
     run.add_argument("pipeline", nargs="?", help=f"one of {names}")
-    commands.add_parser("evaluate", help="let the policy of a run try problems, and judge its plans", add_help=False)
+    for name, help_text in DELEGATED.items():
+        commands.add_parser(name, help=help_text, add_help=False)
     report = commands.add_parser("report", help="print the table of a finished run and write its report anew")
     report.add_argument("run", type=Path, metavar="RUN", help="a run folder, such as runs/demo")
     report.set_defaults(work=lambda known: _report(known.run))
     validate.add_parser(commands)
+    plan.add_parser(commands)
     diagnose.add_parser(commands)
+    problems.add_parser(commands)
     return parser
 
 
 def _delegate(known: argparse.Namespace, rest: list[str]) -> int:
-    if known.command == "evaluate":
-        return _entry(COMMANDS, "evaluate")(rest)
+    if known.command in DELEGATED:
+        return _entry(COMMANDS, known.command)(rest)
     if known.pipeline is None:
         names = ", ".join(sorted(entry.name for entry in entry_points(group=PIPELINES)))
         print(f"usage: plansmith run PIPELINE [--preset NAME] [--seed N] [--set KEY=VALUE] [--resume] [--dry-run]\n\n"

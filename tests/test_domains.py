@@ -26,8 +26,22 @@ OURS = {
 }
 """Folders of public originals under another name than our domain of the same semantics."""
 
-RENAMED: dict[str, dict[str, str]] = {}
+RENAMED: dict[str, dict[str, str]] = {
+    "blocksworld": {
+        "on-table": "ontable",
+        "arm-empty": "handempty",
+        "pickup": "pick-up",
+        "putdown": "put-down",
+    },
+    "rovers": {"rover": "rover"},  # both its domain and a type have this name; only the domain's differs from ours
+}
 """By folder of the public original: words of its problems and plans with what our domain calls them."""
+
+CHECKED_ELSEWHERE = {"openstacks": "tests/test_openstacks_original.py"}
+"""By folder of the public original: the test that compares it, where renaming words cannot."""
+
+MACHINE_ONLY = {"woodworking": ("do-grind", "do-plane", "do-saw-small", "do-saw-medium", "do-saw-large")}
+"""By domain: actions whose machine ``?m`` no condition names, kept because the plans of the public original name it."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +61,8 @@ def test_domain_text_has_nothing_to_mend(name: str) -> None:
     loaded = load_domain(name)
     path = loaded.folder / loaded.settings.domain_file
     found = diagnose(path.read_text(encoding="utf-8"))
-    assert [str(item) for item in found] == []
+    kept = [f"parameter '?m' of action '{action}' is not used" for action in MACHINE_ONLY.get(name, ())]
+    assert [item.message for item in found] == kept
     assert parse_domain(print_domain(loaded.domain)) == loaded.domain
 
 
@@ -89,7 +104,8 @@ def originals() -> list[tuple[str, str]]:
     folders = [
         folder for folder in sorted((REFERENCE / "pddl").glob("*/")) if OURS.get(folder.name, folder.name) in NAMES
     ]
-    return [(folder.name, f"p{number}") for folder in folders for number in (1, 2, 3)]
+    compared = [folder.name for folder in folders if folder.name not in CHECKED_ELSEWHERE]
+    return [(name, f"p{number}") for name in compared for number in (1, 2, 3)]
 
 
 def renamed(text: str, words: dict[str, str]) -> str:

@@ -6,7 +6,6 @@ Below it, the helpers of the stages with hand-written stand-ins for the engine a
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -20,6 +19,7 @@ from typing import Any
 
 import pytest
 from conftest import BLOCKS, BLOCKS_TEXT, NAMES, SUSSMAN_PLAN, random_problem, sussman
+from processes import RAY_AGENTS, survivors
 from safetensors import safe_open
 
 from actors.policy import Generation, SamplingSettings
@@ -55,9 +55,6 @@ from plansmith.stages import Stage, StageContext
 ROOT = Path(__file__).resolve().parent.parent
 PIPELINE = ROOT / "pipelines" / "pddl_instruct.py"
 SMOKE = load_preset("smoke", ROOT / "pipelines" / "presets")
-RAY_AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
-"""Two idle processes of Ray that look for the dead head for a minute before they end."""
-
 ARMS = ["untrained", "phase1", "iteration_1", "iteration_2", "final"]
 ERROR_CLASSES = {"precondition_violation", "incorrect_effect", "goal_not_achieved", "invalid_action_sequence"}
 
@@ -315,20 +312,6 @@ def test_evaluate_unfinished_arm_names_the_finished_ones(
 # --- killed
 
 
-def processes_of(session: int, *, besides: Sequence[str] = ()) -> dict[int, str]:
-    """Return the living processes of a session with their command lines."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            state, _, _, session_id = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
-            line = (folder / "cmdline").read_text().replace("\0", " ").strip()
-        except OSError:  # gone in the meantime
-            continue
-        if int(session_id) == session and state != "Z" and not line.startswith(tuple(besides)):
-            found[int(folder.name)] = line
-    return found
-
-
 def kill_after(stage: str, runs: Path, name: str) -> int:
     """Start a run, kill its driver as soon as a stage is finished, and return the session of its processes."""
     process = start(runs, name)
@@ -340,18 +323,6 @@ def kill_after(stage: str, runs: Path, name: str) -> int:
         _, err = process.communicate()
     assert process.returncode == -signal.SIGKILL, err
     return process.pid
-
-
-def survivors(session: int, *, besides: Sequence[str] = ()) -> list[str]:
-    """Return what does not end by itself, after ending it."""
-    for _ in range(1200):
-        if not processes_of(session, besides=besides):
-            return []
-        time.sleep(0.1)
-    left = processes_of(session, besides=besides)
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-    return sorted(left.values())
 
 
 def test_run_killed_in_phase_2_leaves_no_process_and_continues(run: FinishedRun, runs: Path) -> None:

@@ -6,11 +6,13 @@ Costs are worked out by hand. Stand-in search programs are small shell scripts.
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,14 @@ import pytest
 
 from actors.planner import PlannerActor
 from plansmith.errors import ConfigError, PddlParseError, PlannerCrashError
-from plansmith.planners import FastDownward, PlannerResult, PlannerSettings, PlannerStatus, status_from_exit_code
+from plansmith.planners import (
+    FastDownward,
+    PlannerResult,
+    PlannerSettings,
+    PlannerStatus,
+    make_planner,
+    status_from_exit_code,
+)
 from plansmith.planners.fast_downward import find_search_binary, parse_plan
 
 BLOCKSWORLD = """
@@ -398,6 +407,63 @@ def test_close_ends_the_worker_and_may_be_repeated() -> None:
     assert planner.worker_pid is None
 
 
+def test_close_while_a_thread_solves_ends_the_call_and_its_processes(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    sleeper = write_script(tmp_path / "downward", f"echo $$ > {pids}.new; mv {pids}.new {pids}; exec sleep 600")
+    planner = FastDownward(search_binary=sleeper)
+    errors: list[PlannerCrashError] = []
+
+    def solve() -> None:
+        try:
+            planner.solve(BLOCKSWORLD, SUSSMAN)
+        except PlannerCrashError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=solve)
+    thread.start()
+    while not pids.exists() and thread.is_alive():
+        time.sleep(0.05)
+    planner.close()
+    thread.join(timeout=60.0)
+    assert not thread.is_alive()
+    assert ["closed" in str(error) for error in errors] == [True]
+    assert wait_until_dead([int(pids.read_text())])
+
+
+def test_solve_after_close_raises_crash_error() -> None:
+    planner = FastDownward()
+    planner.close()
+    with pytest.raises(PlannerCrashError, match="closed"):
+        planner.solve(BLOCKSWORLD, SUSSMAN)
+
+
+@pytest.mark.parametrize("n_blocks", [3, 7])
+def test_solve_warm_worker_returns_the_plan_of_a_fresh_translator(tmp_path: Path, n_blocks: int) -> None:
+    settings, problem = PlannerSettings(search="first"), one_tower(n_blocks)
+    with FastDownward(settings) as planner:
+        warm = planner.solve(BLOCKSWORLD, problem)
+    (tmp_path / "domain.pddl").write_text(BLOCKSWORLD)
+    (tmp_path / "problem.pddl").write_text(problem)
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    translate = [sys.executable, "-m", "fast_downward.translate", "domain.pddl", "problem.pddl"]
+    subprocess.run(translate, cwd=tmp_path, env=environment, capture_output=True, check=True)
+    search = [find_search_binary(), "--search", settings.search_string]
+    with (tmp_path / "output.sas").open() as task:
+        subprocess.run(search, cwd=tmp_path, stdin=task, capture_output=True, check=True)
+    assert parse_plan((tmp_path / "sas_plan").read_text()) == (warm.plan, warm.cost)
+
+
+def test_make_planner_default_is_fast_downward_with_its_search_in_the_name() -> None:
+    with make_planner(settings=PlannerSettings(search="first")) as planner:
+        assert planner.name == "fast-downward first"
+        assert planner.solve(BLOCKSWORLD, SUSSMAN).status is PlannerStatus.SOLVED
+
+
+def test_solve_with_other_settings_leaves_the_planners_own(planner: FastDownward) -> None:
+    assert not planner.solve_with(PlannerSettings(search="first"), BLOCKSWORLD, SUSSMAN).is_optimal
+    assert planner.solve(BLOCKSWORLD, SUSSMAN).is_optimal
+
+
 def test_worker_and_search_die_with_a_killed_owner(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     sleeper = write_script(tmp_path / "downward", f"echo $$ $PPID > {pids}.new; mv {pids}.new {pids}; sleep 600")
@@ -576,6 +642,21 @@ def test_planner_actor_batch_returns_plan_columns(actor: PlannerActor) -> None:
 def test_planner_actor_batch_with_bad_problem_raises_error_naming_it(actor: PlannerActor) -> None:
     with pytest.raises(PddlParseError, match="problem p7, domain"):
         actor({"problem_id": ["p7"], "domain_pddl": ["("], "problem_pddl": [SUSSMAN]})
+
+
+def test_planner_actor_crash_over_one_problem_leaves_a_row_and_goes_on(
+    actor: PlannerActor, caplog: pytest.LogCaptureFixture
+) -> None:
+    tripping = BLOCKSWORLD.replace(":parameters (?x ?y)", ":parameters ((?x) ?y)")
+    batch = {
+        "problem_id": ["p1", "p2"], "domain_pddl": [tripping, BLOCKSWORLD], "problem_pddl": [SUSSMAN, SUSSMAN],
+    }  # fmt: skip
+    logger = logging.getLogger("actors.planner")
+    logger.addHandler(caplog.handler)  # a command run before may have set the logs apart
+    columns = actor(batch)
+    logger.removeHandler(caplog.handler)
+    assert (columns["status"], columns["cost"]) == (["crashed", "solved"], [None, 6.0])
+    assert "problem p1: the planner crashed" in caplog.text
 
 
 def test_planner_actor_solve_returns_result(actor: PlannerActor) -> None:

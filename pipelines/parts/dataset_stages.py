@@ -16,11 +16,13 @@ from typing import Any
 import pyarrow.compute as pc
 from tqdm.std import tqdm
 
-from actors.part_workers import COUNTS, EXAMPLES, PLANS, REFUSED, PartPlanner, PartWriter
+from actors.part_writer import COUNTS, EXAMPLES, PLANS, PartWriter
+from actors.planner import REFUSED, PartPlanner
 from actors.sampler import SamplerWorker
 from plansmith.config.dataset import Cell, DatasetConfig
-from plansmith.data.artifacts import Artifact, Parts
+from plansmith.data.artifacts import Artifact
 from plansmith.data.dataset_summary import MISSING, SOLVED
+from plansmith.data.parts import Parts
 from plansmith.data.quotas import Quota, first_that_fit, next_to_solve
 from plansmith.data.rows import (
     CandidateRow,
@@ -144,7 +146,7 @@ def _report_shortfalls(context: StageContext, quotas: Sequence[Quota]) -> None:
 def _draw_counts(quota: Quota) -> Iterator[CountRow]:
     whats = {"drawn": quota.drawn, "left out: seen before": quota.duplicates, "left out: split full": quota.surplus}
     for what, count in whats.items():
-        yield CountRow(quota.cell.domain, quota.cell.level, "", what, count)
+        yield CountRow(quota.cell.domain_name, quota.cell.level, "", what, count)
 
 
 class _CellProblems:
@@ -187,11 +189,11 @@ class _CellProblems:
     def counts(self) -> Iterator[CountRow]:
         """Yield what became of the problems that were tried, and how many are missing."""
         for (split, outcome), count in sorted(self.outcomes.items()):
-            yield CountRow(self.cell.domain, self.cell.level, split, outcome, count)
+            yield CountRow(self.cell.domain_name, self.cell.level, split, outcome, count)
         for split, wanted in self.cell.wanted.items():
             missing = wanted - self.outcomes[split, SOLVED]
             if missing:
-                yield CountRow(self.cell.domain, self.cell.level, split, MISSING, missing)
+                yield CountRow(self.cell.domain_name, self.cell.level, split, MISSING, missing)
 
 
 def _problems_by_cell(config: DatasetConfig, problems: Artifact) -> list[_CellProblems]:
@@ -235,8 +237,9 @@ def _plan_jobs(cell: _CellProblems, output: Parts, wave: int) -> Iterator[PartJo
 
 
 def _planner_settings(config: DatasetConfig) -> dict[str, Any]:
-    settings = config.planner.model_dump(exclude={"tie_break_states"})
-    return {"settings": PlannerSettings(**settings), "tie_break_states": config.planner.tie_break_states}
+    planner = config.planner
+    settings = PlannerSettings(**planner.model_dump(exclude={"name", "tie_break_states"}))
+    return {"settings": settings, "planner": planner.name, "tie_break_states": planner.tie_break_states}
 
 
 def _run_jobs(

@@ -174,7 +174,7 @@ def synthesize_plans(context: StageContext) -> None:
 def solve_problems(context: StageContext, problems: Sequence[ProblemRow], *, description: str) -> None:
     """Leave a row for every problem; every plan is judged by our validator before it is kept."""
     planner = context.resources.config.planner
-    settings = PlannerSettings(**planner.model_dump(exclude={"tie_break_states"}))
+    settings = PlannerSettings(**planner.model_dump(exclude={"name", "tie_break_states"}))
     shards = context.output.shards("rows", PlanRow)
     context.resources.map_rows(
         problems,
@@ -185,7 +185,11 @@ def solve_problems(context: StageContext, problems: Sequence[ProblemRow], *, des
         batch_size=64,
         description=description,
         id_column="problem_id",
-        worker_settings={"settings": settings, "tie_break_states": planner.tie_break_states},
+        worker_settings={
+            "settings": settings,
+            "planner": planner.name,
+            "tie_break_states": planner.tie_break_states,
+        },
     )
     plans = {row.problem_id: row for row in shards.merged_rows()}
     for problem in problems:

@@ -67,9 +67,14 @@ class Cell:
     plan_length: Range | None
 
     @property
+    def domain_name(self) -> str:
+        """Return the name of the domain, without the path of a folder."""
+        return self.domain.rstrip("/").rpartition("/")[2]
+
+    @property
     def name(self) -> str:
         """Return a name for files and tables."""
-        return f"{self.domain.rstrip('/').rpartition('/')[2]}-{self.level}"
+        return f"{self.domain_name}-{self.level}"
 
 
 class DatasetConfig(StrictModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from plansmith.config.models import StrictModel
 
@@ -15,45 +15,73 @@ def _in_order(bounds: tuple[int, int]) -> tuple[int, int]:
     return bounds
 
 
-Range = Annotated[tuple[int, int], AfterValidator(_in_order)]
+Range = Annotated[tuple[NonNegativeInt, NonNegativeInt], AfterValidator(_in_order)]
 """Least and greatest value, both included."""
+
+PositiveRange = Annotated[tuple[PositiveInt, PositiveInt], AfterValidator(_in_order)]
+
+
+def _is_quoted(name: object) -> object:
+    if isinstance(name, bool):
+        raise ValueError("YAML reads on, off, yes and no as truth values; write such a name in quotes")
+    return name
+
+
+Name = Annotated[str, BeforeValidator(_is_quoted)]
+"""A name of PDDL."""
+
+
+def _split(variables: object) -> object:
+    return variables.lower().split() if isinstance(variables, str) else variables
 
 
 class InitRule(StrictModel):
     """Which ground instances of one atom hold at the start."""
 
     atom: str
-    """Such as ``(at ?b - ball ?r - room)``; objects and constants are named without a question mark."""
-    each: tuple[str, ...] = ()
-    """For every choice of these variables one random choice of the others; none: one instance of the atom."""
+    """Such as ``(at ?b - ball ?r - room)``; constants stand without a question mark.
+
+    A variable without a type has that of its place. Different variables stand for different objects.
+    """
+    each: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
+    """Variables, such as ``?a ?b``: for every choice of these one random choice of the others.
+
+    None: one instance of the atom.
+    """
     chance: float = Field(1.0, gt=0, le=1)
     """Probability of each instance."""
     is_distinct: bool = False
     """No object is chosen twice for the variables that are not in `each`."""
 
+    @model_validator(mode="after")
+    def _names_each_once(self) -> Self:
+        if len(set(self.each)) < len(self.each):
+            raise ValueError(f"each names a variable twice: {list(self.each)}")
+        return self
+
 
 class WalkSettings(StrictModel):
     """Problems by random walk: an initial state, random actions, and some of what they changed as the goal."""
 
-    objects: dict[str, str] = {}
-    """The size that counts the objects of each type."""
+    objects: dict[Name, str] = Field(default_factory=dict)
+    """The size that counts the objects of each type, such as ``ball: balls``."""
     init: tuple[InitRule, ...] = ()
     """What holds at the start."""
     problems: str | None = None
-    """A folder of problems beside the settings to take objects and initial states from, instead of `init`."""
+    """Instead of `objects` and `init`: a folder of problems to start from; their goals are ignored."""
     density: float = Field(0.2, gt=0, lt=1)
     """Without `init` and `problems`: probability of every well-typed ground atom."""
-    steps: Range = (5, 20)
+    steps: PositiveRange = (5, 20)
     """Actions of the walk."""
-    goal_predicates: tuple[str, ...] = ()
-    """Predicates that a goal may name; none: all that actions change."""
-    goal_size: Range = (1, 4)
+    goal_predicates: tuple[Name, ...] = ()
+    """Predicates that a goal may name; none: all that actions add."""
+    goal_size: PositiveRange = (1, 4)
     """Atoms of the goal."""
 
     @model_validator(mode="after")
     def _has_one_start(self) -> Self:
-        if self.init and self.problems:
-            raise ValueError("initial states come from init or from problems, not from both")
+        if self.problems and (self.init or self.objects):
+            raise ValueError("objects and initial states come from problems, or from objects and init, not from both")
         if not self.problems and not self.objects:
             raise ValueError("objects is missing: the size that counts the objects of each type")
         return self
@@ -89,13 +117,13 @@ class Phrases(StrictModel):
 
     topic: str
     """One sentence on what the domain is about."""
-    types: dict[str, tuple[str, str]] = {}
+    types: dict[Name, tuple[str, str]] = Field(default_factory=dict)
     """Singular and plural of each type, ``object`` for untyped domains."""
-    predicates: dict[str, tuple[str, ...]]
+    predicates: dict[Name, tuple[str, ...]]
     """Phrasings of each predicate; every predicate has as many."""
-    functions: dict[str, tuple[str, ...]] = {}
+    functions: dict[Name, tuple[str, ...]] = Field(default_factory=dict)
     """Phrasings of the value of each function that problems give; the value is the last position."""
-    actions: dict[str, tuple[str, ...]] = {}
+    actions: dict[Name, tuple[str, ...]] = Field(default_factory=dict)
     """Phrasings of each action, as an instruction."""
 
     @model_validator(mode="after")

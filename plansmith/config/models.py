@@ -86,8 +86,10 @@ class ProblemsConfig(StrictModel):
 
 
 class PlannerConfig(StrictModel):
-    """One Fast Downward configuration."""
+    """One planner configuration."""
 
+    name: str = "fast-downward"
+    """fast-downward, or up:ENGINE for an engine of unified-planning."""
     search: str = "optimal"
     """first, good, optimal, or any search string of Fast Downward."""
     time_limit_s: float = Field(30.0, gt=0)

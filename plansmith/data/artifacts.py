@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
+from plansmith.data.parts import PARTS, Parts
 from plansmith.data.storage import TEMPORARY_SUFFIX, atomic_file, sync_file, sync_folder
 from plansmith.data.tables import RowT, arrow_schema, count_rows, read_column, read_table, sorted_rows, write_table
 from plansmith.errors import ArtifactError
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 SHARDS_FOLDER = "shards"
 SCRATCH_FOLDER = "scratch"
-PARTS = ".parts"
-"""Ending of the folder of a table that is kept as many files."""
 KEY_DIGITS = 12
 """Digits of the key that a folder's name shows; the manifest holds the whole key."""
 
@@ -175,42 +174,6 @@ class Shards(Generic[RowT]):
         """Return all rows in an order that depends on their content only, never on which worker was faster."""
         rows = (row for path in self.files() for row in read_table(path, self.row_type))
         return sorted_rows(rows, self.row_type)
-
-
-class Parts:
-    """A table kept as many Parquet files, each whole or absent, named by whoever makes them, in any process.
-
-    What a file holds must depend on its name and the stage's inputs alone: a killed session's files are kept.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        for temporary in folder.rglob(f".*{TEMPORARY_SUFFIX}"):
-            temporary.unlink()
-
-    def path(self, name: str) -> Path:
-        """Return where the part of that name lies or will lie; a slash in the name makes a folder."""
-        return self.folder / f"{name}.parquet"
-
-    def is_finished(self, name: str) -> bool:
-        """Return whether the part of that name is there."""
-        return self.path(name).is_file()
-
-    def write(self, name: str, rows: Iterable[RowT], row_type: type[RowT]) -> int:
-        """Write one part, all or nothing, and return the number of its rows."""
-        return write_part(self.path(name), rows, row_type)
-
-
-def part_path(folder: Path, table: str, name: str) -> Path:
-    """Return where a part of a table lies in the folder of an artifact, finished or in the making."""
-    return folder / f"{table}{PARTS}" / f"{name}.parquet"
-
-
-def write_part(path: Path, rows: Iterable[RowT], row_type: type[RowT]) -> int:
-    """Write one part file, all or nothing, and return the number of its rows; for processes without the `Parts`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return write_table(path, rows, row_type)
 
 
 class ArtifactWriter:

@@ -1,6 +1,23 @@
-"""Planners behind one result type: Fast Downward in a warm process."""
+"""Planners behind one interface and one result type: Fast Downward, and any engine of unified-planning."""
 
-from plansmith.planners.fast_downward import FastDownward, PlannerSettings, status_from_exit_code
+from plansmith.planners.diverse import diverse_plans
+from plansmith.planners.fast_downward import FastDownward, status_from_exit_code
+from plansmith.planners.interface import DEFAULT_PLANNER, Planner, make_planner
+from plansmith.planners.judging import judged_result
 from plansmith.planners.result import PlannerResult, PlannerStatus
+from plansmith.planners.settings import PlannerSettings
+from plansmith.planners.up_planner import UnifiedPlanningPlanner
 
-__all__ = ["FastDownward", "PlannerResult", "PlannerSettings", "PlannerStatus", "status_from_exit_code"]
+__all__ = [
+    "DEFAULT_PLANNER",
+    "FastDownward",
+    "Planner",
+    "PlannerResult",
+    "PlannerSettings",
+    "PlannerStatus",
+    "UnifiedPlanningPlanner",
+    "diverse_plans",
+    "judged_result",
+    "make_planner",
+    "status_from_exit_code",
+]

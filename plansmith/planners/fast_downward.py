@@ -1,48 +1,30 @@
 """Fast Downward as a function from PDDL text to `PlannerResult`.
 
 A warm worker process (`translate_worker.py`, the only GPL file) forks one child a problem, which translates and then
-becomes the search binary. Here is everything else: settings, the worker's life, exit codes, plan files. Nothing of Fast
-Downward is imported into this process.
+becomes the search binary. Here is what a request holds, what exit codes mean, and how plan files are read. Not here:
+settings (`settings.py`) and the worker's life (`process.py`). Nothing of Fast Downward is imported into this process.
 
 Exit codes: https://www.fast-downward.org/latest/documentation/exit-codes
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import json
 import os
 import re
-import select
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from plansmith.errors import ConfigError, PddlParseError, PlannerCrashError, PlansmithError
+from plansmith.planners.process import WorkerProcess
 from plansmith.planners.result import PlannerResult, PlannerStatus
-
-SEARCH_ALIASES = {
-    "optimal": "astar(lmcut())",
-    "first": "let(hff,eval_modify_costs(ff(),cost_type=one),lazy_greedy([hff],preferred=[hff],cost_type=one))",
-    "good": (
-        "let(hff,ff(),let(hlm,landmark_sum(lm_reasonable_orders_hps(lm_rhw()),pref=false),iterated(["
-        "lazy_greedy([hff,hlm],preferred=[hff,hlm]),"
-        + ",".join(f"lazy_wastar([hff,hlm],preferred=[hff,hlm],w={weight})" for weight in (5, 3, 2, 1))
-        + "])))"
-    ),
-}
-"""Short names for searches: a cheapest plan; any plan, soon; ever better plans until the last search ends (LAMA)."""
-
-OPTIMAL_SEARCH = re.compile(r"astar\((lmcut|blind|ipdb)\(\)\)")
-"""Searches known here to return cheapest plans only; any other is taken as not optimal."""
+from plansmith.planners.settings import PlannerSettings
 
 FAST_DOWNWARD_STATUS = {
     0: PlannerStatus.SOLVED,
@@ -84,49 +66,8 @@ UNSUPPORTED_INPUT = re.compile(
 )
 """What the translator says about correct PDDL beyond its reach; it has one exit code for this and for mistakes."""
 
-MIN_MEMORY_MIB = 64
-START_LIMIT_S = 60.0
 ANSWER_GRACE_S = 15.0
-ATTEMPTS = 2
 MESSAGE_CHARACTERS = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class PlannerSettings:
-    """One Fast Downward configuration.
-
-    Attributes:
-        search: a name of `SEARCH_ALIASES` or a Fast Downward search, such as ``astar(lmcut())``.
-        time_limit_s: CPU seconds for translation plus search.
-        kill_after_s: wall-clock seconds after which the whole process group is killed; must exceed ``time_limit_s``.
-        memory_limit_mib: address space of the translator and of the search.
-    """
-
-    search: str = "optimal"
-    time_limit_s: float = 30.0
-    kill_after_s: float = 40.0
-    memory_limit_mib: int = 2048
-
-    def __post_init__(self) -> None:
-        if "(" not in self.search and self.search not in SEARCH_ALIASES:
-            known = ", ".join(SEARCH_ALIASES)
-            raise ConfigError("unknown search", where="search", got=self.search, expected=f"{known}, or NAME(...)")
-        if not 0 < self.time_limit_s < self.kill_after_s:
-            got = f"time_limit_s={self.time_limit_s}, kill_after_s={self.kill_after_s}"
-            raise ConfigError("limits do not fit", got=got, expected="0 < time_limit_s < kill_after_s")
-        if self.memory_limit_mib < MIN_MEMORY_MIB:
-            expected = f"at least {MIN_MEMORY_MIB}"
-            raise ConfigError("too small", where="memory_limit_mib", got=f"{self.memory_limit_mib}", expected=expected)
-
-    @property
-    def search_string(self) -> str:
-        """Return the search as Fast Downward reads it."""
-        return "".join(SEARCH_ALIASES.get(self.search, self.search).split())
-
-    @property
-    def is_optimal(self) -> bool:
-        """Return whether a plan of this search is known to be a cheapest one."""
-        return OPTIMAL_SEARCH.fullmatch(self.search_string) is not None
 
 
 def status_from_exit_code(exit_code: int) -> PlannerStatus:
@@ -162,9 +103,15 @@ class FastDownward:
 
     def __init__(self, settings: PlannerSettings | None = None, *, search_binary: Path | None = None) -> None:
         self.settings = settings or PlannerSettings()
-        self._worker = _Worker(search_binary or find_search_binary())
+        cure = "pip install up-fast-downward (it brings fast-downward.translate)"
+        self._worker = WorkerProcess("translate_worker.py", str(search_binary or find_search_binary()), cure=cure)
         self._lock = threading.Lock()
         self._worker.start()
+
+    @property
+    def name(self) -> str:
+        """Return the planner with its search, as rows name it."""
+        return f"fast-downward {self.settings.search}"
 
     @property
     def worker_pid(self) -> int | None:
@@ -177,114 +124,31 @@ class FastDownward:
         Raises:
             PddlParseError: the translator cannot read the domain or the problem.
             ConfigError: Fast Downward does not know the search.
-            PlannerCrashError: an undocumented exit code, or the worker died twice over this problem.
+            PlannerCrashError: an undocumented exit code, the worker died twice over this problem, or `close` was
+                called meanwhile.
         """
+        return self.solve_with(self.settings, domain_pddl, problem_pddl)
+
+    def solve_with(self, settings: PlannerSettings, domain_pddl: str, problem_pddl: str) -> PlannerResult:
+        """Return the outcome of one problem under other settings than the planner's own; raises as `solve`."""
         with self._lock, tempfile.TemporaryDirectory(prefix="plansmith-planner-") as folder:
             start = time.perf_counter()
-            run = _Run(Path(folder), self.settings)
+            run = _Run(Path(folder), settings)
             run.write_input(domain_pddl, problem_pddl)
-            answer = self._worker.ask(run.request(), limit_s=self.settings.kill_after_s + ANSWER_GRACE_S)
+            answer = self._worker.ask(run.request(), limit_s=settings.kill_after_s + ANSWER_GRACE_S)
             return run.result(answer["exit_code"], answer["killed_for"], time.perf_counter() - start)
 
     def close(self) -> None:
-        """End the worker; closing twice does no harm."""
-        self._worker.stop()
+        """End the worker, and with it a call that another thread waits for; closing twice does no harm."""
+        self._worker.hang_up()
+        with self._lock:
+            self._worker.stop()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
-
-
-@dataclass(slots=True)
-class _Worker:
-    """The life of the worker process: start, ask, restart, stop."""
-
-    search_binary: Path
-    process: subprocess.Popen[bytes] | None = field(default=None)
-
-    @property
-    def pid(self) -> int | None:
-        return self.process.pid if self.process else None
-
-    def start(self) -> None:
-        # -P: the script's own folder holds a module named like the translator's package and must not be searched.
-        program = [sys.executable, "-P", str(Path(__file__).with_name("translate_worker.py")), str(self.search_binary)]
-        self.process = subprocess.Popen(
-            program,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            env={**os.environ, "PYTHONHASHSEED": "0"},  # the translator iterates over sets: same problem, same plan
-        )
-        if not self._read_line(START_LIMIT_S):
-            self.kill()
-            raise PlansmithError(
-                "the translator worker did not start; its own message is on standard error",
-                where=" ".join(program),
-                cure="pip install up-fast-downward (it brings fast-downward.translate)",
-            )
-
-    def ask(self, request: dict[str, Any], *, limit_s: float) -> dict[str, Any]:
-        """Return the worker's answer; start a new worker if this one has died."""
-        for _ in range(ATTEMPTS):
-            if self.process is None:
-                self.start()
-            if answer := self._ask_once(request, limit_s):
-                return answer
-            self.kill()
-        raise PlannerCrashError("the translator worker died or fell silent", got=f"{ATTEMPTS} failures on one problem")
-
-    def _ask_once(self, request: dict[str, Any], limit_s: float) -> dict[str, Any] | None:
-        assert self.process
-        assert self.process.stdin
-        try:
-            self.process.stdin.write(json.dumps(request).encode() + b"\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            return None
-        line = self._read_line(limit_s)
-        return dict(json.loads(line)) if line else None
-
-    def _read_line(self, limit_s: float) -> bytes:
-        """Return one line; nothing if the worker has died or does not answer in time."""
-        assert self.process
-        assert self.process.stdout
-        poll = select.poll()  # select.select refuses the high descriptors of a busy Ray process
-        poll.register(self.process.stdout, select.POLLIN)
-        return self.process.stdout.readline() if poll.poll(limit_s * 1000) else b""
-
-    def kill(self) -> None:
-        """Kill the worker's process group; a running child dies with its parent."""
-        if self.process is None:
-            return
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self._reap()
-
-    def stop(self) -> None:
-        """Let the worker end by itself, which it does when its input closes."""
-        if self.process is None:
-            return
-        assert self.process.stdin
-        try:
-            self.process.stdin.close()
-            self.process.wait(timeout=5.0)
-        except (BrokenPipeError, subprocess.TimeoutExpired):
-            self.kill()
-        else:
-            self._reap()
-
-    def _reap(self) -> None:
-        assert self.process
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.wait()
-        self.process.stdout.close()
-        with contextlib.suppress(BrokenPipeError):  # an unsent request to a dead worker
-            self.process.stdin.close()
-        self.process = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ import select
 import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -39,16 +40,56 @@ PARENT_CHECK_S = 5.0
 TICK_S, TICKS_AT_MEMORY_LIMIT = 0.5, 3
 OUT_OF_TIME, OUT_OF_MEMORY, ORPHANED = "time", "memory", "orphaned"
 
+WARM_UP_ROUNDS = 10
+"""More than CPython needs to specialise the byte code of the translator's inner loops."""
+WARM_UP_DOMAIN = """(define (domain errand) (:requirements :strips :typing)
+  (:types thing place - object) (:constants here - place)
+  (:predicates (at ?t - thing ?p - place) (held ?t - thing) (free) (road ?p ?q - place) (me ?p - place))
+  (:action walk :parameters (?p ?q - place) :precondition (and (me ?p) (road ?p ?q))
+    :effect (and (not (me ?p)) (me ?q)))
+  (:action take :parameters (?t - thing ?p - place) :precondition (and (me ?p) (at ?t ?p) (free))
+    :effect (and (not (at ?t ?p)) (not (free)) (held ?t)))
+  (:action drop :parameters (?t - thing ?p - place) :precondition (and (me ?p) (held ?t))
+    :effect (and (not (held ?t)) (free) (at ?t ?p))))
+"""
+WARM_UP_PROBLEM = """(define (problem bring) (:domain errand) (:objects t1 t2 - thing there - place)
+  (:init (me here) (free) (at t1 there) (at t2 here) (road here there) (road there here))
+  (:goal (and (at t1 here) (at t2 there))))
+"""
+
 
 def main() -> None:
     """Answer requests until standard input closes or the parent is gone."""
     search_binary, parent_pid = sys.argv[1], os.getppid()
     libc = ctypes.CDLL(None)
     replies = os.fdopen(os.dup(1), "w")
+    warm_up()
+    gc.disable()  # a child is too short-lived to make garbage in cycles that is worth a search
     gc.freeze()  # keep forked children from copying pages that only the collector touches
     print(json.dumps({"is_ready": True}), file=replies, flush=True)
     while request := read_request(parent_pid):
         print(json.dumps(run_request(request, search_binary, libc)), file=replies, flush=True)
+
+
+def warm_up() -> None:
+    """Translate a small problem a few times, for children inherit byte code that CPython has specialised.
+
+    Nothing of it stays in the translator's state: the options, the same for every problem, are meant to, and save each
+    child an argument parser.
+    """
+    options.set_options(["domain.pddl", "problem.pddl", "--sas-file", "output.sas"])
+    old_folder, old_stdout = Path.cwd(), os.dup(1)
+    with tempfile.TemporaryDirectory(prefix="plansmith-planner-") as folder, open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.chdir(folder)
+        write_text("domain.pddl", WARM_UP_DOMAIN)
+        write_text("problem.pddl", WARM_UP_PROBLEM)
+        for _ in range(WARM_UP_ROUNDS):
+            translate()
+        sys.stdout.flush()
+        os.chdir(old_folder)
+    os.dup2(old_stdout, 1)
+    os.close(old_stdout)
 
 
 def read_request(parent_pid: int) -> dict[str, Any] | None:
@@ -188,7 +229,6 @@ def translate() -> int | None:
     A goal that already holds has the empty plan; without operators and axioms any other goal is out of reach, which is
     also how the translator writes down every problem that it proves unsolvable.
     """
-    options.set_options(["domain.pddl", "problem.pddl", "--sas-file", "output.sas"])
     task = pddl_parser.open("domain.pddl", "problem.pddl")
     if isinstance(task.goal, pddl.Truth):  # the translator would make an axiom of it, which most searches refuse
         return write_empty_plan()

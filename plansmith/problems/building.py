@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from plansmith.pddl.model import OBJECT, Atom, Conjunction, FunctionValue, Literal, Number, Problem, TypedName
 
@@ -70,7 +71,7 @@ def random_partition(items: Sequence[str], n_parts: int, rng: random.Random) -> 
         raise ValueError(f"{len(items)} items cannot be cut into {n_parts} parts")
     order = rng.sample(items, len(items))
     cuts = [0, *sorted(rng.sample(range(1, len(items)), n_parts - 1)), len(items)]
-    return [order[start:end] for start, end in zip(cuts, cuts[1:], strict=False)]
+    return [order[start:end] for start, end in pairwise(cuts)]
 
 
 def random_connected_graph(nodes: Sequence[str], n_extra: int, rng: random.Random) -> list[tuple[str, str]]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
 import inspect
+import math
+import pkgutil
 import random
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,8 +24,9 @@ from plansmith.config.loading import build_model, read_yaml
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.pddl.cases import read_text
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Domain, Literal, Problem, conjuncts_of
+from plansmith.pddl.model import Domain, Problem
 from plansmith.pddl.parser import parse_domain
+from plansmith.problems import samplers
 from plansmith.problems.building import shuffled
 from plansmith.problems.walk import WalkSampler
 
@@ -32,6 +35,8 @@ SETTINGS, PHRASES = "settings.yaml", "phrases.yaml"
 
 LEVEL_OBJECTS = {"L1": (1, 10), "L2": (11, 20), "L3": (21, 30), "L4": (31, 40)}
 """Objects of a problem of each level (arXiv 2606.29700, table 1); levels of other names have no bounds."""
+
+ANY_NUMBER = (0, math.inf)
 
 MAX_DRAWS = 2000
 """Draws of one problem before its level is said to be impossible."""
@@ -56,44 +61,65 @@ class PlanningDomain:
         """Return the names of the levels."""
         return tuple(self.settings.levels)
 
+    @property
+    def settings_path(self) -> str:
+        """Return where the settings are, for messages."""
+        return str(self.folder / SETTINGS)
+
     def sample(self, level: str, rng: random.Random) -> Problem:
         """Return one problem of a level, solvable, its goal not reached at the start; equal `rng`, equal problem.
 
         Raises:
-            ConfigError: no such level, or no draw has as many objects as the level wants.
+            ConfigError: no such level, or no draw has as many objects as the level wants and a goal to reach.
         """
-        sizes, bounds = self.sizes_of(level), LEVEL_OBJECTS.get(level)
+        sizes, (least, most) = self.sizes_of(level), LEVEL_OBJECTS.get(level, ANY_NUMBER)
+        n_refused = 0
         for _ in range(MAX_DRAWS):
-            drawn = {name: rng.randint(*bounds_of_size) for name, bounds_of_size in sizes.items()}
-            problem = self._sampler(rng, **drawn)
-            if bounds and not bounds[0] <= len(problem.objects) <= bounds[1]:
-                continue
-            if not is_goal_reached_at_start(self.domain, problem):
+            problem = self._sampler(rng, **{name: rng.randint(*bounds) for name, bounds in sizes.items()})
+            if not least <= len(problem.objects) <= most:
+                n_refused += 1
+            elif not is_goal_reached_at_start(self.domain, problem):
                 return shuffled(problem, rng)
-        expected = f"{bounds[0]} to {bounds[1]} objects, and a goal to reach" if bounds else "a goal to reach"
-        raise ConfigError(
+        raise self._impossible(level, n_refused)
+
+    def _impossible(self, level: str, n_refused: int) -> ConfigError:
+        """Return the error of a level of which no draw can be used."""
+        bounds = LEVEL_OBJECTS.get(level)
+        sizes = ", ".join(f"{name}: {list(size)}" for name, size in self.settings.levels[level].items()) or "no sizes"
+        return ConfigError(
             f"no problem of level {level} in {MAX_DRAWS} draws",
-            where=str(self.folder / SETTINGS),
-            got=", ".join(f"{name}: {list(size)}" for name, size in sizes.items()),
-            expected=expected,
-            cure=f"change the sizes under levels.{level}",
+            where=self.settings_path,
+            got=f"{sizes}; {n_refused} draws with too few or too many objects, "
+            f"{MAX_DRAWS - n_refused} with a goal that holds at the start or names nothing",
+            expected=(f"{bounds[0]} to {bounds[1]} objects, " if bounds else "") + "a goal to reach",
+            cure=f"change the sizes under levels.{level}"
+            + (", or what holds at the start, so that actions can be applied" if self.settings.walk else ""),
         )
 
     def sizes_of(self, level: str) -> Mapping[str, Range]:
-        """Return the ranges of a level's sizes."""
+        """Return the ranges of a level's sizes.
+
+        Raises:
+            ConfigError: no such level.
+        """
         if level not in self.settings.levels:
             raise ConfigError(
                 f"the domain {self.name} has no such level",
+                where=self.settings_path,
                 got=repr(level),
                 expected=f"one of {', '.join(self.levels)}",
             )
         return self.settings.levels[level]
 
     @cached_property
+    def _walk(self) -> WalkSampler | None:
+        if self.settings.walk is None:
+            return None
+        return WalkSampler(self.domain, self.settings.walk, self.folder, where=self.settings_path)
+
+    @cached_property
     def _sampler(self) -> Sampler:
-        if self.settings.walk is not None:
-            return WalkSampler(self.domain, self.settings.walk, self.folder).sample
-        return _sampler_module(self.settings.sampler, str(self.folder / SETTINGS))
+        return self._walk.sample if self._walk else _sampler_module(self.settings.sampler, self.settings_path)
 
     def check(self) -> None:
         """Raise unless settings and phrases name what the domain and its sampler know.
@@ -101,18 +127,21 @@ class PlanningDomain:
         Raises:
             ConfigError: an unknown size, predicate, type, function or action, or a missing one.
         """
-        _check_sizes(self)
+        if self._walk:
+            self._walk.check()
+        for level, sizes in self.settings.levels.items():
+            _check_names(f"sizes of level {level}", sizes, self._size_names(), self.settings_path)
         if self.phrases is not None:
             _check_phrases(self.domain, self.phrases, str(self.folder / PHRASES))
+
+    def _size_names(self) -> list[str]:
+        if self.settings.walk:
+            return list(dict.fromkeys(self.settings.walk.objects.values()))
+        return [name for name in inspect.signature(self._sampler).parameters if name != "rng"]
 
 
 def is_goal_reached_at_start(domain: Domain, problem: Problem) -> bool:
     """Return whether the initial state satisfies the goal."""
-    parts = conjuncts_of(problem.goal)
-    derived = {rule.predicate for rule in domain.derived}
-    if all(isinstance(part, Literal) and part.atom.predicate not in derived for part in parts):
-        init = set(problem.init)
-        return all(isinstance(part, Literal) and (part.atom in init) == part.is_positive for part in parts)
     task = PlanningTask(domain, problem)
     return task.is_goal(task.initial_state)
 
@@ -162,52 +191,56 @@ def _folder_of(name_or_folder: str) -> Path:
 
 
 def _sampler_module(name: str, where: str) -> Sampler:
-    package = "plansmith.problems.samplers"
-    if not name.isidentifier() or importlib.util.find_spec(f"{package}.{name}") is None:
-        raise ConfigError("no such sampler", where=where, got=f"sampler: {name}", expected=f"a module of {package}, "
-                          "or walk", cure="a domain of your own uses `sampler: walk`")  # fmt: skip
-    sampler: Sampler = importlib.import_module(f"{package}.{name}").sample
+    known = [module.name for module in pkgutil.iter_modules(samplers.__path__)]
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        raise ConfigError(
+            "no such sampler",
+            where=where,
+            got=f"sampler: {name}",
+            expected=f"walk, or a module of {samplers.__name__}",
+            cure=f"did you mean {close[0]}?" if close else "a domain of your own uses `sampler: walk`",
+        )
+    sampler: Sampler = importlib.import_module(f"{samplers.__name__}.{name}").sample
     return sampler
 
 
-def _check_sizes(loaded: PlanningDomain) -> None:
-    where = str(loaded.folder / SETTINGS)
-    if loaded.settings.walk is not None:
-        known = set(loaded.settings.walk.objects.values())
-        WalkSampler(loaded.domain, loaded.settings.walk, loaded.folder).check(where)
-    else:
-        parameters = inspect.signature(_sampler_module(loaded.settings.sampler, where)).parameters
-        known = set(parameters) - {"rng"}
-    for level, sizes in loaded.settings.levels.items():
-        if set(sizes) != known:
-            raise ConfigError(
-                f"the sizes of level {level} are not those of the sampler",
-                where=where,
-                got=", ".join(sizes) or "none",
-                expected=", ".join(sorted(known)) or "none",
-            )
-
-
 def _check_phrases(domain: Domain, phrases: Phrases, where: str) -> None:
-    _check_names("predicates", phrases.predicates, [schema.name for schema in domain.predicates], where)
-    _check_names("actions", phrases.actions, [schema.name for schema in domain.actions], where)
-    used = [schema.name for schema in domain.functions]
-    _check_names("functions", phrases.functions, [name for name in used if name in phrases.functions], where)
-    types = [typed.name for typed in domain.types] or ["object"]
-    unknown = set(phrases.types) - {*types, "object"}
+    functions = [schema for schema in domain.functions if schema.name in phrases.functions]
+    for section, entries, schemas, n_more in (
+        ("predicates", phrases.predicates, domain.predicates, 0),
+        ("functions", phrases.functions, functions, 1),
+        ("actions", phrases.actions, domain.actions, 0),
+    ):
+        _check_names(section, entries, [schema.name for schema in schemas], where)
+        for schema in schemas:
+            n_positions = len(schema.parameters) + n_more
+            for phrase in entries[schema.name]:
+                _check_positions(phrase, n_positions, f"{where}, {section}.{schema.name}")
+    types = sorted(domain.ancestors())
+    unknown = sorted(set(phrases.types) - set(types))
     if unknown:
-        raise ConfigError("a type that the domain does not declare", where=where, got=", ".join(sorted(unknown)),
+        raise ConfigError("a type that the domain does not declare", where=f"{where}, types", got=", ".join(unknown),
                           expected=", ".join(types))  # fmt: skip
 
 
-def _check_names(section: str, entries: Mapping[str, object], known: list[str], where: str) -> None:
+def _check_positions(phrase: str, n_positions: int, where: str) -> None:
+    """Raise unless a phrase names every argument; with one left out, different facts would read alike."""
+    if {int(position) for position in re.findall(r"{(\d+)}", phrase)} != set(range(n_positions)):
+        expected = " ".join(f"{{{position}}}" for position in range(n_positions))
+        raise ConfigError("a phrase does not name the arguments by position", where=where, got=phrase,
+                          expected=expected or "no position")  # fmt: skip
+
+
+def _check_names(section: str, entries: Collection[str], known: Sequence[str], where: str) -> None:
     missing, unknown = [name for name in known if name not in entries], [name for name in entries if name not in known]
     if missing or unknown:
+        wrong = [f"'{name}' is missing" for name in missing] + [f"'{name}' is unknown" for name in unknown]
+        close = difflib.get_close_matches(unknown[0], missing, n=1) if unknown else []
         raise ConfigError(
-            f"the {section} are not those of the domain",
+            f"the {section} do not fit",
             where=where,
-            got="; ".join(
-                [*(f"'{name}' is missing" for name in missing), *(f"'{name}' is unknown" for name in unknown)]
-            ),
-            expected=", ".join(known),
+            got="; ".join(wrong),
+            expected=", ".join(known) or "none",
+            cure=f"write '{close[0]}' for '{unknown[0]}'" if close else None,
         )

@@ -1,25 +1,18 @@
-"""Ray workers of a dataset: they read rows of one part file and write part files, so that no row passes the driver.
-
-Which rows, and what is written of them, the pipeline decides; how a row is solved is `actors.planner`, how an example
-is written `plansmith.data.dataset_examples`.
-"""
+"""Ray worker that writes a dataset: it reads and writes part files itself, so that no row passes the driver."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from actors.planner import PlannerActor
 from plansmith.config.dataset import DatasetExamplesConfig
-from plansmith.data.artifacts import part_path, write_part
 from plansmith.data.dataset_examples import ExampleWriter, plan_row
 from plansmith.data.dataset_summary import SOLVED
+from plansmith.data.parts import Stopwatch, part_path, write_part
 from plansmith.data.rows import (
     CountRow,
     DatasetExampleRow,
@@ -32,13 +25,7 @@ from plansmith.data.rows import (
 )
 from plansmith.data.tables import columns_of_rows, read_table, rows_of_columns
 from plansmith.errors import BadInputError
-from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.parser import parse_step
-from plansmith.pddl.validation import validate_plan
 from plansmith.problems.library import load_domain
-
-REFUSED = "refused"
-"""Status of a plan that is not valid for our validator, which one of the two must be wrong about."""
 
 PLANS, EXAMPLES, COUNTS = "plans", "examples", "counts"
 """Tables that `PartWriter` writes, the last one last: its part says that the job is done."""
@@ -52,42 +39,8 @@ WORK_OF = {
 }
 """What writing each kind is called in a table of times."""
 
-Batch = Mapping[str, Sequence[Any]]
-
 load_domain_once = cache(load_domain)
-
-
-class PartPlanner:
-    """Solves the rows of a part and writes their plans, each judged by our validator before it is kept."""
-
-    def __init__(self, **planner_settings: Any) -> None:
-        self._planner = PlannerActor(**planner_settings)
-
-    def __call__(self, batch: Batch) -> dict[str, list[Any]]:
-        """Return the columns of `PartTimeRow` for a batch of `PartJobRow` columns."""
-        times = [row for job in rows_of_columns(batch, PartJobRow) for row in self._solve(job)]
-        return columns_of_rows(times, PartTimeRow)
-
-    def _solve(self, job: PartJobRow) -> list[PartTimeRow]:
-        clock = Stopwatch()
-        problems = read_table(Path(job.problems), ProblemRow)
-        chosen = [problems[number] for number in job.rows]
-        with clock.measuring("planning"):
-            plans = rows_of_columns(self._planner(columns_of_rows(chosen, ProblemRow)), PlanRow)
-        with clock.measuring("validating"):
-            plans = [_judged(problem, plan) for problem, plan in zip(chosen, plans, strict=True)]
-        with clock.measuring("writing files"):
-            write_part(Path(job.plans[0]), plans, PlanRow)
-        return clock.rows(job.job_id)
-
-
-def _judged(problem: ProblemRow, plan: PlanRow) -> PlanRow:
-    if plan.status != "solved":
-        return plan
-    task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
-    if validate_plan(task, [parse_step(step) for step in plan.plan]).is_valid:
-        return plan
-    return replace(plan, status=REFUSED, plan=(), cost=None, is_optimal=False)
+"""A domain folder is read once in each process."""
 
 
 class PartWriter:
@@ -96,7 +49,7 @@ class PartWriter:
     def __init__(self, examples: DatasetExamplesConfig, seed: int) -> None:
         self._examples, self._seed = examples, seed
 
-    def __call__(self, batch: Batch) -> dict[str, list[Any]]:
+    def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         """Return the columns of `PartTimeRow` for a batch of `PartJobRow` columns."""
         times = [row for job in rows_of_columns(batch, PartJobRow) for row in self._write(job)]
         return columns_of_rows(times, PartTimeRow)
@@ -114,7 +67,7 @@ class PartWriter:
                 with clock.measuring(WORK_OF[kind]):
                     written.add_examples(problem.split, kind, lambda kind=kind, row=row: writer.write(kind, row))
         with clock.measuring("writing files"):
-            written.write(job)
+            written.write(job, loaded.name)
         return clock.rows(job.job_id)
 
 
@@ -140,32 +93,12 @@ class _Written:
         self.examples[split] += rows
         self.counts[split, kind] += len(rows)
 
-    def write(self, job: PartJobRow) -> None:
+    def write(self, job: PartJobRow, domain: str) -> None:
         """Write the part's files; that of the counts comes last and says that the job is done."""
         folder = Path(job.output)
         for split, examples in self.examples.items():
             write_part(part_path(folder, EXAMPLES, f"{split}/{job.job_id}"), examples, DatasetExampleRow)
         for split, solved in self.solved.items():
             write_part(part_path(folder, PLANS, f"{split}/{job.job_id}"), solved, DatasetPlanRow)
-        counts = [CountRow(job.domain, job.level, split, what, n) for (split, what), n in sorted(self.counts.items())]
+        counts = [CountRow(domain, job.level, split, what, n) for (split, what), n in sorted(self.counts.items())]
         write_part(part_path(folder, COUNTS, job.job_id), counts, CountRow)
-
-
-class Stopwatch:
-    """Seconds by kind of work."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[str, float] = defaultdict(float)
-
-    @contextmanager
-    def measuring(self, work: str) -> Iterator[None]:
-        """Count the time of the block for `work`."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._seconds[work] += time.perf_counter() - start
-
-    def rows(self, job_id: str) -> list[PartTimeRow]:
-        """Return what was counted."""
-        return [PartTimeRow(job_id, work, seconds) for work, seconds in self._seconds.items()]

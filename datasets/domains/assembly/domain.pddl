@@ -1,0 +1,58 @@
+; Assembly: a product is put together from parts, with tools, orders, and parts that go in only for a while.
+(define (domain assembly)
+  (:requirements :adl)
+  (:types assembly resource)
+  (:predicates
+    (available ?x - object)
+    (complete ?a - assembly)
+    (requires ?a - assembly ?r - resource)
+    (committed ?r - resource ?a - assembly)
+    (part-of ?part ?whole - assembly)
+    (transient-part ?part ?whole - assembly)
+    (incorporated ?part ?whole - assembly)
+    (assemble-order ?part1 ?part2 ?whole - assembly)
+    (remove-order ?part1 ?part2 ?whole - assembly))
+  (:action commit
+    :parameters (?res - resource ?as - assembly)
+    :precondition (available ?res)
+    :effect (and (committed ?res ?as) (not (available ?res))))
+  (:action release
+    :parameters (?res - resource ?as - assembly)
+    :precondition (committed ?res ?as)
+    :effect (and (available ?res) (not (committed ?res ?as))))
+  (:action assemble
+    :parameters (?part ?whole - assembly)
+    :precondition
+      (and (available ?part)
+           (or (part-of ?part ?whole) (transient-part ?part ?whole))
+           (forall (?r - resource) (imply (requires ?whole ?r) (committed ?r ?whole)))
+           (forall (?before - assembly)
+             (imply (assemble-order ?before ?part ?whole) (incorporated ?before ?whole))))
+    :effect
+      (and (incorporated ?part ?whole)
+           (not (available ?part))
+           (when (and (forall (?other - assembly)
+                        (imply (and (part-of ?other ?whole) (not (= ?other ?part))) (incorporated ?other ?whole)))
+                      (forall (?other - assembly)
+                        (imply (transient-part ?other ?whole) (not (incorporated ?other ?whole)))))
+             (and (complete ?whole) (available ?whole)))))
+  (:action remove
+    :parameters (?part ?whole - assembly)
+    :precondition
+      (and (incorporated ?part ?whole)
+           (forall (?r - resource) (imply (requires ?whole ?r) (committed ?r ?whole)))
+           (or (and (transient-part ?part ?whole)
+                    (forall (?before - assembly)
+                      (imply (remove-order ?before ?part ?whole) (incorporated ?before ?whole))))
+               (and (part-of ?part ?whole)
+                    (forall (?before - assembly)
+                      (imply (assemble-order ?before ?part ?whole) (not (incorporated ?before ?whole)))))))
+    :effect
+      (and (available ?part)
+           (not (incorporated ?part ?whole))
+           (when (and (forall (?other - assembly)
+                        (imply (part-of ?other ?whole) (incorporated ?other ?whole)))
+                      (forall (?other - assembly)
+                        (imply (and (transient-part ?other ?whole) (not (= ?other ?part)))
+                               (not (incorporated ?other ?whole)))))
+             (and (complete ?whole) (available ?whole))))))

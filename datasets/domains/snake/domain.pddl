@@ -1,0 +1,32 @@
+; Snake: a snake on a board of fields eats points, grows with each, and new points appear as it eats.
+(define (domain snake)
+  (:requirements :strips :negative-preconditions :equality)
+  (:constants dummypoint)
+  (:predicates
+    (isadjacent ?x ?y)
+    (tailsnake ?x)
+    (headsnake ?x)
+    (nextsnake ?x ?y)
+    (blocked ?x)
+    (spawn ?x)
+    (nextspawn ?x ?y)
+    (ispoint ?x))
+  (:action move
+    :parameters (?head ?newhead ?tail ?newtail)
+    :precondition (and (headsnake ?head) (isadjacent ?head ?newhead) (not (blocked ?newhead)) (not (ispoint ?newhead))
+                       (tailsnake ?tail) (nextsnake ?newtail ?tail))
+    :effect (and (not (headsnake ?head)) (headsnake ?newhead) (nextsnake ?newhead ?head) (blocked ?newhead)
+                 (not (tailsnake ?tail)) (tailsnake ?newtail) (not (nextsnake ?newtail ?tail)) (not (blocked ?tail))))
+  (:action move-and-eat-spawn
+    :parameters (?head ?newhead ?spawnpoint ?nextspawnpoint)
+    :precondition (and (headsnake ?head) (isadjacent ?head ?newhead) (not (blocked ?newhead)) (ispoint ?newhead)
+                       (spawn ?spawnpoint) (nextspawn ?spawnpoint ?nextspawnpoint) (not (= ?spawnpoint dummypoint)))
+    :effect (and (not (headsnake ?head)) (headsnake ?newhead) (nextsnake ?newhead ?head) (blocked ?newhead)
+                 (not (ispoint ?newhead)) (ispoint ?spawnpoint)
+                 (not (spawn ?spawnpoint)) (spawn ?nextspawnpoint)))
+  (:action move-and-eat-no-spawn
+    :parameters (?head ?newhead)
+    :precondition (and (headsnake ?head) (isadjacent ?head ?newhead) (not (blocked ?newhead)) (ispoint ?newhead)
+                       (spawn dummypoint))
+    :effect (and (not (headsnake ?head)) (headsnake ?newhead) (nextsnake ?newhead ?head) (blocked ?newhead)
+                 (not (ispoint ?newhead)))))

@@ -1,0 +1,281 @@
+"""Names without meaning: every symbol of a domain, a problem and a plan replaced by one such as ``p_3``.
+
+Variant v1 of "On the Generalization Gap in LLM Planning" (arXiv 2601.14456, sec. 3, "Anonymization", and sec. 4.1):
+what a model knows from the names alone is gone, what the symbols do to one another stays. Drawn anew for every tuple of
+domain, problem and plan. Not here: renaming the objects of a problem to other words (`plansmith.problems.renaming`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from plansmith.pddl.model import (
+    EQUALITY,
+    OBJECT,
+    TOTAL_COST,
+    ActionSchema,
+    Atom,
+    Condition,
+    ConditionalEffect,
+    Conjunction,
+    CostIncrease,
+    DerivedPredicate,
+    Disjunction,
+    Domain,
+    Effect,
+    FunctionSchema,
+    FunctionValue,
+    Implication,
+    Literal,
+    Negation,
+    PlanStep,
+    PredicateSchema,
+    Problem,
+    Quantification,
+    TypedName,
+    UniversalEffect,
+)
+
+DOMAIN_NAME, PROBLEM_NAME = "d_0", "i_0"
+UNKNOWN = "unknown_"
+"""Put before a name of an anonymised plan that was never handed out; see `Anonymisation.restore_plan`."""
+
+Scope = dict[str, str]
+"""Variables with their new names; terms that are not in it are objects."""
+
+
+@dataclass(frozen=True)
+class Anonymisation:
+    """New names by old ones, one-to-one within each kind; ``object``, ``=`` and ``total-cost`` belong to PDDL."""
+
+    actions: Mapping[str, str]
+    predicates: Mapping[str, str]
+    functions: Mapping[str, str]
+    types: Mapping[str, str]
+    objects: Mapping[str, str]
+    """Objects and constants."""
+
+    def rename_plan(self, plan: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
+        """Return a plan under the new names.
+
+        Raises:
+            KeyError: a name that neither domain nor problem nor the plan of the tuple has.
+        """
+        return tuple(
+            PlanStep(self.actions[step.name], tuple(self.objects[name] for name in step.arguments)) for step in plan
+        )
+
+    def restore_plan(self, plan: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
+        """Return an anonymised plan, such as a model's, under the old names.
+
+        A name that was never handed out must not come out as one that the domain knows, or a wrong plan could become a
+        valid one: it is marked with `UNKNOWN`.
+        """
+        actions, objects = _inverse(self.actions), _inverse(self.objects)
+        return tuple(
+            PlanStep(_restored(step.name, actions), tuple(_restored(name, objects) for name in step.arguments))
+            for step in plan
+        )
+
+
+@dataclass(frozen=True)
+class AnonymisedTuple:
+    """A domain, a problem and a plan under new names, with what they were called."""
+
+    domain: Domain
+    problem: Problem
+    plan: tuple[PlanStep, ...]
+    names: Anonymisation
+
+
+def anonymise(domain: Domain, problem: Problem, plan: Sequence[PlanStep], rng: random.Random) -> AnonymisedTuple:
+    """Return the tuple with all names replaced, the same name by the same symbol throughout; verdicts stay the same.
+
+    The paper replaces the names of actions, predicates, objects and types by symbols such as ``a_0``, ``p_3`` and
+    ``o_7``. We differ where it is silent: functions (``f_0``), the names of domain and problem, and variables (``?x0``,
+    counted within each action, predicate and rule) are replaced as well, as ``?car`` would give away what ``t_1`` is;
+    numbers are a random permutation for each kind. The order of declarations stays. Names that only the plan has get
+    symbols of their own, so that they remain unknown.
+    """
+    names = _draw(domain, problem, plan, rng)
+    renamer = _Renamer(names)
+    return AnonymisedTuple(renamer.domain(domain), renamer.problem(problem), names.rename_plan(plan), names)
+
+
+def anonymisation_probability(index: int, total: int) -> float:
+    """Return the probability that tuple `index` of `total`, from 1, is anonymised: (i - 1) / (N - 1).
+
+    Source: sec. 4.1, where N counts the dataset stacked three times. A single tuple, of which the paper does not speak,
+    has probability 0, as every first one.
+
+    Raises:
+        ValueError: `index` is not one of 1 to `total`.
+    """
+    if not 1 <= index <= total:
+        raise ValueError(f"tuples are counted from 1 to {total}, got {index}")
+    return (index - 1) / (total - 1) if total > 1 else 0.0
+
+
+def is_anonymised(index: int, total: int, rng: random.Random) -> bool:
+    """Return whether tuple `index` of `total` is anonymised, drawn with `anonymisation_probability` (sec. 4.1)."""
+    return rng.random() < anonymisation_probability(index, total)
+
+
+def _draw(domain: Domain, problem: Problem, plan: Iterable[PlanStep], rng: random.Random) -> Anonymisation:
+    steps = tuple(plan)
+    actions = [*(action.name for action in domain.actions), *(step.name for step in steps)]
+    objects = [typed.name for typed in (*domain.constants, *problem.objects)]
+    objects += [name for step in steps for name in step.arguments]
+    return Anonymisation(
+        actions=_symbols("a", actions, rng),
+        predicates=_symbols("p", [schema.name for schema in domain.predicates], rng) | {EQUALITY: EQUALITY},
+        functions=_symbols("f", [s.name for s in domain.functions if s.name != TOTAL_COST], rng)
+        | {TOTAL_COST: TOTAL_COST},
+        types=_symbols("t", [typed.name for typed in domain.types], rng) | {OBJECT: OBJECT},
+        objects=_symbols("o", objects, rng),
+    )
+
+
+def _symbols(letter: str, names: Iterable[str], rng: random.Random) -> dict[str, str]:
+    known = list(dict.fromkeys(names))
+    numbers = rng.sample(range(len(known)), len(known))
+    return {name: f"{letter}_{number}" for name, number in zip(known, numbers, strict=True)}
+
+
+def _inverse(names: Mapping[str, str]) -> dict[str, str]:
+    return {symbol: name for name, symbol in names.items()}
+
+
+def _restored(symbol: str, names: Mapping[str, str]) -> str:
+    if symbol in names:
+        return names[symbol]
+    known, marked = set(names.values()), UNKNOWN + symbol
+    while marked in known:
+        marked = UNKNOWN + marked
+    return marked
+
+
+class _Renamer:
+    """Replaces the names in every part of a domain and a problem."""
+
+    def __init__(self, names: Anonymisation) -> None:
+        self.names = names
+
+    def domain(self, domain: Domain) -> Domain:
+        return Domain(
+            name=DOMAIN_NAME,
+            requirements=domain.requirements,
+            types=tuple(TypedName(self.names.types[typed.name], self._types(typed)) for typed in domain.types),
+            constants=self._objects(domain.constants),
+            predicates=tuple(self._predicate(schema) for schema in domain.predicates),
+            actions=tuple(self._action(action) for action in domain.actions),
+            functions=tuple(self._function(schema) for schema in domain.functions),
+            derived=tuple(self._rule(rule) for rule in domain.derived),
+        )
+
+    def problem(self, problem: Problem) -> Problem:
+        return Problem(
+            name=PROBLEM_NAME,
+            domain_name=DOMAIN_NAME,
+            objects=self._objects(problem.objects),
+            init=tuple(self._atom(atom, {}) for atom in problem.init),
+            goal=self._condition(problem.goal, {}, _numbers()),
+            function_values=tuple(
+                FunctionValue(self._term(known.term, {}), known.value) for known in problem.function_values
+            ),
+            metric=problem.metric,
+        )
+
+    def _types(self, typed: TypedName) -> tuple[str, ...]:
+        return tuple(self.names.types[name] for name in typed.types)
+
+    def _objects(self, objects: Iterable[TypedName]) -> tuple[TypedName, ...]:
+        return tuple(TypedName(self.names.objects[typed.name], self._types(typed)) for typed in objects)
+
+    def _predicate(self, schema: PredicateSchema) -> PredicateSchema:
+        parameters, _ = self._parameters(schema.parameters, {}, _numbers())
+        return PredicateSchema(self.names.predicates[schema.name], parameters)
+
+    def _function(self, schema: FunctionSchema) -> FunctionSchema:
+        parameters, _ = self._parameters(schema.parameters, {}, _numbers())
+        return FunctionSchema(self.names.functions[schema.name], parameters)
+
+    def _action(self, action: ActionSchema) -> ActionSchema:
+        numbers = _numbers()
+        parameters, scope = self._parameters(action.parameters, {}, numbers)
+        return ActionSchema(
+            name=self.names.actions[action.name],
+            parameters=parameters,
+            precondition=self._condition(action.precondition, scope, numbers),
+            effects=self._effects(action.effects, scope, numbers),
+        )
+
+    def _rule(self, rule: DerivedPredicate) -> DerivedPredicate:
+        numbers = _numbers()
+        parameters, scope = self._parameters(rule.parameters, {}, numbers)
+        predicate = self.names.predicates[rule.predicate]
+        return DerivedPredicate(predicate, parameters, self._condition(rule.condition, scope, numbers))
+
+    def _parameters(
+        self, parameters: Iterable[TypedName], outer: Scope, numbers: Iterator[int]
+    ) -> tuple[tuple[TypedName, ...], Scope]:
+        """Return parameters under names that no scope around them has, and the scope in which they hold."""
+        scope, found = dict(outer), []
+        for typed in parameters:
+            scope[typed.name] = f"?x{next(numbers)}"
+            found.append(TypedName(scope[typed.name], self._types(typed)))
+        return tuple(found), scope
+
+    def _atom(self, atom: Atom, scope: Scope) -> Atom:
+        return Atom(self.names.predicates[atom.predicate], self._terms(atom, scope))
+
+    def _term(self, term: Atom, scope: Scope) -> Atom:
+        return Atom(self.names.functions[term.predicate], self._terms(term, scope))
+
+    def _terms(self, atom: Atom, scope: Scope) -> tuple[str, ...]:
+        return tuple(scope[name] if name in scope else self.names.objects[name] for name in atom.arguments)
+
+    def _literal(self, literal: Literal, scope: Scope) -> Literal:
+        return Literal(self._atom(literal.atom, scope), literal.is_positive)
+
+    def _condition(self, condition: Condition, scope: Scope, numbers: Iterator[int]) -> Condition:
+        match condition:
+            case Literal():
+                return self._literal(condition, scope)
+            case Conjunction() | Disjunction():
+                parts = tuple(self._condition(part, scope, numbers) for part in condition.parts)
+                return replace(condition, parts=parts)
+            case Negation():
+                return Negation(self._condition(condition.part, scope, numbers))
+            case Implication():
+                premise = self._condition(condition.premise, scope, numbers)
+                return Implication(premise, self._condition(condition.conclusion, scope, numbers))
+            case Quantification():
+                parameters, inner = self._parameters(condition.parameters, scope, numbers)
+                part = self._condition(condition.part, inner, numbers)
+                return Quantification(condition.is_universal, parameters, part)
+
+    def _effects(self, effects: Iterable[Effect], scope: Scope, numbers: Iterator[int]) -> tuple[Effect, ...]:
+        return tuple(self._effect(effect, scope, numbers) for effect in effects)
+
+    def _effect(self, effect: Effect, scope: Scope, numbers: Iterator[int]) -> Effect:
+        match effect:
+            case Literal():
+                return self._literal(effect, scope)
+            case ConditionalEffect():
+                condition = self._condition(effect.condition, scope, numbers)
+                return ConditionalEffect(condition, self._effects(effect.effects, scope, numbers))
+            case UniversalEffect():
+                parameters, inner = self._parameters(effect.parameters, scope, numbers)
+                return UniversalEffect(parameters, self._effects(effect.effects, inner, numbers))
+            case CostIncrease(amount=Atom() as term):
+                return CostIncrease(self._term(term, scope))
+            case CostIncrease():
+                return effect
+
+
+def _numbers() -> Iterator[int]:
+    return itertools.count()

@@ -1,0 +1,462 @@
+"""Problems, plans and domains in words, by templates: nothing of their structure is left out, and no name changed.
+
+The words of a domain come from its ``phrases.yaml`` (`Phrases`); what is said around them is a `Frame`: a wording of
+the sections and a layout. Rule- and template-based, structure-preserving descriptions as in NL-PDDL-Bench
+(arXiv 2606.29700, sec. 3.2), whose templates are not published: these are our own. Problems can be read back
+(`natural_language_reader`); domains and plans are written only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+from plansmith.config.domains import Phrases
+from plansmith.errors import BadInputError
+from plansmith.pddl.model import (
+    EQUALITY,
+    OBJECT,
+    TOTAL_COST,
+    ActionSchema,
+    Atom,
+    Condition,
+    ConditionalEffect,
+    Conjunction,
+    CostIncrease,
+    Disjunction,
+    Domain,
+    Effect,
+    FunctionSchema,
+    Implication,
+    Literal,
+    Negation,
+    PlanStep,
+    Problem,
+    Quantification,
+    TypedName,
+    UniversalEffect,
+    literals_in,
+    literals_of,
+)
+from plansmith.pddl.problem_reader import TOTAL_TIME
+
+NAME = r"[a-z0-9_-]+"
+"""Names that can be told from the words and stops around them: those of the PDDL standard."""
+
+EITHER = " or else "
+"""Between the types of one object; a noun such as "car or lorry" stays one noun."""
+NOT = "it is not the case that "
+SAME = "{0} is the same as {1}"
+NO_FACTS = "nothing"
+NO_OBJECTS = "There are no objects to begin with."
+COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
+_POSITION = re.compile(r"\{(\d+)\}")
+
+
+class Layout(Enum):
+    """How the facts of a section are set."""
+
+    PROSE = "one paragraph, a sentence a fact"
+    LIST = "an item a fact"
+    GROUPED = "a line for all facts of one predicate"
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """What stands around the phrases of a domain; headings come without a stop."""
+
+    opening: str
+    """Before and after the topic, ``{0}``."""
+    start: str
+    values: str
+    goal: str
+    cheap: str
+    """The total cost is to be minimised."""
+    short: str
+    """The number of steps is to be minimised."""
+    needs: str
+    changes: str
+
+
+WORDINGS = (
+    Wording(
+        opening="{0}",
+        start="At the start, this holds and nothing else",
+        values="These numbers are given",
+        goal="This has to hold in the end",
+        cheap="The total cost should be as small as possible.",
+        short="The plan should have as few steps as possible.",
+        needs="It can be done only if",
+        changes="What it changes",
+    ),
+    Wording(
+        opening="Here is a planning problem. {0}",
+        start="The following is true to begin with, and all else is false",
+        values="The following numbers matter",
+        goal="The goal is this",
+        cheap="Find a plan of least total cost.",
+        short="Find a plan of the fewest steps.",
+        needs="Before it, this must be true",
+        changes="After it",
+    ),
+    Wording(
+        opening="Imagine this. {0}",
+        start="Now the situation is as follows, with nothing true beyond it",
+        values="You know these numbers",
+        goal="You want to reach a situation like this",
+        cheap="You want to keep the total cost as low as you can.",
+        short="You want to take as few steps as you can.",
+        needs="You need",
+        changes="You bring about",
+    ),
+    Wording(
+        opening="{0} You are asked for a plan.",
+        start="Initially these statements are true, and only these",
+        values="The known quantities",
+        goal="Statements to make true",
+        cheap="Plans are compared by total cost; the least is best.",
+        short="Plans are compared by their number of steps; the fewest are best.",
+        needs="Conditions",
+        changes="Consequences",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """All of a description that is the same in every domain."""
+
+    wording: Wording
+    layout: Layout
+
+
+FRAMES = tuple(Frame(WORDINGS[i % 4], tuple(Layout)[(i + i // 4) % 3]) for i in range(12))
+"""Every wording with every layout. 12 is a multiple of 1 to 4: a frame tells which of up to four phrasings was used."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """A fact in words; `group` is its predicate."""
+
+    group: str
+    text: str
+    begins_with_name: bool = False
+
+    @property
+    def capitalised(self) -> str:
+        return self.text if self.begins_with_name else capital(self.text)
+
+
+def problem_text(domain: Domain, phrases: Phrases, problem: Problem, *, phrasing: int) -> str:
+    """Return a problem in words: topic, objects, initial facts, function values, goal and metric.
+
+    `phrasing` chooses among the phrasings of the domain and among `FRAMES`, each modulo its number.
+
+    Raises:
+        BadInputError: a goal that is empty or no conjunction of literals, a name other than of lower-case letters,
+            digits, ``-`` and ``_``, a predicate without phrases, or a phrase that does not fit its arguments.
+    """
+    frame = FRAMES[phrasing % len(FRAMES)]
+    wording, goal = frame.wording, _goal(phrases, problem.goal, phrasing)
+    _check_names(problem)
+    facts = [_fact(phrases, atom, phrasing) for atom in problem.init] or [_Clause("", NO_FACTS)]
+    values = [_value(phrases, known.term, str(known.value), phrasing) for known in problem.function_values]
+    blocks = [
+        opening_of(wording, phrases),
+        (" " if frame.layout is Layout.PROSE else "\n").join(_object_sentences(domain, phrases, problem.objects)),
+        _block(wording.start, facts, frame.layout),
+        _block(wording.values, values, frame.layout) if values else "",
+        _block(wording.goal, goal, frame.layout),
+        metric_sentences(wording)[problem.metric] if problem.metric else "",
+    ]
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def plan_text(phrases: Phrases, plan: Iterable[PlanStep], *, phrasing: int) -> str:
+    """Return a plan as numbered instructions, one a line.
+
+    Raises:
+        BadInputError: an action without phrases, or with another number of arguments than its phrase.
+    """
+    steps = [_instruction(phrases, step.name, step.arguments, phrasing).capitalised for step in plan]
+    return "".join(f"{number}. {text}.\n" for number, text in enumerate(steps, 1)) or "Nothing needs to be done.\n"
+
+
+def domain_text(domain: Domain, phrases: Phrases, *, phrasing: int) -> str:
+    """Return a domain in words: types, constants, facts, rules, numbers and actions. Variables are in capitals."""
+    return "\n\n".join(filter(None, _DomainWriter(domain, phrases, phrasing).blocks())) + "\n"
+
+
+def opening_of(wording: Wording, phrases: Phrases) -> str:
+    """Return the first line of a description."""
+    return wording.opening.replace("{0}", " ".join(phrases.topic.split()))
+
+
+def metric_sentences(wording: Wording) -> dict[str, str]:
+    """Return what is said of each metric."""
+    return {TOTAL_COST: wording.cheap, TOTAL_TIME: wording.short}
+
+
+def predicate_phrase(phrases: Phrases, name: str, phrasing: int) -> str:
+    """Return the template of a predicate's facts, equality included."""
+    return SAME if name == EQUALITY else _chosen(phrases.predicates, name, phrasing, "predicate")
+
+
+def function_phrase(phrases: Phrases, name: str, arity: int, phrasing: int) -> str:
+    """Return the template of a function's value, the last position; a fixed one for functions without phrases."""
+    if name in phrases.functions:
+        return _chosen(phrases.functions, name, phrasing, "function")
+    subject = "the total cost so far" if name == TOTAL_COST else f"the number {name}"
+    terms = _listed([f"{{{position}}}" for position in range(arity)])
+    return f"{subject} of {terms} is {{{arity}}}" if terms else f"{subject} is {{0}}"
+
+
+def noun_of(phrases: Phrases, type_name: str) -> tuple[str, str]:
+    """Return singular and plural of a type: those of its phrases, or its own name."""
+    return phrases.types.get(type_name, (type_name, f"{type_name}s"))
+
+
+@lru_cache(maxsize=4096)
+def cut(template: str) -> tuple[str | int, ...]:
+    """Return the words of a template, as they stand, and the positions between them; empty words are left out."""
+    parts = _POSITION.split(template)
+    return tuple(int(part) if index % 2 else part for index, part in enumerate(parts) if part)
+
+
+def capital(text: str) -> str:
+    """Return the text with its first letter large."""
+    return text[:1].upper() + text[1:]
+
+
+def _chosen(entries: dict[str, tuple[str, ...]], name: str, phrasing: int, kind: str) -> str:
+    if name not in entries:
+        raise BadInputError(f"no phrases for a {kind}", got=repr(name), expected=f"one of {', '.join(entries)}",
+                            cure="add it to phrases.yaml")  # fmt: skip
+    return entries[name][phrasing % len(entries[name])]
+
+
+def _filled(group: str, template: str, arguments: Sequence[str]) -> _Clause:
+    """Return the clause of a template; every argument must have its place, or two facts would read alike."""
+    pieces = cut(template)
+    if {piece for piece in pieces if isinstance(piece, int)} != set(range(len(arguments))):
+        raise BadInputError(
+            f"a phrase of '{group}' does not fit its arguments",
+            got=repr(template),
+            expected=f"positions {{0}} to {{{len(arguments) - 1}}}" if arguments else "no position",
+            cure="change it in phrases.yaml, or give the step the arguments of its action",
+        )
+    text = "".join([arguments[piece] if isinstance(piece, int) else piece for piece in pieces])
+    return _Clause(group, text, begins_with_name=any(isinstance(piece, int) for piece in pieces[:1]))
+
+
+def _fact(phrases: Phrases, atom: Atom, phrasing: int) -> _Clause:
+    return _filled(atom.predicate, predicate_phrase(phrases, atom.predicate, phrasing), atom.arguments)
+
+
+def _value(phrases: Phrases, term: Atom, value: str, phrasing: int) -> _Clause:
+    template = function_phrase(phrases, term.predicate, len(term.arguments), phrasing)
+    return _filled(term.predicate, template, (*term.arguments, value))
+
+
+def _instruction(phrases: Phrases, name: str, arguments: Sequence[str], phrasing: int) -> _Clause:
+    return _filled(name, _chosen(phrases.actions, name, phrasing, "action"), arguments)
+
+
+def _literal(phrases: Phrases, literal: Literal, phrasing: int) -> _Clause:
+    clause = _fact(phrases, literal.atom, phrasing)
+    return clause if literal.is_positive else _Clause(clause.group, NOT + clause.text)
+
+
+def _goal(phrases: Phrases, goal: Condition, phrasing: int) -> list[_Clause]:
+    try:
+        literals = literals_of(goal)
+    except BadInputError as error:
+        raise BadInputError("the goal cannot be said in words", got=error.got,
+                            expected="a conjunction of literals") from error  # fmt: skip
+    if not literals:
+        raise BadInputError("the goal cannot be said in words", got="an empty goal", expected="a literal or more")
+    return [_literal(phrases, literal, phrasing) for literal in literals]
+
+
+def _check_names(problem: Problem) -> None:
+    terms = [*problem.init, *(known.term for known in problem.function_values)]
+    terms += [literal.atom for literal in literals_in(problem.goal)]
+    used = [*(typed.name for typed in problem.objects), *(name for term in terms for name in term.arguments)]
+    for name in dict.fromkeys(used):
+        if not re.fullmatch(NAME, name):
+            raise BadInputError("a name that cannot be told from the words around it", got=repr(name),
+                                expected="lower-case letters, digits, '-' and '_'", cure="rename it")  # fmt: skip
+
+
+def _object_sentences(domain: Domain, phrases: Phrases, objects: Sequence[TypedName]) -> list[str]:
+    """Return a sentence for the objects of each type, or for each list of types where there are several."""
+    known = {OBJECT, *(typed.name for typed in domain.types)}
+    by_types: dict[tuple[str, ...], list[str]] = {}
+    for typed in objects:
+        if not known.issuperset(typed.types):
+            raise BadInputError(f"the type of '{typed.name}' is not declared", got=" or ".join(typed.types),
+                                expected=", ".join(sorted(known)))  # fmt: skip
+        by_types.setdefault(typed.types, []).append(typed.name)
+    return [_object_sentence(phrases, types, names) for types, names in by_types.items()] or [NO_OBJECTS]
+
+
+def _object_sentence(phrases: Phrases, types: tuple[str, ...], names: list[str]) -> str:
+    is_one = len(names) == 1
+    noun = EITHER.join(noun_of(phrases, name)[0 if is_one else 1] for name in types)
+    return f"There {'is' if is_one else 'are'} {count_word(len(names))} {noun}: {_listed(names)}."
+
+
+def count_word(number: int) -> str:
+    """Return a number in words, large ones in digits."""
+    return COUNTS[number] if number < len(COUNTS) else str(number)
+
+
+def _listed(words: Sequence[str]) -> str:
+    """Return ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def _block(heading: str, clauses: Sequence[_Clause], layout: Layout) -> str:
+    if layout is Layout.PROSE:
+        return " ".join([f"{heading}.", *(f"{clause.capitalised}." for clause in clauses)])
+    if layout is Layout.LIST:
+        return "\n".join([f"{heading}:", *(f"- {clause.capitalised}" for clause in clauses)])
+    groups: dict[str, list[_Clause]] = {}
+    for clause in clauses:
+        groups.setdefault(clause.group, []).append(clause)
+    lines = ["; ".join([first.capitalised, *(clause.text for clause in rest)]) for first, *rest in groups.values()]
+    return "\n".join([f"{heading}:", *(f"{line}." for line in lines)])
+
+
+class _DomainWriter:
+    """Writes one domain in one phrasing."""
+
+    def __init__(self, domain: Domain, phrases: Phrases, phrasing: int) -> None:
+        self.domain, self.phrases, self.phrasing = domain, phrases, phrasing
+        self.wording = FRAMES[phrasing % len(FRAMES)].wording
+
+    def blocks(self) -> list[str]:
+        """Return the paragraphs; an empty one where the domain has nothing of the kind."""
+        domain = self.domain
+        facts = [(self._head(schema.name, schema.parameters), schema.parameters) for schema in domain.predicates]
+        rules = [
+            f"{self._with_kinds(self._head(rule.predicate, rule.parameters), rule.parameters)}, whenever "
+            f"{self._condition(rule.condition)}"
+            for rule in domain.derived
+        ]
+        return [
+            opening_of(self.wording, self.phrases),
+            _items("Kinds of objects", self._types()),
+            _items("Always there", [f"{self._kind(typed.types)} {typed.name}" for typed in domain.constants]),
+            _items("Facts that there can be", [self._with_kinds(*fact) for fact in facts]),
+            _items("Facts that follow from others", rules),
+            _items("Numbers that are given", [self._number(schema) for schema in domain.functions]),
+            *(self._action(action) for action in domain.actions),
+            "What an action is not said to change stays as it is. What it changes under a condition depends on how "
+            "things stand before it. A fact that it both ends and brings about holds afterwards.",
+        ]
+
+    def _types(self) -> list[str]:
+        if not self.domain.types:
+            return [f"all objects are {noun_of(self.phrases, OBJECT)[1]}"]
+        return [
+            f"every {noun_of(self.phrases, typed.name)[0]} is {self._kind(typed.types)}" for typed in self.domain.types
+        ]
+
+    def _number(self, schema: FunctionSchema) -> str:
+        term = Atom(schema.name, tuple(typed.name for typed in schema.parameters))
+        return self._with_kinds(self._said_value(term, "some number"), schema.parameters)
+
+    def _action(self, action: ActionSchema) -> str:
+        names = [_spoken(typed.name) for typed in action.parameters]
+        instruction = _instruction(self.phrases, action.name, names, self.phrasing).text
+        parts = action.precondition.parts if isinstance(action.precondition, Conjunction) else (action.precondition,)
+        return "\n".join(
+            [
+                f"Action {action.name}: {self._with_kinds(instruction, action.parameters)}.",
+                _items(self.wording.needs, [self._condition(part) for part in parts] or ["nothing at all"]),
+                _items(self.wording.changes, [self._effect(effect) for effect in action.effects] or ["nothing"]),
+            ]
+        )
+
+    def _head(self, name: str, parameters: Sequence[TypedName]) -> str:
+        return self._said(Atom(name, tuple(typed.name for typed in parameters)))
+
+    def _said(self, atom: Atom) -> str:
+        return _fact(self.phrases, _spoken_atom(atom), self.phrasing).text
+
+    def _said_value(self, term: Atom, value: str) -> str:
+        return _value(self.phrases, _spoken_atom(term), value, self.phrasing).text
+
+    def _kind(self, types: Iterable[str]) -> str:
+        return " or ".join(_with_article(noun_of(self.phrases, name)[0]) for name in types)
+
+    def _with_kinds(self, text: str, parameters: Sequence[TypedName]) -> str:
+        kinds = [f"{self._kind(typed.types)} {_spoken(typed.name)}" for typed in parameters]
+        return f"{text}, for {_listed(kinds)}" if kinds else text
+
+    def _range(self, word: str, parameters: Sequence[TypedName]) -> str:
+        """Return ``for every place X and every car C``."""
+        kinds = [
+            f"{word} {' or '.join(noun_of(self.phrases, name)[0] for name in typed.types)} {_spoken(typed.name)}"
+            for typed in parameters
+        ]
+        return f"for {_listed(kinds)}"
+
+    def _condition(self, condition: Condition) -> str:
+        """Return a condition in words, bracketed where parts could be misread."""
+        match condition:
+            case Literal():
+                return f"{'' if condition.is_positive else NOT}{self._said(condition.atom)}"
+            case Conjunction():
+                return f"all of ({self._joined(condition.parts)})" if condition.parts else "in any case"
+            case Disjunction():
+                return f"at least one of ({self._joined(condition.parts)})" if condition.parts else "in no case"
+            case Negation():
+                return f"{NOT}({self._condition(condition.part)})"
+            case Implication():
+                return f"if ({self._condition(condition.premise)}), then ({self._condition(condition.conclusion)})"
+            case Quantification():
+                scope = self._range("every" if condition.is_universal else "at least one", condition.parameters)
+                return f"{scope}: ({self._condition(condition.part)})"
+
+    def _joined(self, parts: Iterable[Condition]) -> str:
+        return "; ".join(self._condition(part) for part in parts)
+
+    def _effect(self, effect: Effect) -> str:
+        """Return one change in words."""
+        match effect:
+            case Literal():
+                return f"{'from then on' if effect.is_positive else 'no longer'}: {self._said(effect.atom)}"
+            case ConditionalEffect():
+                return f"if before it ({self._condition(effect.condition)}), then ({self._effects(effect.effects)})"
+            case UniversalEffect():
+                return f"{self._range('every', effect.parameters)}: ({self._effects(effect.effects)})"
+            case CostIncrease(amount=Atom() as term):
+                return f"the total cost grows by a number, the one given by: {self._said_value(term, 'that number')}"
+            case CostIncrease():
+                return f"the total cost grows by {effect.amount}"
+
+    def _effects(self, effects: Iterable[Effect]) -> str:
+        return "; ".join(self._effect(effect) for effect in effects) or "nothing"
+
+
+def _spoken(term: str) -> str:
+    """Return a variable in capitals without its question mark, and an object as it is."""
+    return term[1:].upper() if term.startswith("?") else term
+
+
+def _spoken_atom(atom: Atom) -> Atom:
+    return Atom(atom.predicate, tuple(map(_spoken, atom.arguments)))
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+def _items(heading: str, items: Sequence[str]) -> str:
+    return "\n".join([f"{heading}:", *(f"- {item}" for item in items)]) if items else ""
