@@ -73,7 +73,7 @@ def long_tasks() -> list[Task]:
     return [
         Task("blocksworld, 9 blocks, blind", blocksworld, tower_problem(9), blind),
         Task("ferry, 8 cars, blind", ferry, ferry_problem(8, 5), blind),
-        Task("ferry, 11 cars, lmcut", ferry, ferry_problem(11, 6), lmcut),
+        Task("ferry, 12 cars, lmcut", ferry, ferry_problem(12, 6), lmcut),
     ]
 
 

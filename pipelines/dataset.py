@@ -104,6 +104,7 @@ def _publish(written: Artifact, card: str, out: Path, rows_per_file: int) -> Non
     make_folder(out.parent)
     fresh = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     remove(fresh)
+    fresh.mkdir()
     try:
         for table, splits in _tables(written).items():
             for split in splits:

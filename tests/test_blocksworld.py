@@ -15,6 +15,7 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, Problem, literals_of
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_problem
+from plansmith.problems.renaming import random_renaming, rename_plan
 from plansmith.problems.samplers.blocksworld import (
     BlocksworldSampler,
     _completions,
@@ -23,7 +24,6 @@ from plansmith.problems.samplers.blocksworld import (
     on_atoms,
     random_towers,
 )
-from plansmith.problems.renaming import random_renaming, rename_plan
 
 
 @pytest.mark.parametrize(("n_blocks", "count"), [(1, 1), (2, 3), (3, 13), (4, 73), (5, 501), (6, 4051)])

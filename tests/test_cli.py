@@ -272,7 +272,7 @@ def test_evaluate_without_a_run_ends_with_code_2(tmp_path: Path, capsys: Capture
 @needs_install
 def test_installed_command_lists_its_pipelines(capsys: Capture) -> None:
     assert {entry.name for entry in entry_points(group=cli.PIPELINES)} == {"pddl_instruct"}
-    assert {entry.name for entry in entry_points(group=cli.COMMANDS)} == {"evaluate"}
+    assert {entry.name for entry in entry_points(group=cli.COMMANDS)} == {"dataset", "evaluate"} == set(cli.DELEGATED)
     assert cli.main(["run"]) == 2
     assert "pddl_instruct" in capsys.readouterr().out
 

@@ -126,8 +126,9 @@ def test_walk_rule_variable_in_two_places_stands_for_one_object(tmp_path: Path) 
 
 def test_walk_rule_variable_in_places_of_two_types_fits_both(tmp_path: Path) -> None:
     text = TRAINS.replace("(loop ?a ?b - station)", "(loop ?a - train ?b - express)")
-    rules = "  init:\n    - atom: (at ?t ?s)\n      each: ?t\n    - atom: (track ?a ?b)\n      each: ?a ?b\n    - atom: (loop ?t ?t)\n"
-    domain = domain_in(tmp_path, text, f"sampler: walk\nwalk:\n{OBJECTS}{rules}{LEVELS}")
+    trains(tmp_path, *RING)
+    settings = (tmp_path / "settings.yaml").read_text(encoding="utf-8")
+    domain = domain_in(tmp_path, text, settings.replace("  init:\n", "  init:\n    - atom: (loop ?t ?t)\n"))
     for problem in draws(domain):
         ((first, second),) = arguments_of(problem, "loop")
         assert first == second
@@ -167,12 +168,13 @@ def test_walk_goal_has_its_size_and_predicates_and_something_to_do(tmp_path: Pat
 
 
 def test_walk_sampler_goal_holds_something_new_or_nothing(tmp_path: Path) -> None:
-    """Two stations and one train: many walks come back to where they began."""
-    levels = "levels:\n  some: {stations: [1, 1], trains: [1, 1], fast: [0, 0]}\n"
-    domain = trains(tmp_path, *RING, levels=levels)
+    """One of two trains is clean; a walk may wash the other one, or none."""
+    levels = "levels:\n  some: {stations: [1, 1], trains: [2, 2], fast: [0, 0]}\n"
+    settings = "  steps: [1, 3]\n  goal_predicates: [clean]\n"
+    domain = trains(tmp_path, *RING, "(clean ?t)", more=settings, levels=levels)
     assert domain.settings.walk is not None
     sampler = WalkSampler(domain.domain, domain.settings.walk, tmp_path, where="settings.yaml")
-    problems = [sampler.sample(random.Random(seed), stations=1, trains=1, fast=0) for seed in range(60)]
+    problems = [sampler.sample(random.Random(seed), stations=1, trains=2, fast=0) for seed in range(60)]
     goals = [[str(part) for part in conjuncts_of(problem.goal)] for problem in problems]
     assert all(set(goal) - set(map(str, p.init)) for goal, p in zip(goals, problems, strict=True) if goal)
     assert 0 < sum(not goal for goal in goals) < 60
