@@ -66,7 +66,7 @@ def map_rows(
         row_type_out: row type of ``shards``.
         shards: where finished rows are and go.
         batch_size: rows per call of the worker, which is also the most that a crash loses per worker.
-        concurrency: most worker processes; the pool grows from one as there is work and room.
+        concurrency: most worker processes; as many are asked for at once, and the work begins with the first.
         num_cpus: cores that one worker occupies, as far as Ray counts.
         description: of the progress bar.
         id_column: a column of both row types.
@@ -108,11 +108,13 @@ def map_jobs(
     concurrency: int,
     num_cpus: float = 1.0,
     worker_settings: Mapping[str, Any] | None = None,
+    is_resident: bool = True,
 ) -> Iterator[list[RowT]]:
     """Yield the rows that ``worker`` returns for each job, in the order of the jobs, while later jobs are worked on.
 
     For work whose results are too many to hold, or go to part files that the worker writes itself. Every row carries
-    the ``job_id`` of its job.
+    the ``job_id`` of its job. A worker that is cheap to make, and holds nothing, need not live in processes of its own:
+    with ``is_resident=False`` each job is a task in whatever process is free, which saves starting a pool.
 
     Args:
         jobs: of ``row_type_in``, each a batch of its own.
@@ -122,6 +124,7 @@ def map_jobs(
         concurrency: most worker processes.
         num_cpus: cores that one worker occupies, as far as Ray counts.
         worker_settings: keyword arguments of the worker class.
+        is_resident: keep workers alive from job to job.
 
     Raises:
         PlansmithError: the worker's own, unchanged.
@@ -140,7 +143,9 @@ def map_jobs(
         return ray.data.from_items(items, override_num_blocks=len(items))
 
     pool = min(concurrency, len(items))
-    with contextlib.closing(_outputs(one_block_a_job, settings, pool, num_cpus, is_ordered=True)) as outputs:
+    with contextlib.closing(
+        _outputs(one_block_a_job, settings, pool, num_cpus, is_ordered=True, is_resident=is_resident)
+    ) as outputs:
         for block in outputs:
             yield rows_of_arrow(block, row_type_out)
 
@@ -173,6 +178,11 @@ class BatchWorker:
         return arrow_of_rows(rows, self.row_type_out)
 
 
+def _work_once(block: pa.Table, **settings: Any) -> pa.Table:
+    """Return the rows of a worker made for one block."""
+    return BatchWorker(**settings)(block)
+
+
 def _outputs(
     input_of: Callable[[], ray.data.Dataset],
     settings: Mapping[str, Any],
@@ -180,19 +190,28 @@ def _outputs(
     num_cpus: float,
     *,
     is_ordered: bool = False,
+    is_resident: bool = True,
 ) -> Generator[pa.Table, None, None]:
     """Yield one output block per input block, as they come or in their order."""
     with _quiet_ray_data(is_ordered), _own_errors():
-        dataset = input_of().map_batches(
-            BatchWorker,
-            fn_constructor_kwargs=dict(settings),
-            batch_size=None,
-            batch_format="pyarrow",
-            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=concurrency),
-            num_cpus=num_cpus,
-            max_restarts=MAX_RESTARTS,
-            max_task_retries=MAX_RESTARTS,
-        )
+        common = {"batch_size": None, "batch_format": "pyarrow", "num_cpus": num_cpus}
+        if is_resident:
+            dataset = input_of().map_batches(
+                BatchWorker,
+                fn_constructor_kwargs=dict(settings),
+                compute=ray.data.ActorPoolStrategy(min_size=1, max_size=concurrency, initial_size=concurrency),
+                max_restarts=MAX_RESTARTS,
+                max_task_retries=MAX_RESTARTS,
+                **common,
+            )
+        else:
+            dataset = input_of().map_batches(
+                _work_once,
+                fn_kwargs=dict(settings),
+                compute=ray.data.TaskPoolStrategy(size=concurrency),
+                max_retries=MAX_RESTARTS,
+                **common,
+            )
         yield from dataset.iter_batches(batch_size=None, batch_format="pyarrow")
 
 

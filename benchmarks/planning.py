@@ -3,9 +3,9 @@
 All three run the same search binary with the same search. Ours is a warm worker process; unified-planning is as warm as
 it gets, imported and reading the PDDL anew for each problem, its output silenced; the driver is a process a problem, as
 one runs Fast Downward by hand. Problems are drawn small, so that what surrounds the search is what is measured; the
-long ones, with `--long`, ask whether a search of several seconds is as fast in our worker as it is by hand.
+long ones ask whether a search of several seconds is as fast in our worker as it is by hand.
 
-    python benchmarks/planning.py [--problems N] [--repeats N] [--long] [--domains NAME ...]
+    python benchmarks/planning.py [--problems N] [--repeats N] [--no-long] [--domains NAME ...]
 
 The table gives medians over problems of the median over repeats; the last line is one JSON object of ratios, above 1
 where we are faster.
@@ -220,12 +220,12 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=20, help="small problems a domain (20)")
     parser.add_argument("--repeats", type=int, default=5, help="repeats of each problem, with the sides in turns (5)")
     parser.add_argument("--domains", nargs="+", default=known, help=f"of the small problems ({' '.join(known)})")
-    parser.add_argument("--long", action="store_true", help="searches of several seconds, too: minutes")
+    parser.add_argument("--no-long", action="store_true", help="leave out the searches of several seconds")
     arguments = parser.parse_args()
     with FastDownward() as planner:
         ours = Ours(planner)
         small = measure_small(ours, arguments)
-        long = measure_long(ours, n_repeats=arguments.repeats) if arguments.long else []
+        long = measure_long(ours, n_repeats=arguments.repeats) if not arguments.no_long else []
     every = [one for group in small.values() for one in group]
     ratios = {
         "vs_up": round(vs_up(every), 2),

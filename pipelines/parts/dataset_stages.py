@@ -81,7 +81,10 @@ def draw_problems(context: StageContext) -> None:
     with context.progress(total, "drawing problems", unit="problem") as bar:
         while jobs := list(_draw_jobs(quotas, config.seed)):
             owners = {job.job_id: quota for job, quota in jobs}
-            for rows in context.resources.map_jobs([job for job, _ in jobs], DrawJobRow, SamplerWorker, CandidateRow):
+            drawn = context.resources.map_jobs(
+                [job for job, _ in jobs], DrawJobRow, SamplerWorker, CandidateRow, is_resident=False
+            )
+            for rows in drawn:
                 for row in rows:
                     quota = owners[row.job_id]
                     split = quota.take(row.canonical_form, seen)
@@ -250,11 +253,15 @@ def _run_jobs(
     bar: tqdm[Any],
     *,
     is_done: Callable[[PartJobRow], bool],
+    is_resident: bool = True,
 ) -> list[PartTimeRow]:
     """Run the jobs that an earlier session has not done; return where the time went."""
     todo = [job for job in jobs if not is_done(job)]
     bar.update(sum(len(job.rows) for job in jobs) - sum(len(job.rows) for job in todo))
-    times, results = [], context.resources.map_jobs(todo, PartJobRow, worker, PartTimeRow, worker_settings=settings)
+    results = context.resources.map_jobs(
+        todo, PartJobRow, worker, PartTimeRow, worker_settings=settings, is_resident=is_resident
+    )
+    times: list[PartTimeRow] = []
     for job, rows in zip(todo, results, strict=True):
         times += rows
         bar.update(len(job.rows))
@@ -287,7 +294,15 @@ def write_dataset(context: StageContext) -> None:
     jobs = [job for cell in cells for job in _write_jobs(cell, plans, output.folder)]
     with context.progress(sum(len(job.rows) for job in jobs), "writing examples", unit="problem") as bar:
         settings = {"examples": config.examples, "seed": config.seed}
-        times = _run_jobs(context, jobs, PartWriter, settings, bar, is_done=lambda job: parts.is_finished(job.job_id))
+        times = _run_jobs(
+            context,
+            jobs,
+            PartWriter,
+            settings,
+            bar,
+            is_done=lambda job: parts.is_finished(job.job_id),
+            is_resident=False,
+        )
     output.write_rows(times, PartTimeRow, table=TIMES)
 
 

@@ -86,9 +86,7 @@ class DatasetSummary:
         return [title, *map(str, counts), _quartiles(lengths), str(self.total(MISSING, cell=cell))]
 
 
-def summarise(
-    counts: Iterable[CountRow], plan_files: Iterable[Path], *, wall_time_s: float
-) -> DatasetSummary:
+def summarise(counts: Iterable[CountRow], plan_files: Iterable[Path], *, wall_time_s: float) -> DatasetSummary:
     """Return the summary of a dataset; of its plans only the lengths are read."""
     lengths: dict[tuple[str, str], list[int]] = defaultdict(list)
     for path in plan_files:

@@ -12,7 +12,7 @@ quantifiers, conditional effects and rules; a literal that is itself a precondit
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 
 from plansmith.pddl.conditions import (
@@ -56,6 +56,17 @@ KNOWN_STEPS_LIMIT = KNOWN_LINES_LIMIT = 100_000
 """Steps, and lines of plan texts, that a task remembers before it forgets them all."""
 
 
+_read_domain = lru_cache(maxsize=64)(parse_domain)
+"""Tables repeat the domain's text in every row."""
+
+
+@lru_cache(maxsize=64)
+def _read_texts(domain_pddl: str, problem_pddl: str) -> tuple[Domain, Problem]:
+    """Return what both texts say; several texts are written of one problem in turn."""
+    domain = _read_domain(domain_pddl)
+    return domain, parse_problem(problem_pddl, domain)
+
+
 class PlanningTask:
     """A domain and a problem made ready for states: parsed once, shared by every plan judged in it."""
 
@@ -80,8 +91,7 @@ class PlanningTask:
         Raises:
             PddlParseError: either text cannot be read.
         """
-        domain = parse_domain(domain_pddl)
-        return cls(domain, parse_problem(problem_pddl, domain))
+        return cls(*_read_texts(domain_pddl, problem_pddl))
 
     def bit(self, atom: Atom) -> int:
         """Return the bit of a ground atom, giving it one when it is new."""

@@ -7,11 +7,13 @@ the action is a chain of one-hop lookups instead of a leap. The papers' chains n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from plansmith.pddl.ground_actions import GroundAction
-from plansmith.pddl.model import Literal
+from plansmith.pddl.model import Atom, Condition, Literal
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -44,9 +46,10 @@ def purposes(actions: Sequence[GroundAction], goal: Sequence[Literal]) -> tuple[
         actions: without conditional effects; see `GroundAction.resolved`.
         goal: the literals of the goal.
     """
+    uses = _Uses.of(actions, goal)
     found: list[Purpose | None] = [None] * len(actions)
     for index in reversed(range(len(actions))):
-        paths = [path for effect in effects_of(actions[index]) for path in _paths(effect, index, actions, goal, found)]
+        paths = [path for effect in effects_of(actions[index]) for path in uses.paths(effect, index, found)]
         found[index] = min(paths, default=None)
     return tuple(found)
 
@@ -57,20 +60,35 @@ def effects_of(action: GroundAction) -> tuple[Literal, ...]:
             *(Literal(atom, is_positive=False) for atom in action.delete_effects))  # fmt: skip
 
 
-def _paths(
-    effect: Literal,
-    index: int,
-    actions: Sequence[GroundAction],
-    goal: Sequence[Literal],
-    found: Sequence[Purpose | None],
-) -> list[Purpose]:
-    paths = []
-    for later in range(index + 1, len(actions)):
-        purpose = found[later]
-        if purpose and effect in actions[later].preconditions:
-            paths.append(Purpose.through(purpose.achieved_at, (*purpose.literals, effect)))
-        if {effect, Literal(effect.atom, not effect.is_positive)} & set(effects_of(actions[later])):
-            return paths
-    if effect in goal:
-        paths.append(Purpose.through(index, (effect,)))
-    return paths
+@dataclass(frozen=True)
+class _Uses:
+    """Where a plan needs what: the steps whose preconditions name a literal, and those whose effects touch an atom."""
+
+    needed_by: Mapping[Condition, Sequence[int]]
+    touched_by: Mapping[Atom, Sequence[int]]
+    goal: frozenset[Literal]
+
+    @classmethod
+    def of(cls, actions: Sequence[GroundAction], goal: Sequence[Literal]) -> _Uses:
+        needed_by: dict[Condition, list[int]] = defaultdict(list)
+        touched_by: dict[Atom, list[int]] = defaultdict(list)
+        for index, action in enumerate(actions):
+            for condition in dict.fromkeys(action.preconditions):
+                needed_by[condition].append(index)
+            for effect in effects_of(action):
+                touched_by[effect.atom].append(index)
+        return cls(needed_by, touched_by, frozenset(goal))
+
+    def paths(self, effect: Literal, index: int, found: Sequence[Purpose | None]) -> Iterator[Purpose]:
+        """Yield the purposes that a step's effect serves until a later step touches its atom."""
+        touches, needs = self.touched_by.get(effect.atom, ()), self.needed_by.get(effect, ())
+        next_touch = bisect_right(touches, index)
+        last = touches[next_touch] if next_touch < len(touches) else None
+        for later in needs[bisect_right(needs, index) :]:
+            if last is not None and later > last:
+                return
+            purpose = found[later]
+            if purpose:
+                yield Purpose.through(purpose.achieved_at, (*purpose.literals, effect))
+        if last is None and effect in self.goal:
+            yield Purpose.through(index, (effect,))
