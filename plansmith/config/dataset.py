@@ -94,7 +94,7 @@ class DatasetConfig(StrictModel):
     """Draws for each wanted problem before a level is said to have no more."""
     planner: PlannerConfig = PlannerConfig(search="first")
     examples: DatasetExamplesConfig = DatasetExamplesConfig()
-    rows_per_part: int = Field(100, ge=1)
+    rows_per_part: int = Field(50, ge=1)
     """Problems of one part file, the unit of work and of resuming; changes no row."""
     rows_per_file: int = Field(50_000, ge=1)
     """Rows of one file of the finished dataset."""
