@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import datasets
 import pytest
+import ray
 import yaml
 from conftest import ROOT
 from processes import RAY_AGENTS, survivors
@@ -27,6 +30,8 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.validation import validate_plan
 from plansmith.text.plans import read_plan_text
+
+Capture = pytest.CaptureFixture[str]
 
 SMALL = {
     "name": "small",
@@ -177,6 +182,25 @@ def test_dataset_loads_with_hugging_face_datasets(built: Built, tmp_path: Path) 
     assert len(datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(tmp_path))) == 6
 
 
+@pytest.fixture(scope="module")
+def running_ray() -> Iterator[None]:
+    """One Ray for the tests that need no process of their own."""
+    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+def build_here(folder: Path, settings: dict[str, object], capsys: Capture) -> Built:
+    """Build in this process, on the Ray that runs."""
+    folder.mkdir(parents=True)
+    preset = folder / "preset.yaml"
+    preset.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    assert command.main(["build", str(preset), "--runs", str(folder)]) == 0
+    said = capsys.readouterr()
+    done = subprocess.CompletedProcess(["build"], 0, said.out, said.err)
+    return Built(folder / "small-seed3" / "dataset", done, os.getsid(0))
+
+
 def own_domain(folder: Path, domain: str = TINY_DOMAIN) -> Path:
     """Return a domain folder as a user writes one: a PDDL file and a settings file."""
     folder.mkdir()
@@ -190,8 +214,9 @@ def of_domain(folder: Path, **changes: object) -> dict[str, object]:
     return SMALL | {"parts": [part], "examples": {"plan": 1}} | changes
 
 
-def test_dataset_of_a_domain_with_few_problems_says_how_many_are_missing(tmp_path: Path) -> None:
-    made = build(tmp_path / "runs", of_domain(own_domain(tmp_path / "lamps")))
+@pytest.mark.usefixtures("running_ray")
+def test_dataset_of_a_domain_with_few_problems_says_how_many_are_missing(tmp_path: Path, capsys: Capture) -> None:
+    made = build_here(tmp_path / "runs", of_domain(own_domain(tmp_path / "lamps")), capsys)
     rows = [row for split in ("train", "test") for row in made.plans(split)]
     assert 0 < len(rows) < 50
     assert len({row.canonical_form for row in rows}) == len(rows)
@@ -200,14 +225,15 @@ def test_dataset_of_a_domain_with_few_problems_says_how_many_are_missing(tmp_pat
     assert made.done.stdout.splitlines()[2].split()[-1] == str(50 - len(rows))
 
 
-def test_dataset_of_a_domain_that_the_search_refuses_counts_the_reason(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("running_ray")
+def test_dataset_of_a_domain_that_the_search_refuses_counts_the_reason(tmp_path: Path, capsys: Capture) -> None:
     derived = TINY_DOMAIN.replace(
         "(lit ?x))\n  (:action", "(lit ?x) (all))\n  (:derived (all) (forall (?y) (lit ?y)))\n  (:action"
     )
     derived = derived.replace(":precondition (not (lit ?x))", ":precondition (and (not (lit ?x)) (not (all)))")
     folder = own_domain(tmp_path / "lamps", derived.replace(":negative-preconditions", ":adl :derived-predicates"))
-    made = build(tmp_path / "runs", of_domain(folder, planner={"search": "astar(lmcut())"}))
-    assert "left out: unsupported" in made.done.stdout
+    made = build_here(tmp_path / "runs", of_domain(folder, planner={"search": "astar(lmcut())"}), capsys)
+    assert "unsupported" in made.done.stdout
     assert list(made.folder.glob("data/*")) == []
 
 
@@ -215,7 +241,7 @@ def test_dataset_of_endless_problems_keeps_the_limit(tmp_path: Path) -> None:
     part = {"domains": ["blocksworld"], "levels": {"L4": {"train": 2}}}
     limits = {"search": "astar(blind())", "time_limit_s": 0.5, "kill_after_s": 5}
     made = build(tmp_path, SMALL | {"parts": [part], "planner": limits, "examples": {"plan": 1}, "reserve": 0.0})
-    assert "left out: out_of_time" in made.done.stdout
+    assert "out_of_time" in made.done.stdout
     assert survivors(made.session) == []
 
 
@@ -231,7 +257,7 @@ def test_dataset_of_endless_problems_keeps_the_limit(tmp_path: Path) -> None:
     ids=["domain", "level", "count", "key", "twice"],
 )
 def test_dataset_settings_that_do_not_fit_are_said_before_anything_starts(
-    settings: dict[str, object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    settings: dict[str, object], message: str, tmp_path: Path, capsys: Capture
 ) -> None:
     preset = tmp_path / "preset.yaml"
     preset.write_text(yaml.safe_dump(settings), encoding="utf-8")

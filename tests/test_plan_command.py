@@ -296,7 +296,12 @@ def test_batch_interrupted_keeps_its_rows_and_leaves_no_process(folder: Path) ->
     root = str(Path(__file__).parents[1])
     command = [sys.executable, "-m", "plansmith.cli", "plan", "--batch", str(folder), "--out", str(out)]
     options = ["--search", "astar(blind())", "--time-limit", "500"]
-    batch = subprocess.Popen([*command, *options], env={**os.environ, "PYTHONPATH": root}, stderr=subprocess.PIPE)
+    batch = subprocess.Popen(
+        [*command, *options],
+        env={**os.environ, "PYTHONPATH": root},
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    )
     while batch.poll() is None and (not out.exists() or out.read_text().count("\n") < 3):
         time.sleep(0.05)
     family = [pid for worker in child_pids(batch.pid) for pid in (worker, *child_pids(worker))]

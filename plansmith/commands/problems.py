@@ -120,7 +120,9 @@ def _summary(loaded: PlanningDomain, level: str, found: list[Problem]) -> str:
 
 
 def _range(values: list[int]) -> str:
-    return f"{min(values)} to {max(values)}" if values else "-"
+    if not values:
+        return "-"
+    return f"{min(values)} to {max(values)}" if min(values) < max(values) else str(values[0])
 
 
 def _listing() -> str:

@@ -76,7 +76,7 @@ class DatasetSummary:
         reasons: dict[str, int] = defaultdict(int)
         for row in self.counts:
             if row.what.startswith(("left out: ", "no ")):
-                reasons[row.what] += row.count
+                reasons[row.what.removeprefix("left out: ")] += row.count
         return [[reason, str(count)] for reason, count in sorted(reasons.items(), key=lambda item: -item[1]) if count]
 
     def _line(self, title: str, cell: tuple[str, str] | None) -> list[str]:
