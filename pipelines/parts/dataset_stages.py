@@ -290,7 +290,8 @@ def write_dataset(context: StageContext) -> None:
                 cell.read_plans(path)
     output = context.output
     parts = output.parts(COUNTS, CountRow)
-    output.parts(PLANS, DatasetPlanRow), output.parts(EXAMPLES, DatasetExampleRow)
+    output.parts(PLANS, DatasetPlanRow)
+    output.parts(EXAMPLES, DatasetExampleRow)
     jobs = [job for cell in cells for job in _write_jobs(cell, plans, output.folder)]
     with context.progress(sum(len(job.rows) for job in jobs), "writing examples", unit="problem") as bar:
         settings = {"examples": config.examples, "seed": config.seed}
