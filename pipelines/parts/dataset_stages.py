@@ -63,7 +63,7 @@ def domains_digest(config: DatasetConfig) -> str:
     digest = hashlib.sha256()
     for name, loaded in domains_of(config).items():
         own = loaded.folder / loaded.settings.domain_file
-        for path in sorted({own, *loaded.folder.glob("*.yaml"), *loaded.folder.glob("*.pddl")}):
+        for path in sorted({own, *loaded.folder.glob("*.yaml"), *loaded.folder.rglob("*.pddl")}):
             digest.update(f"{name} {path.name}\n".encode() + path.read_bytes())
     return digest.hexdigest()
 
@@ -79,7 +79,7 @@ def draw_problems(context: StageContext) -> None:
     seen: set[str] = set()
     total = sum(sum(quota.wanted.values()) for quota in quotas)
     with context.progress(total, "drawing problems", unit="problem") as bar:
-        while jobs := list(_draw_jobs(quotas, config.seed)):
+        while jobs := list(_draw_jobs(quotas, domains, config.seed)):
             owners = {job.job_id: quota for job, quota in jobs}
             drawn = context.resources.map_jobs(
                 [job for job, _ in jobs], DrawJobRow, SamplerWorker, CandidateRow, is_resident=False
@@ -97,13 +97,15 @@ def draw_problems(context: StageContext) -> None:
     context.output.write_rows([row for quota in quotas for row in _draw_counts(quota)], CountRow, table=COUNTS)
 
 
-def _draw_jobs(quotas: Sequence[Quota], seed: int) -> Iterator[tuple[DrawJobRow, Quota]]:
+def _draw_jobs(
+    quotas: Sequence[Quota], domains: Mapping[str, PlanningDomain], seed: int
+) -> Iterator[tuple[DrawJobRow, Quota]]:
     for quota in quotas:
         first, end = quota.drawn, quota.drawn + quota.next_draws()
         for start in range(first, end, DRAWS_PER_JOB):
             count = min(DRAWS_PER_JOB, end - start)
-            cell = quota.cell
-            yield DrawJobRow(f"{cell.name} {start}", cell.domain, cell.level, start, count, seed), quota
+            cell, domain = quota.cell, domains[quota.cell.domain].reference
+            yield DrawJobRow(f"{cell.name} {start}", domain, cell.level, start, count, seed), quota
 
 
 class _TakenRows:
@@ -292,7 +294,8 @@ def write_dataset(context: StageContext) -> None:
     parts = output.parts(COUNTS, CountRow)
     output.parts(PLANS, DatasetPlanRow)
     output.parts(EXAMPLES, DatasetExampleRow)
-    jobs = [job for cell in cells for job in _write_jobs(cell, plans, output.folder)]
+    domains = domains_of(config)
+    jobs = [job for cell in cells for job in _write_jobs(cell, domains[cell.cell.domain], plans, output.folder)]
     with context.progress(sum(len(job.rows) for job in jobs), "writing examples", unit="problem") as bar:
         settings = {"examples": config.examples, "seed": config.seed}
         times = _run_jobs(
@@ -307,8 +310,10 @@ def write_dataset(context: StageContext) -> None:
     output.write_rows(times, PartTimeRow, table=TIMES)
 
 
-def _write_jobs(cell: _CellProblems, plans: Mapping[str, Sequence[Path]], folder: Path) -> Iterator[PartJobRow]:
+def _write_jobs(
+    cell: _CellProblems, loaded: PlanningDomain, plans: Mapping[str, Sequence[Path]], folder: Path
+) -> Iterator[PartJobRow]:
     for path, rows in cell.by_part(first_that_fit(cell.splits, cell.fits, cell.cell.wanted)):
         name = f"{path.parent.name}-{path.stem}"
         given = tuple(str(plan) for plan in plans[f"{path.parent.name}/{path.stem}"])
-        yield PartJobRow(name, cell.cell.domain, cell.cell.level, str(path), rows, given, str(folder))
+        yield PartJobRow(name, loaded.reference, cell.cell.level, str(path), rows, given, str(folder))

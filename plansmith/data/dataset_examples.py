@@ -106,7 +106,11 @@ class ExampleWriter:
                 yield invalid_explanation(corrupted, self._rendering)
 
     def _plan_examples(self, row: DatasetPlanRow) -> Iterator[DatasetExampleRow]:
-        """Yield the tuple once for each copy; copy c of C lies in the c-th C-th of the order (sec. 4.1)."""
+        """Yield the tuple once for each copy; copy c of C lies in the c-th C-th of the order (sec. 4.1).
+
+        No worker knows how many tuples there will be, so a position in [0, 1) drawn by the tuple's id stands for the
+        paper's (i - 1) / (N - 1), and is the probability of being anonymised.
+        """
         for copy in range(self._config.copies):
             rng = self._rng(row, "plan", copy)
             position = (copy + rng.random()) / self._config.copies

@@ -68,7 +68,8 @@ class DatasetSummary:
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return header and rows: one line for each domain and level, then their sum."""
         header = ["domain, level", *self.splits, *self.kinds, "plan length, median (quartiles)", "missing"]
-        rows = [self._line(f"{domain}, {level}", (domain, level)) for domain, level in self.plan_lengths]
+        cells = sorted({(row.domain, row.level) for row in self.counts})
+        rows = [self._line(f"{domain}, {level}", (domain, level)) for domain, level in cells]
         return header, [*rows, self._line("all", None)]
 
     def rejects(self) -> list[list[str]]:

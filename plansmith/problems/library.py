@@ -62,6 +62,11 @@ class PlanningDomain:
         return tuple(self.settings.levels)
 
     @property
+    def reference(self) -> str:
+        """Return what `load_domain` finds it by in any process: its name, or the whole path of a user's folder."""
+        return self.name if self.folder.parent == DOMAINS_FOLDER else str(self.folder)
+
+    @property
     def settings_path(self) -> str:
         """Return where the settings are, for messages."""
         return str(self.folder / SETTINGS)
