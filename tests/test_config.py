@@ -144,9 +144,9 @@ def test_several_mistakes_tell_the_first_and_count_the_others() -> None:
     [
         (["planner.time_limit_s=50", "planner.kill_after_s=50"], ["50.0", "50.0"]),
         (["model.hidden_size=65"], ["hidden_size=65", "n_heads=2"]),
-        (["rendering=full"], ["rendering=full", "tiny"]),
+        (["rendering=full"], ["rendering=full", "tokenizer=words"]),
         (["problems.primary_level=9 blocks"], ["'9 blocks'"]),
-        (["problems.levels=[]"], ["no problems"]),
+        (["problems.levels=[]"], ["problems.levels", "problems.domains", "none of them"]),
     ],
     ids=["planner limits", "heads", "rendering of tiny", "primary level", "no problems"],
 )

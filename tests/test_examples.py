@@ -124,7 +124,7 @@ def test_continuation_examples_go_on_where_the_sound_steps_end(rendering: Render
     for example in examples:
         assert example.kind is ExampleKind.CONTINUE_PLAN
         beginning = "do:" if rendering is COMPACT else "[STEP"
-        assert example.prompt.count(beginning) == n_kept
+        assert example.beginning.count(beginning) == n_kept
         assert example.response.count(beginning) == 6 - n_kept
     # under the names of the plan, prompt and response together are the chain of the whole plan
     same = continued_chain(sussman(), written.steps[:n_kept], SUSSMAN_PLAN[n_kept:])

@@ -60,12 +60,8 @@ def domains_of(config: DatasetConfig) -> dict[str, PlanningDomain]:
 
 def domains_digest(config: DatasetConfig) -> str:
     """Return a hash of the domain folders, so that an edited file is not taken for the one of an earlier run."""
-    digest = hashlib.sha256()
-    for name, loaded in domains_of(config).items():
-        own = loaded.folder / loaded.settings.domain_file
-        for path in sorted({own, *loaded.folder.glob("*.yaml"), *loaded.folder.rglob("*.pddl")}):
-            digest.update(f"{name} {path.name}\n".encode() + path.read_bytes())
-    return digest.hexdigest()
+    names = [f"{name} {loaded.digest()}" for name, loaded in domains_of(config).items()]
+    return hashlib.sha256("\0".join(names).encode()).hexdigest()
 
 
 def draw_problems(context: StageContext) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from actors.planner import PlannerActor
 from actors.writer import ChainWriter, CorruptionWriter, ExplanationWriter
-from plansmith.config.models import LevelConfig, PddlInstructConfig, ProblemsConfig
+from plansmith.config.models import PddlInstructConfig
+from plansmith.config.problems import CountsConfig, DomainLevelConfig, LevelConfig, ProblemsConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import (
     CorruptedPlanRow,
@@ -27,6 +29,8 @@ from plansmith.pddl.model import Domain, Problem
 from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
 from plansmith.pddl.validation import validate_plan
 from plansmith.planners import PlannerSettings
+from plansmith.problems.library import load_domain
+from plansmith.problems.renaming import random_renaming, rename_problem
 from plansmith.problems.samplers.blocksworld import DOMAIN_NAME, BlocksworldSampler
 from plansmith.stages import StageContext
 
@@ -55,80 +59,139 @@ def domain_path(domain_file: str) -> Path:
     return path
 
 
+@dataclass(frozen=True)
+class DrawnLevel:
+    """Problems of one domain and size, before anybody knows which are taken; ``level`` is None for the user's files."""
+
+    name: str
+    level: CountsConfig | None
+    domain: Domain
+    problems: Sequence[Problem]
+    source: str
+
+    def wanted(self) -> dict[Split, int]:
+        """Return how many problems each split may have."""
+        if self.level is None:
+            return dict.fromkeys(Split, len(self.problems))
+        level = self.level
+        return {
+            Split.PHASE1: level.phase1,
+            Split.PHASE2: level.phase2,
+            Split.PROBE: level.probe,
+            Split.TEST: level.test,
+        }
+
+
 def sample_problems(context: StageContext) -> None:
     """Draw problems level by level and split them by canonical form."""
     config: ProblemsConfig = context.resources.config.problems
-    domain = read_domain(config.domain_file)
     rows: list[ProblemRow] = []
-    levels: Iterable[tuple[LevelConfig | None, Sequence[Problem]]]
-    levels = (
-        [(None, _problems_of_folder(context.resources.config, domain))]
-        if config.folder
-        else _drawn_levels(context, config, domain)
-    )
     taken: set[str] = set()
-    for level, problems in levels:
-        unlimited = len(problems)
-        wanted = {
-            Split.PHASE1: level.phase1 if level else unlimited,
-            Split.PHASE2: level.phase2 if level else unlimited,
-            Split.TEST: level.test if level else unlimited,
-        }
-        test_share = config.test_share_of(level) if level else config.test_share
-        shares = SplitShares(test_share, config.phase2_share, context.seed)
-        drawn = [item for item in draw_problems(domain, problems) if item.form not in taken]
-        chosen = choose_problems(drawn, shares, wanted)
+    for drawn in _drawn_levels(context, config):
+        wanted = drawn.wanted()
+        test_share = config.test_share_of(drawn.level) if drawn.level else config.test_share
+        shares = SplitShares(test_share, config.phase2_share, context.seed, probe=config.probe_share)
+        items = [item for item in draw_problems(drawn.domain, drawn.problems) if item.form not in taken]
+        chosen = choose_problems(items, shares, wanted)
         taken.update(item.form for items in chosen.values() for item in items)
         for split, items in chosen.items():
-            name = level.name if level else config.primary_level
-            if level and len(items) < wanted[split]:
-                context.logger.info("%s, %s: %d of %d problems; no more forms", name, split, len(items), wanted[split])
+            if drawn.level and len(items) < wanted[split]:
+                context.logger.info(
+                    "%s, %s: %d of %d problems; no more forms", drawn.name, split, len(items), wanted[split]
+                )
             rows += [
-                problem_row(domain, item, level=name, split=split, source=config.folder or "sampler") for item in items
+                problem_row(drawn.domain, item, level=drawn.name, split=split, source=drawn.source) for item in items
             ]
-    if not all(any(row.split == split for row in rows) for split in Split):
-        counts = {split.value: sum(row.split == split for row in rows) for split in Split}
-        raise BadInputError(
-            "too few problems for a split",
-            got=str(counts),
-            expected="problems of d1, d2 and test",
-            cure="give more problems, or change problems.test_share and phase2_share",
-        )
+    _check_splits(rows, [split for split in Split if split != Split.PROBE or config.probe_share > 0])
     context.output.write_rows(rows, ProblemRow)
 
 
-def _drawn_levels(
-    context: StageContext, config: ProblemsConfig, domain: Domain
-) -> Iterator[tuple[LevelConfig, Sequence[Problem]]]:
-    if domain.name != DOMAIN_NAME:
+def _check_splits(rows: Sequence[ProblemRow], needed: Sequence[Split]) -> None:
+    counts = {split.value: sum(row.split == split for row in rows) for split in needed}
+    if not all(counts.values()):
         raise BadInputError(
-            f"there is no sampler for the domain '{domain.name}'",
-            where="problems.domain_file",
-            expected=DOMAIN_NAME,
-            cure="set problems.folder to a folder of its PDDL problems",
+            "too few problems for a split",
+            got=str(counts),
+            expected=f"problems of {', '.join(counts)}",
+            cure="give more problems, or change problems.test_share, phase2_share and probe_share",
         )
-    with context.progress(sum(level.n_draws for level in config.levels), "drawing problems", unit="problem") as bar:
-        for level in config.levels:
-            sampler = BlocksworldSampler(level.n_blocks, config.object_names, level.goal_moves)
+
+
+def _drawn_levels(context: StageContext, config: ProblemsConfig) -> Iterator[DrawnLevel]:
+    """Yield the problems of the user's folder, or draw those of each level."""
+    if config.folder:
+        domain = read_domain(config.domain_file)
+        problems = _problems_of_folder(context.resources.config, domain)
+        yield DrawnLevel(config.primary_level, None, domain, problems, config.folder)
+        return
+    levels = config.sampled_levels
+    with context.progress(sum(level.n_draws for level in levels), "drawing problems", unit="problem") as bar:
+        for level in levels:
+            domain, draw = _sampler_of(level, config)
             drawn = []
             for number in range(level.n_draws):
-                drawn.append(sampler.sample(random.Random(context.row_seed(level.name, number))))
+                drawn.append(draw(random.Random(context.row_seed(level.name, number))))
                 bar.update()
-            yield level, drawn
+            yield DrawnLevel(level.name, level, domain, drawn, "sampler")
+
+
+def _sampler_of(
+    level: LevelConfig | DomainLevelConfig, config: ProblemsConfig
+) -> tuple[Domain, Callable[[random.Random], Problem]]:
+    """Return the domain of a level, and what draws its problems."""
+    if isinstance(level, DomainLevelConfig):
+        loaded = load_domain(level.domain)
+
+        def draw(rng: random.Random) -> Problem:
+            problem = loaded.sample(level.level, rng, sizes=level.sizes)
+            if not config.object_names:
+                return problem
+            return rename_problem(problem, random_renaming(problem, config.object_names, rng), rng)
+
+        return loaded.domain, draw
+    domain = read_domain(config.domain_file)
+    if domain.name != DOMAIN_NAME:
+        raise BadInputError(
+            f"problems.levels draws {DOMAIN_NAME}, not '{domain.name}'",
+            where="problems.domain_file",
+            expected=DOMAIN_NAME,
+            cure="set problems.domains to draw with the sampler of a domain folder, "
+            "or problems.folder to a folder of PDDL problems",
+        )
+    return domain, BlocksworldSampler(level.n_blocks, config.object_names, level.goal_moves).sample
 
 
 def _problems_of_folder(config: PddlInstructConfig, domain: Domain) -> list[Problem]:
     problems = []
     for path in problem_paths(Path(config.problems.folder or "")):
         problems.append(parse_problem(read_text(path), domain, source=str(path)))
-        if config.model.folder is None:
+        if config.is_word_level:
             _check_names(problems[-1], path, config.problems.object_names)
     return problems
 
 
+def domains_of(config: ProblemsConfig) -> list[Domain]:
+    """Return the domains of a run, each once.
+
+    Raises:
+        BadInputError: a domain that does not exist, or a mistake in it.
+    """
+    if not config.domains:
+        return [read_domain(config.domain_file)]
+    return list({level.domain: load_domain(level.domain).domain for level in config.domains}.values())
+
+
 def pddl_digest(config: ProblemsConfig) -> str:
-    """Return a hash of the user's PDDL files, so that an edited file is not taken for the one of an earlier run."""
-    read_domain(config.domain_file)  # a mistake in it is said before anything starts
+    """Return a hash of the PDDL of a run, so that an edited file is not taken for the one of an earlier run.
+
+    A mistake in a file, and a level that does not exist, is said here, before anything starts.
+    """
+    if config.domains:
+        loaded = {level.domain: load_domain(level.domain) for level in config.domains}
+        for level in config.domains:
+            loaded[level.domain].sizes_of(level.level, level.sizes)
+        return hashlib.sha256("\0".join(domain.digest() for domain in loaded.values()).encode()).hexdigest()
+    read_domain(config.domain_file)
     texts = [read_text(domain_path(config.domain_file))]
     if config.folder:
         texts += [read_text(path) for path in problem_paths(Path(config.folder))]
@@ -240,7 +303,7 @@ def corrupt_plans(context: StageContext) -> None:
 
 def _renamings(config: PddlInstructConfig, level: str) -> int:
     """Return how often a solved problem of a level is written."""
-    own = {x.name: x.renamings for x in config.problems.levels}.get(level)
+    own = {x.name: x.renamings for x in config.problems.sampled_levels}.get(level)
     return config.examples.renamings if own is None else own
 
 

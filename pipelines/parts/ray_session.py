@@ -14,6 +14,10 @@ logger = logging.getLogger(__name__)
 OBJECT_STORE_BYTES = 400 * 2**20
 """Of a Ray of our own; rows are small, weights go through files."""
 
+IDLE_PROCESS_MS = 120_000
+"""How long a Ray of our own keeps an idle process. Its default, a second, ends the processes of one stage while the
+next is being prepared, and starting and importing anew takes three seconds."""
+
 
 class HasCluster(Protocol):
     """Settings of any kind of run that say which Ray it uses."""
@@ -51,6 +55,10 @@ class RaySession:
                 "num_cpus": cluster.num_cpus,
                 "include_dashboard": False,
                 "object_store_memory": OBJECT_STORE_BYTES,
+                "_system_config": {
+                    "idle_worker_killing_time_threshold_ms": IDLE_PROCESS_MS,
+                    "num_workers_soft_limit": 2 * cluster.num_cpus + 1,
+                },
             }
             ray.init(
                 address=cluster.address,

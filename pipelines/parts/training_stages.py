@@ -11,19 +11,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.parts.problem_stages import read_domain
+from pipelines.parts.problem_stages import domains_of
 from pipelines.parts.workers import MODEL, PROBE, Probe
-from plansmith.config.models import OptimiserConfig, PddlInstructConfig
+from plansmith.config.models import PddlInstructConfig
+from plansmith.config.training import OptimiserConfig
 from plansmith.data.rows import ExampleKind, ExampleRow, MetricRow, OptimisationStepRow, SequenceRow
 from plansmith.learning.models import TinyShape, load_tokenizer, make_tiny
 from plansmith.learning.objectives import Objective
 from plansmith.learning.optimisation import Hyperparameters, OptimisationReport, Schedule
 from plansmith.learning.printed_losses import LossWeights
 from plansmith.learning.sequences import TrainingSequence, supervised_sequence
-from plansmith.learning.tokenizer import encode, word_tokenizer
+from plansmith.learning.tokenizer import encode, encode_prompt, word_tokenizer
 from plansmith.stages import StageContext
 
 PROBE_TOKENS = 256
+HYPERPARAMETERS = {"learning_rate", "muon_learning_rate", "batch_tokens", "batch_sequences", "epochs", "warmup_steps",
+                   "weight_decay", "eps", "gradient_clipping"}  # fmt: skip
 CURRICULUM = 0.5
 """Share of phase 1 that goes from short sequences to long ones."""
 
@@ -39,9 +42,10 @@ def initial_policy(context: StageContext) -> None:
     target = context.output.path(MODEL)
     if config.model.folder is None:
         shape = TinyShape(
-            **config.model.model_dump(exclude={"folder"}), max_position_embeddings=config.policy.max_model_len
+            **config.model.model_dump(exclude={"folder", "tokenizer", "vocabulary_size"}),
+            max_position_embeddings=config.policy.max_model_len,
         )
-        tokenizer = word_tokenizer([read_domain(config.problems.domain_file)], config.problems.object_names)
+        tokenizer = word_tokenizer(domains_of(config.problems), config.problems.object_names)
         n_parameters = make_tiny(target, tokenizer, shape, seed=context.seed)
         context.logger.info("tiny: %d parameters, %d words", n_parameters, len(tokenizer))
     source = Path(config.model.folder) if config.model.folder else target
@@ -80,7 +84,8 @@ def supervised_sequences(context: StageContext, rows: Sequence[ExampleRow], mode
     with context.progress(len(rows), "encoding examples", unit="example") as bar:
         sequences = []
         for row in rows:
-            sequences.append(supervised_sequence(encode(tokenizer, row.prompt), encode(tokenizer, row.response) + end))
+            prompt, response = encode_prompt(tokenizer, row.prompt, row.beginning), encode(tokenizer, row.response)
+            sequences.append(supervised_sequence(prompt, response + end))
             bar.update()
     return sequences
 
@@ -139,11 +144,10 @@ def _optimise(
 
 def hyperparameters_of(settings: OptimiserConfig, *, seed: int) -> Hyperparameters:
     """Return the trainer's hyperparameters for one optimisation."""
-    plain = settings.model_dump(exclude={"beta1", "beta2", "is_curriculum", "schedule"})
+    plain = settings.model_dump(include=HYPERPARAMETERS)
     return Hyperparameters(
         **plain,
         schedule=Schedule(settings.schedule),
-        batch_sequences=None,
         betas=(settings.beta1, settings.beta2),
         seed=seed,
         is_shuffled=not settings.is_curriculum,

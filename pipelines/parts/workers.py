@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.parts.ray_session import RaySession
-from plansmith.config.models import PddlInstructConfig, PolicyConfig, TrainerConfig
+from plansmith.config.models import PddlInstructConfig
+from plansmith.config.training import PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.errors import PlansmithError
 
@@ -213,11 +214,14 @@ def _trainer_settings(config: TrainerConfig, tokenizer: PreTrainedTokenizerBase,
 
     valid, invalid = verdict_token_ids(tokenizer)
     return TrainerSettings(
-        **config.model_dump(exclude={"n_ranks"}), seed=seed, valid_token_id=valid, invalid_token_id=invalid
+        **config.model_dump(exclude={"n_ranks", "offload", "lora", "quantisation"}),
+        seed=seed,
+        valid_token_id=valid,
+        invalid_token_id=invalid,
     )
 
 
 def _policy_settings(config: PolicyConfig, seed: int) -> Any:
     from actors.policy import PolicySettings
 
-    return PolicySettings(**config.model_dump(exclude={"n_replicas", "probe_tolerance"}), seed=seed)
+    return PolicySettings(**config.model_dump(exclude={"n_replicas", "probe_tolerance", "placement"}), seed=seed)

@@ -9,8 +9,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from plansmith.config.domains import Range
-from plansmith.config.models import ClusterConfig, PlannerConfig, StrictModel
+from plansmith.config.basics import Range, StrictModel
+from plansmith.config.models import ClusterConfig, PlannerConfig
 
 
 class DatasetPart(StrictModel):

@@ -4,21 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from plansmith.config.models import StrictModel
-
-
-def _in_order(bounds: tuple[int, int]) -> tuple[int, int]:
-    if bounds[0] > bounds[1]:
-        raise ValueError(f"a range goes from its least to its greatest value, got {list(bounds)}")
-    return bounds
-
-
-Range = Annotated[tuple[NonNegativeInt, NonNegativeInt], AfterValidator(_in_order)]
-"""Least and greatest value, both included."""
-
-PositiveRange = Annotated[tuple[PositiveInt, PositiveInt], AfterValidator(_in_order)]
+from plansmith.config.basics import PositiveRange, Range, StrictModel
 
 
 def _is_quoted(name: object) -> object:

@@ -26,7 +26,7 @@ def solved_task(row: SolvedProblemRow) -> tuple[PlanningTask, tuple[PlanStep, ..
 def chain_examples(
     row: SolvedProblemRow, rendering: Rendering, names: Sequence[str], *, n_renamings: int, seed: int
 ) -> Iterator[ExampleRow]:
-    """Yield the plan of a row as chains of thought, each under other object names."""
+    """Yield the plan of a row as chains of thought, each under other object names, if any are given."""
     task, plan = solved_task(row)
     for copy in range(n_renamings):
         renaming, renamed = _under_other_names(task, names, random.Random(f"{seed} {row.problem_id} {copy}"))
@@ -101,7 +101,7 @@ def continuation_examples(
     n_renamings: int,
     seed: int,
 ) -> Iterator[ExampleRow]:
-    """Yield a failed attempt, its sound steps as part of the prompt, continued by a plan from the state they lead to.
+    """Yield a failed attempt, its sound steps as the beginning of the answer, continued by a plan from their end.
 
     What is taught is the choice at the policy's own states (DAgger: Ross, Gordon and Bagnell, AISTATS 2011).
 
@@ -113,13 +113,13 @@ def continuation_examples(
         renaming, renamed = _under_other_names(task, names, random.Random(f"{seed} {rollout_id} {copy}"))
         chain = continued_chain(renamed, [_rename_step(step, renaming) for step in kept], rename_plan(plan, renaming))
         beginning, text = rendering.write_steps(chain.steps[: len(kept)]), rendering.write_chain(chain)
-        prompt = rendering.plan_prompt(renamed)
         yield ExampleRow(
             example_id=f"{rollout_id}-continued-{copy:03d}",
             problem_id=problem_id,
             kind=ExampleKind.CONTINUE_PLAN,
             corruption=None,
-            prompt=("\n" if "\n" in prompt else " ").join(filter(None, [prompt, beginning])),
+            prompt=rendering.plan_prompt(renamed),
+            beginning=beginning,
             response=text.removeprefix(beginning).strip(),
         )
 
@@ -127,6 +127,8 @@ def continuation_examples(
 def _under_other_names(
     task: PlanningTask, names: Sequence[str], rng: random.Random
 ) -> tuple[dict[str, str], PlanningTask]:
+    if not names:
+        return {}, PlanningTask(task.domain, rename_problem(task.problem, {}, rng))
     constants = {constant.name for constant in task.domain.constants}
     renaming = random_renaming(task.problem, [name for name in names if name not in constants], rng)
     return renaming, PlanningTask(task.domain, rename_problem(task.problem, renaming, rng))

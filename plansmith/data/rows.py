@@ -10,10 +10,11 @@ from enum import StrEnum
 
 
 class Split(StrEnum):
-    """Where a problem may be used: phase 1, phase 2, or evaluation only."""
+    """Where a problem may be used: phase 1, phase 2, telling whether an iteration gained, or evaluation only."""
 
     PHASE1 = "d1"
     PHASE2 = "d2"
+    PROBE = "probe"
     TEST = "test"
 
 
@@ -178,7 +179,10 @@ class CorruptedPlanRow:
 
 @dataclass(frozen=True, slots=True)
 class ExampleRow:
-    """One supervised example: the loss falls on ``response`` only."""
+    """One supervised example: the loss falls on ``response`` only.
+
+    ``beginning`` is how the answer begins before ``response``: given, not learnt. In a chat it is the assistant's.
+    """
 
     example_id: str
     problem_id: str
@@ -186,6 +190,7 @@ class ExampleRow:
     corruption: str | None
     prompt: str
     response: str
+    beginning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

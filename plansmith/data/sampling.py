@@ -19,11 +19,12 @@ from plansmith.pddl.printer import print_domain, print_problem
 
 @dataclass(frozen=True, slots=True)
 class SplitShares:
-    """Share of all forms held out for testing, and share of the others that belong to D2."""
+    """Share of all forms held out for testing, of the others that belong to D2, and of these for the probe set."""
 
     test: float
     phase2: float
     seed: int
+    probe: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,12 @@ class DrawnProblem:
 def split_of_form(form: str, shares: SplitShares) -> Split:
     """Return the split that a canonical form belongs to; depends on the form and the seed alone."""
     digest = hashlib.sha256(f"{shares.seed} {form}".encode()).digest()
-    is_test, is_phase2 = (int.from_bytes(part, "big") / 2**64 for part in (digest[:8], digest[8:16]))
-    if is_test < shares.test:
+    of_test, of_phase2, of_probe = (int.from_bytes(digest[i : i + 8], "big") / 2**64 for i in (0, 8, 16))
+    if of_test < shares.test:
         return Split.TEST
-    return Split.PHASE2 if is_phase2 < shares.phase2 else Split.PHASE1
+    if of_phase2 >= shares.phase2:
+        return Split.PHASE1
+    return Split.PROBE if of_probe < shares.probe else Split.PHASE2
 
 
 def draw_problems(domain: Domain, problems: Iterable[Problem]) -> list[DrawnProblem]:
@@ -58,7 +61,7 @@ def choose_problems(drawn: Iterable[DrawnProblem], shares: SplitShares, n_wanted
     chosen = {}
     for split, forms in by_form.items():
         pool = _in_turn(list(forms.values())) if split is Split.TEST else (copies[0] for copies in forms.values())
-        chosen[split] = [item for item, _ in zip(pool, range(n_wanted[split]), strict=False)]
+        chosen[split] = [item for item, _ in zip(pool, range(n_wanted.get(split, 0)), strict=False)]
     return chosen
 
 

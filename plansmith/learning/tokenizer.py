@@ -39,6 +39,13 @@ def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
+def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str, beginning: str = "") -> list[int]:
+    """Return the token ids of a prompt and of how its answer begins."""
+    if not beginning:
+        return encode(tokenizer, prompt)
+    return encode(tokenizer, f"{prompt}{'' if prompt[-1:].isspace() else ' '}{beginning}")
+
+
 def token_spans(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> tuple[str, list[Span]]:
     """Return the decoded completion and, for each token, the characters it stands for.
 

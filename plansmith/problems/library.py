@@ -8,6 +8,7 @@ one domain is sampled (`plansmith.problems.samplers`, `plansmith.problems.walk`)
 from __future__ import annotations
 
 import difflib
+import hashlib
 import importlib
 import inspect
 import math
@@ -19,7 +20,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from plansmith.config.domains import DomainSettings, Phrases, Range
+from plansmith.config.basics import Range
+from plansmith.config.domains import DomainSettings, Phrases
 from plansmith.config.loading import build_model, read_yaml
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.pddl.cases import read_text
@@ -71,26 +73,33 @@ class PlanningDomain:
         """Return where the settings are, for messages."""
         return str(self.folder / SETTINGS)
 
-    def sample(self, level: str, rng: random.Random) -> Problem:
+    def sample(self, level: str, rng: random.Random, *, sizes: Mapping[str, Range] | None = None) -> Problem:
         """Return one problem of a level, solvable, its goal not reached at the start; equal `rng`, equal problem.
+
+        Args:
+            level: of the settings; with ``sizes``, any name.
+            rng: source of everything random.
+            sizes: ranges of the sampler's sizes, instead of those of the settings.
 
         Raises:
             ConfigError: no such level, or no draw has as many objects as the level wants and a goal to reach.
         """
-        sizes, (least, most) = self.sizes_of(level), LEVEL_OBJECTS.get(level, ANY_NUMBER)
+        bounds = ANY_NUMBER if sizes is not None else LEVEL_OBJECTS.get(level, ANY_NUMBER)
+        ranges, (least, most) = self.sizes_of(level, sizes), bounds
         n_refused = 0
         for _ in range(MAX_DRAWS):
-            problem = self._sampler(rng, **{name: rng.randint(*bounds) for name, bounds in sizes.items()})
+            problem = self._sampler(rng, **{name: rng.randint(*size) for name, size in ranges.items()})
             if not least <= len(problem.objects) <= most:
                 n_refused += 1
             elif not is_goal_reached_at_start(self.domain, problem):
                 return shuffled(problem, rng)
-        raise self._impossible(level, n_refused)
+        raise self._impossible(level, ranges, None if bounds is ANY_NUMBER else bounds, n_refused)
 
-    def _impossible(self, level: str, n_refused: int) -> ConfigError:
+    def _impossible(
+        self, level: str, ranges: Mapping[str, Range], bounds: tuple[float, float] | None, n_refused: int
+    ) -> ConfigError:
         """Return the error of a level of which no draw can be used."""
-        bounds = LEVEL_OBJECTS.get(level)
-        sizes = ", ".join(f"{name}: {list(size)}" for name, size in self.settings.levels[level].items()) or "no sizes"
+        sizes = ", ".join(f"{name}: {list(size)}" for name, size in ranges.items()) or "no sizes"
         return ConfigError(
             f"no problem of level {level} in {MAX_DRAWS} draws",
             where=self.settings_path,
@@ -101,12 +110,15 @@ class PlanningDomain:
             + (", or what holds at the start, so that actions can be applied" if self.settings.walk else ""),
         )
 
-    def sizes_of(self, level: str) -> Mapping[str, Range]:
-        """Return the ranges of a level's sizes.
+    def sizes_of(self, level: str, sizes: Mapping[str, Range] | None = None) -> Mapping[str, Range]:
+        """Return the ranges of a level's sizes, or ``sizes`` where they are given.
 
         Raises:
-            ConfigError: no such level.
+            ConfigError: no such level, or sizes that the sampler does not know.
         """
+        if sizes is not None:
+            _check_names(f"sizes of level {level}", sizes, self._size_names(), "problems.domains")
+            return sizes
         if level not in self.settings.levels:
             raise ConfigError(
                 f"the domain {self.name} has no such level",
@@ -125,6 +137,12 @@ class PlanningDomain:
     @cached_property
     def _sampler(self) -> Sampler:
         return self._walk.sample if self._walk else _sampler_module(self.settings.sampler, self.settings_path)
+
+    def digest(self) -> str:
+        """Return a hash of the files of the domain, so that an edited one is not taken for that of an earlier run."""
+        files = {self.folder / self.settings.domain_file, *self.folder.glob("*.yaml"), *self.folder.rglob("*.pddl")}
+        content = b"".join(f"{path.name}\n".encode() + path.read_bytes() for path in sorted(files))
+        return hashlib.sha256(content).hexdigest()
 
     def check(self) -> None:
         """Raise unless settings and phrases name what the domain and its sampler know.
