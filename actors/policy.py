@@ -1,14 +1,14 @@
 """The policy: one vLLM engine that samples rollouts, takes new weights, and proves that it answers with them.
 
 Every call into vLLM is in this file, and vLLM is imported only when an engine is built. This is not the trainer:
-weights come as a Hugging Face folder on disk (`config.json` and `*.safetensors`). It reads and writes token ids only;
-prompts and tokenizers live in the library. One engine uses one device; for more, place more actors.
+weights come as a folder on disk, a Hugging Face model or a PEFT adapter over the model that the engine holds. It reads
+and writes token ids only; prompts and tokenizers live in the library. One engine uses one device; for more, place more
+actors.
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import os
 import sys
@@ -16,14 +16,25 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
-from plansmith.errors import BadInputError, StalePolicyError
+from actors.engine_weights import (
+    base_of,
+    check_adapter,
+    check_same_shapes,
+    first_different_tensor,
+    read_pointer,
+    read_weight_shapes,
+    write_pointer,
+)
+from plansmith.errors import BadInputError, ConfigError, PlansmithError, StalePolicyError
 
 GIB = 2**30
 
-TensorShapes = dict[str, tuple[int, ...]]
+ENGINE_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The ranks that vLLM 0.32.0 can be built for; an adapter may have any rank up to the one chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,8 @@ class PolicySettings:
         n_threads: OpenMP threads of this process. Decoding a small model is bound by Python, so several actors of
             one thread are meant to serve it better than one actor of several; not yet measured on idle cores.
         enforce_eager: skip compilation and CUDA graphs; right on a CPU, slower on a GPU.
+        lora_rank: largest rank of an adapter; None builds an engine that takes whole models only, and is faster.
+        has_sleep_mode: let `PolicyActor.sleep` give the GPU's memory away. No effect on a CPU.
     """
 
     max_model_len: int = 1024
@@ -48,6 +61,16 @@ class PolicySettings:
     n_threads: int = 1
     enforce_eager: bool = True
     seed: int = 0
+    lora_rank: int | None = None
+    has_sleep_mode: bool = False
+
+    def __post_init__(self) -> None:
+        if self.lora_rank is not None and not 1 <= self.lora_rank <= ENGINE_LORA_RANKS[-1]:
+            raise ConfigError(
+                "the engine takes no adapter of this rank",
+                got=f"lora_rank={self.lora_rank}",
+                expected=f"1 to {ENGINE_LORA_RANKS[-1]}",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +116,14 @@ class PolicyActor:
     nothing any more), so give it a process of its own, as Ray does.
 
     Args:
-        weights_folder: Hugging Face folder to start from.
+        weights_folder: model or adapter to start from; the base of an adapter is loaded first.
         policy_version: name of those weights.
         settings: how the engine is built.
         pointer: JSON file that names the current weights. `load_weights` writes it, and an actor that Ray restarts
             starts from it; a first start ignores what it says, so that a leftover of an older run is harmless.
 
     Raises:
-        BadInputError: the folder is no usable model; found before the engine starts.
+        BadInputError: the folder is no usable model or adapter; found before the engine starts.
     """
 
     def __init__(
@@ -114,10 +137,18 @@ class PolicyActor:
         self._settings = settings or PolicySettings()
         self._pointer = Path(pointer) if pointer else None
         if self._pointer and self._pointer.exists() and _is_restarted_actor():
-            weights_folder, policy_version = _read_pointer(self._pointer)
-        self._shapes = read_weight_shapes(weights_folder)
-        self._llm = _build_engine(weights_folder, self._settings)
-        self._remember(weights_folder, policy_version)
+            weights_folder, policy_version = read_pointer(self._pointer)
+        folder = str(Path(weights_folder).resolve())
+        self._base_folder = base_of(folder)
+        self._shapes = read_weight_shapes(self._base_folder)
+        self._check(folder)
+        self._adapter: Any = None  # vLLM's LoRARequest, given with every prompt; None samples from the base
+        self._adapter_numbers = count(1)
+        self._sleep_level: int | None = None
+        self._llm = self._build_engine()
+        if folder != self._base_folder:
+            self._load_adapter(folder, policy_version)
+        self._remember(folder, policy_version)
 
     def ping(self) -> str:
         """Return the policy version; an answer means that the engine is up."""
@@ -148,8 +179,9 @@ class PolicyActor:
 
         Raises:
             BadInputError: a prompt that is empty, too long or outside the vocabulary; wrong number of seeds.
+            PlansmithError: the engine sleeps.
         """
-        _check_prompts(prompts, self._settings.max_model_len, self._llm.model_config.get_vocab_size())
+        self._check_request(prompts)
         if len(seeds) != len(prompts) * sampling.n:
             raise BadInputError(
                 "every completion needs its own seed",
@@ -164,32 +196,91 @@ class PolicyActor:
 
     def prompt_logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Return log p(token | tokens before it) for every token but the first: ``len(token_ids) - 1`` numbers."""
+        self._check_request([token_ids])
         from vllm import SamplingParams
 
-        _check_prompts([token_ids], self._settings.max_model_len, self._llm.model_config.get_vocab_size())
         params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
         [output] = self._run([list(token_ids)], [params], None)
         rows = output.prompt_logprobs[1:]
         return [row[token].logprob for row, token in zip(rows, token_ids[1:], strict=True)]
 
     def load_weights(self, weights_folder: str, policy_version: str) -> None:
-        """Replace the weights in place, forget every cached prefix, and point restarts at the new folder.
+        """Take other weights, forget every cached prefix, and point restarts at the new folder.
 
-        Compares the engine's tensors with the folder's afterwards. On a CPU the matrices of linear layers are repacked
-        for the hardware and cannot be compared, embeddings and norms can; `prove` is what covers all of them.
+        A model replaces the weights in place, and its tensors are compared with the folder's afterwards. On a CPU the
+        matrices of linear layers are repacked for the hardware and cannot be compared, embeddings and norms can. An
+        adapter goes beside the base, which the engine already holds; the base itself again means no adapter. `prove` is
+        what covers all of them. An engine that sleeps wakes up.
 
         Raises:
-            BadInputError: the folder is no usable model, or one of another shape; the old weights stay.
+            BadInputError: no usable model or adapter, another shape, or an adapter over another base; the old weights
+                stay.
             StalePolicyError: the engine did not take the weights over.
         """
-        _check_same_shapes(weights_folder, read_weight_shapes(weights_folder), self._shapes)
         folder = str(Path(weights_folder).resolve())
-        self._policy_version = "unknown"  # until the check below has passed
-        self._llm.collective_rpc("reload_weights", kwargs={"weights_path": folder})
-        self._llm.apply_model(_repack_tied_head)
+        self._check(folder)
+        self._wake()
+        if base_of(folder) != folder:
+            self._load_adapter(folder, policy_version)
+        else:
+            self._load_model(folder, policy_version)
         if not self._llm.reset_prefix_cache():
             raise StalePolicyError("the prefix cache of the old weights could not be cleared", where=folder)
-        different = self._llm.apply_model(lambda model: _first_different_tensor(model, folder))[0]
+        self._remember(folder, policy_version)
+
+    def _build_engine(self) -> Any:
+        return _build_engine(self._base_folder, self._settings)
+
+    def _check(self, weights_folder: str) -> None:
+        """Refuse a folder that the engine cannot take, before anything changes."""
+        base = base_of(weights_folder)
+        if base == weights_folder:
+            check_same_shapes(weights_folder, read_weight_shapes(weights_folder), self._shapes)
+            return
+        if self._settings.lora_rank is None:
+            raise BadInputError("the engine was built without adapters", where=weights_folder,
+                                expected="a whole model", cure="set lora_rank to the adapter's rank")  # fmt: skip
+        if base != self._base_folder:
+            raise BadInputError("an adapter over another base", where=weights_folder, got=base,
+                                expected=self._base_folder)  # fmt: skip
+        check_adapter(weights_folder, self._shapes, max_rank=self._settings.lora_rank)
+
+    def _load_adapter(self, folder: str, policy_version: str) -> None:
+        """Put an adapter beside the base, under a number never used before: vLLM knows adapters by number, not content.
+
+        Raises:
+            BadInputError: vLLM refuses it; the old weights stay.
+            StalePolicyError: the engine holds no adapter, or also another.
+        """
+        request = _lora_request(next(self._adapter_numbers), folder, policy_version)
+        engine, old = self._llm.llm_engine, self._adapter
+        try:
+            engine.add_lora(request)
+        except ValueError as error:
+            raise BadInputError("vLLM refuses the adapter", where=folder, got=str(error)) from error
+        self._policy_version, self._adapter = "unknown", request  # until the check below has passed
+        if old is not None:
+            engine.remove_lora(old.lora_int_id)
+        held = set(engine.list_loras())
+        if held != {request.lora_int_id}:
+            raise StalePolicyError(f"the engine does not hold the adapter of {policy_version}", where=folder,
+                                   got=f"adapters {sorted(held)}", expected=f"[{request.lora_int_id}]")  # fmt: skip
+
+    def _load_model(self, folder: str, policy_version: str) -> None:
+        """Drop the adapter; replace the weights unless the engine holds exactly these beneath it.
+
+        Raises:
+            StalePolicyError: the engine holds other values than the folder.
+        """
+        self._policy_version = "unknown"  # until the check below has passed
+        if self._adapter is not None:
+            self._llm.llm_engine.remove_lora(self._adapter.lora_int_id)
+            self._adapter = None
+        if self._settings.lora_rank is None or folder != self._base_folder:
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_path": folder})
+            self._llm.apply_model(_repack_tied_head)
+            self._base_folder = folder
+        different = self._llm.apply_model(lambda model: first_different_tensor(model, folder))[0]
         if different:
             raise StalePolicyError(
                 f"the engine does not hold the weights of {policy_version}",
@@ -197,7 +288,32 @@ class PolicyActor:
                 got=f"other values in {different}",
                 expected="the values in the folder",
             )
-        self._remember(folder, policy_version)
+
+    def sleep(self) -> None:
+        """Give the memory of weights and cache back to the GPU until `wake_up` or `load_weights`.
+
+        With adapters the base outlives every update: vLLM's level 1 keeps it in the host's memory. Without, the next
+        weights come from a folder anyway: level 2 drops them, and `wake_up` reads the folder again. vLLM 0.32.0 has no
+        sleep mode on a CPU, where the two share the host's memory and nothing could be given back: no effect there.
+        """
+        if self._sleep_level is None and self._llm.model_config.enable_sleep_mode:
+            level = 2 if self._settings.lora_rank is None else 1
+            self._llm.sleep(level=level)
+            self._sleep_level = level
+
+    def wake_up(self) -> None:
+        """Come back with the weights and the version of before; a call while awake changes nothing."""
+        if self._wake() == 2:
+            version = self._policy_version
+            self._load_model(self._base_folder, version)
+            self._policy_version = version
+
+    def _wake(self) -> int | None:
+        """Take the memory again and return the level of the sleep; after level 2 the weights are still to be read."""
+        level, self._sleep_level = self._sleep_level, None
+        if level is not None:
+            self._llm.wake_up()
+        return level
 
     def prove(self, probe_token_ids: Sequence[int], trainer_logprobs: Sequence[float], *, tolerance: float) -> float:
         """Return the largest absolute difference between the engine's log-probabilities and the trainer's.
@@ -229,7 +345,12 @@ class PolicyActor:
     def _remember(self, weights_folder: str, policy_version: str) -> None:
         self._policy_version = policy_version
         if self._pointer:
-            _write_pointer(self._pointer, weights_folder, policy_version)
+            write_pointer(self._pointer, weights_folder, policy_version)
+
+    def _check_request(self, prompts: Sequence[Sequence[int]]) -> None:
+        if self._sleep_level is not None:
+            raise PlansmithError("the engine sleeps", where="PolicyActor", cure="call wake_up or load_weights first")
+        _check_prompts(prompts, self._settings.max_model_len, self._llm.model_config.get_vocab_size())
 
     def _generation(self, output: Any) -> Generation:
         completion = output.outputs[0]
@@ -243,7 +364,8 @@ class PolicyActor:
     def _run(self, prompts: list[list[int]], params: list[Any], description: str | None) -> list[Any]:
         """Return vLLM's outputs in the order of the prompts; no bar without a description."""
         engine = self._llm.llm_engine
-        ids = self._llm.enqueue([{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False)
+        inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
+        ids = self._llm.enqueue(inputs, params, lora_request=self._adapter, use_tqdm=False)
         outputs: list[Any] = []
         try:
             with _progress(len(prompts), description) as advance:
@@ -256,45 +378,6 @@ class PolicyActor:
             if len(outputs) < len(ids):
                 engine.abort_request(ids, internal=True)
         return sorted(outputs, key=lambda output: int(output.request_id))
-
-
-def read_weight_shapes(weights_folder: str) -> TensorShapes:
-    """Return the shape of every tensor in a Hugging Face folder; this is also the check that the folder is a model.
-
-    Raises:
-        BadInputError: no folder, no readable `config.json`, no `*.safetensors`, or a damaged one.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    folder = Path(weights_folder)
-    config = folder / "config.json"
-    files = sorted(folder.glob("*.safetensors"))
-    cure = "give a folder written by save_pretrained, with config.json and *.safetensors"
-    if not config.is_file() or not files:
-        missing = "no such folder" if not folder.is_dir() else "no config.json" if files else "no *.safetensors"
-        raise BadInputError("not a model folder", where=str(folder), got=missing, cure=cure)
-    shapes: TensorShapes = {}
-    try:
-        json.loads(config.read_text(encoding="utf-8"))
-        for file in files:
-            with safe_open(file, framework="numpy") as tensors:
-                names = tensors.keys()
-                shapes.update((name, tuple(tensors.get_slice(name).get_shape())) for name in names)
-    except (SafetensorError, ValueError) as error:
-        raise BadInputError("damaged model folder", where=str(folder), got=str(error), cure=cure) from error
-    return shapes
-
-
-def _check_same_shapes(weights_folder: str, got: TensorShapes, expected: TensorShapes) -> None:
-    differing = sorted(name for name in got.keys() | expected.keys() if got.get(name) != expected.get(name))
-    if differing:
-        name = differing[0]
-        raise BadInputError(
-            f"these weights do not fit the running engine ({len(differing)} tensors differ)",
-            where=weights_folder,
-            got=f"{name} {got.get(name, 'absent')}",
-            expected=f"{name} {expected.get(name, 'absent')}",
-        )
 
 
 def _check_prompts(prompts: Sequence[Sequence[int]], max_model_len: int, vocab_size: int) -> None:
@@ -328,18 +411,6 @@ def _is_inside_actor() -> bool:
     import ray
 
     return ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
-
-
-def _read_pointer(pointer: Path) -> tuple[str, str]:
-    content = json.loads(pointer.read_text(encoding="utf-8"))
-    return content["weights_folder"], content["policy_version"]
-
-
-def _write_pointer(pointer: Path, weights_folder: str, policy_version: str) -> None:
-    content = {"weights_folder": str(Path(weights_folder).resolve()), "policy_version": policy_version}
-    partial = pointer.with_name(f"{pointer.name}.{os.getpid()}.partial")
-    partial.write_text(json.dumps(content), encoding="utf-8")
-    partial.replace(pointer)
 
 
 @contextmanager
@@ -391,10 +462,33 @@ def _build_engine(weights_folder: str, settings: PolicySettings) -> Any:
         logprobs_mode="raw_logprobs",
         disable_log_stats=True,
         use_tqdm_on_load=False,
+        enable_sleep_mode=settings.has_sleep_mode and current_platform.is_sleep_mode_available(),
+        **_lora_options(settings, is_cpu=current_platform.is_cpu()),
     )
     gc.collect()
     gc.freeze()  # a million objects of imports, walked again by every full collection while decoding
     return llm
+
+
+def _lora_options(settings: PolicySettings, *, is_cpu: bool) -> dict[str, Any]:
+    """Return what an engine with room for one adapter is built with; nothing without adapters.
+
+    Raises:
+        ConfigError: float32 on a GPU, where vLLM's kernels for adapters stop at an assertion.
+    """
+    if settings.lora_rank is None:
+        return {}
+    if settings.dtype == "float32" and not is_cpu:
+        raise ConfigError("vLLM's adapters on a GPU are 16 bits wide", got="dtype=float32",
+                          expected="dtype=bfloat16 or float16", cure="set policy.dtype=bfloat16")  # fmt: skip
+    rank = next(rank for rank in ENGINE_LORA_RANKS if rank >= settings.lora_rank)
+    return {"enable_lora": True, "max_lora_rank": rank, "max_loras": 1, "max_cpu_loras": 1}
+
+
+def _lora_request(number: int, folder: str, policy_version: str) -> Any:
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest(lora_name=f"{policy_version}-{number}", lora_int_id=number, lora_path=folder)
 
 
 def _engine_environment(settings: PolicySettings) -> dict[str, str]:
@@ -443,32 +537,3 @@ def _repack_tied_head(model: Any) -> None:
     from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 
     dispatch_cpu_unquantized_gemm(head, remove_weight=False)
-
-
-def _first_different_tensor(model: Any, folder: str) -> str | None:
-    """Return a tensor whose values in the engine are not the folder's, or None; runs beside the model.
-
-    Query, key and value (and gate and up) are one matrix in the engine, in that order. Tensors that the engine holds in
-    another form, such as linear layers on a CPU, are passed over.
-    """
-    import torch
-    from safetensors import safe_open
-
-    held = dict(model.named_parameters())
-    packed = getattr(model, "packed_modules_mapping", {})
-    parts = {part: (whole, names) for whole, names in packed.items() for part in names}
-    for file in sorted(Path(folder).glob("*.safetensors")):
-        with safe_open(file, framework="pt") as tensors:
-            names = set(tensors.keys())
-            for name in names:
-                module = name.split(".")[-2] if name.count(".") else ""
-                whole, pieces = parts.get(module, (module, [module]))
-                wanted = [name.replace(f".{module}.", f".{whole_piece}.") for whole_piece in pieces]
-                holder = held.get(name.replace(f".{module}.", f".{whole}."))
-                if holder is None or not names.issuperset(wanted):
-                    continue
-                values = torch.cat([tensors.get_tensor(piece) for piece in wanted]).to(holder)
-                rows = holder[: len(values)] if holder.dim() else holder  # the vocabulary is padded
-                if rows.shape == values.shape and not torch.equal(rows, values):
-                    return str(name)
-    return None

@@ -1,27 +1,26 @@
-"""The trainer: a resident Ray actor that holds the model in a DeepSpeed engine (ZeRO stage 1 or 2) and optimises it.
+"""The trainer: a resident Ray actor that holds a model, or an adapter on a frozen one, and optimises it.
 
 `TrainerActor` is a plain class, testable without Ray; the pipeline wraps it with ``ray.remote``. The loop itself is in
-`plansmith.learning.optimisation`. Heavy libraries are imported when an actor is made, not when this file is.
-
-On a CPU nothing is compiled at run time: DeepSpeed's shared-memory collective (built with a C++ compiler on first use)
-is switched off, its Muon runs without ``torch.compile``, and AdamW is torch's.
+`plansmith.learning.optimisation`, the calls into DeepSpeed are in `actors.deepspeed_engine`, adapters and their folders
+in `plansmith.learning.adapters`. Heavy libraries are imported when an actor is made, not when this file is.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import shutil
 import sys
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from actors.deepspeed_engine import DeepSpeedEngineAdapter, EngineSettings
 from plansmith.errors import BadInputError, ConfigError
+from plansmith.learning import adapters
+from plansmith.learning.adapters import LoraSettings
 
 if TYPE_CHECKING:
     import torch
@@ -34,18 +33,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json")
-UNTOUCHED = 10**9
-
 
 @dataclass(frozen=True, slots=True)
 class TrainerSettings:
     """What cannot change while the actor lives; what differs between phases is in `Hyperparameters`."""
 
     zero_stage: int = 1
-    """1 shards the optimizer's state over ranks, 2 the gradients too."""
+    """What is sharded over ranks: 1 the optimizer's state, 2 the gradients too, 3 the weights too."""
     dtype: str = "float32"
-    """``float32`` or ``bfloat16``; with bfloat16 the optimizer keeps float32 weights."""
+    """``float32`` or ``bfloat16``. With bfloat16 the optimizer keeps float32 weights; an adapter is float32 itself."""
     is_autocast: bool = False
     """With float32: keep the weights so, compute matrix products in bfloat16. What is saved and probed is float32."""
     device: str = "cpu"
@@ -56,27 +52,60 @@ class TrainerSettings:
     """Longest sequence, and length of a packed row. Longer sequences are dropped and counted."""
     micro_batch_rows: int = 1
     """Rows of one forward pass; memory grows with it, the result does not change."""
-    seed: int = 0
-    valid_token_id: int = -1
-    invalid_token_id: int = -1
     optimizer: str = "adamw"
     """``adamw``, or ``muon``: Muon on the matrices of the layers, AdamW on embeddings, norms, biases and head."""
     is_checkpointing_activations: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
+    offload: str = "none"
+    """``optimizer`` keeps the optimizer's state in the memory of the host, ``all`` the weights too (ZeRO 3). On a CPU
+    they are there anyway; the code that runs is the same."""
+    quantisation: str = "none"
+    """``nf4`` holds the frozen matrices in four bits, with ``lora`` (QLoRA)."""
+    lora: LoraSettings | None = None
+    """Train an adapter; ``None`` trains every weight."""
+    seed: int = 0
+    valid_token_id: int = -1
+    invalid_token_id: int = -1
     timeout_s: float = 120.0
     """Longest wait for another rank; a dead one is an error then, not a hang."""
 
     def __post_init__(self) -> None:
-        _check_choice("zero_stage", self.zero_stage, (1, 2))
+        _check_choice("zero_stage", self.zero_stage, (1, 2, 3))
         _check_choice("dtype", self.dtype, ("float32", "bfloat16"))
         _check_choice("device", self.device, ("cpu", "cuda"))
         _check_choice("optimizer", self.optimizer, ("adamw", "muon"))
-        if self.optimizer == "muon" and self.zero_stage != 1:
+        _check_choice("offload", self.offload, ("none", "optimizer", "all"))
+        _check_choice("quantisation", self.quantisation, ("none", "nf4"))
+        if self.optimizer == "muon":
+            reason = "muon needs whole gradients on the device to clip them, and is made for whole matrices"
+            got = f"zero_stage={self.zero_stage}, offload={self.offload}, lora={self.lora}"
+            if (self.zero_stage, self.offload, self.lora) != (1, "none", None):
+                raise ConfigError(reason, got=got, expected="zero_stage=1, offload=none and no lora")
+        if self.offload == "all" and self.zero_stage != 3:
+            raise ConfigError("only ZeRO 3 can offload weights", got=f"zero_stage={self.zero_stage}", expected="3")
+        if self.quantisation != "none" and (self.lora is None or self.zero_stage == 3):
             raise ConfigError(
-                "muon needs whole gradients to clip them before it orthogonalises them",
-                got=f"zero_stage={self.zero_stage}",
-                expected="zero_stage=1",
+                "weights in four bits stay frozen and cannot be sharded",
+                got=f"lora={self.lora}, zero_stage={self.zero_stage}",
+                expected="lora, and zero_stage 1 or 2",
             )
+
+    @property
+    def is_computing_in_bfloat16(self) -> bool:
+        """Return whether matrix products are in bfloat16."""
+        return self.is_autocast or self.dtype == "bfloat16"
+
+    def engine_settings(self) -> EngineSettings:
+        """Return what DeepSpeed has to know."""
+        is_bfloat16 = self.dtype == "bfloat16" and self.lora is None  # an adapter is trained in float32
+        return EngineSettings(
+            zero_stage=self.zero_stage,
+            is_bfloat16=is_bfloat16,
+            is_autocast=self.is_autocast,
+            device=self.device,
+            optimizer=self.optimizer,
+            offload=self.offload,
+        )
 
 
 def _check_choice(name: str, got: object, allowed: tuple[object, ...]) -> None:
@@ -100,17 +129,23 @@ class TrainerActor:
         """Load the model and start the engine.
 
         Args:
-            model_folder: Hugging Face layout. Its tokenizer files travel with every `save`.
+            model_folder: Hugging Face layout; its tokenizer files travel with every `save`. With ``lora`` either the
+                base, which gets a fresh adapter whose product is zero, or an adapter folder.
             master_addr, master_port: where rank 0 listens; not used with one rank.
 
         Raises:
-            BadInputError: the folder holds no model.
+            BadInputError: the folder holds no model, an adapter without its base, or one that does not fit ``lora``.
         """
         self.settings, self.rank, self.world_size = settings, rank, world_size
-        self.model_folder = _existing_model_folder(model_folder)
+        folder = Path(model_folder)
+        self.base_folder = _base_folder(folder, settings)
         _prepare_process(settings, rank)
         _join_process_group(settings, rank, world_size, f"tcp://{master_addr}:{master_port}")
-        self.engine = DeepSpeedEngineAdapter(_load_model(self.model_folder, settings), settings)
+        self.engine = DeepSpeedEngineAdapter(_load_model(self.base_folder, settings, rank), settings.engine_settings())
+        if settings.lora is not None:
+            self._fresh_adapter = self._on_every_rank(self.engine.weights())
+            if adapters.is_adapter_folder(folder):
+                self.load(folder)
 
     def optimise(
         self,
@@ -120,8 +155,18 @@ class TrainerActor:
         *,
         weights: LossWeights | None = None,
         description: str = "",
+        max_length_tokens: int | None = None,
     ) -> OptimisationReport:
         """Train on ``sequences``; return losses and rates by step, and how many sequences did not fit.
+
+        Args:
+            objective: what is minimised.
+            sequences: the same on every rank.
+            hyperparameters: of this phase.
+            weights: of the losses' terms.
+            description: what a progress bar says.
+            max_length_tokens: longest sequence that is trained on; longer ones are left out whole, never cut. ``None``,
+                or a number above ``row_length_tokens``: a row.
 
         Raises:
             BadInputError: nothing to train on, or no verdict tokens where the objective needs them.
@@ -140,9 +185,8 @@ class TrainerActor:
             row_length_tokens=settings.row_length_tokens,
             micro_batch_rows=settings.micro_batch_rows,
             n_ranks=self.world_size,
+            max_length_tokens=max_length_tokens,
         )
-        if plan.packing.n_dropped:
-            logger.warning("%d sequences exceed %d tokens: dropped", plan.packing.n_dropped, settings.row_length_tokens)
         self.engine.prepare(hyperparameters)
         with _progress_bar(description or objective.value, len(plan.batches), is_shown=self.rank == 0) as progress:
             return run_optimisation(
@@ -161,7 +205,8 @@ class TrainerActor:
     def verdict_probabilities(self, sequences: Sequence[TrainingSequence]) -> list[float | None]:
         """Return v_hat, the probability of VALID against INVALID at the verdict; ``None`` without a verdict.
 
-        A sequence longer than ``row_length_tokens`` is judged in a row of its own, not dropped.
+        A sequence longer than ``row_length_tokens`` is judged in a row of its own, not dropped. With ZeRO 3 every rank
+        must make this call, and that of `logprobs`, and each gets the answer.
         """
         from plansmith.learning.losses import verdict_logits
 
@@ -193,28 +238,61 @@ class TrainerActor:
         return numbers
 
     def save(self, folder: str | Path) -> None:
-        """Write model and tokenizer in Hugging Face layout; ``folder`` is complete or not there.
+        """Write model and tokenizer in Hugging Face layout, or the adapter; ``folder`` is complete or not there.
 
-        With several ranks only rank 0 writes; all return when it has.
+        With several ranks only rank 0 writes; all must make the call, and return when it has.
         """
-        if self.rank == 0:
-            _save_folder(self.engine.module, source=self.model_folder, folder=Path(folder))
+        weights, folder = self.engine.weights(), Path(folder)
+        if self.rank == 0 and self.settings.lora is not None:
+            adapters.save_adapter(self.engine.module, folder, weights=weights, base_folder=self.base_folder)
+        elif self.rank == 0:
+            with adapters.written_whole(folder) as partial:
+                self.engine.module.save_pretrained(partial, state_dict={**weights, **_buffers(self.engine.module)})
+                adapters.copy_tokenizer(self.base_folder, partial)
         self.engine.barrier()
 
     def load(self, folder: str | Path) -> None:
         """Take the weights of another folder with the same architecture; the optimizer's moments start anew.
 
+        With ``lora``: those of an adapter on the same base, or, given the base itself, those of the fresh adapter.
+
         Raises:
-            BadInputError: no model in ``folder``, or one with other tensors.
+            BadInputError: no model in ``folder``, one with other tensors, or an adapter with another base.
         """
-        model_folder = _existing_model_folder(folder)
-        model = _load_model(model_folder, self.settings)
-        try:
-            self.engine.module.load_state_dict(model.state_dict())
-        except RuntimeError as error:
-            raise BadInputError("the model does not fit the trainer's", where=str(folder), got=str(error)) from error
-        self.engine.take_over_weights()
-        self.model_folder = model_folder
+        folder = Path(folder)
+        if self.settings.lora is None:
+            self._load_whole_model(folder)
+        elif not adapters.is_adapter_folder(folder):
+            _check_same_base(folder, self.base_folder)
+            self.engine.set_weights(self._fresh_adapter)
+        else:
+            shapes = self.engine.shapes()
+            weights = adapters.read_adapter(folder, self.settings.lora, base_folder=self.base_folder, shapes=shapes)
+            self.engine.set_weights(weights)
+
+    def _load_whole_model(self, folder: Path) -> None:
+        base_folder = _base_folder(folder, self.settings)
+        model = _load_model(base_folder, self.settings, self.rank)
+        weights = dict(model.named_parameters())
+        got, expected = {name: tuple(weight.shape) for name, weight in weights.items()}, self.engine.shapes()
+        if got != expected:
+            unlike = sorted(name for name in got.keys() | expected.keys() if got.get(name) != expected.get(name))
+            raise BadInputError("the model does not fit the trainer's", where=str(folder),
+                                got=f"{unlike[0]} of shape {got.get(unlike[0])}",
+                                expected=f"{expected.get(unlike[0])}")  # fmt: skip
+        self.engine.set_weights(weights)
+        self.engine.module.load_state_dict(_buffers(model), strict=False)
+        self.base_folder = base_folder
+
+    def _on_every_rank(self, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return rank 0's weights on every rank; the others have none of ZeRO 3's."""
+        import torch.distributed as distributed
+
+        box: list[Any] = [weights]
+        if self.world_size > 1:
+            distributed.broadcast_object_list(box, src=0)
+        received: dict[str, torch.Tensor] = box[0]
+        return received
 
     def _require_verdict_tokens(self) -> None:
         if min(self.settings.valid_token_id, self.settings.invalid_token_id) < 0:
@@ -237,130 +315,16 @@ class TrainerActor:
             yield self.engine.predict(build_batch(sequences, rows[i : i + self.settings.micro_batch_rows]))
 
 
-class DeepSpeedEngineAdapter:
-    """A DeepSpeed engine in the shape that `plansmith.learning.optimisation.Engine` asks for."""
-
-    def __init__(self, model: Any, settings: TrainerSettings) -> None:
-        import deepspeed
-        import torch.distributed as distributed
-
-        if settings.device == "cpu":
-            # Looked up, this table tries the C++ compiler on every extension; where it finds one, collectives on gloo
-            # get an extension compiled at run time. No entry means no extension.
-            deepspeed.ops.__compatible_ops__ = defaultdict(bool)
-        logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-        self._is_muon = settings.optimizer == "muon"
-        optimizer = _muon(model) if self._is_muon else _adamw(model)
-        self.engine, self.optimizer, _, _ = deepspeed.initialize(
-            model=model, optimizer=optimizer, config=_deepspeed_config(settings), dist_init_required=False
-        )
-        self.module = self.engine.module
-        self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
-        self._gradient_clipping = 0.0
-
-    def __call__(self, batch: PackedBatch) -> torch.Tensor:
-        """Return the logits of a micro-batch in float32, ready for `backward`."""
-        logits: torch.Tensor = self.engine(**batch.to(self.engine.device).model_inputs()).logits.float()
-        return logits.to(batch.token_ids.device)
-
-    def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradient of a part of the batch's loss."""
-        # DeepSpeed averages gradients over ranks; our losses are parts of one batch and must add up.
-        self.engine.backward(loss * self.world_size)
-
-    def step(self) -> float:
-        """Take one optimiser step; return the norm of the gradient before clipping."""
-        norm = self._clip_whole_gradients() if self._is_muon else None
-        self.engine.step()
-        return float(self.engine.get_global_grad_norm()) if norm is None else norm
-
-    def set_learning_rate(self, learning_rate: float) -> None:
-        """Set the rate of every group, each by its own scale."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate * group["lr_scale"]
-
-    def sum_over_ranks(self, numbers: Sequence[float]) -> list[float]:
-        """Return the sums over all ranks."""
-        import torch
-        import torch.distributed as distributed
-
-        if self.world_size == 1:
-            return list(numbers)
-        total = torch.tensor(numbers, dtype=torch.float64, device=self.engine.device)
-        distributed.all_reduce(total)
-        summed: list[float] = total.tolist()
-        return summed
-
-    def barrier(self) -> None:
-        """Wait for every rank."""
-        import torch.distributed as distributed
-
-        distributed.barrier()
-
-    def predict(self, batch: PackedBatch) -> tuple[PackedBatch, torch.Tensor]:
-        """Return the batch and its logits, without gradients and dropout."""
-        import torch
-
-        self.module.eval()
-        with torch.no_grad():
-            logits = self.module(**batch.to(self.engine.device).model_inputs()).logits.to(batch.token_ids.device)
-        self.module.train()
-        return batch, logits
-
-    def prepare(self, hyperparameters: Hyperparameters) -> None:
-        """Put the settings of this phase into the resident optimizer."""
-        self.module.train()
-        self._gradient_clipping = hyperparameters.gradient_clipping
-        self.optimizer.clip_grad = 0.0 if self._is_muon else hyperparameters.gradient_clipping
-        for group in self.optimizer.param_groups:
-            group["lr_scale"] = _lr_scale(group, hyperparameters)
-            group["weight_decay"] = hyperparameters.weight_decay / group["lr_scale"] if group["is_decayed"] else 0.0
-            if "momentum" in group:
-                group["momentum"] = hyperparameters.muon_momentum
-            else:
-                group["betas"], group["eps"] = hyperparameters.betas, hyperparameters.eps
-        if hyperparameters.is_optimizer_reset:
-            self._reset_moments()
-
-    def take_over_weights(self) -> None:
-        """Make the module's weights, changed from outside, those the optimizer goes on from."""
-        self.optimizer.refresh_fp32_params()
-        self._reset_moments()
-
-    def _reset_moments(self) -> None:
-        import torch
-
-        for state in self.optimizer.optimizer.state.values():
-            for name, value in state.items():
-                if torch.is_tensor(value):
-                    value.zero_()
-                elif name == "step":
-                    state[name] = 0
-
-    def _clip_whole_gradients(self) -> float:
-        """Clip the gradient of the whole batch before Muon orthogonalises it; return its norm before.
-
-        DeepSpeed clips after that, and would shrink every Muon update to the clipping norm. Averaging here leaves every
-        rank with the same gradient, so that DeepSpeed's own average changes nothing.
-        """
-        import torch
-        import torch.distributed as distributed
-
-        gradients = [self.optimizer.get_param_gradient_attribute(p) for p in self.module.parameters()]
-        gradients = [gradient for gradient in gradients if gradient is not None]
-        if self.world_size > 1:
-            flat = torch.cat([gradient.reshape(-1) for gradient in gradients])  # one message instead of one a matrix
-            distributed.all_reduce(flat)
-            parts = flat.div_(self.world_size).split([gradient.numel() for gradient in gradients])
-            torch._foreach_copy_(gradients, [p.view_as(g) for p, g in zip(parts, gradients, strict=True)])
-        norm = float(torch.nn.utils.get_total_norm(gradients))
-        if 0 < self._gradient_clipping < norm:
-            torch._foreach_mul_(gradients, self._gradient_clipping / norm)
-        return norm
-
-
-def _existing_model_folder(folder: str | Path) -> Path:
-    folder = Path(folder)
+def _base_folder(folder: Path, settings: TrainerSettings) -> Path:
+    """Return the folder of the whole model: the folder itself, or the base of its adapter."""
+    if adapters.is_adapter_folder(folder):
+        if settings.lora is None:
+            raise BadInputError(
+                "an adapter, but the trainer trains whole models",
+                where=str(folder),
+                cure="set trainer.lora as the adapter was trained, or merge it with its base first",
+            )
+        return adapters.base_folder_of(folder)
     if not (folder / "config.json").is_file():
         raise BadInputError(
             "no model here",
@@ -368,7 +332,23 @@ def _existing_model_folder(folder: str | Path) -> Path:
             expected="a folder with config.json and safetensors",
             cure="check the path",
         )
-    return folder
+    return folder.resolve()
+
+
+def _check_same_base(folder: Path, base_folder: Path) -> None:
+    if folder.resolve() != base_folder or not (folder / "config.json").is_file():
+        raise BadInputError(
+            "neither an adapter nor the trainer's base model",
+            where=str(folder),
+            expected=f"an adapter folder, or {base_folder}",
+            cure="start another trainer for another base",
+        )
+
+
+def _buffers(module: Any) -> Mapping[str, torch.Tensor]:
+    """Return what a model saves besides its parameters."""
+    parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+    return {name: tensor for name, tensor in module.state_dict().items() if name not in parameters}
 
 
 def _prepare_process(settings: TrainerSettings, rank: int) -> None:
@@ -404,7 +384,8 @@ def _join_process_group(settings: TrainerSettings, rank: int, world_size: int, a
         distributed.init_process_group(backend, init_method=address, rank=rank, world_size=world_size, timeout=timeout)
 
 
-def _load_model(folder: Path, settings: TrainerSettings) -> Any:
+def _load_model(folder: Path, settings: TrainerSettings, rank: int) -> Any:
+    """Return the model of a folder, with a fresh adapter if one is asked for."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging as transformers_logging
@@ -414,88 +395,20 @@ def _load_model(folder: Path, settings: TrainerSettings) -> Any:
     transformers_logging.disable_progress_bar()
     attention = register_packed_attention() if settings.device == "cpu" else "sdpa"
     model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=getattr(torch, settings.dtype), attn_implementation=attention, local_files_only=True
+        folder,
+        dtype=getattr(torch, settings.dtype),
+        attn_implementation=attention,
+        local_files_only=True,
+        **adapters.quantised_loading(settings.quantisation, is_bfloat16=settings.is_computing_in_bfloat16),
     )
+    adapters.keep_differentiable(model)
     if settings.is_checkpointing_activations:
+        # Not the reentrant way, which finds no gradient to compute where only an adapter is trained.
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if settings.lora is not None:
+        model = adapters.attach_adapter(model, settings.lora, base_folder=folder, seed=settings.seed)
+    torch.manual_seed(settings.seed + rank)  # ranks have other sequences and drop other elements
     return model
-
-
-def _deepspeed_config(settings: TrainerSettings) -> dict[str, Any]:
-    return {
-        "train_micro_batch_size_per_gpu": 1,
-        "gradient_accumulation_steps": 1,
-        # step() is the boundary, so that batches may have different numbers of micro-batches.
-        "managed_gradient_accumulation": False,
-        "zero_optimization": {"stage": settings.zero_stage, "overlap_comm": False},
-        "zero_allow_untested_optimizer": True,
-        "bf16": {"enabled": settings.dtype == "bfloat16"},
-        "torch_autocast": {"enabled": settings.is_autocast, "dtype": "bfloat16"},
-        "gradient_clipping": 1.0,
-        "steps_per_print": UNTOUCHED,
-    }
-
-
-def _is_decayed(parameter: torch.nn.Parameter) -> bool:
-    return parameter.ndim >= 2
-
-
-def _adamw_groups(parameters: Sequence[torch.nn.Parameter]) -> list[dict[str, Any]]:
-    """Return one group with weight decay (matrices) and one without; learning rate and the rest come with `prepare`."""
-    halves = [(True, [p for p in parameters if _is_decayed(p)]), (False, [p for p in parameters if not _is_decayed(p)])]
-    settings = {"lr": 0.0, "lr_scale": 1.0, "weight_decay": 0.0, "betas": (0.9, 0.999), "eps": 1e-8}
-    return [{"params": half, "is_decayed": is_decayed, **settings} for is_decayed, half in halves if half]
-
-
-def _adamw(model: Any) -> torch.optim.Optimizer:
-    import torch
-
-    return torch.optim.AdamW(_adamw_groups([p for p in model.parameters() if p.requires_grad]))
-
-
-def _muon(model: Any) -> torch.optim.Optimizer:
-    """Return DeepSpeed's Muon, the one that knows ZeRO's flat partitions; one group per shape of matrix."""
-    from deepspeed.runtime.zero.muon.muon_optimizer import MuonWithAuxAdam
-
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    by_shape: dict[tuple[int, ...], list[torch.nn.Parameter]] = {}
-    for name, parameter in named:
-        parameter.use_muon = parameter.ndim == 2 and not ("embed" in name or "lm_head" in name)
-        if parameter.use_muon:
-            by_shape.setdefault(tuple(parameter.shape), []).append(parameter)
-    settings = {"lr": 0.0, "lr_scale": 1.0, "weight_decay": 0.0, "momentum": 0.95, "ns_method": "standard"}
-    groups: list[dict[str, Any]] = [
-        {"params": parameters, "is_decayed": True, "use_muon": True, "shape": shape, **settings}
-        for shape, parameters in by_shape.items()
-    ]
-    others = _adamw_groups([p for _, p in named if not p.use_muon])
-    optimizer: torch.optim.Optimizer = MuonWithAuxAdam([*groups, *({**group, "use_muon": False} for group in others)])
-    return optimizer
-
-
-def _lr_scale(group: dict[str, Any], hyperparameters: Hyperparameters) -> float:
-    """Return the factor between the phase's learning rate and this group's.
-
-    DeepSpeed's Muon multiplies by sqrt(max(1, rows / columns)) itself; without a rate of its own we undo that.
-    """
-    if not group.get("use_muon"):
-        return 1.0
-    if hyperparameters.muon_learning_rate is not None:
-        return hyperparameters.muon_learning_rate / hyperparameters.learning_rate
-    rows, columns = group["shape"]
-    return float(0.2 * max(rows, columns) ** 0.5 / max(1.0, rows / columns) ** 0.5)
-
-
-def _save_folder(module: Any, *, source: Path, folder: Path) -> None:
-    partial = folder.with_name(f".{folder.name}.partial-{os.getpid()}")
-    replaced = folder.with_name(f".{folder.name}.replaced-{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(source, partial, ignore=shutil.ignore_patterns(*WEIGHT_FILES))
-    module.save_pretrained(partial, safe_serialization=True)
-    if folder.exists():
-        folder.rename(replaced)
-    partial.rename(folder)
-    shutil.rmtree(replaced, ignore_errors=True)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ PIPELINES, COMMANDS = "plansmith.pipelines", "plansmith.commands"
 
 DELEGATED = {
     "evaluate": "let the policy of a run try problems, and judge its plans",
+    "ablate": "run every arm of a paper's ablation, and print its tables",
     "dataset": "build problems, plans and training examples as Parquet",
 }
 """Commands that work on Ray, with what they do; they are entry points and parse their own arguments."""

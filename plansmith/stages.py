@@ -63,6 +63,13 @@ class Stage:
 
     seed: int = 0
 
+    is_needed: Callable[[Mapping[str, Artifact]], bool] | None = None
+    """Asked with the artifacts so far, by stage, when the stage's turn has come; False leaves it out, and with it every
+    stage that needs it. The answer must follow from these artifacts, so that a resumed run gives the same."""
+
+    needs_all_inputs: bool = True
+    """False: runs with those of its inputs that were not left out."""
+
     def __post_init__(self) -> None:
         _ = self.key  # settings that are changed later must not change it
 
@@ -142,6 +149,8 @@ def run_stages(
 ) -> dict[str, Artifact]:
     """Return the artifact of each stage by name; a stage runs only when no artifact of its key lies under ``root``.
 
+    A stage that is not needed has none, nor has a stage that needs it.
+
     Stages run in the given order, except that the inputs of a stage come before it, listed or not. Killed at any
     moment, the same call continues with the first unfinished stage and that one's first unfinished shard.
 
@@ -161,11 +170,22 @@ def run_stages(
     with run_lock(root):
         for number, stage in enumerate(ordered, start=1):
             label = f"stage {number}/{len(ordered)} {stage.name}"
+            if not _is_due(stage, done):
+                logger.info("%s: not needed", label)
+                continue
             with storage_errors(root):
                 done[stage.name] = _reused(stage, root, label) or _run_stage(
                     stage, root, done, resources, versions, label
                 )
     return done
+
+
+def _is_due(stage: Stage, done: Mapping[str, Artifact]) -> bool:
+    """Return whether a stage is needed and has what it needs."""
+    has_input = [given.name in done for given in stage.inputs.values()]
+    if has_input and not (all(has_input) if stage.needs_all_inputs else any(has_input)):
+        return False
+    return stage.is_needed is None or stage.is_needed(done)
 
 
 def preview_stages(stages: Sequence[Stage], root: Path) -> list[StagePreview]:
@@ -196,7 +216,7 @@ def _run_stage(
 ) -> Artifact:
     output = ArtifactWriter(root, stage.name, stage.key)
     logger.info("%s: %s", label, "continuing" if output.was_resumed else "running")
-    inputs = {name: done[given.name] for name, given in stage.inputs.items()}
+    inputs = {name: done[given.name] for name, given in stage.inputs.items() if given.name in done}
     start_s = time.monotonic()
     stage.run(StageContext(stage, inputs, output, resources))
     provenance = Provenance(

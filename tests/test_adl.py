@@ -358,10 +358,11 @@ def test_chain_of_plan_conditional_effects_tell_the_changes_of_the_state() -> No
     assert chain.verdict == "VALID"
 
 
-def test_chain_of_plan_without_conjunctive_preconditions_is_refused_naming_the_action() -> None:
-    with pytest.raises(BadInputError, match="conjunctive preconditions") as caught:
-        chain_of_plan(task_of(LIGHTS, TWO), parse_plan("(any)"))
-    assert "action any" in str(caught.value)
+def test_chain_of_plan_quantified_precondition_is_told_as_one_condition() -> None:
+    (step,) = chain_of_plan(task_of(LIGHTS, TWO), parse_plan("(any)")).steps
+    assert [str(condition) for condition in step.preconditions] == ["(exists (?l - lamp) (lit ?l))"]
+    assert step.unsatisfied == ()
+    assert step.next_state is not None
 
 
 GOALS = parse_domain("""(define (domain g) (:predicates (p ?x) (q ?x ?y)) (:functions (total-cost) (price ?x))

@@ -20,10 +20,10 @@ from plansmith.text.purpose import purposes
 
 def reasons(task: PlanningTask, plan: str) -> list[str | None]:
     """Return the purpose of each step of a plan as text."""
-    actions = [task.ground(step) for step in parse_plan(plan)]
-    assert all(isinstance(action, GroundAction) for action in actions)
-    found = purposes(actions, task.goal)
-    return [None if purpose is None else " ".join(map(str, purpose.literals)) for purpose in found]
+    actions = [action for step in parse_plan(plan) if isinstance(action := task.ground(step), GroundAction)]
+    assert len(actions) == len(parse_plan(plan))
+    found = purposes(task, actions)
+    return [None if purpose is None else " ".join(map(str, purpose.conditions)) for purpose in found]
 
 
 def test_purposes_of_sussmans_plan_are_its_causal_links() -> None:
@@ -116,6 +116,6 @@ def test_chain_of_plan_states_and_verdict_are_the_validators(problem: Problem, r
         chain, verdict = chain_of_plan(task, plan), validate_plan(task, plan)
         assert tuple(task.state_of(step.next_state or ()) for step in chain.steps) == verdict.states[1:]
         assert (chain.verdict == "VALID") == verdict.is_valid
-        unmet = tuple(mark.literal for mark in chain.goal_check or () if not mark.is_met)
+        unmet = tuple(mark.condition for mark in chain.goal_check or () if not mark.is_met)
         assert unmet == task.unsatisfied(task.goal, verdict.states[-1])
         assert all(len(set(step.next_state or ())) == len(step.next_state or ()) for step in chain.steps)

@@ -32,7 +32,7 @@ def refused(*overrides: str) -> str:
 @pytest.mark.parametrize("name", preset_names(PRESETS))
 def test_load_preset_of_every_file_gives_a_config(name: str) -> None:
     config = load_preset(name, PRESETS)
-    assert config.problems.levels or config.problems.folder
+    assert config.problems.sampled_levels or config.problems.folder
     assert build_config(config.model_dump(mode="json"), where="run.json") == config  # as a resumed run reads it
 
 
@@ -203,3 +203,113 @@ def test_config_is_frozen_at_every_depth() -> None:
     for part, field in [(config, "seed"), (config.phase2, "eta"), (config.phase2.stage1, "epochs")]:
         with pytest.raises(ValidationError, match="frozen"):
             setattr(part, field, 7)
+
+
+# --- presets on presets
+
+
+def written(folder: Path, **presets: Any) -> Path:
+    for name, settings in presets.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    return folder
+
+
+def test_load_preset_with_a_base_changes_only_what_it_names(tmp_path: Path) -> None:
+    below = yaml.safe_load((PRESETS / "smoke.yaml").read_text(encoding="utf-8"))
+    above = {"base": "below", "phase2": {"eta": 7}, "problems": {"levels": [{"n_blocks": 3, "test": 1}]}}
+    written(tmp_path, below=below, above=above)
+    base, config = load_preset("below", tmp_path), load_preset("above", tmp_path)
+    assert config.phase2.eta == 7
+    assert config.phase2.model_copy(update={"eta": base.phase2.eta}) == base.phase2
+    assert [level.n_blocks for level in config.problems.levels] == [3]
+    assert config.phase1 == base.phase1
+
+
+def test_load_preset_bases_in_a_circle_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="in a circle"):
+        load_preset("a", written(tmp_path, a={"base": "b"}, b={"base": "a"}))
+
+
+def test_load_preset_unknown_base_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such preset") as caught:
+        load_preset("a", written(tmp_path, a={"base": "smooke"}, smoke={}))
+    assert "did you mean smoke?" in str(caught.value)
+
+
+TABLE_2 = {
+    "phase1.learning_rate": 2e-5,
+    "phase2.stage1.learning_rate": 1e-5,
+    "phase2.stage2.learning_rate": 5e-6,
+    "phase1.batch_sequences": 16,
+    "phase2.stage1.batch_sequences": 8,
+    "phase2.stage2.batch_sequences": 8,
+    "phase1.max_length_tokens": 2048,
+    "phase2.stage1.max_length_tokens": 4096,
+    "phase2.stage2.max_length_tokens": 4096,
+    "phase1.epochs": 5,
+    "phase2.stage1.epochs": 3,
+    "phase2.stage2.epochs": 3,
+    "phase1.warmup_steps": 500,
+    "phase2.stage1.warmup_steps": 200,
+    "phase2.stage2.warmup_steps": 200,
+    "phase1.weight_decay": 0.01,
+    "phase2.stage1.weight_decay": 0.001,
+    "phase2.stage2.weight_decay": 0.001,
+    "phase1.gradient_clipping": 1.0,
+    "phase2.stage1.gradient_clipping": 0.5,
+    "phase2.stage2.gradient_clipping": 0.5,
+    "phase1.temperature": 0.7,
+    "phase2.temperature": 0.3,
+    "phase1.max_new_tokens": 1024,
+    "phase2.max_new_tokens": 2048,
+    "trainer.optimizer": "adamw",
+    "phase1.beta1": 0.9,
+    "phase1.beta2": 0.999,
+    "phase2.stage1.beta1": 0.9,
+    "phase2.stage1.beta2": 0.999,
+    "phase2.stage2.beta2": 0.999,
+    "phase1.eps": 1e-8,
+    "phase2.stage1.eps": 1e-8,
+    "phase2.stage2.eps": 1e-8,
+    "phase2.eta": 15,
+    "ablation.eta_low": 10,
+    "phase2.losses.alpha_precond": 1.0,
+    "phase2.losses.alpha_effect": 1.0,
+    "phase2.losses.alpha_goal": 1.5,
+    "phase2.losses.lambda_feedback": 0.1,
+    "phase2.losses.beta": 2.0,
+    "phase2.losses.alpha": 0.5,
+}
+"""Table 2 and the weights of equations 5 to 9 (arXiv 2509.13351, appendix A)."""
+
+
+@pytest.mark.parametrize("preset", ["paper", "paper-llama3-8b", "paper-qwen3"])
+def test_presets_of_the_paper_have_the_values_of_table_2(preset: str) -> None:
+    config = load_preset(preset, PRESETS)
+    for key, value in TABLE_2.items():
+        found: Any = config
+        for name in key.split("."):
+            found = getattr(found, name)
+        assert found == value, key
+    domains = {level.domain: level.test for level in config.problems.domains}
+    assert domains == {"blocksworld": 100, "mystery-blocksworld": 100, "logistics": 100}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "values"),
+    [
+        (["phase1.batch_sequences=16"], ["batch_tokens=2048", "batch_sequences=16"]),
+        (["trainer.lora={rank: 4}"], ["optimizer=muon", "lora"]),
+        (["trainer.quantisation=nf4"], ["quantisation=nf4", "lora"]),
+        (["trainer.offload=all"], ["offload=all", "zero_stage=1"]),
+        (["phase2.patience=1"], ["phase2.patience=1", "probe_share"]),
+        (["problems.folder=x"], ["levels, folder"]),
+        (["problems.levels=[{n_blocks: 3, test: 1, probe: 2}]"], ["probe_share is 0"]),
+    ],
+    ids=["two batch sizes", "muon on adapters", "nf4 alone", "offload", "patience alone", "two sources", "no probes"],
+)
+def test_settings_of_training_and_loop_that_do_not_fit_together_are_refused(
+    overrides: list[str], values: list[str]
+) -> None:
+    message = refused(*overrides)
+    assert all(value in message for value in values), message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import random
 import subprocess
@@ -9,8 +10,19 @@ import sys
 
 import pytest
 
-from plansmith.evaluation.metrics import EvaluatedProblem, compare_arms, summarise_arm, summarise_level
+from plansmith.evaluation.metrics import (
+    EvaluatedProblem,
+    PlanQuality,
+    compare_arms,
+    plan_quality,
+    self_verification,
+    summarise_arm,
+    summarise_level,
+)
+from plansmith.evaluation.progress_score import progress_score
 from plansmith.evaluation.taxonomy import ErrorClass, classify_failure
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.validation import validate_plan_text
 
 
 def attempt(
@@ -174,6 +186,13 @@ def test_summarise_level_without_attempts_raises() -> None:
         ({"wall_time_s": float("nan")}, "finite"),
         ({"wall_time_s": float("inf")}, "finite"),
         ({"completion_tokens": -1}, "finite"),
+        ({"plan_cost": float("nan")}, "costs are finite"),
+        ({"is_planner_optimal": True, "plan_cost": 4.0}, "have a cost"),
+        ({"is_planner_optimal": True, "planner_cost": 4.0}, "have a cost"),
+        ({"is_planner_optimal": True, "planner_cost": 4.0, "plan_cost": 3.0}, "less than the optimum"),
+        ({"v_hat": 1.5}, "lie in"),
+        ({"progress": -0.1}, "lie in"),
+        ({"progress": 0.5}, "a valid plan has progress 1"),
     ],
     ids=[
         "valid-with-error",
@@ -182,6 +201,13 @@ def test_summarise_level_without_attempts_raises() -> None:
         "nan-time",
         "infinite-time",
         "negative-tokens",
+        "nan-cost",
+        "optimal-without-cost",
+        "valid-without-cost-beside-optimum",
+        "cheaper-than-optimal",
+        "v-hat-no-probability",
+        "negative-progress",
+        "valid-without-all-progress",
     ],
 )
 def test_evaluated_problem_contradiction_raises(changes: dict[str, object], message: str) -> None:
@@ -220,6 +246,81 @@ def test_compare_arms_different_problems_raises() -> None:
 def test_arm_result_survives_pickling() -> None:
     arm = summarise_arm("final", [attempt("a"), attempt("b", ErrorClass.GOAL_NOT_ACHIEVED)])
     assert pickle.loads(pickle.dumps(arm)) == arm
+
+
+def priced(problem_id: str, cost: float | None, optimum: float, *, is_optimal: bool = True) -> EvaluatedProblem:
+    failed = None if cost is not None else ErrorClass.GOAL_NOT_ACHIEVED
+    return dataclasses.replace(
+        attempt(problem_id, failed), plan_cost=cost, planner_cost=optimum, is_planner_optimal=is_optimal
+    )
+
+
+def test_plan_quality_counts_only_problems_with_a_known_optimum() -> None:
+    evaluated = [priced("a", 4, 4), priced("b", 6, 4), priced("c", None, 4), priced("d", 9, 3, is_optimal=False)]
+    assert plan_quality(evaluated) == PlanQuality(
+        n=3, n_solved=2, n_optimal=1, optimal_of_solved=0.5, optimal_of_all=1 / 3, mean_cost_ratio=1.25
+    )
+
+
+def test_plan_quality_optimum_of_zero_has_a_ratio_only_when_the_plan_is_free() -> None:
+    free, dear = plan_quality([priced("a", 0, 0)]), plan_quality([priced("a", 2, 0)])
+    assert free is not None and (free.n_optimal, free.mean_cost_ratio) == (1, 1.0)
+    assert dear is not None and (dear.n_optimal, dear.mean_cost_ratio) == (0, None)
+
+
+def test_plan_quality_nothing_solved_has_no_share_of_solved() -> None:
+    quality = plan_quality([priced("a", None, 4)])
+    assert quality == PlanQuality(1, 0, 0, None, 0.0, None)
+    assert plan_quality([attempt("a")]) is None
+
+
+def test_self_verification_counts_stated_verdicts_only() -> None:
+    said = [("a", True, None), ("b", False, None), ("c", True, ErrorClass.INCORRECT_EFFECT), ("d", None, None)]
+    own = self_verification([dataclasses.replace(attempt(i, e), stated_verdict=s) for i, s, e in said])
+    assert own is not None
+    assert (own.n, own.n_said_valid, own.n_correct, own.accuracy) == (3, 2, 1, 1 / 3)
+    assert self_verification([attempt("a")]) is None
+
+
+def test_summarise_arm_by_domain_puts_all_levels_of_a_domain_together() -> None:
+    logistics = [dataclasses.replace(attempt(i, level=level), domain="logistics") for i, level in ("xs", "yl")]
+    failed = dataclasses.replace(attempt("z", ErrorClass.INCORRECT_EFFECT, level="s"), domain="logistics")
+    arm = summarise_arm("final", [attempt("a"), *logistics, failed], primary_level="4 blocks")
+    assert [(d, f.n, f.n_valid) for d, f in arm.by_domain.items()] == [("blocksworld", 1, 1), ("logistics", 3, 2)]
+
+
+def test_summarise_arm_means_and_calibration_leave_the_unknown_out() -> None:
+    known = dataclasses.replace(attempt("a", ErrorClass.GOAL_NOT_ACHIEVED), progress=0.25, v_hat=0.2)
+    solved = dataclasses.replace(attempt("b"), progress=1.0, v_hat=0.8)
+    arm = summarise_arm("final", [known, solved, attempt("c")])
+    assert arm.mean_progress == 0.625
+    assert arm.calibration is not None and arm.calibration.n == 2
+    assert arm.calibration.brier == pytest.approx(0.04)
+    assert summarise_arm("final", [attempt("c")]).calibration is None
+
+
+LAMPS_DOMAIN = """(define (domain lamps) (:requirements :strips :negative-preconditions)
+  (:predicates (dark ?l) (lit ?l))
+  (:action light :parameters (?l) :precondition (dark ?l) :effect (and (lit ?l) (not (dark ?l)))))"""
+LAMPS_PROBLEM = """(define (problem four) (:domain lamps) (:objects a b c d) (:init (dark a) (dark b) (dark c) (lit d))
+  (:goal (and (lit a) (lit b) (not (dark c)) (lit d))))"""
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        ("(light a)\n(light b)\n(light c)", 1.0),
+        ("(light a)\n(light a)\n(light b)", 0.5),
+        ("(light c)", 0.5),
+        ("", 0.25),
+        ("(light a)\n(light nowhere)", 0.25),
+        ("no plan at all", 0.25),
+    ],
+    ids=["valid", "stops-at-the-wrong-action", "negative-conjunct", "empty", "malformed-step", "unreadable"],
+)
+def test_progress_score_is_the_share_of_the_goal_before_the_first_wrong_action(plan: str, expected: float) -> None:
+    task = PlanningTask.from_text(LAMPS_DOMAIN, LAMPS_PROBLEM)
+    assert progress_score(task, validate_plan_text(task, plan)) == expected
 
 
 def test_metrics_import_brings_no_heavy_package() -> None:

@@ -288,3 +288,17 @@ BACK = (
 )
 def test_sound_steps_end_before_the_first_fault_or_circle(steps: tuple[str, ...], n_kept: int) -> None:
     assert sound_steps(TASK, judged(*steps, END)) == n_kept
+
+
+def test_judge_completion_false_words_about_preconditions_are_named_and_change_nothing_else() -> None:
+    silent, untrue = PICK.replace("ontable a handempty", "handempty"), STACK.replace("clear b ok:", "clear a ok:")
+    chain = judged("goals: on a b met:", silent, untrue, END)
+    assert [[str(one) for one in step.wrong_marks] for step in chain.steps] == [
+        ["(ontable a)", "(on a b)"], ["(clear b)", "(clear a)"],
+    ]  # fmt: skip
+    assert (codes(chain), chain.verdict.verdict, chain.first_fault) == (["ok", "ok"], Verdict.VALID, None)
+    problem = ProblemRow(
+        "p1", "f", "blocksworld", "2", "test", 2, print_domain(BLOCKS), print_problem(TASK.problem), ""
+    )
+    example = attempt_example(problem, " ".join((silent, STACK, END)), (), "compact", arm="final")
+    assert [view.note for view in example.steps] == ["says wrongly what holds: (ontable a)", ""]

@@ -176,6 +176,44 @@ def test_reasoning_loss_is_score_term_plus_likelihood() -> None:
     assert loss.item() == pytest.approx(0.75 * -1.0 + 2.0)
 
 
+def test_final_loss_of_two_plans_is_score_plus_verdict_plus_likelihood() -> None:
+    # row 0: an invalid plan, v_hat 0.75; row 1: a valid one, v_hat 0.5
+    logprobs = torch.tensor([[0.0, -1.0, -3.0], [0.0, -2.0, -0.5]])
+    nll, score = torch.tensor([[0.0, 0.0, 0.0], [0.0, 1.0, 1.0]]), torch.tensor([[0.0, 2.0, 0.0], [0.0, -1.0, 0.0]])
+    two = torch.tensor([[math.log(0.25), math.log(0.75)], [math.log(0.5), math.log(0.5)]])
+    loss = losses.final_loss(
+        logprobs,
+        nll,
+        score,
+        two,
+        torch.tensor([0, 1]),
+        n_nll_tokens=2,
+        n_score_tokens=2,
+        n_plans=2,
+        weights=LossWeights(score=0.5),
+    )
+    # 0.5 * (2 * -1 + -1 * -2) / 2 = 0; 0.5 * (log 4 + log 2) / 2 = 0.75 * log 2; (2 + 0.5) / 2
+    assert loss.item() == pytest.approx(0.75 * math.log(2) + 1.25)
+
+
+def test_losses_of_nothing_are_zero_not_nan() -> None:
+    logprobs, zeros = torch.full((1, 2), -1.0), torch.zeros(1, 2)
+    assert losses.supervised_loss(logprobs, zeros, 0) == 0
+    assert losses.score_function_loss(logprobs, zeros, 0, logprob_floor=-4.0) == 0
+    assert losses.verdict_loss(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64), 0) == 0
+    assert losses.clamped_tokens(logprobs, zeros, logprob_floor=-0.5) == 0
+
+
+def test_verdict_gradient_moves_the_two_words_against_each_other_only() -> None:
+    logits = logits_of((0.5, 0.375, 0.125), (0.98, 0.01, 0.01)).requires_grad_()
+    two = losses.verdict_logits(logits, torch.tensor([0]), torch.tensor([1]), valid_id=1, invalid_id=2)
+    losses.verdict_loss(two, torch.tensor([1]), 1).backward()
+    # d BCE / d logits = p - onehot = (0.25, 0.75) - (0, 1) for (INVALID, VALID); the third word gets none
+    assert logits.grad is not None
+    assert logits.grad[0, 0].tolist() == pytest.approx([0.0, -0.25, 0.25])
+    assert logits.grad[0, 1].abs().sum() == 0
+
+
 def judged(label: int, coefficient: float) -> TrainingSequence:
     return TrainingSequence(
         token_ids=(0, 0, 1),

@@ -62,6 +62,7 @@ def test_packing_report_counts_dropped_sequences_and_padding() -> None:
     report = packing_report(LENGTHS, [rows], micro_batch_rows=2)
     # micro-batches (7, 6) and (5, 4): 22 tokens in 2 * 7 + 2 * 5 = 24 places
     assert (report.n_sequences, report.n_dropped, report.n_tokens) == (5, 1, 22)
+    assert report.n_dropped_tokens == 9
     assert report.fill == pytest.approx(22 / 24)
     assert packing_report(LENGTHS, [rows], micro_batch_rows=1).fill == 1.0
 
@@ -154,6 +155,48 @@ def test_packed_logprobs_equal_those_of_each_sequence_alone(model_folder: Path, 
                 end = start + len(sequences[index])
                 assert torch.allclose(packed[row, start + 1 : end], alone, atol=1e-5)
                 start = end
+
+
+def test_mask_that_sdpa_gets_from_position_ids_alone_is_block_diagonal(model_folder: Path) -> None:
+    from transformers import AutoConfig
+    from transformers.masking_utils import create_causal_mask
+
+    config = AutoConfig.from_pretrained(model_folder, attn_implementation="sdpa")
+    sequences = [
+        supervised_sequence([1], [2, 3]),
+        supervised_sequence([4], [5]),
+        TrainingSequence((6,), (0.0,), (0.0,)),
+    ]
+    batch = build_batch(sequences, [(0, 1, 2), (1,)])
+    inputs = batch.model_inputs()
+    assert "attention_mask" not in inputs and "past_key_values" not in inputs and not inputs["use_cache"]
+    mask = create_causal_mask(
+        config,
+        inputs_embeds=torch.zeros(2, 6, config.hidden_size),
+        attention_mask=None,
+        past_key_values=None,
+        position_ids=inputs["position_ids"],
+    )
+    # sequences of three, two and one; then one of two and its padding of four, which is a sequence of its own
+    expected = [torch.block_diag(*(torch.ones(n, n).tril() for n in lengths)) for lengths in batch.lengths]
+    assert batch.lengths == ((3, 2, 1), (2, 4))
+    assert mask[:, 0].equal(torch.stack(expected).bool())
+
+
+@pytest.mark.parametrize("attention", [PACKED_ATTENTION, "sdpa"])
+def test_packed_gradient_of_one_sequence_does_not_reach_its_neighbours(model_folder: Path, attention: str) -> None:
+    from transformers import AutoModelForCausalLM
+
+    register_packed_attention()
+    model = AutoModelForCausalLM.from_pretrained(model_folder, attn_implementation=attention)
+    batch = build_batch([supervised_sequence([1], [2, 3]), supervised_sequence([4], [5, 6, 7])], [(0, 1)])
+    embedded = model.get_input_embeddings()(batch.token_ids).detach().requires_grad_()
+    inputs = {name: value for name, value in batch.model_inputs().items() if name != "input_ids"}
+    logits = model(inputs_embeds=embedded, **inputs).logits
+    assert batch.lengths == ((3, 4),)
+    (gradient,) = torch.autograd.grad(logits[0, 3:].square().sum(), embedded)
+    assert gradient[0, :3].abs().max() == 0
+    assert gradient[0, 3:].abs().min(dim=-1).values.max() > 0
 
 
 def test_packed_logprobs_without_isolation_would_differ(model_folder: Path) -> None:

@@ -24,11 +24,14 @@ from safetensors import safe_open
 
 from actors.policy import Generation, SamplingSettings
 from pipelines import evaluate
-from pipelines.parts.feedback_stages import Sampling, judged_rollouts, problems_of_iteration, sample_rollouts
+from pipelines.parts.evaluation_options import EXAMPLES
+from pipelines.parts.evaluation_stages import CHOSEN, best_iteration, chosen_iteration, is_still_gaining, keep_policy
+from pipelines.parts.feedback_stages import judged_rollouts
+from pipelines.parts.rollout_stages import NO_ROOM, Sampling, problems_of_iteration, sample_rollouts
 from pipelines.parts.training_stages import hyperparameters_of, in_curriculum_order
 from pipelines.parts.workers import MODEL, PROBE, Probe, Workers, _seeds_of, policy_version
 from plansmith.config.loading import load_preset
-from plansmith.config.models import PddlInstructConfig
+from plansmith.config.models import PddlInstructConfig, Phase2Config
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance, complete_artifacts
 from plansmith.data.rows import (
     ExampleRow,
@@ -42,16 +45,20 @@ from plansmith.data.rows import (
     VerdictRow,
 )
 from plansmith.errors import PlansmithError, StalePolicyError
-from plansmith.learning.models import TinyShape, make_tiny
+from plansmith.learning.models import ModelShape, load_tokenizer, make_model
 from plansmith.learning.optimisation import learning_rate_at
 from plansmith.learning.sequences import TrainingSequence, supervised_sequence
-from plansmith.learning.tokenizer import word_tokenizer
+from plansmith.learning.tokenizer import encode, word_tokenizer
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.printer import print_problem
 from plansmith.pddl.validation import validate_plan
 from plansmith.stages import Stage, StageContext
+from plansmith.text.chains import chain_of_plan
+from plansmith.text.compact import CompactRendering
 
+COMPACT = CompactRendering()
+LONG_PROBLEM = print_problem(random_problem(8, 0))
 ROOT = Path(__file__).resolve().parent.parent
 PIPELINE = ROOT / "pipelines" / "pddl_instruct.py"
 SMOKE = load_preset("smoke", ROOT / "pipelines" / "presets")
@@ -257,7 +264,7 @@ def test_evaluate_own_problems_renames_unknown_objects_and_answers_in_their_name
     first = subprocess.run(command, capture_output=True, text=True, check=False)
     assert first.returncode == 0, first.stderr
     shown = json.loads(out.read_text(encoding="utf-8"))
-    assert shown["policy_version"] == policy_version(run.artifacts["stage2_2"])
+    assert shown["policy_version"] == policy_version(run.artifacts["final_policy"])
     attempts = {attempt["problem"]: attempt for attempt in shown["attempts"]}
     assert set(attempts) == {"colours", "letters"}
     for name, attempt in attempts.items():
@@ -271,6 +278,20 @@ def test_evaluate_own_problems_renames_unknown_objects_and_answers_in_their_name
     assert again.stderr.count(": reused") == 4
     assert "starting" not in again.stderr
     assert again.stdout == first.stdout
+
+
+def test_evaluate_help_examples_of_a_run_work_as_they_stand(
+    run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(run.folder, tmp_path / "runs" / "demo")
+    (tmp_path / "my-problems").mkdir()
+    (tmp_path / "my-problems" / "colours.pddl").write_text(COLOURS, encoding="utf-8")
+    commands = [line.split()[2:] for line in EXAMPLES.splitlines() if "evaluate runs/" in line]
+    assert len(commands) == 2
+    for words in commands:
+        assert evaluate.main(words) == 0
+    assert "the planner's plan: (unstack red green)" in capsys.readouterr().out  # in the names of the file
 
 
 MANY = " ".join(f"x{number}" for number in range(9))
@@ -302,7 +323,8 @@ def test_evaluate_unfinished_arm_names_the_finished_ones(
     run: FinishedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(run.folder, tmp_path / "whole")
-    shutil.rmtree(tmp_path / "whole" / "artifacts" / run.artifacts["stage2_2"].folder.name)
+    for stage in ("stage2_2", "final_policy"):
+        shutil.rmtree(tmp_path / "whole" / "artifacts" / run.artifacts[stage].folder.name)
     assert evaluate.main([str(tmp_path / "whole")]) == 2
     message = capsys.readouterr().err
     assert "the arm final is not finished" in message
@@ -358,23 +380,39 @@ def context_of(tmp_path: Path, resources: Any = None, **inputs: Artifact) -> Sta
     return StageContext(stage, inputs, ArtifactWriter(tmp_path / "out", stage.name, stage.key), resources)
 
 
-def test_problems_of_iteration_goes_round_before_it_repeats(tmp_path: Path) -> None:
-    context = context_of(tmp_path)
-    turns = [[row.problem_id for row in problems_of_iteration(context, SOLVED, t, 2)] for t in range(1, 6)]
+def loop(count: int, **settings: Any) -> Phase2Config:
+    return SMOKE.phase2.model_copy(update={"problems_per_iteration": count, **settings})
+
+
+def test_problems_of_iteration_goes_round_before_it_repeats() -> None:
+    turns = [[row.problem_id for row in problems_of_iteration(SOLVED, t, loop(2), seed=3)] for t in range(1, 6)]
     flat = [problem for turn in turns for problem in turn]
     assert [len(turn) for turn in turns] == [2] * 5
     assert set(flat[:5]) == {row.problem_id for row in SOLVED}
     assert flat[5:] == flat[:5]
 
 
-def test_problems_of_iteration_ignores_the_order_it_is_given(tmp_path: Path) -> None:
-    context = context_of(tmp_path)
-    assert problems_of_iteration(context, SOLVED, 2, 3) == problems_of_iteration(context, SOLVED[::-1], 2, 3)
+def test_problems_of_iteration_ignores_the_order_it_is_given() -> None:
+    backwards = problems_of_iteration(SOLVED[::-1], 2, loop(3), seed=3)
+    assert problems_of_iteration(SOLVED, 2, loop(3), seed=3) == backwards
 
 
-def test_problems_of_iteration_with_fewer_than_wanted_has_each_once(tmp_path: Path) -> None:
-    chosen = problems_of_iteration(context_of(tmp_path), SOLVED, 3, 9)
+def test_problems_of_iteration_with_fewer_than_wanted_has_each_once() -> None:
+    chosen = problems_of_iteration(SOLVED, 3, loop(9), seed=3)
     assert sorted(row.problem_id for row in chosen) == ["p0", "p1", "p2", "p3", "p4"]
+
+
+def test_problems_of_iteration_short_first_draws_from_the_shortest_plans_of_each_domain() -> None:
+    solved = [
+        SolvedProblemRow(f"{domain}{length}", "", domain, "", ("(a)",) * length)
+        for domain, longest in (("x", 6), ("y", 3))
+        for length in range(1, longest + 1)
+    ]
+    curriculum = loop(99, curriculum="short_first", eta=3)
+    turns = [{row.problem_id for row in problems_of_iteration(solved, t, curriculum, seed=0)} for t in (1, 2, 3)]
+    assert turns[0] == {"x1", "x2", "y1"}
+    assert turns[1] == {"x1", "x2", "x3", "x4", "y1", "y2"}
+    assert turns[2] == {row.problem_id for row in solved}
 
 
 @pytest.mark.parametrize(
@@ -452,6 +490,7 @@ class StandInResources:
 
     config: PddlInstructConfig
     breaks_at_call: int | None = None
+    answer: tuple[int, ...] = (1,)
     loaded: list[str] = field(default_factory=list)
     seeds_of_calls: list[list[int]] = field(default_factory=list)
 
@@ -464,7 +503,7 @@ class StandInResources:
         if len(self.seeds_of_calls) == self.breaks_at_call:
             raise InterruptedError
         self.seeds_of_calls.append(seeds)
-        one = Generation((1,), (-0.5,), "stop", self.loaded[-1])
+        one = Generation(self.answer, (-0.5,) * len(self.answer), "stop", self.loaded[-1])
         return [[one] * sampling.n for _ in prompts]
 
 
@@ -479,8 +518,8 @@ def artifact_of(root: Path, name: str, key: str, *rows: Any) -> Artifact:
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     """Return the artifact of an untrained model."""
     writer = ArtifactWriter(tmp_path_factory.mktemp("policy"), "phase1", "policykey" * 4)
-    shape = TinyShape(16, 1, 2, 1, 16, max_position_embeddings=64)
-    make_tiny(writer.path(MODEL), word_tokenizer([BLOCKS], NAMES), shape, seed=0)
+    shape = ModelShape(16, 1, 2, 1, 16, max_position_embeddings=64)
+    make_model(writer.path(MODEL), word_tokenizer([BLOCKS], NAMES), shape, seed=0)
     return writer.finish(Provenance("phase1", "policykey" * 4, "1", {}, {}, 0), wall_time_s=0.0)
 
 
@@ -490,7 +529,7 @@ def problem_rows(count: int) -> list[SolvedProblemRow]:
 
 
 SMALL_CHUNKS = SMOKE.model_copy(update={"policy": SMOKE.policy.model_copy(update={"max_num_seqs": 2})})
-TWO_EACH = Sampling(n_rollouts=2, temperature=1.0, max_new_tokens=8, iteration=1)
+TWO_EACH = Sampling(n_rollouts=2, temperature=1.0, max_new_tokens=8, iteration=1, prompting="compact")
 
 
 def test_sample_rollouts_works_in_chunks_that_fill_the_engine_twice(tmp_path: Path, policy: Artifact) -> None:
@@ -513,6 +552,111 @@ def test_sample_rollouts_killed_between_chunks_asks_again_only_for_the_rest(tmp_
     sample_rollouts(context, problem_rows(5), TWO_EACH, description="")
     assert broken.seeds_of_calls + again.seeds_of_calls == whole.seeds_of_calls
     assert len(context.output.shards("rows", RolloutRow).merged_rows()) == 10
+
+
+def test_sample_rollouts_without_a_valid_one_spends_the_resample_budget(tmp_path: Path, policy: Artifact) -> None:
+    resources = StandInResources(SMOKE)
+    context = context_of(tmp_path, resources, policy=policy)
+    sample_rollouts(context, problem_rows(2), replace(TWO_EACH, resample_budget=3), description="")
+    rows = context.output.shards("rows", RolloutRow).merged_rows()
+    assert [row.rollout_id for row in rows] == [f"p{i}-01-{k}" for i in range(2) for k in range(5)]
+    assert len({row.seed for row in rows}) == 10
+
+
+def test_sample_rollouts_with_a_valid_one_samples_no_more(tmp_path: Path, policy: Artifact) -> None:
+    text = print_problem(sussman().problem)
+    row = SolvedProblemRow("p", "3 blocks", BLOCKS_TEXT, text, ("(a)",))
+    right = COMPACT.write_chain(chain_of_plan(sussman(), SUSSMAN_PLAN))
+    resources = StandInResources(SMOKE, answer=tuple(encode(load_tokenizer(str(policy.path(MODEL))), right)))
+    context = context_of(tmp_path, resources, policy=policy)
+    sample_rollouts(context, [row], replace(TWO_EACH, resample_budget=3), description="")
+    assert len(context.output.shards("rows", RolloutRow).merged_rows()) == 2
+
+
+def test_sample_rollouts_prompt_that_fills_the_window_gets_an_empty_completion(
+    tmp_path: Path, policy: Artifact, caplog: pytest.LogCaptureFixture
+) -> None:
+    narrow = SMOKE.model_copy(update={"policy": SMOKE.policy.model_copy(update={"max_model_len": 40})})
+    rows = [problem_rows(1)[0], replace(problem_rows(1)[0], problem_id="long", problem_pddl=LONG_PROBLEM)]
+    context = context_of(tmp_path, StandInResources(narrow), policy=policy)
+    sample_rollouts(context, rows, TWO_EACH, description="")
+    found = context.output.shards("rows", RolloutRow).merged_rows()
+    assert [(row.problem_id, row.finish_reason) for row in found] == [("long", NO_ROOM)] * 2 + [("p0", "stop")] * 2
+    assert [len(row.token_ids) for row in found] == [0, 0, 1, 1]
+    assert "1 of 2 prompts do not fit" in caplog.text
+
+
+# --- which iterations, which policy
+
+
+def probes(root: Path, *accuracies: float) -> dict[str, Artifact]:
+    """Return the judged probe sets, of four problems each, of the policies 0, 1, ..."""
+    return {
+        f"judge_probe_{t}": artifact_of(root, f"judge_probe_{t}", f"{t}" * 40, *(
+            VerdictRow(f"r{i}", f"p{i}", t, "v", "valid" if i < 4 * accuracy else "malformed_plan", None, None, (), (),
+                       (), None, "", "")
+            for i in range(4)
+        ))
+        for t, accuracy in enumerate(accuracies)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "patience", "expected"),
+    [
+        ([0.5], 1, True),
+        ([0.5, 0.75], 1, True),
+        ([0.5, 0.5], 1, False),
+        ([0.5, 0.5], 2, True),
+        ([0.5, 0.25, 0.5], 2, False),
+        ([0.5, 0.25, 0.75], 2, True),
+    ],
+)
+def test_is_still_gaining_stops_after_so_many_iterations_without_a_gain(
+    tmp_path: Path, accuracies: list[float], patience: int, expected: bool
+) -> None:
+    done = probes(tmp_path, *accuracies)
+    assert is_still_gaining(done, iteration=len(accuracies), patience=patience) is expected
+
+
+def test_best_iteration_of_equal_ones_is_the_first() -> None:
+    assert best_iteration({0: 0.5, 1: 0.75, 2: 0.75, 3: 0.25}) == 1
+
+
+def keeping(tmp_path: Path, **inputs: Artifact) -> Artifact:
+    """Return what the stage `final_policy` makes of its inputs."""
+    stage = Stage(name="final_policy", run=keep_policy)
+    writer = ArtifactWriter(tmp_path / "kept", stage.name, stage.key)
+    keep_policy(StageContext(stage, inputs, writer, None))
+    return writer.finish(Provenance(stage.name, stage.key, "1", {}, {}, 0), wall_time_s=0.0)
+
+
+def policies(root: Path, count: int) -> dict[str, Artifact]:
+    """Return artifacts of `count` policies, told apart by their probes."""
+    found = {}
+    for t in range(count):
+        writer = ArtifactWriter(root, f"stage2_{t}", f"{t}" * 40)
+        writer.path(MODEL).mkdir()
+        (writer.path(MODEL) / "config.json").write_text(f'{{"t": {t}}}', encoding="utf-8")
+        Probe((t,), (0.0,)).write(writer.path(PROBE))
+        found[f"policy_{t}"] = writer.finish(Provenance("stage2", f"{t}" * 40, "1", {}, {}, 0), wall_time_s=0.0)
+    return found
+
+
+def test_keep_policy_without_a_probe_set_keeps_the_last(tmp_path: Path) -> None:
+    kept = keeping(tmp_path, **policies(tmp_path, 3))
+    assert chosen_iteration(kept) == 2
+    assert json.loads((kept.path(MODEL) / "config.json").read_text(encoding="utf-8")) == {"t": 2}
+    assert Probe.read(kept.path(PROBE)).token_ids == (2,)
+
+
+def test_keep_policy_with_a_probe_set_keeps_the_best(tmp_path: Path) -> None:
+    judged = {name.removeprefix("judge_"): artifact for name, artifact in probes(tmp_path, 0.25, 1.0, 0.5).items()}
+    kept = keeping(tmp_path, **policies(tmp_path, 3), **judged)
+    assert chosen_iteration(kept) == 1
+    assert json.loads((kept.path(MODEL) / "config.json").read_text(encoding="utf-8")) == {"t": 1}
+    record = json.loads(kept.path(CHOSEN).read_text(encoding="utf-8"))
+    assert record["probe_accuracy"] == {"0": 0.25, "1": 1.0, "2": 0.5}
 
 
 def test_sample_rollouts_with_nothing_left_starts_no_engine(tmp_path: Path, policy: Artifact) -> None:

@@ -10,15 +10,18 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from actors.policy import Generation, PolicyActor, PolicySettings, SamplingSettings, read_weight_shapes
-from plansmith.errors import BadInputError, StalePolicyError
+from actors.engine_weights import check_adapter, read_weight_shapes
+from actors.policy import Generation, PolicyActor, PolicySettings, SamplingSettings, _lora_options
+from plansmith.errors import BadInputError, ConfigError, PlansmithError, StalePolicyError
 
 ROOT = Path(__file__).resolve().parents[1]
 PROMPTS = [[5, 6, 7, 8], [9, 10, 11], list(range(20, 60)), [90, 3]]
@@ -27,6 +30,7 @@ GREEDY = SamplingSettings(temperature=0.0, max_new_tokens=24, n=1, stop_token_id
 SEEDS = [100, 101, 102, 103, 104, 105, 106, 107]
 PROBE = [1, *range(40, 72)]
 SMALL = PolicySettings(max_model_len=256, max_num_seqs=8, kv_cache_gib=0.05)
+ADAPTING = replace(SMALL, lora_rank=4, has_sleep_mode=True)
 END_TOKEN = 2
 
 
@@ -50,12 +54,52 @@ def write_model(folder: Path, *, seed: int) -> LlamaForCausalLM:
     return model
 
 
+def write_qwen(folder: Path, *, seed: int, hidden_size: int = 64) -> Qwen3ForCausalLM:
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=96,
+        hidden_size=hidden_size,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=256,
+        initializer_range=0.1,
+        tie_word_embeddings=True,
+    )
+    model = Qwen3ForCausalLM(config).float().eval()
+    model.save_pretrained(folder)
+    return model
+
+
+def write_adapter(folder: Path, *, base: Path, seed: int, rank: int) -> PeftModel:
+    """Return the base with an adapter of random weights, product not zero, and save the adapter."""
+    torch.manual_seed(seed)
+    settings = LoraConfig(r=rank, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+    model = get_peft_model(Qwen3ForCausalLM.from_pretrained(base), settings)
+    for name, tensor in model.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(tensor, std=0.3)
+    model.peft_config["default"].base_model_name_or_path = str(base.resolve())
+    model.save_pretrained(folder)
+    return model.eval()
+
+
 class PolicyActorWithPid(PolicyActor):
     """A policy that tells its process, so that a test can kill it."""
 
     def pid(self) -> int:
         """Return the id of the process that a test may kill."""
         return os.getpid()
+
+    def adapter_numbers(self) -> list[int]:
+        """Return the numbers of the adapters in the engine."""
+        return sorted(self._llm.llm_engine.list_loras())
+
+    def lose_adapter(self) -> None:
+        """Let requests go out without the adapter, as in an engine that it never reached."""
+        self._adapter = None
 
 
 @pytest.fixture(scope="module")
@@ -70,20 +114,28 @@ def models(folders: Path) -> dict[str, LlamaForCausalLM]:
 
 
 @pytest.fixture(scope="module")
-def engine(folders: Path, models: dict[str, LlamaForCausalLM]) -> Iterator[Any]:
+def ray_session() -> Iterator[None]:
     is_mine = not ray.is_initialized()
     if is_mine:
         ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    env_vars = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
-    actor = (
-        ray.remote(PolicyActorWithPid)
-        .options(num_cpus=1, max_restarts=1, max_task_retries=-1, runtime_env={"env_vars": env_vars})
-        .remote(str(folders / "first"), "first", settings=SMALL, pointer=str(folders / "current.json"))
-    )
-    yield actor
-    ray.kill(actor)
+    yield
     if is_mine:
         ray.shutdown()
+
+
+def start_policy(folder: Path, version: str, settings: PolicySettings, pointer: Path) -> Any:
+    env_vars = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])}
+    actor = ray.remote(PolicyActorWithPid).options(
+        num_cpus=1, max_restarts=1, max_task_retries=-1, runtime_env={"env_vars": env_vars}
+    )
+    return actor.remote(str(folder), version, settings=settings, pointer=str(pointer))
+
+
+@pytest.fixture(scope="module")
+def engine(ray_session: None, folders: Path, models: dict[str, LlamaForCausalLM]) -> Iterator[Any]:
+    actor = start_policy(folders / "first", "first", SMALL, folders / "current.json")
+    yield actor
+    ray.kill(actor)
 
 
 @pytest.fixture
@@ -105,13 +157,13 @@ def roll_out(
 
 
 @torch.no_grad()
-def log_softmax(model: LlamaForCausalLM, token_ids: list[int]) -> torch.Tensor:
+def log_softmax(model: PreTrainedModel | PeftModel, token_ids: list[int]) -> torch.Tensor:
     """Return (T, V): log-probabilities of the token after each position."""
     logits: torch.Tensor = model(torch.tensor([token_ids])).logits[0]
     return logits.log_softmax(-1)
 
 
-def reference_logprobs(model: LlamaForCausalLM, token_ids: list[int]) -> list[float]:
+def reference_logprobs(model: PreTrainedModel | PeftModel, token_ids: list[int]) -> list[float]:
     table = log_softmax(model, token_ids)
     return [float(table[i, token]) for i, token in enumerate(token_ids[1:])]
 
@@ -234,6 +286,18 @@ def test_generate_stop_token_ends_the_completion_and_is_its_last_token(policy: A
     assert (stopped.finish_reason, stopped.token_ids) == ("stop", free.token_ids[:end])
 
 
+def test_generate_several_stop_tokens_each_ends_its_completion(policy: Any) -> None:
+    frees = [free for [free] in roll_out(policy, GREEDY)]
+    stops = (frees[0].token_ids[7], frees[1].token_ids[4], 95)
+    ends = [next((i + 1 for i, token in enumerate(free.token_ids) if token in stops), None) for free in frees]
+    stopped = [generation for [generation] in roll_out(policy, replace(GREEDY, stop_token_ids=stops))]
+    assert len({generation.token_ids[-1] for generation in stopped[:2]}) == 2
+    assert [generation.token_ids for generation in stopped] == [
+        f.token_ids[:e] for f, e in zip(frees, ends, strict=True)
+    ]
+    assert [generation.finish_reason for generation in stopped] == ["length" if end is None else "stop" for end in ends]
+
+
 def test_generate_end_token_of_the_folder_not_asked_for_does_not_stop(policy: Any) -> None:
     sampling = replace(SAMPLED, temperature=2.0, n=40, max_new_tokens=60)
     [group] = roll_out(policy, sampling, PROMPTS[:1], list(range(40)))
@@ -340,3 +404,315 @@ def test_policy_actor_killed_after_an_update_restarts_with_the_current_weights(
     assert ray.get(policy.prove.remote(PROBE, expected, tolerance=1e-4)) < 1e-4
     assert ray.get(policy.policy_version.remote()) == "second"
     assert ray.get(policy.pid.remote()) != pid
+
+
+# --- adapters
+
+
+@pytest.fixture(scope="module")
+def adapted_models(folders: Path) -> dict[str, PreTrainedModel | PeftModel]:
+    """Return a base and two adapters over it, saved as folders `base`, `adapter` and `later`."""
+    base = write_qwen(folders / "base", seed=0)
+    adapter = write_adapter(folders / "adapter", base=folders / "base", seed=1, rank=4)
+    return {"base": base, "adapter": adapter, "later": write_adapter(folders / "later", base=folders / "base", seed=2,
+                                                                     rank=2)}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def adapting_engine(
+    ray_session: None, folders: Path, adapted_models: dict[str, PreTrainedModel | PeftModel]
+) -> Iterator[Any]:
+    actor = start_policy(folders / "base", "base", ADAPTING, folders / "adapting.json")
+    yield actor
+    ray.kill(actor)
+
+
+@pytest.fixture
+def adapting(adapting_engine: Any, folders: Path) -> Any:
+    """Return the engine with the base and no adapter, whatever the test before it loaded."""
+    ray.get(adapting_engine.load_weights.remote(str(folders / "base"), "base"))
+    return adapting_engine
+
+
+def load(policy: Any, folders: Path, name: str) -> None:
+    ray.get(policy.load_weights.remote(str(folders / name), name))
+
+
+def probe(policy: Any) -> Any:
+    return pytest.approx(ray.get(policy.prompt_logprobs.remote(PROBE)), abs=1e-4)
+
+
+def test_load_weights_adapter_answers_as_peft_does(adapting: Any, folders: Path, adapted_models: Any) -> None:
+    base, adapter = (reference_logprobs(adapted_models[name], PROBE) for name in ("base", "adapter"))
+    assert max(abs(b - a) for b, a in zip(base, adapter, strict=True)) > 0.5
+    assert base == probe(adapting)
+    load(adapting, folders, "adapter")
+    assert adapter == probe(adapting)
+    assert ray.get(adapting.prove.remote(PROBE, adapter, tolerance=1e-4)) < 1e-4
+    with pytest.raises(StalePolicyError):
+        ray.get(adapting.prove.remote(PROBE, base, tolerance=1e-2))
+
+
+def test_generate_with_an_adapter_samples_and_counts_under_it(
+    adapting: Any, folders: Path, adapted_models: Any
+) -> None:
+    load(adapting, folders, "adapter")
+    for prompt, group in zip(PROMPTS, roll_out(adapting, SAMPLED), strict=True):
+        for generation in group:
+            expected = reference_logprobs(adapted_models["adapter"], [*prompt, *generation.token_ids])
+            assert generation.logprobs == pytest.approx(expected[len(prompt) - 1 :], abs=1e-4)
+            assert generation.policy_version == "adapter"
+    for prompt, [generation] in zip(PROMPTS, roll_out(adapting, GREEDY), strict=True):
+        table = log_softmax(adapted_models["adapter"], [*prompt, *generation.token_ids])[len(prompt) - 1 : -1]
+        chosen = table.gather(1, torch.tensor(generation.token_ids)[:, None])[:, 0]
+        assert torch.all(chosen >= table.max(-1).values - 1e-4)
+
+
+def test_load_weights_adapter_that_is_not_given_with_requests_is_stale(
+    adapting: Any, folders: Path, adapted_models: Any
+) -> None:
+    load(adapting, folders, "adapter")
+    ray.get(adapting.lose_adapter.remote())
+    with pytest.raises(StalePolicyError, match="disagrees with the trainer about adapter"):
+        ray.get(adapting.prove.remote(PROBE, reference_logprobs(adapted_models["adapter"], PROBE), tolerance=0.05))
+
+
+def test_load_weights_next_adapter_replaces_the_one_before(adapting: Any, folders: Path, adapted_models: Any) -> None:
+    load(adapting, folders, "adapter")
+    before = ray.get(adapting.adapter_numbers.remote())
+    load(adapting, folders, "later")
+    after = ray.get(adapting.adapter_numbers.remote())
+    assert len(before) == len(after) == 1
+    assert before != after
+    assert reference_logprobs(adapted_models["later"], PROBE) == probe(adapting)
+
+
+def test_load_weights_base_again_takes_the_adapter_away(adapting: Any, folders: Path, adapted_models: Any) -> None:
+    load(adapting, folders, "adapter")
+    load(adapting, folders, "base")
+    assert ray.get(adapting.adapter_numbers.remote()) == []
+    assert reference_logprobs(adapted_models["base"], PROBE) == probe(adapting)
+    assert ray.get(adapting.ping.remote()) == "base"
+
+
+def test_load_weights_same_folder_with_other_content_takes_the_content(
+    adapting: Any, folders: Path, adapted_models: Any, tmp_path: Path
+) -> None:
+    long_prompt = [*range(5, 85), *range(5, 85)]  # more than a block of the prefix cache
+    sampling = replace(GREEDY, max_new_tokens=2)
+    for name in ("adapter", "later"):
+        shutil.copytree(folders / name, tmp_path / "adapter", dirs_exist_ok=True)
+        ray.get(adapting.load_weights.remote(str(tmp_path / "adapter"), "same"))
+        [[generation]] = roll_out(adapting, sampling, [long_prompt])
+        expected = reference_logprobs(adapted_models[name], [*long_prompt, *generation.token_ids])[-2:]
+        assert generation.logprobs == pytest.approx(expected, abs=1e-4)
+
+
+def test_load_weights_other_model_under_an_engine_for_adapters_replaces_the_base(
+    adapting: Any, folders: Path, adapted_models: Any
+) -> None:
+    other = write_qwen(folders / "other_base", seed=5)
+    adapter = write_adapter(folders / "other_adapter", base=folders / "other_base", seed=6, rank=4)
+    load(adapting, folders, "adapter")
+    load(adapting, folders, "other_base")
+    assert reference_logprobs(other, PROBE) == probe(adapting)
+    load(adapting, folders, "other_adapter")
+    assert reference_logprobs(adapter, PROBE) == probe(adapting)
+    with pytest.raises(BadInputError, match="another base"):
+        load(adapting, folders, "adapter")
+
+
+def test_load_weights_adapter_over_another_base_is_refused_and_the_old_one_stays(
+    adapting: Any, folders: Path, adapted_models: Any
+) -> None:
+    write_qwen(folders / "stranger", seed=7)
+    write_adapter(folders / "of_stranger", base=folders / "stranger", seed=1, rank=4)
+    load(adapting, folders, "adapter")
+    with pytest.raises(BadInputError, match="another base") as caught:
+        load(adapting, folders, "of_stranger")
+    assert (caught.value.got, caught.value.expected) == (str(folders / "stranger"), str(folders / "base"))
+    assert ray.get(adapting.ping.remote()) == "adapter"
+    assert reference_logprobs(adapted_models["adapter"], PROBE) == probe(adapting)
+
+
+def test_load_weights_adapter_that_vllm_refuses_is_bad_input_and_the_old_one_stays(
+    adapting: Any, folders: Path, adapted_models: Any, tmp_path: Path
+) -> None:
+    shutil.copytree(folders / "later", tmp_path / "refused")
+    config = json.loads((tmp_path / "refused" / "adapter_config.json").read_text())
+    (tmp_path / "refused" / "adapter_config.json").write_text(json.dumps({**config, "use_dora": True}))
+    load(adapting, folders, "adapter")
+    with pytest.raises(BadInputError, match="vLLM refuses the adapter"):
+        load(adapting, tmp_path, "refused")
+    assert ray.get(adapting.ping.remote()) == "adapter"
+    assert reference_logprobs(adapted_models["adapter"], PROBE) == probe(adapting)
+
+
+def test_load_weights_adapter_into_an_engine_without_them_is_bad_input(
+    policy: Any, folders: Path, adapted_models: Any, models: dict[str, LlamaForCausalLM]
+) -> None:
+    with pytest.raises(BadInputError, match="built without adapters"):
+        load(policy, folders, "adapter")
+    assert reference_logprobs(models["first"], PROBE) == probe(policy)
+
+
+def test_sleep_on_a_cpu_has_no_effect(adapting: Any, folders: Path, adapted_models: Any) -> None:
+    load(adapting, folders, "adapter")
+    ray.get(adapting.sleep.remote())
+    assert reference_logprobs(adapted_models["adapter"], PROBE) == probe(adapting)
+    ray.get(adapting.wake_up.remote())
+    assert reference_logprobs(adapted_models["adapter"], PROBE) == probe(adapting)
+
+
+def test_policy_actor_killed_with_an_adapter_restarts_with_base_and_adapter(
+    adapting: Any, folders: Path, adapted_models: Any
+) -> None:
+    load(adapting, folders, "later")
+    os.kill(ray.get(adapting.pid.remote()), 9)
+    expected = reference_logprobs(adapted_models["later"], PROBE)
+    assert ray.get(adapting.prove.remote(PROBE, expected, tolerance=1e-4)) < 1e-4
+    assert ray.get(adapting.ping.remote()) == "later"
+    load(adapting, folders, "base")
+    assert reference_logprobs(adapted_models["base"], PROBE) == probe(adapting)
+
+
+def test_check_adapter_that_fits_is_accepted(folders: Path, adapted_models: Any) -> None:
+    shapes = read_weight_shapes(str(folders / "base"))
+    check_adapter(str(folders / "adapter"), shapes, max_rank=4)
+    with pytest.raises(BadInputError, match="rank is above") as caught:
+        check_adapter(str(folders / "adapter"), shapes, max_rank=3)
+    assert str(caught.value.got).startswith("rank 4 in base_model.model.model.layers.0.mlp.down_proj.lora_A.weight")
+
+
+def test_check_adapter_of_a_wider_base_is_bad_input_that_names_the_factor(
+    folders: Path, adapted_models: Any, tmp_path: Path
+) -> None:
+    write_qwen(tmp_path / "narrow", seed=0, hidden_size=32)
+    with pytest.raises(BadInputError, match="does not fit its base") as caught:
+        check_adapter(str(folders / "adapter"), read_weight_shapes(str(tmp_path / "narrow")), max_rank=4)
+    factor = "base_model.model.model.layers.0.mlp.down_proj.lora_B.weight"
+    assert (caught.value.got, caught.value.expected) == (f"{factor} (64, 4)", f"{factor} (32, 4)")
+
+
+def test_check_adapter_of_a_deeper_base_is_bad_input(folders: Path, adapted_models: Any) -> None:
+    shapes = {name: shape for name, shape in read_weight_shapes(str(folders / "base")).items() if ".1." not in name}
+    with pytest.raises(BadInputError, match="does not fit its base") as caught:
+        check_adapter(str(folders / "adapter"), shapes, max_rank=4)
+    assert "layers.1.mlp.down_proj.lora_A" in str(caught.value.got)
+
+
+@pytest.mark.parametrize("damaged", ["adapter_config.json", "adapter_model.safetensors"])
+def test_policy_actor_adapter_cut_short_is_bad_input_before_an_engine_starts(
+    folders: Path, adapted_models: Any, tmp_path: Path, damaged: str
+) -> None:
+    shutil.copytree(folders / "adapter", tmp_path / "adapter")
+    file = tmp_path / "adapter" / damaged
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with pytest.raises(BadInputError, match="damaged adapter folder"):
+        PolicyActor(str(tmp_path / "adapter"), "v0", settings=ADAPTING)
+
+
+@pytest.mark.parametrize(("rank", "engine_rank"), [(1, 1), (2, 8), (8, 8), (9, 16), (33, 64), (512, 512)])
+def test_lora_options_take_the_next_rank_that_vllm_knows(rank: int, engine_rank: int) -> None:
+    options = _lora_options(replace(SMALL, lora_rank=rank), is_cpu=True)
+    assert options == {"enable_lora": True, "max_lora_rank": engine_rank, "max_loras": 1, "max_cpu_loras": 1}
+
+
+def test_lora_options_without_adapters_are_none() -> None:
+    assert _lora_options(SMALL, is_cpu=True) == _lora_options(SMALL, is_cpu=False) == {}
+
+
+def test_lora_options_float32_on_a_gpu_is_refused_and_bfloat16_taken() -> None:
+    with pytest.raises(ConfigError, match="16 bits"):
+        _lora_options(ADAPTING, is_cpu=False)
+    assert _lora_options(replace(ADAPTING, dtype="bfloat16"), is_cpu=False)["max_lora_rank"] == 8
+
+
+@pytest.mark.parametrize("rank", [0, 513])
+def test_policy_settings_rank_outside_the_engine_is_refused(rank: int) -> None:
+    with pytest.raises(ConfigError, match="no adapter of this rank"):
+        replace(SMALL, lora_rank=rank)
+
+
+# --- sleep on a GPU, with a stand-in for the engine: vLLM refuses sleep mode on a CPU
+
+
+class StandInEngine:
+    """Writes down what it is told."""
+
+    def __init__(self, *, has_sleep_mode: bool) -> None:
+        self.told: list[str] = []
+        self.model_config = SimpleNamespace(enable_sleep_mode=has_sleep_mode, get_vocab_size=lambda: 96)
+        self.llm_engine = SimpleNamespace()
+
+    def sleep(self, level: int) -> None:
+        self.told.append(f"sleep {level}")
+
+    def wake_up(self) -> None:
+        self.told.append("wake up")
+
+    def collective_rpc(self, name: str, kwargs: dict[str, str]) -> None:
+        self.told.append(f"{name} {Path(kwargs['weights_path']).name}")
+
+    def apply_model(self, _: object) -> list[None]:
+        return [None]
+
+    def reset_prefix_cache(self) -> bool:
+        return True
+
+
+class PolicyActorOnStandIn(PolicyActor):
+    """A policy whose engine is a stand-in."""
+
+    def _build_engine(self) -> StandInEngine:
+        return StandInEngine(has_sleep_mode=self._settings.has_sleep_mode)
+
+
+def policy_on_stand_in(folders: Path, **settings: Any) -> PolicyActorOnStandIn:
+    return PolicyActorOnStandIn(str(folders / "first"), "first", settings=replace(SMALL, **settings))
+
+
+def test_sleep_with_whole_models_drops_the_weights_and_reads_them_again(folders: Path, models: object) -> None:
+    policy = policy_on_stand_in(folders, has_sleep_mode=True)
+    policy.sleep()
+    policy.sleep()
+    assert policy._llm.told == ["sleep 2"]
+    policy.wake_up()
+    policy.wake_up()
+    assert policy._llm.told == ["sleep 2", "wake up", "reload_weights first"]
+    assert policy.policy_version() == "first"
+
+
+def test_load_weights_while_asleep_wakes_and_reads_only_the_next_weights(folders: Path, models: object) -> None:
+    policy = policy_on_stand_in(folders, has_sleep_mode=True)
+    policy.sleep()
+    policy.load_weights(str(folders / "second"), "second")
+    assert policy._llm.told == ["sleep 2", "wake up", "reload_weights second"]
+    policy.sleep()
+    policy.wake_up()
+    assert policy._llm.told[-1] == "reload_weights second"
+    assert policy.policy_version() == "second"
+
+
+def test_sleep_with_adapters_keeps_the_base(folders: Path, models: object) -> None:
+    policy = policy_on_stand_in(folders, has_sleep_mode=True, lora_rank=4)
+    policy.sleep()
+    policy.wake_up()
+    assert policy._llm.told == ["sleep 1", "wake up"]
+    assert policy.policy_version() == "first"
+
+
+def test_sleep_without_sleep_mode_tells_the_engine_nothing(folders: Path, models: object) -> None:
+    policy = policy_on_stand_in(folders)
+    policy.sleep()
+    policy.wake_up()
+    assert policy._llm.told == []
+
+
+def test_question_to_a_sleeping_engine_is_refused(folders: Path, models: object) -> None:
+    policy = policy_on_stand_in(folders, has_sleep_mode=True)
+    policy.sleep()
+    with pytest.raises(PlansmithError, match="the engine sleeps"):
+        policy.generate(PROMPTS[:1], GREEDY, seeds=[1], description="")
+    with pytest.raises(PlansmithError, match="the engine sleeps"):
+        policy.prompt_logprobs(PROBE)

@@ -16,9 +16,11 @@ from xml.etree import ElementTree
 import pytest
 
 from plansmith.errors import BadInputError
+from plansmith.evaluation.drawing import series
+from plansmith.evaluation.feedback_turns import accuracy_by_turn
 from plansmith.evaluation.metrics import EvaluatedProblem, compare_arms, summarise_arm
-from plansmith.evaluation.plots import clock, draw_plots, group_times, spoken
-from plansmith.evaluation.report import format_table, headline, p_text, percent, render_page, write_report
+from plansmith.evaluation.plots import draw_plots, group_times
+from plansmith.evaluation.report import format_table, headline, render_markdown, render_page, write_report
 from plansmith.evaluation.results import (
     AttemptExample,
     Losses,
@@ -31,6 +33,7 @@ from plansmith.evaluation.results import (
     results_to_json,
 )
 from plansmith.evaluation.taxonomy import ErrorClass
+from plansmith.evaluation.wording import clock, p_text, percent, spoken
 
 ATTACK = "<script>alert('x')</script>"
 VOID_TAGS = {"meta", "link", "br", "hr", "img", "input"}
@@ -103,6 +106,29 @@ def make_results(valid: dict[str, int] | None = None, **changes: Any) -> Results
         solved=attempt(None, "oo"),
     )
     return dataclasses.replace(results, **changes)
+
+
+def make_full_results() -> Results:
+    """Return a run of two domains with costs, progress, own verdicts, v_hat and feedback turns."""
+    arms = {}
+    for name, solved in (("untrained", 1), ("final", 3)):
+        items = [*evaluated("4 blocks", solved, 4), *evaluated("logistics small", solved - 1, 4)]
+        arms[name] = summarise_arm(name, [judged(item) for item in items], primary_level="4 blocks")
+    turns = accuracy_by_turn([0, 0, 1, None], [0, 1, 5])
+    return make_results(arms=arms, paired_tests=(), feedback_turns=turns)
+
+
+def judged(item: EvaluatedProblem) -> EvaluatedProblem:
+    return dataclasses.replace(
+        item,
+        domain="logistics" if "logistics" in item.level else "blocksworld",
+        plan_cost=8.0 if item.is_valid else None,
+        planner_cost=6.4,
+        is_planner_optimal=True,
+        progress=1.0 if item.is_valid else 0.5,
+        stated_verdict=True,
+        v_hat=0.9 if item.is_valid else 0.3,
+    )
 
 
 class PageReader(HTMLParser):
@@ -288,6 +314,74 @@ def test_markdown_holds_the_same_figures(tmp_path: Path) -> None:
     text = (tmp_path / "results.md").read_text()
     assert "| final | 25 | 80% | 60.9% to 91.1% | 2 | 1 | 1 | 1 | 8.0 | 6.0 | 50 |" in text
     assert "| roll_out/1 | 30.0 |" in text
+
+
+def test_format_table_full_run_adds_a_block_for_everything_known() -> None:
+    blocks = {
+        block.splitlines()[0]: block.splitlines()[3:] for block in format_table(make_full_results()).split("\n\n")
+    }
+    assert list(blocks) == [
+        "4 blocks",
+        "logistics small",
+        "Accuracy by domain",
+        "Plan quality",
+        "The policy's own verdict",
+        "Calibration of v_hat",
+        "Feedback turns",
+    ]
+    assert " ".join(blocks["Accuracy by domain"][0].split()) == "blocksworld 4 25.0 (5 to 70) 75.0 (30 to 95)"
+    assert " ".join(blocks["Plan quality"][1].split()) == "blocksworld, final 4 3 0% 0% 1.250 0.88"
+    assert " ".join(blocks["The policy's own verdict"][1].split()) == "blocksworld, final 4 4 3 75% 30.1% to 95.4%"
+    assert " ".join(blocks["Calibration of v_hat"][1].split()) == "final 8 62.5% 0.040 0.175 100% 1.000"
+    assert [" ".join(line.split()[:4]) for line in blocks["Feedback turns"]] == ["0 4 2 50%", "1 4 3 75%", "5 4 3 75%"]
+
+
+def test_page_and_markdown_show_what_is_known_and_leave_out_the_rest() -> None:
+    full, bare = make_full_results(), make_results()
+    for title in ("Accuracy by domain", "Plan quality", "own verdict", "Calibration of v_hat", "Feedback turns"):
+        assert title in render_page(full) and title in render_markdown(full)
+        assert title not in render_page(bare) and title not in render_markdown(bare)
+    reader = read_page(render_page(full))
+    ids = [value for name, value in reader.attributes if name == "id"]
+    assert {"plan-quality", "the-policys-own-verdict", "plot-calibration", "plot-feedback-turns"} <= set(ids)
+
+
+def test_results_json_of_a_full_run_read_back_is_equal() -> None:
+    results = make_full_results()
+    assert results_from_json(results_to_json(results)) == results
+
+
+def test_results_json_without_the_later_keys_is_still_read() -> None:
+    content = json.loads(results_to_json(make_results()))
+    del content["feedback_turns"]
+    for arm in content["arms"].values():
+        for key in ("by_domain", "calibration", "quality", "mean_progress", "self_verification"):
+            del arm[key]
+    results = results_from_json(json.dumps(content))
+    assert (results.domains, results.arms["final"].quality) == ((), None)
+    read_page(render_page(results))
+
+
+def test_draw_plots_full_run_adds_domains_feedback_and_calibration() -> None:
+    plots = {plot.slug: plot for plot in draw_plots(make_full_results())}
+    assert {"domains", "feedback-turns", "calibration"} <= plots.keys()
+    assert "Brier score 0.040" in plots["calibration"].caption
+    assert re.findall(r">(\d+)</text>", plots["calibration"].svg)[-2:] == ["3", "5"]  # plans in the two bins
+    for plot in plots.values():
+        ElementTree.fromstring(plot.svg)
+        assert re.findall(r"#[0-9a-fA-F]{6}\b", plot.svg) == [], plot.slug
+
+
+def test_series_twenty_lines_differ_in_colour_or_marker() -> None:
+    assert len({(series(number).color, series(number).marker) for number in range(20)}) == 20
+
+
+def test_results_arms_with_different_domains_raise() -> None:
+    one, other = make_full_results().arms["final"], make_results().arms["final"]
+    with pytest.raises(ValueError, match="domains"):
+        make_results(
+            arms={"final": one, "x": dataclasses.replace(other, name="x", by_level=one.by_level)}, paired_tests=()
+        )
 
 
 def test_draw_plots_covers_the_run_in_reading_order() -> None:

@@ -621,3 +621,44 @@ def test_storage_errors_translates_only_what_the_disk_refused(error: Exception, 
         raise error
     assert (caught.value is not error) == is_translated
     assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args
+
+
+# --- stages that may be left out
+
+
+def noting(name: str, ran: list[str], **more: Any) -> Stage:
+    def run(context: StageContext) -> None:
+        ran.append(f"{name} with {', '.join(context.inputs)}")
+
+    return Stage(name=name, run=run, **more)
+
+
+def test_run_stages_not_needed_leaves_out_the_stage_and_all_that_need_it(tmp_path: Path) -> None:
+    ran: list[str] = []
+    first = noting("first", ran)
+    second = noting("second", ran, inputs={"a": first}, is_needed=lambda done: "first" not in done)
+    third = noting("third", ran, inputs={"b": second})
+    last = noting("last", ran, inputs={"a": first, "c": third}, needs_all_inputs=False)
+    done = run_stages([first, second, third, last], root=tmp_path)
+    assert list(done) == ["first", "last"]
+    assert ran == ["first with ", "last with a"]
+    assert run_stages([last], root=tmp_path).keys() == done.keys()
+    assert len(ran) == 2
+
+
+def test_run_stages_is_asked_with_the_artifacts_before_it(tmp_path: Path) -> None:
+    asked: list[list[str]] = []
+
+    def is_needed(done: Any) -> bool:
+        asked.append(list(done))
+        return True
+
+    ran: list[str] = []
+    first = noting("first", ran)
+    run_stages([first, noting("second", ran, is_needed=is_needed)], root=tmp_path)
+    assert asked == [["first"]]
+    assert ran == ["first with ", "second with "]
+
+
+def test_key_does_not_depend_on_whether_a_stage_is_asked_for() -> None:
+    assert noting("x", [], is_needed=lambda _: False, needs_all_inputs=False).key == noting("x", []).key

@@ -9,12 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pipelines.parts.problem_stages import PROJECT_ROOT
+from pipelines.parts.publishing import publish_policy
 from pipelines.parts.workers import Workers
 from plansmith.config.loading import build_config, load_preset, preset_names, read_yaml
 from plansmith.config.models import PddlInstructConfig
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.data.artifacts import Artifact
+from plansmith.data.storage import atomic_file, make_folder, storage_errors
 from plansmith.errors import BadInputError
+from plansmith.evaluation.results import Results
+from plansmith.learning.hub import resolve_model
 from plansmith.learning.models import check_model_folder
 from plansmith.stages import Stage, preview_stages, run_stages
 
@@ -22,7 +26,7 @@ PRESETS = Path(__file__).resolve().parents[1] / "presets"
 RUN_RECORD = "run.json"
 
 StagesOf = Callable[[PddlInstructConfig], list[Stage]]
-ArmsOf = Callable[[PddlInstructConfig], Mapping[str, tuple[str, str]]]
+ArmsOf = Callable[[PddlInstructConfig, Artifact], Mapping[str, tuple[str, str]]]
 
 
 def run_command(pipeline: str, stages_of: StagesOf, arms_of: ArmsOf, argv: Sequence[str] | None) -> int:
@@ -97,37 +101,42 @@ def _run(arguments: argparse.Namespace, stages_of: StagesOf, arms_of: ArmsOf) ->
     run_folder = (arguments.runs / config.name).resolve()
     stages = stages_of(config)
     if config.model.folder is not None:
-        check_model_folder(config.model.folder)
+        check_model_folder(str(resolve_model(config.model.folder)))
     if arguments.dry_run:
         _print_preview(config, stages, run_folder)
         return 0
-    from pipelines.parts.evaluation_stages import save_run_record
-
-    save_run_record(run_folder, config, preset=arguments.preset, commit=_commit())
+    save_record(run_folder, config, arguments.preset)
     with Workers(config, run_folder) as workers:
         artifacts = run_stages(stages, root=run_folder / "artifacts", resources=workers)
-    _report(config, arguments.preset, arms_of(config), artifacts, run_folder)
+    results = report_run(config, arguments.preset, arms_of(config, artifacts["final_policy"]), artifacts, run_folder)
+    publish_policy(config, results, artifacts, run_folder / "model")
     return 0
 
 
-def _report(
+def save_record(run_folder: Path, config: PddlInstructConfig, preset: str) -> None:
+    """Write what the run is before anything starts: resolved config, preset, commit."""
+    record = {"preset": preset, "commit": _commit(), "config": config.model_dump(mode="json")}
+    make_folder(run_folder)
+    with storage_errors(run_folder), atomic_file(run_folder / RUN_RECORD) as file:
+        file.write((json.dumps(record, indent=2) + "\n").encode())
+
+
+def report_run(
     config: PddlInstructConfig,
     preset: str,
     arm_stages: Mapping[str, tuple[str, str]],
     artifacts: Mapping[str, Artifact],
     run_folder: Path,
-) -> None:
-    from pipelines.parts.evaluation_stages import Arm, results_of_run
+) -> Results:
+    """Return the results of a finished run, after writing its report and printing its table."""
+    from pipelines.parts.evaluation_stages import arms_of, results_of_run
     from plansmith.evaluation.report import format_table, write_report
 
-    arms = [
-        Arm(name, artifacts[policy], artifacts[f"try_{evaluation}"], artifacts[f"judge_{evaluation}"])
-        for name, (policy, evaluation) in arm_stages.items()
-    ]
-    results = results_of_run(config, preset, arms, artifacts)
+    results = results_of_run(config, preset, arms_of(arm_stages, artifacts), artifacts)
     page = write_report(results, run_folder / "report")
     print(format_table(results))
     print(f"\nreport: {_short(page)}")
+    return results
 
 
 def _short(path: Path) -> str:

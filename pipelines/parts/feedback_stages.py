@@ -1,4 +1,4 @@
-"""Stages of one feedback iteration: roll out, judge, replan, build the two data sets (algorithm 1, lines 12 to 27)."""
+"""Stages that turn judged rollouts into what is trained on: replan, build both data sets (algorithm 1, lines 17-27)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
-from typing import Any
 
-from actors.policy import Generation, SamplingSettings
-from actors.validator import ValidatorActor
 from pipelines.parts.problem_stages import solve_problems, solved_problems
 from pipelines.parts.workers import MODEL, policy_version
 from plansmith.config.models import PddlInstructConfig
@@ -17,7 +14,6 @@ from plansmith.data.examples import chain_examples, continuation_examples, corre
 from plansmith.data.rows import (
     ExampleRow,
     FinalPlanRow,
-    JudgingRow,
     MetricRow,
     PlanRow,
     ProblemRow,
@@ -26,9 +22,8 @@ from plansmith.data.rows import (
     SequenceRow,
     SolvedProblemRow,
     Split,
-    VerdictRow,
 )
-from plansmith.errors import StalePolicyError
+from plansmith.errors import PlansmithError, StalePolicyError
 from plansmith.evaluation.judging import (
     JudgedChain,
     attempt_of,
@@ -54,108 +49,10 @@ from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.printer import print_problem
-from plansmith.stages import StageContext, row_seed
+from plansmith.stages import StageContext
 from plansmith.text.chains import true_step
 from plansmith.text.explanations import FeedbackKind
 from plansmith.text.rendering import rendering_of
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """What one generating stage asks of the policy."""
-
-    n_rollouts: int
-    temperature: float
-    max_new_tokens: int
-    iteration: int
-
-
-def roll_out(context: StageContext, iteration: int) -> None:
-    """Let the policy try problems of D2 (algorithm 1, lines 13 to 15)."""
-    config: PddlInstructConfig = context.resources.config
-    phase2 = config.phase2
-    solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE2)
-    rows = problems_of_iteration(context, solved, iteration, phase2.problems_per_iteration)
-    sampling = Sampling(phase2.rollouts_per_problem, phase2.temperature, phase2.max_new_tokens, iteration)
-    sample_rollouts(context, rows, sampling, description=f"rolling out, iteration {iteration}")
-
-
-def problems_of_iteration(
-    context: StageContext, solved: Sequence[SolvedProblemRow], iteration: int, count: int
-) -> list[SolvedProblemRow]:
-    """Return the problems that iteration t rolls out: the next `count` in a fixed random order, round and round."""
-    order = sorted(solved, key=lambda row: row_seed(context.seed, "order of D2", row.problem_id))
-    first = (iteration - 1) * count
-    return [order[(first + offset) % len(order)] for offset in range(min(count, len(order)))]
-
-
-def sample_rollouts(context: StageContext, rows: Sequence[Any], sampling: Sampling, *, description: str) -> None:
-    """Sample completions for problems, chunk by chunk; a finished chunk survives a crash."""
-    artifact = context.inputs["policy"]
-    tokenizer = load_tokenizer(str(artifact.path(MODEL)))
-    shards = context.output.shards("rows", RolloutRow)
-    finished = shards.finished_ids("problem_id")
-    todo = [row for row in rows if row.problem_id not in finished]
-    if not todo:
-        return
-    context.resources.load_policy(artifact)
-    settings = SamplingSettings(
-        temperature=sampling.temperature, max_new_tokens=sampling.max_new_tokens, n=sampling.n_rollouts,
-        stop_token_ids=(tokenizer.eos_token_id,),
-    )  # fmt: skip
-    rendering, policy = rendering_of(context.resources.config.rendering), context.resources.config.policy
-    size = max(1, 2 * policy.max_num_seqs * policy.n_replicas // sampling.n_rollouts)
-    chunks = [todo[start : start + size] for start in range(0, len(todo), size)]
-    for number, chunk in enumerate(chunks, 1):
-        prompts = [rendering.plan_prompt(PlanningTask.from_text(row.domain_pddl, row.problem_pddl)) for row in chunk]
-        seeds = [context.row_seed(row.problem_id, k) % 2**31 for row in chunk for k in range(sampling.n_rollouts)]
-        title = description if len(chunks) == 1 else f"{description} ({number}/{len(chunks)})"
-        groups = context.resources.generate(
-            [encode(tokenizer, prompt) for prompt in prompts], settings, seeds=seeds, description=title
-        )
-        shards.append(
-            _rollout_row(row, prompt, generation, (k, seeds[i * sampling.n_rollouts + k]), sampling, tokenizer)
-            for i, (row, prompt, group) in enumerate(zip(chunk, prompts, groups, strict=True))
-            for k, generation in enumerate(group)
-        )
-
-
-def _rollout_row(
-    row: Any, prompt: str, generation: Generation, number_and_seed: tuple[int, int], sampling: Sampling, tokenizer: Any
-) -> RolloutRow:
-    number, seed = number_and_seed
-    completion, _ = token_spans(tokenizer, generation.token_ids)
-    return RolloutRow(
-        rollout_id=f"{row.problem_id}-{sampling.iteration:02d}-{number}",
-        problem_id=row.problem_id,
-        iteration=sampling.iteration,
-        policy_version=generation.policy_version,
-        prompt=prompt,
-        completion=completion,
-        prompt_token_ids=tuple(encode(tokenizer, prompt)),
-        token_ids=generation.token_ids,
-        rollout_logprobs=generation.logprobs,
-        finish_reason=generation.finish_reason,
-        seed=seed,
-    )
-
-
-def judge(context: StageContext) -> None:
-    """Judge every rollout with the validator (algorithm 1, line 16)."""
-    rollouts = context.inputs["rollouts"].rows(RolloutRow)
-    problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
-    rows = [
-        JudgingRow(
-            r.rollout_id, r.problem_id, r.iteration, r.policy_version, r.completion,
-            problems[r.problem_id].domain_pddl, problems[r.problem_id].problem_pddl,
-        )
-        for r in rollouts
-    ]  # fmt: skip
-    context.resources.map_rows(
-        rows, JudgingRow, ValidatorActor, VerdictRow, shards=context.output.shards("rows", VerdictRow), batch_size=128,
-        description="judging", id_column="rollout_id", worker_settings={"rendering":
-        context.resources.config.rendering},
-    )  # fmt: skip
 
 
 def replan(context: StageContext) -> None:
@@ -236,7 +133,21 @@ def build_datasets(context: StageContext) -> None:
     finals = [_final_row(item, v_hat, weights) for item, v_hat in zip(judged, v_hats, strict=True)]
     context.output.write_rows(finals, FinalPlanRow, table="final_plans")
     write_corrections(context, judged)
+    _check_readable(judged, config.phase2.max_unjudged_share)
     _write_metrics(context, judged, [loss for steps in losses for loss in steps], [row.plan_loss for row in finals])
+
+
+def _check_readable(judged: Sequence[Judged], bound: float) -> None:
+    """Raise when more rollouts than are allowed cannot be read as a chain with a plan."""
+    unread = [item for item in judged if item.chain.read.fault is not None]
+    if len(unread) > bound * len(judged):
+        raise PlansmithError(
+            "too many rollouts cannot be read",
+            where=unread[0].rollout.rollout_id,
+            got=f"{len(unread)} of {len(judged)}, the first because of: {unread[0].chain.read.fault}",
+            expected=f"at most a share of {bound:g} (phase2.max_unjudged_share)",
+            cure="look at the completions in the stage roll_out; raise phase2.max_new_tokens if they are cut off",
+        )
 
 
 def judged_rollouts(context: StageContext) -> list[Judged]:
@@ -284,8 +195,10 @@ def write_reasoning(context: StageContext, judged: Sequence[Judged], losses: Seq
         fault = item.chain.first_fault
         action = None if fault is None else item.task.ground(steps[fault].action)
         if fault is not None and isinstance(action, GroundAction) and not is_right(steps[fault].judgement.code):
-            expected = rendering.write_outcome(true_step(item.task, steps[fault].s_prev, action, with_goals=False))
-            sequence = expected_outcome_sequence(item.tokens, spans[fault], encode(tokenizer, expected))
+            s_prev, total = steps[fault].s_prev, steps[fault].total_before
+            step = true_step(item.task, s_prev, action, with_goals=False, total_before=total)
+            expected = encode(tokenizer, rendering.separator + rendering.write_outcome(step))
+            sequence = expected_outcome_sequence(item.tokens, spans[fault], expected)
             rows.append(_sequence_row(item, "expected", sequence))
     context.output.write_rows(rows, SequenceRow, table="stage1")
 

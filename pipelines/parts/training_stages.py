@@ -16,17 +16,22 @@ from pipelines.parts.workers import MODEL, PROBE, Probe
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import OptimiserConfig
 from plansmith.data.rows import ExampleKind, ExampleRow, MetricRow, OptimisationStepRow, SequenceRow
-from plansmith.learning.models import TinyShape, load_tokenizer, make_tiny
+from plansmith.data.storage import link_folder
+from plansmith.learning.adapters import write_quantised_values
+from plansmith.learning.hub import resolve_model
+from plansmith.learning.models import ModelShape, bpe_tokenizer, load_tokenizer, make_model
 from plansmith.learning.objectives import Objective
 from plansmith.learning.optimisation import Hyperparameters, OptimisationReport, Schedule
 from plansmith.learning.printed_losses import LossWeights
 from plansmith.learning.sequences import TrainingSequence, supervised_sequence
-from plansmith.learning.tokenizer import encode, encode_prompt, word_tokenizer
+from plansmith.learning.tokenizer import encode, encode_prompt, end_token_ids, word_tokenizer
 from plansmith.stages import StageContext
 
 PROBE_TOKENS = 256
 HYPERPARAMETERS = {"learning_rate", "muon_learning_rate", "batch_tokens", "batch_sequences", "epochs", "warmup_steps",
                    "weight_decay", "eps", "gradient_clipping"}  # fmt: skip
+UNUSED_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx", "*.gguf", "original")
+"""What a model folder may hold beside its safetensors."""
 CURRICULUM = 0.5
 """Share of phase 1 that goes from short sequences to long ones."""
 
@@ -37,22 +42,41 @@ def example_rows(examples: Any) -> list[ExampleRow]:
 
 
 def initial_policy(context: StageContext) -> None:
-    """Build `tiny`, or point at the model folder given; write the probe of the untouched weights."""
+    """Build a model from nothing, or link the one given; write the probe of the untouched weights.
+
+    Where the trainer holds them in four bits, the values are those that four bits can hold, for the engine too.
+    """
     config: PddlInstructConfig = context.resources.config
     target = context.output.path(MODEL)
     if config.model.folder is None:
-        shape = TinyShape(
-            **config.model.model_dump(exclude={"folder", "tokenizer", "vocabulary_size"}),
-            max_position_embeddings=config.policy.max_model_len,
-        )
+        _build_model(context, target)
+    elif config.trainer.quantisation != "none":
+        write_quantised_values(resolve_model(config.model.folder), target, config.trainer.quantisation)
+    else:
+        link_folder(resolve_model(config.model.folder), target, ignore=UNUSED_WEIGHTS)
+    _write_probe(context, context.resources.trainer(target, load_tokenizer(str(target))), target)
+
+
+def _build_model(context: StageContext, target: Path) -> None:
+    """Write an untrained model whose tokenizer is made of the domains' words, or learnt from the texts of phase 1."""
+    config: PddlInstructConfig = context.resources.config
+    model = config.model
+    if model.tokenizer == "words":
         tokenizer = word_tokenizer(domains_of(config.problems), config.problems.object_names)
-        n_parameters = make_tiny(target, tokenizer, shape, seed=context.seed)
-        context.logger.info("tiny: %d parameters, %d words", n_parameters, len(tokenizer))
-    source = Path(config.model.folder) if config.model.folder else target
-    trainer = context.resources.trainer(source, load_tokenizer(str(source)))
-    if config.model.folder is not None:
-        trainer.save(str(target))
-    _write_probe(context, trainer, source)
+    else:
+        rows = example_rows(context.inputs["examples"])
+        texts = (text for row in rows for text in (row.prompt, row.response))
+        tokenizer = bpe_tokenizer(texts, model.vocabulary_size)
+    shape = ModelShape(
+        hidden_size=model.hidden_size,
+        n_layers=model.n_layers,
+        n_heads=model.n_heads,
+        n_kv_heads=model.n_kv_heads,
+        intermediate_size=model.intermediate_size,
+        max_position_embeddings=config.policy.max_model_len,
+    )
+    n_parameters = make_model(target, tokenizer, shape, seed=context.seed)
+    context.logger.info("a model from nothing: %d parameters, %d tokens", n_parameters, len(tokenizer))
 
 
 def phase1(context: StageContext) -> None:
@@ -80,7 +104,7 @@ def in_curriculum_order(sequences: Sequence[TrainingSequence], *, seed: int) -> 
 def supervised_sequences(context: StageContext, rows: Sequence[ExampleRow], model: Path) -> list[TrainingSequence]:
     """Return the examples as tokens; the loss falls on the response and the end mark."""
     tokenizer = load_tokenizer(str(model))
-    end = [tokenizer.eos_token_id]
+    end = list(end_token_ids(tokenizer, str(model))[:1])
     with context.progress(len(rows), "encoding examples", unit="example") as bar:
         sequences = []
         for row in rows:
@@ -131,12 +155,15 @@ def _optimise(
         sequences,
         hyperparameters_of(settings, seed=context.seed),
         weights=LossWeights(**config.phase2.losses.model_dump()),
+        max_length_tokens=settings.max_length_tokens,
         description=context.stage.name,
     )
     if report.n_dropped:
-        context.logger.warning("%d of %d sequences were longer than %d tokens and were not trained on",
-        report.n_dropped,
-                               report.n_sequences + report.n_dropped, config.trainer.row_length_tokens)  # fmt: skip
+        limit = settings.max_length_tokens or config.trainer.row_length_tokens
+        context.logger.warning(
+            "%d of %d sequences, %d tokens, were longer than %d tokens and were not trained on",
+            report.n_dropped, report.n_sequences + report.n_dropped, report.n_dropped_tokens, limit,
+        )  # fmt: skip
     trainer.save(str(context.output.path(MODEL)))
     _write_probe(context, trainer, start)
     _write_report(context, report)
@@ -158,7 +185,7 @@ def _write_probe(context: StageContext, trainer: Any, model: Path) -> None:
     rows = context.inputs["examples"].rows(ExampleRow, "chains")
     row = min((row for row in rows if row.kind == ExampleKind.PLAN_CHAIN), key=lambda row: row.example_id)
     tokenizer = load_tokenizer(str(model))
-    token_ids = (encode(tokenizer, row.prompt) + encode(tokenizer, row.response))[:PROBE_TOKENS]
+    token_ids = (encode_prompt(tokenizer, row.prompt) + encode(tokenizer, row.response))[:PROBE_TOKENS]
     Probe(tuple(token_ids), tuple(trainer.logprobs(token_ids))).write(context.output.path(PROBE))
 
 
@@ -169,7 +196,8 @@ def _write_report(context: StageContext, report: OptimisationReport) -> None:
         OptimisationStepRow,
         table="curve",
     )
-    number = {"n_sequences": report.n_sequences, "n_dropped": report.n_dropped, "n_tokens": report.n_tokens,
+    number = {"n_sequences": report.n_sequences, "n_dropped": report.n_dropped,
+              "n_dropped_tokens": report.n_dropped_tokens, "n_tokens": report.n_tokens,
               "tokens_per_s": report.n_tokens / report.wall_time_s, "fill": report.fill}  # fmt: skip
     metrics = [MetricRow(context.stage.name, 0, "", "", f"training/{name}", float(x)) for name, x in number.items()]
     context.output.write_rows(metrics, MetricRow, table="metrics")

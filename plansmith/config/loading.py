@@ -26,7 +26,8 @@ def load_settings(model: type[ModelT], preset: str, folder: Path, *, overrides: 
 
     Args:
         model: what the preset describes.
-        preset: name of a file in `folder` without its ending, or the path of a YAML file.
+        preset: name of a file in `folder` without its ending, or the path of a YAML file; its key ``base`` may name
+            another preset that it changes.
         folder: where presets are kept.
         overrides: ``key.path=value`` each, the value read as YAML.
 
@@ -34,7 +35,7 @@ def load_settings(model: type[ModelT], preset: str, folder: Path, *, overrides: 
         ConfigError: no such preset, not YAML, an unknown key, a value out of bounds.
     """
     path = _preset_path(preset, folder)
-    settings = read_yaml(path)
+    settings = _with_base(path, folder)
     for override in overrides:
         _apply_override(settings, override)
     return build_model(model, settings, where=str(path))
@@ -79,6 +80,29 @@ def build_model(model: type[ModelT], settings: Mapping[str, Any], *, where: str)
         message = first["msg"].removeprefix("Value error, ")
         more = f"; {error.error_count() - 1} more mistakes after it" if error.error_count() > 1 else ""
         raise ConfigError(f"{place}: {message}{more}", where=where, got=repr(first["input"])[:120]) from None
+
+
+def _with_base(path: Path, folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Return the settings of a preset laid over those of the preset that its key ``base`` names, if it has one.
+
+    Mappings are laid over each other key by key; anything else, lists too, replaces what is below.
+    """
+    settings = read_yaml(path)
+    base = settings.pop("base", None)
+    if base is None:
+        return settings
+    below = _preset_path(str(base), folder)
+    if below in (path, *above):
+        raise ConfigError("presets are based on each other in a circle", where=str(path), got=f"base: {base}")
+    return _laid_over(_with_base(below, folder, (path, *above)), settings)
+
+
+def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        known = below.get(key)
+        merged[key] = _laid_over(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def _preset_path(preset: str, folder: Path) -> Path:

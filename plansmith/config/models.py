@@ -89,17 +89,19 @@ class Phase2Config(StrictModel):
     losses: LossConfig = LossConfig()
 
     def sampling(self) -> dict[str, object]:
-        """Return the settings of rolling out."""
-        return self.model_dump(
-            include={
-                "problems_per_iteration",
-                "rollouts_per_problem",
-                "temperature",
-                "max_new_tokens",
-                "curriculum",
-                "resample_budget",
-            }
-        )
+        """Return the settings of rolling out.
+
+        Eta is among them only where the curriculum depends on it, so that a longer loop continues a shorter one.
+        """
+        names = {
+            "problems_per_iteration",
+            "rollouts_per_problem",
+            "temperature",
+            "max_new_tokens",
+            "curriculum",
+            "resample_budget",
+        }
+        return self.model_dump(include=names if self.curriculum == "none" else {*names, "eta"})
 
     def corrections(self) -> dict[str, object]:
         """Return the settings of the data sets built from rollouts."""
@@ -123,6 +125,13 @@ class EvaluationConfig(StrictModel):
     def sampling(self) -> dict[str, object]:
         """Return the settings of the attempts."""
         return self.model_dump(include={"temperature", "max_new_tokens"})
+
+
+class AblationConfig(StrictModel):
+    """The arms of table 1: what `plansmith ablate` reports beside the run's own eta."""
+
+    eta_low: int = Field(2, ge=1)
+    """The smaller number of feedback iterations; the paper's is 10, and 15 the greater."""
 
 
 class ClusterConfig(StrictModel):
@@ -153,6 +162,7 @@ class PddlInstructConfig(StrictModel):
     phase1: Phase1Config
     phase2: Phase2Config
     evaluation: EvaluationConfig = EvaluationConfig()
+    ablation: AblationConfig = AblationConfig()
     cluster: ClusterConfig = ClusterConfig()
 
     @model_validator(mode="after")

@@ -67,6 +67,10 @@ class OptimiserConfig(StrictModel):
             )
         return self
 
+    def optimisation(self) -> dict[str, object]:
+        """Return the settings of the optimisation alone."""
+        return self.model_dump(include=set(OptimiserConfig.model_fields))
+
 
 class Phase1Config(OptimiserConfig):
     """The tuning of phase 1, and the explanations that measure how well the tuned policy verifies plans."""
@@ -75,6 +79,10 @@ class Phase1Config(OptimiserConfig):
     """Plans of D2's problems, half of them corrupted, that the policy explains after phase 1."""
     temperature: float = Field(0.7, ge=0)
     max_new_tokens: int = Field(1024, ge=1)
+
+    def explaining(self) -> dict[str, object]:
+        """Return the settings of explaining plans."""
+        return self.model_dump(include={"n_explained", "temperature", "max_new_tokens"})
 
 
 class LoraConfig(StrictModel):
@@ -114,6 +122,10 @@ class TrainerConfig(StrictModel):
     micro_batch_rows: int = Field(4, ge=1)
     optimizer: Literal["adamw", "muon"] = "muon"
 
+    def adapter(self) -> dict[str, object]:
+        """Return what is trained of the model, and how the rest is held."""
+        return self.model_dump(include={"lora", "quantisation"})
+
     def numerics(self) -> dict[str, object]:
         """Return the settings that change the result; the others change only speed and place."""
         return self.model_dump(
@@ -126,6 +138,8 @@ class TrainerConfig(StrictModel):
             raise ValueError(f"optimizer=muon works with zero_stage=1, got zero_stage={self.zero_stage}")
         if self.optimizer == "muon" and self.lora is not None:
             raise ValueError("optimizer=muon is not meant for adapters; set optimizer=adamw with lora")
+        if self.optimizer == "muon" and self.offload != "none":
+            raise ValueError(f"optimizer=muon works on whole gradients on the device, got offload={self.offload}")
         if self.quantisation != "none" and self.lora is None:
             raise ValueError(f"quantisation={self.quantisation} freezes the weights and needs lora")
         if self.quantisation != "none" and self.zero_stage == 3:

@@ -120,7 +120,7 @@ def continuation_examples(
             corruption=None,
             prompt=rendering.plan_prompt(renamed),
             beginning=beginning,
-            response=text.removeprefix(beginning).strip(),
+            response=text.removeprefix(beginning),
         )
 
 

@@ -240,6 +240,9 @@ class VerdictRow:
     claimed_verdict: str | None
     binary_feedback: str
     detailed_feedback: str
+    plan_cost: float | None = None
+    """Of a valid plan: the value of the problem's metric, or the number of its actions."""
+    progress: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +275,22 @@ class FinalPlanRow:
     v: int
     v_hat: float | None
     plan_loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationRow:
+    """One plan whose validity a policy stated: its own, or a given one that may be corrupted.
+
+    ``v`` is the validator's label; ``v_hat`` is None where it was not computed, or no verdict was stated.
+    """
+
+    example_id: str
+    problem_id: str
+    corruption: str | None
+    v: int
+    stated_verdict: str | None
+    v_hat: float | None
+    completion: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -53,6 +54,23 @@ def make_folder(folder: Path) -> None:
     """
     with storage_errors(folder, refused=_REFUSED | _NOT_A_FOLDER):
         folder.mkdir(parents=True, exist_ok=True)
+
+
+def link_folder(source: Path, target: Path, *, ignore: Sequence[str] = ()) -> None:
+    """Make ``target`` a folder of the files in ``source``, as hard links where the file system has them, else copies.
+
+    Args:
+        source: links in it are followed.
+        ignore: patterns of names to leave out.
+    """
+
+    def link(file: str, place: str) -> None:
+        try:
+            os.link(os.path.realpath(file), place)
+        except OSError:
+            shutil.copy2(file, place)
+
+    shutil.copytree(source, target, copy_function=link, ignore=shutil.ignore_patterns(*ignore))
 
 
 def sync_folder(folder: Path) -> None:

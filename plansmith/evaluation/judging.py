@@ -2,18 +2,25 @@
 
 The policy never grades itself. What it claims (next states, a verdict) is compared with what the validator finds; a
 completion that cannot be read is a malformed plan, with what is wrong with it in the feedback.
+
+A step claims a state and, where the problem minimises the total cost, a cost: a wrong one is a wrong effect. What it
+says of preconditions and goals is compared too, but only named (`JudgedStep.wrong_marks`): equations 5 to 7 of arXiv
+2509.13351 are about transitions.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from plansmith.data.rows import JudgingRow, ProblemRow, ReasoningStepRow, RolloutRow, VerdictRow
+from plansmith.evaluation.progress_score import progress_score
 from plansmith.evaluation.results import AttemptExample, StepMark, StepView
 from plansmith.evaluation.taxonomy import classify_failure
 from plansmith.learning.printed_losses import LossWeights, step_loss
+from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Atom, PlanStep
+from plansmith.pddl.model import Atom, Condition, Number, PlanStep
 from plansmith.pddl.val_report import verbose_report
 from plansmith.pddl.validation import (
     FeedbackCode,
@@ -23,19 +30,35 @@ from plansmith.pddl.validation import (
     judge_step,
     validate_plan,
 )
-from plansmith.text.chains import ReadChain, in_order
+from plansmith.text.chains import (
+    ChainStep,
+    GoalMark,
+    ReadChain,
+    StepCost,
+    basic_only,
+    check_goals,
+    in_order,
+    total_at_start,
+)
 from plansmith.text.explanations import Attempt
-from plansmith.text.rendering import Rendering, rendering_of
+from plansmith.text.rendering import Prompting, rendering_of
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedStep:
-    """One claimed transition with its judgement; states as atoms, in the order of the text."""
+    """One claimed transition with its judgement; states as atoms, in the order of the text.
+
+    ``wrong_marks`` are the preconditions and goals whose truth in ``s_prev`` the step tells wrongly, those that it
+    leaves out, and those that are none. ``total_before`` is the total cost that the chain had come to; None where no
+    cost is told.
+    """
 
     action: PlanStep
     s_prev: tuple[Atom, ...]
     s_claimed: tuple[Atom, ...]
     judgement: StepJudgement
+    wrong_marks: tuple[Condition, ...] = ()
+    total_before: Number | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +85,14 @@ def sound_steps(task: PlanningTask, judged: JudgedChain) -> int:
     for number, step in enumerate(judged.steps, 1):
         if step.judgement.code not in (FeedbackCode.OK, FeedbackCode.GOAL):
             return number - 1
-        state = task.state_of(step.s_claimed)
+        state = _bits(task, step.s_claimed)
         if state in kept_at:
             return kept_at[state]
         kept_at[state] = number
     return len(judged.steps)
 
 
-def judge_completion(task: PlanningTask, completion: str, rendering: Rendering) -> JudgedChain:
+def judge_completion(task: PlanningTask, completion: str, rendering: Prompting) -> JudgedChain:
     """Return the judgement of a completion.
 
     The plan judged is the final plan; without one, there is no plan and the verdict is `MALFORMED_PLAN`. Steps are
@@ -94,12 +117,10 @@ def judge_steps(task: PlanningTask, read: ReadChain) -> tuple[JudgedStep, ...]:
     unless it has another.
     """
     judged: list[JudgedStep] = []
-    state = in_order(task.problem.init)
+    state, total = in_order(task.problem.init), total_at_start(task)
     for step in read.chain.steps:
-        claimed = step.next_state if step.next_state is not None else state
-        judgement = judge_step(task, task.state_of(state), step.action, task.state_of(claimed))
-        judged.append(JudgedStep(step.action, state, claimed, judgement))
-        state = claimed
+        judged.append(_judge(task, step, state, total))
+        state, total = judged[-1].s_claimed, _total_after(task, judged[-1], step)
     if judged and judged[-1].judgement.code is FeedbackCode.OK:
         missed = task.unsatisfied(task.goal, judged[-1].judgement.expected_state)
         if missed:
@@ -107,9 +128,69 @@ def judge_steps(task: PlanningTask, read: ReadChain) -> tuple[JudgedStep, ...]:
     return tuple(judged)
 
 
+def _judge(task: PlanningTask, step: ChainStep, state: tuple[Atom, ...], total: Number | None) -> JudgedStep:
+    """Return the judgement of a step from the state and the total cost that the chain claims to have come to."""
+    claimed = step.next_state if step.next_state is not None else state
+    before = _bits(task, state)
+    judgement = judge_step(task, before, step.action, _bits(task, claimed))
+    judgement = _with_cost(judgement, step, _true_cost(task, step.action, before, total))
+    return JudgedStep(step.action, state, claimed, judgement, _wrong_marks(task, step, state), total)
+
+
+def _true_cost(task: PlanningTask, step: PlanStep, state: int, total: Number | None) -> StepCost | None:
+    """Return what a step costs and comes to; None where no cost is told, or it has no value."""
+    action = task.ground(step)
+    if total is None or not isinstance(action, GroundAction):
+        return None
+    amount = action.cost(state)
+    return None if amount is None else StepCost.after(total, amount)
+
+
+def _with_cost(judgement: StepJudgement, step: ChainStep, true_cost: StepCost | None) -> StepJudgement:
+    """Return the judgement of a step with its cost looked at too, if its state is right."""
+    if judgement.code is not FeedbackCode.OK or step.cost is None or true_cost is None or step.cost == true_cost:
+        return judgement
+    reason = f"{step.action} costs {true_cost.amount}, which makes {true_cost.total} in all"
+    return replace(judgement, code=FeedbackCode.EFFECT, reason=reason)
+
+
+def _total_after(task: PlanningTask, judged: JudgedStep, step: ChainStep) -> Number | None:
+    """Return the total cost that a chain has come to: as it claims, else as it truly is."""
+    if step.cost is not None and judged.total_before is not None:
+        return step.cost.total
+    if step.next_state is None:
+        return judged.total_before
+    cost = _true_cost(task, step.action, _bits(task, judged.s_prev), judged.total_before)
+    return None if cost is None else cost.total
+
+
+def _wrong_marks(task: PlanningTask, step: ChainStep, state: tuple[Atom, ...]) -> tuple[Condition, ...]:
+    """Return the conditions on which a step and the validator differ; conditions made up are not evaluated."""
+    action, known = task.ground(step.action), basic_only(task, state)
+    bits = task.state_of(known)
+    conditions = action.preconditions if isinstance(action, GroundAction) else ()
+    true = [GoalMark(condition, task.holds(condition, bits)) for condition in conditions]
+    told = dict.fromkeys((*step.preconditions, *step.unsatisfied))
+    claimed = [GoalMark(condition, condition not in step.unsatisfied) for condition in told]
+    wrong = _differing(true, claimed)
+    if step.goal_check is not None:
+        wrong += _differing(check_goals(task, known), step.goal_check)
+    return tuple(dict.fromkeys(wrong))
+
+
+def _differing(true: Sequence[GoalMark], claimed: Sequence[GoalMark]) -> list[Condition]:
+    differing = set(true) ^ set(claimed)
+    return [mark.condition for mark in (*true, *claimed) if mark in differing]
+
+
+def _bits(task: PlanningTask, atoms: Iterable[Atom]) -> int:
+    """Return a claimed state; the derived atoms that it names, perhaps with too few arguments, do not count."""
+    return task.state_of(basic_only(task, atoms))
+
+
 def _missing_goal(step: JudgedStep, missed: str) -> JudgedStep:
     judgement = StepJudgement(FeedbackCode.GOAL, step.judgement.expected_state, reason=f"the goal lacks {missed}")
-    return JudgedStep(step.action, step.s_prev, step.s_claimed, judgement)
+    return replace(step, judgement=judgement)
 
 
 def attempt_of(task: PlanningTask, judged: JudgedChain) -> Attempt:
@@ -154,6 +235,8 @@ def verdict_row(task: PlanningTask, rollout: RolloutRow | JudgingRow, judged: Ju
         claimed_verdict=judged.read.chain.verdict,
         binary_feedback="\n".join(marks),
         detailed_feedback=attempt.report,
+        plan_cost=None if judged.verdict.cost is None else float(judged.verdict.cost),
+        progress=progress_score(task, judged.verdict),
     )
 
 
@@ -212,9 +295,16 @@ def _step_views(judged: JudgedChain, completion: str) -> tuple[StepView, ...]:
     for number, (step, spans) in enumerate(zip(judged.steps, judged.read.spans, strict=True), 1):
         mark = _MARKS[step.judgement.code] if is_reached else StepMark.UNREACHED
         text = completion[spans.choice.start : spans.outcome.end]
-        views.append(StepView(number, str(step.action), text, mark, step.judgement.reason if is_reached else ""))
+        views.append(StepView(number, str(step.action), text, mark, _note(step) if is_reached else ""))
         is_reached = is_reached and mark is not StepMark.FAILED
     return tuple(views)
+
+
+def _note(step: JudgedStep) -> str:
+    """Return what is wrong with a step, false words about its preconditions and the goal if nothing else is."""
+    if step.judgement.reason or not step.wrong_marks:
+        return step.judgement.reason
+    return f"says wrongly what holds: {' '.join(map(str, step.wrong_marks))}"
 
 
 _MARKS = {

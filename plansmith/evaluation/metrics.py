@@ -1,4 +1,4 @@
-"""From judged attempts to the figures of an arm: accuracy, errors by class, plan length, tokens.
+"""From judged attempts to the figures of an arm: accuracy, errors by class, plan quality, own verdicts, tokens.
 
 An *arm* is one policy evaluated on the test problems: untrained, after phase 1, after each iteration, final.
 Not here: judging (`plansmith.pddl`), drawing and printing (`report`, `plots`).
@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import fmean
 
+from plansmith.evaluation.calibration import Calibration, calibrate
 from plansmith.evaluation.statistics import PairedTest, paired_test, wilson_interval
 from plansmith.evaluation.taxonomy import ErrorClass
+
+COST_TOLERANCE = 1e-9
+"""Costs that differ by no more are equal; sums of decimals in floating point do."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedProblem:
     """One attempt at one test problem; an error class is present exactly when the plan is not valid.
 
-    Lengths count actions. ``plan_length`` may be None for a failed attempt whose plan cannot be read.
+    Lengths count actions; costs are values of the problem's metric. ``plan_length`` may be None for a failed attempt
+    whose plan cannot be read, and ``plan_cost`` for any failed attempt: only the cost of a valid plan is compared.
+    ``progress`` is `progress_score`, ``stated_verdict`` whether the policy itself called its plan VALID, ``v_hat`` the
+    probability it gave to VALID. None is "not known", never 0 or False.
     """
 
     problem_id: str
@@ -31,6 +39,12 @@ class EvaluatedProblem:
     planner_plan_length: int
     completion_tokens: int
     wall_time_s: float = 0.0
+    plan_cost: float | None = None
+    planner_cost: float | None = None
+    is_planner_optimal: bool = False
+    progress: float | None = None
+    stated_verdict: bool | None = None
+    v_hat: float | None = None
 
     def __post_init__(self) -> None:
         if self.is_valid != (self.error_class is None):
@@ -40,14 +54,85 @@ class EvaluatedProblem:
         counts = (self.plan_length or 0, self.planner_plan_length, self.completion_tokens, self.wall_time_s)
         if not all(math.isfinite(count) and count >= 0 for count in counts):
             raise ValueError(f"problem {self.problem_id}: lengths, tokens and time are finite and >= 0; got {counts}")
+        self._check_costs()
+        self._check_shares()
+
+    def _check_costs(self) -> None:
+        """Raise when costs are no numbers, are lacking beside an optimum, or lie below it."""
+        costs = [cost for cost in (self.plan_cost, self.planner_cost) if cost is not None]
+        if not all(math.isfinite(cost) and cost >= 0 for cost in costs):
+            raise ValueError(f"problem {self.problem_id}: costs are finite and >= 0; got {costs}")
+        if not self.is_planner_optimal:
+            return
+        if self.planner_cost is None or (self.is_valid and self.plan_cost is None):
+            raise ValueError(
+                f"problem {self.problem_id}: an optimal plan, and a valid plan beside it, have a cost; got "
+                f"planner_cost={self.planner_cost}, plan_cost={self.plan_cost}"
+            )
+        if self.is_valid and self.cost_over_optimum < -COST_TOLERANCE:
+            raise ValueError(
+                f"problem {self.problem_id}: the plan costs {self.plan_cost}, less than the optimum {self.planner_cost}"
+            )
+
+    def _check_shares(self) -> None:
+        """Raise when a share lies outside [0, 1], or a valid plan has not come all the way."""
+        shares = [share for share in (self.progress, self.v_hat) if share is not None]
+        if not all(0.0 <= share <= 1.0 for share in shares):
+            raise ValueError(f"problem {self.problem_id}: progress and v_hat lie in [0, 1]; got {shares}")
+        if self.is_valid and self.progress not in (None, 1.0):
+            raise ValueError(f"problem {self.problem_id}: a valid plan has progress 1; got {self.progress}")
+
+    @property
+    def cost_over_optimum(self) -> float:
+        """Return by how much a valid plan costs more than the known optimum.
+
+        Raises:
+            ValueError: a cost is not known.
+        """
+        if self.plan_cost is None or self.planner_cost is None:
+            raise ValueError(f"problem {self.problem_id}: no costs to compare")
+        return self.plan_cost - self.planner_cost
+
+
+@dataclass(frozen=True, slots=True)
+class PlanQuality:
+    """How cheap the valid plans are, over the ``n`` problems whose optimal cost is known.
+
+    ``n_solved`` of those were solved, ``n_optimal`` at the optimal cost. ``mean_cost_ratio`` is the mean of plan cost
+    over optimal cost among the solved ones, 1 at best; a problem whose optimum is 0 has no ratio unless the plan is
+    free as well, which is 1.
+    """
+
+    n: int
+    n_solved: int
+    n_optimal: int
+    optimal_of_solved: float | None
+    optimal_of_all: float
+    mean_cost_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SelfVerification:
+    """The verdicts the policy stated, against the validator's; completions that state none are left out of ``n``.
+
+    ``n_said_valid`` tells judging from always saying the same, which is right as often as that verdict occurs.
+    """
+
+    n: int
+    n_said_valid: int
+    n_correct: int
+    accuracy: float
+    ci95: tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class LevelFigures:
-    """What one arm reached on one level.
+    """What one arm reached on one level, or in one domain.
 
     ``errors`` counts failed problems by class, every class present. Both mean lengths are over the problems this arm
     solved, so they compare like with like; None when it solved none. ``tokens`` is the total of all completions.
+    ``mean_progress`` is over all attempts whose progress is known. ``quality``, ``mean_progress`` and
+    ``self_verification`` are None where nothing is known.
     """
 
     n: int
@@ -59,15 +144,24 @@ class LevelFigures:
     mean_planner_plan_length: float | None
     tokens: int
     tokens_per_problem: float
+    quality: PlanQuality | None = field(default=None, kw_only=True)
+    mean_progress: float | None = field(default=None, kw_only=True)
+    self_verification: SelfVerification | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class ArmResult(LevelFigures):
-    """The figures of an arm on its primary level, with every level (the primary one too) in ``by_level``."""
+    """The figures of an arm on its primary level, with every level (the primary one too) in ``by_level``.
+
+    ``by_domain`` has the figures of each domain, all its levels together; ``calibration`` is over all problems whose
+    v_hat is known, None where there are none.
+    """
 
     name: str
     level: str
     by_level: dict[str, LevelFigures]
+    by_domain: dict[str, LevelFigures] = field(default_factory=dict)
+    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +196,47 @@ def summarise_level(evaluated: Sequence[EvaluatedProblem]) -> LevelFigures:
         mean_planner_plan_length=_mean([e.planner_plan_length for e in solved]),
         tokens=tokens,
         tokens_per_problem=tokens / len(evaluated),
+        quality=plan_quality(evaluated),
+        mean_progress=_mean([e.progress for e in evaluated if e.progress is not None]),
+        self_verification=self_verification(evaluated),
+    )
+
+
+def plan_quality(evaluated: Sequence[EvaluatedProblem]) -> PlanQuality | None:
+    """Return the quality of the valid plans, or None when no problem has a known optimum."""
+    known = [e for e in evaluated if e.is_planner_optimal]
+    if not known:
+        return None
+    solved = [e for e in known if e.is_valid]
+    n_optimal = sum(e.cost_over_optimum <= COST_TOLERANCE for e in solved)
+    ratios = [_cost_ratio(e) for e in solved]
+    return PlanQuality(
+        n=len(known),
+        n_solved=len(solved),
+        n_optimal=n_optimal,
+        optimal_of_solved=n_optimal / len(solved) if solved else None,
+        optimal_of_all=n_optimal / len(known),
+        mean_cost_ratio=_mean([ratio for ratio in ratios if ratio is not None]),
+    )
+
+
+def self_verification(evaluated: Sequence[EvaluatedProblem]) -> SelfVerification | None:
+    """Return how often the policy's own verdict is the validator's, or None when it never states one."""
+    stated = [e for e in evaluated if e.stated_verdict is not None]
+    if not stated:
+        return None
+    n_correct = sum(e.stated_verdict == e.is_valid for e in stated)
+    return SelfVerification(
+        n=len(stated),
+        n_said_valid=sum(e.stated_verdict is True for e in stated),
+        n_correct=n_correct,
+        accuracy=n_correct / len(stated),
+        ci95=wilson_interval(n_correct, len(stated)),
     )
 
 
 def summarise_arm(name: str, evaluated: Sequence[EvaluatedProblem], *, primary_level: str | None = None) -> ArmResult:
-    """Return the figures of one arm; levels keep the order in which they first occur.
+    """Return the figures of one arm; levels and domains keep the order in which they first occur.
 
     Args:
         name: ``untrained``, ``phase1``, ``iteration_1``, ..., ``final``.
@@ -124,7 +254,17 @@ def summarise_arm(name: str, evaluated: Sequence[EvaluatedProblem], *, primary_l
     if primary_level not in levels:
         raise ValueError(f"arm {name!r}: primary level {primary_level!r} is not one of {levels}")
     by_level = {level: summarise_level([e for e in evaluated if e.level == level]) for level in levels}
-    return _lift(by_level[primary_level], name, primary_level, by_level)
+    domains = dict.fromkeys(e.domain for e in evaluated)
+    pairs = [(e.is_valid, e.v_hat) for e in evaluated if e.v_hat is not None]
+    shared = {key: getattr(by_level[primary_level], key) for key in LevelFigures.__dataclass_fields__}
+    return ArmResult(
+        **shared,
+        name=name,
+        level=primary_level,
+        by_level=by_level,
+        by_domain={domain: summarise_level([e for e in evaluated if e.domain == domain]) for domain in domains},
+        calibration=calibrate(pairs) if pairs else None,
+    )
 
 
 def compare_arms(
@@ -150,12 +290,13 @@ def compare_arms(
     return PairedComparison(before, after, level, test)
 
 
-def _lift(figures: LevelFigures, name: str, level: str, by_level: dict[str, LevelFigures]) -> ArmResult:
-    """Return an arm that carries the figures of its primary level."""
-    shared = {field: getattr(figures, field) for field in LevelFigures.__dataclass_fields__}
-    return ArmResult(**shared, name=name, level=level, by_level=by_level)
+def _cost_ratio(solved: EvaluatedProblem) -> float | None:
+    """Return plan cost over optimal cost; None where that is a division by zero."""
+    if solved.cost_over_optimum <= COST_TOLERANCE:
+        return 1.0
+    return solved.plan_cost / solved.planner_cost if solved.plan_cost and solved.planner_cost else None
 
 
-def _mean(lengths: Sequence[int]) -> float | None:
+def _mean(numbers: Sequence[float]) -> float | None:
     """Return the mean, or None of nothing."""
-    return sum(lengths) / len(lengths) if lengths else None
+    return fmean(numbers) if numbers else None

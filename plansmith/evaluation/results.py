@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from plansmith.errors import BadInputError
+from plansmith.evaluation.feedback_turns import FeedbackTurn
 from plansmith.evaluation.metrics import ArmResult, PairedComparison
 from plansmith.evaluation.taxonomy import ErrorClass
 
@@ -91,7 +92,8 @@ class Results:
     """One finished run. ``arms`` is in the order of training; every arm has the same levels.
 
     ``time_s`` and ``tokens`` are by stage, in the order of the pipeline; ``policy_versions`` by arm;
-    ``rollout_valid_rate`` by iteration, over the rollouts the policy was trained on.
+    ``rollout_valid_rate`` by iteration, over the rollouts the policy was trained on; ``feedback_turns`` by number of
+    turns, of the last arm on all its test problems.
     """
 
     run_name: str
@@ -110,6 +112,7 @@ class Results:
     command: str = ""
     failures: tuple[AttemptExample, ...] = ()
     solved: AttemptExample | None = None
+    feedback_turns: tuple[FeedbackTurn, ...] = ()
 
     def __post_init__(self) -> None:
         _check_arms(self)
@@ -126,6 +129,11 @@ class Results:
         """Return the levels, the primary one first."""
         others = next(iter(self.arms.values())).by_level
         return (self.primary_level, *(level for level in others if level != self.primary_level))
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Return the domains in the order in which they were tried."""
+        return tuple(next(iter(self.arms.values())).by_domain)
 
 
 def results_to_json(results: Results) -> str:
@@ -168,7 +176,7 @@ def _check_arms(results: Results) -> None:
     """Raise unless there are arms, named by their keys, all on the same levels."""
     if not results.arms:
         raise ValueError("results without an arm: nothing was evaluated")
-    levels = list(next(iter(results.arms.values())).by_level)
+    levels, domains = list(next(iter(results.arms.values())).by_level), results.domains
     for name, arm in results.arms.items():
         if arm.name != name:
             raise ValueError(f"arm {arm.name!r} is filed under {name!r}")
@@ -177,6 +185,8 @@ def _check_arms(results: Results) -> None:
                 f"arm {name!r} has primary level {arm.level!r} and levels {list(arm.by_level)}; "
                 f"expected {results.primary_level!r} and {levels}"
             )
+        if set(arm.by_domain) != set(domains):
+            raise ValueError(f"arm {name!r} has domains {list(arm.by_domain)}; expected {list(domains)}")
         _check_finite(f"figures of {name}", (arm.accuracy, *arm.ci95))
     for comparison in results.paired_tests:
         if unknown := {comparison.before, comparison.after} - results.arms.keys():

@@ -1,20 +1,33 @@
-"""Building the embedded `tiny` model and loading any other from a Hugging Face folder or name."""
+"""Models: a Qwen3 trained from nothing, of any size, with a tokenizer of its own; and what a folder must hold.
+
+`tiny` is such a Qwen3 with one token a word; byte pairs learnt from texts serve every rendering. Loading weights is the
+business of the trainer and of the engine.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from plansmith.errors import BadInputError
+from plansmith.learning.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, base_folder_of, is_adapter_folder
+from plansmith.learning.tokenizer import END, PAD, verdict_token_ids
+from plansmith.text.chains import INVALID, VALID
+
+PIECES = Regex(r" ?[\p{L}_]+(?:-[\p{L}_]+)*|\p{N}| ?[^\s\p{L}\p{N}_]|\s+(?!\S)|\s+")
+"""What byte pairs never merge across: a name with its hyphens and the space before it, one digit, one other sign with
+the space before it, white space. So ``(on a b)`` is five tokens at best, and no token joins a bracket with a name."""
 
 
 @dataclass(frozen=True, slots=True)
-class TinyShape:
-    """The shape of a Qwen3 trained from nothing."""
+class ModelShape:
+    """The shape of a Qwen3 trained from nothing; its vocabulary is the tokenizer's."""
 
     hidden_size: int
     n_layers: int
@@ -24,11 +37,11 @@ class TinyShape:
     max_position_embeddings: int
 
 
-def make_tiny(folder: Path, tokenizer: PreTrainedTokenizerFast, shape: TinyShape, *, seed: int) -> int:
-    """Write a new, untrained Qwen3 with its tokenizer to `folder`; return its number of parameters.
+def make_model(folder: Path, tokenizer: PreTrainedTokenizerFast, shape: ModelShape, *, seed: int) -> int:
+    """Write an untrained Qwen3 with its tokenizer to `folder`; return its number of parameters.
 
-    Qwen3 is a Llama that normalises queries and keys, which at this size about halves the tokens it takes to learn to
-    look things up in a state (docs/log.md).
+    Qwen3 is a Llama that normalises queries and keys, which at the size of `tiny` about halves the tokens it takes to
+    learn to look things up in a state (docs/log.md).
     """
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(
@@ -53,8 +66,39 @@ def make_tiny(folder: Path, tokenizer: PreTrainedTokenizerFast, shape: TinyShape
     return int(sum(parameter.numel() for parameter in model.parameters()))
 
 
+def bpe_tokenizer(texts: Iterable[str], vocabulary_size: int) -> PreTrainedTokenizerFast:
+    """Return a byte-level tokenizer of byte pairs learnt from texts, without chat template.
+
+    Any text can be encoded and comes back as it was. The same texts in the same order give the same tokens.
+
+    Args:
+        texts: prompts and responses of training; no need for VALID and INVALID among them.
+        vocabulary_size: tokens at most, the 256 bytes and the pad and end tokens included.
+
+    Raises:
+        BadInputError: a vocabulary too small for the bytes and the two verdicts.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(PIECES, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size, show_progress=False, special_tokens=[PAD, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    # every text counts as if it had both verdicts: each must be one token even where only valid plans are shown
+    verdicts = f"[VERDICT] {VALID}\n[VERDICT] {INVALID}\n"
+    tokenizer.train_from_iterator((piece for text in texts for piece in (text, verdicts)), trainer)
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, clean_up_tokenization_spaces=False
+    )
+    verdict_token_ids(made)  # raises where no token tells them apart
+    return made
+
+
 def load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of a model folder.
+    """Return the tokenizer of a model folder or an adapter folder.
 
     Raises:
         BadInputError: there is no such folder, or no tokenizer in it.
@@ -65,13 +109,21 @@ def load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
 
 
 def check_model_folder(folder: str) -> None:
-    """Raise a `BadInputError` unless `folder` holds a Hugging Face model with safetensors weights."""
-    path = Path(folder)
-    lacking = [name for name in ("config.json", "*.safetensors", "tokenizer_config.json") if not any(path.glob(name))]
+    """Check that a folder holds a Hugging Face model with safetensors weights, or a PEFT adapter and its base is there.
+
+    Raises:
+        BadInputError: something is lacking; all that is lacking is named.
+    """
+    path, is_adapter = Path(folder), is_adapter_folder(folder)
+    weights = (ADAPTER_CONFIG, ADAPTER_WEIGHTS) if is_adapter else ("config.json", "*.safetensors")
+    lacking = [name for name in (*weights, "tokenizer_config.json") if not any(path.glob(name))]
     if lacking:
         raise BadInputError(
             "no model here" if path.is_dir() else "no such model folder",
             where=str(path), got=f"no {', '.join(lacking)}" if path.is_dir() else "nothing",
-            expected="a Hugging Face model folder: config.json, *.safetensors and a tokenizer",
+            expected="a Hugging Face model folder: config.json, *.safetensors and a tokenizer; or a PEFT adapter: "
+            f"{ADAPTER_CONFIG}, {ADAPTER_WEIGHTS} and a tokenizer",
             cure="give the path of a downloaded model, or leave out model.folder to train `tiny`",
         )  # fmt: skip
+    if is_adapter:
+        check_model_folder(str(base_folder_of(path)))

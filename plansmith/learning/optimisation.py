@@ -101,7 +101,7 @@ class OptimisationReport:
     """One optimisation; a tuple holds one number per optimiser step and is empty where it has no meaning.
 
     ``gradient_norms`` are before clipping. ``n_sequences`` and ``n_tokens`` are of one epoch, padding and dropped
-    sequences not included.
+    sequences not included. The dropped ones were too long; ``n_dropped_tokens`` is what they held.
     """
 
     objective: Objective
@@ -115,6 +115,7 @@ class OptimisationReport:
     n_steps: int
     n_sequences: int
     n_dropped: int
+    n_dropped_tokens: int
     n_tokens: int
     fill: float
     wall_time_s: float
@@ -186,19 +187,23 @@ def plan_optimisation(
     row_length_tokens: int,
     micro_batch_rows: int,
     n_ranks: int = 1,
+    max_length_tokens: int | None = None,
 ) -> OptimisationPlan:
     """Return which sequence goes where; epoch e shuffles with seed + e, if at all. The batches are of all ranks.
 
+    Sequences longer than ``max_length_tokens`` or a row are left out whole, counted in the report and warned about.
+
     Raises:
-        BadInputError: no sequence fits in a row.
+        BadInputError: no sequence fits.
     """
-    indices = fitting_indices(lengths, row_length_tokens)
+    longest = min(row_length_tokens, max_length_tokens or row_length_tokens)
+    indices = fitting_indices(lengths, longest)
     if not indices:
         raise BadInputError(
             "nothing to optimise on: no sequence fits in a row",
             got=f"{len(lengths)} sequences, the shortest of {min(lengths, default=0)} tokens",
-            expected=f"at most {row_length_tokens} tokens",
-            cure="raise row_length_tokens or make shorter examples",
+            expected=f"at most {longest} tokens",
+            cure="raise row_length_tokens and max_length_tokens, or make shorter examples",
         )
     epochs = [
         [
@@ -214,6 +219,9 @@ def plan_optimisation(
         for epoch in range(hyperparameters.epochs)
     ]
     packing = packing_report(lengths, epochs[0], micro_batch_rows=micro_batch_rows)
+    if packing.n_dropped:
+        logger.warning("%d of %d sequences, %d tokens in all, are longer than %d tokens and are not trained on",
+                       packing.n_dropped, len(lengths), packing.n_dropped_tokens, longest)  # fmt: skip
     return OptimisationPlan(tuple(batch for epoch in epochs for batch in epoch), packing)
 
 
@@ -311,6 +319,7 @@ def _report(objective: Objective, record: _Record, packing: PackingReport, wall_
         n_steps=len(record.losses),
         n_sequences=packing.n_sequences,
         n_dropped=packing.n_dropped,
+        n_dropped_tokens=packing.n_dropped_tokens,
         n_tokens=packing.n_tokens,
         fill=packing.fill,
         wall_time_s=wall_time_s,

@@ -34,6 +34,7 @@ class PackingReport:
 
     n_sequences: int
     n_dropped: int
+    n_dropped_tokens: int
     n_tokens: int
     fill: float
 
@@ -76,9 +77,9 @@ class PackedBatch:
         }
 
 
-def fitting_indices(lengths: Sequence[int], row_length_tokens: int) -> tuple[int, ...]:
-    """Return the indices of the sequences that fit in a row; the caller counts and reports the others."""
-    return tuple(index for index, length in enumerate(lengths) if length <= row_length_tokens)
+def fitting_indices(lengths: Sequence[int], max_length_tokens: int) -> tuple[int, ...]:
+    """Return the indices of the sequences that are no longer; the caller counts and reports the others."""
+    return tuple(index for index, length in enumerate(lengths) if length <= max_length_tokens)
 
 
 def pack_rows(lengths: Sequence[int], indices: Sequence[int], row_length_tokens: int, *, n_ranks: int = 1) -> list[Row]:
@@ -151,7 +152,13 @@ def packing_report(lengths: Sequence[int], batches: Sequence[Sequence[Row]], *, 
         n_tokens += sum(row_tokens)
         parts = [row_tokens[i : i + micro_batch_rows] for i in range(0, len(rows), micro_batch_rows)]
         n_padded += sum(len(part) * max(part) for part in parts)
-    return PackingReport(n_used, len(lengths) - n_used, n_tokens, n_tokens / n_padded if n_padded else 0.0)
+    return PackingReport(
+        n_sequences=n_used,
+        n_dropped=len(lengths) - n_used,
+        n_dropped_tokens=sum(lengths) - n_tokens,
+        n_tokens=n_tokens,
+        fill=n_tokens / n_padded if n_padded else 0.0,
+    )
 
 
 def build_batch(sequences: Sequence[TrainingSequence], rows: Sequence[Row]) -> PackedBatch:

@@ -1,17 +1,22 @@
-"""The word-level tokenizer of `tiny`, as an ordinary Hugging Face tokenizer.
+"""From texts to tokens and back: prompts with and without a chat template, end marks, spans, verdict tokens.
 
-One token a word of the compact rendering: markers, the domain's names, and a fixed pool of object names.
+Also the word-level tokenizer of `tiny`, an ordinary Hugging Face tokenizer with one token a word of the compact
+rendering: markers, the domain's names, and a fixed pool of object names.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from pathlib import Path
 
 from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from plansmith.errors import BadInputError
+from plansmith.learning.adapters import base_folder_of, is_adapter_folder
 from plansmith.pddl.model import Domain
 from plansmith.text.chains import INVALID, VALID, Span
 from plansmith.text.compact import MARKERS
@@ -40,21 +45,83 @@ def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str, beginning: str = "") -> list[int]:
-    """Return the token ids of a prompt and of how its answer begins."""
+    """Return the token ids of a prompt and of how its answer begins.
+
+    With a chat template the prompt is the user's only message (a system message is refused by some templates, Gemma's
+    among them) and `beginning` the start of the assistant's answer. Special tokens, the begin-of-text one included, are
+    those that the template writes; thinking aloud, where a template has a switch for it, is off. Without a template the
+    text is encoded as it is.
+    """
+    if tokenizer.chat_template:
+        ids = tokenizer.apply_chat_template(
+            [{"role": "user", "content": prompt}], add_generation_prompt=True, enable_thinking=False, return_dict=False
+        )
+        return [*ids, *encode(tokenizer, beginning)]
     if not beginning:
         return encode(tokenizer, prompt)
     return encode(tokenizer, f"{prompt}{'' if prompt[-1:].isspace() else ' '}{beginning}")
 
 
+def end_token_ids(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> tuple[int, ...]:
+    """Return every token that ends an answer, each once: first the one to train on, then others that stop generation.
+
+    The first is the chat template's end of a turn (``<|im_end|>``, ``<|eot_id|>``, ``<end_of_turn>``) or, without one,
+    the tokenizer's end-of-text token. The others are the end tokens of the folder's `generation_config.json`, or else
+    of its `config.json`.
+
+    Args:
+        tokenizer: of the model in `folder`.
+        folder: Hugging Face model or adapter; an adapter that names no end tokens has those of its base.
+
+    Raises:
+        BadInputError: neither template, tokenizer nor configuration names any.
+    """
+    named = [_end_of_turn(tokenizer), tokenizer.eos_token_id, *_configured_end_tokens(Path(folder))]
+    found = tuple(dict.fromkeys(token for token in named if token is not None))
+    if not found:
+        raise BadInputError(
+            "nothing says which token ends an answer", where=str(folder), got="no end token",
+            expected="eos_token in tokenizer_config.json or eos_token_id in generation_config.json",
+        )  # fmt: skip
+    return found
+
+
+def _end_of_turn(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """Return the first special token that the chat template writes after an answer."""
+    if not tokenizer.chat_template:
+        return None
+    turns = [{"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}]
+    conversation = str(tokenizer.apply_chat_template(turns, tokenize=False, enable_thinking=False))
+    after_answer = encode(tokenizer, conversation.rpartition("answer")[2])
+    special = _special_ids(tokenizer)
+    return next((token for token in after_answer if token in special), None)
+
+
+def _configured_end_tokens(folder: Path) -> list[int]:
+    for name in ("generation_config.json", "config.json"):
+        path = folder / name
+        named = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id") if path.exists() else None
+        if named is not None:
+            return list(named) if isinstance(named, list) else [int(named)]
+    return _configured_end_tokens(base_folder_of(folder)) if is_adapter_folder(folder) else []
+
+
+def _special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """Return the tokens that decoding leaves out; chat marks are among them whether or not they have a name."""
+    added = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return added | set(tokenizer.all_special_ids)
+
+
 def token_spans(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> tuple[str, list[Span]]:
     """Return the decoded completion and, for each token, the characters it stands for.
 
-    Spans come from decoding ever longer prefixes where encoding the text again gives other tokens (a policy may write a
-    word in pieces that the tokenizer would not); tokens such as the end mark stand for no character.
+    Where encoding the text again gives other tokens (a policy may write a word in pieces that the tokenizer would not),
+    the tokens are decoded one after another; one that only begins a character stands for nothing, the one that ends it
+    for all of it. Tokens such as the end mark stand for no character.
     """
     text = str(tokenizer.decode(list(token_ids), skip_special_tokens=True))
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    special = set(tokenizer.all_special_ids)
+    special = _special_ids(tokenizer)
     plain = [token for token in token_ids if token not in special]
     if list(encoded["input_ids"]) == plain:
         places = iter(encoded["offset_mapping"])
@@ -63,21 +130,54 @@ def token_spans(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) ->
             start, end = (end, end) if token in special else next(places)
             spans.append(Span(start, end))
         return text, spans
-    lengths = [
+    lengths = _lengths_by_stream(tokenizer, token_ids, text) or _lengths_by_prefix(tokenizer, token_ids)
+    return text, [Span(start, end) for start, end in pairwise(lengths)]
+
+
+def _lengths_by_stream(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int], text: str) -> list[int] | None:
+    """Return the characters decoded before each token and after the last; None where the pieces are not the text.
+
+    That is so where the text ends within a character.
+    """
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        return None
+    stream, pieces = DecodeStream(skip_special_tokens=True), []
+    for token in token_ids:
+        pieces.append(stream.step(tokenizer.backend_tokenizer, token) or "")
+    return list(accumulate(map(len, pieces), initial=0)) if "".join(pieces) == text else None
+
+
+def _lengths_by_prefix(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> list[int]:
+    """Return the same from decoding ever longer beginnings, which is right for any tokenizer and slow (quadratic)."""
+    return [
         len(str(tokenizer.decode(list(token_ids[:count]), skip_special_tokens=True)))
         for count in range(len(token_ids) + 1)
     ]
-    return text, [Span(start, end) for start, end in pairwise(lengths)]
 
 
 def verdict_token_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     """Return the first tokens of VALID and INVALID as they stand after the verdict's marker.
 
+    The probability of one against the other is v_hat, so both must be a choice in one place: after the same tokens.
+    A token that stands for nothing but the space before the word is not the word's first.
+
     Raises:
-        BadInputError: both begin with the same token, so that no single token tells them apart.
+        BadInputError: both begin with the same token, or one with the space before it and the other after it.
     """
-    valid, invalid = (encode(tokenizer, f" {word}")[0] for word in (VALID, INVALID))
-    if valid == invalid:
-        raise BadInputError("the tokenizer begins VALID and INVALID with the same token", got=str(valid),
-                            expected="two tokens", cure="use another model")  # fmt: skip
+    (before_valid, valid), (before_invalid, invalid) = (_first_token_of(tokenizer, word) for word in (VALID, INVALID))
+    if valid == invalid or before_valid != before_invalid:
+        raise BadInputError(
+            f"no single token tells {VALID} from {INVALID}",
+            got="the same first token" if valid == invalid else "the space before the word in one of them only",
+            expected="two tokens after the same text", cure="use another model, or a larger vocabulary",
+        )  # fmt: skip
     return valid, invalid
+
+
+def _first_token_of(tokenizer: PreTrainedTokenizerBase, word: str) -> tuple[list[int], int]:
+    """Return the tokens before a verdict and the first that writes a letter of it."""
+    marker = "[VERDICT] "
+    encoded = tokenizer(f"{marker}{word}", add_special_tokens=False, return_offsets_mapping=True)
+    ids, places = list(encoded["input_ids"]), encoded["offset_mapping"]
+    first = next(index for index, (_, end) in enumerate(places) if end > len(marker))
+    return ids[:first], ids[first]

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
@@ -46,8 +47,9 @@ def corrupt_plan(
     """
     if not validate_plan(task, plan).is_valid:
         raise ValueError(f"only a valid plan can be corrupted, got {[str(step) for step in plan]}")
+    sound = _SoundPlan(task, tuple(plan))
     for _ in range(attempts if plan else 0):
-        candidate = _DRAWS[corruption](task, tuple(plan), rng)
+        candidate = _DRAWS[corruption](sound, rng)
         if candidate is not None and shows_exactly(task, candidate):
             return candidate
     return None
@@ -79,26 +81,55 @@ def _false_claims(task: PlanningTask, shown: CorruptedPlan) -> list[Corruption |
     return faults
 
 
-def _draw_unsatisfied(task: PlanningTask, plan: tuple[PlanStep, ...], rng: random.Random) -> CorruptedPlan | None:
+@dataclass(frozen=True)
+class _SoundPlan:
+    """A valid plan with what draws look up again and again."""
+
+    task: PlanningTask
+    plan: tuple[PlanStep, ...]
+
+    @cached_property
+    def possible_steps(self) -> tuple[PlanStep, ...]:
+        """Every ground action of the task, of which an untyped domain has very many."""
+        return tuple(action.step for action in self.task.ground_actions())
+
+    @cached_property
+    def states(self) -> tuple[int, ...]:
+        """The states met, the initial one first."""
+        return validate_plan(self.task, self.plan).states
+
+    def claims(self) -> list[tuple[Atom, ...]]:
+        """Return the true states after each step."""
+        return [self.task.atoms_of(state) for state in self.states[1:]]
+
+    def action_at(self, index: int) -> GroundAction:
+        """Return the action of a step with the conditional effects that take place there."""
+        action = self.task.ground(self.plan[index])
+        assert isinstance(action, GroundAction)
+        return action.resolved(self.states[index])
+
+
+def _draw_unsatisfied(sound: _SoundPlan, rng: random.Random) -> CorruptedPlan | None:
     """Drop, swap or replace one step."""
-    steps, index = list(plan), rng.randrange(len(plan))
+    steps, index = list(sound.plan), rng.randrange(len(sound.plan))
     way = rng.randrange(3)
     if way == 0:
         del steps[index]
     elif way == 1 and index + 1 < len(steps):
         steps[index], steps[index + 1] = steps[index + 1], steps[index]
     else:
-        others = [action.step for action in task.ground_actions() if action.step != steps[index]]
+        others = [step for step in sound.possible_steps if step != steps[index]]
         if not others:
             return None
         steps[index] = rng.choice(others)
     return CorruptedPlan(Corruption.UNSATISFIED_PRECONDITION, tuple(steps), ()) if steps else None
 
 
-def _draw_goal_missed(task: PlanningTask, plan: tuple[PlanStep, ...], rng: random.Random) -> CorruptedPlan | None:
+def _draw_goal_missed(sound: _SoundPlan, rng: random.Random) -> CorruptedPlan | None:
     """Cut the plan short, or replace its tail by an applicable detour of the same length."""
+    task, plan = sound.task, sound.plan
     cut = rng.randrange(1, len(plan)) if len(plan) > 1 else 0
-    steps, state = list(plan[:cut]), validate_plan(task, plan[:cut]).states[-1]
+    steps, state = list(plan[:cut]), sound.states[cut]
     for _ in range(len(plan) - cut if rng.random() < 0.5 else 0):
         choices = applicable_actions(task, state)
         if not choices:
@@ -114,44 +145,37 @@ def true_claims(task: PlanningTask, plan: Sequence[PlanStep]) -> tuple[tuple[Ato
     return tuple(task.atoms_of(state) for state in validate_plan(task, plan).states[1:])
 
 
-def _draw_wrong_effect(task: PlanningTask, plan: tuple[PlanStep, ...], rng: random.Random) -> CorruptedPlan | None:
+def _draw_wrong_effect(sound: _SoundPlan, rng: random.Random) -> CorruptedPlan | None:
     """Leave out one add effect, or keep one deleted atom."""
-    claims, index = list(true_claims(task, plan)), rng.randrange(len(plan))
-    action = _action_at(task, plan, index)
-    before = claims[index - 1] if index else tuple(task.problem.init)
+    claims, index = sound.claims(), rng.randrange(len(sound.plan))
+    action = sound.action_at(index)
+    before = claims[index - 1] if index else tuple(sound.task.problem.init)
     deleted = [atom for atom in action.delete_effects if atom in before]
     choices = [(atom, True) for atom in action.add_effects] + [(atom, False) for atom in deleted]
     if not choices:
         return None
     atom, is_add = rng.choice(choices)
     claims[index] = tuple(a for a in claims[index] if a != atom) if is_add else (*claims[index], atom)
-    return CorruptedPlan(Corruption.WRONG_EFFECT, plan, tuple(claims))
+    return CorruptedPlan(Corruption.WRONG_EFFECT, sound.plan, tuple(claims))
 
 
-def _draw_frame_violated(task: PlanningTask, plan: tuple[PlanStep, ...], rng: random.Random) -> CorruptedPlan | None:
+def _draw_frame_violated(sound: _SoundPlan, rng: random.Random) -> CorruptedPlan | None:
     """Lose an atom the action does not touch, or gain one it does not add."""
-    claims, index = list(true_claims(task, plan)), rng.randrange(len(plan))
-    action = _action_at(task, plan, index)
+    claims, index = sound.claims(), rng.randrange(len(sound.plan))
+    action = sound.action_at(index)
     touched = {*action.add_effects, *action.delete_effects}
     stays = [atom for atom in claims[index] if atom not in touched]
-    known = {atom for claim in claims for atom in claim} | set(task.problem.init)
+    known = {atom for claim in claims for atom in claim} | set(sound.task.problem.init)
     absent = sorted(known - set(claims[index]) - touched)
     choices = [(atom, True) for atom in stays] + [(atom, False) for atom in absent]
     if not choices:
         return None
     atom, is_loss = rng.choice(choices)
     claims[index] = tuple(a for a in claims[index] if a != atom) if is_loss else (*claims[index], atom)
-    return CorruptedPlan(Corruption.FRAME_VIOLATED, plan, tuple(claims))
+    return CorruptedPlan(Corruption.FRAME_VIOLATED, sound.plan, tuple(claims))
 
 
-def _action_at(task: PlanningTask, plan: tuple[PlanStep, ...], index: int) -> GroundAction:
-    """Return the action of a valid plan's step with the conditional effects that take place there."""
-    action = task.ground(plan[index])
-    assert isinstance(action, GroundAction)
-    return action.resolved(validate_plan(task, plan[:index]).states[-1])
-
-
-_Draw = Callable[[PlanningTask, tuple[PlanStep, ...], random.Random], CorruptedPlan | None]
+_Draw = Callable[[_SoundPlan, random.Random], CorruptedPlan | None]
 _DRAWS: dict[Corruption, _Draw] = {
     Corruption.UNSATISFIED_PRECONDITION: _draw_unsatisfied,
     Corruption.WRONG_EFFECT: _draw_wrong_effect,

@@ -1,8 +1,11 @@
 """A chain of thought as data: what each step claims. Written and read by `compact` and `full`.
 
-A chain is s0, a1, s1, ..., an, sn with, for each step, which goals are met where one was reached, why this action, its
+A chain is s0, a1, s1, ..., an, sn with, for each step, which goals are met where one was aimed at, why this action, its
 preconditions, and the state it claims to lead to; then the final plan and the writer's own verdict. `chain_of_plan`
 builds the true chain of a plan; a reader builds the chain a policy wrote, claims and all.
+
+Preconditions and goals are told conjunct by conjunct, whatever their form. States list basic atoms only: derived ones
+follow from them and stand in conditions, with their truth value there.
 """
 
 from __future__ import annotations
@@ -10,21 +13,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from plansmith.errors import BadInputError
 from plansmith.pddl.ground_actions import GroundAction, MalformedStep
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Atom, Condition, Literal, PlanStep
-from plansmith.text.purpose import purposes
+from plansmith.pddl.model import TOTAL_COST, Atom, Condition, Number, PlanStep
+from plansmith.text.purpose import Purpose, is_basic_literal, purposes
 
 VALID, INVALID = "VALID", "INVALID"
+
+COST_DIGITS = 6
+"""Decimal places to which costs are told: sums of fractions would end in digits that nobody can check."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoalMark:
-    """One goal literal with whether it is claimed to hold."""
+    """One conjunct of the goal with whether it is claimed to hold."""
 
-    literal: Literal
+    condition: Condition
     is_met: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """What a step adds to the total cost, and the total after it; told where the problem minimises it."""
+
+    amount: Number
+    total: Number
+
+    @classmethod
+    def after(cls, total_before: Number, amount: Number) -> StepCost:
+        """Return the cost of a step, rounded as it is told."""
+        return cls(_told(amount), _told(total_before + amount))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +50,19 @@ class ChainStep:
     """One step as claimed.
 
     ``next_state`` is the claimed state after the action; None when the step says that its action cannot be applied, and
-    then ``unsatisfied`` says why.
+    then ``unsatisfied`` says why. ``added`` and ``deleted`` are what the action does in this state: of its conditional
+    effects those that take place.
     """
 
     action: PlanStep
-    preconditions: tuple[Literal, ...] = ()
-    unsatisfied: tuple[Literal, ...] = ()
+    preconditions: tuple[Condition, ...] = ()
+    unsatisfied: tuple[Condition, ...] = ()
     added: tuple[Atom, ...] = ()
     deleted: tuple[Atom, ...] = ()
     next_state: tuple[Atom, ...] | None = None
     goal_check: tuple[GoalMark, ...] | None = None
-    purpose: tuple[Literal, ...] = ()
+    purpose: tuple[Condition, ...] = ()
+    cost: StepCost | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,30 +117,12 @@ def in_order(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
 def chain_of_plan(task: PlanningTask, plan: Sequence[PlanStep], *, with_purpose: bool = True) -> Chain:
     """Return the true chain of `plan`: it stops at the first step that cannot be applied.
 
-    Goals are checked at the start, after each step that reaches the goal it aimed at, and at the end. (Checked wherever
-    the outcome changes, a policy would have to know the outcome before it decides to check.)
-
-    Raises:
-        BadInputError: a precondition or the goal is not a conjunction of literals.
+    Goals are checked at the start, after each step that served a goal directly (which it reached, unless the goal needs
+    more than one effect), and at the end. (Checked wherever the outcome changes, a policy would have to know the
+    outcome before it decides to check.)
     """
-    grounded = [task.ground(step) for step in plan]
-    actions = _resolved_along(task, grounded)
-    is_explained = with_purpose and len(actions) == len(plan)
-    reasons = purposes(actions, goal_literals(task)) if is_explained else [None] * len(plan)
-    state = in_order(task.problem.init)
-    steps: list[ChainStep] = []
-    is_checking = with_purpose
-    for action, reason in zip(grounded, reasons, strict=True):
-        purpose = reason.literals if reason else ()
-        step = true_step(task, state, action, with_goals=is_checking, purpose=purpose)
-        steps.append(step)
-        is_checking = len(purpose) == 1
-        if step.next_state is None:
-            break
-        state = step.next_state
-    goal_check = check_goals(task, state)
-    is_valid = all(mark.is_met for mark in goal_check) and all(step.next_state is not None for step in steps)
-    return Chain(tuple(steps), goal_check, tuple(plan), VALID if is_valid else INVALID)
+    start = _Point(in_order(task.problem.init), total_at_start(task))
+    return _chain_from(task, start, plan, with_purpose=with_purpose)
 
 
 def continued_chain(task: PlanningTask, kept: Sequence[ChainStep], plan: Sequence[PlanStep]) -> Chain:
@@ -128,32 +130,38 @@ def continued_chain(task: PlanningTask, kept: Sequence[ChainStep], plan: Sequenc
 
     The kept steps keep their reasons and the places of their goal checks; what they claim is told as it truly is.
     """
-    state = in_order(task.problem.init)
+    point = _Point(in_order(task.problem.init), total_at_start(task))
     steps: list[ChainStep] = []
     for step in kept:
         action, is_checking = task.ground(step.action), step.goal_check is not None
-        steps.append(true_step(task, state, action, with_goals=is_checking, purpose=step.purpose))
-        state = steps[-1].next_state or state
-    rest = chain_of_plan(PlanningTask(task.domain, replace(task.problem, init=state)), plan)
+        steps.append(_step_at(task, point, action, with_goals=is_checking, purpose=step.purpose))
+        point = point.after(steps[-1])
+    rest = _chain_from(task, point, plan, with_purpose=True)
     steps += rest.steps
-    if rest.steps and kept and len(kept[-1].purpose) != 1:
+    if rest.steps and kept and not is_direct(task, kept[-1].purpose):
         steps[len(kept)] = replace(rest.steps[0], goal_check=None)
     return Chain(tuple(steps), rest.goal_check, (*(step.action for step in kept), *plan), rest.verdict)
 
 
 def check_goals(task: PlanningTask, state: Iterable[Atom]) -> tuple[GoalMark, ...]:
-    """Return every goal literal with whether it holds in a state."""
+    """Return every conjunct of the goal with whether it holds in a state."""
     bits = task.state_of(state)
-    return tuple(GoalMark(literal, task.holds(literal, bits)) for literal in goal_literals(task))
+    return tuple(GoalMark(condition, task.holds(condition, bits)) for condition in task.goal)
 
 
-def goal_literals(task: PlanningTask) -> tuple[Literal, ...]:
-    """Return the goal as literals.
+def is_direct(task: PlanningTask, purpose: tuple[Condition, ...]) -> bool:
+    """Return whether a step serves a goal itself: the goal is its effect, or needs it (see `purpose`)."""
+    return len(purpose) == 1 or (len(purpose) == 2 and not is_basic_literal(task, purpose[0]))
 
-    Raises:
-        BadInputError: it is not a conjunction of literals.
-    """
-    return _literals(task.goal, f"the goal of {task.problem.name}")
+
+def total_at_start(task: PlanningTask) -> Number | None:
+    """Return the total cost before the first step; None where the problem does not minimise it."""
+    return _told(task.cost_at_start) if task.problem.metric == TOTAL_COST else None
+
+
+def basic_only(task: PlanningTask, atoms: Iterable[Atom]) -> tuple[Atom, ...]:
+    """Return atoms without the derived ones; what a state says of these follows from the rest, or is wrong."""
+    return tuple(atom for atom in atoms if atom.predicate not in task.rules)
 
 
 def true_step(
@@ -162,50 +170,97 @@ def true_step(
     action: GroundAction | MalformedStep,
     *,
     with_goals: bool,
-    purpose: tuple[Literal, ...] = (),
+    purpose: tuple[Condition, ...] = (),
+    total_before: Number | None = None,
 ) -> ChainStep:
-    """Return the step that a faithful writer writes for `action` in `state`."""
+    """Return the step that a faithful writer writes for `action` in `state`.
+
+    Args:
+        task: domain and problem.
+        state: the atoms that hold before; derived ones among them are left out.
+        action: well formed or not.
+        with_goals: whether the step begins with a goal check.
+        purpose: its reason.
+        total_before: the total cost so far; None tells no cost.
+    """
+    state = basic_only(task, state)
     bits = task.state_of(state)
     goal_check = check_goals(task, state) if with_goals else None
     if isinstance(action, MalformedStep):
         return ChainStep(action.step, goal_check=goal_check, purpose=purpose)
-    preconditions = _literals(action.preconditions, f"action {action.step.name}")
-    unsatisfied = tuple(literal for literal in preconditions if not task.holds(literal, bits))
+    unsatisfied = task.unsatisfied(action.preconditions, bits)
     if unsatisfied:
-        return ChainStep(action.step, preconditions, unsatisfied, goal_check=goal_check, purpose=purpose)
+        return ChainStep(action.step, action.preconditions, unsatisfied, goal_check=goal_check, purpose=purpose)
+    amount = None if total_before is None else action.cost(bits)
     action = action.resolved(bits)
     gone = {*action.delete_effects, *action.add_effects}
     return ChainStep(
         action=action.step,
-        preconditions=preconditions,
+        preconditions=action.preconditions,
         added=action.add_effects,
         deleted=tuple(atom for atom in action.delete_effects if atom in state),
         next_state=in_order([*(atom for atom in state if atom not in gone), *action.add_effects]),
         goal_check=goal_check,
         purpose=purpose,
+        cost=None if total_before is None or amount is None else StepCost.after(total_before, amount),
     )
 
 
-def _literals(conditions: Iterable[Condition], where: str) -> tuple[Literal, ...]:
-    literals = []
-    for condition in conditions:
-        if not isinstance(condition, Literal):
-            raise BadInputError(
-                "chains of thought need conjunctive preconditions and goals", where=where, got=str(condition),
-                expected="a conjunction of literals",
-            )  # fmt: skip
-        literals.append(condition)
-    return tuple(literals)
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """Where a chain stands: the state, and the total cost if it is told."""
+
+    state: tuple[Atom, ...]
+    total: Number | None
+
+    def after(self, step: ChainStep) -> _Point:
+        """Return the point after a step; one that cannot be applied changes nothing."""
+        if step.next_state is None:
+            return self
+        return _Point(step.next_state, step.cost.total if step.cost else None)
 
 
-def _resolved_along(task: PlanningTask, grounded: Iterable[GroundAction | MalformedStep]) -> list[GroundAction]:
-    """Return the well-formed actions with the conditional effects that take place where the plan applies them.
+def _chain_from(task: PlanningTask, point: _Point, plan: Sequence[PlanStep], *, with_purpose: bool) -> Chain:
+    """Return the chain of a plan that begins at `point`."""
+    grounded = [task.ground(step) for step in plan]
+    reasons = _reasons(task, point, grounded) if with_purpose else [None] * len(plan)
+    steps: list[ChainStep] = []
+    is_checking = with_purpose
+    for action, reason in zip(grounded, reasons, strict=True):
+        purpose = reason.conditions if reason else ()
+        steps.append(_step_at(task, point, action, with_goals=is_checking, purpose=purpose))
+        point, is_checking = point.after(steps[-1]), is_direct(task, purpose)
+        if steps[-1].next_state is None:
+            break
+    goal_check = check_goals(task, point.state)
+    is_valid = all(mark.is_met for mark in goal_check) and all(step.next_state is not None for step in steps)
+    return Chain(tuple(steps), goal_check, tuple(plan), VALID if is_valid else INVALID)
 
-    A step that cannot be applied changes nothing.
-    """
-    state, actions = task.initial_state, list[GroundAction]()
-    for action in grounded:
-        if isinstance(action, GroundAction):
-            actions.append(action.resolved(state))
-            state = action.apply(state) if action.is_applicable(state) else state
-    return actions
+
+def _step_at(
+    task: PlanningTask,
+    point: _Point,
+    action: GroundAction | MalformedStep,
+    *,
+    with_goals: bool,
+    purpose: tuple[Condition, ...],
+) -> ChainStep:
+    return true_step(
+        task, point.state, action, with_goals=with_goals, purpose=purpose, total_before=point.total
+    )  # fmt: skip
+
+
+def _reasons(
+    task: PlanningTask, point: _Point, grounded: Sequence[GroundAction | MalformedStep]
+) -> Sequence[Purpose | None]:
+    """Return the purpose of each step; none is told where the plan has a malformed one."""
+    actions = [action for action in grounded if isinstance(action, GroundAction)]
+    if len(actions) < len(grounded):
+        return [None] * len(grounded)
+    return purposes(task, actions, start=task.state_of(point.state))
+
+
+def _told(value: Number) -> Number:
+    """Return a number as it is told: rounded, and whole if it can be."""
+    rounded = round(value, COST_DIGITS)
+    return int(rounded) if rounded == int(rounded) else rounded

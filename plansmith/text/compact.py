@@ -54,7 +54,7 @@ def write_step(step: ChainStep) -> str:
 
 def write_goal_check(goal_check: Sequence[GoalMark]) -> str:
     """Return every goal with its mark."""
-    words = [f"{write_literals([mark.literal])} {'met:' if mark.is_met else 'unmet:'}" for mark in goal_check]
+    words = [f"{write_literals([mark.condition])} {'met:' if mark.is_met else 'unmet:'}" for mark in goal_check]
     return " ".join(["goals:", *words])
 
 
@@ -94,6 +94,7 @@ class CompactRendering:
     """Prompts and chains in the compact rendering; see the module."""
 
     name = "compact"
+    separator = " "
 
     def plan_prompt(self, task: PlanningTask) -> str:
         """Return the prompt that asks for a chain of thought with a plan."""

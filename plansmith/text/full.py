@@ -1,7 +1,8 @@
 """The full rendering: PDDL and bracketed section markers, for real language models.
 
 Follows the structure of appendix B of arXiv 2509.13351 (instruction, domain, problem, steps with precondition check,
-effects and states, goal check, final plan) in our own words, with a purpose line and a verdict section added.
+effects and states, goal check, final plan) in our own words, with a purpose line and a verdict section added. Every
+domain that the parser takes can be told: a condition of any form is one line of PDDL with TRUE or FALSE.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Domain
+from plansmith.pddl.model import TOTAL_COST, Domain, Number
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import StepJudgement
-from plansmith.text.chains import Chain, ChainStep, GoalMark, ReadChain, in_order
+from plansmith.text.chains import COST_DIGITS, Chain, ChainStep, GoalMark, ReadChain, in_order
 from plansmith.text.explanations import Attempt, ClaimedPlan, Explanation, FeedbackKind
 from plansmith.text.full_reader import read_chain
 
@@ -25,6 +26,9 @@ EXPLAIN_INSTRUCTION = (
     "Study the plan below for the given domain and problem. Go through its actions in order and explain for each "
     "why it can or cannot be applied and what state it leads to. Conclude whether the plan is valid."
 )
+COST_INSTRUCTION = "Say what each action costs, and the total so far."
+"""Follows an instruction where the problem minimises the total cost."""
+
 CORRECT_INSTRUCTION = (
     "An earlier attempt at the problem below was checked by a plan validator. Use its feedback to find a correct plan, "
     "reasoning one action at a time as before."
@@ -35,6 +39,7 @@ class FullRendering:
     """Prompts and chains in the full rendering; see the module."""
 
     name = "full"
+    separator = "\n"
 
     def plan_prompt(self, task: PlanningTask) -> str:
         """Return the prompt that asks for a chain of thought with a plan."""
@@ -88,23 +93,20 @@ def step_lines(number: int, step: ChainStep) -> list[str]:
     if step.goal_check is not None:
         lines += ["- Goals:", *_goal_lines(step.goal_check)]
     if step.purpose:
-        lines.append(f"- Purpose: {' needs '.join(str(literal) for literal in step.purpose)}")
+        lines.append(f"- Purpose: {' needs '.join(map(str, step.purpose))}")
     return [*lines, f"- Action: {step.action}", *outcome_lines(step)]
 
 
 def outcome_lines(step: ChainStep) -> list[str]:
     """Return the lines after the action of one step."""
     lines = ["- Preconditions:"]
-    lines += [f"  - {literal}: {'FALSE' if literal in step.unsatisfied else 'TRUE'}" for literal in step.preconditions]
+    lines += [f"  - {item}: {'FALSE' if item in step.unsatisfied else 'TRUE'}" for item in step.preconditions]
     if step.next_state is None:
         return [*lines, "- Applicable: NO"]
-    return [
-        *lines,
-        "- Applicable: YES",
-        f"- Add: {_spaced(step.added)}",
-        f"- Delete: {_spaced(step.deleted)}",
-        f"- Next state: {_spaced(step.next_state)}",
-    ]
+    lines += ["- Applicable: YES", f"- Add: {_spaced(step.added)}", f"- Delete: {_spaced(step.deleted)}"]
+    if step.cost is not None:
+        lines.append(f"- Cost: {_decimal(step.cost.amount)}, total {_decimal(step.cost.total)}")
+    return [*lines, f"- Next state: {_spaced(step.next_state)}"]
 
 
 def _chain_lines(chain: Chain) -> list[str]:
@@ -122,7 +124,7 @@ def _closing_lines(chain: Chain) -> list[str]:
 
 
 def _goal_lines(goal_check: Iterable[GoalMark]) -> list[str]:
-    return [f"  - {mark.literal}: {'TRUE' if mark.is_met else 'FALSE'}" for mark in goal_check]
+    return [f"  - {mark.condition}: {'TRUE' if mark.is_met else 'FALSE'}" for mark in goal_check]
 
 
 def _fault_lines(fault: StepJudgement) -> list[str]:
@@ -136,10 +138,17 @@ def _fault_lines(fault: StepJudgement) -> list[str]:
     return [f"- {label}: {_spaced(atoms)}" for label, atoms in classes if atoms]
 
 
+def _decimal(value: Number) -> str:
+    """Return a number without an exponent, which nobody reads as one."""
+    return str(value) if isinstance(value, int) else f"{value:.{COST_DIGITS}f}".rstrip("0")
+
+
 def _spaced(items: Iterable[object]) -> str:
     return " ".join(str(item) for item in items) or "none"
 
 
 def _prompt(instruction: str, task: PlanningTask, tail: str) -> str:
     domain, problem = print_domain(task.domain).rstrip(), print_problem(task.problem).rstrip()
+    if task.problem.metric == TOTAL_COST:
+        instruction = f"{instruction} {COST_INSTRUCTION}"
     return f"[INSTRUCTION] {instruction}\n[DOMAIN]\n{domain}\n[PROBLEM]\n{problem}\n{tail}"

@@ -7,20 +7,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from plansmith.errors import PddlParseError
-from plansmith.pddl.model import Atom, Domain, Literal, PlanStep
+from plansmith.pddl.diagnostics import Notebook, Source
+from plansmith.pddl.formula_reader import FormulaReader, Names, read_number
+from plansmith.pddl.model import Atom, Condition, Domain, Literal, PlanStep, TypedName
 from plansmith.pddl.parser import parse_step
-from plansmith.text.chains import Chain, ChainStep, GoalMark, ReadChain, Span, StepSpans
+from plansmith.pddl.problem_reader import names_of
+from plansmith.pddl.sexpr import read_root
+from plansmith.text.chains import Chain, ChainStep, GoalMark, ReadChain, Span, StepCost, StepSpans
 
 _STEP = re.compile(r"\[STEP\s+\d+[^\]]*\]", re.IGNORECASE)
 _FIELD = re.compile(
-    r"-\s*(Goals|Purpose|Action|Preconditions|Applicable|Add|Delete|Next state)\s*:\s*(.*)", re.IGNORECASE
+    r"-\s*(Goals|Purpose|Action|Preconditions|Applicable|Add|Delete|Cost|Next state)\s*:\s*(.*)", re.IGNORECASE
 )
 _CHECK = re.compile(r"-\s*(\(.*\))\s*:\s*(TRUE|FALSE)", re.IGNORECASE)
 _VERDICT = re.compile(r"\[VERDICT\]\s*(VALID|INVALID)\b", re.IGNORECASE)
+_COST = re.compile(r"(-?[\d.]+)\s*,\s*total\s*(-?[\d.]+)", re.IGNORECASE)
 _LITERAL = re.compile(r"\(not\s+\(([^()]*)\)\s*\)|\(([^()]*)\)", re.IGNORECASE)
+_CONNECTIVES = "and|or|imply|exists|forall"
+_NO_LITERAL = re.compile(rf"\(\s*(?:{_CONNECTIVES}|not\s*\(\s*(?:{_CONNECTIVES}|not))(?=[\s()])", re.IGNORECASE)
+"""The beginning of a condition that is more than an atom or its negation."""
 
 _SECTIONS = ("start", "step", "goal", "plan", "end")
 
@@ -38,8 +47,8 @@ class _OpenStep:
     end: int = 0
     values: dict[str, str] = field(default_factory=dict)
     goals: list[GoalMark] = field(default_factory=list)
-    preconditions: list[Literal] = field(default_factory=list)
-    unsatisfied: list[Literal] = field(default_factory=list)
+    preconditions: list[Condition] = field(default_factory=list)
+    unsatisfied: list[Condition] = field(default_factory=list)
 
 
 def read_chain(completion: str, domain: Domain) -> ReadChain:
@@ -67,9 +76,65 @@ def read_literals(text: str) -> tuple[Literal, ...]:
     return tuple(found)
 
 
-def _goal_marks(match: re.Match[str]) -> list[GoalMark]:
-    """Return the literals of a ``- (atom): TRUE`` line with their marks."""
-    return [GoalMark(literal, match.group(2).upper() == "TRUE") for literal in read_literals(match.group(1))]
+class _Conditions:
+    """Reads the conditions of lines, of any form; objects may be any, predicates and types are the domain's."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self._known: dict[str, Condition | None] = {}
+
+    @cached_property
+    def _names(self) -> Names:
+        return names_of(self.domain)
+
+    def read(self, text: str) -> tuple[Condition, ...]:
+        """Return the bracketed conditions of a line, in order; what cannot be read is passed over, as talk is."""
+        if not _NO_LITERAL.search(text):
+            return read_literals(text)
+        found: list[Condition] = []
+        for group in _groups(text):
+            if not _NO_LITERAL.match(group):
+                found += read_literals(group)
+            elif (condition := self._formula(group)) is not None:
+                found.append(condition)
+        return tuple(found)
+
+    def marks(self, match: re.Match[str]) -> list[GoalMark]:
+        """Return the conditions of a ``- (condition): TRUE`` line with their marks."""
+        return [GoalMark(condition, match.group(2).upper() == "TRUE") for condition in self.read(match.group(1))]
+
+    def _formula(self, text: str) -> Condition | None:
+        """Return the condition that a group writes, None if it has any mistake."""
+        if text not in self._known:
+            notebook = Notebook(Source(text, "<condition>"))
+            words = re.findall(r"[^\s()?][^\s()]*", text.lower())
+            objects = {word: TypedName(word, ("",)) for word in words}  # of no known type, so they fit everywhere
+            reader = FormulaReader(notebook, replace(self._names, objects=objects))
+            items = read_root(notebook).items
+            condition = reader.condition(items[0], {}) if len(items) == 1 else None
+            self._known[text] = None if notebook.found else condition
+        return self._known[text]
+
+
+def _groups(text: str) -> Iterator[str]:
+    """Yield the outermost bracketed groups of a text; one that is not closed is none."""
+    depth = start = 0
+    for match in re.finditer(r"[()]", text):
+        if match.group() == "(":
+            start = start if depth else match.start()
+            depth += 1
+        elif depth:
+            depth -= 1
+            if not depth:
+                yield text[start : match.end()]
+
+
+def _cost(text: str) -> StepCost | None:
+    """Return the cost and the total of a line, None where it does not say both."""
+    match = _COST.match(text)
+    numbers = [read_number(word) for word in match.groups()] if match else [None]
+    amount, total = numbers[0], numbers[-1]
+    return None if amount is None or total is None else StepCost(amount, total)
 
 
 def _lines(completion: str) -> Iterator[tuple[str, Span]]:
@@ -84,7 +149,7 @@ class _Reader:
     """Takes one line after another; the section in force says what a line may be."""
 
     def __init__(self, domain: Domain) -> None:
-        self.domain = domain
+        self.conditions = _Conditions(domain)
         self.section = "start"
         self.steps: list[ChainStep] = []
         self.spans: list[StepSpans] = []
@@ -130,7 +195,7 @@ class _Reader:
         if self.section == "step" and self.open_step is not None:
             self._take_field(self.open_step, line, span)
         elif self.section == "goal" and (match := _CHECK.match(line)):
-            self.goal_check = (*(self.goal_check or ()), *_goal_marks(match))
+            self.goal_check = (*(self.goal_check or ()), *self.conditions.marks(match))
         elif self.section == "plan" and self.plan is not None and self.plan_span is not None:
             self.plan.append(self._step(line))
             self.plan_span = Span(self.plan_span.start, span.end)
@@ -149,12 +214,12 @@ class _Reader:
                     raise _Fault(f"step {len(self.steps) + 1}: 'preconditions' before 'action'")
                 step.outcome_start = span.start
         elif match := _CHECK.match(line):
-            marks = _goal_marks(match)
+            marks = self.conditions.marks(match)
             if "preconditions" not in step.values:
                 step.goals += marks
             else:
-                step.preconditions += [mark.literal for mark in marks]
-                step.unsatisfied += [mark.literal for mark in marks if not mark.is_met]
+                step.preconditions += [mark.condition for mark in marks]
+                step.unsatisfied += [mark.condition for mark in marks if not mark.is_met]
 
     def close_step(self) -> None:
         """Turn the lines of the open step into a claimed step."""
@@ -185,7 +250,8 @@ class _Reader:
             next_state=state if is_applicable else None,
             deleted=tuple(literal.atom for literal in read_literals(step.values.get("delete", ""))),
             goal_check=tuple(step.goals) if "goals" in step.values else None,
-            purpose=read_literals(step.values.get("purpose", "")),
+            purpose=self.conditions.read(step.values.get("purpose", "")),
+            cost=_cost(step.values.get("cost", "")) if is_applicable else None,
         )
 
     def _step(self, text: str) -> PlanStep:

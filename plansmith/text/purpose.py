@@ -3,54 +3,78 @@
 A step serves the goal through literals it achieves and later steps need (causal links as in partial-order planning,
 McAllester and Rosenblitt 1991). Chains of thought say the path from the goal down to the action, so that the choice of
 the action is a chain of one-hop lookups instead of a leap. The papers' chains name no reason; this is our addition.
+
+What needs what is read off the text where conditions are basic literals. Any other condition (a disjunction, a
+quantifier, a derived atom, the condition of an effect) needs a literal if, in the state where it counts, it would be
+false with that one atom changed. So a disjunction with two true parts needs neither: no reason rather than a wrong one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from plansmith.pddl.ground_actions import GroundAction
-from plansmith.pddl.model import Atom, Condition, Literal
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import (
+    Atom,
+    Condition,
+    ConditionalEffect,
+    Domain,
+    Effect,
+    Literal,
+    UniversalEffect,
+    literals_in,
+)
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Purpose:
     """One path from an action to the goal.
 
-    ``literals`` begins with a goal literal and ends with the effect of the action that serves it. Paths compare by how
-    early their goal is achieved for good, then by whether they name a literal twice (a block must be clear to be moved
-    so that it is clear again: true, and no reason), then by length.
+    ``conditions`` begins with a conjunct of the goal and ends with the effect of the action that serves it. Paths
+    compare by how early their goal is achieved for good, then by whether they name a condition twice (a block must be
+    clear to be moved so that it is clear again: true, and no reason), then by length.
     """
 
     achieved_at: int
     is_circular: bool
     length: int
-    literals: tuple[Literal, ...]
+    conditions: tuple[Condition, ...]
 
     @classmethod
-    def through(cls, achieved_at: int, literals: tuple[Literal, ...]) -> Purpose:
-        """Return the purpose along these literals."""
-        return cls(achieved_at, len(set(literals)) < len(literals), len(literals), literals)
+    def through(cls, achieved_at: int, conditions: tuple[Condition, ...]) -> Purpose:
+        """Return the purpose along these conditions."""
+        return cls(achieved_at, len(set(conditions)) < len(conditions), len(conditions), conditions)
+
+    @property
+    def rank(self) -> tuple[int, bool, int, tuple[tuple[object, ...], ...]]:
+        """Return what purposes are sorted by, the best first; one rank, one purpose."""
+        return self.achieved_at, self.is_circular, self.length, tuple(map(_sort_key, self.conditions))
 
 
-def purposes(actions: Sequence[GroundAction], goal: Sequence[Literal]) -> tuple[Purpose | None, ...]:
+def purposes(
+    task: PlanningTask, actions: Sequence[GroundAction], *, start: int | None = None
+) -> tuple[Purpose | None, ...]:
     """Return each action's purpose; None for an action that serves nothing (a plan with needless steps).
 
     An action on several paths gets the one whose goal is achieved first, then the shortest: the same goal stays in view
     until it is reached.
 
     Args:
-        actions: without conditional effects; see `GroundAction.resolved`.
-        goal: the literals of the goal.
+        task: domain and goal.
+        actions: of the plan; one that cannot be applied changes nothing.
+        start: the state before the first, by default the initial one.
     """
-    uses = _Uses.of(actions, goal)
+    uses = _Uses(task, _walked(actions, task.initial_state if start is None else start))
     found: list[Purpose | None] = [None] * len(actions)
     for index in reversed(range(len(actions))):
-        paths = [path for effect in effects_of(actions[index]) for path in uses.paths(effect, index, found)]
-        found[index] = min(paths, default=None)
+        paths = [path for effect in effects_of(uses.steps[index].resolved) for path in uses.paths(effect, index, found)]
+        best = found[index] = min(paths, key=lambda path: path.rank, default=None)
+        if best is not None and actions[index].conditional:
+            uses.note_conditional(index, best)
     return tuple(found)
 
 
@@ -60,35 +84,164 @@ def effects_of(action: GroundAction) -> tuple[Literal, ...]:
             *(Literal(atom, is_positive=False) for atom in action.delete_effects))  # fmt: skip
 
 
-@dataclass(frozen=True)
+def is_basic_literal(task: PlanningTask, condition: Condition) -> bool:
+    """Return whether a condition is a literal that an effect can make true by itself."""
+    return isinstance(condition, Literal) and condition.atom.predicate not in task.rules
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An action with the state before it, and as it is there: with the conditional effects that take place."""
+
+    action: GroundAction
+    resolved: GroundAction
+    before: int
+
+
+def _walked(actions: Iterable[GroundAction], state: int) -> list[_Step]:
+    steps = []
+    for action in actions:
+        steps.append(_Step(action, action.resolved(state), state))
+        state = action.apply(state) if action.is_applicable(state) else state
+    return steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """A step that depends on a literal, or the goal, one after the last step.
+
+    ``path`` is the condition through which it does, if it is told; ``achieved_at`` the step that reached a goal.
+    """
+
+    step: int
+    path: tuple[Condition, ...] = ()
+    achieved_at: int = 0
+
+
+@dataclass
 class _Uses:
-    """Where a plan needs what: the steps whose preconditions name a literal, and those whose effects touch an atom."""
+    """Where a plan needs what: steps whose preconditions are a literal or depend on it, effects that touch an atom."""
 
-    needed_by: Mapping[Condition, Sequence[int]]
-    touched_by: Mapping[Atom, Sequence[int]]
-    goal: frozenset[Literal]
+    task: PlanningTask
+    steps: Sequence[_Step]
+    needed_by: dict[Condition, list[int]] = field(default_factory=lambda: defaultdict(list))
+    depending: dict[Literal, list[_Need]] = field(default_factory=lambda: defaultdict(list))
+    touched_by: dict[Atom, list[int]] = field(default_factory=lambda: defaultdict(list))
 
-    @classmethod
-    def of(cls, actions: Sequence[GroundAction], goal: Sequence[Literal]) -> _Uses:
-        needed_by: dict[Condition, list[int]] = defaultdict(list)
-        touched_by: dict[Atom, list[int]] = defaultdict(list)
-        for index, action in enumerate(actions):
-            for condition in dict.fromkeys(action.preconditions):
-                needed_by[condition].append(index)
-            for effect in effects_of(action):
-                touched_by[effect.atom].append(index)
-        return cls(needed_by, touched_by, frozenset(goal))
+    def __post_init__(self) -> None:
+        self.goal = frozenset(condition for condition in self.task.goal if is_basic_literal(self.task, condition))
+        self.behind = _Behind(self.task.domain)
+        for index, step in enumerate(self.steps):
+            for condition in dict.fromkeys(step.action.preconditions):
+                self._note_precondition(index, condition)
+            for effect in effects_of(step.resolved):
+                self.touched_by[effect.atom].append(index)
+        for condition in self.task.goal:
+            if condition not in self.goal:
+                self._note_goal(condition)
 
     def paths(self, effect: Literal, index: int, found: Sequence[Purpose | None]) -> Iterator[Purpose]:
         """Yield the purposes that a step's effect serves until a later step touches its atom."""
         touches, needs = self.touched_by.get(effect.atom, ()), self.needed_by.get(effect, ())
         next_touch = bisect_right(touches, index)
         last = touches[next_touch] if next_touch < len(touches) else None
+        yield from self._dependent_paths(effect, index, last, found)
         for later in needs[bisect_right(needs, index) :]:
             if last is not None and later > last:
                 return
             purpose = found[later]
             if purpose:
-                yield Purpose.through(purpose.achieved_at, (*purpose.literals, effect))
+                yield Purpose.through(purpose.achieved_at, (*purpose.conditions, effect))
         if last is None and effect in self.goal:
             yield Purpose.through(index, (effect,))
+
+    def note_conditional(self, index: int, purpose: Purpose) -> None:
+        """Take note of what the effect through which a step has its purpose depends on, if it is a conditional one."""
+        step, effect = self.steps[index], purpose.conditions[-1]
+        assert isinstance(effect, Literal)
+        schema = self.task.domain.action(step.action.step.name)
+        assert schema is not None
+        for atom in self._touched_before(index, _conditions_of(schema.effects)):
+            bit, wanted = self.task.bit(atom), self.task.bit(effect.atom)
+            added, deleted = step.action.changes(step.before ^ bit)
+            if not (added if effect.is_positive else deleted) & wanted:
+                self.depending[Literal(atom, bool(step.before & bit))].append(_Need(index))
+
+    def _dependent_paths(
+        self, effect: Literal, index: int, last: int | None, found: Sequence[Purpose | None]
+    ) -> Iterator[Purpose]:
+        for need in self.depending.get(effect, ()):
+            if need.step <= index or (last is not None and need.step > last):
+                continue
+            if need.step == len(self.steps):
+                yield Purpose.through(max(need.achieved_at, index), (*need.path, effect))
+            elif purpose := found[need.step]:
+                yield Purpose.through(purpose.achieved_at, (*purpose.conditions, *need.path, effect))
+
+    def _note_precondition(self, index: int, condition: Condition) -> None:
+        if is_basic_literal(self.task, condition):
+            self.needed_by[condition].append(index)
+            return
+        for literal in self._dependencies(condition, index, self.steps[index].before):
+            self.depending[literal].append(_Need(index, (condition,)))
+
+    def _note_goal(self, condition: Condition) -> None:
+        states = [step.before for step in self.steps[1:]]
+        if self.steps:
+            action, before = self.steps[-1].action, self.steps[-1].before
+            states.append(action.apply(before) if action.is_applicable(before) else before)
+        achieved_at = len(states)
+        while achieved_at and self.task.holds(condition, states[achieved_at - 1]):
+            achieved_at -= 1
+        if achieved_at < len(states):
+            for literal in self._dependencies(condition, len(self.steps), states[-1]):
+                self.depending[literal].append(_Need(len(self.steps), (condition,), achieved_at))
+
+    def _dependencies(self, condition: Condition, index: int, state: int) -> Iterator[Literal]:
+        """Yield the literals that the steps before `index` achieved and without which the condition were false."""
+        if not self.task.holds(condition, state):
+            return
+        for atom in self._touched_before(index, [condition]):
+            bit = self.task.bit(atom)
+            if not self.task.holds(condition, state ^ bit):
+                yield Literal(atom, bool(state & bit))
+
+    def _touched_before(self, index: int, conditions: Iterable[Condition]) -> list[Atom]:
+        """Return the atoms touched by steps before `index` that may bear on the conditions."""
+        predicates = self.behind.predicates(conditions)
+        return [atom for atom, touches in self.touched_by.items()
+                if atom.predicate in predicates and touches[0] < index]  # fmt: skip
+
+
+class _Behind:
+    """Which basic predicates a condition depends on, through rules if need be."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._rules: dict[str, list[Condition]] = defaultdict(list)
+        for rule in domain.derived:
+            self._rules[rule.predicate].append(rule.condition)
+
+    def predicates(self, conditions: Iterable[Condition]) -> Collection[str]:
+        """Return the predicates, derived ones among them."""
+        found, waiting = set[str](), list(conditions)
+        while waiting:
+            for literal in literals_in(waiting.pop()):
+                if literal.atom.predicate not in found:
+                    found.add(literal.atom.predicate)
+                    waiting += self._rules.get(literal.atom.predicate, ())
+        return found
+
+
+def _conditions_of(effects: Iterable[Effect]) -> Iterator[Condition]:
+    """Yield the conditions of all conditional effects."""
+    for effect in effects:
+        if isinstance(effect, ConditionalEffect):
+            yield effect.condition
+        if isinstance(effect, ConditionalEffect | UniversalEffect):
+            yield from _conditions_of(effect.effects)
+
+
+def _sort_key(condition: Condition) -> tuple[object, ...]:
+    if isinstance(condition, Literal):
+        return (0, condition.atom, condition.is_positive)
+    return (1, str(condition), True)

@@ -1,26 +1,42 @@
-"""The one setting that chooses how prompts and chains are written: `compact` or `full`."""
+"""The one setting that chooses how prompts and chains are written: `compact` or `full`; and plain ways to ask."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from plansmith.errors import ConfigError
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Domain
+from plansmith.text.baselines import chain_of_thought_prompt, zero_shot_prompt
 from plansmith.text.chains import Chain, ChainStep, ReadChain
 from plansmith.text.compact import CompactRendering
 from plansmith.text.explanations import Attempt, ClaimedPlan, Explanation, FeedbackKind
 from plansmith.text.full import FullRendering
+from plansmith.text.loose_plans import read_loose_plan
 
 
-class Rendering(Protocol):
-    """Writes prompts and chains, and reads completions back."""
+class Prompting(Protocol):
+    """Asks for a plan, and reads the completion."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Return the name that settings know it by."""
 
     def plan_prompt(self, task: PlanningTask) -> str:
-        """Return the prompt that asks for a chain of thought with a plan."""
+        """Return the prompt that asks for a plan."""
+
+    def read(self, completion: str, domain: Domain) -> ReadChain:
+        """Return the claims of a completion."""
+
+
+class Rendering(Prompting, Protocol):
+    """Writes prompts and chains, and reads completions back."""
+
+    @property
+    def separator(self) -> str:
+        """Return what stands between the parts of a chain."""
 
     def explain_prompt(self, task: PlanningTask, shown: ClaimedPlan) -> str:
         """Return the prompt that asks to explain a given plan."""
@@ -40,8 +56,23 @@ class Rendering(Protocol):
     def write_outcome(self, step: ChainStep) -> str:
         """Return the part of a step that follows its action."""
 
+
+@dataclass(frozen=True, slots=True)
+class PlainPrompting:
+    """Asks a model that knows none of our renderings, and looks for a plan in whatever it answers."""
+
+    name: str
+    write_prompt: Callable[[PlanningTask], str]
+
+    def plan_prompt(self, task: PlanningTask) -> str:
+        """Return the prompt that asks for a plan."""
+        return self.write_prompt(task)
+
     def read(self, completion: str, domain: Domain) -> ReadChain:
-        """Return the claims of a completion."""
+        """Return the plan of a completion; nothing else of it is a claim."""
+        found = read_loose_plan(completion, domain)
+        plan = None if found.fault is not None else found.steps
+        return ReadChain(Chain((), None, plan, None), (), None, None, found.fault)
 
 
 def rendering_of(name: str) -> Rendering:
@@ -55,3 +86,13 @@ def rendering_of(name: str) -> Rendering:
     if name == "full":
         return FullRendering()
     raise ConfigError("unknown rendering", got=repr(name), expected="compact or full")
+
+
+def prompting_of(name: str) -> Prompting:
+    """Return the rendering called `name`, or one of the plain ways to ask: `zero_shot`, `chain_of_thought`.
+
+    Raises:
+        ConfigError: nothing has that name.
+    """
+    plain = {"zero_shot": zero_shot_prompt, "chain_of_thought": chain_of_thought_prompt}
+    return PlainPrompting(name, plain[name]) if name in plain else rendering_of(name)

@@ -1,0 +1,298 @@
+"""Every call into DeepSpeed: one engine (ZeRO 1 to 3, offload) in the shape that the optimisation loop asks for.
+
+Part of the trainer actor. Not here: models, adapters and folders (`actors.trainer`), batches and losses
+(`plansmith.learning`). DeepSpeed is imported when an engine is made.
+
+On a CPU nothing is compiled at run time: DeepSpeed's shared-memory collective (built with a C++ compiler on first use)
+is switched off, its Muon runs without ``torch.compile``, and AdamW is torch's. The last holds on a GPU as well: states
+that are offloaded are updated by torch's fused AdamW, where DeepSpeed's own would be compiled.
+
+With ZeRO 3 a rank holds a share of every weight; `weights`, `set_weights`, `predict` and the forward pass bring them
+together, and all ranks must make these calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    import torch
+
+    from plansmith.learning.optimisation import Hyperparameters
+    from plansmith.learning.packing import PackedBatch
+
+NEVER = 10**9
+ZERO3_BUCKET_ELEMENTS = 50_000_000
+"""Gradients that are reduced at once; DeepSpeed sets a buffer of that size aside, by default ten times as large."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What DeepSpeed has to know."""
+
+    zero_stage: int
+    is_bfloat16: bool
+    """The trained weights are bfloat16; the optimizer then keeps them in float32 as well."""
+    is_autocast: bool
+    device: str
+    optimizer: str
+    offload: str
+
+
+class DeepSpeedEngineAdapter:
+    """A DeepSpeed engine in the shape that `plansmith.learning.optimisation.Engine` asks for."""
+
+    def __init__(self, model: Any, settings: EngineSettings) -> None:
+        import deepspeed
+        import torch.distributed as distributed
+
+        if settings.device == "cpu":
+            # Looked up, this table tries the C++ compiler on every extension; where it finds one, collectives on gloo
+            # get an extension compiled at run time. No entry means no extension.
+            deepspeed.ops.__compatible_ops__ = defaultdict(bool)
+        logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+        # ZeRO 3 calls functions that torch is renaming, and would say so at every step
+        warnings.filterwarnings("ignore", message="`torch.distributed.*is deprecated", category=FutureWarning)
+        self._is_muon, self._is_sharded = settings.optimizer == "muon", settings.zero_stage == 3
+        optimizer = _muon(model) if self._is_muon else _adamw(model, is_fused=settings.offload != "none")
+        self.engine, self.optimizer, _, _ = deepspeed.initialize(
+            model=model, optimizer=optimizer, config=_deepspeed_config(settings), dist_init_required=False
+        )
+        self.module = self.engine.module
+        self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
+        self._gradient_clipping = 0.0
+
+    def __call__(self, batch: PackedBatch) -> torch.Tensor:
+        """Return the logits of a micro-batch in float32, ready for `backward`."""
+        logits: torch.Tensor = self.engine(**batch.to(self.engine.device).model_inputs()).logits.float()
+        return logits.to(batch.token_ids.device)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradient of a part of the batch's loss."""
+        # DeepSpeed averages gradients over ranks; our losses are parts of one batch and must add up.
+        self.engine.backward(loss * self.world_size)
+
+    def step(self) -> float:
+        """Take one optimiser step; return the norm of the gradient before clipping."""
+        norm = self._clip_whole_gradients() if self._is_muon else None
+        self.engine.step()
+        return float(self.engine.get_global_grad_norm()) if norm is None else norm
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Set the rate of every group, each by its own scale."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate * group["lr_scale"]
+
+    def sum_over_ranks(self, numbers: Sequence[float]) -> list[float]:
+        """Return the sums over all ranks."""
+        import torch
+        import torch.distributed as distributed
+
+        if self.world_size == 1:
+            return list(numbers)
+        total = torch.tensor(numbers, dtype=torch.float64, device=self.engine.device)
+        distributed.all_reduce(total)
+        summed: list[float] = total.tolist()
+        return summed
+
+    def barrier(self) -> None:
+        """Wait for every rank."""
+        import torch.distributed as distributed
+
+        distributed.barrier()
+
+    def predict(self, batch: PackedBatch) -> tuple[PackedBatch, torch.Tensor]:
+        """Return the batch and its logits, without gradients and dropout."""
+        import torch
+
+        self.module.eval()
+        with torch.no_grad():
+            logits = self.module(**batch.to(self.engine.device).model_inputs()).logits.to(batch.token_ids.device)
+        self.module.train()
+        return batch, logits
+
+    def prepare(self, hyperparameters: Hyperparameters) -> None:
+        """Put the settings of this phase into the resident optimizer."""
+        self.module.train()
+        self._gradient_clipping = hyperparameters.gradient_clipping
+        self.optimizer.clip_grad = 0.0 if self._is_muon else hyperparameters.gradient_clipping
+        for group in self.optimizer.param_groups:
+            group["lr_scale"] = _lr_scale(group, hyperparameters)
+            group["weight_decay"] = hyperparameters.weight_decay / group["lr_scale"] if group["is_decayed"] else 0.0
+            if "momentum" in group:
+                group["momentum"] = hyperparameters.muon_momentum
+            else:
+                group["betas"], group["eps"] = hyperparameters.betas, hyperparameters.eps
+        if hyperparameters.is_optimizer_reset:
+            self._reset_moments()
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the trained parameters by name, whole ones."""
+        return {name: tuple(getattr(p, "ds_shape", p.shape)) for name, p in self._trained()}
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Return copies of the trained parameters in the memory of the host; empty on ranks but the first.
+
+        They are brought together one by one, so that no device ever holds the whole model.
+        """
+        copies: dict[str, torch.Tensor] = {}
+        for name, parameter in self._trained():
+            with self._whole(parameter, is_changed=False):
+                if self.rank == 0:
+                    copies[name] = parameter.detach().to("cpu", copy=True)
+        return copies
+
+    def set_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Put other weights into the trained parameters; the optimizer goes on from them with fresh moments.
+
+        Args:
+            weights: every trained parameter by name, in its shape. With ZeRO 3 those of the first rank count.
+        """
+        import torch
+
+        with torch.no_grad():
+            for name, parameter in self._trained():
+                with self._whole(parameter, is_changed=True):
+                    parameter.copy_(weights[name])
+        self.optimizer.refresh_fp32_params()
+        self._reset_moments()
+
+    def _trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        return ((name, p) for name, p in self.module.named_parameters() if p.requires_grad)
+
+    def _whole(self, parameter: torch.nn.Parameter, *, is_changed: bool) -> AbstractContextManager[Any]:
+        """Return a context in which the parameter holds all its numbers."""
+        if not self._is_sharded:
+            return nullcontext()
+        import deepspeed
+
+        gathered: AbstractContextManager[Any] = deepspeed.zero.GatheredParameters(
+            [parameter], modifier_rank=0 if is_changed else None
+        )
+        return gathered
+
+    def _reset_moments(self) -> None:
+        import torch
+
+        for state in self.optimizer.optimizer.state.values():
+            for name, value in state.items():
+                if torch.is_tensor(value):
+                    value.zero_()
+                elif name == "step":
+                    state[name] = 0
+
+    def _clip_whole_gradients(self) -> float:
+        """Clip the gradient of the whole batch before Muon orthogonalises it; return its norm before.
+
+        DeepSpeed clips after that, and would shrink every Muon update to the clipping norm. Averaging here leaves every
+        rank with the same gradient, so that DeepSpeed's own average changes nothing.
+        """
+        import torch
+        import torch.distributed as distributed
+
+        gradients = [self.optimizer.get_param_gradient_attribute(p) for p in self.module.parameters()]
+        gradients = [gradient for gradient in gradients if gradient is not None]
+        if self.world_size > 1:
+            flat = torch.cat([gradient.reshape(-1) for gradient in gradients])  # one message instead of one a matrix
+            distributed.all_reduce(flat)
+            parts = flat.div_(self.world_size).split([gradient.numel() for gradient in gradients])
+            torch._foreach_copy_(gradients, [p.view_as(g) for p, g in zip(parts, gradients, strict=True)])
+        norm = float(torch.nn.utils.get_total_norm(gradients))
+        if 0 < self._gradient_clipping < norm:
+            torch._foreach_mul_(gradients, self._gradient_clipping / norm)
+        return norm
+
+
+def _deepspeed_config(settings: EngineSettings) -> dict[str, Any]:
+    return {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        # step() is the boundary, so that batches may have different numbers of micro-batches.
+        "managed_gradient_accumulation": False,
+        "zero_optimization": _zero_config(settings),
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,  # it is compiled at run time
+        "bf16": {"enabled": settings.is_bfloat16},
+        "torch_autocast": _autocast_config(settings),
+        "gradient_clipping": 1.0,
+        "steps_per_print": NEVER,
+    }
+
+
+def _zero_config(settings: EngineSettings) -> dict[str, Any]:
+    config: dict[str, Any] = {"stage": settings.zero_stage, "overlap_comm": False}
+    if settings.zero_stage == 3:
+        config["reduce_bucket_size"] = ZERO3_BUCKET_ELEMENTS
+    host = {"device": "cpu", "pin_memory": settings.device == "cuda"}
+    if settings.offload != "none":
+        config["offload_optimizer"] = host
+    if settings.offload == "all":
+        config["offload_param"] = host
+    return config
+
+
+def _autocast_config(settings: EngineSettings) -> dict[str, Any]:
+    config: dict[str, Any] = {"enabled": settings.is_autocast, "dtype": "bfloat16"}
+    if settings.zero_stage == 3:
+        # With autocast DeepSpeed would bring the float32 weights of linear layers together as bfloat16: right for
+        # training, but the probe, which is in float32, would see other weights than those that are saved.
+        config["lower_precision_safe_modules"] = []
+    return config
+
+
+def _is_decayed(parameter: torch.nn.Parameter) -> bool:
+    return parameter.ndim >= 2
+
+
+def _adamw_groups(parameters: Sequence[torch.nn.Parameter]) -> list[dict[str, Any]]:
+    """Return one group with weight decay (matrices) and one without; learning rate and the rest come with `prepare`."""
+    halves = [(True, [p for p in parameters if _is_decayed(p)]), (False, [p for p in parameters if not _is_decayed(p)])]
+    settings = {"lr": 0.0, "lr_scale": 1.0, "weight_decay": 0.0, "betas": (0.9, 0.999), "eps": 1e-8}
+    return [{"params": half, "is_decayed": is_decayed, **settings} for is_decayed, half in halves if half]
+
+
+def _adamw(model: Any, *, is_fused: bool) -> torch.optim.Optimizer:
+    import torch
+
+    return torch.optim.AdamW(_adamw_groups([p for p in model.parameters() if p.requires_grad]), fused=is_fused)
+
+
+def _muon(model: Any) -> torch.optim.Optimizer:
+    """Return DeepSpeed's Muon, the one that knows ZeRO's flat partitions; one group per shape of matrix."""
+    from deepspeed.runtime.zero.muon.muon_optimizer import MuonWithAuxAdam
+
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    by_shape: dict[tuple[int, ...], list[torch.nn.Parameter]] = {}
+    for name, parameter in named:
+        parameter.use_muon = parameter.ndim == 2 and not ("embed" in name or "lm_head" in name)
+        if parameter.use_muon:
+            by_shape.setdefault(tuple(parameter.shape), []).append(parameter)
+    settings = {"lr": 0.0, "lr_scale": 1.0, "weight_decay": 0.0, "momentum": 0.95, "ns_method": "standard"}
+    groups: list[dict[str, Any]] = [
+        {"params": parameters, "is_decayed": True, "use_muon": True, "shape": shape, **settings}
+        for shape, parameters in by_shape.items()
+    ]
+    others = _adamw_groups([p for _, p in named if not p.use_muon])
+    optimizer: torch.optim.Optimizer = MuonWithAuxAdam([*groups, *({**group, "use_muon": False} for group in others)])
+    return optimizer
+
+
+def _lr_scale(group: dict[str, Any], hyperparameters: Hyperparameters) -> float:
+    """Return the factor between the phase's learning rate and this group's.
+
+    DeepSpeed's Muon multiplies by sqrt(max(1, rows / columns)) itself; without a rate of its own we undo that.
+    """
+    if not group.get("use_muon"):
+        return 1.0
+    if hyperparameters.muon_learning_rate is not None:
+        return hyperparameters.muon_learning_rate / hyperparameters.learning_rate
+    rows, columns = group["shape"]
+    return float(0.2 * max(rows, columns) ** 0.5 / max(1.0, rows / columns) ** 0.5)

@@ -1,0 +1,295 @@
+"""Where the time of one feedback iteration goes, and what packing and vLLM are worth.
+
+The second iteration of a run is measured: actors are up, caches warm. Then the same training sequences are trained on
+packed and padded, and the same prompts are completed by the run's engines and by `transformers.generate`, each side in
+this run. What comes before the second iteration is made first, or taken from --from.
+
+    python benchmarks/loop.py [--preset demo] [--from runs/demo] [--folder runs/benchmark-loop]
+
+The tables give seconds by part and tokens per second; the last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import random
+import shutil
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from actors.planner import PlannerActor
+from actors.policy import SamplingSettings
+from actors.validator import ValidatorActor
+from pipelines.parts.command import PRESETS
+from pipelines.parts.problem_stages import solved_problems
+from pipelines.parts.training_stages import example_rows, hyperparameters_of
+from pipelines.parts.workers import MODEL, Workers, trainer_settings
+from pipelines.pddl_instruct import pddl_instruct
+from plansmith.config.loading import load_preset
+from plansmith.config.models import PddlInstructConfig
+from plansmith.data.artifacts import Artifact
+from plansmith.data.rows import Split
+from plansmith.data.storage import link_folder
+from plansmith.layout import text_table
+from plansmith.learning.models import load_tokenizer
+from plansmith.learning.sequences import TrainingSequence, supervised_sequence
+from plansmith.learning.tokenizer import encode, encode_prompt, end_token_ids
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.stages import run_stages
+from plansmith.text.rendering import rendering_of
+
+ITERATION = 2
+PARTS = ("roll_out", "judge", "replan", "build_datasets", "stage1", "stage2")
+REPEATS = 3
+TRAINED_SEQUENCES, PROMPTS = 300, 128
+
+TRAINER_PARTS = {"optimise": "optimisation", "save": "weights to disk", "load": "weights to the trainer"}
+OTHER = "data sets, reading and writing"
+
+
+class TimedWorkers(Workers):
+    """The workers of a run, with a clock on every call."""
+
+    def __init__(self, config: PddlInstructConfig, run_folder: Path) -> None:
+        super().__init__(config, run_folder)
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def measuring(self, part: str) -> Iterator[None]:
+        """Count the time of the block."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[part] += time.perf_counter() - start
+
+    def generate(self, *arguments: Any, **options: Any) -> Any:
+        """Return completions."""
+        with self.measuring("generation"):
+            return super().generate(*arguments, **options)
+
+    def load_policy(self, artifact: Artifact) -> None:
+        """Hand weights to the engines, and prove them."""
+        with self.measuring("weights to the engine, probe"):
+            super().load_policy(artifact)
+
+    def map_rows(self, rows: Any, row_type_in: Any, worker: Any, row_type_out: Any, **options: Any) -> None:
+        """Work on rows in parallel."""
+        part = {ValidatorActor: "judging", PlannerActor: "planning"}[worker]
+        with self.measuring(part):
+            super().map_rows(rows, row_type_in, worker, row_type_out, **options)
+
+    def trainer(self, *arguments: Any, **options: Any) -> Any:
+        """Return the trainer, its calls timed too."""
+        with self.measuring("weights to the trainer"):
+            handle = super().trainer(*arguments, **options)
+        return _TimedTrainer(handle, self)
+
+
+@dataclass(frozen=True)
+class _TimedTrainer:
+    handle: Any
+    workers: TimedWorkers
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            with self.workers.measuring(TRAINER_PARTS.get(name, "probe and v_hat")):
+                return getattr(self.handle, name)(*arguments, **options)
+
+        return call
+
+
+def prepared(config: PddlInstructConfig, given: Path | None, folder: Path) -> list[Any]:
+    """Return the stages up to the second iteration, whose own artifacts are not there."""
+    root = folder / "artifacts"
+    if given is not None and not root.exists():
+        link_folder(given / "artifacts", root)
+    for part in PARTS:
+        shutil.rmtree(root / f"{part}_{ITERATION}", ignore_errors=True)
+    wanted = {f"{part}_{t}" for t in range(1, ITERATION + 1) for part in PARTS}
+    return [stage for stage in pddl_instruct(config) if stage.name in wanted]
+
+
+def measure_iteration(
+    config: PddlInstructConfig, given: Path | None, folder: Path
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the seconds of the second iteration by part, and completions of the engines: tokens and seconds."""
+    stages = prepared(config, given, folder)
+    before = [stage for stage in stages if not stage.name.endswith(f"_{ITERATION}")]
+    with TimedWorkers(config, folder) as workers:
+        done = run_stages(before, root=folder / "artifacts", resources=workers)
+        policy = done[f"stage2_{ITERATION - 1}"]
+        model = policy.path(MODEL)
+        workers.load_policy(policy)
+        workers.trainer(model, load_tokenizer(str(model))).logprobs(list(range(8)))
+        workers.seconds.clear()
+        start = time.perf_counter()
+        run_stages(stages, root=folder / "artifacts", resources=workers)
+        total = time.perf_counter() - start
+        seconds = dict(workers.seconds)
+        seconds[OTHER] = total - sum(seconds.values())
+        workers.load_policy(policy)
+        prompts, settings = test_prompts(config, done, model)
+        speeds = []
+        for repeat in range(REPEATS):
+            start = time.perf_counter()
+            groups = workers.generate(prompts, settings, seeds=[repeat] * len(prompts), description="vLLM")
+            n_tokens = sum(len(generation.token_ids) for group in groups for generation in group)
+            speeds.append(n_tokens / (time.perf_counter() - start))
+    return seconds, {"tokens_per_s": median(speeds), "n_tokens": n_tokens}
+
+
+def test_prompts(
+    config: PddlInstructConfig, done: dict[str, Artifact], model: Path
+) -> tuple[list[list[int]], SamplingSettings]:
+    """Return prompts of test problems, as token ids, and how they are completed: greedily."""
+    tokenizer, rendering = load_tokenizer(str(model)), rendering_of(config.rendering)
+    solved = solved_problems(done["sample_problems"], done["synthesize_plans"], Split.TEST)[:PROMPTS]
+    tasks = [PlanningTask.from_text(row.domain_pddl, row.problem_pddl) for row in solved]
+    prompts = [encode_prompt(tokenizer, rendering.plan_prompt(task)) for task in tasks]
+    limit = config.evaluation.max_new_tokens
+    return prompts, SamplingSettings(0.0, limit, 1, end_token_ids(tokenizer, str(model)))
+
+
+def complete_with_transformers(model: str, prompts: Sequence[Sequence[int]], settings: SamplingSettings) -> float:
+    """Return the tokens per second of `transformers.generate` on one batch of all prompts, on every core."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True)
+    longest, end = max(map(len, prompts)), settings.stop_token_ids[0]
+    ids = torch.tensor([[end] * (longest - len(prompt)) + list(prompt) for prompt in prompts])
+    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    speeds = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        with torch.inference_mode():
+            completed = loaded.generate(
+                ids, attention_mask=mask, do_sample=False, max_new_tokens=settings.max_new_tokens,
+                eos_token_id=list(settings.stop_token_ids), pad_token_id=end,
+            )  # fmt: skip
+        written = completed[:, longest:]
+        n_tokens = sum(_length(row.tolist(), settings.stop_token_ids) for row in written)
+        speeds.append(n_tokens / (time.perf_counter() - start))
+    return median(speeds)
+
+
+def _length(row: Sequence[int], stops: Sequence[int]) -> int:
+    """Return how many tokens a completion has, its stop token included; what follows is padding."""
+    return next((place + 1 for place, token in enumerate(row) if token in stops), len(row))
+
+
+def train(model: str, config: PddlInstructConfig, sequences: Sequence[TrainingSequence], is_packed: bool) -> float:
+    """Return the tokens per second of one rank on these sequences, with rows packed or one padded sequence a row."""
+    from actors.trainer import TrainerActor
+    from plansmith.learning.objectives import Objective, VerdictTokens
+    from plansmith.learning.optimisation import OptimisationPlan, plan_optimisation, run_optimisation
+    from plansmith.learning.packing import packing_report
+    from plansmith.learning.printed_losses import LossWeights
+
+    trainer = config.trainer.model_copy(update={"n_threads": 0})
+    settings = trainer_settings(trainer, load_tokenizer(model), config.seed)
+    actor = TrainerActor(model, settings=settings)
+    hyperparameters = hyperparameters_of(config.phase1, seed=0)
+    lengths = [len(sequence) for sequence in sequences]
+    plan = plan_optimisation(
+        lengths,
+        hyperparameters,
+        row_length_tokens=settings.row_length_tokens,
+        micro_batch_rows=settings.micro_batch_rows,
+    )
+    micro_batch_rows = settings.micro_batch_rows
+    if not is_packed:
+        batches = tuple(tuple((index,) for row in batch for index in row) for batch in plan.batches)
+        micro_batch_rows = max(map(len, batches))
+        plan = OptimisationPlan(batches, packing_report(lengths, batches, micro_batch_rows=micro_batch_rows))
+    actor.engine.prepare(hyperparameters)
+    speeds = []
+    for _ in range(REPEATS):
+        report = run_optimisation(
+            actor.engine,
+            Objective.SUPERVISED,
+            sequences,
+            hyperparameters,
+            plan,
+            micro_batch_rows=micro_batch_rows,
+            weights=LossWeights(),
+            verdict_tokens=VerdictTokens(settings.valid_token_id, settings.invalid_token_id),
+        )
+        speeds.append(report.n_tokens / report.wall_time_s)
+    return median(speeds)
+
+
+def phase1_sequences(done: dict[str, Artifact], model: str, seed: int) -> list[TrainingSequence]:
+    """Return some of what phase 1 was trained on."""
+    tokenizer = load_tokenizer(model)
+    rows = random.Random(seed).sample(example_rows(done["write_chains"]), TRAINED_SEQUENCES)
+    end = list(end_token_ids(tokenizer, model)[:1])
+    return [
+        supervised_sequence(encode_prompt(tokenizer, row.prompt), encode(tokenizer, row.response) + end) for row in rows
+    ]
+
+
+def in_process(function: Any, *arguments: Any) -> Any:
+    """Return what a function returns in a process of its own: thread counts and engines stay there."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, arguments)
+
+
+def main() -> None:
+    """Measure, print, and end with one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", default="demo")
+    parser.add_argument("--from", dest="given", type=Path, help="a run of the preset whose artifacts are taken")
+    parser.add_argument("--folder", type=Path, default=Path("runs/benchmark-loop"))
+    arguments = parser.parse_args()
+    config, folder = load_preset(arguments.preset, PRESETS), arguments.folder.resolve()
+    seconds, engines = measure_iteration(config, arguments.given, folder)
+    done = run_stages(prepared_before(config), root=folder / "artifacts")
+    model = str(done[f"stage2_{ITERATION - 1}"].path(MODEL))
+    prompts, settings = test_prompts(config, done, Path(model))
+    generate = in_process(complete_with_transformers, model, prompts, settings)
+    sequences = phase1_sequences(done, model, config.seed)
+    packed, padded = (in_process(train, model, config, sequences, is_packed) for is_packed in (True, False))
+    print_tables(seconds, {"vLLM": engines["tokens_per_s"], "transformers.generate": generate,
+                           "training, packed": packed, "training, padded": padded})  # fmt: skip
+    total = sum(seconds.values())
+    essential = sum(seconds.get(part, 0.0) for part in ("generation", "judging", "optimisation"))
+    result = {
+        "overhead_share": round(1 - essential / total, 3),
+        "judging_vs_generation": round(seconds["judging"] / seconds["generation"], 4),
+        "packed_vs_padded": round(packed / padded, 2),
+        "vllm_vs_generate": round(engines["tokens_per_s"] / generate, 2),
+    }
+    print(json.dumps(result))
+
+
+def prepared_before(config: PddlInstructConfig) -> list[Any]:
+    """Return the stages of the first iteration and of what it needs."""
+    return [stage for stage in pddl_instruct(config) if stage.name == f"stage2_{ITERATION - 1}"]
+
+
+def print_tables(seconds: dict[str, float], speeds: dict[str, float]) -> None:
+    """Print what was measured."""
+    total = sum(seconds.values())
+    rows = [
+        [part, f"{value:.1f}", f"{value / total:.1%}"] for part, value in sorted(seconds.items(), key=lambda x: -x[1])
+    ]
+    print(text_table((f"part of iteration {ITERATION}", "seconds", "share"), [*rows, ["total", f"{total:.1f}", ""]]))
+    print()
+    print(text_table(("side", "tokens/s"), [[side, f"{speed:.0f}"] for side, speed in speeds.items()]))
+
+
+if __name__ == "__main__":
+    main()

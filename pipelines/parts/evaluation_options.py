@@ -1,0 +1,137 @@
+"""The command line of `plansmith evaluate`: its options, and what does not go together."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from actors.endpoint import Endpoint, EndpointSettings, served_models
+from plansmith.errors import BadInputError, ConfigError
+
+PROMPTINGS = ("full", "compact", "zero_shot", "chain_of_thought")
+KEY_VARIABLE = "OPENAI_API_KEY"
+EXAMPLES = """examples:
+  plansmith evaluate runs/demo
+      the stored figures of the run's last policy on its test problems
+  plansmith evaluate runs/demo --arm phase1 --problems my-problems --show 3
+      an arm of a run on problems of your own
+  plansmith evaluate --policy my-model --domain domain.pddl --problems my-problems
+      a model folder, tried by the engine built in
+  plansmith evaluate --policy http://localhost:8000/v1 --rendering zero_shot --domain domain.pddl --problems my-problems
+      a model behind an OpenAI-compatible server
+
+docs/evaluation.md says what every column means."""
+
+
+def evaluation_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = argparse.ArgumentParser(
+        prog="plansmith evaluate",
+        usage="plansmith evaluate RUN [--arm ARM] [--problems DIR] [options]\n"
+        "       plansmith evaluate --policy FOLDER_OR_URL --domain D.pddl --problems DIR [options]",
+        description="Show what a policy reached, or let it try problems of your own and judge its plans.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("run", type=Path, nargs="?", metavar="RUN", help="a run folder, such as runs/demo")
+    add("--arm", help="of the run: untrained, phase1, iteration_1, ..., or final (default)")
+    add("--policy", metavar="FOLDER_OR_URL", help="instead of a run: a Hugging Face model folder, or the address of an "
+        "OpenAI-compatible server, such as http://localhost:8000/v1")  # fmt: skip
+    add("--domain", type=Path, metavar="D.pddl", help="the domain of the problems; with --policy")
+    add("--problems", type=Path, metavar="DIR", help="PDDL problems to try, a file each; a run without this shows its "
+        "stored figures on its test problems")  # fmt: skip
+    add("--out", type=Path, metavar="FILE.json", help="where to write figures and attempts as JSON; problems of your "
+        "own have a default under RUN/evaluations, or --store")  # fmt: skip
+    add("--show", type=int, default=0, metavar="N", help="print so many failed attempts step by step")
+    _add_trial_options(parser.add_argument_group("with --policy"))
+    _add_endpoint_options(parser.add_argument_group("with --policy URL"))
+    return parser
+
+
+def _add_trial_options(group: Any) -> None:
+    add = group.add_argument
+    add("--rendering", choices=PROMPTINGS, help="how the policy is asked: full and compact are what runs train on; "
+        "zero_shot asks for the plan alone, chain_of_thought for free reasoning and a plan; default: compact for a "
+        "word-level model, else full")  # fmt: skip
+    add("--temperature", type=float, default=0.0, metavar="T", help="0, the default, is greedy")
+    add("--max-new-tokens", type=int, default=2048, metavar="N", help="length of an answer, at most (default: 2048)")
+    add("--seed", type=int, default=0, metavar="N", help="of the answers")
+    add("--no-planner", action="store_true", help="try every problem, without a planner's plan beside the policy's")
+    add("--planner-search", default="first", metavar="SEARCH", help="first (default), good or optimal")
+    add("--planner-time-s", type=float, default=30.0, metavar="S", help="CPU seconds for each problem (default: 30)")
+    add("--store", type=Path, default=Path("runs/evaluations"), metavar="DIR", help="where attempts are kept, so that "
+        "the same command again costs nothing (default: runs/evaluations)")  # fmt: skip
+    add("--num-cpus", type=int, default=2, metavar="N", help="cores for planner and engine (default: 2)")
+    add("--dtype", choices=("float32", "bfloat16", "float16"), help="of a model folder's weights; default: bfloat16 on "
+        "a GPU, float32 on a CPU")  # fmt: skip
+    add("--object-names", nargs="+", default=(), metavar="NAME", help="for a word-level model folder: the names it was "
+        "trained to call objects by, which objects with other names get")  # fmt: skip
+
+
+def _add_endpoint_options(group: Any) -> None:
+    add = group.add_argument
+    add("--model", metavar="NAME", help="default: the only one the server has")
+    add("--api-key-env", metavar="NAME", help=f"environment variable with the key (default: {KEY_VARIABLE})")
+    add("--completions", action="store_true", help="send the prompt as plain text, for models without a chat template")
+    add("--omit", action="append", default=[], choices=("temperature", "seed", "max_tokens"),
+        help="leave a parameter to the server, where a hosted model refuses it; may be repeated")  # fmt: skip
+    add("--concurrency", type=int, default=8, metavar="N", help="requests under way together (default: 8)")
+    add("--timeout-s", type=float, default=600.0, metavar="S", help="for one answer (default: 600)")
+    add("--max-retries", type=int, default=4, metavar="N", help="of a request that failed (default: 4)")
+    add("--max-unjudged-share", type=float, default=0.1, metavar="SHARE", help="end with an error when more requests "
+        "than this failed (default: 0.1)")  # fmt: skip
+
+
+def check_arguments(arguments: argparse.Namespace) -> None:
+    """Raise for what does not go together, before anything is read."""
+    if arguments.out is not None and not arguments.out.absolute().parent.is_dir():
+        raise BadInputError("no folder for the JSON file", where=str(arguments.out), cure="make it, or change --out")
+    if arguments.policy is None and arguments.domain is not None:
+        raise ConfigError("--domain goes with --policy", got="a run, whose domain is known", cure="leave it out")
+    if arguments.policy is not None:
+        lacking = [name for name in ("domain", "problems") if getattr(arguments, name) is None]
+        if lacking:
+            raise ConfigError("--policy tries problems of your own", got=f"no --{' and no --'.join(lacking)}",
+                              expected="--domain D.pddl --problems DIR")  # fmt: skip
+        if arguments.arm is not None:
+            raise ConfigError("--arm goes with a run", got=f"--arm {arguments.arm}", cure="leave it out")
+    low = {"concurrency": 1, "max_new_tokens": 1, "max_retries": 0, "num_cpus": 1, "seed": 0, "show": 0, "timeout_s": 0,
+           "planner_time_s": 0, "temperature": 0, "max_unjudged_share": 0}  # fmt: skip
+    for name, least in low.items():
+        if getattr(arguments, name) < least:
+            raise ConfigError(f"--{name.replace('_', '-')} is too small", got=str(getattr(arguments, name)),
+                              expected=f"{least} at least")  # fmt: skip
+
+
+def endpoint_of(arguments: argparse.Namespace) -> Endpoint:
+    """Return the endpoint that is to be asked; a model is looked for when none is named.
+
+    Raises:
+        BadInputError: no key where one was named, no server, or a choice of models.
+    """
+    url, key = arguments.policy.rstrip("/"), os.environ.get(arguments.api_key_env or KEY_VARIABLE)
+    if arguments.api_key_env and not key:
+        raise BadInputError("no key", where=f"environment variable {arguments.api_key_env}", got="nothing",
+                            cure="set it, or leave out --api-key-env for a server that needs no key")  # fmt: skip
+    model = arguments.model
+    if model is None:
+        models = served_models(url, key)
+        if len(models) != 1:
+            raise BadInputError("which model?", where=url, got=f"{len(models)} models: {', '.join(models[:20])}",
+                                expected="one", cure="name it: --model NAME")  # fmt: skip
+        [model] = models
+    settings = EndpointSettings(
+        base_url=url,
+        model=model,
+        temperature=None if "temperature" in arguments.omit else arguments.temperature,
+        max_tokens=None if "max_tokens" in arguments.omit else arguments.max_new_tokens,
+        is_seeded="seed" not in arguments.omit,
+        is_chat=not arguments.completions,
+        concurrency=arguments.concurrency,
+        timeout_s=arguments.timeout_s,
+        max_retries=arguments.max_retries,
+    )
+    return Endpoint(settings, key)

@@ -1,0 +1,87 @@
+"""The kept policy as a model folder of its own, with a card that says how it was made and how well it plans."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipelines.parts.training_stages import example_rows
+from pipelines.parts.workers import MODEL, policy_version
+from plansmith.config.models import PddlInstructConfig
+from plansmith.data.artifacts import Artifact
+from plansmith.data.rows import ProblemRow, Split
+from plansmith.data.storage import atomic_file, storage_errors
+from plansmith.evaluation.results import Results
+from plansmith.learning.export import MeasuredAccuracy, ModelCard, TrainedOn, export_model
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.text.rendering import rendering_of
+
+logger = logging.getLogger(__name__)
+
+RECORD = "plansmith.json"
+"""Which policy a published folder holds."""
+
+METHOD = "It was trained with PDDL-INSTRUCT (arXiv:2509.13351): explained plans and chains of thought"
+LOOP = ", then up to {eta} iterations of {feedback} feedback by a plan validator on every step of its own attempts"
+
+
+def publish_policy(
+    config: PddlInstructConfig, results: Results, artifacts: Mapping[str, Artifact], target: Path
+) -> None:
+    """Write the kept policy to ``target``, complete or not at all; one that is there already is left as it is."""
+    kept = artifacts["final_policy"]
+    record = {"policy_version": policy_version(kept), "run": config.name}
+    path = target / RECORD
+    if path.is_file() and json.loads(path.read_text(encoding="utf-8")) == record:
+        return
+    with storage_errors(target):
+        export_model(kept.path(MODEL), target, model_card(config, results, artifacts))
+        with atomic_file(path) as file:
+            file.write((json.dumps(record, indent=2) + "\n").encode())
+    logger.info("the kept policy: %s", target)
+
+
+def model_card(config: PddlInstructConfig, results: Results, artifacts: Mapping[str, Artifact]) -> ModelCard:
+    """Return what the world is told about the kept policy of a run."""
+    rows = artifacts["sample_problems"].rows(ProblemRow)
+    tested = next(row for row in rows if row.split == Split.TEST)
+    task = PlanningTask.from_text(tested.domain_pddl, tested.problem_pddl)
+    trained = Counter((row.domain, row.level) for row in rows if row.split in (Split.PHASE1, Split.PHASE2))
+    examples = Counter(str(row.kind) for row in example_rows(artifacts["write_chains"]))
+    loop = LOOP.format(eta=config.phase2.eta, feedback=config.phase2.feedback) if config.phases != "phase1" else ""
+    return ModelCard(
+        name=config.name,
+        base_model=config.model.folder and base_name(config.model.folder),
+        method=f"{METHOD}{loop}.",
+        rendering=config.rendering,
+        example_prompt=rendering_of(config.rendering).plan_prompt(task),
+        max_new_tokens=config.evaluation.max_new_tokens,
+        accuracies=tuple(_accuracies(results, {row.level: row.domain for row in rows})),
+        training=tuple(TrainedOn(domain, level, count) for (domain, level), count in trained.items()),
+        config=config.model_dump(mode="json"),
+        examples=tuple(sorted(examples.items())),
+    )
+
+
+def base_name(folder: str) -> str:
+    """Return the name of a model: as it is if it names a repository of the hub, else the last part of the path."""
+    return Path(folder).name if Path(folder).exists() else folder
+
+
+def _accuracies(results: Results, domain_of: Mapping[str, str]) -> list[MeasuredAccuracy]:
+    final, before = results.arms["final"], results.arms["untrained"]
+    return [
+        MeasuredAccuracy(
+            domain=domain_of[level],
+            level=level,
+            n_problems=figures.n,
+            n_valid=figures.n_valid,
+            low=figures.ci95[0],
+            high=figures.ci95[1],
+            n_valid_before=before.by_level[level].n_valid,
+        )
+        for level, figures in final.by_level.items()
+    ]

@@ -1,0 +1,236 @@
+"""Stages in which a policy tries problems and the validator judges what it wrote (algorithm 1, lines 13 to 16)."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from actors.policy import Generation, SamplingSettings
+from actors.validator import ValidatorActor
+from pipelines.parts.problem_stages import solved_problems
+from pipelines.parts.workers import MODEL, policy_version
+from plansmith.config.models import PddlInstructConfig, Phase2Config
+from plansmith.data.rows import JudgingRow, ProblemRow, RolloutRow, SolvedProblemRow, Split, VerdictRow
+from plansmith.evaluation.judging import judge_completion
+from plansmith.learning.models import load_tokenizer
+from plansmith.learning.tokenizer import encode_prompt, end_token_ids, token_spans
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.stages import StageContext, row_seed
+from plansmith.text.rendering import prompting_of
+
+NO_ROOM = "no_room"
+"""Finish reason of a rollout whose prompt fills the engine's window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """What one generating stage asks of the policy.
+
+    ``first`` is the number of the first rollout of a problem; ``resample_budget`` how many further ones a problem gets
+    while none is valid.
+    """
+
+    n_rollouts: int
+    temperature: float
+    max_new_tokens: int
+    iteration: int
+    prompting: str
+    first: int = 0
+    resample_budget: int = 0
+
+
+def roll_out(context: StageContext, iteration: int) -> None:
+    """Let the policy try problems of D2 (algorithm 1, lines 13 to 15)."""
+    config: PddlInstructConfig = context.resources.config
+    loop = config.phase2
+    solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE2)
+    sampling = Sampling(
+        loop.rollouts_per_problem,
+        loop.temperature,
+        loop.max_new_tokens,
+        iteration,
+        config.rendering,
+        resample_budget=loop.resample_budget,
+    )
+    rows = problems_of_iteration(solved, iteration, loop, seed=context.seed)
+    sample_rollouts(context, rows, sampling, description=f"rolling out, iteration {iteration}")
+
+
+def problems_of_iteration(
+    solved: Sequence[SolvedProblemRow], iteration: int, loop: Phase2Config, *, seed: int
+) -> list[SolvedProblemRow]:
+    """Return the problems that iteration t rolls out: the next ones in a fixed random order, round and round."""
+    order = sorted(solved, key=lambda row: row_seed(seed, "order of D2", row.problem_id))
+    if loop.curriculum == "short_first":
+        order = shortest_of_each_domain(order, iteration / loop.eta)
+    count = loop.problems_per_iteration
+    first = (iteration - 1) * count
+    return [order[(first + offset) % len(order)] for offset in range(min(count, len(order)))]
+
+
+def shortest_of_each_domain(rows: Sequence[SolvedProblemRow], share: float) -> list[SolvedProblemRow]:
+    """Return so much of each domain, the problems with the shortest plans, in the order given."""
+    by_domain: dict[str, list[SolvedProblemRow]] = defaultdict(list)
+    for row in rows:
+        by_domain[row.domain_pddl].append(row)
+    kept = {
+        row.problem_id
+        for group in by_domain.values()
+        for row in sorted(group, key=lambda row: len(row.plan))[: math.ceil(share * len(group))]
+    }
+    return [row for row in rows if row.problem_id in kept]
+
+
+def try_problems(context: StageContext, split: Split, sampling: Sampling) -> None:
+    """Let the policy try every solved problem of a split; nothing is fed back (section 5.3)."""
+    rows = solved_problems(context.inputs["problems"], context.inputs["plans"], split)
+    sample_rollouts(context, rows, sampling, description=context.stage.name.replace("_", " "))
+
+
+def sample_rollouts(context: StageContext, rows: Sequence[Any], sampling: Sampling, *, description: str) -> None:
+    """Sample completions for problems, chunk by chunk; a finished chunk survives a crash.
+
+    Args:
+        rows: problems, with ``problem_id``, ``domain_pddl`` and ``problem_pddl``.
+    """
+    shards = context.output.shards("rows", RolloutRow)
+    finished = shards.finished_ids("problem_id")
+    todo = [row for row in rows if row.problem_id not in finished]
+    if not todo:
+        return
+    context.resources.load_policy(context.inputs["policy"])
+    policy = context.resources.config.policy
+    size = max(1, 2 * policy.max_num_seqs * policy.n_replicas // sampling.n_rollouts)
+    chunks = [todo[start : start + size] for start in range(0, len(todo), size)]
+    for number, chunk in enumerate(chunks, 1):
+        title = description if len(chunks) == 1 else f"{description} ({number}/{len(chunks)})"
+        shards.append(_sampled_until_valid(context, chunk, sampling, title))
+
+
+def _sampled_until_valid(
+    context: StageContext, rows: Sequence[Any], sampling: Sampling, description: str
+) -> list[RolloutRow]:
+    """Return the rollouts of problems, and further ones of those without a valid one while the budget lasts."""
+    prompting = prompting_of(sampling.prompting)
+    tasks = {row.problem_id: PlanningTask.from_text(row.domain_pddl, row.problem_pddl) for row in rows}
+    sampled = list(_sampled(context, rows, tasks, sampling, description))
+    fresh = sampled
+    for turn in range(sampling.resample_budget):
+        solved = {
+            rollout.problem_id
+            for rollout in fresh
+            if judge_completion(tasks[rollout.problem_id], rollout.completion, prompting).verdict.is_valid
+        }
+        rows = [row for row in rows if row.problem_id not in solved]
+        if not rows:
+            break
+        again = replace(sampling, n_rollouts=1, first=sampling.first + sampling.n_rollouts + turn)
+        fresh = list(_sampled(context, rows, tasks, again, f"{description}, again {turn + 1}"))
+        sampled += fresh
+    return sampled
+
+
+def _sampled(
+    context: StageContext, rows: Sequence[Any], tasks: dict[str, PlanningTask], sampling: Sampling, description: str
+) -> Iterator[RolloutRow]:
+    """Yield `n_rollouts` rollouts of each problem."""
+    prompting = prompting_of(sampling.prompting)
+    prompts = [prompting.plan_prompt(tasks[row.problem_id]) for row in rows]
+    yield from sample_prompts(context, [row.problem_id for row in rows], prompts, sampling, description=description)
+
+
+def sample_prompts(
+    context: StageContext, problem_ids: Sequence[str], prompts: Sequence[str], sampling: Sampling, *, description: str
+) -> Iterator[RolloutRow]:
+    """Yield `n_rollouts` completions of each prompt; the policy must be loaded.
+
+    A prompt that leaves the engine no room for an answer gets an empty completion with finish reason ``no_room``.
+    """
+    folder = str(context.inputs["policy"].path(MODEL))
+    tokenizer = load_tokenizer(folder)
+    numbers = range(sampling.first, sampling.first + sampling.n_rollouts)
+    settings = SamplingSettings(
+        temperature=sampling.temperature,
+        max_new_tokens=sampling.max_new_tokens,
+        n=sampling.n_rollouts,
+        stop_token_ids=end_token_ids(tokenizer, folder),
+    )
+    seeds = [context.row_seed(problem_id, k) % 2**31 for problem_id in problem_ids for k in numbers]
+    encoded = [encode_prompt(tokenizer, prompt) for prompt in prompts]
+    window = context.resources.config.policy.max_model_len
+    fitting = [i for i, prompt_ids in enumerate(encoded) if len(prompt_ids) < window]
+    if len(fitting) < len(encoded):
+        context.logger.warning(
+            "%d of %d prompts do not fit in the engine's window of %d tokens (the longest has %d); they get no answer",
+            len(encoded) - len(fitting), len(encoded), window, max(map(len, encoded)),
+        )  # fmt: skip
+    n = sampling.n_rollouts
+    answers = context.resources.generate(
+        [encoded[i] for i in fitting],
+        settings,
+        seeds=[seed for i in fitting for seed in seeds[i * n : (i + 1) * n]],
+        description=description,
+    )
+    none = Generation((), (), NO_ROOM, policy_version(context.inputs["policy"]))
+    groups = dict(zip(fitting, answers, strict=True))
+    remaining = iter(seeds)
+    for i, (problem_id, prompt, prompt_ids) in enumerate(zip(problem_ids, prompts, encoded, strict=True)):
+        group = groups.get(i, [none] * n)
+        for k, generation in zip(numbers, group, strict=True):
+            yield RolloutRow(
+                rollout_id=f"{problem_id}-{sampling.iteration:02d}-{k}",
+                problem_id=problem_id,
+                iteration=sampling.iteration,
+                policy_version=generation.policy_version,
+                prompt=prompt,
+                completion=_text_of(tokenizer, generation),
+                prompt_token_ids=tuple(prompt_ids),
+                token_ids=generation.token_ids,
+                rollout_logprobs=generation.logprobs,
+                finish_reason=generation.finish_reason,
+                seed=next(remaining),
+            )
+
+
+def _text_of(tokenizer: Any, generation: Generation) -> str:
+    return token_spans(tokenizer, generation.token_ids)[0]
+
+
+def judge(context: StageContext, prompting: str | None = None) -> None:
+    """Judge every rollout with the validator (algorithm 1, line 16).
+
+    Args:
+        context: of the stage.
+        prompting: how the policy was asked, where not in the run's rendering.
+    """
+    problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
+    rows = [
+        judging_row(rollout, problems[rollout.problem_id]) for rollout in context.inputs["rollouts"].rows(RolloutRow)
+    ]
+    context.resources.map_rows(
+        rows,
+        JudgingRow,
+        ValidatorActor,
+        VerdictRow,
+        shards=context.output.shards("rows", VerdictRow),
+        batch_size=128,
+        description="judging",
+        id_column="rollout_id",
+        worker_settings={"prompting": prompting or context.resources.config.rendering},
+    )
+
+
+def judging_row(rollout: RolloutRow, problem: ProblemRow) -> JudgingRow:
+    """Return a rollout joined with its problem."""
+    return JudgingRow(
+        rollout_id=rollout.rollout_id,
+        problem_id=rollout.problem_id,
+        iteration=rollout.iteration,
+        policy_version=rollout.policy_version,
+        completion=rollout.completion,
+        domain_pddl=problem.domain_pddl,
+        problem_pddl=problem.problem_pddl,
+    )

@@ -1,0 +1,116 @@
+"""How well a policy verifies: explanations of given plans after phase 1, and its verdicts on its own test plans.
+
+The paper's future work ("Self-Verification Capabilities"). v is the validator's, v_hat the probability that the policy
+gives to the word VALID against INVALID where it states its verdict.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from pipelines.parts.evaluation_stages import chosen_iteration
+from pipelines.parts.problem_stages import solved_problems
+from pipelines.parts.rollout_stages import Sampling, sample_prompts
+from pipelines.parts.workers import MODEL
+from plansmith.config.models import PddlInstructConfig
+from plansmith.data.examples import corrupted_row, invalid_explanation, valid_explanation
+from plansmith.data.rows import ExampleRow, ProblemRow, RolloutRow, SolvedProblemRow, Split, VerificationRow
+from plansmith.evaluation.judging import judge_completion
+from plansmith.learning.feedback import SampledTokens, final_sequence
+from plansmith.learning.models import load_tokenizer
+from plansmith.learning.printed_losses import LossWeights
+from plansmith.learning.tokenizer import token_spans
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.problems.corruption import Corruption
+from plansmith.stages import StageContext
+from plansmith.text.chains import VALID
+from plansmith.text.rendering import Rendering, rendering_of
+
+
+def explain_plans(context: StageContext) -> None:
+    """Let the policy explain plans of D2's problems, half of them corrupted, and compare its verdicts with the truth.
+
+    Table 2's generation settings of phase 1 (temperature 0.7, 1,024 tokens) are of this.
+    """
+    config: PddlInstructConfig = context.resources.config
+    rendering, phase1 = rendering_of(config.rendering), config.phase1
+    solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE2)
+    examples = plans_to_explain(solved, rendering, count=phase1.n_explained, seed=context.seed)
+    problems = {row.problem_id: row for row in solved}
+    context.resources.load_policy(context.inputs["policy"])
+    sampling = Sampling(1, phase1.temperature, phase1.max_new_tokens, 0, config.rendering)
+    ids, prompts = [row.example_id for row in examples], [row.prompt for row in examples]
+    answers = sample_prompts(context, ids, prompts, sampling, description="explaining plans")
+    rows = []
+    for example, answer in zip(examples, answers, strict=True):
+        problem = problems[example.problem_id]
+        task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
+        stated = rendering.read(answer.completion, task.domain).chain.verdict
+        rows.append(
+            VerificationRow(
+                example_id=example.example_id,
+                problem_id=example.problem_id,
+                corruption=example.corruption,
+                v=int(example.corruption is None),
+                stated_verdict=stated,
+                v_hat=None,
+                completion=answer.completion,
+            )
+        )
+    context.output.write_rows(rows, VerificationRow)
+
+
+def plans_to_explain(
+    solved: Sequence[SolvedProblemRow], rendering: Rendering, *, count: int, seed: int
+) -> list[ExampleRow]:
+    """Return explanations of so many plans, in turn a valid one and one of each corruption class.
+
+    Fewer where a plan cannot be corrupted in a way.
+    """
+    rows = random.Random(f"{seed} explained").sample(list(solved), len(solved))
+    classes = list(Corruption)
+    found: list[ExampleRow] = []
+    for number, row in enumerate(rows):
+        if len(found) >= count:
+            break
+        if number % 2 == 0:
+            found.append(valid_explanation(row, rendering, seed=seed))
+            continue
+        corrupted = corrupted_row(row, classes[number // 2 % len(classes)], seed=seed)
+        if corrupted is not None:
+            found.append(invalid_explanation(corrupted, rendering))
+    return found
+
+
+def verify_attempts(context: StageContext) -> None:
+    """Write v and v_hat of every test attempt of the kept policy."""
+    config: PddlInstructConfig = context.resources.config
+    policy, rendering = context.inputs["policy"], rendering_of(config.rendering)
+    folder = policy.path(MODEL)
+    tokenizer = load_tokenizer(str(folder))
+    problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
+    rollouts = context.inputs[f"tried_{chosen_iteration(policy)}"].rows(RolloutRow)
+    weights = LossWeights()
+    sequences, judged = [], []
+    for rollout in rollouts:
+        problem = problems[rollout.problem_id]
+        task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
+        chain = judge_completion(task, rollout.completion, rendering)
+        _, spans = token_spans(tokenizer, rollout.token_ids)
+        tokens = SampledTokens(rollout.prompt_token_ids, rollout.token_ids, tuple(spans))
+        v = int(chain.verdict.is_valid)
+        sequences.append(final_sequence(tokens, [], chain.read.verdict_span, v=v, baseline=0.0, weights=weights))
+        judged.append((v, chain.read.chain.verdict))
+    v_hats = context.resources.trainer(folder, tokenizer).verdict_probabilities(sequences)
+    rows = [
+        VerificationRow(rollout.rollout_id, rollout.problem_id, None, v, stated, v_hat, "")
+        for rollout, (v, stated), v_hat in zip(rollouts, judged, v_hats, strict=True)
+    ]
+    context.output.write_rows(rows, VerificationRow)
+
+
+def verdict_accuracy(rows: Sequence[VerificationRow]) -> float | None:
+    """Return the share of rows whose stated verdict is the truth; without a verdict a row is wrong. None of nothing."""
+    right = sum((row.stated_verdict == VALID) == bool(row.v) for row in rows if row.stated_verdict is not None)
+    return right / len(rows) if rows else None

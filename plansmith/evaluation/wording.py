@@ -1,0 +1,50 @@
+"""Numbers and names as a person reads them: shares, p-values, durations, names of arms and stages.
+
+Not here: which numbers are shown (`tables`, `ablation_report`) and the sentences around them.
+"""
+
+from __future__ import annotations
+
+import re
+
+SIGNIFICANCE = 0.05
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage with at most one decimal, none when it would be zero."""
+    return f"{100 * share:.1f}".removesuffix(".0") + "%"
+
+
+def percent_or_dash(share: float | None) -> str:
+    """Return a share as a percentage, a dash where there is none."""
+    return "-" if share is None else percent(share)
+
+
+def interval(ci95: tuple[float, float]) -> str:
+    """Return an interval of shares, such as "61% to 91%"."""
+    return f"{percent(ci95[0])} to {percent(ci95[1])}"
+
+
+def p_text(p_value: float) -> str:
+    """Return a p-value with two significant digits, small ones as a bound."""
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
+
+
+def number_or_dash(value: float | None, digits: int) -> str:
+    """Return a number with so many decimals, a dash where there is none."""
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def spoken(name: str) -> str:
+    """Return a name as words: ``iteration_1`` is "iteration 1", ``phase1`` is "phase 1"."""
+    return re.sub(r"(?<=[a-z])(?=\d)", " ", name.replace("_", " ")).replace("  ", " ")
+
+
+def clock(seconds: float) -> str:
+    """Return a duration in at most two units."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,383 @@
+"""Where the actors of a run go, what they are told and in which order; then a real adapter from trainer to engines."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from checkpoints import qwen3_checkpoint
+from conftest import ROOT
+
+from actors.policy import SamplingSettings
+from pipelines.parts.workers import (
+    MODEL,
+    PROBE,
+    Placement,
+    Probe,
+    TrainerHandle,
+    Workers,
+    _free_device_cache,
+    _policy_settings,
+    placement_of,
+    trainer_settings,
+)
+from plansmith.config.loading import load_preset
+from plansmith.config.models import PddlInstructConfig
+from plansmith.config.training import LoraConfig, PolicyConfig, TrainerConfig
+from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
+from plansmith.errors import BadInputError, ConfigError, StalePolicyError
+from plansmith.learning.adapters import LoraSettings, base_folder_of, is_adapter_folder
+from plansmith.learning.models import load_tokenizer
+from plansmith.learning.objectives import Objective
+from plansmith.learning.optimisation import Hyperparameters
+from plansmith.learning.sequences import supervised_sequence
+
+OUR_CODE = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}}
+SMOKE = load_preset("smoke", ROOT / "pipelines" / "presets")
+LORA = LoraConfig(rank=2, alpha=4.0)
+PROMPTS = [[5, 6, 7, 8], [9, 10, 11], list(range(20, 60)), [90, 3], [7, 7, 7]]
+SAMPLED = SamplingSettings(temperature=1.0, max_new_tokens=12, n=2, stop_token_ids=())
+SEEDS = list(range(100, 110))
+
+
+def cuda(n_ranks: int = 1, **settings: Any) -> TrainerConfig:
+    return TrainerConfig(device="cuda", n_ranks=n_ranks, optimizer="adamw", **settings)
+
+
+# --- placement
+
+
+@pytest.mark.parametrize("placement", ["colocated", "separate"])
+def test_placement_of_a_cpu_reserves_nothing(placement: Any) -> None:
+    policy = PolicyConfig(placement=placement, n_replicas=3)
+    assert placement_of(TrainerConfig(n_ranks=2), policy) == Placement(0, 0, 0.0, is_shared=False)
+
+
+@pytest.mark.parametrize(
+    ("n_ranks", "n_replicas", "devices"), [(1, 1, 1), (2, 1, 2), (1, 2, 2), (4, 4, 4)], ids=lambda number: str(number)
+)
+def test_placement_of_colocated_actors_is_half_of_each_device(n_ranks: int, n_replicas: int, devices: int) -> None:
+    policy = PolicyConfig(placement="colocated", n_replicas=n_replicas)
+    assert placement_of(cuda(n_ranks), policy) == Placement(devices, devices, 0.5, is_shared=True)
+
+
+@pytest.mark.parametrize(("n_ranks", "n_replicas"), [(1, 1), (2, 3)])
+def test_placement_of_separate_actors_is_a_whole_device_each(n_ranks: int, n_replicas: int) -> None:
+    policy = PolicyConfig(placement="separate", n_replicas=n_replicas)
+    assert placement_of(cuda(n_ranks), policy) == Placement(n_ranks, n_replicas, 1.0, is_shared=False)
+
+
+@pytest.fixture(scope="module")
+def ray_session() -> Iterator[None]:
+    """A Ray that counts two devices; nothing here touches one."""
+    ray.init(
+        address="local", num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False, runtime_env=OUR_CODE
+    )
+    yield
+    ray.shutdown()
+
+
+class HoldersOnly(Workers):
+    """Workers that place actors which need no model."""
+
+    def devices(self, n_ranks: int, n_engines: int) -> tuple[list[list[int]], list[list[int]]]:
+        """Return the devices of each rank and of each engine; the engines start first, as in a run continued."""
+
+        class Holder:  # local, or its process would import all that this file does
+            def gpus(self) -> list[int]:
+                numbers: list[int] = ray.get_gpu_ids()
+                return numbers
+
+        holder = ray.remote(Holder)
+        gpus = self._reserve_gpus(self._placement.engine_gpus, on_one_node=False)
+        engines = [holder.options(**self._actor_options(gpus, i)).remote() for i in range(n_engines)]
+        gpus = self._reserve_gpus(self._placement.trainer_gpus, on_one_node=True)
+        ranks = [holder.options(**self._actor_options(gpus, i)).remote() for i in range(n_ranks)]
+        self._holders = [*engines, *ranks]  # a device is free again once nobody holds its actor
+        return ray.get([rank.gpus.remote() for rank in ranks]), ray.get([engine.gpus.remote() for engine in engines])
+
+
+def config_with(trainer: TrainerConfig, policy: PolicyConfig) -> PddlInstructConfig:
+    return SMOKE.model_copy(update={"trainer": trainer, "policy": policy})
+
+
+def test_colocated_ranks_and_engines_share_devices_pair_by_pair(ray_session: None, tmp_path: Path) -> None:
+    with HoldersOnly(config_with(cuda(2), PolicyConfig(n_replicas=2)), tmp_path) as workers:
+        ranks, engines = workers.devices(2, 2)
+    assert ranks == engines
+    assert sorted(ranks) == [[0], [1]]
+
+
+def test_separate_ranks_and_engines_share_no_device(ray_session: None, tmp_path: Path) -> None:
+    with HoldersOnly(config_with(cuda(), PolicyConfig(placement="separate")), tmp_path) as workers:
+        ranks, engines = workers.devices(1, 1)
+    assert sorted([*ranks, *engines]) == [[0], [1]]
+
+
+def test_too_few_devices_is_an_error_that_counts_them(ray_session: None, tmp_path: Path) -> None:
+    workers = HoldersOnly(config_with(cuda(3), PolicyConfig()), tmp_path)
+    with pytest.raises(ConfigError, match="not enough GPUs") as caught:
+        workers._reserve_gpus(workers._placement.trainer_gpus, on_one_node=True)
+    assert (caught.value.got, caught.value.expected) == ("2 in the cluster", "3 free on one machine")
+
+
+# --- what is told, with stand-ins for the actors
+
+
+def testtrainer_settings_have_every_setting_of_the_config(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(str(qwen3_checkpoint(tmp_path)))
+    config = cuda(
+        2, zero_stage=2, offload="optimizer", lora=LORA, quantisation="nf4", is_checkpointing_activations=True
+    )
+    settings = trainer_settings(config, tokenizer, 7)
+    assert settings.lora == LoraSettings(rank=2, alpha=4.0, dropout=0.0, target_modules="all-linear")
+    assert (settings.zero_stage, settings.offload, settings.quantisation, settings.device) == (
+        2, "optimizer", "nf4", "cuda",
+    )  # fmt: skip
+    assert (settings.seed, settings.is_checkpointing_activations) == (7, True)
+    assert settings.valid_token_id != settings.invalid_token_id
+    assert trainer_settings(TrainerConfig(), tokenizer, 7).lora is None
+
+
+@pytest.mark.parametrize(
+    ("trainer", "placement", "expected"),
+    [
+        (TrainerConfig(), "colocated", (None, False)),
+        (TrainerConfig(lora=LORA, optimizer="adamw"), "colocated", (2, False)),
+        (cuda(lora=LORA), "colocated", (2, True)),
+        (cuda(), "separate", (None, False)),
+    ],
+    ids=["cpu", "cpu_adapter", "colocated", "separate"],
+)
+def test_policy_settings_know_adapters_and_whether_to_sleep(
+    trainer: TrainerConfig, placement: Any, expected: tuple[int | None, bool]
+) -> None:
+    settings = _policy_settings(PolicyConfig(placement=placement, max_num_seqs=9), trainer, 3)
+    assert (settings.lora_rank, settings.has_sleep_mode) == expected
+    assert (settings.max_num_seqs, settings.seed) == (9, 3)
+
+
+@dataclass
+class StandInActor:
+    """Writes down every call, in one list that all share, and answers with its own name."""
+
+    name: str
+    calls: list[str]
+    arguments: list[tuple[tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
+
+    def __getattr__(self, method: str) -> Any:
+        actor = self
+
+        class Method:
+            @staticmethod
+            def remote(*arguments: Any, **keywords: Any) -> Any:
+                what = "free_cache" if arguments[:1] == (_free_device_cache,) else method
+                actor.calls.append(f"{actor.name} {what}")
+                actor.arguments.append((arguments, keywords))
+                return 0.0 if method == "prove" else actor.name
+
+        return Method
+
+
+class AnsweredRay:
+    """Ray whose remote calls are already answered."""
+
+    get = staticmethod(lambda answers: answers)
+    put = staticmethod(lambda value: value)
+
+
+class WorkersOfStandIns(Workers):
+    """Workers that start stand-ins."""
+
+    def __init__(self, config: PddlInstructConfig, folder: Path) -> None:
+        super().__init__(config, folder)
+        self.calls: list[str] = []
+
+    def ray(self) -> Any:
+        return AnsweredRay
+
+    def _start_trainers(self, *_: Any) -> list[Any]:
+        self.calls.append("start trainer")
+        return [StandInActor("trainer", self.calls)]
+
+    def _start_policies(self, *_: Any) -> list[Any]:
+        self.calls.append("start engine")
+        return [StandInActor("engine", self.calls)]
+
+
+@dataclass(frozen=True)
+class StandInArtifact:
+    """Weights that nobody reads."""
+
+    key: str
+    folder: Path
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+
+def take_turns(trainer: TrainerConfig, placement: Any, tmp_path: Path) -> list[str]:
+    """Return the calls of a run that samples, trains, samples from the same and then from other weights."""
+    Probe((1, 2), (0.0, -0.5)).write(tmp_path / PROBE)
+    first, second = (StandInArtifact(key * 12, tmp_path) for key in "ab")
+    workers = WorkersOfStandIns(config_with(trainer, PolicyConfig(placement=placement)), tmp_path)
+    workers.load_policy(first)  # type: ignore[arg-type]
+    workers.trainer(tmp_path, None)  # type: ignore[arg-type]
+    workers.load_policy(first)  # type: ignore[arg-type]
+    workers.trainer(tmp_path, None)  # type: ignore[arg-type]
+    workers.load_policy(second)  # type: ignore[arg-type]
+    return workers.calls
+
+
+def test_colocated_engine_sleeps_while_the_trainer_works_and_finds_its_memory_free(tmp_path: Path) -> None:
+    assert take_turns(cuda(), "colocated", tmp_path) == [
+        "start engine", "engine prove",
+        "engine sleep", "start trainer",
+        "trainer free_cache", "engine wake_up", "engine prove",
+        "engine sleep",
+        "trainer free_cache", "engine load_weights", "engine prove",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("trainer", "placement"), [(TrainerConfig(), "colocated"), (cuda(), "separate")], ids=["cpu", "separate"]
+)
+def test_engine_with_memory_of_its_own_never_sleeps(trainer: TrainerConfig, placement: str, tmp_path: Path) -> None:
+    assert take_turns(trainer, placement, tmp_path) == [
+        "start engine", "engine prove", "start trainer", "engine prove", "engine load_weights", "engine prove",
+    ]  # fmt: skip
+
+
+def test_trainer_handle_optimise_hands_its_options_to_every_rank() -> None:
+    calls: list[str] = []
+    ranks = [StandInActor(f"rank{number}", calls) for number in range(2)]
+    changed: list[bool] = []
+    handle = TrainerHandle(AnsweredRay, ranks, lambda: changed.append(True))
+    answer = handle.optimise("objective", [1, 2], "settings", weights="w", max_length_tokens=64)
+    assert (answer, changed) == ("rank0", [True])
+    for rank in ranks:
+        assert rank.arguments == [(("objective", [1, 2], "settings"), {"weights": "w", "max_length_tokens": 64})]
+
+
+@pytest.mark.parametrize("question", ["logprobs", "verdict_probabilities"])
+def test_trainer_handle_asks_every_rank_as_zero_3_needs(question: str) -> None:
+    calls: list[str] = []
+    handle = TrainerHandle(AnsweredRay, [StandInActor(f"rank{number}", calls) for number in range(2)], lambda: None)
+    assert getattr(handle, question)([1, 2, 3]) == "rank0"
+    assert calls == [f"rank0 {question}", f"rank1 {question}"]
+
+
+# --- a real adapter, from a trainer to engines
+
+
+TRAINED = [supervised_sequence([5, 6, 7], [20 + number, 21, 22, 23]) for number in range(8)]
+PROBE_TOKENS = tuple(range(40, 72))
+REAL = config_with(
+    TrainerConfig(lora=LORA, optimizer="adamw", is_autocast=False, row_length_tokens=64, n_threads=1),
+    PolicyConfig(max_model_len=128, max_num_seqs=8, kv_cache_gib=0.05, n_replicas=2, probe_tolerance=1e-3),
+)
+
+
+def finish(writer: ArtifactWriter, key: str) -> Artifact:
+    return writer.finish(Provenance("policy", key, "1", {}, {}, 0), wall_time_s=0.0)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("run")
+
+
+@pytest.fixture(scope="module")
+def policies(ray_session: None, root: Path) -> dict[str, Artifact]:
+    """Return the artifacts of a base and of an adapter over it, made by one trainer as the stages of a run do."""
+    base, adapter = (ArtifactWriter(root, "policy", key * 40) for key in "ba")
+    with Workers(REAL, root) as workers:
+        qwen3_checkpoint(base.path(MODEL))
+        tokenizer = load_tokenizer(str(base.path(MODEL)))
+        trainer = workers.trainer(base.path(MODEL), tokenizer)
+        Probe(PROBE_TOKENS, tuple(trainer.logprobs(PROBE_TOKENS))).write(base.path(PROBE))
+        start = finish(base, "b" * 40)  # the base has moved now
+        trainer = workers.trainer(start.path(MODEL), tokenizer)
+        hyperparameters = Hyperparameters(learning_rate=0.02, batch_sequences=4, epochs=4)
+        trainer.optimise(Objective.SUPERVISED, TRAINED, hyperparameters, max_length_tokens=32)
+        trainer.save(str(adapter.path(MODEL)))
+        Probe(PROBE_TOKENS, tuple(trainer.logprobs(PROBE_TOKENS))).write(adapter.path(PROBE))
+        workers._end_trainers()
+    return {"base": start, "adapter": finish(adapter, "a" * 40)}
+
+
+@pytest.fixture(scope="module")
+def workers(policies: dict[str, Artifact], root: Path) -> Iterator[Workers]:
+    """Return workers that start from what is there, as in a run continued."""
+    with Workers(REAL, root) as workers:
+        yield workers
+
+
+def test_adapter_of_a_trainer_is_written_over_the_finished_base(policies: dict[str, Artifact]) -> None:
+    folder = policies["adapter"].path(MODEL)
+    assert is_adapter_folder(folder)
+    assert base_folder_of(folder) == policies["base"].path(MODEL).resolve()
+    probes = [Probe.read(policy.path(PROBE)).logprobs for policy in policies.values()]
+    assert max(abs(base - adapter) for base, adapter in zip(*probes, strict=True)) > 0.1
+
+
+def test_trainer_started_from_an_adapter_artifact_holds_it(workers: Workers, policies: dict[str, Artifact]) -> None:
+    for name in ("adapter", "base", "adapter"):
+        folder = policies[name].path(MODEL)
+        trainer = workers.trainer(folder, load_tokenizer(str(folder)))
+        assert trainer.logprobs(PROBE_TOKENS) == pytest.approx(
+            Probe.read(policies[name].path(PROBE)).logprobs, abs=1e-5
+        )
+    workers._end_trainers()
+
+
+def test_load_policy_takes_base_and_adapter_in_any_order(workers: Workers, policies: dict[str, Artifact]) -> None:
+    for name in ("adapter", "base", "adapter"):
+        workers.load_policy(policies[name])
+        [[generation]] = workers.generate(
+            PROMPTS[:1], SamplingSettings(0.0, 2, 1, stop_token_ids=()), seeds=[1], description=""
+        )
+        assert generation.policy_version == policies[name].key[:12]
+
+
+def test_load_policy_adapter_with_the_probe_of_its_base_is_stale(
+    workers: Workers, policies: dict[str, Artifact], tmp_path: Path
+) -> None:
+    wrong = StandInArtifact("c" * 40, tmp_path)
+    (tmp_path / MODEL).symlink_to(policies["adapter"].path(MODEL))
+    (tmp_path / PROBE).symlink_to(policies["base"].path(PROBE))
+    with pytest.raises(StalePolicyError, match="disagrees with the trainer"):
+        workers.load_policy(wrong)  # type: ignore[arg-type]
+
+
+def test_load_policy_adapter_whose_base_is_gone_is_bad_input_before_an_engine_starts(
+    policies: dict[str, Artifact], ray_session: None, tmp_path: Path
+) -> None:
+    shutil.copytree(policies["adapter"].path(MODEL), tmp_path / MODEL)
+    config = json.loads((tmp_path / MODEL / "adapter_config.json").read_text(encoding="utf-8"))
+    config["base_model_name_or_path"] = str(tmp_path / "gone")
+    (tmp_path / MODEL / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(BadInputError, match="base model of this adapter is gone"):
+        Workers(REAL, tmp_path).load_policy(StandInArtifact("d" * 40, tmp_path))  # type: ignore[arg-type]
+
+
+def test_generate_with_one_engine_and_with_two_gives_the_same_tokens(
+    workers: Workers, policies: dict[str, Artifact], tmp_path: Path
+) -> None:
+    workers.load_policy(policies["adapter"])
+    two = workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="")
+    with Workers(config_with(REAL.trainer, REAL.policy.model_copy(update={"n_replicas": 1})), tmp_path) as alone:
+        alone.load_policy(policies["adapter"])
+        one = alone.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="")
+        for engine in alone._policies:
+            ray.kill(engine)
+    assert (len(workers._policies), len(alone._policies)) == (2, 1)
+    assert [[g.token_ids for g in group] for group in two] == [[g.token_ids for g in group] for group in one]
+    assert len({g.token_ids for group in one for g in group}) == len(SEEDS)
