@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
@@ -21,6 +24,15 @@ settings.load_profile("house")  # the same examples every time, and no limit by 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT.parent / "shared" / "reference"
 """Public PDDL and VAL's own verdicts; lies beside the repository and may be missing."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _subnormal_numbers() -> Iterator[None]:
+    """Undo what a trainer in the process of the tests does to its floating-point unit."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_flush_denormal(False)
+
 
 NAMES = tuple("abcdefgh")
 

@@ -620,4 +620,4 @@ def test_continuation_goes_on_with_the_true_total_where_the_sound_steps_end() ->
     assert FULL.write_chain(continued_chain(depot(), kept, PLAN[2:])) == DEPOT_CHAIN
     (example,) = continuation_examples("r", "p", depot(), kept, PLAN[2:], FULL, (), n_renamings=1, seed=0)
     assert example.beginning.endswith("(held x) (in x a) (in y b)") and "total 12.5" in example.beginning
-    assert example.response.startswith("[STEP 3]\n- Purpose: (in x c)\n- Action: (go a c)")
+    assert example.response.startswith("\n[STEP 3]\n- Purpose: (in x c)\n- Action: (go a c)")

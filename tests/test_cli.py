@@ -209,7 +209,7 @@ BAD_DOMAIN = """(define (domain blocksworld)
         (["--preset", "smoke", "--set", "problems.domain_file={}/bad.pddl"], ["{}/bad.pddl:3:43", "up"]),
         (["--preset", "smoke", "--set", "problems.domain_file={}/none.pddl"], ["no such domain file", "none.pddl"]),
         (["--preset", "smoke", "--set", "problems.domain_file={}/binary.pddl"], ["cannot be read", "binary.pddl"]),
-        (["--preset", "smoke", "--set", "problems.folder={}/none"], ["no problems here", "no such folder"]),
+        (["--preset", "smoke", "--set", "problems={{folder: {}/none}}"], ["no problems here", "no such folder"]),
         (["--resume", "--name", "gone"], ["no run here", "gone"]),
         (["--resume", "--set", "seed=1"], ["--resume takes the settings of the run", "leave out --resume"]),
     ],
@@ -272,7 +272,11 @@ def test_evaluate_without_a_run_ends_with_code_2(tmp_path: Path, capsys: Capture
 @needs_install
 def test_installed_command_lists_its_pipelines(capsys: Capture) -> None:
     assert {entry.name for entry in entry_points(group=cli.PIPELINES)} == {"pddl_instruct"}
-    assert {entry.name for entry in entry_points(group=cli.COMMANDS)} == {"dataset", "evaluate"} == set(cli.DELEGATED)
+    assert (
+        {entry.name for entry in entry_points(group=cli.COMMANDS)}
+        == {"ablate", "dataset", "evaluate"}
+        == set(cli.DELEGATED)
+    )
     assert cli.main(["run"]) == 2
     assert "pddl_instruct" in capsys.readouterr().out
 

@@ -301,12 +301,22 @@ def test_presets_of_the_paper_have_the_values_of_table_2(preset: str) -> None:
         (["phase1.batch_sequences=16"], ["batch_tokens=2048", "batch_sequences=16"]),
         (["trainer.lora={rank: 4}"], ["optimizer=muon", "lora"]),
         (["trainer.quantisation=nf4"], ["quantisation=nf4", "lora"]),
-        (["trainer.offload=all"], ["offload=all", "zero_stage=1"]),
+        (["trainer.optimizer=adamw", "trainer.offload=all"], ["offload=all", "zero_stage=1"]),
+        (["trainer.offload=optimizer"], ["optimizer=muon", "offload=optimizer"]),
         (["phase2.patience=1"], ["phase2.patience=1", "probe_share"]),
         (["problems.folder=x"], ["levels, folder"]),
         (["problems.levels=[{n_blocks: 3, test: 1, probe: 2}]"], ["probe_share is 0"]),
     ],
-    ids=["two batch sizes", "muon on adapters", "nf4 alone", "offload", "patience alone", "two sources", "no probes"],
+    ids=[
+        "two batch sizes",
+        "muon on adapters",
+        "nf4 alone",
+        "offload",
+        "muon offloaded",
+        "patience alone",
+        "two sources",
+        "no probes",
+    ],
 )
 def test_settings_of_training_and_loop_that_do_not_fit_together_are_refused(
     overrides: list[str], values: list[str]

@@ -130,7 +130,9 @@ def test_run_writes_results_with_the_figures_of_every_arm(run: FinishedRun) -> N
     assert results["arms"]["final"] == results["arms"]["iteration_2"] | {"name": "final"}
     assert set(results["time_s"]) == set(run.artifacts)
     assert len(results["rollout_valid_rate"]) == len(results["losses"]["reasoning"]) == 2
-    assert results["policy_versions"]["final"] == policy_version(run.artifacts["stage2_2"])
+    assert results["policy_versions"]["final"] == policy_version(run.artifacts["final_policy"])
+    assert chosen_iteration(run.artifacts["final_policy"]) == 2
+    assert [turn["turn"] for turn in results["feedback_turns"]] == [0, 1]
 
 
 def test_run_writes_a_page_and_prints_its_table(run: FinishedRun) -> None:
@@ -165,7 +167,8 @@ def test_rollouts_and_verdicts_are_one_to_one(run: FinishedRun) -> None:
 
 def test_no_canonical_form_of_the_test_set_occurs_in_training(run: FinishedRun) -> None:
     problems = run.artifacts["sample_problems"].rows(ProblemRow)
-    forms = {split: {row.canonical_form for row in problems if row.split == split} for split in Split}
+    splits = (Split.PHASE1, Split.PHASE2, Split.TEST)
+    forms = {split: {row.canonical_form for row in problems if row.split == split} for split in splits}
     assert all(forms.values())
     assert not forms[Split.TEST] & (forms[Split.PHASE1] | forms[Split.PHASE2])
     assert not forms[Split.PHASE1] & forms[Split.PHASE2]
