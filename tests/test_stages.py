@@ -170,7 +170,7 @@ def test_key_does_not_depend_on_order_of_settings_or_container_kind() -> None:
         {"settings": {"n": "3", "limits": Limits(), "level": Level(4)}},
         {"inputs": {"a": Stage(name="a", run=nothing)}},
     ],
-    ids=str,
+    ids=["name", "version", "seed", "number", "limit", "level", "type", "inputs"],
 )
 def test_key_depends_on_everything_declared(change: dict[str, Any]) -> None:
     assert dataclasses.replace(BASE, **change).key != BASE.key

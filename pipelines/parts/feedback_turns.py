@@ -9,8 +9,8 @@ from __future__ import annotations
 from pipelines.parts.evaluation_stages import chosen_iteration
 from pipelines.parts.rollout_stages import Sampling, judging_row, sample_prompts
 from plansmith.config.models import PddlInstructConfig
-from plansmith.data.rows import JudgingRow, ProblemRow, RolloutRow, VerdictRow
-from plansmith.evaluation.judging import attempt_of, judge_completion, verdict_row
+from plansmith.data.rows import ProblemRow, RolloutRow, VerdictRow
+from plansmith.evaluation.judging import attempt_of, judge_completion, judge_row
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.stages import StageContext
 from plansmith.text.explanations import FeedbackKind
@@ -45,7 +45,7 @@ def hand_back(context: StageContext) -> None:
         answers = _answers(context, prompts, turn)
         rollouts.append(answers)
         latest = {row.problem_id: row for row in answers}
-    judged = (_judged(judging_row(row, problems[row.problem_id]), rendering) for row in rollouts.merged_rows())
+    judged = (judge_row(judging_row(row, problems[row.problem_id]), rendering) for row in rollouts.merged_rows())
     context.output.write_rows(judged, VerdictRow, table=VERDICTS)
 
 
@@ -64,8 +64,3 @@ def _answers(context: StageContext, prompts: dict[str, str], turn: int) -> list[
     sampling = Sampling(1, evaluation.temperature, evaluation.max_new_tokens, turn, config.rendering)
     description = f"handing failed plans back, turn {turn}"
     return list(sample_prompts(context, list(prompts), list(prompts.values()), sampling, description=description))
-
-
-def _judged(row: JudgingRow, rendering: Rendering) -> VerdictRow:
-    task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
-    return verdict_row(task, row, judge_completion(task, row.completion, rendering))

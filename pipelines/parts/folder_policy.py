@@ -179,9 +179,8 @@ class FolderWorkers(RaySession):
         from actors.engine_weights import read_weight_shapes
         from actors.policy import PolicyActor, PolicySettings
 
-        read_weight_shapes(
-            str(base_of(policy.folder))
-        )  # an error here says what is wrong, one in an actor that it died
+        # an error here says what is wrong, one in an actor only that it died
+        read_weight_shapes(str(base_of(policy.folder)))
         ray, settings = self.ray(), self.config.policy
         logger.info("starting the vLLM engine")
         shared = {"max_model_len", "max_num_seqs", "kv_cache_gib", "dtype", "n_threads", "enforce_eager"}

@@ -27,7 +27,7 @@ from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import PlanRow, ProblemRow, RolloutRow, Split, VerdictRow
 from plansmith.data.sampling import draw_problems, problem_row
 from plansmith.errors import BadInputError
-from plansmith.evaluation.judging import judge_completion, verdict_row
+from plansmith.evaluation.judging import judge_row
 from plansmith.learning.tokenizer import encode
 from plansmith.pddl.cases import read_text
 from plansmith.pddl.grounding import PlanningTask
@@ -263,8 +263,6 @@ def judge_attempts(context: StageContext, prompting: str) -> None:
     verdicts = []
     with context.progress(len(rollouts), "judging", unit="plan") as bar:
         for rollout in rollouts:
-            row = judging_row(rollout, problems[rollout.problem_id])
-            task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
-            verdicts.append(verdict_row(task, row, judge_completion(task, row.completion, reader)))
+            verdicts.append(judge_row(judging_row(rollout, problems[rollout.problem_id]), reader))
             bar.update()
     context.output.write_rows(verdicts, VerdictRow)

@@ -193,9 +193,8 @@ class Workers(RaySession):
         from actors.engine_weights import read_weight_shapes
         from actors.policy import PolicyActor
 
-        read_weight_shapes(
-            _base_of(Path(folder))
-        )  # an error here says what is wrong, one in an actor only that it died
+        # an error here says what is wrong, one in an actor only that it died
+        read_weight_shapes(_base_of(Path(folder)))
         ray, count = self.ray(), self.config.policy.n_replicas
         logger.info("starting %d vLLM engine%s", count, "s" * (count > 1))
         settings = _policy_settings(self.config.policy, self.config.trainer, self.config.seed)

@@ -240,6 +240,12 @@ def verdict_row(task: PlanningTask, rollout: RolloutRow | JudgingRow, judged: Ju
     )
 
 
+def judge_row(row: JudgingRow, prompting: Prompting) -> VerdictRow:
+    """Return the verdict on one rollout joined with its problem."""
+    task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
+    return verdict_row(task, row, judge_completion(task, row.completion, prompting))
+
+
 def loss_of_step(step: JudgedStep, weights: LossWeights, *, is_binary: bool) -> float:
     """Return L_step of a judged step (equation 5)."""
     return step_loss(step.judgement.state_distance, step.judgement.code, weights, is_binary=is_binary)
