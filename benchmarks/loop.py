@@ -52,7 +52,9 @@ from plansmith.text.rendering import rendering_of
 ITERATION = 2
 PARTS = ("roll_out", "judge", "replan", "build_datasets", "stage1", "stage2")
 REPEATS = 3
-TRAINED_SEQUENCES, PROMPTS = 300, 128
+TRAINED_SEQUENCES = 300
+BATCH_SIZES = (32, 100, 200)
+"""Of `transformers.generate`."""
 
 TRAINER_PARTS = {"optimise": "optimisation", "save": "weights to disk", "load": "weights to the trainer"}
 OTHER = "data sets, reading and writing"
@@ -116,7 +118,8 @@ def prepared(config: PddlInstructConfig, given: Path | None, folder: Path) -> li
     if given is not None and not root.exists():
         link_folder(given / "artifacts", root)
     for part in PARTS:
-        shutil.rmtree(root / f"{part}_{ITERATION}", ignore_errors=True)
+        for artifact in root.glob(f"{part}_{ITERATION}-*"):
+            shutil.rmtree(artifact)
     wanted = {f"{part}_{t}" for t in range(1, ITERATION + 1) for part in PARTS}
     return [stage for stage in pddl_instruct(config) if stage.name in wanted]
 
@@ -155,7 +158,7 @@ def test_prompts(
 ) -> tuple[list[list[int]], SamplingSettings]:
     """Return prompts of test problems, as token ids, and how they are completed: greedily."""
     tokenizer, rendering = load_tokenizer(str(model)), rendering_of(config.rendering)
-    solved = solved_problems(done["sample_problems"], done["synthesize_plans"], Split.TEST)[:PROMPTS]
+    solved = solved_problems(done["sample_problems"], done["synthesize_plans"], Split.TEST)
     tasks = [PlanningTask.from_text(row.domain_pddl, row.problem_pddl) for row in solved]
     prompts = [encode_prompt(tokenizer, rendering.plan_prompt(task)) for task in tasks]
     limit = config.evaluation.max_new_tokens
@@ -163,26 +166,33 @@ def test_prompts(
 
 
 def complete_with_transformers(model: str, prompts: Sequence[Sequence[int]], settings: SamplingSettings) -> float:
-    """Return the tokens per second of `transformers.generate` on one batch of all prompts, on every core."""
+    """Return the tokens per second of `transformers.generate` on every core, at the batch size that suits it best."""
     import torch
     from transformers import AutoModelForCausalLM
 
     loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True)
-    longest, end = max(map(len, prompts)), settings.stop_token_ids[0]
-    ids = torch.tensor([[end] * (longest - len(prompt)) + list(prompt) for prompt in prompts])
-    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-    speeds = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        with torch.inference_mode():
-            completed = loaded.generate(
-                ids, attention_mask=mask, do_sample=False, max_new_tokens=settings.max_new_tokens,
-                eos_token_id=list(settings.stop_token_ids), pad_token_id=end,
-            )  # fmt: skip
-        written = completed[:, longest:]
-        n_tokens = sum(_length(row.tolist(), settings.stop_token_ids) for row in written)
-        speeds.append(n_tokens / (time.perf_counter() - start))
-    return median(speeds)
+    end = settings.stop_token_ids[0]
+
+    def written(batch: Sequence[Sequence[int]]) -> int:
+        longest = max(map(len, batch))
+        ids = torch.tensor([[end] * (longest - len(prompt)) + list(prompt) for prompt in batch])
+        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in batch])
+        completed = loaded.generate(
+            ids, attention_mask=mask, do_sample=False, max_new_tokens=settings.max_new_tokens,
+            eos_token_id=list(settings.stop_token_ids), pad_token_id=end,
+        )  # fmt: skip
+        return sum(_length(row.tolist(), settings.stop_token_ids) for row in completed[:, longest:])
+
+    best = 0.0
+    for size in BATCH_SIZES:
+        speeds = []
+        for _ in range(REPEATS):
+            start = time.perf_counter()
+            with torch.inference_mode():
+                n_tokens = sum(written(prompts[i : i + size]) for i in range(0, len(prompts), size))
+            speeds.append(n_tokens / (time.perf_counter() - start))
+        best = max(best, median(speeds))
+    return best
 
 
 def _length(row: Sequence[int], stops: Sequence[int]) -> int:
