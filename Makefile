@@ -26,7 +26,7 @@ demo: $(INSTALLED) ## train a small planning model and print its table; SEED=n, 
 
 .PHONY: test
 test: $(INSTALLED) ## run the tests; ARGS="-k validate -x" goes to pytest
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 .PHONY: lint
 lint: $(INSTALLED) ## ruff, and mypy --strict on the library

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 from conftest import BLOCKS, NAMES, blocks_task
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipelines.parts import feedback_stages
 from pipelines.parts.feedback_stages import problem_ahead, replan, step_loss_scale
@@ -36,6 +39,20 @@ CHOICE_2, OUTCOME_2 = "do: put-down a", "check: holding a ok: add: ontable a now
 END = "goals: holding a unmet:"
 PLAN, VERDICT = "final: pick-up a put-down a", "verdict: INVALID"
 COMPLETION = " ".join((CHOICE_1, OUTCOME_1, CHOICE_2, OUTCOME_2, END, PLAN, VERDICT))
+
+
+PLACES = st.integers(0, 12)
+
+
+@given(st.lists(PLACES, min_size=2, max_size=9), st.lists(st.tuples(PLACES, PLACES)))
+def test_inside_marks_exactly_the_tokens_that_reach_into_a_range(
+    cuts: list[int], ranges: list[tuple[int, int]]
+) -> None:
+    spans = tuple(Span(*pair) for pair in pairwise(sorted(cuts)))
+    wanted = [Span(*sorted(pair)) for pair in ranges]
+    tokens = SampledTokens((1,), tuple(range(len(spans))), spans)
+    slow = [any(span.start < outer.end and span.end > outer.start for outer in wanted) for span in spans]
+    assert tokens.inside(*wanted) == slow
 
 
 def sampled(completion: str = COMPLETION) -> tuple[SampledTokens, ReadChain]:

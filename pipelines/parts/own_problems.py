@@ -19,15 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.parts.problem_stages import synthesize_plans
-from pipelines.parts.rollout_stages import Sampling, judging_row, sample_rollouts
+from pipelines.parts.rollout_stages import Sampling, judge, sample_rollouts
 from plansmith.config.basics import StrictModel
 from plansmith.config.models import ClusterConfig, PlannerConfig
 from plansmith.config.training import PolicyConfig
 from plansmith.data.artifacts import Artifact
-from plansmith.data.rows import PlanRow, ProblemRow, RolloutRow, Split, VerdictRow
+from plansmith.data.rows import PlanRow, ProblemRow, Split
 from plansmith.data.sampling import draw_problems, problem_row
 from plansmith.errors import BadInputError
-from plansmith.evaluation.judging import judge_row
 from plansmith.learning.tokenizer import encode
 from plansmith.pddl.cases import read_text
 from plansmith.pddl.grounding import PlanningTask
@@ -36,7 +35,6 @@ from plansmith.pddl.parser import parse_problem
 from plansmith.planners import PlannerStatus
 from plansmith.problems.renaming import random_renaming, rename_problem
 from plansmith.stages import Stage, StageContext, row_seed
-from plansmith.text.rendering import prompting_of
 
 logger = logging.getLogger(__name__)
 
@@ -198,8 +196,8 @@ def own_stages(rows: Sequence[ProblemRow], trial: Trial, *, planner: PlannerConf
     plans = stage("solve_problems", solve, {"planner": planner}, problems=problems)
     attempt = {"prompting": trial.prompting, **trial.settings}
     tried = stage("try_problems", partial(_try_problems, trial=trial), attempt, problems=problems, plans=plans)
-    judge = partial(judge_attempts, prompting=trial.prompting)
-    judged = stage("judge_plans", judge, {"prompting": trial.prompting}, rollouts=tried, problems=problems)
+    judging = partial(judge, prompting=trial.prompting)
+    judged = stage("judge_plans", judging, {"prompting": trial.prompting}, rollouts=tried, problems=problems)
     return [problems, plans, tried, judged]
 
 
@@ -254,15 +252,3 @@ def summary_of(left_out: Sequence[LeftOut]) -> str:
 
 def _some(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def judge_attempts(context: StageContext, prompting: str) -> None:
-    """Judge every attempt with the validator; in this process, for there is one attempt a problem."""
-    problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
-    rollouts, reader = context.inputs["rollouts"].rows(RolloutRow), prompting_of(prompting)
-    verdicts = []
-    with context.progress(len(rollouts), "judging", unit="plan") as bar:
-        for rollout in rollouts:
-            verdicts.append(judge_row(judging_row(rollout, problems[rollout.problem_id]), reader))
-            bar.update()
-    context.output.write_rows(verdicts, VerdictRow)

@@ -24,6 +24,9 @@ from plansmith.text.rendering import prompting_of
 NO_ROOM = "no_room"
 """Finish reason of a rollout whose prompt fills the engine's window."""
 
+FEW_ROLLOUTS = 2000
+"""So many are judged sooner than workers for it are started: a rollout takes about a millisecond."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -200,7 +203,7 @@ def _text_of(tokenizer: Any, generation: Generation) -> str:
 
 
 def judge(context: StageContext, prompting: str | None = None) -> None:
-    """Judge every rollout with the validator (algorithm 1, line 16).
+    """Judge every rollout with the validator (algorithm 1, line 16); few of them in this process.
 
     Args:
         context: of the stage.
@@ -210,6 +213,15 @@ def judge(context: StageContext, prompting: str | None = None) -> None:
     rows = [
         judging_row(rollout, problems[rollout.problem_id]) for rollout in context.inputs["rollouts"].rows(RolloutRow)
     ]
+    how = prompting or context.resources.config.rendering
+    if len(rows) <= FEW_ROLLOUTS:
+        validator, verdicts = ValidatorActor(how), []
+        with context.progress(len(rows), "judging", unit="plan") as bar:
+            for row in rows:
+                verdicts.append(validator.judge(row))
+                bar.update()
+        context.output.write_rows(verdicts, VerdictRow)
+        return
     context.resources.map_rows(
         rows,
         JudgingRow,
@@ -219,7 +231,7 @@ def judge(context: StageContext, prompting: str | None = None) -> None:
         batch_size=128,
         description="judging",
         id_column="rollout_id",
-        worker_settings={"prompting": prompting or context.resources.config.rendering},
+        worker_settings={"prompting": how},
     )
 
 

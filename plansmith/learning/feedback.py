@@ -8,6 +8,7 @@ and flawless rollouts with likelihood weights. See `docs/method.md` for why.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,15 +20,27 @@ from plansmith.text.chains import Span, StepSpans
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
-    """A rollout's tokens: the prompt's, the completion's, and for each of the latter the characters it stands for."""
+    """A rollout's tokens: the prompt's, the completion's, and for each of the latter the characters it stands for.
+
+    The spans ascend.
+    """
 
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
     spans: tuple[Span, ...]
 
+    def places(self, outer: Span) -> range:
+        """Return the places of the completion tokens that reach into a range of characters."""
+        first = bisect_right(self.spans, outer.start, key=lambda span: span.end)
+        return range(first, max(first, bisect_left(self.spans, outer.end, key=lambda span: span.start)))
+
     def inside(self, *ranges: Span) -> list[bool]:
-        """Return for each completion token whether it lies within one of the ranges."""
-        return [any(span.start < outer.end and span.end > outer.start for outer in ranges) for span in self.spans]
+        """Return for each completion token whether it reaches into one of the ranges."""
+        marks = [False] * len(self.spans)
+        for outer in ranges:
+            for place in self.places(outer):
+                marks[place] = True
+        return marks
 
 
 def reasoning_sequence(
@@ -57,12 +70,11 @@ def reasoning_sequence(
     score = [0.0] * len(tokens.completion_ids)
     likelihood = [0.0] * len(tokens.completion_ids)
     for step, loss, code in zip(spans, losses, codes, strict=True):
-        in_choice, in_outcome = tokens.inside(step.choice), tokens.inside(step.outcome)
-        for index, is_blamed in enumerate(in_outcome if code is FeedbackCode.EFFECT else in_choice):
-            if is_blamed:
-                score[index] = loss
+        for place in tokens.places(step.outcome if code is FeedbackCode.EFFECT else step.choice):
+            score[place] = loss
         if is_right(code):
-            likelihood = [max(weight, float(inside)) for weight, inside in zip(likelihood, in_outcome, strict=True)]
+            for place in tokens.places(step.outcome):
+                likelihood[place] = 1.0
     return _sequence(tokens, likelihood, score)
 
 
