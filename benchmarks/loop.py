@@ -53,7 +53,7 @@ ITERATION = 2
 PARTS = ("roll_out", "judge", "replan", "build_datasets", "stage1", "stage2")
 REPEATS = 3
 TRAINED_SEQUENCES = 300
-BATCH_SIZES = (32, 100, 200)
+BATCH_SIZES = (100, 200)
 """Of `transformers.generate`."""
 
 TRAINER_PARTS = {"optimise": "optimisation", "save": "weights to disk", "load": "weights to the trainer"}

@@ -183,7 +183,7 @@ def test_dry_run_shows_which_stages_a_setting_touches(tmp_path: Path, capsys: Ca
     assert before == named
     assert {name for name in before if before[name] == after[name]} == {
         "sample_problems", "synthesize_plans", "corrupt_plans", "write_chains", "initial_policy", "try_untrained",
-        "judge_untrained", "phase1", "try_phase1", "judge_phase1",
+        "judge_untrained", "phase1", "try_phase1", "judge_phase1", "explain_plans",
     }  # fmt: skip
 
 
@@ -209,7 +209,8 @@ BAD_DOMAIN = """(define (domain blocksworld)
         (["--preset", "smoke", "--set", "problems.domain_file={}/bad.pddl"], ["{}/bad.pddl:3:43", "up"]),
         (["--preset", "smoke", "--set", "problems.domain_file={}/none.pddl"], ["no such domain file", "none.pddl"]),
         (["--preset", "smoke", "--set", "problems.domain_file={}/binary.pddl"], ["cannot be read", "binary.pddl"]),
-        (["--preset", "smoke", "--set", "problems={{folder: {}/none}}"], ["no problems here", "no such folder"]),
+        (["--preset", "smoke", "--set", "problems.levels=[]", "--set", "problems.folder={}/none"],
+         ["no problems here", "no such folder"]),
         (["--resume", "--name", "gone"], ["no run here", "gone"]),
         (["--resume", "--set", "seed=1"], ["--resume takes the settings of the run", "leave out --resume"]),
     ],
