@@ -9,14 +9,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from plansmith.errors import BadInputError
 from plansmith.evaluation.feedback_turns import FeedbackTurn
+from plansmith.evaluation.json_files import JsonFile
 from plansmith.evaluation.metrics import ArmResult, PairedComparison
 from plansmith.evaluation.taxonomy import ErrorClass
 
@@ -136,9 +133,12 @@ class Results:
         return tuple(next(iter(self.arms.values())).by_domain)
 
 
+_FILE = JsonFile(Results, "results.json", "a run", "run the report stage of this run again")
+
+
 def results_to_json(results: Results) -> str:
     """Return the text of ``results.json``; `results_from_json` reads it back to an equal value."""
-    return _adapter().dump_json(results, indent=2).decode() + "\n"
+    return _FILE.write(results)
 
 
 def results_from_json(text: str) -> Results:
@@ -147,29 +147,12 @@ def results_from_json(text: str) -> Results:
     Raises:
         BadInputError: not JSON, or not the results of a run.
     """
-    try:
-        return _adapter().validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise BadInputError(
-            "these are not the results of a run",
-            where="results.json",
-            got=f"{place}: {first['msg']}",
-            expected="the results.json that a finished run writes",
-            cure="run the report stage of this run again",
-        ) from error
+    return _FILE.read(text)
 
 
 def read_results(path: Path) -> Results:
     """Return the results in the file at ``path``; raises like `results_from_json`, and OSError when unreadable."""
     return results_from_json(path.read_text(encoding="utf-8"))
-
-
-@cache
-def _adapter() -> TypeAdapter[Results]:
-    """Return the reader and writer, built at first use."""
-    return TypeAdapter(Results)
 
 
 def _check_arms(results: Results) -> None:
