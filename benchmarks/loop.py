@@ -20,7 +20,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -30,7 +30,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from actors.planner import PlannerActor
 from actors.policy import SamplingSettings
-from actors.validator import ValidatorActor
 from pipelines.parts.command import PRESETS
 from pipelines.parts.problem_stages import solved_problems
 from pipelines.parts.training_stages import example_rows, hyperparameters_of
@@ -87,9 +86,9 @@ class TimedWorkers(Workers):
             super().load_policy(artifact)
 
     def map_rows(self, rows: Any, row_type_in: Any, worker: Any, row_type_out: Any, **options: Any) -> None:
-        """Work on rows in parallel."""
-        part = {ValidatorActor: "judging", PlannerActor: "planning"}[worker]
-        with self.measuring(part):
+        """Work on rows in parallel; judging is timed by its stage, wherever it is done."""
+        is_timed = worker is PlannerActor
+        with self.measuring("planning") if is_timed else nullcontext():
             super().map_rows(rows, row_type_in, worker, row_type_out, **options)
 
     def trainer(self, *arguments: Any, **options: Any) -> Any:
@@ -138,9 +137,9 @@ def measure_iteration(
         workers.trainer(model, load_tokenizer(str(model))).logprobs(list(range(8)))
         workers.seconds.clear()
         start = time.perf_counter()
-        run_stages(stages, root=folder / "artifacts", resources=workers)
+        made = run_stages(stages, root=folder / "artifacts", resources=workers)
         total = time.perf_counter() - start
-        seconds = dict(workers.seconds)
+        seconds = {**workers.seconds, "judging": made[f"judge_{ITERATION}"].manifest.wall_time_s}
         seconds[OTHER] = total - sum(seconds.values())
         workers.load_policy(policy)
         prompts, settings = test_prompts(config, done, model)
