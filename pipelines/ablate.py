@@ -20,7 +20,7 @@ from pathlib import Path
 if __name__ == "__main__":  # found from any folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.parts.command import PRESETS, report_run, save_record
+from pipelines.parts.command import PRESETS, check_model, report_run, save_record
 from pipelines.parts.evaluation_stages import Arm, arms_of, evaluated_problems
 from pipelines.parts.workers import Workers
 from pipelines.pddl_instruct import arms, pddl_instruct
@@ -153,6 +153,8 @@ def _ablate(arguments: argparse.Namespace) -> int:
     name = arguments.name or f"ablation-{Path(arguments.preset).stem}"
     config = load_preset(arguments.preset, PRESETS, overrides=[f"name={name}", *arguments.overrides])
     folder = (arguments.runs / config.name).resolve()
+    variants(config)  # arms that cannot be compared are refused before anything starts
+    check_model(config, is_dry_run=arguments.dry_run)
     configs = [config.model_copy(update={"seed": seed}) for seed in range(arguments.seeds)]
     if arguments.dry_run:
         for seeded in configs:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pipelines import ablate
-from pipelines.pddl_instruct import arms, pddl_instruct
+from pipelines.parts.publishing import base_name
+from pipelines.pddl_instruct import arms, main, pddl_instruct
 from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
 from plansmith.errors import ConfigError
@@ -90,3 +91,33 @@ def test_dry_run_counts_the_stages_of_every_seed_and_writes_nothing(
 def test_no_seeds_are_refused(capsys: pytest.CaptureFixture[Any]) -> None:
     assert ablate.main(["pddl_instruct", "--seeds", "0"]) == 2
     assert "--seeds must be at least 1" in capsys.readouterr().err
+
+
+def test_missing_model_is_said_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[Any]) -> None:
+    options = ["--preset", "smoke", "--set", "ablation.eta_low=1", "--set", f"model.folder={tmp_path}/none"]
+    assert ablate.main(["pddl_instruct", *options, "--runs", str(tmp_path / "runs")]) == 2
+    assert "no such model folder" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        ("Qwen/Qwen3-1.7B", "Qwen/Qwen3-1.7B"),
+        ("/models/my model (new)", "my-model-new"),
+        ("/models/Llama-3.1/", "Llama-3.1"),
+    ],
+)
+def test_base_name_is_one_that_a_model_card_may_hold(folder: str, expected: str) -> None:
+    assert base_name(folder) == expected
+
+
+def test_dry_run_of_a_preset_with_a_model_of_the_hub_downloads_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(*_: Any, **__: Any) -> str:
+        raise AssertionError("a dry run asked the hub")
+
+    monkeypatch.setattr("plansmith.learning.hub.snapshot_download", download)
+    assert main(["--preset", "paper", "--dry-run", "--runs", str(tmp_path)]) == 0
+    assert "stage2_15" in capsys.readouterr().out

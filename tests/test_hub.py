@@ -7,9 +7,30 @@ from pathlib import Path
 import pytest
 
 from plansmith.errors import BadInputError
-from plansmith.learning.hub import resolve_model
+from plansmith.learning.hub import is_repository, resolve_model
 
 COMMIT = "a" * 40
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Qwen/Qwen3-1.7B", True),
+        ("./Qwen/Qwen3-1.7B", False),
+        ("models", False),
+        ("a/b/c", False),
+        ("/x/y", False),
+        ("a b/c", False),
+    ],
+)
+def test_is_repository_is_owner_and_name_and_nothing_else(name: str, expected: bool) -> None:
+    assert is_repository(name) is expected
+
+
+def test_is_repository_of_a_folder_of_that_name_is_false(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "owner" / "name").mkdir(parents=True)
+    assert is_repository("owner/name") is False
 
 
 @pytest.fixture

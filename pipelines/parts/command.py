@@ -18,7 +18,7 @@ from plansmith.data.artifacts import Artifact
 from plansmith.data.storage import atomic_file, make_folder, storage_errors
 from plansmith.errors import BadInputError
 from plansmith.evaluation.results import Results
-from plansmith.learning.hub import resolve_model
+from plansmith.learning.hub import is_repository, resolve_model
 from plansmith.learning.models import check_model_folder
 from plansmith.stages import Stage, preview_stages, run_stages
 
@@ -100,8 +100,7 @@ def _run(arguments: argparse.Namespace, stages_of: StagesOf, arms_of: ArmsOf) ->
     config = config_of(arguments)
     run_folder = (arguments.runs / config.name).resolve()
     stages = stages_of(config)
-    if config.model.folder is not None:
-        check_model_folder(str(resolve_model(config.model.folder)))
+    check_model(config, is_dry_run=arguments.dry_run)
     if arguments.dry_run:
         _print_preview(config, stages, run_folder)
         return 0
@@ -111,6 +110,17 @@ def _run(arguments: argparse.Namespace, stages_of: StagesOf, arms_of: ArmsOf) ->
     results = report_run(config, arguments.preset, arms_of(config, artifacts["final_policy"]), artifacts, run_folder)
     publish_policy(config, results, artifacts, run_folder / "model")
     return 0
+
+
+def check_model(config: PddlInstructConfig, *, is_dry_run: bool = False) -> None:
+    """Raise unless the model of a run is there, before anything starts; a dry run downloads none.
+
+    Raises:
+        BadInputError: no such model, or a folder without one.
+    """
+    folder = config.model.folder
+    if folder is not None and not (is_dry_run and is_repository(folder)):
+        check_model_folder(str(resolve_model(folder)))
 
 
 def save_record(run_folder: Path, config: PddlInstructConfig, preset: str) -> None:

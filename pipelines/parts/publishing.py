@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from plansmith.data.rows import ProblemRow, Split
 from plansmith.data.storage import atomic_file, storage_errors
 from plansmith.evaluation.results import Results
 from plansmith.learning.export import MeasuredAccuracy, ModelCard, TrainedOn, export_model
+from plansmith.learning.hub import is_repository
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.text.rendering import rendering_of
 
@@ -67,8 +69,13 @@ def model_card(config: PddlInstructConfig, results: Results, artifacts: Mapping[
 
 
 def base_name(folder: str) -> str:
-    """Return the name of a model: as it is if it names a repository of the hub, else the last part of the path."""
-    return Path(folder).name if Path(folder).exists() else folder
+    """Return the name of a model: as it is if it names a repository of the hub, else the last part of the path.
+
+    What no name of the hub may hold becomes a dash.
+    """
+    if is_repository(folder):
+        return folder
+    return re.sub(r"[^\w.-]+", "-", Path(folder).expanduser().resolve().name).strip("-.") or "model"
 
 
 def _accuracies(results: Results, domain_of: Mapping[str, str]) -> list[MeasuredAccuracy]:

@@ -16,15 +16,19 @@ FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "LICENSE*", "
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
+def is_repository(name_or_folder: str) -> bool:
+    """Return whether a model is named like a repository of the hub, and is no folder here."""
+    return not Path(name_or_folder).expanduser().exists() and REPOSITORY.fullmatch(name_or_folder) is not None
+
+
 def resolve_model(name_or_folder: str) -> Path:
     """Return the folder of a model, downloading it into the hub's cache if it is named like a repository.
 
     Raises:
         BadInputError: no such folder, and not a repository that can be reached or is in the cache.
     """
-    folder = Path(name_or_folder).expanduser()
-    if folder.exists() or not REPOSITORY.fullmatch(name_or_folder):
-        return folder
+    if not is_repository(name_or_folder):
+        return Path(name_or_folder).expanduser()
     try:
         return Path(snapshot_download(name_or_folder, allow_patterns=list(FILES)))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
