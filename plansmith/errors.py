@@ -59,3 +59,7 @@ class PlannerCrashError(PlansmithError):
 
 class StalePolicyError(PlansmithError):
     """The engine answers with other weights than the trainer's, or a rollout carries another policy version."""
+
+
+class StalledError(PlansmithError):
+    """A run in which nothing has moved for too long; the message names the stage and what was done last."""

@@ -1,4 +1,4 @@
-"""One progress bar for all long work: a bar on a terminal, a line now and then elsewhere.
+"""One progress bar for all long work: a bar on a terminal, a line now and then elsewhere, and the live page.
 
 Not here: log messages (`logging` per module) and metrics.
 """
@@ -10,8 +10,27 @@ from typing import IO, Any
 
 from tqdm.std import tqdm
 
+from plansmith import live
+
 LINE_INTERVAL_S = 15.0
 """Least time between two lines where stderr is no terminal, a log file for example."""
+
+
+class _Bar(tqdm):  # type: ignore[type-arg]  # tqdm's stubs make it generic, tqdm itself is not
+    """tqdm's bar, whose movements `plansmith.live` gets as well."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._report()
+
+    def update(self, n: float | None = 1) -> bool | None:
+        """Advance by n units."""
+        was_drawn = super().update(n)
+        self._report()
+        return was_drawn
+
+    def _report(self) -> None:
+        live.report(self.desc.removesuffix(": "), self.n, self.total, unit=self.unit)
 
 
 class _Lines:
@@ -40,7 +59,7 @@ def progress_bar(total: int | None, description: str, *, unit: str = "row", file
     file = file or sys.stderr
     common: dict[str, Any] = {"total": total, "desc": description, "unit": unit}
     if file.isatty():
-        return tqdm(**common, file=file, dynamic_ncols=True)
-    return tqdm(
+        return _Bar(**common, file=file, dynamic_ncols=True)
+    return _Bar(
         **common, file=_Lines(file), mininterval=LINE_INTERVAL_S, maxinterval=LINE_INTERVAL_S, ncols=100, ascii=True
     )

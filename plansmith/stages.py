@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel
 from tqdm.std import tqdm
@@ -140,12 +140,23 @@ class StagePreview:
     inputs: tuple[str, ...]
 
 
+class Observer(Protocol):
+    """Hears of every stage of a run; it changes nothing."""
+
+    def started(self, stage: Stage, *, number: int, count: int) -> None:
+        """Hear that the turn of a stage has come, the ``number``-th of ``count``, from 1."""
+
+    def finished(self, stage: Stage, artifact: Artifact, inputs: Mapping[str, Artifact], *, was_reused: bool) -> None:
+        """Hear that a stage has its artifact, made now or found; ``inputs`` are those that it reads."""
+
+
 def run_stages(
     stages: Sequence[Stage],
     *,
     root: Path,
     resources: Any = None,
     tool_versions: Mapping[str, str] | None = None,
+    observers: Sequence[Observer] = (),
 ) -> dict[str, Artifact]:
     """Return the artifact of each stage by name; a stage runs only when no artifact of its key lies under ``root``.
 
@@ -159,6 +170,7 @@ def run_stages(
         root: folder of the artifacts; made when absent.
         resources: given to every stage function.
         tool_versions: recorded in the manifests beside those found installed.
+        observers: told of every stage that is due.
 
     Raises:
         BadInputError: another run holds the folder, or it is full or cannot be written.
@@ -173,10 +185,14 @@ def run_stages(
             if not _is_due(stage, done):
                 logger.info("%s: not needed", label)
                 continue
+            for observer in observers:
+                observer.started(stage, number=number, count=len(ordered))
+            inputs = {name: done[given.name] for name, given in stage.inputs.items() if given.name in done}
             with storage_errors(root):
-                done[stage.name] = _reused(stage, root, label) or _run_stage(
-                    stage, root, done, resources, versions, label
-                )
+                found = _reused(stage, root, label)
+                done[stage.name] = found or _run_stage(stage, root, inputs, resources, versions, label)
+            for observer in observers:
+                observer.finished(stage, done[stage.name], inputs, was_reused=found is not None)
     return done
 
 
@@ -209,14 +225,13 @@ def row_rng(seed: int, stage: str, *ids: str | int) -> random.Random:
 def _run_stage(
     stage: Stage,
     root: Path,
-    done: Mapping[str, Artifact],
+    inputs: Mapping[str, Artifact],
     resources: Any,
     tool_versions: Mapping[str, str],
     label: str,
 ) -> Artifact:
     output = ArtifactWriter(root, stage.name, stage.key)
     logger.info("%s: %s", label, "continuing" if output.was_resumed else "running")
-    inputs = {name: done[given.name] for name, given in stage.inputs.items() if given.name in done}
     start_s = time.monotonic()
     stage.run(StageContext(stage, inputs, output, resources))
     provenance = Provenance(

@@ -1,0 +1,144 @@
+"""What a run is doing right now, as small JSON files that anybody may read while it goes on.
+
+Each process of a run writes its own file ``live/SOURCE.json`` in the run folder, at most once a second, whole or not at
+all; no process waits for another. `plansmith watch` shows them, and the watchdog (`plansmith.watchdog`) tells from them
+whether anything still moves. They are no result: nothing is lost when they are deleted. Progress of a bar arrives here
+through `plansmith.progress`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+LIVE_FOLDER = "live"
+WRITE_INTERVAL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveWork:
+    """What one process of a run is doing.
+
+    Attributes:
+        source: the process: ``run`` for the one that conducts the stages, ``trainer``, ``policy-0`` and so on;
+            ``stage`` is no process but the stage whose turn it is.
+        doing: in words for the user; what it waits for, when it waits.
+        done: units finished.
+        total: units in all, or None when nobody knows.
+        unit: what is counted.
+        values: latest figures, named like ``train/loss``.
+        started: when this work began, in seconds since 1970.
+        moved: when `done` or `doing` last changed.
+    """
+
+    source: str
+    doing: str
+    done: float = 0
+    total: float | None = None
+    unit: str = ""
+    values: Mapping[str, float] = field(default_factory=dict)
+    started: float = 0.0
+    moved: float = 0.0
+
+    @property
+    def rate(self) -> float | None:
+        """Return units a second since the work began, or None before there is one."""
+        elapsed = self.moved - self.started
+        return self.done / elapsed if self.done and elapsed > 0 else None
+
+
+class LiveFile:
+    """The file of one process.
+
+    Args:
+        run_folder: of the run.
+        source: name of the process.
+    """
+
+    def __init__(self, run_folder: Path, source: str) -> None:
+        self._path = run_folder / LIVE_FOLDER / f"{source}.json"
+        self._work = LiveWork(source, "")
+        self._written = 0.0
+        self._is_broken = False
+
+    def update(
+        self,
+        doing: str,
+        done: float = 0,
+        total: float | None = None,
+        *,
+        unit: str = "",
+        values: Mapping[str, float] | None = None,
+    ) -> None:
+        """Say what this process is doing; written at once when that is something else than before, or finished."""
+        now, old = time.time(), self._work
+        is_other = doing != old.doing
+        has_moved = is_other or done != old.done
+        self._work = LiveWork(
+            old.source,
+            doing,
+            done,
+            total,
+            unit,
+            dict(values or ({} if is_other else old.values)),
+            started=now if is_other else old.started,
+            moved=now if has_moved else old.moved,
+        )
+        if is_other or (has_moved and (done == total or now - self._written >= WRITE_INTERVAL_S)):
+            self._write(now)
+
+    def _write(self, now: float) -> None:
+        """Write the file; a full disk is said once and stops no run, whose own writing will meet it."""
+        self._written = now
+        partial = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(json.dumps(asdict(self._work)), encoding="utf-8")
+            partial.replace(self._path)
+        except OSError as error:
+            if not self._is_broken:
+                logger.warning("what the run is doing cannot be shown: %s", error)
+            self._is_broken = True
+
+
+_files: list[LiveFile] = []
+"""Where the progress of this process goes: one file, or none. Like a logging handler, it belongs to the process."""
+
+
+def report_to(run_folder: Path | None, source: str = "run") -> None:
+    """Send what `report` is told in this process to a run's folder; None ends that."""
+    _files[:] = [LiveFile(run_folder, source)] if run_folder else []
+
+
+def report(
+    doing: str,
+    done: float = 0,
+    total: float | None = None,
+    *,
+    unit: str = "",
+    values: Mapping[str, float] | None = None,
+) -> None:
+    """Say what this process is doing; without `report_to` nobody listens."""
+    for file in _files:
+        file.update(doing, done, total, unit=unit, values=values)
+
+
+def read_live(run_folder: Path) -> list[LiveWork]:
+    """Return what every process of a run last said, the latest movement first; a file that cannot be read is left out.
+
+    The clocks of several machines may differ; `moved` is by the clock of the process.
+    """
+    found = []
+    for path in (run_folder / LIVE_FOLDER).glob("[!.]*.json"):
+        try:
+            found.append(replace(LiveWork(**json.loads(path.read_text(encoding="utf-8"))), source=path.stem))
+        except (OSError, ValueError, TypeError):
+            continue
+    return sorted(found, key=lambda work: work.moved, reverse=True)
