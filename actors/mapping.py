@@ -17,11 +17,11 @@ from typing import Any
 import pyarrow as pa
 import ray
 import ray.data
-from ray.exceptions import RayError
 
+from actors.failures import own_errors
 from plansmith.data.artifacts import Shards
 from plansmith.data.tables import RowT, arrow_of_rows, columns_of_rows, rows_of_arrow, rows_of_columns
-from plansmith.errors import ArtifactError, PlansmithError
+from plansmith.errors import ArtifactError
 from plansmith.progress import progress_bar
 
 Columns = Mapping[str, Sequence[Any]]
@@ -74,6 +74,7 @@ def map_rows(
 
     Raises:
         PlansmithError: the worker's own, unchanged.
+        LostWorkerError: a worker's process or machine died, more often than it is started again.
         ArtifactError: the worker returned other columns, or other ids, than it should.
     """
     finished = shards.finished_ids(id_column)
@@ -193,7 +194,7 @@ def _outputs(
     is_resident: bool = True,
 ) -> Generator[pa.Table, None, None]:
     """Yield one output block per input block, as they come or in their order."""
-    with _quiet_ray_data(is_ordered), _own_errors():
+    with _quiet_ray_data(is_ordered), own_errors():
         common = {"batch_size": None, "batch_format": "pyarrow", "num_cpus": num_cpus}
         if is_resident:
             dataset = input_of().map_batches(
@@ -237,17 +238,3 @@ def _quiet_ray_data(is_ordered: bool) -> Iterator[None]:
     finally:
         for name, level in previous.items():
             logging.getLogger(name).setLevel(level)
-
-
-@contextlib.contextmanager
-def _own_errors() -> Iterator[None]:
-    """Let a `PlansmithError` of a worker leave as itself rather than wrapped in Ray's."""
-    try:
-        yield
-    except RayError as error:
-        cause: BaseException | None = error
-        while isinstance(cause, RayError):  # Ray's wrapper of a PlansmithError is one itself, with Ray's text
-            cause = getattr(cause, "cause", None) or cause.__cause__
-        if not isinstance(cause, PlansmithError):
-            raise
-        raise cause from None

@@ -12,9 +12,9 @@ import gc
 import logging
 import os
 import sys
+import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -30,6 +30,7 @@ from actors.engine_weights import (
     write_pointer,
 )
 from plansmith.errors import BadInputError, ConfigError, PlansmithError, StalePolicyError
+from plansmith.live import LiveFile, LiveProgress, report, report_to
 
 GIB = 2**30
 
@@ -121,6 +122,8 @@ class PolicyActor:
         settings: how the engine is built.
         pointer: JSON file that names the current weights. `load_weights` writes it, and an actor that Ray restarts
             starts from it; a first start ignores what it says, so that a leftover of an older run is harmless.
+        run_folder: where it says what it is doing (`plansmith.live`).
+        number: of this engine among several.
 
     Raises:
         BadInputError: the folder is no usable model or adapter; found before the engine starts.
@@ -133,8 +136,13 @@ class PolicyActor:
         *,
         settings: PolicySettings | None = None,
         pointer: str | None = None,
+        run_folder: str | None = None,
+        number: int = 0,
     ) -> None:
         self._settings = settings or PolicySettings()
+        if run_folder is not None:
+            report_to(LiveFile(Path(run_folder), f"policy-{number}"))
+        report("starting the engine")
         self._pointer = Path(pointer) if pointer else None
         if self._pointer and self._pointer.exists() and _is_restarted_actor():
             weights_folder, policy_version = read_pointer(self._pointer)
@@ -175,11 +183,11 @@ class PolicyActor:
             prompts: token ids.
             sampling: shared by all prompts.
             seeds: (prompts * n,); seed ``i * n + k`` belongs to completion k of prompt i.
-            description: text of the progress bar.
+            description: what it says it is doing.
 
         Raises:
             BadInputError: a prompt that is empty, too long or outside the vocabulary; wrong number of seeds.
-            PlansmithError: the engine sleeps.
+            PlansmithError: the engine sleeps, or it lost a prompt.
         """
         self._check_request(prompts)
         if len(seeds) != len(prompts) * sampling.n:
@@ -362,21 +370,31 @@ class PolicyActor:
         )
 
     def _run(self, prompts: list[list[int]], params: list[Any], description: str | None) -> list[Any]:
-        """Return vLLM's outputs in the order of the prompts; no bar without a description."""
+        """Return vLLM's outputs in the order of the prompts; without a description nobody is told.
+
+        Raises:
+            PlansmithError: the engine is idle and some prompt has no output.
+        """
         engine = self._llm.llm_engine
         inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
         ids = self._llm.enqueue(inputs, params, lora_request=self._adapter, use_tqdm=False)
+        progress = LiveProgress(description, len(prompts), unit="rollout") if description is not None else None
         outputs: list[Any] = []
+        start_s, n_tokens = time.perf_counter(), 0
         try:
-            with _progress(len(prompts), description) as advance:
-                while engine.has_unfinished_requests():
-                    finished = [output for output in engine.step() if output.finished]
-                    outputs += finished
-                    if finished:
-                        advance(len(finished))
+            while engine.has_unfinished_requests():
+                finished = [output for output in engine.step() if output.finished]
+                outputs += finished
+                if finished and progress is not None:
+                    n_tokens += sum(len(output.outputs[0].token_ids) for output in finished)
+                    speed = n_tokens / (time.perf_counter() - start_s)
+                    progress.advance(len(finished), {"rollout/tokens_per_s": speed})
         finally:  # after an interrupt nothing may stay in the engine, or the next call would decode it too
             if len(outputs) < len(ids):
                 engine.abort_request(ids, internal=True)
+        if len(outputs) != len(ids):
+            raise PlansmithError("the engine lost prompts", where="PolicyActor", got=f"{len(outputs)} outputs",
+                                 expected=str(len(ids)), cure="give the command again")  # fmt: skip
         return sorted(outputs, key=lambda output: int(output.request_id))
 
 
@@ -411,23 +429,6 @@ def _is_inside_actor() -> bool:
     import ray
 
     return ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
-
-
-@contextmanager
-def _progress(total: int, description: str | None) -> Iterator[Callable[[int], Any]]:
-    """Yield a function that advances a bar; Ray's own inside an actor, where bars of several actors line up."""
-    if description is None:
-        yield lambda _: None
-        return
-    if _is_inside_actor():
-        from ray.experimental import tqdm_ray as bars
-    else:
-        import tqdm as bars
-    bar: Any = bars.tqdm(total=total, desc=description, unit="rollout")
-    try:
-        yield bar.update
-    finally:
-        bar.close()
 
 
 def _build_engine(weights_folder: str, settings: PolicySettings) -> Any:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +19,7 @@ from actors.deepspeed_engine import DeepSpeedEngineAdapter, EngineSettings
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.learning import adapters
 from plansmith.learning.adapters import LoraSettings
+from plansmith.live import LiveFile, LiveProgress, report, report_to
 
 if TYPE_CHECKING:
     import torch
@@ -125,6 +124,7 @@ class TrainerActor:
         world_size: int = 1,
         master_addr: str = "127.0.0.1",
         master_port: int = 0,
+        run_folder: str | None = None,
     ) -> None:
         """Load the model and start the engine.
 
@@ -132,11 +132,15 @@ class TrainerActor:
             model_folder: Hugging Face layout; its tokenizer files travel with every `save`. With ``lora`` either the
                 base, which gets a fresh adapter whose product is zero, or an adapter folder.
             master_addr, master_port: where rank 0 listens; not used with one rank.
+            run_folder: where rank 0 says what it is doing (`plansmith.live`).
 
         Raises:
             BadInputError: the folder holds no model, an adapter without its base, or one that does not fit ``lora``.
         """
         self.settings, self.rank, self.world_size = settings, rank, world_size
+        if run_folder is not None and rank == 0:
+            report_to(LiveFile(Path(run_folder), "trainer"))
+        report("loading the model")
         folder = Path(model_folder)
         self.base_folder = _base_folder(folder, settings)
         _prepare_process(settings, rank)
@@ -188,19 +192,19 @@ class TrainerActor:
             max_length_tokens=max_length_tokens,
         )
         self.engine.prepare(hyperparameters)
-        with _progress_bar(description or objective.value, len(plan.batches), is_shown=self.rank == 0) as progress:
-            return run_optimisation(
-                self.engine,
-                objective,
-                sequences,
-                hyperparameters,
-                plan,
-                micro_batch_rows=settings.micro_batch_rows,
-                weights=weights or LossWeights(),
-                verdict_tokens=VerdictTokens(settings.valid_token_id, settings.invalid_token_id),
-                progress=progress,
-                description=description or objective.value,
-            )
+        doing = description or objective.value
+        return run_optimisation(
+            self.engine,
+            objective,
+            sequences,
+            hyperparameters,
+            plan,
+            micro_batch_rows=settings.micro_batch_rows,
+            weights=weights or LossWeights(),
+            verdict_tokens=VerdictTokens(settings.valid_token_id, settings.invalid_token_id),
+            progress=LiveProgress(doing, len(plan.batches), unit="step"),
+            description=doing,
+        )
 
     def verdict_probabilities(self, sequences: Sequence[TrainingSequence]) -> list[float | None]:
         """Return v_hat, the probability of VALID against INVALID at the verdict; ``None`` without a verdict.
@@ -409,19 +413,3 @@ def _load_model(folder: Path, settings: TrainerSettings, rank: int) -> Any:
         model = adapters.attach_adapter(model, settings.lora, base_folder=folder, seed=settings.seed)
     torch.manual_seed(settings.seed + rank)  # ranks have other sequences and drop other elements
     return model
-
-
-@contextmanager
-def _progress_bar(description: str, n_steps: int, *, is_shown: bool) -> Iterator[Any]:
-    """Yield a bar that Ray's driver shows, or ``None`` outside Ray."""
-    ray = sys.modules.get("ray")
-    if not is_shown or ray is None or not ray.is_initialized():
-        yield None
-        return
-    from ray.experimental import tqdm_ray
-
-    bar = tqdm_ray.tqdm(desc=description, total=n_steps, unit="step")
-    try:
-        yield bar
-    finally:
-        bar.close()

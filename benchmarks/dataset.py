@@ -97,7 +97,7 @@ def measure_here(n_problems: int, n_workers: int) -> Measured:
         folder, start = Path(name), time.perf_counter()
         domain_folder = write_domain(folder)
         config = config_of(n_problems, n_workers, domain_folder)
-        with RaySession(config) as session:
+        with RaySession(config, folder) as session:
             session.ray()
             build(config_of(20, n_workers, domain_folder), folder / "warm-up", folder / "warmed-up")
             startup_s = time.perf_counter() - start

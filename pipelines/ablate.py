@@ -20,7 +20,7 @@ from pathlib import Path
 if __name__ == "__main__":  # found from any folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.parts.command import PRESETS, check_model, report_run, save_record
+from pipelines.parts.command import PRESETS, check_model, default_runs, report_run, save_record
 from pipelines.parts.evaluation_stages import Arm, arms_of, evaluated_problems
 from pipelines.parts.workers import Workers
 from pipelines.pddl_instruct import arms, pddl_instruct
@@ -31,7 +31,7 @@ from plansmith.data.artifacts import Artifact, installed_tool_versions
 from plansmith.errors import ConfigError
 from plansmith.evaluation.ablation import AblationArm, ArmRun, standard_arms, summarise_ablation
 from plansmith.evaluation.ablation_report import format_ablation, write_ablation
-from plansmith.stages import preview_stages, run_stages
+from plansmith.stages import preview_stages
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ def run_seed(config: PddlInstructConfig, preset: str, folder: Path) -> Iterator[
         for variant in found:
             logger.info("seed %d, %s", config.seed, variant.name)
             workers.config = variant.config
-            artifacts = run_stages(pddl_instruct(variant.config), root=folder / "artifacts", resources=workers)
+            artifacts = workers.run(pddl_instruct(variant.config), root=folder / "artifacts")
             stages = arms(variant.config, artifacts["final_policy"])
             report_run(variant.config, preset, stages, artifacts, folder / variant.name)
             yield from _arm_runs(variant, arms_of(stages, artifacts), artifacts)
@@ -142,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
                         help="change one setting, such as phase2.eta=5; may be repeated")  # fmt: skip
     parser.add_argument("--name", help="name of the folder of the ablation; default: ablation-PRESET")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
+    parser.add_argument("--runs", type=Path, default=default_runs(), help="folder of all runs (default: runs)")
     parser.add_argument("--dry-run", action="store_true", help="print what would run; do nothing")
     return parser
 

@@ -18,7 +18,7 @@ if __name__ == "__main__":  # found from any folder
 
 from actors.part_writer import COUNTS, EXAMPLES, PLANS
 from pipelines.parts import dataset_stages
-from pipelines.parts.command import PRESETS
+from pipelines.parts.command import PRESETS, default_runs
 from pipelines.parts.ray_session import RaySession
 from plansmith.config.dataset import DatasetConfig
 from plansmith.config.loading import load_settings, preset_names
@@ -28,7 +28,7 @@ from plansmith.data.dataset_summary import DatasetSummary, format_summary, rende
 from plansmith.data.rows import CountRow, DatasetExampleRow, DatasetPlanRow
 from plansmith.data.storage import atomic_file, make_folder, storage_errors
 from plansmith.data.tables import merge_tables, read_table
-from plansmith.stages import Stage, preview_stages, run_stages
+from plansmith.stages import Stage, preview_stages
 
 DATASET_PRESETS = PRESETS / "datasets"
 
@@ -75,8 +75,8 @@ def dataset(config: DatasetConfig) -> list[Stage]:
 
 def build(config: DatasetConfig, run_folder: Path, out: Path) -> DatasetSummary:
     """Return the summary of the dataset, after making it in ``out``; finished stages are reused."""
-    with RaySession(config) as session:
-        artifacts = run_stages(dataset(config), root=run_folder, resources=session)
+    with RaySession(config, run_folder) as session:
+        artifacts = session.run(dataset(config), root=run_folder)
     summary = _summary(artifacts)
     with storage_errors(out):
         written = artifacts["write_dataset"]
@@ -142,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     build_parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
                               help="change one setting, such as planner.search=good; may be repeated")  # fmt: skip
     build_parser.add_argument("--out", type=Path, help="folder of the dataset (default: RUN/dataset)")
-    build_parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
+    build_parser.add_argument("--runs", type=Path, default=default_runs(), help="folder of all runs (default: runs)")
     build_parser.add_argument("--dry-run", action="store_true", help="print the settings and what would run")
     build_parser.set_defaults(work=_build)
     return parser

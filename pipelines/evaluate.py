@@ -40,7 +40,8 @@ from pipelines.parts.ray_session import RaySession
 from pipelines.parts.rollout_stages import Sampling
 from pipelines.parts.workers import MODEL, Workers, policy_version
 from pipelines.pddl_instruct import arms, pddl_instruct
-from plansmith.config.models import ClusterConfig, PddlInstructConfig, PlannerConfig
+from plansmith.config.cluster import ClusterConfig
+from plansmith.config.models import PddlInstructConfig, PlannerConfig
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.data.artifacts import KEY_DIGITS, Artifact, find_artifact
 from plansmith.data.rows import ProblemRow
@@ -51,7 +52,6 @@ from plansmith.learning.hub import resolve_model
 from plansmith.learning.models import load_tokenizer
 from plansmith.pddl.model import Domain
 from plansmith.pddl.parser import parse_domain
-from plansmith.stages import run_stages
 
 GIVEN_ARM = "policy"
 """What the table calls a policy that is no arm of a run."""
@@ -184,7 +184,7 @@ def _tried(run: FinishedRun, arm: str, folder: Path) -> Tried:
     root = run.folder / "evaluations"
     stages = own_stages([item.row for item in given], trial, planner=config.planner, seed=config.seed)
     with Workers(config, root) as workers:
-        artifacts = run_stages(stages, root=root, resources=workers)
+        artifacts = workers.run(stages, root=root)
     return _as_tried(arm, policy, artifacts, given, trial, head=_head(run, policy, str(folder)))
 
 
@@ -227,7 +227,8 @@ def _in_folder(arguments: argparse.Namespace, domain: Domain, config: TrialConfi
     dtype = arguments.dtype or ("bfloat16" if has_gpu() else "float32")
     engine = engine_config(policy, rows, sampling, dtype=dtype, n_threads=arguments.num_cpus)
     trial = policy_trial(policy, sampling, {"policy": policy.key, "dtype": dtype})
-    with FolderWorkers(config.model_copy(update={"policy": engine}), seed=arguments.seed) as workers:
+    settings = config.model_copy(update={"policy": engine})
+    with FolderWorkers(settings, arguments.store, seed=arguments.seed) as workers:
         artifacts = _run(arguments, rows, trial, workers)
     name = policy.folder.name if Path(arguments.policy).exists() else arguments.policy
     head = {**_given_head(arguments, name), "policy_version": policy.key[:KEY_DIGITS]}
@@ -239,7 +240,7 @@ def _behind_endpoint(arguments: argparse.Namespace, domain: Domain, config: Tria
     endpoint = endpoint_of(arguments)
     share, url = arguments.max_unjudged_share, endpoint.settings.base_url
     trial = endpoint_trial(endpoint, arguments.rendering or "full", max_unjudged_share=share)
-    with RaySession(config) as session:
+    with RaySession(config, arguments.store) as session:
         artifacts = _run(arguments, [item.row for item in given], trial, session)
     answers = artifacts["try_problems"].rows(Answer, ANSWERS)
     failures = artifacts["try_problems"].rows(Answer, FAILURES)
@@ -255,7 +256,8 @@ def _behind_endpoint(arguments: argparse.Namespace, domain: Domain, config: Tria
 def _run(arguments: argparse.Namespace, rows: Sequence[ProblemRow], trial: Trial, session: Any) -> dict[str, Artifact]:
     planner = None if arguments.no_planner else session.config.planner
     stages = own_stages(rows, trial, planner=planner, seed=arguments.seed)
-    return run_stages(stages, root=arguments.store, resources=session)
+    artifacts: dict[str, Artifact] = session.run(stages, root=arguments.store)
+    return artifacts
 
 
 def _given_head(arguments: argparse.Namespace, name: str) -> dict[str, Any]:

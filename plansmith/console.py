@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
 
 from tqdm import tqdm
 
@@ -29,17 +33,41 @@ def set_up_logging(level: int = logging.INFO) -> None:
 
 
 def exit_code_of(work: Callable[[], int]) -> int:
-    """Return the exit code of `work`: its own, 2 for bad input, 1 for a failure, 130 when interrupted.
+    """Return the exit code of `work`: its own, 2 for bad input, 1 for a failure, 130 or 143 when told to end.
 
-    An error of another type is a bug and propagates with its traceback.
+    An error of another type is a bug and propagates with its traceback. SIGTERM, which a cluster sends before it ends a
+    process, ends the work as Ctrl-C does.
     """
     try:
-        return work()
+        with _ended_by_sigterm():
+            return work()
     except PlansmithError as error:
         cause = getattr(error, "cause", None)  # an error that crossed Ray: its text is a traceback, its cause our error
         own = cause if isinstance(cause, PlansmithError) else error
         print(f"{'error' if isinstance(own, BadInputError) else 'failed'}: {own}", file=sys.stderr)
         return own.exit_code
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues from the last finished stage", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        is_terminated = isinstance(error, _Terminated)
+        how = "told to end" if is_terminated else "interrupted"
+        print(f"{how}; the same command continues from the last finished stage", file=sys.stderr)
+        return 143 if is_terminated else 130
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, on the way of Ctrl-C."""
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        raise _Terminated
+
+    previous = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

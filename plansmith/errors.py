@@ -63,3 +63,7 @@ class StalePolicyError(PlansmithError):
 
 class StalledError(PlansmithError):
     """A run in which nothing has moved for too long; the message names the stage and what was done last."""
+
+
+class LostWorkerError(PlansmithError):
+    """A process or a machine of the run is gone; the same work can be done again by another."""

@@ -8,13 +8,15 @@ through `plansmith.progress`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 logger = logging.getLogger(__name__)
 
@@ -108,13 +110,33 @@ class LiveFile:
             self._is_broken = True
 
 
-_files: list[LiveFile] = []
-"""Where the progress of this process goes: one file, or none. Like a logging handler, it belongs to the process."""
+class Listener(Protocol):
+    """Hears what a process is doing; see `LiveFile.update`."""
+
+    def update(
+        self, doing: str, done: float, total: float | None, *, unit: str, values: Mapping[str, float] | None
+    ) -> None:
+        """Take what `report` was given."""
 
 
-def report_to(run_folder: Path | None, source: str = "run") -> None:
-    """Send what `report` is told in this process to a run's folder; None ends that."""
-    _files[:] = [LiveFile(run_folder, source)] if run_folder else []
+_listeners: list[Listener] = []
+"""Where the progress of this process goes. Like logging handlers, they belong to the process."""
+
+
+@contextlib.contextmanager
+def reporting_to(*listeners: Listener) -> Iterator[None]:
+    """Send what `report` is told in this process to listeners as well, until the block ends."""
+    _listeners.extend(listeners)
+    try:
+        yield
+    finally:
+        for listener in listeners:
+            _listeners.remove(listener)
+
+
+def report_to(*listeners: Listener) -> None:
+    """Send what `report` is told in this process to listeners as long as the process lives."""
+    _listeners.extend(listeners)
 
 
 def report(
@@ -125,9 +147,22 @@ def report(
     unit: str = "",
     values: Mapping[str, float] | None = None,
 ) -> None:
-    """Say what this process is doing; without `report_to` nobody listens."""
-    for file in _files:
-        file.update(doing, done, total, unit=unit, values=values)
+    """Say what this process is doing; without `report_to` or `reporting_to` nobody listens."""
+    for listener in _listeners:
+        listener.update(doing, done, total, unit=unit, values=values)
+
+
+class LiveProgress:
+    """Progress of one work of a process that shows no bar of its own."""
+
+    def __init__(self, doing: str, total: float | None, *, unit: str) -> None:
+        self._doing, self._done, self._total, self._unit = doing, 0.0, total, unit
+        report(doing, 0, total, unit=unit)
+
+    def advance(self, n: float = 1, values: Mapping[str, float] | None = None) -> None:
+        """Report n further units, and the latest figures."""
+        self._done += n
+        report(self._doing, self._done, self._total, unit=self._unit, values=values)
 
 
 def read_live(run_folder: Path) -> list[LiveWork]:

@@ -36,10 +36,13 @@ from plansmith.data.artifacts import (
     set_aside,
 )
 from plansmith.data.storage import run_lock, storage_errors
-from plansmith.errors import ArtifactError
+from plansmith.errors import ArtifactError, LostWorkerError
 from plansmith.progress import progress_bar
 
 logger = logging.getLogger(__name__)
+
+MAX_REPEATS = 2
+"""How often a stage whose workers were lost is run again, from what it has finished."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -174,6 +177,7 @@ def run_stages(
 
     Raises:
         BadInputError: another run holds the folder, or it is full or cannot be written.
+        LostWorkerError: workers of a stage died again and again.
         ValueError: two stages with one name.
     """
     ordered = _in_order(stages)
@@ -190,7 +194,7 @@ def run_stages(
             inputs = {name: done[given.name] for name, given in stage.inputs.items() if given.name in done}
             with storage_errors(root):
                 found = _reused(stage, root, label)
-                done[stage.name] = found or _run_stage(stage, root, inputs, resources, versions, label)
+                done[stage.name] = found or _run_despite_losses(stage, root, inputs, resources, versions, label)
             for observer in observers:
                 observer.finished(stage, done[stage.name], inputs, was_reused=found is not None)
     return done
@@ -220,6 +224,20 @@ def row_seed(seed: int, stage: str, *ids: str | int) -> int:
 def row_rng(seed: int, stage: str, *ids: str | int) -> random.Random:
     """Return a random source for one row, for use where there is no `StageContext`."""
     return random.Random(row_seed(seed, stage, *ids))
+
+
+def _run_despite_losses(stage: Stage, *arguments: Any) -> Artifact:
+    """Return the artifact of a stage, which begins again when a worker was lost; what it finished is kept.
+
+    Raises:
+        LostWorkerError: once more than `MAX_REPEATS` allows.
+    """
+    for repeat in range(1, MAX_REPEATS + 1):
+        try:
+            return _run_stage(stage, *arguments)
+        except LostWorkerError as error:
+            logger.warning("stage %s is run again (%d of %d): %s", stage.name, repeat, MAX_REPEATS, error)
+    return _run_stage(stage, *arguments)
 
 
 def _run_stage(

@@ -1,8 +1,8 @@
 """An error instead of a silent hang: a run in which nothing has moved for too long is stopped with the stage's name.
 
 A dead worker, a collective that waits for a rank, a resource that nobody offers: all of them look like patience from
-outside. The watchdog looks at what the processes of the run say of themselves (`plansmith.live`), and raises in the main
-thread, whatever that waits for. It is a timer and a signal; it starts no thread and no process.
+outside. The watchdog looks at what the processes of the run say of themselves (`plansmith.live`), and interrupts the
+main thread, whatever that waits for. It is a timer and a signal; it starts no thread and no process.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -140,6 +141,17 @@ def test_exit_code_of_an_interrupt_says_how_to_go_on(capsys: Capture) -> None:
 
     assert exit_code_of(work) == 130
     assert "continues from the last finished stage" in capsys.readouterr().err
+
+
+def test_exit_code_of_a_process_told_to_end_is_143_and_the_signal_is_as_before(capsys: Capture) -> None:
+    def work() -> int:
+        signal.raise_signal(signal.SIGTERM)
+        return 0
+
+    before = signal.getsignal(signal.SIGTERM)
+    assert exit_code_of(work) == 143
+    assert "told to end; the same command continues" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_exit_code_of_a_bug_lets_it_through() -> None:

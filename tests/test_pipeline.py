@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from answered_ray import Answer, AnsweredRay
 from conftest import BLOCKS, BLOCKS_TEXT, NAMES, SUSSMAN_PLAN, random_problem, sussman
 from processes import RAY_AGENTS, survivors
 from safetensors import safe_open
@@ -443,10 +444,12 @@ class StandInEngine:
             def remote(prompts: Any, sampling: SamplingSettings, *, seeds: list[int], description: str | None) -> Any:
                 engine.calls.append(([prompt[0] for prompt in prompts], seeds))
                 n = sampling.n
-                return [
-                    [Generation((prompt[0], seeds[i * n + k]), (), "stop", engine.version) for k in range(n)]
-                    for i, prompt in enumerate(prompts)
-                ]
+                return Answer(
+                    [
+                        [Generation((prompt[0], seeds[i * n + k]), (), "stop", engine.version) for k in range(n)]
+                        for i, prompt in enumerate(prompts)
+                    ]
+                )
 
         return Method
 
@@ -461,10 +464,7 @@ class WorkersWithoutRay(Workers):
         self._policies, self._policy_version = list(engines), version
 
     def ray(self) -> Any:
-        class Answered:
-            get = staticmethod(lambda answers: answers)
-
-        return Answered
+        return AnsweredRay
 
 
 SAMPLED = SamplingSettings(temperature=1.0, max_new_tokens=8, n=2, stop_token_ids=())

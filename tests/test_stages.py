@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from plansmith.data.artifacts import Artifact, ArtifactWriter, complete_artifacts
 from plansmith.data.rows import MetricRow
 from plansmith.data.storage import run_lock, storage_errors
-from plansmith.errors import ArtifactError, BadInputError
+from plansmith.errors import ArtifactError, BadInputError, LostWorkerError
 from plansmith.stages import Stage, StageContext, StagePreview, StageStatus, preview_stages, row_seed, run_stages
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -311,6 +311,80 @@ def test_manifest_records_where_the_artifact_came_from(tmp_path: Path) -> None:
     assert entry["size_bytes"] == (folder / "rows.parquet").stat().st_size
     assert manifest["wall_time_s"] >= 0
     assert not manifest["was_resumed"]
+
+
+# --- told to observers, and run again
+
+
+@dataclasses.dataclass
+class Witness:
+    """Writes down what it hears."""
+
+    heard: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
+
+    def started(self, stage: Stage, *, number: int, count: int) -> None:
+        self.heard.append(("started", stage.name, number, count))
+
+    def finished(self, stage: Stage, artifact: Artifact, inputs: dict[str, Artifact], *, was_reused: bool) -> None:
+        self.heard.append(("finished", stage.name, artifact.key == stage.key, sorted(inputs), was_reused))
+
+
+def test_run_stages_tells_observers_of_every_stage_that_is_due(tmp_path: Path) -> None:
+    one = Stage(name="one", run=nothing)
+    left_out = Stage(name="left_out", run=nothing, is_needed=lambda _: False)
+    two = Stage(name="two", run=nothing, inputs={"given": one})
+    run_stages([one], root=tmp_path)
+    witness = Witness()
+    run_stages([one, left_out, two], root=tmp_path, observers=[witness])
+    assert witness.heard == [
+        ("started", "one", 1, 3), ("finished", "one", True, [], True),
+        ("started", "two", 3, 3), ("finished", "two", True, ["given"], False),
+    ]  # fmt: skip
+
+
+def losing(times: int, calls: list[str]) -> Callable[[StageContext], None]:
+    """Return a stage that loses its worker so often, each time after it has finished one more shard."""
+
+    def run(context: StageContext) -> None:
+        shards = context.output.shards("rows", MetricRow)
+        calls.append(f"{len(shards.files())} shards")
+        shards.append([metric(f"r{len(calls)}")])
+        if len(calls) <= times:
+            raise LostWorkerError("a worker process was lost")
+
+    return run
+
+
+def test_stage_whose_worker_is_lost_runs_again_and_keeps_what_it_finished(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[str] = []
+    stage = Stage(name="one", run=losing(2, calls))
+    artifact = run_stages([stage], root=tmp_path)["one"]
+    assert calls == ["0 shards", "1 shards", "2 shards"]
+    assert [row.name for row in artifact.rows(MetricRow)] == ["r1", "r2", "r3"]
+    assert caplog.text.count("is run again") == 2
+
+
+def test_stage_that_loses_its_workers_again_and_again_fails_and_keeps_what_it_finished(tmp_path: Path) -> None:
+    calls: list[str] = []
+    stage = Stage(name="one", run=losing(99, calls))
+    with pytest.raises(LostWorkerError):
+        run_stages([stage], root=tmp_path)
+    assert len(calls) == 3
+    assert [preview.status for preview in preview_stages([stage], tmp_path)] == [StageStatus.RESUMES]
+
+
+def test_stage_with_an_error_of_its_own_is_not_run_again(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    def run(context: StageContext) -> None:
+        calls.append("run")
+        raise BadInputError("no")
+
+    with pytest.raises(BadInputError, match="no"):
+        run_stages([Stage(name="one", run=run)], root=tmp_path)
+    assert calls == ["run"]
 
 
 # --- killed

@@ -12,27 +12,28 @@ from typing import Any
 
 import pytest
 import ray
+from answered_ray import Answer, AnsweredRay
 from checkpoints import qwen3_checkpoint
 from conftest import ROOT
 
 from actors.policy import SamplingSettings
+from pipelines.parts.placement import Placement, placement_of
 from pipelines.parts.workers import (
     MODEL,
     PROBE,
-    Placement,
     Probe,
-    TrainerHandle,
     Workers,
+    _check_complete,
     _free_device_cache,
     _policy_settings,
-    placement_of,
     trainer_settings,
 )
+from plansmith.config.cluster import ClusterConfig
 from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import LoraConfig, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
-from plansmith.errors import BadInputError, ConfigError, StalePolicyError
+from plansmith.errors import BadInputError, ConfigError, PlansmithError, StalePolicyError
 from plansmith.learning.adapters import LoraSettings, base_folder_of, is_adapter_folder
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.objectives import Objective
@@ -54,10 +55,14 @@ def cuda(n_ranks: int = 1, **settings: Any) -> TrainerConfig:
 # --- placement
 
 
+LAPTOP = ClusterConfig()
+
+
 @pytest.mark.parametrize("placement", ["colocated", "separate"])
 def test_placement_of_a_cpu_reserves_nothing(placement: Any) -> None:
-    policy = PolicyConfig(placement=placement, n_replicas=3)
-    assert placement_of(TrainerConfig(n_ranks=2), policy) == Placement(0, 0, 0.0, is_shared=False)
+    found = placement_of(TrainerConfig(n_ranks=2), PolicyConfig(placement=placement, n_replicas=3), LAPTOP)
+    assert found == Placement(2, 3, {}, {}, is_shared=False)
+    assert found.bundles("ranks") == found.bundles("engines") == []
 
 
 @pytest.mark.parametrize(
@@ -65,13 +70,37 @@ def test_placement_of_a_cpu_reserves_nothing(placement: Any) -> None:
 )
 def test_placement_of_colocated_actors_is_half_of_each_device(n_ranks: int, n_replicas: int, devices: int) -> None:
     policy = PolicyConfig(placement="colocated", n_replicas=n_replicas)
-    assert placement_of(cuda(n_ranks), policy) == Placement(devices, devices, 0.5, is_shared=True)
+    found = placement_of(cuda(n_ranks), policy, LAPTOP)
+    assert (found.rank, found.engine, found.is_shared) == ({"GPU": 0.5}, {"GPU": 0.5}, True)
+    assert found.bundles("ranks") == found.bundles("engines") == [{"GPU": 1.0}] * devices
 
 
 @pytest.mark.parametrize(("n_ranks", "n_replicas"), [(1, 1), (2, 3)])
 def test_placement_of_separate_actors_is_a_whole_device_each(n_ranks: int, n_replicas: int) -> None:
     policy = PolicyConfig(placement="separate", n_replicas=n_replicas)
-    assert placement_of(cuda(n_ranks), policy) == Placement(n_ranks, n_replicas, 1.0, is_shared=False)
+    found = placement_of(cuda(n_ranks), policy, LAPTOP)
+    assert found.bundles("ranks") == [{"GPU": 1.0}] * n_ranks
+    assert found.bundles("engines") == [{"GPU": 1.0}] * n_replicas
+
+
+CLUSTER = ClusterConfig(address="auto", actor_cpus=4, trainer_resource="trainer", policy_resource="policy")
+
+
+def test_placement_on_a_cluster_takes_cores_and_the_resource_of_its_group() -> None:
+    found = placement_of(cuda(), PolicyConfig(placement="separate"), CLUSTER)
+    assert found.bundles("ranks") == [{"GPU": 1.0, "CPU": 4.0, "trainer": 1.0}]
+    assert found.bundles("engines") == [{"GPU": 1.0, "CPU": 4.0, "policy": 1.0}]
+
+
+def test_placement_colocated_on_a_cluster_offers_both_what_they_take() -> None:
+    found = placement_of(cuda(), PolicyConfig(placement="colocated"), CLUSTER)
+    assert found.bundles("ranks") == [{"GPU": 1.0, "CPU": 8.0, "trainer": 1.0, "policy": 1.0}]
+
+
+def test_placement_of_a_cpu_with_cores_of_its_own_reserves_them() -> None:
+    found = placement_of(TrainerConfig(n_ranks=2), PolicyConfig(), ClusterConfig(address="auto", actor_cpus=1.5))
+    assert found.bundles("ranks") == [{"CPU": 1.5}] * 2
+    assert found.bundles("engines") == [{"CPU": 1.5}]
 
 
 @pytest.fixture(scope="module")
@@ -95,11 +124,9 @@ class HoldersOnly(Workers):
                 numbers: list[int] = ray.get_gpu_ids()
                 return numbers
 
-        holder = ray.remote(Holder)
-        gpus = self._reserve_gpus(self._placement.engine_gpus, on_one_node=False)
-        engines = [holder.options(**self._actor_options(gpus, i)).remote() for i in range(n_engines)]
-        gpus = self._reserve_gpus(self._placement.trainer_gpus, on_one_node=True)
-        ranks = [holder.options(**self._actor_options(gpus, i)).remote() for i in range(n_ranks)]
+        holder, places = ray.remote(Holder), self._places
+        engines = [holder.options(**places.options(ray, "engines", i)).remote() for i in range(n_engines)]
+        ranks = [holder.options(**places.options(ray, "ranks", i)).remote() for i in range(n_ranks)]
         self._holders = [*engines, *ranks]  # a device is free again once nobody holds its actor
         return ray.get([rank.gpus.remote() for rank in ranks]), ray.get([engine.gpus.remote() for engine in engines])
 
@@ -123,9 +150,9 @@ def test_separate_ranks_and_engines_share_no_device(ray_session: None, tmp_path:
 
 def test_too_few_devices_is_an_error_that_counts_them(ray_session: None, tmp_path: Path) -> None:
     workers = HoldersOnly(config_with(cuda(3), PolicyConfig()), tmp_path)
-    with pytest.raises(ConfigError, match="not enough GPUs") as caught:
-        workers._reserve_gpus(workers._placement.trainer_gpus, on_one_node=True)
-    assert (caught.value.got, caught.value.expected) == ("2 in the cluster", "3 free on one machine")
+    with pytest.raises(ConfigError, match="Ray does not offer what the ranks need") as caught:
+        workers._places.options(ray, "ranks", 0)
+    assert (caught.value.got, caught.value.expected) == ("2 GPU in all", "3 times 1 GPU, free")
 
 
 # --- what is told, with stand-ins for the actors
@@ -159,7 +186,8 @@ def testtrainer_settings_have_every_setting_of_the_config(tmp_path: Path) -> Non
 def test_policy_settings_know_adapters_and_whether_to_sleep(
     trainer: TrainerConfig, placement: Any, expected: tuple[int | None, bool]
 ) -> None:
-    settings = _policy_settings(PolicyConfig(placement=placement, max_num_seqs=9), trainer, 3)
+    policy = PolicyConfig(placement=placement, max_num_seqs=9)
+    settings = _policy_settings(policy, trainer, 3, is_shared=placement_of(trainer, policy, LAPTOP).is_shared)
     assert (settings.lora_rank, settings.has_sleep_mode) == expected
     assert (settings.max_num_seqs, settings.seed) == (9, 3)
 
@@ -181,16 +209,9 @@ class StandInActor:
                 what = "free_cache" if arguments[:1] == (_free_device_cache,) else method
                 actor.calls.append(f"{actor.name} {what}")
                 actor.arguments.append((arguments, keywords))
-                return 0.0 if method == "prove" else actor.name
+                return Answer(0.0 if method == "prove" else actor.name)
 
         return Method
-
-
-class AnsweredRay:
-    """Ray whose remote calls are already answered."""
-
-    get = staticmethod(lambda answers: answers)
-    put = staticmethod(lambda value: value)
 
 
 class WorkersOfStandIns(Workers):
@@ -255,23 +276,38 @@ def test_engine_with_memory_of_its_own_never_sleeps(trainer: TrainerConfig, plac
     ]  # fmt: skip
 
 
-def test_trainer_handle_optimise_hands_its_options_to_every_rank() -> None:
-    calls: list[str] = []
-    ranks = [StandInActor(f"rank{number}", calls) for number in range(2)]
-    changed: list[bool] = []
-    handle = TrainerHandle(AnsweredRay, ranks, lambda: changed.append(True))
-    answer = handle.optimise("objective", [1, 2], "settings", weights="w", max_length_tokens=64)
-    assert (answer, changed) == ("rank0", [True])
-    for rank in ranks:
-        assert rank.arguments == [(("objective", [1, 2], "settings"), {"weights": "w", "max_length_tokens": 64})]
+class WorkersOfTwoRanks(WorkersOfStandIns):
+    """Workers whose trainer has two ranks."""
+
+    def _start_trainers(self, *_: Any) -> list[Any]:
+        return [StandInActor(f"rank{number}", self.calls) for number in range(2)]
+
+
+def test_trainer_handle_optimise_hands_its_options_to_every_rank(tmp_path: Path) -> None:
+    workers = WorkersOfTwoRanks(SMOKE, tmp_path)
+    handle = workers.trainer(tmp_path, None)  # type: ignore[arg-type]
+    answer = handle.optimise("objective", [1, 2], "settings", description="d", weights="w", max_length_tokens=64)
+    assert (answer, workers._is_trainer_changed) == ("rank0", True)
+    options = {"description": "d", "weights": "w", "max_length_tokens": 64}
+    for rank in workers._trainers:
+        assert rank.arguments == [(("objective", [1, 2], "settings"), options)]
 
 
 @pytest.mark.parametrize("question", ["logprobs", "verdict_probabilities"])
-def test_trainer_handle_asks_every_rank_as_zero_3_needs(question: str) -> None:
-    calls: list[str] = []
-    handle = TrainerHandle(AnsweredRay, [StandInActor(f"rank{number}", calls) for number in range(2)], lambda: None)
+def test_trainer_handle_asks_every_rank_as_zero_3_needs(question: str, tmp_path: Path) -> None:
+    workers = WorkersOfTwoRanks(SMOKE, tmp_path)
+    handle = workers.trainer(tmp_path, None)  # type: ignore[arg-type]
     assert getattr(handle, question)([1, 2, 3]) == "rank0"
-    assert calls == [f"rank0 {question}", f"rank1 {question}"]
+    assert workers.calls == [f"rank0 {question}", f"rank1 {question}"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"), [([[1, 2]], "2 completions"), ([[1, 2], [3]], "3 completions"), ([], "0 completions")]
+)
+def test_generate_engine_that_leaves_prompts_out_is_an_error_that_counts(groups: Any, message: str) -> None:
+    with pytest.raises(PlansmithError, match="did not answer every prompt") as caught:
+        _check_complete(groups, expected=2, n=2, engine=1)
+    assert (caught.value.where, caught.value.got) == ("engine 1", message)
 
 
 # --- a real adapter, from a trainer to engines

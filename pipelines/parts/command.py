@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
+import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,10 +22,15 @@ from plansmith.errors import BadInputError
 from plansmith.evaluation.results import Results
 from plansmith.learning.hub import is_repository, resolve_model
 from plansmith.learning.models import check_model_folder
-from plansmith.stages import Stage, preview_stages, run_stages
+from plansmith.stages import Stage, preview_stages
+
+logger = logging.getLogger(__name__)
 
 PRESETS = Path(__file__).resolve().parents[1] / "presets"
 RUN_RECORD = "run.json"
+RUNS_VARIABLE = "PLANSMITH_RUNS"
+JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Set by Ray in the process of a submitted job."""
 
 StagesOf = Callable[[PddlInstructConfig], list[Stage]]
 ArmsOf = Callable[[PddlInstructConfig, Artifact], Mapping[str, tuple[str, str]]]
@@ -49,7 +56,13 @@ def _parser(pipeline: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, help="seed of the run; also part of its default name")
     parser.add_argument("--name", help="name of the run and its folder; default: the preset's, with the seed if given")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        default=default_runs(),
+        help="folder of all runs (default: PLANSMITH_RUNS if set; in a submitted job ~/plansmith-runs, because a job's "
+        "own folder is a copy; otherwise runs)",
+    )
     parser.add_argument(
         "--resume", action="store_true", help="continue a run with the settings it was started with; it must exist"
     )
@@ -57,6 +70,13 @@ def _parser(pipeline: str) -> argparse.ArgumentParser:
         "--dry-run", action="store_true", help="print the resolved config and what would run; do nothing"
     )
     return parser
+
+
+def default_runs(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of all runs where none is named; in a job of Ray one that outlives the job."""
+    if RUNS_VARIABLE in environment:
+        return Path(environment[RUNS_VARIABLE])
+    return Path.home() / "plansmith-runs" if JOB_VARIABLE in environment else Path("runs")
 
 
 def config_of(arguments: argparse.Namespace) -> PddlInstructConfig:
@@ -105,8 +125,9 @@ def _run(arguments: argparse.Namespace, stages_of: StagesOf, arms_of: ArmsOf) ->
         _print_preview(config, stages, run_folder)
         return 0
     save_record(run_folder, config, arguments.preset)
+    logger.info("run folder: %s", _short(run_folder))
     with Workers(config, run_folder) as workers:
-        artifacts = run_stages(stages, root=run_folder / "artifacts", resources=workers)
+        artifacts = workers.run(stages, root=run_folder / "artifacts")
     results = report_run(config, arguments.preset, arms_of(config, artifacts["final_policy"]), artifacts, run_folder)
     publish_policy(config, results, artifacts, run_folder / "model")
     return 0

@@ -162,8 +162,8 @@ class FolderWorkers(RaySession):
 
     config: TrialConfig
 
-    def __init__(self, config: TrialConfig, *, seed: int) -> None:
-        super().__init__(config)
+    def __init__(self, config: TrialConfig, run_folder: Path, *, seed: int) -> None:
+        super().__init__(config, run_folder)
         self._seed = seed
         self._engine: Any = None
         os.environ.setdefault("DS_ACCELERATOR", "cuda" if has_gpu() else "cpu")  # or looking for one is said aloud
@@ -189,6 +189,7 @@ class FolderWorkers(RaySession):
             str(policy.folder),
             policy_version(policy),  # type: ignore[arg-type]  # of the key only
             settings=PolicySettings(**settings.model_dump(include=shared), lora_rank=_rank(policy), seed=self._seed),
+            run_folder=str(self.run_folder),
         )
 
     def generate(
@@ -196,7 +197,9 @@ class FolderWorkers(RaySession):
     ) -> list[list[Generation]]:
         """Return the completions of each prompt."""
         answer = self._engine.generate.remote(prompts, sampling, seeds=seeds, description=description)
-        completions: list[list[Generation]] = self.ray().get(answer)
+        total = len(prompts) * sampling.n
+        completions: list[list[Generation]]
+        [completions] = self.wait_for([answer], doing=description, unit="rollout", total=total)
         return completions
 
 

@@ -21,7 +21,8 @@ from typing import Any
 from pipelines.parts.problem_stages import synthesize_plans
 from pipelines.parts.rollout_stages import Sampling, judge, sample_rollouts
 from plansmith.config.basics import StrictModel
-from plansmith.config.models import ClusterConfig, PlannerConfig
+from plansmith.config.cluster import ClusterConfig
+from plansmith.config.models import PlannerConfig
 from plansmith.config.training import PolicyConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import PlanRow, ProblemRow, Split

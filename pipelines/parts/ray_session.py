@@ -1,13 +1,23 @@
-"""Ray and its parallel work for the stages of one run, started when a stage first needs it."""
+"""Ray and its parallel work for the stages of one run, started when a stage first needs it, and the watch over them."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import secrets
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, Self
 
-from plansmith.config.models import ClusterConfig
+from plansmith.config.cluster import ClusterConfig
+from plansmith.data.artifacts import Artifact
+from plansmith.live import LiveFile, read_live, reporting_to
+from plansmith.progress import progress_bar
+from plansmith.stages import Observer, Stage, run_stages
+from plansmith.watchdog import STAGE, watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -17,6 +27,9 @@ OBJECT_STORE_BYTES = 400 * 2**20
 IDLE_PROCESS_MS = 120_000
 """How long a Ray of our own keeps an idle process. Its default, a second, ends the processes of one stage while the
 next is being prepared, and starting and importing anew takes three seconds."""
+
+POLL_S = 0.5
+"""How often the progress of actors is looked at."""
 
 
 class HasCluster(Protocol):
@@ -28,10 +41,16 @@ class HasCluster(Protocol):
 
 
 class RaySession:
-    """Ray for one run; use as a context manager, which ends a Ray that it started itself."""
+    """Ray for one run; use as a context manager, which ends a Ray that it started itself.
 
-    def __init__(self, config: HasCluster) -> None:
+    Args:
+        config: settings of the run.
+        run_folder: where its processes say what they are doing; every machine of the cluster must see it.
+    """
+
+    def __init__(self, config: HasCluster, run_folder: Path) -> None:
         self.config: Any = config
+        self.run_folder = run_folder
         self._is_ray_ours = False
 
     def __enter__(self) -> Self:
@@ -43,37 +62,51 @@ class RaySession:
 
             ray.shutdown()
 
+    def run(self, stages: Sequence[Stage], *, root: Path, observers: Sequence[Observer] = ()) -> dict[str, Artifact]:
+        """Return the artifacts of stages, run under the watch of the session; see `plansmith.stages.run_stages`.
+
+        Raises:
+            StalledError: nothing has moved for `cluster.stall_limit_s`.
+        """
+        with (
+            reporting_to(LiveFile(self.run_folder, "run")),
+            LiveStages(self.run_folder) as live,
+            watchdog(self.run_folder, limit_s=self.config.cluster.stall_limit_s),
+        ):
+            return run_stages(stages, root=root, resources=self, observers=[live, *observers])
+
     def ray(self) -> Any:
         """Return the `ray` module with a Ray running."""
         import ray
 
         if not ray.is_initialized():
             cluster: ClusterConfig = self.config.cluster
-            logger.info("starting Ray (%s)", cluster.address)
+            logger.info("starting Ray (%s)" if cluster.is_local else "joining Ray (%s)", cluster.ray_address)
             os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-            local = {
-                "num_cpus": cluster.num_cpus,
-                "include_dashboard": False,
-                "object_store_memory": OBJECT_STORE_BYTES,
-                "_system_config": {
-                    "idle_worker_killing_time_threshold_ms": IDLE_PROCESS_MS,
-                    "num_workers_soft_limit": 2 * cluster.num_cpus + 1,
-                },
-            }
-            ray.init(
-                address=cluster.address,
-                logging_level=logging.ERROR,
-                **(local if cluster.address == "local" else {}),
-            )
+            if cluster.is_local:
+                _lock_out_others()
+            with _own_signals():
+                ray.init(
+                    address=cluster.ray_address,
+                    logging_level=logging.ERROR,
+                    **(_local_options(cluster.num_cpus) if cluster.is_local else {}),
+                )
             self._is_ray_ours = True
         return ray
+
+    def n_workers(self) -> int:
+        """Return how many worker processes a parallel stage may have."""
+        cluster: ClusterConfig = self.config.cluster
+        if cluster.max_workers is not None:
+            return cluster.max_workers
+        return cluster.num_cpus if cluster.is_local else max(1, int(self.ray().cluster_resources().get("CPU", 1)))
 
     def map_rows(self, rows: Sequence[Any], row_type_in: type, worker: Any, row_type_out: type, **options: Any) -> None:
         """Apply a worker to rows in parallel; see `actors.mapping.map_rows`."""
         from actors.mapping import map_rows
 
         self.ray()
-        map_rows(rows, row_type_in, worker, row_type_out, concurrency=self.config.cluster.num_cpus, **options)
+        map_rows(rows, row_type_in, worker, row_type_out, concurrency=self.n_workers(), **options)
 
     def map_jobs(
         self, jobs: Sequence[Any], row_type_in: type, worker: Any, row_type_out: type, **options: Any
@@ -83,4 +116,111 @@ class RaySession:
 
         if jobs:
             self.ray()
-        return map_jobs(jobs, row_type_in, worker, row_type_out, concurrency=self.config.cluster.num_cpus, **options)
+        concurrency = self.n_workers() if jobs else 1
+        return map_jobs(jobs, row_type_in, worker, row_type_out, concurrency=concurrency, **options)
+
+    def wait_for(
+        self, answers: Sequence[Any], *, doing: str | None = None, unit: str = "", total: int | None = None
+    ) -> list[Any]:
+        """Return the answers of actors, in order; the first error ends the wait.
+
+        Args:
+            answers: what their remote calls returned.
+            doing: what they say they are doing (`plansmith.live`), shown as one bar for all of them; None shows none.
+            unit: of the bar.
+            total: units in all; None takes what the actors say.
+
+        Raises:
+            LostWorkerError: an actor died.
+            PlansmithError: an actor's own.
+        """
+        from actors.failures import own_errors
+
+        ray, waiting = self.ray(), list(answers)
+        bar = contextlib.nullcontext() if not doing else progress_bar(total, doing, unit=unit)
+        found: dict[Any, Any] = {}
+        with own_errors(), bar as shown:
+            while waiting:
+                ready, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=POLL_S)
+                # an error is raised now: the others may wait for the one that is gone
+                found.update(zip(ready, ray.get(ready), strict=True))
+                if shown is not None:
+                    _show(shown, [work for work in read_live(self.run_folder) if work.doing == doing])
+            if shown is not None and shown.total is not None:
+                shown.update(shown.total - shown.n)
+        return [found[answer] for answer in answers]
+
+
+class LiveStages:
+    """Says which stage's turn it is, and how the run ended."""
+
+    def __init__(self, run_folder: Path) -> None:
+        self._file = LiveFile(run_folder, STAGE)
+        self._number = self._count = 0
+
+    def __enter__(self) -> Self:
+        self._say("starting")
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: object) -> None:
+        self._say("finished" if error is None else f"ended: {type(error).__name__}")
+
+    def started(self, stage: Stage, *, number: int, count: int) -> None:
+        """Hear that the turn of a stage has come."""
+        self._number, self._count = number - 1, count
+        self._say(stage.name)
+
+    def finished(self, stage: Stage, artifact: Artifact, inputs: Mapping[str, Artifact], *, was_reused: bool) -> None:
+        """Hear that a stage has its artifact."""
+        self._number += 1
+
+    def _say(self, doing: str) -> None:
+        self._file.update(doing, self._number, self._count or None, unit="stage")
+
+
+def _local_options(num_cpus: int) -> dict[str, Any]:
+    """Return how a Ray of our own is started."""
+    return {
+        "num_cpus": num_cpus,
+        "include_dashboard": False,
+        "object_store_memory": OBJECT_STORE_BYTES,
+        "_system_config": {
+            "idle_worker_killing_time_threshold_ms": IDLE_PROCESS_MS,
+            "num_workers_soft_limit": 2 * num_cpus + 1,
+        },
+    }
+
+
+def _lock_out_others() -> None:
+    """Give a Ray of our own a token that only its processes have: whoever reaches a Ray can run code in it.
+
+    Which mode is the default changes with Ray's versions, so it is said here. What the user has set stays.
+    """
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    if os.environ["RAY_AUTH_MODE"] == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep what the command does when it is told to end; Ray would put its own in the place."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _show(bar: Any, works: Sequence[Any]) -> None:
+    """Bring a bar to the sum of what actors have done."""
+    if bar.total is None and works and works[0].total is not None:
+        bar.total = int(works[0].total)
+    losses = [work.values["train/loss"] for work in works if "train/loss" in work.values]
+    if losses:
+        bar.set_postfix_str(f"loss {losses[0]:.3f}", refresh=False)
+    done = int(sum(work.done for work in works))
+    if done > bar.n:
+        bar.update(done - bar.n)

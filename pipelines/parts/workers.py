@@ -1,7 +1,7 @@
 """The resident actors of a run, each started when a stage first needs it.
 
-A run whose stages are all reused starts nothing. Trainer and policy take turns on a small machine, so they reserve no
-core and leave all of them to the parallel stages. On GPUs they take turns too, or have their own: `Placement`.
+A run whose stages are all reused starts nothing. Where they go is `pipelines.parts.placement`. An actor that dies is
+forgotten with its siblings, and the stage that needed it begins again with others (`plansmith.stages`).
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.parts.placement import Places, placement_of
 from pipelines.parts.ray_session import RaySession
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import Artifact
-from plansmith.errors import ConfigError, PlansmithError
+from plansmith.errors import LostWorkerError, PlansmithError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -30,44 +30,6 @@ logger = logging.getLogger(__name__)
 
 MODEL, PROBE = "model", "probe.json"
 POLICY_RESTARTS = 2
-GPU_WAIT_S = 600.0
-"""Longest wait for GPUs: time for a cluster to add a machine."""
-LOCAL_GPU_WAIT_S = 5.0
-"""The same for a Ray of this run's own, to which no machine is added."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """The GPUs that the actors of a run ask Ray for.
-
-    Attributes:
-        trainer_gpus: devices to reserve for the ranks, one for each; the engines lie on the same ones if `is_shared`.
-        engine_gpus: devices to reserve for the engines, one for each; the same devices if `is_shared`.
-        gpus_an_actor: what each actor takes of its device.
-        is_shared: trainer and engines are on the same devices and must not hold their memory at the same time.
-    """
-
-    trainer_gpus: int
-    engine_gpus: int
-    gpus_an_actor: float
-    is_shared: bool
-
-
-def placement_of(trainer: TrainerConfig, policy: PolicyConfig) -> Placement:
-    """Return where trainer and engines go.
-
-    On a CPU nothing is reserved, and `placement` has no effect: all share one memory, from which an engine could give
-    nothing back. Colocated, a rank and an engine take half a device each; no device has two ranks or two engines, and
-    the larger number of the two decides how many there are.
-    """
-    if trainer.device == "cpu":
-        return Placement(trainer_gpus=0, engine_gpus=0, gpus_an_actor=0.0, is_shared=False)
-    if policy.placement == "separate":
-        return Placement(
-            trainer_gpus=trainer.n_ranks, engine_gpus=policy.n_replicas, gpus_an_actor=1.0, is_shared=False
-        )
-    count = max(trainer.n_ranks, policy.n_replicas)
-    return Placement(trainer_gpus=count, engine_gpus=count, gpus_an_actor=0.5, is_shared=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,42 +61,37 @@ class Workers(RaySession):
     config: PddlInstructConfig
 
     def __init__(self, config: PddlInstructConfig, run_folder: Path) -> None:
-        super().__init__(config)
-        self.run_folder = run_folder
+        super().__init__(config, run_folder)
         self._trainers: list[Any] = []
         self._trainer_weights: Path | None = None
         self._trainer_base: str | None = None
         self._is_trainer_changed = False
         self._policies: list[Any] = []
         self._policy_version: str | None = None
-        self._placement = placement_of(config.trainer, config.policy)
-        self._gpus: list[Any] = []
+        self._placement = placement_of(config.trainer, config.policy, config.cluster)
+        self._places = Places(self._placement, config.cluster.is_local)
         # transformers imports DeepSpeed wherever it is installed, and that looks for an accelerator aloud
         os.environ.setdefault("DS_ACCELERATOR", config.trainer.device)
 
     def __exit__(self, *error: object) -> None:
-        """Let go of the GPUs, and with them of the actors on them; then of Ray."""
-        if self._gpus:
-            from ray.util.placement_group import remove_placement_group
-
-            for gpus in self._gpus:
-                remove_placement_group(gpus)
+        """Let go of what is reserved, and with it of the actors there; then of Ray."""
+        self._places.release()
         super().__exit__(*error)
 
     def trainer(self, model_folder: Path, tokenizer: PreTrainedTokenizerBase) -> TrainerHandle:
         """Return the trainer holding the weights of a folder, a whole model or an adapter; shared GPUs are its alone.
 
         Raises:
-            ConfigError: the GPUs it needs are not there.
+            ConfigError: the resources it needs are not there.
         """
         if self._placement.is_shared:
-            self.ray().get([policy.sleep.remote() for policy in self._policies])
+            self._ask_policies("sleep")
         base = None if self.config.trainer.lora is None else _base_of(model_folder)
         if base != self._trainer_base:
             self._end_trainers()
         if not self._trainers:
             self._trainers, self._trainer_base = self._start_trainers(model_folder, tokenizer), base
-        handle = TrainerHandle(self.ray(), self._trainers, self._weights_changed)
+        handle = TrainerHandle(self.ray().put, self._ask_trainers, self._weights_changed)
         if self._trainer_weights not in (None, model_folder) or self._is_trainer_changed:
             handle.load(str(model_folder))
         self._trainer_weights, self._is_trainer_changed = model_folder, False
@@ -146,14 +103,29 @@ class Workers(RaySession):
         ray, count = self.ray(), self.config.trainer.n_ranks
         logger.info("starting the trainer (%d rank%s)", count, "s" * (count > 1))
         settings = trainer_settings(self.config.trainer, tokenizer, self.config.seed)
-        actor, gpus = ray.remote(TrainerActor), self._reserve_gpus(self._placement.trainer_gpus, on_one_node=True)
-        port = _free_port() if count > 1 else 0
+        actor = ray.remote(TrainerActor)
+        address, port = self._places.meeting_point(ray) if count > 1 else ("127.0.0.1", 0)
         return [
-            actor.options(**self._actor_options(gpus, rank)).remote(
-                str(model_folder), settings=settings, rank=rank, world_size=count, master_port=port
+            actor.options(**self._places.options(ray, "ranks", rank)).remote(
+                str(model_folder),
+                settings=settings,
+                rank=rank,
+                world_size=count,
+                master_addr=address,
+                master_port=port,
+                run_folder=str(self.run_folder),
             )
             for rank in range(count)
         ]
+
+    def _ask_trainers(self, method: str, *arguments: Any, progress: Progress | None = None, **keywords: Any) -> Any:
+        """Return rank 0's answer to a call of every rank; without one of them the others are of no use."""
+        answers = [getattr(rank, method).remote(*arguments, **keywords) for rank in self._trainers]
+        try:
+            return self.wait_for(answers, **_shown(progress))[0]
+        except LostWorkerError:
+            self._end_trainers()
+            raise
 
     def _end_trainers(self) -> None:
         """End the ranks: an adapter's base is frozen in them. A base moves when the stage that made it is finished."""
@@ -168,25 +140,22 @@ class Workers(RaySession):
         """Let every engine sample from the weights of an artifact, and prove it by the artifact's probe.
 
         Raises:
-            ConfigError: the GPUs they need are not there.
+            ConfigError: the resources they need are not there.
             StalePolicyError: an engine's log-probabilities are not the trainer's.
         """
         version, folder = policy_version(artifact), str(artifact.path(MODEL))
-        ray = self.ray()
         if self._placement.is_shared:
-            ray.get([rank.__ray_call__.remote(_free_device_cache) for rank in self._trainers])
+            self.wait_for([rank.__ray_call__.remote(_free_device_cache) for rank in self._trainers])
         if not self._policies:
             self._policies = self._start_policies(folder, version)
         elif self._policy_version != version:
-            ray.get([policy.load_weights.remote(folder, version) for policy in self._policies])
+            self._ask_policies("load_weights", folder, version)
         elif self._placement.is_shared:
-            ray.get([policy.wake_up.remote() for policy in self._policies])
+            self._ask_policies("wake_up")
         self._policy_version = version
         probe, tolerance = Probe.read(artifact.path(PROBE)), self.config.policy.probe_tolerance
         # the engine has nothing to say on the first token
-        differences = ray.get(
-            [policy.prove.remote(probe.token_ids, probe.logprobs[1:], tolerance=tolerance) for policy in self._policies]
-        )
+        differences = self._ask_policies("prove", probe.token_ids, probe.logprobs[1:], tolerance=tolerance)
         logger.info("policy %s: engine and trainer agree within %.1e", version, max(differences))
 
     def _start_policies(self, folder: str, version: str) -> list[Any]:
@@ -197,50 +166,38 @@ class Workers(RaySession):
         read_weight_shapes(_base_of(Path(folder)))
         ray, count = self.ray(), self.config.policy.n_replicas
         logger.info("starting %d vLLM engine%s", count, "s" * (count > 1))
-        settings = _policy_settings(self.config.policy, self.config.trainer, self.config.seed)
-        actor, gpus = ray.remote(PolicyActor), self._reserve_gpus(self._placement.engine_gpus, on_one_node=False)
+        settings = _policy_settings(
+            self.config.policy, self.config.trainer, self.config.seed, is_shared=self._placement.is_shared
+        )
+        actor = ray.remote(PolicyActor)
         restarts = {"max_restarts": POLICY_RESTARTS, "max_task_retries": 1}
         return [
-            actor.options(**self._actor_options(gpus, number), **restarts).remote(
-                folder, version, settings=settings, pointer=str(self.run_folder / f"current-{number}.json")
+            actor.options(**self._places.options(ray, "engines", number), **restarts).remote(
+                folder,
+                version,
+                settings=settings,
+                pointer=str(self.run_folder / f"current-{number}.json"),
+                run_folder=str(self.run_folder),
+                number=number,
             )
             for number in range(count)
         ]
 
-    def _reserve_gpus(self, count: int, *, on_one_node: bool) -> Any:
-        """Return a placement group of GPUs, the same for both kinds of actors if they share; None without GPUs.
+    def _ask_policies(self, method: str, *arguments: Any, **keywords: Any) -> list[Any]:
+        """Return the answer of every engine to a call."""
+        return self._answers_of_policies(
+            [getattr(policy, method).remote(*arguments, **keywords) for policy in self._policies]
+        )
 
-        A group, because Ray would put two actors of half a GPU on one device. The ranks of a trainer meet on their own
-        machine.
-
-        Raises:
-            ConfigError: the GPUs are not there in time.
-        """
-        if not count:
-            return None
-        if self._placement.is_shared and self._gpus:
-            return self._gpus[0]
-        from ray.util.placement_group import placement_group, remove_placement_group
-
-        is_packed = on_one_node or self._placement.is_shared
-        gpus = placement_group([{"GPU": 1}] * count, strategy="STRICT_PACK" if is_packed else "PACK")
-        if not gpus.wait(LOCAL_GPU_WAIT_S if self.config.cluster.address == "local" else GPU_WAIT_S):
-            remove_placement_group(gpus)
-            raise ConfigError(
-                "not enough GPUs", got=f"{self.ray().cluster_resources().get('GPU', 0):g} in the cluster",
-                expected=f"{count} free" + " on one machine" * is_packed,
-                cure="lower trainer.n_ranks or policy.n_replicas, or set policy.placement=colocated",
-            )  # fmt: skip
-        self._gpus.append(gpus)
-        return gpus
-
-    def _actor_options(self, gpus: Any, number: int) -> dict[str, Any]:
-        if gpus is None:
-            return {"num_cpus": 0}
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        strategy = PlacementGroupSchedulingStrategy(gpus, placement_group_bundle_index=number)
-        return {"num_cpus": 0, "num_gpus": self._placement.gpus_an_actor, "scheduling_strategy": strategy}
+    def _answers_of_policies(self, answers: Sequence[Any], **shown: Any) -> list[Any]:
+        """Return the answers of the engines; one that died for good ends the others, and all are started anew."""
+        try:
+            return self.wait_for(answers, **shown)
+        except LostWorkerError:
+            for policy in self._policies:
+                self.ray().kill(policy)
+            self._policies = []
+            raise
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, *, seeds: Sequence[int], description: str
@@ -248,28 +205,56 @@ class Workers(RaySession):
         """Return the completions of each prompt; the engines share the prompts, and seeds make the cut irrelevant.
 
         Raises:
-            PlansmithError: an engine answered with other weights than those loaded.
+            PlansmithError: an engine answered with other weights than those loaded, or not to every prompt.
         """
         count = len(self._policies)
-        answers = self.ray().get(
+        answers = self._answers_of_policies(
             [
                 policy.generate.remote(
                     prompts[number::count],
                     sampling,
                     seeds=_seeds_of(seeds, sampling.n, number, count),
-                    description=description if number == 0 else None,
+                    description=description,
                 )
                 for number, policy in enumerate(self._policies)
-            ]
+            ],
+            doing=description,
+            unit="rollout",
+            total=len(prompts) * sampling.n,
         )
         merged: list[list[Generation]] = [[] for _ in prompts]
         for number, answer in enumerate(answers):
+            _check_complete(answer, expected=len(prompts[number::count]), n=sampling.n, engine=number)
             merged[number::count] = answer
         stale = {g.policy_version for group in merged for g in group} - {self._policy_version}
         if stale:
             raise PlansmithError("an engine answered with other weights", got=", ".join(sorted(stale)),
                                  expected=self._policy_version)  # fmt: skip
         return merged
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What actors say they are doing while they are waited for, and what they count."""
+
+    doing: str
+    unit: str
+
+
+def _shown(progress: Progress | None) -> dict[str, Any]:
+    return {} if progress is None else {"doing": progress.doing, "unit": progress.unit}
+
+
+def _check_complete(groups: Sequence[Sequence[Generation]], *, expected: int, n: int, engine: int) -> None:
+    """Raise unless an engine gave n completions to each of its prompts."""
+    if len(groups) != expected or any(len(group) != n for group in groups):
+        raise PlansmithError(
+            "an engine did not answer every prompt",
+            where=f"engine {engine}",
+            got=f"{sum(map(len, groups))} completions",
+            expected=f"{n} for each of {expected} prompts",
+            cure="give the command again; finished rollouts are kept",
+        )
 
 
 @dataclass(frozen=True)
@@ -279,40 +264,46 @@ class TrainerHandle:
     Together always: with ZeRO 3 a question is only answered when every rank is asked it.
     """
 
-    ray: Any
-    ranks: Sequence[Any]
+    put: Callable[[Any], Any]
+    ask: Callable[..., Any]
     weights_changed: Callable[[], None]
 
-    def optimise(self, objective: Any, sequences: Sequence[Any], hyperparameters: Any, **options: Any) -> Any:
+    def optimise(
+        self,
+        objective: Any,
+        sequences: Sequence[Any],
+        hyperparameters: Any,
+        *,
+        description: str = "training",
+        **options: Any,
+    ) -> Any:
         """Train on the sequences, which are stored once and cut by the ranks; see `TrainerActor.optimise`.
 
         Args:
-            objective, sequences, hyperparameters: as there.
-            options: `weights`, `description` and `max_length_tokens`, as there.
+            objective, sequences, hyperparameters, description: as there.
+            options: `weights` and `max_length_tokens`, as there.
         """
         self.weights_changed()
-        return self._call("optimise", objective, self.ray.put(list(sequences)), hyperparameters, **options)
+        given = (objective, self.put(list(sequences)), hyperparameters)
+        return self.ask("optimise", *given, description=description, progress=Progress(description, "step"), **options)
 
     def load(self, folder: str) -> None:
         """Let every rank take the weights of a folder."""
-        self._call("load", folder)
+        self.ask("load", folder)
 
     def save(self, folder: str) -> None:
         """Write the weights; rank 0 writes, the others wait."""
-        self._call("save", folder)
+        self.ask("save", folder)
 
     def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Return the trainer's side of the probe."""
-        answer: list[float] = self._call("logprobs", token_ids)
+        answer: list[float] = self.ask("logprobs", token_ids)
         return answer
 
     def verdict_probabilities(self, sequences: Sequence[Any]) -> list[float | None]:
         """Return v_hat of each sequence."""
-        answer: list[float | None] = self._call("verdict_probabilities", self.ray.put(list(sequences)))
+        answer: list[float | None] = self.ask("verdict_probabilities", self.put(list(sequences)))
         return answer
-
-    def _call(self, name: str, *arguments: Any, **keywords: Any) -> Any:
-        return self.ray.get([getattr(rank, name).remote(*arguments, **keywords) for rank in self.ranks])[0]
 
 
 def _free_device_cache(_: Any) -> None:
@@ -326,13 +317,6 @@ def _base_of(model_folder: Path) -> str:
     from actors.engine_weights import base_of
 
     return base_of(str(model_folder.resolve()))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _seeds_of(seeds: Sequence[int], n: int, number: int, count: int) -> list[int]:
@@ -357,12 +341,12 @@ def trainer_settings(config: TrainerConfig, tokenizer: PreTrainedTokenizerBase, 
     )
 
 
-def _policy_settings(config: PolicyConfig, trainer: TrainerConfig, seed: int) -> Any:
+def _policy_settings(config: PolicyConfig, trainer: TrainerConfig, seed: int, *, is_shared: bool) -> Any:
     from actors.policy import PolicySettings
 
     return PolicySettings(
         **config.model_dump(exclude={"n_replicas", "probe_tolerance", "placement"}),
         seed=seed,
         lora_rank=None if trainer.lora is None else trainer.lora.rank,
-        has_sleep_mode=placement_of(trainer, config).is_shared,
+        has_sleep_mode=is_shared,
     )

@@ -10,7 +10,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from plansmith.config.basics import Range, StrictModel
-from plansmith.config.models import ClusterConfig, PlannerConfig
+from plansmith.config.cluster import ClusterConfig
+from plansmith.config.models import PlannerConfig
 
 
 class DatasetPart(StrictModel):

@@ -11,6 +11,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from plansmith.config.basics import StrictModel
+from plansmith.config.cluster import ClusterConfig
 from plansmith.config.problems import ProblemsConfig
 from plansmith.config.training import (
     LossConfig,
@@ -132,15 +133,6 @@ class AblationConfig(StrictModel):
 
     eta_low: int = Field(2, ge=1)
     """The smaller number of feedback iterations; the paper's is 10, and 15 the greater."""
-
-
-class ClusterConfig(StrictModel):
-    """The Ray that the run uses."""
-
-    address: str = "local"
-    """`local` starts one for this run; `auto` or an address joins a running one."""
-    num_cpus: int = Field(2, ge=1)
-    """Cores of a local Ray, and worker processes at most of each parallel stage."""
 
 
 class PddlInstructConfig(StrictModel):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -33,10 +33,6 @@ from plansmith.learning.printed_losses import LossWeights
 from plansmith.learning.sequences import TrainingSequence
 
 logger = logging.getLogger(__name__)
-
-
-SHOWN_STEPS = 200
-"""How often a progress bar moves at most; every move is a message through the driver."""
 
 
 class Schedule(StrEnum):
@@ -144,13 +140,10 @@ class Engine(Protocol):
 
 
 class Progress(Protocol):
-    """What a progress bar must do; the bars of tqdm and of Ray both fit."""
+    """What hears of every step; `plansmith.live.LiveProgress` fits."""
 
-    def update(self, n: int = 1) -> object:
-        """Advance by n steps."""
-
-    def set_description(self, desc: str) -> object:
-        """Show this text."""
+    def advance(self, n: float = 1, values: Mapping[str, float] | None = None) -> None:
+        """Advance by n steps, with the latest figures."""
 
 
 def learning_rate_at(step: int, n_steps: int, hyperparameters: Hyperparameters) -> float:
@@ -270,7 +263,7 @@ def run_optimisation(
     started, record, n_steps = time.perf_counter(), _Record(), len(plan.batches)
     if hyperparameters.warmup_steps >= n_steps:
         logger.warning("warm-up of %d steps, but only %d steps", hyperparameters.warmup_steps, n_steps)
-    shown, interval = 0, max(1, n_steps // SHOWN_STEPS)
+    n_tokens = 0
     for step, rows in enumerate(plan.batches):
         learning_rate = learning_rate_at(step, n_steps, hyperparameters)
         engine.set_learning_rate(learning_rate)
@@ -290,10 +283,11 @@ def run_optimisation(
         _check_finite(record.gradient_norms[-1], "gradient norm", step, description)
         record.losses.append(totals)
         record.learning_rates.append(learning_rate)
-        if progress is not None and (step + 1 - shown >= interval or step + 1 == n_steps):
-            progress.set_description(f"{description} loss {totals['loss']:.3f}")
-            progress.update(step + 1 - shown)
-            shown = step + 1
+        n_tokens += sum(len(sequences[index]) for row in rows for index in row)
+        if progress is not None:
+            speed = n_tokens / (time.perf_counter() - started)
+            progress.advance(1, {"train/loss": totals["loss"], "train/learning_rate": learning_rate,
+                                 "train/tokens_per_s": speed})  # fmt: skip
     return _report(objective, record, plan.packing, time.perf_counter() - started)
 
 

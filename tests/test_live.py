@@ -1,0 +1,195 @@
+"""What a run says of itself while it goes on, and the watchdog that reads it."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from plansmith import live
+from plansmith.errors import StalledError
+from plansmith.live import LiveFile, LiveProgress, LiveWork, read_live, report, reporting_to
+from plansmith.progress import progress_bar
+from plansmith.watchdog import watchdog
+
+
+def only(folder: Path) -> LiveWork:
+    [work] = read_live(folder)
+    return work
+
+
+# --- files
+
+
+def test_read_live_of_a_run_that_said_nothing_is_empty(tmp_path: Path) -> None:
+    assert read_live(tmp_path) == []
+
+
+def test_update_is_written_at_once_when_the_work_is_another(tmp_path: Path) -> None:
+    file = LiveFile(tmp_path, "trainer")
+    file.update("loading the model")
+    assert (only(tmp_path).source, only(tmp_path).doing, only(tmp_path).total) == ("trainer", "loading the model", None)
+    file.update("phase1", 0, 8, unit="step")
+    work = only(tmp_path)
+    assert (work.doing, work.done, work.total, work.unit) == ("phase1", 0, 8, "step")
+
+
+def test_update_within_a_second_is_held_back_but_the_last_one_is_not(tmp_path: Path) -> None:
+    file = LiveFile(tmp_path, "trainer")
+    file.update("phase1", 0, 3)
+    file.update("phase1", 1, 3)
+    assert only(tmp_path).done == 0
+    file.update("phase1", 3, 3)
+    assert only(tmp_path).done == 3
+
+
+def test_update_without_movement_keeps_the_time_of_the_last_one(tmp_path: Path) -> None:
+    file = LiveFile(tmp_path, "run")
+    file.update("waiting for 2 GPU")
+    before = only(tmp_path)
+    time.sleep(0.02)
+    file.update("waiting for 2 GPU")
+    assert only(tmp_path) == before
+
+
+def test_update_keeps_the_latest_values_until_the_work_is_another(tmp_path: Path) -> None:
+    file = LiveFile(tmp_path, "trainer")
+    file.update("phase1", 1, 3, values={"train/loss": 0.5})
+    file.update("phase1", 3, 3)
+    assert only(tmp_path).values == {"train/loss": 0.5}
+    file.update("saving")
+    assert only(tmp_path).values == {}
+
+
+def test_rate_is_units_a_second_since_the_work_began() -> None:
+    assert LiveWork("run", "solving", done=30, started=100.0, moved=110.0).rate == 3.0
+    assert LiveWork("run", "solving", done=0, started=100.0, moved=110.0).rate is None
+    assert LiveWork("run", "solving", done=5, started=100.0, moved=100.0).rate is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"doing": "x"}', '{"source": "a", "doing": "x", "more": 1}'])
+def test_read_live_leaves_out_a_file_that_cannot_be_read(tmp_path: Path, content: str) -> None:
+    LiveFile(tmp_path, "run").update("solving")
+    (tmp_path / live.LIVE_FOLDER / "broken.json").write_text(content, encoding="utf-8")
+    assert [work.source for work in read_live(tmp_path)] == ["run"]
+
+
+def test_read_live_has_the_latest_movement_first_and_no_half_written_file(tmp_path: Path) -> None:
+    for number, source in enumerate(("a", "b", "c")):
+        LiveFile(tmp_path, source).update("x")
+        path = tmp_path / live.LIVE_FOLDER / f"{source}.json"
+        path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), "moved": [5, 9, 7][number]}))
+    (tmp_path / live.LIVE_FOLDER / ".d.json.17").write_text('{"source": "d", "doing": "x"}', encoding="utf-8")
+    assert [work.source for work in read_live(tmp_path)] == ["b", "c", "a"]
+
+
+def test_update_that_cannot_be_written_is_said_once_and_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / live.LIVE_FOLDER).write_text("no folder", encoding="utf-8")
+    file = LiveFile(tmp_path, "run")
+    file.update("one")
+    file.update("two")
+    assert [record.message.startswith("what the run is doing cannot be shown") for record in caplog.records] == [True]
+
+
+# --- a process
+
+
+def test_report_without_a_listener_does_nothing(tmp_path: Path) -> None:
+    report("solving", 1, 2)
+    assert read_live(tmp_path) == []
+
+
+def test_reporting_to_ends_with_its_block_even_after_an_error(tmp_path: Path) -> None:
+    def work() -> None:
+        with reporting_to(LiveFile(tmp_path, "run")):
+            report("solving")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        work()
+    report("something else")
+    assert only(tmp_path).doing == "solving"
+
+
+def test_progress_bar_reports_its_movements(tmp_path: Path) -> None:
+    with reporting_to(LiveFile(tmp_path, "run")):
+        with progress_bar(2, "solving problems", unit="problem", file=io.StringIO()) as bar:
+            assert (only(tmp_path).doing, only(tmp_path).done) == ("solving problems", 0)
+            bar.update(2)
+        assert (only(tmp_path).done, only(tmp_path).total, only(tmp_path).unit) == (2, 2, "problem")
+
+
+def test_live_progress_adds_up_and_hands_its_values_on(tmp_path: Path) -> None:
+    with reporting_to(LiveFile(tmp_path, "trainer")):
+        progress = LiveProgress("phase1", 4, unit="step")
+        for step in range(4):
+            progress.advance(1, {"train/loss": 4.0 - step})
+    assert (only(tmp_path).done, only(tmp_path).values) == (4, {"train/loss": 1.0})
+
+
+# --- the watchdog
+
+
+def test_watchdog_interrupts_a_wait_in_which_nothing_moves_and_names_the_stage(tmp_path: Path) -> None:
+    LiveFile(tmp_path, "stage").update("phase1", 3, 9)
+    LiveFile(tmp_path, "trainer").update("training", 5, 10)
+    with pytest.raises(StalledError, match=r"nothing has moved for 0\.3 s") as caught, watchdog(tmp_path, limit_s=0.3):
+        subprocess.run(["sleep", "60"], check=True)
+    assert caught.value.where == "stage phase1"
+    assert caught.value.got == "last: trainer: training (5 of 10)"
+
+
+def test_watchdog_lets_slow_work_go_on_while_it_moves(tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    def work() -> None:
+        file, number = LiveFile(tmp_path, "trainer"), 0
+        while not stop.wait(0.05):
+            number += 1
+            file.update(f"step {number}")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        with watchdog(tmp_path, limit_s=1.0):
+            time.sleep(2.5)
+    finally:
+        stop.set()
+        thread.join()
+    assert only(tmp_path).doing.startswith("step ")
+
+
+def test_watchdog_of_zero_seconds_is_off(tmp_path: Path) -> None:
+    with watchdog(tmp_path, limit_s=0):
+        time.sleep(0.2)
+
+
+def test_watchdog_that_is_over_interrupts_nothing(tmp_path: Path) -> None:
+    with watchdog(tmp_path, limit_s=0.1):
+        pass
+    time.sleep(0.3)
+
+
+def test_watchdog_leaves_an_interrupt_by_the_user_alone(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), watchdog(tmp_path, limit_s=60):
+        raise KeyboardInterrupt
+
+
+def test_watchdog_outside_the_main_thread_says_that_there_is_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def work() -> None:
+        with watchdog(tmp_path, limit_s=0.1):
+            time.sleep(0.3)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert "no watchdog" in caplog.text
