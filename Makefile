@@ -28,6 +28,10 @@ demo: $(INSTALLED) ## train a small planning model and print its table; SEED=n, 
 test: $(INSTALLED) ## run the tests; ARGS="-k validate -x" goes to pytest
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
+.PHONY: faults
+faults: $(INSTALLED) ## kill a run in each of its stages; about ten minutes
+	$(BIN)/python -m pytest -m faults $(ARGS)
+
 .PHONY: lint
 lint: $(INSTALLED) ## ruff, and mypy --strict on the library
 	$(BIN)/ruff check .

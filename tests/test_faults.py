@@ -1,0 +1,364 @@
+"""Faults injected for real: what was finished is kept, nothing counts twice, and the result is that of a calm run.
+
+`docs/reliability.md` lists every fault with its test; those of the planner, of files and of the disk are tested beside
+the code that meets them (test_planners.py, test_stages.py).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from checkpoints import qwen3_checkpoint
+from conftest import ROOT
+from ray.cluster_utils import Cluster
+from safetensors import safe_open
+
+from actors.mapping import map_rows
+from actors.policy import PolicyActor, SamplingSettings
+from pipelines.parts.workers import MODEL, PROBE, Probe, Workers
+from plansmith.config.cluster import ClusterConfig
+from plansmith.config.loading import load_preset
+from plansmith.config.models import PddlInstructConfig
+from plansmith.config.training import PolicyConfig, TrainerConfig
+from plansmith.data.artifacts import Shards
+from plansmith.data.rows import MetricRow
+from plansmith.errors import LostWorkerError, PlansmithError, StalledError
+from plansmith.learning.models import load_tokenizer
+from plansmith.learning.objectives import Objective
+from plansmith.learning.optimisation import Hyperparameters
+from plansmith.learning.sequences import supervised_sequence
+from plansmith.live import LiveWork, read_live
+from plansmith.stages import Stage, StageContext
+
+OUR_CODE = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}}
+SMOKE = load_preset("smoke", ROOT / "pipelines" / "presets")
+TRAINER = TrainerConfig(optimizer="adamw", is_autocast=False, row_length_tokens=64, n_threads=1, n_ranks=2)
+POLICY = PolicyConfig(max_model_len=512, max_num_seqs=4, kv_cache_gib=0.05, probe_tolerance=1e-3)
+TRAINED = [supervised_sequence([5, 6, 7], [20 + number, 21, 22, 23]) for number in range(32)]
+PROBE_TOKENS = tuple(range(40, 72))
+
+
+def config(**cluster: Any) -> PddlInstructConfig:
+    return SMOKE.model_copy(update={"trainer": TRAINER, "policy": POLICY, "cluster": ClusterConfig(**cluster)})
+
+
+@pytest.fixture
+def private_ray() -> Iterator[None]:
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=OUR_CODE)
+    yield
+    ray.shutdown()
+
+
+@contextmanager
+def once(run_folder: Path, is_due: Callable[[LiveWork], bool], strike: Callable[[], Any]) -> Iterator[list[bool]]:
+    """Strike once, from beside, as soon as a process of the run says what is waited for; yield whether it happened."""
+    stop, struck = threading.Event(), list[bool]()
+
+    def watch() -> None:
+        while not stop.wait(0.01):
+            if any(is_due(work) for work in read_live(run_folder)):
+                struck.append(True)
+                strike()
+                return
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield struck
+    finally:
+        stop.set()
+        thread.join()
+
+
+def pid_of(actor: Any) -> int:
+    pid: int = ray.get(actor.__ray_call__.remote(lambda _: os.getpid()))
+    return pid
+
+
+# --- the trainer
+
+
+class WorkersThatTell(Workers):
+    """Workers that say which processes their first trainer has."""
+
+    first_pids: list[int]
+
+    def _start_trainers(self, *arguments: Any) -> list[Any]:
+        ranks = super()._start_trainers(*arguments)
+        if not hasattr(self, "first_pids"):
+            self.first_pids = [pid_of(rank) for rank in ranks]
+        return ranks
+
+
+def trained(workers: Workers, start: Path) -> Callable[[StageContext], None]:
+    def run(context: StageContext) -> None:
+        trainer = workers.trainer(start, load_tokenizer(str(start)))
+        hyperparameters = Hyperparameters(learning_rate=0.01, batch_sequences=2, epochs=4)
+        trainer.optimise(Objective.SUPERVISED, TRAINED, hyperparameters, description="training")
+        trainer.save(str(context.output.path(MODEL)))
+
+    return run
+
+
+def weights(folder: Path) -> dict[str, list[float]]:
+    with safe_open(folder / "model.safetensors", framework="numpy") as file:
+        return {name: file.get_tensor(name).ravel().tolist() for name in file.keys()}  # noqa: SIM118 - not a mapping
+
+
+def test_trainer_rank_killed_in_its_stage_is_started_anew_and_the_weights_are_those_of_a_calm_run(
+    private_ray: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = tmp_path / "start"
+    qwen3_checkpoint(start)
+    with Workers(config(), tmp_path / "calm") as workers:
+        calm = workers.run([Stage(name="train", run=trained(workers, start))], root=tmp_path / "calm")["train"]
+        workers._end_trainers()
+    with WorkersThatTell(config(), tmp_path / "struck") as workers:
+        is_training = lambda work: work.doing == "training" and work.done >= 1  # noqa: E731
+        with once(tmp_path / "struck", is_training, lambda: os.kill(workers.first_pids[1], signal.SIGKILL)) as struck:
+            stage = Stage(name="train", run=trained(workers, start))
+            again = workers.run([stage], root=tmp_path / "struck")["train"]
+        workers._end_trainers()
+    assert struck == [True]
+    assert caplog.text.count("is run again") == 1
+    assert weights(again.path(MODEL)) == weights(calm.path(MODEL))
+
+
+# --- the policy
+
+PROMPTS = [[5 + number, 6, 7, 8] for number in range(12)]
+SAMPLED = SamplingSettings(temperature=1.0, max_new_tokens=200, n=2, stop_token_ids=())
+SEEDS = list(range(100, 124))
+
+
+def start_policy(workers: Workers, folder: Path) -> Any:
+    """Return weights that the workers' engine holds now: a checkpoint, with the probe that its trainer gave it."""
+    made = Weights("a" * 40, folder / "policy")
+    qwen3_checkpoint(made.path(MODEL))
+    trainer = workers.trainer(made.path(MODEL), load_tokenizer(str(made.path(MODEL))))
+    Probe(PROBE_TOKENS, tuple(trainer.logprobs(PROBE_TOKENS))).write(made.path(PROBE))
+    workers._end_trainers()
+    workers.load_policy(made)  # type: ignore[arg-type]
+    return made
+
+
+class Weights:
+    """Stands in for an artifact: weights and their probe in a folder."""
+
+    def __init__(self, key: str, folder: Path) -> None:
+        self.key, self.folder = key, folder
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+
+def test_engine_killed_during_a_rollout_answers_as_if_nothing_had_happened(private_ray: None, tmp_path: Path) -> None:
+    with Workers(config(), tmp_path) as workers:
+        start_policy(workers, tmp_path)
+        calm = workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="calm")
+        pid = pid_of(workers._policies[0])
+        is_sampling = lambda work: work.doing == "struck" and work.done >= 1  # noqa: E731
+        with once(tmp_path, is_sampling, lambda: os.kill(pid, signal.SIGKILL)) as struck:
+            again = workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="struck")
+        assert struck == [True]
+        assert pid_of(workers._policies[0]) != pid
+    assert [[g.token_ids for g in group] for group in again] == [[g.token_ids for g in group] for group in calm]
+    assert {g.policy_version for group in again for g in group} == {"a" * 12}
+
+
+def test_engine_that_dies_for_good_is_a_lost_worker_and_the_next_call_starts_another(
+    private_ray: None, tmp_path: Path
+) -> None:
+    with Workers(config(), tmp_path) as workers:
+        made = start_policy(workers, tmp_path)
+        ray.kill(workers._policies[0])  # for good: Ray does not restart what is killed so
+        with pytest.raises(LostWorkerError):
+            workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="sampling")
+        workers.load_policy(made)
+        assert len(workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="sampling")) == len(PROMPTS)
+
+
+class _IdleEngine:
+    """Stands in for vLLM: takes prompts and is done without an output."""
+
+    llm_engine = property(lambda self: self)
+    model_config = property(lambda self: self)
+    aborted: list[Any]
+
+    def get_vocab_size(self) -> int:
+        return 100
+
+    def enqueue(self, inputs: Sequence[Any], params: Any, **_: Any) -> list[str]:
+        return [str(number) for number in range(len(inputs))]
+
+    def has_unfinished_requests(self) -> bool:
+        return False
+
+    def abort_request(self, ids: Sequence[str], **_: Any) -> None:
+        self.aborted = list(ids)
+
+
+def test_engine_that_returns_nothing_is_an_error_that_counts(tmp_path: Path) -> None:
+    class Idle(PolicyActor):
+        def _build_engine(self) -> Any:
+            return _IdleEngine()
+
+    qwen3_checkpoint(tmp_path / "model")
+    policy = Idle(str(tmp_path / "model"), "v1")
+    with pytest.raises(PlansmithError, match="the engine lost prompts") as caught:
+        policy.generate([[1, 2], [3]], SamplingSettings(0.0, 4, 1, ()), seeds=[1, 2], description="x")
+    assert (caught.value.got, caught.value.expected) == ("0 outputs", "2")
+
+
+# --- machines and memory
+
+
+class Slow:
+    """Takes a moment for each row, and notes which rows it worked on."""
+
+    def __init__(self, log: str, size: int = 0) -> None:
+        self.log, self.size = Path(log), size
+
+    def __call__(self, batch: Any) -> Any:
+        time.sleep(0.05)
+        with self.log.open("a", encoding="utf-8") as file:
+            file.writelines(f"{name}\n" for name in batch["name"])
+        return {**batch, "stage": ["x" * self.size] * len(batch["name"])}
+
+
+ROWS = [MetricRow("s", number, "d", "l", f"r{number:04d}", float(number)) for number in range(160)]
+
+
+def mapped(folder: Path, *, rows: Sequence[MetricRow] = ROWS, size: int = 0) -> list[MetricRow]:
+    shards = Shards(folder, "rows", MetricRow)
+    map_rows(
+        rows, MetricRow, Slow, MetricRow, shards=shards, batch_size=2, concurrency=2, description="working",
+        id_column="name", worker_settings={"log": str(folder / "log"), "size": size},
+    )  # fmt: skip
+    return shards.merged_rows()
+
+
+@pytest.fixture
+def by_value() -> Iterator[None]:
+    """Send the classes of this file by value: worker processes of another machine cannot import tests."""
+    module = sys.modules[__name__]
+    ray.cloudpickle.register_pickle_by_value(module)
+    yield
+    ray.cloudpickle.unregister_pickle_by_value(module)
+
+
+def test_machine_removed_during_parallel_work_loses_no_row_and_doubles_none(by_value: None, tmp_path: Path) -> None:
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        other = cluster.add_node(num_cpus=1)
+        ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
+        cluster.wait_for_nodes()
+        log = tmp_path / "log"
+        has_begun = lambda: log.exists() and len(log.read_text().splitlines()) >= 20  # noqa: E731
+
+        def strike() -> None:
+            while not has_begun():
+                time.sleep(0.05)
+            cluster.remove_node(other, allow_graceful=False)
+
+        thread = threading.Thread(target=strike)
+        thread.start()
+        rows = mapped(tmp_path)
+        thread.join()
+        assert sum(node["Alive"] for node in ray.nodes()) == 1
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert [row.name for row in rows] == sorted(row.name for row in ROWS)
+
+
+def test_object_store_that_is_full_spills_and_loses_no_row(by_value: None, tmp_path: Path) -> None:
+    ray.init(
+        address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR,
+        object_store_memory=80 * 2**20,
+    )  # fmt: skip
+    try:
+        rows = mapped(tmp_path, size=2**20)  # 160 MiB of results
+    finally:
+        ray.shutdown()
+    assert [row.name for row in rows] == sorted(row.name for row in ROWS)
+    assert {len(row.stage) for row in rows} == {2**20}
+
+
+# --- silence
+
+
+def test_stage_that_waits_for_an_actor_that_never_answers_is_ended_by_the_watchdog(
+    private_ray: None, tmp_path: Path
+) -> None:
+    class Silent:
+        def answer(self) -> None:
+            time.sleep(3600)
+
+    def run(_: StageContext) -> None:
+        workers.wait_for([ray.remote(Silent).options(num_cpus=0).remote().answer.remote()])
+
+    with (
+        pytest.raises(StalledError, match="nothing has moved") as caught,
+        Workers(config(stall_limit_s=2), tmp_path) as workers,
+    ):
+        workers.run([Stage(name="phase1", run=run)], root=tmp_path)
+    assert caught.value.where == "stage phase1"
+    assert [work.doing for work in read_live(tmp_path) if work.source == "stage"] == ["ended: StalledError"]
+
+
+# --- the driver, killed in each of its stages: minutes, run by `make faults`
+
+
+def start_pipeline(runs: Path, name: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(ROOT / "pipelines" / "pddl_instruct.py"), "--preset", "smoke"]
+    command += ["--runs", str(runs), "--name", name]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def run_killed_everywhere(runs: Path, name: str) -> list[str]:
+    """Run to the end, killing the driver once in every stage as soon as that says it runs; return these stages."""
+    struck: list[str] = []
+    while True:
+        process = start_pipeline(runs, name)
+        assert process.stderr is not None
+        for line in process.stderr:
+            stage, _, status = line.partition(": ")
+            if " stage " in stage and status.strip() in ("running", "continuing") and stage.split()[-1] not in struck:
+                struck.append(stage.split()[-1])
+                process.kill()
+                break
+        process.stderr.read()
+        if process.wait() == 0:
+            return struck
+        assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.faults
+def test_driver_killed_in_each_stage_ends_with_the_tables_of_a_calm_run(tmp_path: Path) -> None:
+    calm = start_pipeline(tmp_path, "calm")
+    assert calm.stderr is not None
+    stages = [
+        line.partition(": ")[0].split()[-1] for line in calm.stderr if " stage " in line and line.endswith("running\n")
+    ]
+    assert calm.wait() == 0
+    assert run_killed_everywhere(tmp_path, "struck") == stages
+    first, second = (
+        json.loads((tmp_path / name / "report" / "results.json").read_text(encoding="utf-8"))
+        for name in ("calm", "struck")
+    )
+    for part in ("arms", "losses", "rollout_valid_rate", "policy_versions", "feedback_turns", "tokens"):
+        assert second[part] == first[part], part

@@ -1,0 +1,182 @@
+"""Jobs submitted to a real local head, as a user types them: they run, show their progress, are stopped, and resume."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+
+BIN = Path(sys.executable).parent
+PATIENCE_S = 600
+"""How long something may take on a busy machine before the test says what it waited for."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_until(happened: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        if found := happened():
+            return found
+        time.sleep(0.3)
+    raise AssertionError(f"waited {PATIENCE_S} s for {what}")
+
+
+@dataclass(frozen=True)
+class Head:
+    """A running head: where its dashboard is, who may speak to it, and where its jobs keep their runs."""
+
+    address: str
+    token: str
+    runs: Path
+    environment: dict[str, str]
+
+    def ray_job(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Return what a `ray job` command says, given in the project's folder."""
+        command = [str(BIN / "ray"), "job", words[0], "--address", self.address, *words[1:]]
+        return subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False)
+
+    def submit(self, *words: str) -> str:
+        """Submit and return the id of the job, without waiting for it."""
+        done = self.ray_job("submit", "--no-wait", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return next(word for word in done.stdout.replace("'", " ").split() if word.startswith("raysubmit_"))
+
+    def ask(self, path: str) -> Any:
+        """Return the JSON of a question to the dashboard."""
+        request = urllib.request.Request(self.address + path, headers={"Authorization": f"Bearer {self.token}"})
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return json.load(reply)
+
+    def status(self, job: str) -> str:
+        return str(self.ask(f"/api/jobs/{job}")["status"])
+
+    def log(self, job: str) -> str:
+        return str(self.ask(f"/api/jobs/{job}/logs")["logs"])
+
+    def living_actors(self) -> list[str]:
+        """Return the classes of the actors of jobs that are alive."""
+        answer = self.ask("/api/v0/actors?detail=1")["data"]["result"]["result"]
+        living = [actor["class_name"] for actor in answer if actor["state"] != "DEAD"]
+        return sorted(name for name in living if not name.startswith(("JobSupervisor", "_StatsActor", "_Autoscaling")))
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[Head]:
+    with tempfile.TemporaryDirectory(prefix="ps-", dir="/tmp") as folder:  # sockets have short paths only
+        port, token = free_port(), secrets.token_hex(32)
+        environment = {
+            **os.environ,
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": token,
+            "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+            "PLANSMITH_RUNS": str(Path(folder) / "runs"),
+        }
+        environment.pop("RAY_ADDRESS", None)
+        command = [
+            str(BIN / "ray"), "start", "--head", "--block", "--port=0", "--num-cpus=2", "--node-ip-address=127.0.0.1",
+            "--object-store-memory=300000000", "--dashboard-host=127.0.0.1", f"--dashboard-port={port}",
+            f"--dashboard-agent-listen-port={free_port()}", f"--temp-dir={folder}/ray", "--disable-usage-stats",
+        ]  # fmt: skip
+        with Path(folder, "head.log").open("w") as log:
+            process = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        started = Head(f"http://127.0.0.1:{port}", token, Path(folder) / "runs", environment)
+        try:
+            wait_until(lambda: process.poll() is not None or is_up(started), "the head")
+            assert process.poll() is None, Path(folder, "head.log").read_text()
+            yield started
+        finally:
+            process.send_signal(signal.SIGTERM)  # ends what it started
+            process.wait()
+            for pid in processes_of_head(token):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def is_up(head: Head) -> bool:
+    try:
+        head.ask("/api/jobs/")
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def ended(head: Head, job: str) -> str:
+    states = ("SUCCEEDED", "FAILED", "STOPPED")
+    wait_until(lambda: head.status(job) in states, f"the end of {job}; its log ends {head.log(job)[-500:]!r}")
+    return head.status(job)
+
+
+def test_head_with_a_token_refuses_who_has_none(head: Head) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="401") as caught:
+        urllib.request.urlopen(head.address + "/api/jobs/", timeout=60)
+    caught.value.close()
+
+
+def test_job_of_the_bare_file_starts_the_demo_and_its_stop_ends_actors_and_planners(head: Head) -> None:
+    job = head.submit("--working-dir", ".", "pipelines/pddl_instruct.py")
+    wait_until(lambda: "solving problems:" in head.log(job) and has_planners(head), "planners at work")
+    assert head.status(job) == "RUNNING"
+    assert head.ray_job("stop", job).returncode == 0
+    assert ended(head, job) == "STOPPED"
+    wait_until(lambda: not head.living_actors() and not has_planners(head), "the end of actors and planners")
+    assert (head.runs / "demo" / "run.json").is_file()
+
+
+def has_planners(head: Head) -> bool:
+    return any("translate_worker" in line for line in processes_of_head(head.token).values())
+
+
+def processes_of_head(token: str) -> dict[int, str]:
+    """Return the living processes that inherited the token, with their command lines; sessions differ."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if token.encode() in (folder / "environ").read_bytes():
+                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ").strip()
+        except OSError:  # gone in the meantime, or another user's
+            continue
+    return found
+
+
+def test_job_stopped_in_phase_1_and_submitted_again_continues_to_its_end(head: Head) -> None:
+    words = ("--working-dir", ".", "--", "pipelines/pddl_instruct.py", "--preset", "smoke")
+    job = head.submit(*words)
+    wait_until(lambda: "phase1: running" in head.log(job), "phase 1")
+    head.ray_job("stop", job)
+    assert ended(head, job) == "STOPPED"
+
+    job = head.submit(*words)
+    assert ended(head, job) == "SUCCEEDED", head.log(job)
+    log = head.log(job)
+    assert "synthesize_plans: reused" in log
+    assert "joining Ray" in log
+    assert "rolling out, iteration 1:" in log  # progress, from an actor's process
+    assert "phase 1" in log  # the table
+    results = json.loads((head.runs / "smoke" / "report" / "results.json").read_text(encoding="utf-8"))
+    assert results["arms"]["final"]["n"] == 4
+    wait_until(lambda: not head.living_actors(), "the end of the actors")
