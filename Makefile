@@ -48,7 +48,7 @@ lock: $(INSTALLED) ## resolve requirements/cpu.lock anew from pyproject.toml
 .PHONY: clean
 clean: ## remove .venv and caches; runs/ stays
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find plansmith actors pipelines tests benchmarks requirements -name __pycache__ -type d -prune -exec rm -rf {} +
+	find plansmith actors cluster pipelines tests benchmarks requirements -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is written last, so an interrupted install is taken up again, and a finished one is never repeated.
 #

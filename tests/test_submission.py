@@ -34,13 +34,13 @@ def free_port() -> int:
         return port
 
 
-def wait_until(happened: Callable[[], Any], what: str) -> Any:
+def wait_until(happened: Callable[[], Any], what: Callable[[], str]) -> Any:
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         if found := happened():
             return found
         time.sleep(0.3)
-    raise AssertionError(f"waited {PATIENCE_S} s for {what}")
+    raise AssertionError(f"waited {PATIENCE_S} s for {what()}")
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,9 @@ class Head:
         return str(self.ask(f"/api/jobs/{job}/logs")["logs"])
 
     def living_actors(self) -> list[str]:
-        """Return the classes of the actors of jobs that are alive."""
+        """Return the classes of living actors, without those that Ray keeps for itself beyond a job."""
         answer = self.ask("/api/v0/actors?detail=1")["data"]["result"]["result"]
-        living = [actor["class_name"] for actor in answer if actor["state"] != "DEAD"]
-        return sorted(name for name in living if not name.startswith(("JobSupervisor", "_StatsActor", "_Autoscaling")))
+        return sorted(x["class_name"] for x in answer if x["state"] != "DEAD" and not x["is_detached"])
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +105,7 @@ def head() -> Iterator[Head]:
             )
         started = Head(f"http://127.0.0.1:{port}", token, Path(folder) / "runs", environment)
         try:
-            wait_until(lambda: process.poll() is not None or is_up(started), "the head")
+            wait_until(lambda: process.poll() is not None or is_up(started), lambda: "the head")
             assert process.poll() is None, Path(folder, "head.log").read_text()
             yield started
         finally:
@@ -127,7 +126,7 @@ def is_up(head: Head) -> bool:
 
 def ended(head: Head, job: str) -> str:
     states = ("SUCCEEDED", "FAILED", "STOPPED")
-    wait_until(lambda: head.status(job) in states, f"the end of {job}; its log ends {head.log(job)[-500:]!r}")
+    wait_until(lambda: head.status(job) in states, lambda: f"the end of {job}; its log ends {head.log(job)[-500:]!r}")
     return head.status(job)
 
 
@@ -139,16 +138,21 @@ def test_head_with_a_token_refuses_who_has_none(head: Head) -> None:
 
 def test_job_of_the_bare_file_starts_the_demo_and_its_stop_ends_actors_and_planners(head: Head) -> None:
     job = head.submit("--working-dir", ".", "pipelines/pddl_instruct.py")
-    wait_until(lambda: "solving problems:" in head.log(job) and has_planners(head), "planners at work")
+    wait_until(lambda: "solving problems:" in head.log(job) and planners(head), lambda: "planners at work")
     assert head.status(job) == "RUNNING"
     assert head.ray_job("stop", job).returncode == 0
     assert ended(head, job) == "STOPPED"
-    wait_until(lambda: not head.living_actors() and not has_planners(head), "the end of actors and planners")
+    wait_until(lambda: not left_of_jobs(head), lambda: f"the end of {left_of_jobs(head)}")
     assert (head.runs / "demo" / "run.json").is_file()
 
 
-def has_planners(head: Head) -> bool:
-    return any("translate_worker" in line for line in processes_of_head(head.token).values())
+def left_of_jobs(head: Head) -> list[str]:
+    """Return what of a job is still there: its actors, and the processes of planners."""
+    return head.living_actors() + planners(head)
+
+
+def planners(head: Head) -> list[str]:
+    return [line for line in processes_of_head(head.token).values() if "translate_worker" in line]
 
 
 def processes_of_head(token: str) -> dict[int, str]:
@@ -166,7 +170,7 @@ def processes_of_head(token: str) -> dict[int, str]:
 def test_job_stopped_in_phase_1_and_submitted_again_continues_to_its_end(head: Head) -> None:
     words = ("--working-dir", ".", "--", "pipelines/pddl_instruct.py", "--preset", "smoke")
     job = head.submit(*words)
-    wait_until(lambda: "phase1: running" in head.log(job), "phase 1")
+    wait_until(lambda: "phase1: running" in head.log(job), lambda: "phase 1")
     head.ray_job("stop", job)
     assert ended(head, job) == "STOPPED"
 
@@ -179,4 +183,4 @@ def test_job_stopped_in_phase_1_and_submitted_again_continues_to_its_end(head: H
     assert "phase 1" in log  # the table
     results = json.loads((head.runs / "smoke" / "report" / "results.json").read_text(encoding="utf-8"))
     assert results["arms"]["final"]["n"] == 4
-    wait_until(lambda: not head.living_actors(), "the end of the actors")
+    wait_until(lambda: not left_of_jobs(head), lambda: f"the end of {left_of_jobs(head)}")

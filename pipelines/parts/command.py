@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pipelines.parts.problem_stages import PROJECT_ROOT
 from pipelines.parts.publishing import publish_policy
+from pipelines.parts.telemetry import Telemetry
 from pipelines.parts.workers import Workers
 from plansmith.config.loading import build_config, load_preset, preset_names, read_yaml
 from plansmith.config.models import PddlInstructConfig
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 PRESETS = Path(__file__).resolve().parents[1] / "presets"
 RUN_RECORD = "run.json"
-RUNS_VARIABLE = "PLANSMITH_RUNS"
+RUNS_VARIABLE, COMMIT_VARIABLE = "PLANSMITH_RUNS", "PLANSMITH_COMMIT"
 JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Set by Ray in the process of a submitted job."""
 
@@ -126,8 +127,8 @@ def _run(arguments: argparse.Namespace, stages_of: StagesOf, arms_of: ArmsOf) ->
         return 0
     save_record(run_folder, config, arguments.preset)
     logger.info("run folder: %s", _short(run_folder))
-    with Workers(config, run_folder) as workers:
-        artifacts = workers.run(stages, root=run_folder / "artifacts")
+    with Workers(config, run_folder) as workers, Telemetry(config, run_folder) as telemetry:
+        artifacts = workers.run(stages, root=run_folder / "artifacts", observers=[telemetry])
     results = report_run(config, arguments.preset, arms_of(config, artifacts["final_policy"]), artifacts, run_folder)
     publish_policy(config, results, artifacts, run_folder / "model")
     return 0
@@ -184,7 +185,9 @@ def _print_preview(config: PddlInstructConfig, stages: Sequence[Stage], run_fold
 
 
 def _commit() -> str:
-    """Return the git commit of the code, or an empty text outside a repository."""
+    """Return the git commit of the code, an image's from PLANSMITH_COMMIT, or an empty text where nobody knows."""
+    if COMMIT_VARIABLE in os.environ:
+        return os.environ[COMMIT_VARIABLE]
     try:
         answer = subprocess.run(
             ["git", "rev-parse", "HEAD"], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False
