@@ -33,10 +33,11 @@ faults: $(INSTALLED) ## kill a run in each of its stages; about ten minutes
 	$(BIN)/python -m pytest -m faults $(ARGS)
 
 .PHONY: lint
-lint: $(INSTALLED) ## ruff, and mypy --strict on the library
+lint: $(INSTALLED) ## ruff, mypy --strict on the library, and published advisories on what it depends on
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict plansmith
+	$(BIN)/python requirements/audit.py
 
 .PHONY: install
 install: $(INSTALLED) ## make .venv with every version of requirements/cpu.lock

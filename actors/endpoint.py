@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from plansmith.errors import BadInputError
 
@@ -24,6 +25,8 @@ NO_KEY = "none"
 LISTING_TIMEOUT_S = 30.0
 MAX_MESSAGE = 300
 """Characters of a server's message that are kept."""
+SHORTEST_KEY = 16
+"""Characters of a real key at least; shorter ones are stand-ins such as EMPTY, which may be words of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +92,13 @@ class Endpoint:
     Args:
         settings: see there.
         api_key: None for a server that asks for none.
+
+    Raises:
+        BadInputError: (on construction) an address that holds a name, a password or parameters.
     """
 
     def __init__(self, settings: EndpointSettings, api_key: str | None = None) -> None:
+        _check_address(settings.base_url)
         self.settings = settings
         self._api_key = api_key
 
@@ -136,7 +143,9 @@ class Endpoint:
         except OpenAIError as error:
             fault = f"{type(error).__name__}: {_message(error, self._api_key)}"
             return Answer(question.question_id, None, "", None, None, time.monotonic() - start_s, fault)
-        return _answer_of(reply, question, time.monotonic() - start_s, is_chat=self.settings.is_chat)
+        return _answer_of(
+            reply, question, time.monotonic() - start_s, is_chat=self.settings.is_chat, api_key=self._api_key
+        )  # fmt: skip
 
     async def _ask(self, client: AsyncOpenAI, question: Question) -> Any:
         settings = self.settings
@@ -156,6 +165,7 @@ def served_models(base_url: str, api_key: str | None = None) -> list[str]:
     Raises:
         BadInputError: there is no such server, it refuses the key, or it answers something else.
     """
+    _check_address(base_url)
     settings = EndpointSettings(base_url, "", timeout_s=LISTING_TIMEOUT_S, max_retries=1)
 
     async def names() -> list[str]:
@@ -170,6 +180,17 @@ def served_models(base_url: str, api_key: str | None = None) -> list[str]:
         raise _refused(settings, error, api_key) from None
     except (AttributeError, TypeError, ValueError):  # of an answer that is no list of models
         raise _no_endpoint(base_url, "an answer that is no list of models") from None
+
+
+def _check_address(base_url: str) -> None:
+    """Raise for an address with a secret in it: addresses stand in manifests, results and messages."""
+    parts = urlsplit(base_url)
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise BadInputError(
+            "an address may hold no secret", where=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}",
+            got="a name, a password or parameters in the address", expected="such as http://localhost:8000/v1",
+            cure="put the key into an environment variable and name that with --api-key-env",
+        )  # fmt: skip
 
 
 async def _next(stream: AsyncGenerator[list[Answer], None]) -> list[Answer]:
@@ -188,17 +209,17 @@ def _client(settings: EndpointSettings, api_key: str | None) -> AsyncOpenAI:
     )
 
 
-def _answer_of(reply: Any, question: Question, wall_time_s: float, *, is_chat: bool) -> Answer:
+def _answer_of(reply: Any, question: Question, wall_time_s: float, *, is_chat: bool, api_key: str | None) -> Answer:
     """Return the completion in a reply; a model that wrote nothing wrote an empty one."""
     choice = next(iter(getattr(reply, "choices", None) or ()), None)
     text = getattr(getattr(choice, "message", None) if is_chat else choice, "content" if is_chat else "text", None)
     if choice is None or not isinstance(text, str | None):
-        fault = f"an answer without a completion: {str(reply)[:MAX_MESSAGE]}"
+        fault = f"an answer without a completion: {_without_key(str(reply), api_key)[:MAX_MESSAGE]}"
         return Answer(question.question_id, None, "", None, None, wall_time_s, fault)
     usage = getattr(reply, "usage", None)
     return Answer(
         question_id=question.question_id,
-        completion=text or "",
+        completion=_without_key(text or "", api_key if api_key and len(api_key) >= SHORTEST_KEY else None),
         finish_reason=str(choice.finish_reason or ""),
         prompt_tokens=getattr(usage, "prompt_tokens", None),
         completion_tokens=getattr(usage, "completion_tokens", None),
@@ -234,5 +255,9 @@ def _no_endpoint(base_url: str, got: str) -> BadInputError:
 def _message(error: Exception, api_key: str | None) -> str:
     """Return what an error says, in one line, without the key that a server may quote."""
     reasons = [str(error), *([str(error.__cause__)] if error.__cause__ and str(error.__cause__) else [])]
-    text = " ".join(": ".join(reasons).split())
-    return (text.replace(api_key, "***") if api_key else text)[:MAX_MESSAGE]
+    return _without_key(" ".join(": ".join(reasons).split()), api_key)[:MAX_MESSAGE]
+
+
+def _without_key(text: str, api_key: str | None) -> str:
+    """Return what a server said without the key: whatever it says may be kept, printed and published."""
+    return text.replace(api_key, "***") if api_key else text

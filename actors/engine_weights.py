@@ -64,11 +64,14 @@ def read_adapter_shapes(adapter_folder: str) -> TensorShapes:
 def _read_shapes(folder: Path, config_name: str, pattern: str, kind: str) -> TensorShapes:
     from safetensors import SafetensorError, safe_open
 
+    from plansmith.learning.weight_files import check_weight_files
+
     config, files = folder / config_name, sorted(folder.glob(pattern))
     cure = f"give a folder written by save_pretrained, with {config_name} and {pattern}"
     if not config.is_file() or not files:
         missing = "no such folder" if not folder.is_dir() else f"no {config_name}" if files else f"no {pattern}"
         raise BadInputError(f"not {_with_article(kind)} folder", where=str(folder), got=missing, cure=cure)
+    check_weight_files(folder)
     shapes: TensorShapes = {}
     try:
         json.loads(config.read_text(encoding="utf-8"))

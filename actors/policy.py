@@ -29,6 +29,7 @@ from actors.engine_weights import (
     read_weight_shapes,
     write_pointer,
 )
+from actors.telemetry import RayListener
 from plansmith.errors import BadInputError, ConfigError, PlansmithError, StalePolicyError
 from plansmith.live import LiveFile, LiveProgress, report, report_to
 
@@ -141,7 +142,8 @@ class PolicyActor:
     ) -> None:
         self._settings = settings or PolicySettings()
         if run_folder is not None:
-            report_to(LiveFile(Path(run_folder), f"policy-{number}"))
+            source = f"policy-{number}"
+            report_to(LiveFile(Path(run_folder), source), RayListener(Path(run_folder).name, source))
         report("starting the engine")
         self._pointer = Path(pointer) if pointer else None
         if self._pointer and self._pointer.exists() and _is_restarted_actor():
@@ -172,7 +174,7 @@ class PolicyActor:
         sampling: SamplingSettings,
         *,
         seeds: Sequence[int],
-        description: str,
+        description: str | None,
     ) -> list[list[Generation]]:
         """Return `n` completions for each prompt, in the order of the prompts.
 
@@ -183,7 +185,7 @@ class PolicyActor:
             prompts: token ids.
             sampling: shared by all prompts.
             seeds: (prompts * n,); seed ``i * n + k`` belongs to completion k of prompt i.
-            description: what it says it is doing.
+            description: what it says it is doing; None says nothing.
 
         Raises:
             BadInputError: a prompt that is empty, too long or outside the vocabulary; wrong number of seeds.
@@ -450,6 +452,8 @@ def _build_engine(weights_folder: str, settings: PolicySettings) -> Any:
     llm = LLM(
         model=str(Path(weights_folder).resolve()),
         skip_tokenizer_init=True,
+        load_format="safetensors",  # vLLM's own choice falls back to pickles
+        trust_remote_code=False,
         generation_config="vllm",
         dtype=settings.dtype,
         seed=settings.seed,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actors.deepspeed_engine import DeepSpeedEngineAdapter, EngineSettings
+from actors.telemetry import RayListener
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.learning import adapters
 from plansmith.learning.adapters import LoraSettings
@@ -139,7 +140,7 @@ class TrainerActor:
         """
         self.settings, self.rank, self.world_size = settings, rank, world_size
         if run_folder is not None and rank == 0:
-            report_to(LiveFile(Path(run_folder), "trainer"))
+            report_to(LiveFile(Path(run_folder), "trainer"), RayListener(Path(run_folder).name, "trainer"))
         report("loading the model")
         folder = Path(model_folder)
         self.base_folder = _base_folder(folder, settings)
@@ -395,14 +396,16 @@ def _load_model(folder: Path, settings: TrainerSettings, rank: int) -> Any:
     from transformers.utils import logging as transformers_logging
 
     from plansmith.learning.packing import register_packed_attention
+    from plansmith.learning.weight_files import SAFE_LOADING, check_weight_files
 
+    check_weight_files(folder)
     transformers_logging.disable_progress_bar()
     attention = register_packed_attention() if settings.device == "cpu" else "sdpa"
     model = AutoModelForCausalLM.from_pretrained(
         folder,
         dtype=getattr(torch, settings.dtype),
         attn_implementation=attention,
-        local_files_only=True,
+        **SAFE_LOADING,
         **adapters.quantised_loading(settings.quantisation, is_bfloat16=settings.is_computing_in_bfloat16),
     )
     adapters.keep_differentiable(model)

@@ -48,6 +48,7 @@ from plansmith.data.rows import ProblemRow
 from plansmith.errors import BadInputError
 from plansmith.evaluation.report import format_table
 from plansmith.evaluation.results import Results
+from plansmith.layout import printable
 from plansmith.learning.hub import resolve_model
 from plansmith.learning.models import load_tokenizer
 from plansmith.pddl.model import Domain
@@ -115,7 +116,7 @@ def _say(evaluation: Evaluation, preset: str, n_shown: int) -> None:
     for note in evaluation.notes():
         print(f"\n{note}")
     for text in evaluation.failed(n_shown):
-        print(f"\n{text}")
+        print(f"\n{printable(text)}")
 
 
 # --- a run

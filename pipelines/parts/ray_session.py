@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -77,14 +78,14 @@ class RaySession:
 
     def ray(self) -> Any:
         """Return the `ray` module with a Ray running."""
+        if self.config.cluster.is_local:
+            _lock_out_others()
         import ray
 
         if not ray.is_initialized():
             cluster: ClusterConfig = self.config.cluster
             logger.info("starting Ray (%s)" if cluster.is_local else "joining Ray (%s)", cluster.ray_address)
             os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-            if cluster.is_local:
-                _lock_out_others()
             with _own_signals():
                 ray.init(
                     address=cluster.ray_address,
@@ -194,10 +195,13 @@ def _local_options(num_cpus: int) -> dict[str, Any]:
 def _lock_out_others() -> None:
     """Give a Ray of our own a token that only its processes have: whoever reaches a Ray can run code in it.
 
-    Which mode is the default changes with Ray's versions, so it is said here. What the user has set stays.
+    Which mode is the default changes with Ray's versions, so it is said here. What the user has set stays. Ray reads
+    the mode when it is imported; if that was before, its default holds, which in 2.60 is a token in the user's folder.
     """
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
-    if os.environ["RAY_AUTH_MODE"] == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
+    if "ray" in sys.modules or "RAY_AUTH_MODE" in os.environ:
+        return
+    os.environ["RAY_AUTH_MODE"] = "token"
+    if "RAY_AUTH_TOKEN_PATH" not in os.environ:
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 

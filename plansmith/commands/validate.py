@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from plansmith.errors import BadInputError
+from plansmith.layout import printable
 from plansmith.pddl.cases import JudgedCase, judge_cases, judge_texts, read_text
 from plansmith.pddl.val_report import val_output
 from plansmith.pddl.validation import Verdict
@@ -85,11 +86,12 @@ def _print(judged: JudgedCase, arguments: argparse.Namespace) -> None:
         print(json.dumps(judged.to_row(with_states=arguments.trace), indent=2))
     elif judged.task is None:
         for text in map(str, judged.diagnostics or [judged.verdict.reason]):
-            print(text, file=sys.stderr)
+            print(printable(text), file=sys.stderr)
     else:
-        print(val_output(judged.task, judged.verdict, arguments.plan, is_verbose=arguments.verbose), end="")
+        output = val_output(judged.task, judged.verdict, arguments.plan, is_verbose=arguments.verbose)
+        print(printable(output), end="")
         if judged.verdict.verdict in (Verdict.MALFORMED_PLAN, Verdict.BAD_INPUT):
-            print(judged.verdict.reason, file=sys.stderr)
+            print(printable(judged.verdict.reason), file=sys.stderr)
 
 
 def _run_batch(cases: Path, out: Path, n_workers: int) -> int:

@@ -41,6 +41,10 @@ def load_settings(model: type[ModelT], preset: str, folder: Path, *, overrides: 
     return build_model(model, settings, where=str(path))
 
 
+MAX_VALUES = 100_000
+"""Values that settings may hold, counted as often as aliases repeat them: ten lines of YAML can stand for billions."""
+
+
 def preset_names(folder: Path) -> list[str]:
     """Return the presets in a folder, by name."""
     return sorted(path.stem for path in folder.glob("*.yaml"))
@@ -49,14 +53,37 @@ def preset_names(folder: Path) -> list[str]:
 def read_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file."""
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError("not YAML", where=str(path), got=" ".join(str(error).split())) from error
-    except OSError as error:
+        settings = _parsed(path.read_text(encoding="utf-8"), where=str(path))
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("cannot be read", where=str(path), got=str(error)) from error
     if not isinstance(settings, dict):
         raise ConfigError("not a mapping", where=str(path), got=type(settings).__name__, expected="key: value lines")
     return settings
+
+
+def _parsed(text: str, *, where: str) -> Any:
+    """Return what a YAML text holds, if its size, depth and numbers are those of settings."""
+    try:
+        settings = yaml.safe_load(text)
+        n_values = _count_values(settings, {})
+    except (yaml.YAMLError, ValueError) as error:  # of a number with thousands of digits
+        raise ConfigError("not YAML", where=where, got=" ".join(str(error).split())[:300]) from error
+    except RecursionError as error:
+        raise ConfigError("nested too deeply, or within itself", where=where, expected="settings") from error
+    if n_values > MAX_VALUES:
+        raise ConfigError("too many values", where=where, got=f"{n_values:.3g}, aliases counted as they repeat",
+                          expected=f"{MAX_VALUES} at most")  # fmt: skip
+    return settings
+
+
+def _count_values(value: Any, known: dict[int, int]) -> int:
+    """Return how many values a value holds, itself included; each object is walked once."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        inner = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_count_values(part, known) for part in inner)
+    return known[id(value)]
 
 
 def build_config(settings: Mapping[str, Any], *, where: str) -> PddlInstructConfig:
@@ -145,7 +172,4 @@ def _apply_override(settings: dict[str, Any], override: str) -> None:
         inner = inner.setdefault(part, {})
         if not isinstance(inner, dict):
             raise ConfigError(f"'{part}' holds no settings", where=key, got=repr(inner)[:80], expected="a mapping")
-    try:
-        inner[last] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError("not YAML", where=key, got=repr(text)) from error
+    inner[last] = _parsed(text, where=key)

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from plansmith.config.basics import StrictModel
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.problems import ProblemsConfig
+from plansmith.config.telemetry import TelemetryConfig
 from plansmith.config.training import (
     LossConfig,
     ModelConfig,
@@ -156,6 +157,7 @@ class PddlInstructConfig(StrictModel):
     evaluation: EvaluationConfig = EvaluationConfig()
     ablation: AblationConfig = AblationConfig()
     cluster: ClusterConfig = ClusterConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

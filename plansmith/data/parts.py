@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from plansmith.data.rows import PartTimeRow
-from plansmith.data.storage import TEMPORARY_SUFFIX
+from plansmith.data.storage import TEMPORARY_SUFFIX, inner_name
 from plansmith.data.tables import RowT, write_table
 
 PARTS = ".parts"
@@ -32,8 +32,12 @@ class Parts:
             temporary.unlink()
 
     def path(self, name: str) -> Path:
-        """Return where the part of that name lies or will lie; a slash in the name makes a folder."""
-        return self.folder / f"{name}.parquet"
+        """Return where the part of that name lies or will lie; a slash in the name makes a folder.
+
+        Raises:
+            BadInputError: the name leads out of the table's folder.
+        """
+        return self.folder / f"{inner_name(name)}.parquet"
 
     def is_finished(self, name: str) -> bool:
         """Return whether the part of that name is there."""
@@ -45,8 +49,12 @@ class Parts:
 
 
 def part_path(folder: Path, table: str, name: str) -> Path:
-    """Return where a part of a table lies in the folder of an artifact, finished or in the making."""
-    return folder / f"{table}{PARTS}" / f"{name}.parquet"
+    """Return where a part of a table lies in the folder of an artifact, finished or in the making.
+
+    Raises:
+        BadInputError: the name leads out of the table's folder.
+    """
+    return folder / f"{table}{PARTS}" / f"{inner_name(name)}.parquet"
 
 
 def write_part(path: Path, rows: Iterable[RowT], row_type: type[RowT]) -> int:

@@ -46,6 +46,21 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     sync_folder(path.parent)
 
 
+def inner_name(name: str) -> str:
+    """Return the name of a file or folder within another one as it is; names of levels and splits come from users.
+
+    Raises:
+        BadInputError: it is a path that leads elsewhere, or no path at all.
+    """
+    parts = name.split("/")
+    if not name or "\0" in name or any(part in ("", ".", "..") for part in parts):
+        raise BadInputError(
+            "a name that cannot be that of a file", got=repr(name), expected="words, with single slashes between them",
+            cure="rename the domain, level or split that it comes from",
+        )  # fmt: skip
+    return name
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder of a run, with those above it; one that is there already stays as it is.
 

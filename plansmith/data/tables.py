@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from plansmith.data.storage import atomic_file
+from plansmith.data.storage import atomic_file, inner_name
 from plansmith.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -76,7 +76,11 @@ def merge_tables(
     """Return new files ``NAME-00000-of-00002.parquet``, ... that hold the rows of many files, in their order.
 
     One file of the many is in memory at a time; a new file begins once one has `rows_per_file` rows.
+
+    Raises:
+        BadInputError: `name` leads out of the folder.
     """
+    inner_name(name)
     groups: list[list[Path]] = []
     left = 0
     for path in paths:
@@ -128,7 +132,8 @@ def read_arrow(path: Path, row_type: type[DataclassInstance], columns: list[str]
             return file.read(columns=columns)
     except FileNotFoundError:
         raise ArtifactError("no such table", where=str(path)) from None
-    except pa.ArrowException as error:
+    # The others are raised by Ray's column types, which a file can name with anything for their parameters.
+    except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
         raise ArtifactError(
             "not a readable Parquet file", where=str(path), got=str(error), cure="remove it; it is made again"
         ) from error

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plansmith.errors import BadInputError, ConfigError
+from plansmith.learning.weight_files import SAFE_LOADING, check_weight_files
 
 if TYPE_CHECKING:
     import torch
@@ -127,7 +128,8 @@ def write_quantised_values(source: str | Path, target: str | Path, quantisation:
     from transformers import AutoModelForCausalLM
 
     loading = quantised_loading(quantisation, is_bfloat16=False)
-    model = AutoModelForCausalLM.from_pretrained(source, dtype="auto", local_files_only=True, **loading).dequantize()
+    check_weight_files(source)
+    model = AutoModelForCausalLM.from_pretrained(source, dtype="auto", **SAFE_LOADING, **loading).dequantize()
     with written_whole(Path(target)) as partial:
         model.save_pretrained(partial)
         copy_tokenizer(source, partial)
@@ -239,7 +241,8 @@ def merge_adapter(folder: str | Path, target: str | Path) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(base, dtype="auto", local_files_only=True)
+    check_weight_files(base)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype="auto", **SAFE_LOADING)
     merged = PeftModel.from_pretrained(model, folder).merge_and_unload()
     with written_whole(Path(target)) as partial:
         merged.save_pretrained(partial)

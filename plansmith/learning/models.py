@@ -18,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 from plansmith.errors import BadInputError
 from plansmith.learning.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, base_folder_of, is_adapter_folder
 from plansmith.learning.tokenizer import END, PAD, verdict_token_ids
+from plansmith.learning.weight_files import NO_FOREIGN_CODE, check_weight_files
 from plansmith.text.chains import INVALID, VALID
 
 PIECES = Regex(r" ?[\p{L}_]+(?:-[\p{L}_]+)*|\p{N}| ?[^\s\p{L}\p{N}_]|\s+(?!\S)|\s+")
@@ -101,10 +102,19 @@ def load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
     """Return the tokenizer of a model folder or an adapter folder.
 
     Raises:
-        BadInputError: there is no such folder, or no tokenizer in it.
+        BadInputError: there is no such folder, or no tokenizer in it that needs no code of the folder's own.
     """
     check_model_folder(folder)
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, **NO_FOREIGN_CODE
+        )
+    except (ValueError, OSError) as error:
+        raise BadInputError(
+            "no tokenizer that can be loaded", where=folder, got=" ".join(str(error).split())[:300],
+            expected="a tokenizer and a model that transformers knows: code from a model folder is never run",
+            cure="take a model of a supported architecture",
+        ) from error  # fmt: skip
     return tokenizer
 
 
@@ -112,7 +122,7 @@ def check_model_folder(folder: str) -> None:
     """Check that a folder holds a Hugging Face model with safetensors weights, or a PEFT adapter and its base is there.
 
     Raises:
-        BadInputError: something is lacking; all that is lacking is named.
+        BadInputError: something is lacking, all of which is named; or the folder leads to weights in other formats.
     """
     path, is_adapter = Path(folder), is_adapter_folder(folder)
     weights = (ADAPTER_CONFIG, ADAPTER_WEIGHTS) if is_adapter else ("config.json", "*.safetensors")
@@ -125,5 +135,6 @@ def check_model_folder(folder: str) -> None:
             f"{ADAPTER_CONFIG}, {ADAPTER_WEIGHTS} and a tokenizer",
             cure="give the path of a downloaded model, or leave out model.folder to train `tiny`",
         )  # fmt: skip
+    check_weight_files(path)
     if is_adapter:
         check_model_folder(str(base_folder_of(path)))

@@ -10,7 +10,9 @@ import json
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import Any
 
+from jinja2 import TemplateError
 from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -53,9 +55,8 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str, beginning: st
     text is encoded as it is.
     """
     if tokenizer.chat_template:
-        ids = tokenizer.apply_chat_template(
-            [{"role": "user", "content": prompt}], add_generation_prompt=True, enable_thinking=False, return_dict=False
-        )
+        turns = [{"role": "user", "content": prompt}]
+        ids = _templated(tokenizer, turns, add_generation_prompt=True, return_dict=False)
         return [*ids, *encode(tokenizer, beginning)]
     if not beginning:
         return encode(tokenizer, prompt)
@@ -86,12 +87,27 @@ def end_token_ids(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> tup
     return found
 
 
+def _templated(tokenizer: PreTrainedTokenizerBase, turns: list[dict[str, str]], **options: Any) -> Any:
+    """Return what the chat template makes of a conversation; transformers runs templates in Jinja's sandbox.
+
+    Raises:
+        BadInputError: the template refuses the conversation, or is a program that the sandbox refuses.
+    """
+    try:
+        return tokenizer.apply_chat_template(turns, enable_thinking=False, **options)
+    except TemplateError as error:
+        raise BadInputError(
+            "the model's chat template does not work", where=str(tokenizer.name_or_path), got=str(error)[:200],
+            expected="a template that takes a message of the user", cure="use another model or mend its chat_template",
+        ) from error  # fmt: skip
+
+
 def _end_of_turn(tokenizer: PreTrainedTokenizerBase) -> int | None:
     """Return the first special token that the chat template writes after an answer."""
     if not tokenizer.chat_template:
         return None
     turns = [{"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}]
-    conversation = str(tokenizer.apply_chat_template(turns, tokenize=False, enable_thinking=False))
+    conversation = str(_templated(tokenizer, turns, tokenize=False))
     after_answer = encode(tokenizer, conversation.rpartition("answer")[2])
     special = _special_ids(tokenizer)
     return next((token for token in after_answer if token in special), None)

@@ -19,7 +19,7 @@ from plansmith.pddl.problem_reader import names_of
 from plansmith.pddl.sexpr import read_root
 from plansmith.text.chains import Chain, ChainStep, GoalMark, ReadChain, Span, StepCost, StepSpans
 
-_STEP = re.compile(r"\[STEP\s+\d+[^\]]*\]", re.IGNORECASE)
+_STEP = re.compile(r"\[STEP\s+\d[^\]]*\]", re.IGNORECASE)
 _FIELD = re.compile(
     r"-\s*(Goals|Purpose|Action|Preconditions|Applicable|Add|Delete|Cost|Next state)\s*:\s*(.*)", re.IGNORECASE
 )

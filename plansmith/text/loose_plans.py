@@ -11,17 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 
 from plansmith.pddl.model import Domain, PlanStep
 from plansmith.text.loose_steps import MARKUP, LooseLine, StepReader
 
-_THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.IGNORECASE | re.DOTALL)
-_OPEN_THINKING = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
-_END_OF_THINKING = re.compile(r".*</think(?:ing)?>", re.IGNORECASE | re.DOTALL)
-"""Where the chat template itself opened the block, so that only its end is in the completion."""
+_THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
+"""The beginning or the end of a block of thinking."""
 
 _FINAL_PLAN = re.compile(r"\W*\[\s*final\s+plan\s*\][\s*_:]*", re.IGNORECASE)
-_PLAN_HEADING = re.compile(r"[^():]*\bplan\b[^():]*:\s*", re.IGNORECASE)
+_TO_COLON = re.compile(r"[^():]*:\s*")
 _PLAN = re.compile(r"\bplan\b", re.IGNORECASE)
 _COUNT = re.compile(r"\(\s*\d+\s+\w+\s*\)")
 _FENCE = re.compile(r"\s*(?:```|~~~)\s*[\w-]*\s*")
@@ -38,6 +37,8 @@ _AFTER_PLAN = re.compile(
 )
 """Words of headings that end a plan. Not "check" or "state": those stand between steps too, and state no steps."""
 MAX_HEADING_WORDS = 8
+MAX_HEADINGS = 50
+"""Headings that are tried, the last ones: each takes reading the rest of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,14 @@ def read_loose_plan(completion: str, domain: Domain) -> LoosePlan:
     The fault is set where thinking never ends, where no step is found (an empty plan cannot be told from none), and
     where a step is cut off; then the steps read so far are returned with it.
     """
-    text = _END_OF_THINKING.sub("", _THINKING.sub("", completion))
-    if _OPEN_THINKING.search(text):
+    text = _without_thinking(completion)
+    if text is None:
         return LoosePlan((), "the thinking never ends, so that no answer follows it")
     lines = text.splitlines()
-    final = [number for number, line in enumerate(lines) if _FINAL_PLAN.match(line)]
+    final = [number for number, line in enumerate(lines) if _FINAL_PLAN.match(_spaced(line))]
     if final:
-        found = _read_part(_after(lines, final[-1], _FINAL_PLAN), domain, is_marked=True)
+        line = _spaced(lines[final[-1]])
+        found = _read_part(_after(lines, final[-1], line, _FINAL_PLAN.match(line)), domain, is_marked=True)
         return found if found.steps or found.fault else LoosePlan((), "no step follows [FINAL PLAN]")
     for part, is_marked in _likely_parts(lines):
         found = _read_part(part, domain, is_marked=is_marked)
@@ -72,31 +74,53 @@ def read_loose_plan(completion: str, domain: Domain) -> LoosePlan:
     return LoosePlan((), found.fault or "no step of a plan anywhere in the text")
 
 
+def _without_thinking(completion: str) -> str | None:
+    """Return a completion without its blocks of thinking, None where one never ends.
+
+    An end without a beginning ends a block that the chat template itself opened: all before it is thinking.
+    """
+    kept: list[str] = []
+    start: int | None = 0  # of what is kept next; None within a block
+    for mark in _THINKING.finditer(completion):
+        is_end = bool(mark[1])
+        if is_end and start is not None:
+            kept = []
+        elif not is_end and start is not None:
+            kept.append(completion[start : mark.start()])
+        start = mark.end() if is_end else None
+    return None if start is None else "".join([*kept, completion[start:]])
+
+
 def _likely_parts(lines: Sequence[str]) -> Iterator[tuple[Sequence[str], bool]]:
     """Yield where the plan may be, and whether it is announced there: below each heading, each code fence, everywhere.
 
     Of the headings the last comes first, and so of the fences.
     """
-    for number in reversed(range(len(lines))):
-        if _is_plan_heading(lines[number]):
-            yield _after([*lines[:number], _plain(lines[number]), *lines[number + 1 :]], number, _PLAN_HEADING), True
-    fences = [number for number, line in enumerate(lines) if _FENCE.fullmatch(line)]
-    for opening in reversed(fences[::2]):
-        closing = next((number for number in fences if number > opening), len(lines))
+    headings = (number for number in reversed(range(len(lines))) if _is_plan_heading(lines[number]))
+    for number in islice(headings, MAX_HEADINGS):
+        line = _plain(lines[number])
+        yield _after(lines, number, line, _announcement(line)), True
+    fences = [number for number, line in enumerate(lines) if _FENCE.fullmatch(_spaced(line))]
+    for opening, closing in reversed([*zip_longest(fences[::2], fences[1::2], fillvalue=len(lines))]):
         yield lines[opening + 1 : closing], False
     yield lines, False
 
 
-def _after(lines: Sequence[str], number: int, mark: re.Pattern[str]) -> list[str]:
+def _after(lines: Sequence[str], number: int, line: str, mark: re.Match[str] | None) -> list[str]:
     """Return what stands behind the mark on its line, and the lines that follow."""
-    match = mark.match(lines[number])
-    return [lines[number][match.end() :] if match else "", *lines[number + 1 :]]
+    return [line[mark.end() :] if mark else "", *lines[number + 1 :]]
+
+
+def _announcement(line: str) -> re.Match[str] | None:
+    """Return the beginning of a line up to its first colon, if it speaks of a plan."""
+    match = _TO_COLON.match(line)
+    return match if match and _PLAN.search(match.group()) else None
 
 
 def _is_plan_heading(line: str) -> bool:
     """Return whether a line announces a plan: "... plan ...:", or a heading or bold line with that word."""
     plain = _plain(line)
-    match = _PLAN_HEADING.match(plain)
+    match = _announcement(plain)
     if match is None and not (
         _is_short(plain) and (line.lstrip().startswith(("#", "**", "[")) or _PLAN.fullmatch(plain))
     ):
@@ -119,14 +143,19 @@ def _is_short(text: str) -> bool:
 
 def _plain(line: str) -> str:
     """Return a line without emphasis, heading signs, brackets around a mark, and counts such as "(6 steps)"."""
-    return _COUNT.sub("", MARKUP.sub("", line)).strip().lstrip("#[ ").replace("]", " ").strip()
+    return _spaced(_COUNT.sub("", _spaced(MARKUP.sub("", line)))).lstrip("#[ ").replace("]", " ").strip()
+
+
+def _spaced(line: str) -> str:
+    """Return a line with one space wherever it has white space: no pattern here may try out long runs of it."""
+    return " ".join(line.split())
 
 
 def _read_part(lines: Sequence[str], domain: Domain, *, is_marked: bool) -> LoosePlan:
     """Return the plan among the lines of a part."""
     reader = _PlanReader(StepReader(domain, is_marked=is_marked))
     for line in lines:
-        if _FENCE.fullmatch(line):
+        if _FENCE.fullmatch(_spaced(line)):
             reader.take_fence()
         elif line.strip():
             reader.take(line)

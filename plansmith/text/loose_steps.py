@@ -79,7 +79,7 @@ class StepReader:
 
     def read(self, line: str) -> LooseLine:
         """Return what a line is by its form."""
-        text = MARKUP.sub("", line).strip()
+        text = " ".join(MARKUP.sub("", line).split())  # no pattern here may try out long runs of white space
         body = _BULLET.sub("", text, count=1) if _BULLET.match(text) else text
         numbered = _NUMBER.match(body)
         rest = body[numbered.end() :] if numbered else body

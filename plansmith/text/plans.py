@@ -17,7 +17,8 @@ STEP_TIME = 100
 """Time between two steps of a numbered plan."""
 END = "END"
 
-_NUMBERED = re.compile(r"(\d+):\s*\(([^()]*)\)")
+_NUMBERED = re.compile(r"(\d{1,100}):\s*\(([^()]*)\)", re.ASCII)
+"""Python refuses to read numbers of thousands of digits."""
 _NO_WORD = re.compile(r"[()?:;,]")
 
 
