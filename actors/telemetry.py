@@ -23,7 +23,8 @@ def record(name: str, value: float, **tags: str) -> None:
 
     Args:
         name: one of `METRICS`, such as ``train/loss``.
-        value: what a gauge shows from now on; what a counter grows by.
+        value: what a gauge shows, which Ray forgets when it is not recorded anew within twenty seconds; or what a
+            counter grows by.
         tags: labels of the metric, and ``run``. Those of `record_as` need not be repeated, and one that lacks is empty.
 
     Raises:

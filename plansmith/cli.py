@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from plansmith import __version__
-from plansmith.commands import diagnose, plan, problems, validate
+from plansmith.commands import diagnose, plan, problems, validate, watch
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.errors import BadInputError
 
@@ -18,6 +18,7 @@ PIPELINES, COMMANDS = "plansmith.pipelines", "plansmith.commands"
 DELEGATED = {
     "evaluate": "let the policy of a run try problems, and judge its plans",
     "ablate": "run every arm of a paper's ablation, and print its tables",
+    "serve": "answer planning problems over HTTP with a policy, the validator and a planner",
     "dataset": "build problems, plans and training examples as Parquet",
 }
 """Commands that work on Ray, with what they do; they are entry points and parse their own arguments."""
@@ -57,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_parser(commands)
     diagnose.add_parser(commands)
     problems.add_parser(commands)
+    watch.add_parser(commands)
     return parser
 
 

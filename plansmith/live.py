@@ -173,7 +173,9 @@ def read_live(run_folder: Path) -> list[LiveWork]:
     found = []
     for path in (run_folder / LIVE_FOLDER).glob("[!.]*.json"):
         try:
-            found.append(replace(LiveWork(**json.loads(path.read_text(encoding="utf-8"))), source=path.stem))
+            work = replace(LiveWork(**json.loads(path.read_text(encoding="utf-8"))), source=path.stem)
+            float(work.moved)  # what it is sorted by
+            found.append(work)
         except (OSError, ValueError, TypeError):
             continue
-    return sorted(found, key=lambda work: work.moved, reverse=True)
+    return sorted(found, key=lambda work: float(work.moved), reverse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import secrets
@@ -15,6 +16,7 @@ from typing import Any, Protocol, Self
 
 from plansmith.config.cluster import ClusterConfig
 from plansmith.data.artifacts import Artifact
+from plansmith.data.storage import atomic_file, make_folder, storage_errors
 from plansmith.live import LiveFile, read_live, reporting_to
 from plansmith.progress import progress_bar
 from plansmith.stages import Observer, Stage, run_stages
@@ -28,6 +30,9 @@ OBJECT_STORE_BYTES = 400 * 2**20
 IDLE_PROCESS_MS = 120_000
 """How long a Ray of our own keeps an idle process. Its default, a second, ends the processes of one stage while the
 next is being prepared, and starting and importing anew takes three seconds."""
+
+STAGE_KEYS = "stages.json"
+"""Key of every stage of the run by name; `plansmith watch` tells from it what is of the run and what is to come."""
 
 POLL_S = 0.5
 """How often the progress of actors is looked at."""
@@ -69,6 +74,9 @@ class RaySession:
         Raises:
             StalledError: nothing has moved for `cluster.stall_limit_s`.
         """
+        make_folder(self.run_folder)
+        with storage_errors(self.run_folder), atomic_file(self.run_folder / STAGE_KEYS) as file:
+            file.write(json.dumps({stage.name: stage.key for stage in stages}, indent=1).encode())
         with (
             reporting_to(LiveFile(self.run_folder, "run")),
             LiveStages(self.run_folder) as live,

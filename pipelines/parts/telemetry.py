@@ -28,8 +28,8 @@ from plansmith.watchdog import STAGE
 logger = logging.getLogger(__name__)
 
 TENSORBOARD_FOLDER = "tensorboard"
-POLL_INTERVAL_S = 5.0
-"""How often Ray hears how far the processes of the run are; it reports to Prometheus every ten seconds."""
+REFRESH_INTERVAL_S = 8.0
+"""How often Ray hears everything: it reports every ten seconds what was recorded since, and forgets after twenty."""
 
 
 class HasTelemetry(Protocol):
@@ -114,13 +114,14 @@ def _sinks(config: HasTelemetry, run_folder: Path) -> list[Sink]:
 class RunGauges:
     """What Ray knows of a run: the figures of its stages, where it is, and whether anything moves.
 
-    Values are kept until there is a Ray to record them: the first stages of a run may need none. A thread looks every
-    few seconds at what the processes say of themselves (`plansmith.live`), because a stage can take hours.
+    Ray forgets a gauge that is not recorded anew, and the first stages of a run may need no Ray at all. So all values
+    are kept here, and a thread records them every few seconds while the run lasts. It also looks at what the processes
+    say of themselves (`plansmith.live`), because a stage can take hours.
     """
 
     def __init__(self, run: str, run_folder: Path) -> None:
         self._run, self._run_folder = run, run_folder
-        self._waiting: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+        self._values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
         self._stage: str | None = None
         self._version: str | None = None
         self._seen: dict[str, float] = {}
@@ -142,7 +143,6 @@ class RunGauges:
         self._set("run/is_active", 0)
         if self._stage is not None:
             self._set("run/stage", 0, stage=self._stage)
-        self._flush()
 
     def started(self, stage: str, *, number: int, count: int) -> None:
         """Say which stage it is now."""
@@ -154,7 +154,6 @@ class RunGauges:
         self._set("run/stage_count", count)
         self._set("run/iteration", iteration_of(stage))
         self._set("run/last_movement", time.time())
-        self._flush()
 
     def measured(self, measurements: Sequence[Measurement]) -> None:
         """Take the figures of a finished stage; curves are recorded where they are made."""
@@ -163,19 +162,8 @@ class RunGauges:
                 self._set(item.name, item.value, **{ITERATION: str(item.iteration)}, **item.labels)
             if item.name == "policy/version":
                 self._newest(item.labels["policy_version"])
-        self._flush()
 
-    def _newest(self, version: str) -> None:
-        if self._version not in (None, version):
-            self._set("run/policy_version", 0, policy_version=str(self._version))
-        self._version = version
-        self._set("run/policy_version", 1, policy_version=version)
-
-    def _watch(self) -> None:
-        while not self._is_over.wait(POLL_INTERVAL_S):
-            self._look()
-
-    def _look(self) -> None:
+    def look(self) -> None:
         """Take what the processes say; movement is dated here, because the clocks of machines may differ."""
         works = [work for work in read_live(self._run_folder) if work.source != STAGE]
         moved = {work.source: work.moved for work in works}
@@ -185,17 +173,27 @@ class RunGauges:
         for work in works:
             self._set("work/done", work.done, source=work.source)
             self._set("work/total", work.total or 0, source=work.source)
-        self._flush()
+
+    def refresh(self) -> None:
+        """Record all values anew, if there is a Ray."""
+        if is_recording():
+            with self._lock:
+                for (name, labels), value in self._values.items():
+                    record(name, value, **{RUN: self._run}, **dict(labels))
+
+    def _newest(self, version: str) -> None:
+        if self._version not in (None, version):
+            self._set("run/policy_version", 0, policy_version=str(self._version))
+        self._version = version
+        self._set("run/policy_version", 1, policy_version=version)
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(REFRESH_INTERVAL_S):
+            self.look()
+            self.refresh()
 
     def _set(self, name: str, value: float, **labels: str) -> None:
         with self._lock:
-            self._waiting[name, tuple(sorted(labels.items()))] = value
-
-    def _flush(self) -> None:
-        """Record what is waiting, if there is a Ray by now."""
-        with self._lock:
-            if not is_recording():
-                return
-            waiting, self._waiting = self._waiting, {}
-            for (name, labels), value in waiting.items():
-                record(name, value, **{RUN: self._run}, **dict(labels))
+            self._values[name, tuple(sorted(labels.items()))] = value
+            if is_recording():
+                record(name, value, **{RUN: self._run}, **labels)

@@ -1,0 +1,178 @@
+"""The worst failed attempts of each judged stage, as the report shows attempts, with the prompt and the completion.
+
+Runs have hundreds of thousands of rollouts, so only the columns that rank them are read of all, and texts only of those
+that are shown. Not here: judging (`judging`); the marks on the steps are the validator's.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from plansmith.data.artifacts import Artifact
+from plansmith.data.rows import ProblemRow, VerdictRow
+from plansmith.errors import ArtifactError, PlansmithError
+from plansmith.evaluation.finished_stages import Place, places_of, read_columns
+from plansmith.evaluation.judging import attempt_example
+from plansmith.evaluation.results import AttemptExample
+from plansmith.evaluation.taxonomy import ErrorClass
+from plansmith.evaluation.watched_figures import inputs_of
+from plansmith.evaluation.wording import spoken
+
+logger = logging.getLogger(__name__)
+
+N_SHOWN = 8
+"""Failures of one judged stage."""
+MAX_TEXT = 20_000
+"""Characters of a prompt or completion that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedFailure:
+    """A failed attempt, whose ``arm`` says in words who made it; ``progress`` is how far it came towards the goal."""
+
+    rollout_id: str
+    domain: str
+    prompt: str
+    progress: float | None
+    attempt: AttemptExample
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What ranks a failed attempt."""
+
+    rollout_id: str
+    problem_id: str
+    error_class: str
+    failed_step: int | None
+    progress: float | None
+    place: Place
+
+    @property
+    def badness(self) -> tuple[float, int, str]:
+        """Return what sorts failures: least progress first, then the earliest fault, then a fixed order."""
+        return self.progress or 0.0, self.failed_step or 0, self.rollout_id
+
+
+class FailureShelf:
+    """Looks for the failures of each judged stage once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Artifact, tuple[WatchedFailure, ...]] = {}
+
+    def failures(self, artifacts: Mapping[str, Artifact]) -> dict[str, tuple[WatchedFailure, ...]]:
+        """Return the worst failures by judged stage, in the order of the stages."""
+        by_key = {artifact.key: artifact for artifact in artifacts.values()}
+        found = {}
+        for stage, artifact in artifacts.items():
+            table = artifact.manifest.files.get("rows.parquet")
+            if table is not None and table.row_type == VerdictRow.__name__:
+                if artifact not in self._known:
+                    self._known[artifact] = _failures(stage, artifact, by_key)
+                found[stage] = self._known[artifact]
+        return {stage: failures for stage, failures in found.items() if failures}
+
+
+def policy_of(stage: str) -> str:
+    """Return in words whose attempts a stage judged: those of an arm, or the rollouts of an iteration."""
+    name = stage.removeprefix("judge_")
+    return f"rollouts of iteration {name}" if name.isdecimal() else spoken(name)
+
+
+def worst_first(verdicts: Iterable[_Verdict], count: int) -> list[_Verdict]:
+    """Return so many failures: the worst of each domain, level and error class in turn, the commonest kind first."""
+    groups: dict[tuple[Place, str], list[_Verdict]] = defaultdict(list)
+    for verdict in verdicts:
+        groups[verdict.place, verdict.error_class].append(verdict)
+    common_first = sorted(groups, key=lambda key: (-len(groups[key]), key))
+    worst = [heapq.nsmallest(count, groups[key], key=lambda verdict: verdict.badness) for key in common_first]
+    rounds = itertools.zip_longest(*worst)
+    return [verdict for one_of_each in rounds for verdict in one_of_each if verdict is not None][:count]
+
+
+def find_rows(artifact: Artifact, id_column: str, ids: Iterable[str], *columns: str) -> dict[str, tuple[Any, ...]]:
+    """Return some columns of some rows of a table by id, one row group of the file in memory at a time.
+
+    Raises:
+        ArtifactError: the table is not there or cannot be read.
+    """
+    path, wanted = artifact.path("rows.parquet"), pa.array(sorted(set(ids)))
+    found: dict[str, tuple[Any, ...]] = {}
+    try:
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                known = file.read_row_group(group, columns=[id_column]).column(id_column)
+                places = pc.indices_nonzero(pc.is_in(known, value_set=wanted))
+                if len(places):
+                    rows = file.read_row_group(group, columns=list(dict.fromkeys([id_column, *columns]))).take(places)
+                    values = [rows.column(name).to_pylist() for name in columns]
+                    found |= dict(zip(rows.column(id_column).to_pylist(), zip(*values, strict=True), strict=True))
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise ArtifactError("not a readable table", where=str(path), got=str(error)) from error
+    return found
+
+
+def _failures(stage: str, judged: Artifact, by_key: Mapping[str, Artifact]) -> tuple[WatchedFailure, ...]:
+    try:
+        inputs = inputs_of(judged, by_key)
+        chosen = worst_first(_failed(judged, inputs["problems"]), N_SHOWN)
+        return tuple(_shown(stage, chosen, inputs["rollouts"], inputs["problems"], by_key))
+    except (PlansmithError, KeyError, ValueError, TypeError) as error:
+        logger.warning("the failures of stage %s cannot be shown: %s", stage, error)
+        return ()
+
+
+def _failed(judged: Artifact, problems: Artifact) -> Iterator[_Verdict]:
+    """Yield the failed attempts of a judged stage."""
+    place_of = places_of(problems)
+    columns = read_columns(judged, VerdictRow, "rollout_id", "problem_id", "error_class", "failed_step", "progress")
+    for rollout_id, problem_id, error_class, failed_step, progress in zip(*columns, strict=True):
+        if error_class is not None:
+            yield _Verdict(rollout_id, problem_id, error_class, failed_step, progress, place_of[problem_id])
+
+
+def _shown(
+    stage: str, chosen: Sequence[_Verdict], rollouts: Artifact, problems: Artifact, by_key: Mapping[str, Artifact]
+) -> Iterator[WatchedFailure]:
+    """Yield the chosen failures with their texts."""
+    ids, names = {verdict.problem_id for verdict in chosen}, [field.name for field in fields(ProblemRow)]
+    problem_of = find_rows(problems, "problem_id", ids, *names)
+    plans = inputs_of(rollouts, by_key).get("plans")
+    plan_of = find_rows(plans, "problem_id", ids, "plan") if plans else {}
+    texts = find_rows(rollouts, "rollout_id", [verdict.rollout_id for verdict in chosen], "prompt", "completion")
+    rendering = str(rollouts.manifest.provenance.settings.get("rendering", ""))
+    for verdict in chosen:
+        prompt, completion = texts[verdict.rollout_id]
+        (plan,) = plan_of.get(verdict.problem_id, ((),))
+        problem = ProblemRow(*problem_of[verdict.problem_id])
+        attempt = _attempt(verdict, problem, completion, tuple(plan), rendering, arm=policy_of(stage))
+        yield WatchedFailure(verdict.rollout_id, problem.domain, _cut(prompt), verdict.progress, attempt)
+
+
+def _attempt(
+    verdict: _Verdict, problem: ProblemRow, completion: str, plan: tuple[str, ...], rendering: str, *, arm: str
+) -> AttemptExample:
+    """Return an attempt step by step; one that was asked for in a way without steps is its text alone."""
+    try:
+        attempt = attempt_example(problem, completion, plan, rendering, arm=arm)
+    except (PlansmithError, ValueError, KeyError) as error:
+        logger.info("attempt %s is shown without steps: %s", verdict.rollout_id, error)
+        text = f"failed at step {verdict.failed_step}" if verdict.failed_step else spoken(verdict.error_class)
+        kind = ErrorClass(verdict.error_class)
+        attempt = AttemptExample(problem.problem_id, problem.level, arm, "", "", (), kind, text, plan, completion)
+    return replace(attempt, completion=_cut(completion))
+
+
+def _cut(text: str) -> str:
+    """Return a text that a page can hold."""
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}\n[{len(text) - MAX_TEXT} more characters]"

@@ -1,0 +1,703 @@
+"""Serving: what is let in, how it is answered over HTTP, and the whole service on a Ray of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from conftest import BLOCKS, BLOCKS_TEXT, NAMES, ROOT, SUSSMAN_PLAN, sussman
+from processes import RAY_AGENTS, survivors
+
+from actors.planning_answer import PlanAnswer
+from actors.planning_service import PlanningService, ServiceUnavailableError
+from cluster.serve_admission import Admission, OverloadedError
+from cluster.serve_args import EngineArgs, LimitArgs, ServeArgs
+from cluster.serve_batching import Batcher
+from cluster.serve_http import make_api
+from pipelines.serve import main
+from plansmith.cli import main as plansmith
+from plansmith.config.loading import build_model
+from plansmith.errors import ConfigError
+from plansmith.learning.models import ModelShape, make_model
+from plansmith.learning.tokenizer import word_tokenizer
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.parser import parse_plan
+from plansmith.pddl.printer import print_problem
+from plansmith.pddl.validation import validate_plan
+from plansmith.planners import PlannerResult, PlannerStatus
+from plansmith.problems.library import load_domain
+
+SUSSMAN = print_problem(sussman().problem)
+PLAN = tuple(map(str, SUSSMAN_PLAN))
+GENEROUS_S, START_S = 300.0, 1200.0
+"""Ends of waiting, far beyond what anything takes on a machine that has other work."""
+TOWER = [f"b{number}" for number in range(30)]
+HARD = (
+    f"(define (problem towers) (:domain blocksworld) (:objects {' '.join(TOWER)}) (:init (handempty) (ontable b0) "
+    f"(clear b29) {' '.join(f'(on {upper} {lower})' for lower, upper in pairwise(TOWER))}) (:goal (and "
+    f"{' '.join(f'(on {upper} {lower})' for lower, upper in pairwise(TOWER[::2] + TOWER[1::2]))})))"
+)
+"""One tower to be built from another, too high for an optimal planner."""
+UNSOLVABLE = """(define (problem p) (:domain blocksworld) (:objects a b)
+  (:init (ontable a) (ontable b) (clear a) (clear b) (handempty)) (:goal (and (on a b) (on b a))))"""
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for something to happen."""
+    for _ in range(int(GENEROUS_S / 0.01)):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail(f"waited in vain for {what}")
+
+
+# --- who is let in
+
+
+def admission_of(max_concurrent: int, max_queued: int) -> Admission:
+    """Return places that tell nobody how many of them are taken."""
+    return Admission(max_concurrent=max_concurrent, max_queued=max_queued, on_change=lambda *_: None)
+
+
+def test_admission_full_queue_refuses_and_says_when_to_come_back() -> None:
+    async def run() -> None:
+        admission, gate = admission_of(1, 1), asyncio.Event()
+
+        async def hold() -> None:
+            async with admission.place(wait_s=GENEROUS_S):
+                await gate.wait()
+
+        held = [asyncio.create_task(hold()) for _ in range(2)]
+        await until(lambda: (admission.running, admission.queued) == (1, 1), "a full queue")
+        with pytest.raises(OverloadedError, match="queue is full") as refused:
+            async with admission.place(wait_s=GENEROUS_S):
+                pytest.fail("let in")
+        assert refused.value.retry_after_s == 2  # one second a request at first, two before the next
+        gate.set()
+        await asyncio.gather(*held)
+        assert (admission.running, admission.queued) == (0, 0)
+
+    asyncio.run(run())
+
+
+def test_admission_cancelled_while_working_or_waiting_gives_its_place_back() -> None:
+    async def run() -> None:
+        admission = admission_of(1, 1)
+
+        async def hold() -> None:
+            async with admission.place(wait_s=GENEROUS_S):
+                await asyncio.Event().wait()
+
+        working, waiting = (asyncio.create_task(hold()) for _ in range(2))
+        await until(lambda: (admission.running, admission.queued) == (1, 1), "a full queue")
+        waiting.cancel()
+        await until(lambda: admission.queued == 0, "an empty queue")
+        working.cancel()
+        await until(lambda: admission.running == 0, "a free place")
+        async with admission.place(wait_s=GENEROUS_S) as queued_s:
+            assert queued_s < GENEROUS_S
+
+    asyncio.run(run())
+
+
+def test_admission_no_place_in_time_is_refused_and_leaves_the_queue() -> None:
+    async def run() -> None:
+        admission = admission_of(1, 5)
+        async with admission.place(wait_s=GENEROUS_S):
+            with pytest.raises(OverloadedError, match=r"no place was free in 0\.1 s"):
+                async with admission.place(wait_s=0.1):
+                    pytest.fail("let in")
+        assert (admission.running, admission.queued) == (0, 0)
+
+    asyncio.run(run())
+
+
+# --- requests that share a call
+
+
+def batches_of(
+    answer: Callable[[Sequence[int]], Sequence[int]], max_size: int, run: Callable[[Batcher[int, int]], Any]
+) -> None:
+    """Run a coroutine function with a batcher around `answer`."""
+    with ThreadPoolExecutor(1) as thread:
+
+        async def inside() -> None:
+            await run(Batcher(answer, thread, max_size=max_size, gather_s=0.0))
+
+        asyncio.run(inside())
+
+
+def test_batcher_questions_that_come_while_it_works_share_the_next_call() -> None:
+    sizes, gate, begun = [], threading.Event(), threading.Event()
+
+    def answer(questions: Sequence[int]) -> Sequence[int]:
+        sizes.append(len(questions))
+        begun.set()
+        assert gate.wait(GENEROUS_S)
+        return [2 * question for question in questions]
+
+    async def run(batcher: Batcher[int, int]) -> None:
+        first = asyncio.create_task(batcher.ask(0))
+        await until(begun.is_set, "the first call")
+        later = [asyncio.create_task(batcher.ask(number)) for number in range(1, 6)]
+        await asyncio.sleep(0.01)
+        gate.set()
+        assert await asyncio.gather(first, *later) == [0, 2, 4, 6, 8, 10]
+
+    batches_of(answer, 4, run)
+    assert sizes == [1, 4, 1]
+
+
+def test_batcher_question_whose_asker_is_gone_is_not_asked() -> None:
+    asked: list[int] = []
+    gate, begun = threading.Event(), threading.Event()
+
+    def answer(questions: Sequence[int]) -> Sequence[int]:
+        asked.extend(questions)
+        begun.set()
+        assert gate.wait(GENEROUS_S)
+        return questions
+
+    async def run(batcher: Batcher[int, int]) -> None:
+        first = asyncio.create_task(batcher.ask(0))
+        await until(begun.is_set, "the first call")
+        gone, kept = asyncio.create_task(batcher.ask(1)), asyncio.create_task(batcher.ask(2))
+        await asyncio.sleep(0.01)
+        gone.cancel()
+        first.cancel()  # its answer is on the way and has nobody to go to
+        await asyncio.sleep(0.01)
+        gate.set()
+        assert await kept == 2
+
+    batches_of(answer, 4, run)
+    assert asked == [0, 2]
+
+
+def test_batcher_failed_call_fails_its_questions_only() -> None:
+    def answer(questions: Sequence[int]) -> Sequence[int]:
+        if 1 in questions:
+            raise ValueError("broken engine")
+        return questions
+
+    async def run(batcher: Batcher[int, int]) -> None:
+        with pytest.raises(ValueError, match="broken engine"):
+            await batcher.ask(1)
+        assert isinstance(batcher.failure, ValueError)
+        assert await batcher.ask(2) == 2
+        assert batcher.failure is None
+
+    batches_of(answer, 4, run)
+
+
+# --- over HTTP, without Ray
+
+
+@dataclass
+class Counted:
+    """Metrics as a list."""
+
+    ends: list[tuple[str, str]] = field(default_factory=list)
+    loads: list[tuple[int, int]] = field(default_factory=list)
+
+    def finished(self, path: str, outcome: str, seconds: float) -> None:
+        """Note."""
+        assert seconds >= 0
+        self.ends.append((path, outcome))
+
+    def answered(self, answer: PlanAnswer, queued_s: float) -> None:
+        """Check."""
+        assert queued_s >= 0
+
+    def loaded(self, running: int, queued: int) -> None:
+        """Note."""
+        self.loads.append((running, queued))
+
+
+@dataclass
+class GatedPlanner:
+    """Knows the answer, and gives it once the gate is open."""
+
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    n_asked: int = 0
+
+    async def solve(self, domain_pddl: str, problem_pddl: str, *, time_limit_s: float) -> PlannerResult:
+        """Return the plan of Sussman's anomaly."""
+        self.n_asked += 1
+        await self.gate.wait()
+        return PlannerResult(PlannerStatus.SOLVED, PLAN, 6.0, 0.01)
+
+
+@dataclass
+class Behind:
+    """A backend with a planner only."""
+
+    limits: LimitArgs
+    planner: GatedPlanner = field(default_factory=GatedPlanner)
+    metrics: Counted = field(default_factory=Counted)
+    missing: list[str] = field(default_factory=list)
+
+    def service(self) -> PlanningService:
+        """Return the service, unless something is missing."""
+        if self.missing:
+            raise ServiceUnavailableError("still starting")
+        return PlanningService(self.planner)
+
+    def model(self) -> Mapping[str, Any]:
+        """Return nothing."""
+        return {}
+
+    async def waiting_for(self) -> list[str]:
+        """Return what is missing."""
+        return self.missing
+
+    def exported_metrics(self) -> str:
+        """Return one metric."""
+        return "plansmith_serve_requests_total 1\n"
+
+
+def talk(use: Callable[[httpx.AsyncClient, Behind], Any], **limits: Any) -> Behind:
+    """Run a coroutine function with a client of an application whose planner answers at once."""
+
+    async def run() -> Behind:
+        behind = Behind(LimitArgs(**limits))
+        behind.planner.gate.set()
+        transport = httpx.ASGITransport(make_api(behind))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            await use(client, behind)
+        return behind
+
+    return asyncio.run(run())
+
+
+def body(**more: Any) -> dict[str, Any]:
+    """Return a request for Sussman's anomaly."""
+    return {"domain": BLOCKS_TEXT, "problem": SUSSMAN, **more}
+
+
+def test_plans_answer_has_plan_verdict_and_timings() -> None:
+    async def use(client: httpx.AsyncClient, _: Behind) -> None:
+        reply = await client.post("/v1/plans", json=body())
+        found = reply.json()
+        assert (reply.status_code, found["status"], found["source"]) == (200, "solved", "planner")
+        assert tuple(found["plan"]) == PLAN
+        assert found["verdict"]["verdict"] == "valid"
+        assert found["timings"]["total_s"] >= found["timings"]["planner_s"] >= 0
+        assert found["timings"]["queued_s"] >= 0
+
+    assert talk(use).metrics.ends == [("/v1/plans", "solved")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [
+        ({"time_limit_s": 121}, "time_limit_s"),
+        ({"max_feedback_turns": 5}, "max_feedback_turns"),
+        ({"time_limit_s": 0}, "body.time_limit_s"),
+        ({"max_feedback_turns": -1}, "body.max_feedback_turns"),
+        ({"tmie_limit_s": 3}, "body.tmie_limit_s"),
+        ({"domain": 7}, "body.domain"),
+        ({"problem": "\ud800"}, "body.problem"),
+    ],
+    ids=["long", "turns", "zero", "negative", "unknown", "number", "half a character"],
+)
+def test_plans_request_that_asks_wrongly_is_told_where(changes: dict[str, Any], where: str) -> None:
+    async def use(client: httpx.AsyncClient, behind: Behind) -> None:
+        content = json.dumps(body(**changes)).encode()
+        reply = await client.post("/v1/plans", content=content, headers={"content-type": "application/json"})
+        assert (reply.status_code, reply.json()["where"]) == (422, where)
+        assert behind.planner.n_asked == 0
+
+    talk(use)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000, b"\xff\xfe", b"null", b"NaN"])
+def test_plans_body_that_is_no_request_is_refused(content: bytes) -> None:
+    async def use(client: httpx.AsyncClient, _: Behind) -> None:
+        reply = await client.post("/v1/plans", content=content, headers={"content-type": "application/json"})
+        assert reply.status_code in (400, 422)
+
+    talk(use)
+
+
+def test_plans_time_limit_that_is_no_number_is_refused() -> None:
+    async def use(client: httpx.AsyncClient, _: Behind) -> None:
+        content = json.dumps(body(time_limit_s=float("nan"))).encode()
+        reply = await client.post("/v1/plans", content=content, headers={"content-type": "application/json"})
+        assert (reply.status_code, reply.json()["where"]) == (422, "body.time_limit_s")
+
+    talk(use)
+
+
+def test_plans_bad_pddl_gets_the_diagnostics_of_both_files() -> None:
+    broken = {
+        "domain": BLOCKS_TEXT.replace(":action pick-up", ":action stack"),
+        "problem": SUSSMAN.replace("on c a", "on c"),
+    }
+
+    async def use(client: httpx.AsyncClient, _: Behind) -> None:
+        reply = await client.post("/v1/plans", json=broken)
+        found = reply.json()
+        assert (reply.status_code, found["error"]) == (422, "bad_input")
+        errors = [row for row in found["diagnostics"] if row["severity"] == "error"]
+        assert [(row["source"], row["code"]) for row in errors] == [
+            ("domain", "duplicate-name"), ("problem", "wrong-arity")
+        ]  # fmt: skip
+        assert all({"line", "column", "got", "expected", "repair"} <= set(row) for row in found["diagnostics"])
+
+    assert talk(use).metrics.ends == [("/v1/plans", "bad_input")]
+
+
+@pytest.mark.parametrize("name", ["domain", "problem"])
+def test_plans_text_beyond_its_limit_is_too_large_to_the_byte(name: str) -> None:
+    size = {"domain": len(BLOCKS_TEXT.encode()), "problem": len(SUSSMAN.encode())}
+
+    async def use(client: httpx.AsyncClient, _: Behind) -> None:
+        assert (await client.post("/v1/plans", json=body())).status_code == 200
+        reply = await client.post("/v1/plans", json=body(**{name: body()[name] + " "}))
+        assert (reply.status_code, reply.json()["where"]) == (413, name)
+
+    talk(use, max_domain_bytes=size["domain"], max_problem_bytes=size["problem"])
+
+
+def test_plans_body_beyond_the_limit_is_not_read_announced_or_not() -> None:
+    limits = {"max_domain_bytes": 1, "max_problem_bytes": 1, "max_plan_bytes": 1}
+    most, sent = LimitArgs(**limits).max_body_bytes, []
+
+    async def pieces() -> Any:
+        for number in range(1000):
+            sent.append(number)
+            yield b" " * 1000
+
+    async def use(client: httpx.AsyncClient, _: Behind) -> None:
+        announced = await client.post("/v1/plans", content=b" " * (most + 1))
+        assert (announced.status_code, announced.json()["error"]) == (413, "too_large")
+        assert (await client.post("/v1/plans", content=pieces())).status_code == 413
+
+    talk(use, **limits)
+    assert len(sent) <= most // 1000 + 2
+
+
+def test_plans_body_that_does_not_come_ends_with_408() -> None:
+    async def run() -> None:
+        api, sent = make_api(Behind(LimitArgs(body_time_limit_s=0.05))), []
+
+        async def receive() -> dict[str, Any]:
+            await asyncio.Event().wait()
+            return {}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": "/v1/plans", "headers": [], "query_string": b""}
+        await api(scope, receive, send)
+        assert sent[0]["status"] == 408
+
+    asyncio.run(run())
+
+
+def test_plans_beyond_the_queue_get_503_and_the_others_their_plans() -> None:
+    async def use(client: httpx.AsyncClient, behind: Behind) -> None:
+        behind.planner.gate.clear()
+        tasks = [asyncio.create_task(client.post("/v1/plans", json=body())) for _ in range(8)]
+        await until(lambda: sum(task.done() for task in tasks) == 5, "five refusals")
+        refused = [task.result() for task in tasks if task.done()]
+        assert {(reply.status_code, reply.json()["error"]) for reply in refused} == {(503, "overloaded")}
+        assert all(int(reply.headers["retry-after"]) >= 1 for reply in refused)
+        assert behind.planner.n_asked == 2
+        behind.planner.gate.set()
+        assert sorted(reply.status_code for reply in await asyncio.gather(*tasks)) == [200] * 3 + [503] * 5
+
+    behind = talk(use, max_concurrent=2, max_queued=1)
+    assert behind.metrics.loads[-1] == (0, 0)
+    assert max(behind.metrics.loads) == (2, 1)
+
+
+def test_plans_client_that_goes_away_frees_its_place() -> None:
+    async def use(client: httpx.AsyncClient, behind: Behind) -> None:
+        behind.planner.gate.clear()
+        gone = asyncio.create_task(client.post("/v1/plans", json=body()))
+        await until(lambda: behind.planner.n_asked == 1, "the planner to be asked")
+        gone.cancel()
+        await until(lambda: behind.metrics.ends == [("/v1/plans", "cancelled")], "the end of the request")
+        behind.planner.gate.set()
+        assert (await client.post("/v1/plans", json=body())).status_code == 200
+
+    talk(use, max_concurrent=1, max_queued=0)
+
+
+def test_plans_service_that_is_not_ready_says_so() -> None:
+    async def use(client: httpx.AsyncClient, behind: Behind) -> None:
+        assert (await client.get("/readyz")).status_code == 200
+        behind.missing.append("policy")
+        ready, alive = await client.get("/readyz"), await client.get("/healthz")
+        assert (ready.status_code, ready.json()) == (503, {"ready": False, "waiting_for": ["policy"]})
+        assert alive.status_code == 200
+        reply = await client.post("/v1/plans", json=body())
+        assert (reply.status_code, reply.json()["error"], reply.headers["retry-after"]) == (503, "unavailable", "5")
+
+    talk(use)
+
+
+@pytest.mark.parametrize(("plan", "verdict"), [("\n".join(PLAN), "valid"), ("(pick-up b)", "goal_not_reached"),
+                                               ("(fly a)", "malformed_plan")])  # fmt: skip
+def test_validations_answer_is_that_of_the_command(
+    plan: str, verdict: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = {"domain": BLOCKS_TEXT, "problem": SUSSMAN, "plan": plan}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    plansmith(["validate", *(str(tmp_path / name) for name in texts), "--json"])
+    printed = json.loads(capsys.readouterr().out)
+
+    async def use(client: httpx.AsyncClient, _: Behind) -> None:
+        reply = await client.post("/v1/validations", json=texts)
+        assert (reply.status_code, reply.json()["verdict"]) == (200, verdict)
+        assert reply.json() == printed
+
+    assert talk(use).metrics.ends == [("/v1/validations", verdict)]
+
+
+def test_validations_bad_pddl_is_a_verdict_with_diagnostics() -> None:
+    async def use(client: httpx.AsyncClient, _: Behind) -> None:
+        reply = await client.post("/v1/validations", json={"domain": "(", "problem": "(", "plan": ""})
+        found = reply.json()
+        assert (reply.status_code, found["verdict"]) == (200, "bad_input")
+        assert found["diagnostics"]
+
+    talk(use)
+
+
+def test_openapi_names_every_route_and_how_it_refuses() -> None:
+    async def use(client: httpx.AsyncClient, _: Behind) -> None:
+        found = (await client.get("/openapi.json")).json()
+        assert set(found["paths"]) == {"/v1/plans", "/v1/validations", "/v1/model", "/healthz", "/readyz", "/metrics"}
+        assert set(found["paths"]["/v1/plans"]["post"]["responses"]) == {"200", "413", "422", "503"}
+        assert "description" in found["components"]["schemas"]["PlanBody"]["properties"]["time_limit_s"]
+        assert (await client.get("/docs")).status_code == 200
+        assert (await client.get("/metrics")).text == "plansmith_serve_requests_total 1\n"
+        model = (await client.get("/v1/model")).json()
+        assert (model["policy"], model["limits"]["max_queued"]) == (None, 7)
+
+    talk(use, max_queued=7)
+
+
+# --- settings
+
+
+def test_settings_as_texts_of_a_command_line_are_read() -> None:
+    args = build_model(ServeArgs, {"max_queued": "5", "fallback": "false", "object_names": "A, b c"}, where="test")
+    assert (args.max_queued, args.fallback, args.object_names) == (5, False, ("a", "b", "c"))
+    assert args.part(EngineArgs).object_names == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"max_quued": 5}, "max_quued"),
+        ({"time_limit_s": 300}, "time_limit_s=300.0 is above max_time_limit_s=120.0"),
+        ({"engines": 3, "max_engines": 2}, "max_engines=2 is below engines=3"),
+        ({"temperature": 3}, "temperature"),
+    ],
+    ids=["unknown", "time", "engines", "temperature"],
+)
+def test_settings_that_do_not_fit_are_refused_by_name(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        build_model(ServeArgs, given, where="test")
+
+
+def test_command_dry_run_prints_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--dry-run", "--set", "max_queued=3"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert set(printed) == set(ServeArgs.model_fields)
+    assert printed["max_queued"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--set", "max_queued"], "not a setting"),
+        (["--set", "planner_search=quick"], "unknown search"),
+        (["--policy", "no/such/folder"], "no such folder"),
+        (["--num-cpus", "1", "--set", "planners=3"], "not enough cores"),
+        (["--host", "203.0.113.1"], "cannot listen"),  # of nobody, by RFC 5737
+    ],
+    ids=["setting", "search", "policy", "cores", "host"],
+)
+def test_command_bad_input_ends_with_2_before_anything_starts(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+# --- the whole, on a Ray of its own
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running ``plansmith serve``, and the folder in which it keeps temporary files."""
+
+    process: subprocess.Popen[str]
+    url: str
+    temporary: Path
+
+    def ask(self, path: str, data: Mapping[str, Any] | None = None) -> tuple[int, Any]:
+        """Return status and content of an answer."""
+        content = None if data is None else json.dumps(data).encode()
+        request = urllib.request.Request(self.url + path, content, {"content-type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=GENEROUS_S) as answer:
+                return answer.status, _content(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, _content(error.read())
+
+    def searches(self) -> list[int]:
+        """Return the processes that work in a folder of a planner's run."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                is_search = str((folder / "cwd").readlink()).startswith(str(self.temporary / "plansmith-planner-"))
+            except OSError:  # gone in the meantime
+                continue
+            found += [int(folder.name)] * is_search
+        return found
+
+
+def _content(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return raw.decode()
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def eventually(condition: Callable[[], Any], what: str, *, limit_s: float = GENEROUS_S) -> Any:
+    """Return what a condition comes to as soon as it is true."""
+    for _ in range(int(limit_s / 0.1)):
+        if found := condition():
+            return found
+        time.sleep(0.1)
+    return pytest.fail(f"waited in vain for {what}")
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Start the command with an untrained `tiny`, which writes garbage, and an optimal planner behind it."""
+    model, temporary = tmp_path_factory.mktemp("model"), tmp_path_factory.mktemp("temporary")
+    shape = ModelShape(64, 1, 2, 1, 128, max_position_embeddings=256)
+    make_model(model, word_tokenizer([BLOCKS], NAMES), shape, seed=0)
+    settings = ["max_new_tokens=16", "planner_search=optimal", "max_concurrent=4", "max_queued=4", "feedback_turns=2"]
+    port, said = free_port(), temporary / "log"
+    command = [sys.executable, str(ROOT / "pipelines" / "serve.py"), "--policy", str(model), "--port", str(port)]
+    command += [word for setting in settings for word in ("--set", setting)]
+    environment = {**os.environ, "TMPDIR": str(temporary), "RAY_TMPDIR": "/tmp"}
+    with said.open("w") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+        )
+    try:
+        eventually(
+            lambda: "Ctrl-C" in said.read_text() or process.poll() is not None, "the service to start", limit_s=START_S
+        )
+        assert process.poll() is None, said.read_text()
+        yield Service(process, f"http://127.0.0.1:{port}", temporary)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(GENEROUS_S)
+        survivors(process.pid, besides=RAY_AGENTS)
+
+
+def test_service_is_ready_once_it_says_its_address_and_names_its_policy(service: Service) -> None:
+    assert eventually(lambda: service.ask("/readyz")[0] == 200, "the service to be ready")
+    policy = service.ask("/v1/model")[1]["policy"]
+    assert (policy["prompting"], policy["max_model_len"], policy["is_word_level"]) == ("compact", 256, True)
+    assert re.fullmatch("[0-9a-f]{12}", policy["policy_version"])
+
+
+def test_service_untrained_policy_is_asked_handed_its_failures_and_backed_by_the_planner(service: Service) -> None:
+    status, found = service.ask("/v1/plans", body())
+    assert (status, found["status"], found["source"], len(found["turns"])) == (200, "solved", "planner", 3)
+    assert "valid" not in found["turns"]
+    assert found["policy_version"] == service.ask("/v1/model")[1]["policy"]["policy_version"]
+    assert validate_plan(sussman(), parse_plan(" ".join(found["plan"]))).is_valid
+    assert found["timings"]["policy_s"] > 0
+    status, found = service.ask("/v1/plans", body(fallback=False))
+    assert (status, found["status"], found["plan"]) == (200, "not_solved", None)
+
+
+def test_service_problem_without_a_plan_is_proven_unsolvable(service: Service) -> None:
+    status, found = service.ask("/v1/plans", body(problem=UNSOLVABLE))
+    assert (status, found["status"], found["plan"]) == (200, "unsolvable", None)
+
+
+def test_service_problem_too_hard_for_its_time_is_out_of_time(service: Service) -> None:
+    status, found = service.ask("/v1/plans", body(problem=HARD, time_limit_s=2, max_feedback_turns=0))
+    assert (status, found["status"], found["plan"]) == (200, "out_of_time", None)
+    assert eventually(lambda: not service.searches(), "the search to end")
+
+
+def test_service_client_that_goes_away_ends_its_search_and_the_next_one_is_served(service: Service) -> None:
+    content = json.dumps(body(problem=HARD, time_limit_s=120, max_feedback_turns=0)).encode()
+    head = "POST /v1/plans HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+        assert eventually(service.searches, "the search to begin")
+    assert eventually(lambda: not service.searches(), "the search of nobody to end")
+    assert service.ask("/v1/plans", body(max_feedback_turns=0))[1]["status"] == "solved"
+
+
+def test_service_beyond_its_limits_refuses_and_every_plan_it_gives_is_right(service: Service) -> None:
+    rng, sizes = random.Random(0), {"blocks": (3, 5)}
+    problems = [load_domain("blocksworld").sample("any", rng, sizes=sizes) for _ in range(24)]
+    requests = [body(problem=print_problem(problem)) for problem in problems]
+    with ThreadPoolExecutor(len(requests)) as clients:
+        answers = list(clients.map(lambda request: service.ask("/v1/plans", request), requests))
+    assert {status for status, _ in answers} == {200, 503}
+    assert service.ask("/healthz")[0] == 200
+    for problem, (status, found) in zip(problems, answers, strict=True):
+        if status == 503:
+            assert found["error"] == "overloaded"
+        else:
+            plan = parse_plan(" ".join(found["plan"]))
+            assert validate_plan(PlanningTask(BLOCKS, problem), plan).is_valid
+
+
+def test_service_metrics_reach_the_exporter_of_ray(service: Service) -> None:
+    service.ask("/v1/plans", {"domain": "(", "problem": "("})
+    pattern = re.compile(r'plansmith_serve_requests_total\{[^}]*outcome="bad_input"[^}]*path="/v1/plans"[^}]*\} [1-9]')
+    assert eventually(lambda: pattern.search(service.ask("/metrics")[1]), "the request among the metrics")
+    exported = service.ask("/metrics")[1]
+    for name in ("request_seconds_bucket", "policy_turns_total", "plans_total", "seconds_total", "running_requests"):
+        assert f"ray_plansmith_serve_{name}{{" in exported
+
+
+def test_service_told_to_end_ends_with_everything_it_started(service: Service) -> None:
+    service.process.send_signal(signal.SIGTERM)
+    assert service.process.wait(GENEROUS_S) == 0
+    assert survivors(service.process.pid, besides=RAY_AGENTS) == []
+    assert service.searches() == []

@@ -1,0 +1,140 @@
+"""A small run folder written by hand, stage by stage, as a run leaves it; for the tests of the live page."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from conftest import BLOCKS_TEXT
+
+from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
+from plansmith.data.rows import (
+    MetricRow,
+    OptimisationStepRow,
+    PlanRow,
+    ProblemRow,
+    RolloutRow,
+    VerdictRow,
+)
+from plansmith.evaluation.taxonomy import ErrorClass
+from plansmith.evaluation.watch_server import Site, server_of
+
+SUSSMAN_TEXT = """(define (problem p) (:domain blocksworld) (:objects a b c)
+  (:init (on c a) (ontable a) (ontable b) (clear c) (clear b) (handempty)) (:goal (and (on a b) (on b c))))"""
+
+BROKEN_CHAIN = (
+    "aim: on a b do: pick-up b check: clear b ontable b handempty ok: add: holding b "
+    "now: holding b ontable a on c a clear c "
+    "aim: on b c do: stack b a check: holding b clear a ok: add: on b a clear b handempty "
+    "now: handempty clear b on b a on c a ontable a final: pick-up b stack b a verdict: VALID"
+)
+"""Stacks b on a, which c is on: step 2 needs (clear a)."""
+
+HOSTILE = '</script><script>window.stolen = 1</script><img src=x onerror="window.stolen = 2"> {{ 7 * 7 }} &amp;'
+
+KEYS = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("problems", "plans")}
+
+
+def write_artifact(
+    root: Path,
+    stage: str,
+    tables: Mapping[str, tuple[type[Any], Sequence[Any]]],
+    *,
+    key: str = "",
+    inputs: Mapping[str, str] | None = None,
+    settings: Any = None,
+    wall_time_s: float = 2.0,
+) -> Artifact:
+    """Write the artifact of a stage; its key is that of its name unless given."""
+    key = key or hashlib.sha256(stage.encode()).hexdigest()
+    writer = ArtifactWriter(root, stage, key)
+    for table, (row_type, rows) in tables.items():
+        writer.write_rows(rows, row_type, table=table)
+    provenance = Provenance(stage, key, "1", settings or {}, dict(inputs or {}), 0)
+    return writer.finish(provenance, wall_time_s=wall_time_s)
+
+
+def write_problems(run_folder: Path, levels: Mapping[str, str]) -> None:
+    """Write the problems of a run, their level by id, and a plan for each."""
+    root = run_folder / "artifacts"
+    problems = [
+        ProblemRow(name, name, "blocksworld", level, "test", 3, BLOCKS_TEXT, SUSSMAN_TEXT, "sampler")
+        for name, level in levels.items()
+    ]
+    plans = [PlanRow(name, "fd", "solved", ("(unstack c a)",), 6.0, 0.1, is_optimal=True) for name in levels]
+    write_artifact(root, "sample_problems", {"rows": (ProblemRow, problems)}, key=KEYS["problems"])
+    write_artifact(root, "synthesize_plans", {"rows": (PlanRow, plans)}, key=KEYS["plans"])
+
+
+def write_attempts(
+    run_folder: Path,
+    name: str,
+    failures: Mapping[str, ErrorClass | None],
+    *,
+    completion: str = BROKEN_CHAIN,
+    tried: str = "try",
+    progress: Mapping[str, float] | None = None,
+) -> None:
+    """Write the attempts of an arm, or with ``tried="roll_out"`` of an iteration, and the verdicts on them."""
+    root, data = run_folder / "artifacts", {"problems": KEYS["problems"], "plans": KEYS["plans"]}
+    rollouts = [
+        RolloutRow(f"{name}-{it}", it, 0, "v1", f"solve {it}", completion, (1,), (1, 2), (0.0, 0.0), "stop", 0)
+        for it in failures
+    ]
+    verdicts = [
+        _verdict(f"{name}-{it}", it, error, (progress or {}).get(it, 0.5 if error else 1.0))
+        for it, error in failures.items()
+    ]
+    generated = write_artifact(
+        root, f"{tried}_{name}", {"rows": (RolloutRow, rollouts)}, inputs=data, settings={"rendering": "compact"}
+    )
+    write_artifact(root, f"judge_{name}", {"rows": (VerdictRow, verdicts)}, inputs={"rollouts": generated.key} | data)
+
+
+def _verdict(rollout_id: str, problem_id: str, error: ErrorClass | None, progress: float) -> VerdictRow:
+    word, step = ("precondition_unsatisfied", 2) if error else ("valid", None)
+    return VerdictRow(
+        rollout_id, problem_id, 0, "v1", word, error, step, (), (), (), None, "", "", progress=progress
+    )  # fmt: skip
+
+
+def write_training(run_folder: Path, stage: str, losses: Sequence[float], *, tokens_per_s: float = 1500.0) -> None:
+    """Write what an optimisation leaves."""
+    curve = [OptimisationStepRow(step, loss, 0.1, 1.0) for step, loss in enumerate(losses, start=1)]
+    metrics = [MetricRow(stage, 0, "", "", "training/tokens_per_s", tokens_per_s)]
+    tables = {"curve": (OptimisationStepRow, curve), "metrics": (MetricRow, metrics)}
+    write_artifact(run_folder / "artifacts", stage, tables)
+
+
+def write_record(run_folder: Path, *, stages: Mapping[str, str] | None = None) -> None:
+    """Write what the run is."""
+    record: dict[str, Any] = {"preset": "by-hand", "config": {"name": "hand-made", "seed": 3}}
+    run_folder.mkdir(parents=True, exist_ok=True)
+    (run_folder / "run.json").write_text(json.dumps(record))
+    if stages:
+        (run_folder / "stages.json").write_text(json.dumps(dict(stages)))
+
+
+def write_live(run_folder: Path, source: str, doing: str, **values: Any) -> None:
+    """Write what a process says, as `plansmith.live` does."""
+    (run_folder / "live").mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"source": source, "doing": doing} | values)
+    (run_folder / "live" / f"{source}.json").write_text(text)
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[int]:
+    """Serve the page of a folder from this process; give the port."""
+    with server_of(Site(folder), "127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
