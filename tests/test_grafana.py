@@ -193,8 +193,8 @@ class Engine:
         os._exit(1)
 
 
-def count_as_a_service() -> None:
-    """Count a request as a replica of the planning service does."""
+def counting_service() -> Any:
+    """Return the metrics of a replica of the planning service that has counted a request."""
     from actors.planning_answer import PlanAnswer, PlanSource, PlanStatus
     from cluster.serve_metrics import ServiceMetrics
 
@@ -206,7 +206,7 @@ def count_as_a_service() -> None:
     )  # fmt: skip
     metrics.finished("/plan", "solved", 0.5)
     metrics.answered(answer, 0.1)
-    metrics.loaded(1, 2)
+    return metrics
 
 
 Samples = dict[str, list[dict[str, Any]]]
@@ -225,14 +225,16 @@ def scrape() -> Samples:
     return found
 
 
-def scraped_with(names: set[str]) -> Samples:
+def scraped_with(names: set[str], service: Any) -> Samples:
     """Return the latest of every metric over several scrapes; fail with what none of them had.
 
-    On a busy machine a process reports late, and Ray forgets its gauges after twenty seconds.
+    Ray forgets a gauge after twenty seconds, so that what was recorded is recorded again before each of them.
     """
     deadline = time.monotonic() + DEADLINE_S
     samples: Samples = {}
     while names - samples.keys() and time.monotonic() < deadline:
+        record_everything()
+        service.loaded(1, 2)
         time.sleep(1.0)
         try:
             samples |= scrape()
@@ -258,10 +260,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Samples]:
                  logging_level=logging.ERROR, runtime_env=code)  # fmt: skip
         try:
             telemetry.started(stage, number=3, count=7)
-            count_as_a_service()
-            record_everything()
             engine = engine_that_was_started_again()
-            samples = scraped_with(wanted())
+            samples = scraped_with(wanted(), counting_service())
             yield samples | {"kept": kept_when_ray_forgets()}
         finally:
             telemetry.__exit__()

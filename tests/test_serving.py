@@ -89,7 +89,7 @@ def test_admission_full_queue_refuses_and_says_when_to_come_back() -> None:
         held = [asyncio.create_task(hold()) for _ in range(2)]
         await until(lambda: (admission.running, admission.queued) == (1, 1), "a full queue")
         with pytest.raises(OverloadedError, match="queue is full") as refused:
-            async with admission.place(wait_s=GENEROUS_S):
+            async with admission.place(wait_s=1.0):
                 pytest.fail("let in")
         assert refused.value.retry_after_s == 2  # one second a request at first, two before the next
         gate.set()

@@ -173,13 +173,14 @@ def test_tensorboard_switched_off_writes_nothing(tmp_path: Path) -> None:
 def test_window_that_cannot_be_written_is_said_once_and_the_run_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "tensorboard").write_text("a file where the folder should be", encoding="utf-8")
+    folder = tmp_path / "tensorboard"
+    folder.write_text("a file where the folder should be", encoding="utf-8")
     stages = [Stage(name=f"stage1_{t}", run=training([1.0 * t])) for t in (1, 2, 3)]
     with Telemetry(config_of(), tmp_path) as telemetry:
         done = run_stages(stages, root=tmp_path / "artifacts", observers=[telemetry])
     assert len(done) == 3
     assert [r.message for r in caplog.records if "gets no more figures" in r.message] == [
-        f"TensorBoard gets no more figures of this run: FileExistsError: [Errno 17] File exists: '{tmp_path / 'tensorboard'}'"
+        f"TensorBoard gets no more figures of this run: FileExistsError: [Errno 17] File exists: '{folder}'"
     ]
 
 
