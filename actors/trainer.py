@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actors.deepspeed_engine import DeepSpeedEngineAdapter, EngineSettings
-from actors.telemetry import RayListener
+from actors.telemetry import RayListener, record_as
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.learning import adapters
 from plansmith.learning.adapters import LoraSettings
@@ -194,6 +194,7 @@ class TrainerActor:
         )
         self.engine.prepare(hyperparameters)
         doing = description or objective.value
+        record_as(objective=objective.value)
         return run_optimisation(
             self.engine,
             objective,

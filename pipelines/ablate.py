@@ -22,6 +22,7 @@ if __name__ == "__main__":  # found from any folder
 
 from pipelines.parts.command import PRESETS, check_model, default_runs, report_run, save_record
 from pipelines.parts.evaluation_stages import Arm, arms_of, evaluated_problems
+from pipelines.parts.telemetry import Telemetry
 from pipelines.parts.workers import Workers
 from pipelines.pddl_instruct import arms, pddl_instruct
 from plansmith.config.loading import load_preset, preset_names
@@ -103,10 +104,12 @@ def run_seed(config: PddlInstructConfig, preset: str, folder: Path) -> Iterator[
         for variant in found:
             logger.info("seed %d, %s", config.seed, variant.name)
             workers.config = variant.config
-            artifacts = workers.run(pddl_instruct(variant.config), root=folder / "artifacts")
-            stages = arms(variant.config, artifacts["final_policy"])
-            report_run(variant.config, preset, stages, artifacts, folder / variant.name)
-            yield from _arm_runs(variant, arms_of(stages, artifacts), artifacts)
+            stages = pddl_instruct(variant.config)
+            with Telemetry(variant.config, folder / variant.name) as telemetry:
+                artifacts = workers.run(stages, root=folder / "artifacts", observers=[telemetry])
+            found_arms = arms(variant.config, artifacts["final_policy"])
+            report_run(variant.config, preset, found_arms, artifacts, folder / variant.name)
+            yield from _arm_runs(variant, arms_of(found_arms, artifacts), artifacts)
 
 
 def _arm_runs(variant: Variant, found: Sequence[Arm], artifacts: Mapping[str, Artifact]) -> Iterator[ArmRun]:

@@ -287,6 +287,7 @@ def run_optimisation(
         if progress is not None:
             speed = n_tokens / (time.perf_counter() - started)
             progress.advance(1, {"train/loss": totals["loss"], "train/learning_rate": learning_rate,
+                                 "train/gradient_norm": record.gradient_norms[-1],
                                  "train/tokens_per_s": speed})  # fmt: skip
     return _report(objective, record, plan.packing, time.perf_counter() - started)
 
