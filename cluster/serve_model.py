@@ -5,9 +5,7 @@ Read where the engine runs; the front has neither torch nor a tokenizer.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +14,11 @@ from actors.planning_service import NO_ROOM, Completion
 from actors.planning_view import PolicyCard
 from actors.policy import Generation, PolicySettings, SamplingSettings
 from cluster.serve_args import EngineArgs
-from plansmith.errors import BadInputError
-from plansmith.learning.adapters import ADAPTER_CONFIG, base_folder_of, is_adapter_folder
+from plansmith.learning.model_folder import adapter_rank, cache_size_gib, folder_digest, is_word_level, text_config
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.tokenizer import encode_prompt, end_token_ids
 
-GIB = 2**30
-DIGESTED = ("*.json", "*.jinja", "*.safetensors", "*.model")
-"""Files of a model folder that change what it writes."""
 VERSION_DIGITS = 12
-SEQUENCES_IN_CACHE = 4
-"""Sequences of full length that the key-value cache on a CPU has room for, at least; the others wait."""
-BYTES_OF = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True)
@@ -83,59 +74,23 @@ class ServedModel:
         return Completion(text, generation.finish_reason, len(generation.token_ids), generation.policy_version)
 
 
-def folder_digest(folder: Path) -> str:
-    """Return a hash of the names and contents of the `DIGESTED` files, those of an adapter's base as well."""
-    digest = hashlib.sha256()
-    for path in sorted({path for pattern in DIGESTED for path in folder.glob(pattern)}):
-        with path.open("rb") as file:
-            digest.update(f"{path.name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-    if is_adapter_folder(folder):
-        digest.update(folder_digest(base_folder_of(folder)).encode())
-    return digest.hexdigest()
-
-
 def _words(tokenizer: Any) -> frozenset[str] | None:
     """Return the vocabulary of a word-level tokenizer; None for one that reads any text."""
-    if not tokenizer.is_fast or type(tokenizer.backend_tokenizer.model).__name__ != "WordLevel":
-        return None
-    return frozenset(tokenizer.get_vocab())
+    return frozenset(tokenizer.get_vocab()) if is_word_level(tokenizer) else None
 
 
 def _engine_settings(folder: Path, args: EngineArgs) -> PolicySettings:
-    is_adapter = is_adapter_folder(folder)
-    model = _read_json((base_folder_of(folder) if is_adapter else folder) / "config.json")
-    model = {**model, **model.get("text_config", {})}
+    model = text_config(folder)
     window = min(args.max_model_len, int(model.get("max_position_embeddings") or args.max_model_len))
     is_cpu = args.gpus_per_engine == 0
     dtype = args.dtype or ("float32" if is_cpu else "bfloat16")
     return PolicySettings(
         max_model_len=window,
         max_num_seqs=args.max_batch_size,
-        kv_cache_gib=_cache_gib(model, window, dtype) if is_cpu else None,
+        kv_cache_gib=cache_size_gib(model, window, dtype) if is_cpu else None,
         dtype=dtype,
         n_threads=args.engine_threads,
         enforce_eager=is_cpu,
         seed=args.seed,
-        lora_rank=int(_read_json(folder / ADAPTER_CONFIG)["r"]) if is_adapter else None,
+        lora_rank=adapter_rank(folder),
     )
-
-
-def _cache_gib(model: Mapping[str, Any], window: int, dtype: str) -> float:
-    """Return the memory of a key-value cache for `SEQUENCES_IN_CACHE` full windows, half a GiB at least.
-
-    A token takes 2 (key and value) * layers * key-value heads * head size numbers.
-    """
-    heads = int(model["num_attention_heads"])
-    kv_heads = int(model.get("num_key_value_heads") or heads)
-    head_size = int(model.get("head_dim") or model["hidden_size"] // heads)
-    token_bytes = 2 * int(model["num_hidden_layers"]) * kv_heads * head_size * BYTES_OF[dtype]
-    return max(0.5, SEQUENCES_IN_CACHE * window * token_bytes / GIB)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInputError("not a model folder", where=str(path), got=str(error), expected="JSON",
-                            cure="give a folder written by save_pretrained") from error  # fmt: skip
-    return content

@@ -26,7 +26,7 @@ def set_up_logging(level: int = logging.INFO) -> None:
     """Send the log lines of this project to stderr, with the time; other libraries speak from WARNING on."""
     handler = _BarSafeHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
-    for name in ("plansmith", "pipelines", "actors"):
+    for name in ("plansmith", "pipelines", "actors", "cluster"):
         logger = logging.getLogger(name)
         logger.setLevel(level)
         logger.handlers, logger.propagate = [handler], False

@@ -27,10 +27,11 @@ from conftest import BLOCKS, BLOCKS_TEXT, NAMES, REFERENCE, random_problem, shor
 from actors.endpoint import Answer, Endpoint, EndpointSettings, Question, served_models
 from pipelines import evaluate
 from pipelines.parts.evaluation_options import EXAMPLES, evaluation_parser
-from pipelines.parts.folder_policy import FolderPolicy, cache_size_gib, engine_config, folder_digest
+from pipelines.parts.folder_policy import FolderPolicy, engine_config
 from pipelines.parts.own_problems import KnownNames, problem_files, read_problems
 from pipelines.parts.rollout_stages import Sampling
 from plansmith.errors import BadInputError
+from plansmith.learning.model_folder import cache_size_gib, folder_digest
 from plansmith.learning.models import ModelShape, make_model
 from plansmith.learning.tokenizer import encode, word_tokenizer
 from plansmith.pddl.grounding import PlanningTask

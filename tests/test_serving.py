@@ -186,7 +186,7 @@ def test_batcher_question_whose_asker_is_gone_is_not_asked() -> None:
         first.cancel()  # its answer is on the way and has nobody to go to
         await asyncio.sleep(0.01)
         gate.set()
-        assert await kept == 2
+        assert await asyncio.wait_for(kept, GENEROUS_S) == 2
 
     batches_of(answer, 4, run)
     assert asked == [0, 2]
@@ -394,6 +394,21 @@ def test_plans_body_beyond_the_limit_is_not_read_announced_or_not() -> None:
 
     talk(use, **limits)
     assert len(sent) <= most // 1000 + 2
+
+
+def test_plans_body_announced_too_long_is_refused_before_any_of_it_is_read() -> None:
+    limits, sent = LimitArgs(), []
+
+    async def receive() -> dict[str, Any]:
+        return pytest.fail("read")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"content-length", str(limits.max_body_bytes + 1).encode())]
+    scope = {"type": "http", "method": "POST", "path": "/v1/plans", "headers": headers, "query_string": b""}
+    asyncio.run(make_api(Behind(limits))(scope, receive, send))
+    assert sent[0]["status"] == 413
 
 
 def test_plans_body_that_does_not_come_ends_with_408() -> None:

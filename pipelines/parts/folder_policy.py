@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +17,14 @@ from pipelines.parts.workers import MODEL, policy_version
 from plansmith.config.training import PolicyConfig
 from plansmith.data.rows import ProblemRow
 from plansmith.errors import BadInputError
-from plansmith.learning.adapters import ADAPTER_CONFIG, base_folder_of, is_adapter_folder
+from plansmith.learning.model_folder import (
+    adapter_rank,
+    cache_size_gib,
+    folder_digest,
+    is_word_level,
+    text_config,
+    whole_model_of,
+)
 from plansmith.learning.models import check_model_folder, load_tokenizer
 from plansmith.learning.tokenizer import encode_prompt
 from plansmith.pddl.grounding import PlanningTask
@@ -30,14 +35,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-GIB = 2**30
-DIGESTED = ("*.json", "*.jinja", "*.safetensors", "*.model")
-"""Files of a model folder that change what it writes: configuration, chat template, tokenizer, weights."""
 SEQUENCES_DECODED = 64
 """Problems decoded together; an interrupt loses what twice as many were writing."""
-SEQUENCES_IN_CACHE = 4
-"""Sequences of full length that the key-value cache on a CPU has room for, at least; the others wait."""
-BYTES_OF = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True)
@@ -65,29 +64,13 @@ class FolderPolicy:
     @property
     def is_word_level(self) -> bool:
         """Return whether the model reads only the words that it was made with, as `tiny` does."""
-        return self.tokenizer.is_fast and type(self.tokenizer.backend_tokenizer.model).__name__ == "WordLevel"
+        return is_word_level(self.tokenizer)
 
     def path(self, name: str) -> Path:
         """Return where the model lies."""
         if name != MODEL:
             raise KeyError(name)
         return self.folder
-
-
-def folder_digest(folder: Path) -> str:
-    """Return a hash of the names and whole contents of the `DIGESTED` files, those of an adapter's base as well."""
-    digest = hashlib.sha256()
-    for path in sorted({path for pattern in DIGESTED for path in folder.glob(pattern)}):
-        with path.open("rb") as file:
-            digest.update(f"{path.name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-    if is_adapter_folder(folder):
-        digest.update(folder_digest(base_folder_of(folder)).encode())
-    return digest.hexdigest()
-
-
-def base_of(folder: Path) -> Path:
-    """Return the model that an adapter lies over, or the folder itself for a whole model."""
-    return base_folder_of(folder) if is_adapter_folder(folder) else folder
 
 
 def engine_config(
@@ -116,42 +99,11 @@ def engine_config(
     return PolicyConfig.model_validate({**settings, "n_threads": n_threads, "enforce_eager": cache_gib is not None})
 
 
-def cache_size_gib(model: Mapping[str, Any], window: int, dtype: str) -> float:
-    """Return the memory of a key-value cache for `SEQUENCES_IN_CACHE` full windows, half a GiB at least.
-
-    A token takes 2 (key and value) * layers * key-value heads * head size numbers.
-    """
-    heads = int(model["num_attention_heads"])
-    kv_heads = int(model.get("num_key_value_heads") or heads)
-    head_size = int(model.get("head_dim") or model["hidden_size"] // heads)
-    token_bytes = 2 * int(model["num_hidden_layers"]) * kv_heads * head_size * BYTES_OF[dtype]
-    return max(0.5, SEQUENCES_IN_CACHE * window * token_bytes / GIB)
-
-
 def has_gpu() -> bool:
     """Return whether there is a GPU to decode on."""
     import torch
 
     return torch.cuda.is_available()
-
-
-def text_config(folder: Path) -> Mapping[str, Any]:
-    """Return the configuration of the language model; an adapter has its base's, models that also see have it inside.
-
-    Raises:
-        BadInputError: it cannot be read.
-    """
-    config = _json(base_of(folder) / "config.json")
-    return {**config, **config.get("text_config", {})}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInputError("not a model folder", where=str(path), got=str(error), expected="JSON",
-                            cure="give a folder written by save_pretrained") from error  # fmt: skip
-    return content
 
 
 class FolderWorkers(RaySession):
@@ -180,15 +132,18 @@ class FolderWorkers(RaySession):
         from actors.policy import PolicyActor, PolicySettings
 
         # an error here says what is wrong, one in an actor only that it died
-        read_weight_shapes(str(base_of(policy.folder)))
+        read_weight_shapes(str(whole_model_of(policy.folder)))
         ray, settings = self.ray(), self.config.policy
         logger.info("starting the vLLM engine")
         shared = {"max_model_len", "max_num_seqs", "kv_cache_gib", "dtype", "n_threads", "enforce_eager"}
         actor = ray.remote(PolicyActor).options(num_cpus=0, num_gpus=1 if has_gpu() else 0)
+        rank = adapter_rank(policy.folder)
         self._engine = actor.remote(
             str(policy.folder),
             policy_version(policy),  # type: ignore[arg-type]  # of the key only
-            settings=PolicySettings(**settings.model_dump(include=shared), lora_rank=_rank(policy), seed=self._seed),
+            settings=PolicySettings(
+                **settings.model_dump(include=shared), lora_rank=adapter_rank(policy.folder), seed=self._seed
+            ),
             run_folder=str(self.run_folder),
         )
 
@@ -201,8 +156,3 @@ class FolderWorkers(RaySession):
         completions: list[list[Generation]]
         [completions] = self.wait_for([answer], doing=description, unit="rollout", total=total)
         return completions
-
-
-def _rank(policy: FolderPolicy) -> int | None:
-    """Return the rank of an adapter, None for a whole model."""
-    return int(_json(policy.folder / ADAPTER_CONFIG)["r"]) if is_adapter_folder(policy.folder) else None

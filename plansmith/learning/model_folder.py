@@ -1,0 +1,85 @@
+"""What a model folder says of itself: its digest, its configuration, and the memory that an engine needs for it.
+
+Not here: loading it (`plansmith.learning.models`), and whether its files may be loaded
+(`plansmith.learning.weight_files`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from plansmith.errors import BadInputError
+from plansmith.learning.adapters import ADAPTER_CONFIG, base_folder_of, is_adapter_folder
+
+GIB = 2**30
+DIGESTED = ("*.json", "*.jinja", "*.safetensors", "*.model")
+"""Files of a model folder that change what it writes: configuration, chat template, tokenizer, weights."""
+SEQUENCES_IN_CACHE = 4
+"""Sequences of full length that the key-value cache on a CPU has room for, at least; the others wait."""
+BYTES_OF = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def folder_digest(folder: Path) -> str:
+    """Return a hash of the names and whole contents of the `DIGESTED` files, those of an adapter's base as well."""
+    digest = hashlib.sha256()
+    for path in sorted({path for pattern in DIGESTED for path in folder.glob(pattern)}):
+        with path.open("rb") as file:
+            digest.update(f"{path.name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    if is_adapter_folder(folder):
+        digest.update(folder_digest(base_folder_of(folder)).encode())
+    return digest.hexdigest()
+
+
+def whole_model_of(folder: Path) -> Path:
+    """Return the model that an adapter lies over, or the folder itself for a whole model."""
+    return base_folder_of(folder) if is_adapter_folder(folder) else folder
+
+
+def adapter_rank(folder: Path) -> int | None:
+    """Return the rank of an adapter, None for a whole model."""
+    return int(_read_json(folder / ADAPTER_CONFIG)["r"]) if is_adapter_folder(folder) else None
+
+
+def text_config(folder: Path) -> Mapping[str, Any]:
+    """Return the configuration of the language model; an adapter has its base's, models that also see have it inside.
+
+    Raises:
+        BadInputError: it cannot be read.
+    """
+    config = _read_json(whole_model_of(folder) / "config.json")
+    return {**config, **config.get("text_config", {})}
+
+
+def cache_size_gib(model: Mapping[str, Any], window: int, dtype: str) -> float:
+    """Return the memory of a key-value cache for `SEQUENCES_IN_CACHE` full windows, half a GiB at least.
+
+    A token takes 2 (key and value) * layers * key-value heads * head size numbers.
+
+    Args:
+        model: its `text_config`.
+        window: tokens of prompt and completion together.
+        dtype: of the cache.
+    """
+    heads = int(model["num_attention_heads"])
+    kv_heads = int(model.get("num_key_value_heads") or heads)
+    head_size = int(model.get("head_dim") or model["hidden_size"] // heads)
+    token_bytes = 2 * int(model["num_hidden_layers"]) * kv_heads * head_size * BYTES_OF[dtype]
+    return max(0.5, SEQUENCES_IN_CACHE * window * token_bytes / GIB)
+
+
+def is_word_level(tokenizer: Any) -> bool:
+    """Return whether a tokenizer reads only the words that it was made with, as that of `tiny` does."""
+    return tokenizer.is_fast and type(tokenizer.backend_tokenizer.model).__name__ == "WordLevel"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInputError("not a model folder", where=str(path), got=str(error), expected="JSON",
+                            cure="give a folder written by save_pretrained") from error  # fmt: skip
+    return content
