@@ -33,7 +33,6 @@ from plansmith.config.cluster import ClusterConfig
 from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import PolicyConfig, TrainerConfig
-from plansmith.data.artifacts import Shards
 from plansmith.data.rows import MetricRow
 from plansmith.errors import LostWorkerError, PlansmithError, StalledError
 from plansmith.learning.models import load_tokenizer
@@ -41,7 +40,7 @@ from plansmith.learning.objectives import Objective
 from plansmith.learning.optimisation import Hyperparameters
 from plansmith.learning.sequences import supervised_sequence
 from plansmith.live import LiveWork, read_live
-from plansmith.stages import Stage, StageContext
+from plansmith.stages import Stage, StageContext, run_stages
 
 OUR_CODE = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}}
 SMOKE = load_preset("smoke", ROOT / "pipelines" / "presets")
@@ -248,13 +247,17 @@ class Slow:
 ROWS = [MetricRow("s", number, "d", "l", f"r{number:04d}", float(number)) for number in range(160)]
 
 
-def mapped(folder: Path, *, rows: Sequence[MetricRow] = ROWS, size: int = 0) -> list[MetricRow]:
-    shards = Shards(folder, "rows", MetricRow)
-    map_rows(
-        rows, MetricRow, Slow, MetricRow, shards=shards, batch_size=2, concurrency=2, description="working",
-        id_column="name", worker_settings={"log": str(folder / "log"), "size": size},
-    )  # fmt: skip
-    return shards.merged_rows()
+def mapped(folder: Path, *, size: int = 0) -> list[MetricRow]:
+    """Return what a stage makes of the rows, as a run has it: what it finished is kept when it runs again."""
+
+    def run(context: StageContext) -> None:
+        map_rows(
+            ROWS, MetricRow, Slow, MetricRow, shards=context.output.shards("rows", MetricRow), batch_size=2,
+            concurrency=2, description="working", id_column="name",
+            worker_settings={"log": str(folder / "log"), "size": size},
+        )  # fmt: skip
+
+    return run_stages([Stage(name="work", run=run)], root=folder)["work"].rows(MetricRow)
 
 
 @pytest.fixture

@@ -141,9 +141,7 @@ class FolderWorkers(RaySession):
         self._engine = actor.remote(
             str(policy.folder),
             policy_version(policy),  # type: ignore[arg-type]  # of the key only
-            settings=PolicySettings(
-                **settings.model_dump(include=shared), lora_rank=adapter_rank(policy.folder), seed=self._seed
-            ),
+            settings=PolicySettings(**settings.model_dump(include=shared), lora_rank=rank, seed=self._seed),
             run_folder=str(self.run_folder),
         )
 
