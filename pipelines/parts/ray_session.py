@@ -146,17 +146,14 @@ class RaySession:
         from actors.failures import own_errors
 
         ray, waiting = self.ray(), list(answers)
-        bar = contextlib.nullcontext() if not doing else progress_bar(total, doing, unit=unit)
         found: dict[Any, Any] = {}
-        with own_errors(), bar as shown:
+        with own_errors(), _BarOfActors(self.run_folder, doing, unit, total) as bar:
             while waiting:
                 ready, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=POLL_S)
                 # an error is raised now: the others may wait for the one that is gone
                 found.update(zip(ready, ray.get(ready), strict=True))
-                if shown is not None:
-                    _show(shown, [work for work in read_live(self.run_folder) if work.doing == doing])
-            if shown is not None and shown.total is not None:
-                shown.update(shown.total - shown.n)
+                bar.look()
+            bar.fill()
         return [found[answer] for answer in answers]
 
 
@@ -226,13 +223,36 @@ def _own_signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _show(bar: Any, works: Sequence[Any]) -> None:
-    """Bring a bar to the sum of what actors have done."""
-    if bar.total is None and works and works[0].total is not None:
-        bar.total = int(works[0].total)
-    losses = [work.values["train/loss"] for work in works if "train/loss" in work.values]
-    if losses:
-        bar.set_postfix_str(f"loss {losses[0]:.3f}", refresh=False)
-    done = int(sum(work.done for work in works))
-    if done > bar.n:
-        bar.update(done - bar.n)
+class _BarOfActors:
+    """One bar for what several actors say they have done of one work; there is none before its total is known."""
+
+    def __init__(self, run_folder: Path, doing: str | None, unit: str, total: int | None) -> None:
+        self._run_folder, self._doing, self._unit, self._total = run_folder, doing, unit, total
+        self._bar: Any = None
+
+    def __enter__(self) -> Self:
+        self.look()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def look(self) -> None:
+        """Bring the bar to the sum of what the actors have done."""
+        if not self._doing:
+            return
+        works = [work for work in read_live(self._run_folder) if work.doing == self._doing]
+        if self._bar is None:
+            total = self._total or next((int(work.total) for work in works if work.total), None)
+            self._bar = progress_bar(total, self._doing, unit=self._unit) if total else None
+        if self._bar is not None:
+            losses = [work.values["train/loss"] for work in works if "train/loss" in work.values]
+            if losses:
+                self._bar.set_postfix_str(f"loss {losses[0]:.3f}", refresh=False)
+            self._bar.update(max(0, int(sum(work.done for work in works)) - self._bar.n))
+
+    def fill(self) -> None:
+        """Bring the bar to its end: all answers are there."""
+        if self._bar is not None:
+            self._bar.update(self._bar.total - self._bar.n)

@@ -120,12 +120,19 @@ class Workers(RaySession):
 
     def _ask_trainers(self, method: str, *arguments: Any, progress: Progress | None = None, **keywords: Any) -> Any:
         """Return rank 0's answer to a call of every rank; without one of them the others are of no use."""
+        from actors.failures import is_any_dead
+
         answers = [getattr(rank, method).remote(*arguments, **keywords) for rank in self._trainers]
         try:
             return self.wait_for(answers, **_shown(progress))[0]
         except LostWorkerError:
             self._end_trainers()
             raise
+        except RuntimeError as error:  # what torch raises in a rank whose neighbour is gone
+            if not is_any_dead(self._trainers):
+                raise
+            self._end_trainers()
+            raise LostWorkerError("a rank of the trainer was lost", got=str(error).splitlines()[-1][:400]) from error
 
     def _end_trainers(self) -> None:
         """End the ranks: an adapter's base is frozen in them. A base moves when the stage that made it is finished."""
