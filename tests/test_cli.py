@@ -287,7 +287,7 @@ def test_installed_command_lists_its_pipelines(capsys: Capture) -> None:
     assert {entry.name for entry in entry_points(group=cli.PIPELINES)} == {"pddl_instruct"}
     assert (
         {entry.name for entry in entry_points(group=cli.COMMANDS)}
-        == {"ablate", "dataset", "evaluate"}
+        == {"ablate", "dataset", "evaluate", "serve"}
         == set(cli.DELEGATED)
     )
     assert cli.main(["run"]) == 2

@@ -23,7 +23,6 @@ import pytest
 import ray
 from checkpoints import qwen3_checkpoint
 from conftest import ROOT
-from ray.cluster_utils import Cluster
 from safetensors import safe_open
 
 from actors.mapping import map_rows
@@ -267,37 +266,6 @@ def by_value() -> Iterator[None]:
     ray.cloudpickle.register_pickle_by_value(module)
     yield
     ray.cloudpickle.unregister_pickle_by_value(module)
-
-
-def test_machine_removed_and_replaced_during_parallel_work_loses_no_row_and_doubles_none(
-    by_value: None, tmp_path: Path, record_property: Record
-) -> None:
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
-        other = cluster.add_node(num_cpus=1)
-        ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
-        cluster.wait_for_nodes()
-        log = tmp_path / "log"
-        has_begun = lambda: log.exists() and len(log.read_text().splitlines()) >= 20  # noqa: E731
-
-        def strike() -> None:
-            while not has_begun():
-                time.sleep(0.05)
-            struck.append(time.monotonic())
-            cluster.remove_node(other, allow_graceful=False)
-            cluster.add_node(num_cpus=1)  # as an autoscaler does
-
-        struck: list[float] = []
-        thread = threading.Thread(target=strike)
-        thread.start()
-        rows = mapped(tmp_path)
-        thread.join()
-        record_property("recovered_s", time.monotonic() - struck[0])
-        assert sorted(node["Alive"] for node in ray.nodes()) == [False, True, True]
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
-    assert [row.name for row in rows] == sorted(row.name for row in ROWS)
 
 
 def test_object_store_that_is_full_spills_and_loses_no_row(by_value: None, tmp_path: Path) -> None:

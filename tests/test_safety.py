@@ -656,7 +656,7 @@ def test_artifact_made_with_secrets_in_the_environment_holds_none(
 
 
 SESSION = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 from pipelines.parts.ray_session import RaySession
 from plansmith.config.cluster import ClusterConfig
@@ -665,7 +665,8 @@ class Settings:
 with RaySession(Settings(), Path(sys.argv[1])) as session:
     ray = session.ray()
     gcs, node = ray.get_runtime_context().gcs_address, ray._private.worker.global_worker.node
-    print(json.dumps({"gcs": gcs, "dashboard": node.address_info["webui_url"]}), flush=True)
+    said = {"gcs": gcs, "dashboard": node.address_info["webui_url"], "token": os.environ["RAY_AUTH_TOKEN"]}
+    print(json.dumps(said), flush=True)
     sys.stdin.read()
 """
 VISITOR = """
@@ -715,7 +716,8 @@ def test_ray_of_a_run_takes_its_owner_and_has_no_dashboard(
 ) -> None:
     said, environment = ray_of_a_run
     assert said["dashboard"] in ("", None)
-    assert "taken 1" in visit(said["gcs"], {**environment, "RAY_AUTH_MODE": "token"}).stdout
+    owner = {**environment, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": said["token"]}
+    assert "taken 1" in visit(said["gcs"], owner).stdout
 
 
 # --- dependencies
