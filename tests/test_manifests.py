@@ -130,9 +130,11 @@ def test_definition_of_kuberay_with_a_mistake_put_in_refuses_it(path: str, value
 
 @pytest.mark.parametrize("folder", [*FOLDERS, *COMPONENTS])
 def test_resource_of_kubernetes_against_its_schema_is_valid_with_nothing_unknown(folder: str) -> None:
-    for resource in rendered(folder):
+    resources = rendered(folder)
+    assert resources
+    for resource in resources:
         if resource["apiVersion"] != "ray.io/v1" and resource["kind"] not in FOREIGN_KINDS:
-            kubernetes_validate.validate(resource, KUBERNETES_VERSION, strict=True)
+            kubernetes_validate.validate(resource, KUBERNETES_VERSION, strict=True)  # raises
 
 
 def test_every_name_that_a_pod_refers_to_exists() -> None:

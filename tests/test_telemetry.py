@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -254,7 +255,9 @@ def test_wandb_asked_for_but_not_installed_says_how_to_get_it(tmp_path: Path, mo
 
 def test_wandb_not_asked_for_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    Telemetry(config_of(), tmp_path)
+    with pytest.raises(ImportError):
+        importlib.import_module("wandb")
+    assert [type(sink).__name__ for sink in Telemetry(config_of(), tmp_path)._sinks] == ["TensorBoardSink"]
 
 
 # --- Ray metrics, without a Ray
