@@ -437,7 +437,7 @@ def test_plans_beyond_the_queue_get_503_and_the_others_their_plans() -> None:
         refused = [task.result() for task in tasks if task.done()]
         assert {(reply.status_code, reply.json()["error"]) for reply in refused} == {(503, "overloaded")}
         assert all(int(reply.headers["retry-after"]) >= 1 for reply in refused)
-        assert behind.planner.n_asked == 2
+        await until(lambda: behind.planner.n_asked == 2, "two requests to be read and handed on")
         behind.planner.gate.set()
         assert sorted(reply.status_code for reply in await asyncio.gather(*tasks)) == [200] * 3 + [503] * 5
 
