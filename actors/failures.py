@@ -35,17 +35,21 @@ def own_errors() -> Iterator[None]:
     """Let a `PlansmithError` of a worker leave as itself rather than wrapped in Ray's, and a lost worker as ours.
 
     Raises:
-        LostWorkerError: a process or a machine died.
+        LostWorkerError: a process or a machine died. Ray's error is in its text only: that refers to every frame it
+            came through, and these to the actors that are left, which would keep their places.
     """
+    lost: LostWorkerError | None = None
     try:
         yield
     except RayError as error:
         own = next((cause for cause in _causes(error) if isinstance(cause, PlansmithError)), None)
         if own is not None:
             raise own from None
-        if isinstance(error, LOST) and not getattr(error, "actor_init_failed", False):  # its constructor would again
-            raise LostWorkerError("a worker process was lost", got=_first_lines(error)) from error
-        raise
+        if not isinstance(error, LOST) or getattr(error, "actor_init_failed", False):  # its constructor would again
+            raise
+        lost = LostWorkerError("a worker process was lost", got=_first_lines(error))
+    if lost is not None:
+        raise lost
 
 
 def is_any_dead(actors: Sequence[Any]) -> bool:

@@ -1,36 +1,40 @@
 """Parallel work on rows through Ray Data, its finished rows made durable as they arrive.
 
 One batch in is one Arrow block, one task and one block out, so nothing splits the rows of one id, lists stay lists, and
-what a crash loses is at most the batches that were being worked on. Not here: what is done to a row (the worker) and
-where the rows go (`plansmith.data.artifacts.Shards`).
+what a crash loses is at most the batches that were being worked on. A pool that loses a worker, with its process or
+with the whole machine, ends, and another one does the rest on the machines that are left: left to itself, Ray Data
+waits for ever for a worker whose place is gone. Not here: what is done to a row (the worker) and where the rows go
+(`plansmith.data.artifacts.Shards`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import gc
 import logging
 import warnings
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import ray
 import ray.data
 
 from actors.failures import own_errors
 from plansmith.data.artifacts import Shards
 from plansmith.data.tables import RowT, arrow_of_rows, columns_of_rows, rows_of_arrow, rows_of_columns
-from plansmith.errors import ArtifactError
+from plansmith.errors import ArtifactError, LostWorkerError
 from plansmith.progress import progress_bar
+
+logger = logging.getLogger(__name__)
 
 Columns = Mapping[str, Sequence[Any]]
 """A batch as the worker sees it: one sequence per column, with Python values; list columns hold tuples."""
 
 Worker = Callable[[Columns], Columns]
 
-MAX_RESTARTS = 3
-"""How often a worker process that dies is started again, and its batch retried; Ray Data's default is for ever."""
+MAX_LOSSES = 3
+"""How many pools in a row may lose a worker without a finished batch: a row that kills its worker kills the next."""
 
 _LOG_LEVELS = {
     "ray.data": logging.WARNING,
@@ -74,30 +78,34 @@ def map_rows(
 
     Raises:
         PlansmithError: the worker's own, unchanged.
-        LostWorkerError: a worker's process or machine died, more often than it is started again.
+        LostWorkerError: workers' processes or machines died, and nothing was finished in between.
         ArtifactError: the worker returned other columns, or other ids, than it should.
     """
-    finished = shards.finished_ids(id_column)
-    todo = [row for row in rows if getattr(row, id_column) not in finished]
-    with progress_bar(len(rows), description) as bar:
-        bar.update(len(rows) - len(todo))
-        blocks = [
+    settings = {
+        "worker": worker,
+        "worker_settings": dict(worker_settings or {}),
+        "row_types": (row_type_in, row_type_out),
+        "id_column": id_column,
+    }
+
+    def unfinished(n_lost_pools: int) -> list[pa.Table]:
+        finished = shards.finished_ids(id_column)
+        todo = [row for row in rows if getattr(row, id_column) not in finished]
+        if n_lost_pools % 2:  # so that a row that kills its worker does not stand before all others again
+            todo.reverse()
+        return [
             arrow_of_rows(todo[start : start + batch_size], row_type_in) for start in range(0, len(todo), batch_size)
         ]
-        if not blocks:
-            return
-        settings = {
-            "worker": worker,
-            "worker_settings": dict(worker_settings or {}),
-            "row_types": (row_type_in, row_type_out),
-            "id_column": id_column,
-        }
-        pool = min(concurrency, len(blocks))
-        with contextlib.closing(_outputs(lambda: ray.data.from_arrow(blocks), settings, pool, num_cpus)) as outputs:
-            for block in outputs:
-                shards.append(rows_of_arrow(block, row_type_out))
-                bar.update(len(set(block.column(id_column).to_pylist())))
-        bar.update(len(rows) - bar.n)  # rows for which the worker had nothing to say
+
+    def outputs_of(blocks: list[pa.Table]) -> Generator[pa.Table, None, None]:
+        bar.update(len(rows) - sum(block.num_rows for block in blocks) - bar.n)
+        return _outputs(blocks, settings, min(concurrency, len(blocks)), num_cpus)
+
+    with progress_bar(len(rows), description) as bar:
+        for block in _despite_losses(unfinished, outputs_of, description):
+            shards.append(rows_of_arrow(block, row_type_out))
+            bar.update(len(set(block.column(id_column).to_pylist())))
+        bar.update(len(rows) - bar.n)  # found finished, or the worker had nothing to say
 
 
 def map_jobs(
@@ -129,26 +137,23 @@ def map_jobs(
 
     Raises:
         PlansmithError: the worker's own, unchanged.
+        LostWorkerError: workers' processes or machines died, and no job was finished in between.
     """
-    if not jobs:
-        return
     settings = {
         "worker": worker,
         "worker_settings": dict(worker_settings or {}),
         "row_types": (row_type_in, row_type_out),
         "id_column": "job_id",
     }
-    items = [dataclasses.asdict(job) for job in jobs]
+    left = deque(arrow_of_rows([job], row_type_in) for job in jobs)
 
-    def one_block_a_job() -> ray.data.Dataset:
-        return ray.data.from_items(items, override_num_blocks=len(items))
+    def outputs_of(blocks: list[pa.Table]) -> Generator[pa.Table, None, None]:
+        pool = min(concurrency, len(blocks))
+        return _outputs(blocks, settings, pool, num_cpus, is_ordered=True, is_resident=is_resident)
 
-    pool = min(concurrency, len(items))
-    with contextlib.closing(
-        _outputs(one_block_a_job, settings, pool, num_cpus, is_ordered=True, is_resident=is_resident)
-    ) as outputs:
-        for block in outputs:
-            yield rows_of_arrow(block, row_type_out)
+    for block in _despite_losses(lambda _: list(left), outputs_of, "jobs"):
+        left.popleft()
+        yield rows_of_arrow(block, row_type_out)
 
 
 class BatchWorker:
@@ -184,8 +189,34 @@ def _work_once(block: pa.Table, **settings: Any) -> pa.Table:
     return BatchWorker(**settings)(block)
 
 
+def _despite_losses(
+    todo: Callable[[int], list[pa.Table]],
+    outputs_of: Callable[[list[pa.Table]], Generator[pa.Table, None, None]],
+    what: str,
+) -> Iterator[pa.Table]:
+    """Yield the output blocks of the input blocks left after so many lost pools, until a pool has come to its end.
+
+    Raises:
+        LostWorkerError: more than `MAX_LOSSES` pools in a row lost a worker before they had finished anything.
+    """
+    n_lost_pools = n_in_vain = 0
+    while blocks := todo(n_lost_pools):
+        try:
+            with contextlib.closing(outputs_of(blocks)) as outputs:
+                for block in outputs:
+                    yield block
+                    n_in_vain = 0
+            return
+        except LostWorkerError as error:
+            n_lost_pools, n_in_vain = n_lost_pools + 1, n_in_vain + 1
+            if n_in_vain > MAX_LOSSES:
+                raise
+            logger.warning("%s: others take over what is left: %s", what, str(error))
+        gc.collect()  # the workers that are left of a pool keep their places until nothing refers to the pool
+
+
 def _outputs(
-    input_of: Callable[[], ray.data.Dataset],
+    blocks: list[pa.Table],
     settings: Mapping[str, Any],
     concurrency: int,
     num_cpus: float,
@@ -195,22 +226,24 @@ def _outputs(
 ) -> Generator[pa.Table, None, None]:
     """Yield one output block per input block, as they come or in their order."""
     with _quiet_ray_data(is_ordered), own_errors():
+        # not `from_arrow`: it asks a task about each block, and waits for a free core to do so
+        given = ray.data.from_blocks(blocks)
         common = {"batch_size": None, "batch_format": "pyarrow", "num_cpus": num_cpus}
         if is_resident:
-            dataset = input_of().map_batches(
+            dataset = given.map_batches(
                 BatchWorker,
                 fn_constructor_kwargs=dict(settings),
                 compute=ray.data.ActorPoolStrategy(min_size=1, max_size=concurrency, initial_size=concurrency),
-                max_restarts=MAX_RESTARTS,
-                max_task_retries=MAX_RESTARTS,
+                max_restarts=0,
+                max_task_retries=0,
                 **common,
             )
         else:
-            dataset = input_of().map_batches(
+            dataset = given.map_batches(
                 _work_once,
                 fn_kwargs=dict(settings),
                 compute=ray.data.TaskPoolStrategy(size=concurrency),
-                max_retries=MAX_RESTARTS,
+                max_retries=0,
                 **common,
             )
         yield from dataset.iter_batches(batch_size=None, batch_format="pyarrow")

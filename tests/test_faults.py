@@ -23,6 +23,7 @@ import pytest
 import ray
 from checkpoints import qwen3_checkpoint
 from conftest import ROOT
+from ray.cluster_utils import Cluster
 from safetensors import safe_open
 
 from actors.mapping import map_rows
@@ -246,12 +247,12 @@ class Slow:
 ROWS = [MetricRow("s", number, "d", "l", f"r{number:04d}", float(number)) for number in range(160)]
 
 
-def mapped(folder: Path, *, size: int = 0) -> list[MetricRow]:
+def mapped(folder: Path, *, size: int = 0, count: int = len(ROWS)) -> list[MetricRow]:
     """Return what a stage makes of the rows, as a run has it: what it finished is kept when it runs again."""
 
     def run(context: StageContext) -> None:
         map_rows(
-            ROWS, MetricRow, Slow, MetricRow, shards=context.output.shards("rows", MetricRow), batch_size=2,
+            ROWS[:count], MetricRow, Slow, MetricRow, shards=context.output.shards("rows", MetricRow), batch_size=2,
             concurrency=2, description="working", id_column="name",
             worker_settings={"log": str(folder / "log"), "size": size},
         )  # fmt: skip
@@ -261,11 +262,81 @@ def mapped(folder: Path, *, size: int = 0) -> list[MetricRow]:
 
 @pytest.fixture
 def by_value() -> Iterator[None]:
-    """Send the classes of this file by value: worker processes of another machine cannot import tests."""
+    """Send the classes of this file by value: a worker process that imported it would import torch and more first."""
     module = sys.modules[__name__]
     ray.cloudpickle.register_pickle_by_value(module)
     yield
     ray.cloudpickle.unregister_pickle_by_value(module)
+
+
+@contextmanager
+def two_machines(**of_the_second: Any) -> Iterator[tuple[Cluster, Callable[[bool], None]]]:
+    """Yield a cluster of two nodes, and what takes the second away and, if told to, adds another like it."""
+    of_the_second |= {"num_cpus": 1}
+    head = {"num_cpus": 1, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)  # which only a main thread can
+    try:
+        second = cluster.add_node(**of_the_second)
+        ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
+        cluster.wait_for_nodes()
+
+        def take_away(is_replaced: bool) -> None:
+            cluster.remove_node(second, allow_graceful=False)
+            if is_replaced:
+                cluster.add_node(**of_the_second)  # as an autoscaler does
+
+        yield cluster, take_away
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@pytest.mark.parametrize("is_replaced", [True, False], ids=["replaced", "for good"])
+def test_machine_removed_during_parallel_work_loses_no_row_and_doubles_none(
+    by_value: None, tmp_path: Path, caplog: pytest.LogCaptureFixture, record_property: Record, *, is_replaced: bool
+) -> None:
+    log, struck = tmp_path / "log", list[float]()
+
+    def strike() -> None:
+        while not (log.exists() and len(log.read_text(encoding="utf-8").splitlines()) >= 20):
+            time.sleep(0.01)
+        struck.append(time.monotonic())
+        take_away(is_replaced)
+
+    with two_machines() as (_, take_away):
+        thread = threading.Thread(target=strike)
+        thread.start()
+        rows = mapped(tmp_path)
+        thread.join()
+        record_property("recovered_s", time.monotonic() - struck[0])
+    assert "others take over what is left: a worker process was lost" in caplog.text
+    assert [row.name for row in rows] == sorted(row.name for row in ROWS)
+
+
+@pytest.mark.faults
+def test_machine_of_the_engine_removed_during_a_rollout_answers_as_if_nothing_had_happened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, record_property: Record
+) -> None:
+    found: dict[str, list[list[Any]]] = {}
+    with two_machines(resources={"engines": 1}) as (cluster, take_away):
+        placed = config(address=cluster.address, policy_resource="engines")
+        with Workers(placed, tmp_path) as workers:
+            made = start_policy(workers, tmp_path)
+
+            def roll_out(context: StageContext) -> None:
+                workers.load_policy(made)
+                found[context.stage.name] = workers.generate(
+                    PROMPTS, SAMPLED, seeds=SEEDS, description=context.stage.name
+                )
+
+            is_sampling = lambda work: work.doing == "struck" and work.done >= 1  # noqa: E731
+            workers.run([Stage(name="calm", run=roll_out)], root=tmp_path)
+            with once(tmp_path, is_sampling, lambda: take_away(True)) as struck:
+                workers.run([Stage(name="struck", run=roll_out)], root=tmp_path)
+            record_property("recovered_s", time.monotonic() - struck[0])
+    assert "stage struck is run again" in caplog.text
+    tokens = {name: [[g.token_ids for g in group] for group in groups] for name, groups in found.items()}
+    assert tokens["struck"] == tokens["calm"]
 
 
 def test_object_store_that_is_full_spills_and_loses_no_row(by_value: None, tmp_path: Path) -> None:
@@ -274,11 +345,11 @@ def test_object_store_that_is_full_spills_and_loses_no_row(by_value: None, tmp_p
         object_store_memory=80 * 2**20,
     )  # fmt: skip
     try:
-        rows = mapped(tmp_path, size=2**20)  # 160 MiB of results
+        rows = mapped(tmp_path, size=2**21, count=60)  # 120 MiB of results
     finally:
         ray.shutdown()
-    assert [row.name for row in rows] == sorted(row.name for row in ROWS)
-    assert {len(row.stage) for row in rows} == {2**20}
+    assert [row.name for row in rows] == sorted(row.name for row in ROWS[:60])
+    assert {len(row.stage) for row in rows} == {2**21}
 
 
 # --- silence

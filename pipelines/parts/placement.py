@@ -16,7 +16,7 @@ from plansmith.config.cluster import ClusterConfig
 from plansmith.config.training import PolicyConfig, TrainerConfig
 from plansmith.errors import ConfigError
 
-LOCAL_WAIT_S = 5.0
+LOCAL_WAIT_S = 60.0
 """Longest wait for resources of a Ray of this run's own, to which no machine is added."""
 CLUSTER_WAIT_S = 1800.0
 """The same for a cluster: time to add a machine and fetch its image."""
