@@ -250,9 +250,11 @@ def print_result(result: dict[str, Any]) -> None:
 def print_growth(result: dict[str, Any], rates: GpuRates, arguments: argparse.Namespace) -> None:
     """Print what larger runs cost by the measured unit costs."""
     costs, efficiency = UnitCosts(**result["unit_costs_s"]), min(1.0, result["efficiency"]["2 CPUs"]["dataset"])
+    problem_s = result["seconds"][ONE]["dataset"] / result["problems"]
     print(unit_table(costs))
-    print(f"\nBuilding a dataset, a chain for each problem; efficiency {efficiency:.2f} on two CPUs:\n")
-    print(dataset_table(costs, efficiency, SIZES, CPUS))
+    print(f"\nBuilding a dataset: {1000 * problem_s:.3g} ms a problem on one CPU, with all of its examples; efficiency "
+          f"{efficiency:.2f} on two:\n")  # fmt: skip
+    print(dataset_table(problem_s, costs.driver_problem_s, efficiency, sizes=SIZES, cpus=CPUS))
     print(f"\nThe driver hands out and collects {problems_the_driver_can_feed(costs):.3g} problems a second at most.")
     n_rollouts, tokens = arguments.rollouts_per_iteration, arguments.tokens_per_rollout
     print(f"\nOne feedback iteration, {n_rollouts:,} rollouts of {tokens} tokens; g and t are the tokens that one GPU "

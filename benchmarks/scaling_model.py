@@ -4,7 +4,7 @@ All that is computed is processor seconds, wall-clock seconds on a number of CPU
 No rate of a GPU is known here: without one the columns say what would have to be measured. `scaling.py` measures the
 unit costs; docs/scaling.md says where each number comes from.
 
-    s       processor seconds of the workers for a problem (or rollout)
+    s       seconds of a worker for a problem (or rollout): of the whole build on one CPU, divided by the problems
     d       processor seconds of the driver for it, which no second machine shares
     n, C    problems, CPUs
     e       efficiency on two CPUs, taken as the share of a further CPU that does work
@@ -49,11 +49,6 @@ class UnitCosts:
         """Return whether a cost of the driver is below zero."""
         return min(self.driver_problem_s, self.driver_rollout_s) < 0
 
-    @property
-    def problem_s(self) -> float:
-        """Return the workers' time for a problem: drawn, solved, and written as a chain."""
-        return self.sampled_s + self.planned_s + self.chain_s
-
 
 @dataclass(frozen=True)
 class GpuRates:
@@ -97,17 +92,24 @@ def problems_the_driver_can_feed(costs: UnitCosts) -> float:
     return float("inf") if costs.driver_problem_s == 0 else 1.0 / costs.driver_problem_s
 
 
-def dataset_table(costs: UnitCosts, efficiency: float, sizes: Sequence[int], cpus: Sequence[int]) -> str:
-    """Return the time of building datasets of some sizes on some numbers of CPUs, as Markdown."""
+def dataset_table(
+    problem_s: float, driver_s: float, efficiency: float, *, sizes: Sequence[int], cpus: Sequence[int]
+) -> str:
+    """Return the time of building datasets of some sizes on some numbers of CPUs, as Markdown.
+
+    Args:
+        problem_s: of a worker, for a problem.
+        driver_s: of the driver, for a problem.
+        efficiency: on two CPUs.
+        sizes: problems of the datasets.
+        cpus: numbers of them.
+    """
     header = ("problems", "CPU hours", *(f"{n} CPUs" if n > 1 else "1 CPU" for n in cpus))
     rows = [
         (
             f"{size:,}",
-            f"{size * costs.problem_s / HOUR_S:.3g}",
-            *(
-                spoken_time(wall_s(size, costs.problem_s, costs.driver_problem_s, n_cpus=n, efficiency=efficiency))
-                for n in cpus
-            ),
+            f"{size * problem_s / HOUR_S:.3g}",
+            *(spoken_time(wall_s(size, problem_s, driver_s, n_cpus=n, efficiency=efficiency)) for n in cpus),
         )
         for size in sizes
     ]

@@ -43,7 +43,7 @@ COSTS = UnitCosts(0.001, 0.009, 0.010, 0.005, driver_problem_s=0.001, driver_rol
     ],
 )
 def test_wall_s_follows_the_formula(n_cpus: int, efficiency: float, expected: float) -> None:
-    assert wall_s(1000, COSTS.problem_s, 0.001, n_cpus=n_cpus, efficiency=efficiency) == pytest.approx(expected)
+    assert wall_s(1000, 0.020, 0.001, n_cpus=n_cpus, efficiency=efficiency) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("n_cpus", "efficiency"), [(0, 1.0), (1, 0.0), (1, -1.0)])
@@ -71,7 +71,7 @@ def test_problems_the_driver_can_feed_is_one_over_its_time() -> None:
 
 
 def test_dataset_table_tells_cpu_hours_and_times() -> None:
-    *_, row = dataset_table(COSTS, 1.0, [180_000], [1, 10, 1000]).splitlines()
+    *_, row = dataset_table(0.020, 0.001, 1.0, sizes=[180_000], cpus=[1, 10, 1000]).splitlines()
     assert row == "| 180,000 | 1 | 1 h | 6 min | 3 min |"  # 3600 s, a tenth, 180 s of the driver
 
 
