@@ -1,25 +1,22 @@
-"""The policy: one vLLM engine that samples rollouts, takes new weights, and proves that it answers with them.
+"""The policy: one engine that samples rollouts, takes new weights, and proves that it answers with them.
 
-Every call into vLLM is in this file, and vLLM is imported only when an engine is built. This is not the trainer:
-weights come as a folder on disk, a Hugging Face model or a PEFT adapter over the model that the engine holds. It reads
-and writes token ids only; prompts and tokenizers live in the library. One engine uses one device; for more, place more
-actors.
+The engine is vLLM; every call into it is in `actors.engine`. This is not the trainer: weights come as a folder on disk,
+a Hugging Face model or a PEFT adapter over the model that the engine holds. It reads and writes token ids only; prompts
+and tokenizers live in the library. One engine uses one device; for more, place more actors.
 """
 
 from __future__ import annotations
 
-import gc
-import logging
-import os
 import sys
 import time
-import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from actors.engine import Engine, build_engine, sampling_params, scoring_params
+from actors.engine import PolicySettings as PolicySettings
+from actors.engine import SamplingSettings as SamplingSettings
 from actors.engine_weights import (
     base_of,
     check_adapter,
@@ -30,68 +27,11 @@ from actors.engine_weights import (
     write_pointer,
 )
 from actors.telemetry import RayListener
-from plansmith.errors import BadInputError, ConfigError, PlansmithError, StalePolicyError
+from plansmith.errors import BadInputError, PlansmithError, StalePolicyError
 from plansmith.live import LiveFile, LiveProgress, report, report_to
 
-GIB = 2**30
-
-ENGINE_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""The ranks that vLLM 0.32.0 can be built for; an adapter may have any rank up to the one chosen."""
-
-
-@dataclass(frozen=True, slots=True)
-class PolicySettings:
-    """How the engine is built; the defaults suit `tiny` on one CPU core.
-
-    Attributes:
-        max_model_len: prompt plus completion, in tokens; a longer completion is cut with finish reason ``length``.
-        max_num_seqs: rollouts decoded together.
-        kv_cache_gib: memory of the key-value cache; None takes `gpu_memory_utilization` of the device instead.
-        dtype: ``float32``, ``bfloat16`` or ``float16``.
-        n_threads: OpenMP threads of this process. Decoding a small model is bound by Python, so several actors of
-            one thread are meant to serve it better than one actor of several; not yet measured on idle cores.
-        enforce_eager: skip compilation and CUDA graphs; right on a CPU, slower on a GPU.
-        lora_rank: largest rank of an adapter; None builds an engine that takes whole models only, and is faster.
-        has_sleep_mode: let `PolicyActor.sleep` give the GPU's memory away. No effect on a CPU.
-    """
-
-    max_model_len: int = 1024
-    max_num_seqs: int = 256
-    kv_cache_gib: float | None = 0.5
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    gpu_memory_utilization: float = 0.9
-    n_threads: int = 1
-    enforce_eager: bool = True
-    seed: int = 0
-    lora_rank: int | None = None
-    has_sleep_mode: bool = False
-
-    def __post_init__(self) -> None:
-        if self.lora_rank is not None and not 1 <= self.lora_rank <= ENGINE_LORA_RANKS[-1]:
-            raise ConfigError(
-                "the engine takes no adapter of this rank",
-                got=f"lora_rank={self.lora_rank}",
-                expected=f"1 to {ENGINE_LORA_RANKS[-1]}",
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingSettings:
-    """How completions are drawn; `n` rollouts a prompt, temperature 0 is greedy."""
-
-    temperature: float
-    max_new_tokens: int
-    n: int
-    stop_token_ids: tuple[int, ...]
-    top_p: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature <= 2:
-            raise ValueError(f"temperature {self.temperature} is outside 0 to 2, which is what the engine accepts")
-        if self.max_new_tokens < 1 or self.n < 1:
-            raise ValueError(f"max_new_tokens {self.max_new_tokens} and n {self.n} must be at least 1")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p {self.top_p} is outside 0 to 1")
+UNKNOWN = "unknown"
+"""Version of weights that are being replaced, or could not be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +92,9 @@ class PolicyActor:
         self._base_folder = base_of(folder)
         self._shapes = read_weight_shapes(self._base_folder)
         self._check(folder)
-        self._adapter: Any = None  # vLLM's LoRARequest, given with every prompt; None samples from the base
-        self._adapter_numbers = count(1)
+        self._policy_version = UNKNOWN
         self._sleep_level: int | None = None
-        self._llm = self._build_engine()
+        self._engine = Engine(self._build_engine())
         if folder != self._base_folder:
             self._load_adapter(folder, policy_version)
         self._remember(folder, policy_version)
@@ -189,28 +128,60 @@ class PolicyActor:
 
         Raises:
             BadInputError: a prompt that is empty, too long or outside the vocabulary; wrong number of seeds.
-            PlansmithError: the engine sleeps, or it lost a prompt.
+            PlansmithError: the engine sleeps, works on requests of someone else, or lost a prompt.
+        """
+        self._check_idle()
+        requests = self.add_requests(prompts, sampling, seeds=seeds)
+        progress = LiveProgress(description, len(requests), unit="rollout") if description is not None else None
+        finished = self._finish(requests, progress)
+        generations = [self._generation(finished[number]) for number in requests]
+        return [generations[i : i + sampling.n] for i in range(0, len(generations), sampling.n)]
+
+    def add_requests(
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, *, seeds: Sequence[int]
+    ) -> list[int]:
+        """Queue `n` completions for each prompt and return their numbers; they join those under way at the next step.
+
+        Whoever uses this and `step` drives the engine: until nothing is under way, `generate`, `prompt_logprobs` and
+        `load_weights` refuse to work.
+
+        Args:
+            prompts: token ids.
+            sampling: shared by all prompts.
+            seeds: (prompts * n,); seed ``i * n + k`` belongs to completion k of prompt i.
+
+        Raises:
+            BadInputError: a prompt that is empty, too long or outside the vocabulary; wrong number of seeds.
+            PlansmithError: the engine sleeps.
         """
         self._check_request(prompts)
         if len(seeds) != len(prompts) * sampling.n:
             raise BadInputError(
                 "every completion needs its own seed",
-                where="PolicyActor.generate",
+                where="PolicyActor",
                 got=f"{len(seeds)} seeds",
                 expected=f"{len(prompts)} prompts * {sampling.n} = {len(prompts) * sampling.n}",
             )
-        repeated = [list(prompt) for prompt in prompts for _ in range(sampling.n)]
-        finished = self._run(repeated, [_sampling_params(sampling, seed) for seed in seeds], description)
-        generations = [self._generation(output) for output in finished]
-        return [generations[i : i + sampling.n] for i in range(0, len(generations), sampling.n)]
+        repeated = [prompt for prompt in prompts for _ in range(sampling.n)]
+        return self._engine.add(repeated, [sampling_params(sampling, seed) for seed in seeds])
+
+    def step(self) -> dict[int, Generation]:
+        """Decode one token of everything under way; return the completions that this finished, by their numbers."""
+        return {number: self._generation(output) for number, output in self._engine.step().items()}
+
+    def abort_requests(self, requests: Collection[int]) -> None:
+        """Stop completions that nobody wants any more; one that has finished, or is unknown, is left alone."""
+        self._engine.abort(requests)
+
+    def has_unfinished_requests(self) -> bool:
+        """Return whether anything is under way."""
+        return self._engine.has_unfinished
 
     def prompt_logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Return log p(token | tokens before it) for every token but the first: ``len(token_ids) - 1`` numbers."""
         self._check_request([token_ids])
-        from vllm import SamplingParams
-
-        params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
-        [output] = self._run([list(token_ids)], [params], None)
+        self._check_idle()
+        [output] = self._finish(self._engine.add([token_ids], [scoring_params()]), None).values()
         rows = output.prompt_logprobs[1:]
         return [row[token].logprob for row, token in zip(rows, token_ids[1:], strict=True)]
 
@@ -229,17 +200,19 @@ class PolicyActor:
         """
         folder = str(Path(weights_folder).resolve())
         self._check(folder)
+        self._check_idle()
         self._wake()
         if base_of(folder) != folder:
             self._load_adapter(folder, policy_version)
         else:
             self._load_model(folder, policy_version)
-        if not self._llm.reset_prefix_cache():
+        if not self._engine.clear_prefix_cache():
             raise StalePolicyError("the prefix cache of the old weights could not be cleared", where=folder)
         self._remember(folder, policy_version)
 
     def _build_engine(self) -> Any:
-        return _build_engine(self._base_folder, self._settings)
+        """Return what `actors.engine.Engine` works with."""
+        return build_engine(self._base_folder, self._settings)
 
     def _check(self, weights_folder: str) -> None:
         """Refuse a folder that the engine cannot take, before anything changes."""
@@ -256,25 +229,19 @@ class PolicyActor:
         check_adapter(weights_folder, self._shapes, max_rank=self._settings.lora_rank)
 
     def _load_adapter(self, folder: str, policy_version: str) -> None:
-        """Put an adapter beside the base, under a number never used before: vLLM knows adapters by number, not content.
+        """Put an adapter beside the base.
 
         Raises:
             BadInputError: vLLM refuses it; the old weights stay.
             StalePolicyError: the engine holds no adapter, or also another.
         """
-        request = _lora_request(next(self._adapter_numbers), folder, policy_version)
-        engine, old = self._llm.llm_engine, self._adapter
+        before = self._policy_version
+        self._policy_version = UNKNOWN  # until the engine has said that it holds the adapter
         try:
-            engine.add_lora(request)
-        except ValueError as error:
-            raise BadInputError("vLLM refuses the adapter", where=folder, got=str(error)) from error
-        self._policy_version, self._adapter = "unknown", request  # until the check below has passed
-        if old is not None:
-            engine.remove_lora(old.lora_int_id)
-        held = set(engine.list_loras())
-        if held != {request.lora_int_id}:
-            raise StalePolicyError(f"the engine does not hold the adapter of {policy_version}", where=folder,
-                                   got=f"adapters {sorted(held)}", expected=f"[{request.lora_int_id}]")  # fmt: skip
+            self._engine.add_adapter(folder, policy_version)
+        except BadInputError:
+            self._policy_version = before
+            raise
 
     def _load_model(self, folder: str, policy_version: str) -> None:
         """Drop the adapter; replace the weights unless the engine holds exactly these beneath it.
@@ -282,15 +249,12 @@ class PolicyActor:
         Raises:
             StalePolicyError: the engine holds other values than the folder.
         """
-        self._policy_version = "unknown"  # until the check below has passed
-        if self._adapter is not None:
-            self._llm.llm_engine.remove_lora(self._adapter.lora_int_id)
-            self._adapter = None
+        self._policy_version = UNKNOWN  # until the check below has passed
+        self._engine.drop_adapter()
         if self._settings.lora_rank is None or folder != self._base_folder:
-            self._llm.collective_rpc("reload_weights", kwargs={"weights_path": folder})
-            self._llm.apply_model(_repack_tied_head)
+            self._engine.reload(folder)
             self._base_folder = folder
-        different = self._llm.apply_model(lambda model: first_different_tensor(model, folder))[0]
+        different = self._engine.ask_model(lambda model: first_different_tensor(model, folder))
         if different:
             raise StalePolicyError(
                 f"the engine does not hold the weights of {policy_version}",
@@ -306,9 +270,9 @@ class PolicyActor:
         weights come from a folder anyway: level 2 drops them, and `wake_up` reads the folder again. vLLM 0.32.0 has no
         sleep mode on a CPU, where the two share the host's memory and nothing could be given back: no effect there.
         """
-        if self._sleep_level is None and self._llm.model_config.enable_sleep_mode:
+        if self._sleep_level is None and self._engine.has_sleep_mode:
             level = 2 if self._settings.lora_rank is None else 1
-            self._llm.sleep(level=level)
+            self._engine.sleep(level)
             self._sleep_level = level
 
     def wake_up(self) -> None:
@@ -322,7 +286,7 @@ class PolicyActor:
         """Take the memory again and return the level of the sleep; after level 2 the weights are still to be read."""
         level, self._sleep_level = self._sleep_level, None
         if level is not None:
-            self._llm.wake_up()
+            self._engine.wake_up()
         return level
 
     def prove(self, probe_token_ids: Sequence[int], trainer_logprobs: Sequence[float], *, tolerance: float) -> float:
@@ -360,7 +324,12 @@ class PolicyActor:
     def _check_request(self, prompts: Sequence[Sequence[int]]) -> None:
         if self._sleep_level is not None:
             raise PlansmithError("the engine sleeps", where="PolicyActor", cure="call wake_up or load_weights first")
-        _check_prompts(prompts, self._settings.max_model_len, self._llm.model_config.get_vocab_size())
+        _check_prompts(prompts, self._settings.max_model_len, self._engine.vocab_size)
+
+    def _check_idle(self) -> None:
+        if self._engine.has_unfinished:
+            raise PlansmithError("the engine works on requests of someone else", where="PolicyActor",
+                                 cure="let them finish, or abort them")  # fmt: skip
 
     def _generation(self, output: Any) -> Generation:
         completion = output.outputs[0]
@@ -371,33 +340,29 @@ class PolicyActor:
             policy_version=self._policy_version,
         )
 
-    def _run(self, prompts: list[list[int]], params: list[Any], description: str | None) -> list[Any]:
-        """Return vLLM's outputs in the order of the prompts; without a description nobody is told.
+    def _finish(self, requests: Sequence[int], progress: LiveProgress | None) -> dict[int, Any]:
+        """Return vLLM's outputs by request, once all are there; without a progress nobody is told.
 
         Raises:
-            PlansmithError: the engine is idle and some prompt has no output.
+            PlansmithError: the engine is idle and some request has no output.
         """
-        engine = self._llm.llm_engine
-        inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
-        ids = self._llm.enqueue(inputs, params, lora_request=self._adapter, use_tqdm=False)
-        progress = LiveProgress(description, len(prompts), unit="rollout") if description is not None else None
-        outputs: list[Any] = []
+        outputs: dict[int, Any] = {}
         start_s, n_tokens = time.perf_counter(), 0
         try:
-            while engine.has_unfinished_requests():
-                finished = [output for output in engine.step() if output.finished]
-                outputs += finished
+            while self._engine.has_unfinished:
+                finished = self._engine.step()
+                outputs |= finished
                 if finished and progress is not None:
-                    n_tokens += sum(len(output.outputs[0].token_ids) for output in finished)
+                    n_tokens += sum(len(output.outputs[0].token_ids) for output in finished.values())
                     speed = n_tokens / (time.perf_counter() - start_s)
                     progress.advance(len(finished), {"rollout/tokens_per_s": speed})
         finally:  # after an interrupt nothing may stay in the engine, or the next call would decode it too
-            if len(outputs) < len(ids):
-                engine.abort_request(ids, internal=True)
-        if len(outputs) != len(ids):
+            if len(outputs) < len(requests):
+                self._engine.abort(requests)
+        if len(outputs) != len(requests):
             raise PlansmithError("the engine lost prompts", where="PolicyActor", got=f"{len(outputs)} outputs",
-                                 expected=str(len(ids)), cure="give the command again")  # fmt: skip
-        return sorted(outputs, key=lambda output: int(output.request_id))
+                                 expected=str(len(requests)), cure="give the command again")  # fmt: skip
+        return outputs
 
 
 def _check_prompts(prompts: Sequence[Sequence[int]], max_model_len: int, vocab_size: int) -> None:
@@ -431,114 +396,3 @@ def _is_inside_actor() -> bool:
     import ray
 
     return ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
-
-
-def _build_engine(weights_folder: str, settings: PolicySettings) -> Any:
-    """Return a vLLM engine that runs in this process, quietly and without network.
-
-    Chunked prefill is off on a CPU: with a seed a request it ends there in "CPU Generator does not use offset"
-    (vLLM 0.32.0). `generation_config="vllm"` keeps the folder's sampling defaults out: rollouts are drawn as
-    `SamplingSettings` says and in no other way.
-    """
-    os.environ.update(_engine_environment(settings))
-    warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")
-    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # "Triton not available", at every start
-    import torch
-
-    torch.set_num_threads(settings.n_threads)  # where torch came in before OMP_NUM_THREADS was set
-    from vllm import LLM
-    from vllm.platforms import current_platform
-
-    llm = LLM(
-        model=str(Path(weights_folder).resolve()),
-        skip_tokenizer_init=True,
-        load_format="safetensors",  # vLLM's own choice falls back to pickles
-        trust_remote_code=False,
-        generation_config="vllm",
-        dtype=settings.dtype,
-        seed=settings.seed,
-        max_model_len=settings.max_model_len,
-        max_num_seqs=settings.max_num_seqs,
-        kv_cache_memory_bytes=None if settings.kv_cache_gib is None else int(settings.kv_cache_gib * GIB),
-        gpu_memory_utilization=settings.gpu_memory_utilization,
-        enforce_eager=settings.enforce_eager,
-        enable_prefix_caching=True,
-        enable_chunked_prefill=not current_platform.is_cpu(),
-        logprobs_mode="raw_logprobs",
-        disable_log_stats=True,
-        use_tqdm_on_load=False,
-        enable_sleep_mode=settings.has_sleep_mode and current_platform.is_sleep_mode_available(),
-        **_lora_options(settings, is_cpu=current_platform.is_cpu()),
-    )
-    gc.collect()
-    gc.freeze()  # a million objects of imports, walked again by every full collection while decoding
-    return llm
-
-
-def _lora_options(settings: PolicySettings, *, is_cpu: bool) -> dict[str, Any]:
-    """Return what an engine with room for one adapter is built with; nothing without adapters.
-
-    Raises:
-        ConfigError: float32 on a GPU, where vLLM's kernels for adapters stop at an assertion.
-    """
-    if settings.lora_rank is None:
-        return {}
-    if settings.dtype == "float32" and not is_cpu:
-        raise ConfigError("vLLM's adapters on a GPU are 16 bits wide", got="dtype=float32",
-                          expected="dtype=bfloat16 or float16", cure="set policy.dtype=bfloat16")  # fmt: skip
-    rank = next(rank for rank in ENGINE_LORA_RANKS if rank >= settings.lora_rank)
-    return {"enable_lora": True, "max_lora_rank": rank, "max_loras": 1, "max_cpu_loras": 1}
-
-
-def _lora_request(number: int, folder: str, policy_version: str) -> Any:
-    from vllm.lora.request import LoRARequest
-
-    return LoRARequest(lora_name=f"{policy_version}-{number}", lora_int_id=number, lora_path=folder)
-
-
-def _engine_environment(settings: PolicySettings) -> dict[str, str]:
-    return {
-        "OMP_NUM_THREADS": str(settings.n_threads),
-        "OMP_WAIT_POLICY": "PASSIVE",  # idle threads sleep; the trainer has the cores then
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        # At WARNING every start prints a stack trace because there is no tokenizer to warm a chat template with.
-        "VLLM_LOGGING_LEVEL": "ERROR",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_DO_NOT_TRACK": "1",
-        "HF_HUB_OFFLINE": "1",
-        "TORCH_CPP_LOG_LEVEL": "ERROR",
-        # Counting log-probabilities is decorated with torch.compile, which on a CPU needs a C++ compiler at run time.
-        **({"TORCHDYNAMO_DISABLE": "1"} if settings.enforce_eager else {}),
-    }
-
-
-def _sampling_params(sampling: SamplingSettings, seed: int) -> Any:
-    from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind
-
-    return SamplingParams(
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        max_tokens=sampling.max_new_tokens,
-        stop_token_ids=list(sampling.stop_token_ids),
-        ignore_eos=True,  # or the folder's own end token would stop it beside `stop_token_ids`
-        seed=seed,
-        logprobs=0,  # of the sampled token only
-        flat_logprobs=True,
-        detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-    )
-
-
-def _repack_tied_head(model: Any) -> None:
-    """Give a tied output head the new embeddings; runs beside the model.
-
-    vLLM 0.32.0 on a CPU multiplies with a packed copy of the head, and a reload never rebuilds that of a tied one: the
-    engine would go on with the new body under the old head.
-    """
-    head: Any = getattr(model, "lm_head", None)
-    if getattr(head, "cpu_linear", None) is None or not model.config.tie_word_embeddings:
-        return
-    from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
-
-    dispatch_cpu_unquantized_gemm(head, remove_weight=False)

@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import socket
 import statistics
@@ -28,7 +29,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -160,8 +161,7 @@ def serving(policy: Path | None, settings: Sequence[str]) -> Iterator[tuple[str,
     Raises:
         RuntimeError: it does not start.
     """
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     command = [sys.executable, str(ROOT / "pipelines" / "serve.py"), "--port", str(port)]
     command += [] if policy is None else ["--policy", str(policy)]
     command += [word for setting in settings for word in ("--set", setting)]
@@ -178,6 +178,18 @@ def serving(policy: Path | None, settings: Sequence[str]) -> Iterator[tuple[str,
             process.wait(END_LIMIT_S)
 
 
+def free_port() -> int:
+    """Return a port that nobody listens on, below those that the kernel and Ray hand out while the service starts.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    for port in random.SystemRandom().sample(range(20_000, 30_000), 100):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise RuntimeError("no free port between 20000 and 30000")
+
+
 def is_ready(url: str, process: subprocess.Popen[bytes]) -> bool:
     """Wait until the service can plan; return whether it came to that."""
     deadline = time.monotonic() + START_LIMIT_S
@@ -190,29 +202,46 @@ def is_ready(url: str, process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def memory_mib(root: int) -> float:
-    """Return the memory that a process and all below it have written to; files mapped by others too are not in it."""
+KINDS = {
+    r"ray::ServeReplica:[^:]+:(?P<deployment>\w+)": r"\g<deployment>",
+    r"ray::ServeController": "controller",
+    r"ray::ProxyActor": "proxy",
+    r"gcs_server|raylet|ray::|/ray/(_private|autoscaler|dashboard)/": "ray",
+}
+"""What a process is, by its command line; any other is what its parent is, such as a search of a planner."""
+
+
+def memory_mib(root: int) -> dict[str, float]:
+    """Return the memory of a process and all below it, by kind of process.
+
+    Counted is what they have written to, in memory of their own or shared; a page that several share counts in parts.
+    Files that are only mapped are not: the kernel drops their pages when it likes.
+    """
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError):  # gone in the meantime
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:  # gone in the meantime
-            continue
-        children.setdefault(parent, []).append(int(folder.name))
-    waiting, total_kib = [root], 0
+            children.setdefault(parent, []).append(int(folder.name))
+    found: Counter[str] = Counter()
+    waiting = [(root, "command")]
     while waiting:
-        pid = waiting.pop()
-        waiting += children.get(pid, [])
-        total_kib += _anonymous_kib(pid)
-    return total_kib / 1024
+        pid, inherited = waiting.pop()
+        with suppress(OSError):
+            kind = _kind_of(pid) or inherited
+            found[kind] += _written_kib(pid)
+            waiting += [(child, kind) for child in children.get(pid, [])]
+    return {kind: round(kib / 1024, 1) for kind, kib in sorted(found.items())}
 
 
-def _anonymous_kib(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("Anonymous:")), 0)
+def _kind_of(pid: int) -> str | None:
+    command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    matches = ((re.search(pattern, command), name) for pattern, name in KINDS.items())
+    return next((match.expand(name) for match, name in matches if match), None)
+
+
+def _written_kib(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
 
 
 # --- the measurement
@@ -220,38 +249,41 @@ def _anonymous_kib(pid: int) -> int:
 
 @dataclass(frozen=True)
 class Measured:
-    """One side: the load it is meant for, the overload, and its memory in MiB after each of its stages."""
+    """One side: the load it is meant for, the overloads, and its memory in MiB after each, by kind of process."""
 
     name: str
     load: Load
-    overload: Load | None
-    memory: Mapping[str, float]
+    overloads: Sequence[Load]
+    memory: Mapping[str, Mapping[str, float]]
+
+    @property
+    def loads(self) -> list[Load]:
+        """Return everything that was asked."""
+        return [self.load, *self.overloads]
 
     def figures(self) -> dict[str, Any]:
         """Return what the JSON says of this side."""
-        overload = None if self.overload is None else self.overload.figures()
-        return {"load": self.load.figures(), "overload": overload, "memory_mib": dict(self.memory)}
+        overloads = [load.figures() for load in self.overloads]
+        return {"load": self.load.figures(), "overloads": overloads, "memory_mib": self.memory}
 
 
 def measure(name: str, client: Client, arguments: argparse.Namespace, pid: int | None) -> Measured:
     """Return what one service gave; the first answers, in which everything is new to it, do not count."""
-    memory: dict[str, float] = {}
+    memory: dict[str, dict[str, float]] = {}
 
     def note(stage: str) -> None:
         if pid is not None:
-            memory[stage] = round(memory_mib(pid), 1)
+            memory[stage] = memory_mib(pid)
 
     client.load(arguments.clients, arguments.clients)
     note("warm")
     load = client.load(arguments.requests, arguments.clients)
-    note("after load")
-    overload = None
-    if arguments.overload:
-        overload = client.load(arguments.overload, OVERLOAD * arguments.clients)
-        note("after overload")
-        client.load(arguments.overload, OVERLOAD * arguments.clients)
-        note("after a second overload")
-    return Measured(name, load, overload, memory)
+    note("load")
+    overloads = []
+    for number in range(arguments.rounds):
+        overloads.append(client.load(arguments.overload, OVERLOAD * arguments.clients))
+        note(f"overload {number + 1}")
+    return Measured(name, load, overloads, memory)
 
 
 def say(sides: Sequence[Measured]) -> None:
@@ -260,14 +292,20 @@ def say(sides: Sequence[Measured]) -> None:
                "by_planner", "median_s", "p99_s", "answers_per_s")  # fmt: skip
     rows = []
     for side in sides:
-        loads = {"": side.load} | ({} if side.overload is None else {f", {OVERLOAD}x": side.overload})
-        rows += [[side.name + what, *(str(load.figures()[key]) for key in columns)] for what, load in loads.items()]
+        names = [side.name, *(f"{side.name}, {OVERLOAD}x, {number + 1}" for number in range(len(side.overloads)))]
+        figures = [load.figures() for load in side.loads]
+        rows += [[name, *(str(row[key]) for key in columns)] for name, row in zip(names, figures, strict=True)]
     print(text_table(["", *(column.replace("_", " ") for column in columns)], rows))
     for side in sides:
         if side.memory:
-            print(
-                f"\nmemory of {side.name}: " + ", ".join(f"{key} {value:.0f} MiB" for key, value in side.memory.items())
-            )
+            print(f"\nMemory in MiB: {side.name}\n\n{memory_table(side.memory)}")
+
+
+def memory_table(memory: Mapping[str, Mapping[str, float]]) -> str:
+    """Return a row for each kind of process and a column for each moment."""
+    kinds = sorted({kind for found in memory.values() for kind in found})
+    rows = [[kind, *(f"{found.get(kind, 0):.0f}" for found in memory.values())] for kind in kinds]
+    return text_table(["", *memory], [*rows, ["all", *(f"{sum(found.values()):.0f}" for found in memory.values())]])
 
 
 def main() -> None:
@@ -278,9 +316,8 @@ def main() -> None:
     add("--url", help="a running service instead of one started here; then there is no other side and no memory")
     add("--requests", type=int, default=200, help="of the load (200)")
     add("--clients", type=int, default=16, help="that ask at the same time (16)")
-    add(
-        "--overload", type=int, default=400, help=f"requests of each overload, by {OVERLOAD} times the clients; 0: none"
-    )
+    add("--overload", type=int, default=400, help=f"requests of an overload, by {OVERLOAD} times the clients (400)")
+    add("--rounds", type=int, default=5, help="overloads, one after the other; 0: none (5)")
     add("--blocks", type=int, nargs=2, default=(4, 5), metavar="N", help="fewest and most blocks (4 5)")
     add("--seed", type=int, default=int(time.time()), help="of the problems; default: the time, so that they are fresh")
     add("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="a setting of the service")
@@ -299,7 +336,7 @@ def main() -> None:
     say(sides)
     result = {"seed": arguments.seed, "clients": arguments.clients, "blocks": list(blocks)}
     print(json.dumps(result | {side.name: side.figures() for side in sides}))
-    if any(reply.is_wrong for side in sides for load in (side.load, side.overload) if load for reply in load.replies):
+    if any(reply.is_wrong for side in sides for load in side.loads for reply in load.replies):
         sys.exit(1)
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ray import serve
@@ -22,7 +22,7 @@ from ray.serve.handle import DeploymentHandle
 from actors.planning_service import Completion, PlanningService, ServiceSettings, ServiceUnavailableError
 from actors.planning_view import PolicyCard
 from cluster.serve_args import EngineArgs, LimitArgs, PlannerArgs, ReplicaArgs, ServeArgs
-from cluster.serve_batching import Batcher
+from cluster.serve_inflight import InFlightEngine
 from plansmith.config.loading import build_model
 from plansmith.errors import PlansmithError
 from plansmith.planners import FastDownward, PlannerResult, PlannerSettings, PlannerStatus
@@ -37,7 +37,7 @@ HEALTH_PERIOD_S, HEALTH_LIMIT_S = 5.0, 30.0
 
 
 class Policy:
-    """One vLLM engine; prompts that come while it works share its next call."""
+    """One vLLM engine; a prompt joins those under way, and leaves when it is answered or nobody waits for it."""
 
     def __init__(self, args: EngineArgs) -> None:
         from actors.policy import PolicyActor
@@ -45,13 +45,10 @@ class Policy:
         from plansmith.learning.hub import resolve_model
 
         self._model = ServedModel.read(resolve_model(str(args.policy)), args)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
-        self._seed, card = args.seed, self._model.card
-        start = self._thread.submit(
-            PolicyActor, str(self._model.folder), card.policy_version, settings=self._model.settings
+        folder, version = str(self._model.folder), self._model.card.policy_version
+        self._engine = InFlightEngine(
+            partial(PolicyActor, folder, version, settings=self._model.settings), self._model.sampling
         )
-        self._engine = start.result()
-        self._batcher = Batcher(self._answer, self._thread, max_size=args.max_batch_size, gather_s=args.gather_s)
 
     async def describe(self) -> PolicyCard:
         """Return what is known of the policy."""
@@ -59,23 +56,13 @@ class Policy:
 
     async def complete(self, prompt: str, seed: int) -> Completion:
         """Return the answer to a prompt."""
-        return await self._batcher.ask((prompt, seed))
-
-    def _answer(self, questions: Sequence[tuple[str, int]]) -> Sequence[Completion]:
-        prompts = [self._model.encode(prompt) for prompt, _ in questions]
-        asked = [(ids, seed) for ids, (_, seed) in zip(prompts, questions, strict=True) if ids is not None]
-        answers = asked and self._engine.generate(
-            [ids for ids, _ in asked],
-            self._model.sampling,
-            seeds=[seed for _, seed in asked],
-            description=None,
-        )
-        return self._model.completions(prompts, [answer for [answer] in answers])
+        ids = self._model.encode(prompt)
+        return self._model.no_room() if ids is None else self._model.completion(await self._engine.ask(ids, seed))
 
     def check_health(self) -> None:
-        """Raise after a call in which the engine failed; Ray Serve then replaces the replica."""
-        if self._batcher.failure is not None:
-            raise RuntimeError("the engine failed") from self._batcher.failure
+        """Raise once the engine has failed; Ray Serve then replaces the replica."""
+        if self._engine.failure is not None:
+            raise RuntimeError("the engine failed") from self._engine.failure
 
 
 class Planner:
@@ -183,7 +170,7 @@ class Front:
         if self._policy is None:
             return {}
         card = self._policy.card
-        names = ("policy_version", "prompting", "max_model_len", "max_new_tokens")
+        names = ("policy_version", "prompting", "max_model_len", "max_new_tokens", "temperature", "top_p", "top_k")
         return {**{name: getattr(card, name) for name in names}, "is_word_level": card.words is not None}
 
     async def waiting_for(self) -> list[str]:
@@ -239,7 +226,7 @@ def bind_app(args: ServeArgs) -> serve.Application:
 
 
 def _policy(args: ServeArgs, replicas: ReplicaArgs, limits: LimitArgs) -> serve.Application:
-    """Return the engines; each takes every prompt there can be, so that none waits where it cannot be batched."""
+    """Return the engines; each takes every prompt there can be, so that none waits where it cannot join."""
     return _deployment(
         Policy,
         "policy",

@@ -38,6 +38,12 @@ class Admission:
         self._mean_s = 1.0
         self.running = self.queued = 0
 
+    async def keep_telling(self, period_s: float) -> None:
+        """Say how many there are again and again, until cancelled: Ray forgets a gauge that nobody sets."""
+        while True:
+            self._on_change(self.running, self.queued)
+            await asyncio.sleep(period_s)
+
     @asynccontextmanager
     async def place(self, *, wait_s: float) -> AsyncIterator[float]:
         """Hold a place while the block runs; yield the seconds that were waited for it.

@@ -32,12 +32,15 @@ class EngineArgs(StrictModel):
     """Of the weights; default: bfloat16 on a GPU, float32 on a CPU."""
     max_model_len: int = Field(8192, ge=32)
     """Prompt plus answer in tokens, at most; less where the model reaches less far."""
-    max_new_tokens: int = Field(1024, ge=1)
-    temperature: float = Field(0.0, ge=0, le=2)
+    max_new_tokens: int | None = Field(None, ge=1)
+    """Of an answer; default of this and of the next three: what the model's generation_config.json says."""
+    temperature: float | None = Field(None, ge=0, le=2)
+    """0 takes the likeliest token."""
+    top_p: float | None = Field(None, gt=0, le=1)
+    top_k: int | None = Field(None, ge=0)
+    """0 draws from all tokens."""
     max_batch_size: int = Field(32, ge=1)
-    """Prompts that share one call of the engine, at most."""
-    gather_s: float = Field(0.01, ge=0)
-    """How long an idle engine waits for company for the first prompt."""
+    """Prompts that are decoded together, at most; others wait in the engine."""
     engine_threads: int = Field(1, ge=1)
     """OpenMP threads of an engine on a CPU."""
     gpus_per_engine: float = Field(0.0, ge=0)

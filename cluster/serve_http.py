@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal, Protocol
 
@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 RETRY_S = 5
 """When to ask again a service that starts, or has lost its policy or planner."""
+
+GAUGE_PERIOD_S = 5.0
+"""How often the gauges are set while nothing changes; Ray forgets one after about 20 s."""
 
 DESCRIPTION = """Plans for PDDL problems. A language model is asked first, a planner after it; every plan that is given
 out has been accepted by a validator. What was tried and what it took stands in the answer."""
@@ -171,6 +174,17 @@ class Front:
             on_change=self._metrics.loaded,
         )
 
+    @asynccontextmanager
+    async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+        """Keep the gauges set while the application lives."""
+        telling = asyncio.create_task(self._admission.keep_telling(GAUGE_PERIOD_S))
+        try:
+            yield
+        finally:
+            telling.cancel()
+            with suppress(asyncio.CancelledError):
+                await telling
+
     async def plan(self, body: PlanBody) -> PlanReply:
         """Return what a request came to."""
         async with self._counted("/v1/plans") as end:
@@ -238,13 +252,14 @@ class Front:
 
 def make_api(backend: Backend) -> FastAPI:
     """Return the HTTP application in front of a backend."""
-    api = FastAPI(title="Plansmith", version=__version__, description=DESCRIPTION)
+    front = Front(backend)
+    api = FastAPI(title="Plansmith", version=__version__, description=DESCRIPTION, lifespan=front.lifespan)
     api.add_middleware(
         BodyLimit, max_bytes=backend.limits.max_body_bytes, time_limit_s=backend.limits.body_time_limit_s
     )
     api.add_exception_handler(PlansmithError, _as_reply)
     api.add_exception_handler(RequestValidationError, _as_mistakes)
-    _add_work(api, Front(backend))
+    _add_work(api, front)
     _add_windows(api, backend)
     return api
 

@@ -5,7 +5,8 @@ Read where the engine runs; the front has neither torch nor a tokenizer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,22 @@ from actors.planning_service import NO_ROOM, Completion
 from actors.planning_view import PolicyCard
 from actors.policy import Generation, PolicySettings, SamplingSettings
 from cluster.serve_args import EngineArgs
-from plansmith.learning.model_folder import adapter_rank, cache_size_gib, folder_digest, is_word_level, text_config
+from plansmith.errors import BadInputError
+from plansmith.learning.model_folder import (
+    adapter_rank,
+    cache_size_gib,
+    folder_digest,
+    is_word_level,
+    text_config,
+    whole_model_of,
+)
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.tokenizer import encode_prompt, end_token_ids
 
 VERSION_DIGITS = 12
+GENERATION_CONFIG = "generation_config.json"
+UNSAID: Mapping[str, float] = {"max_new_tokens": 1024, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
+"""What holds where a folder that asks for sampling does not say; one that does not ask is answered greedily."""
 
 
 @dataclass(frozen=True)
@@ -36,21 +48,19 @@ class ServedModel:
         """Return the model in a folder, a whole one or an adapter.
 
         Raises:
-            BadInputError: no model there.
+            BadInputError: no model there, or its `generation_config.json` cannot be used.
         """
         tokenizer = load_tokenizer(str(folder))
         words, settings = _words(tokenizer), _engine_settings(folder, args)
-        sampling = SamplingSettings(
-            temperature=args.temperature,
-            max_new_tokens=args.max_new_tokens,
-            n=1,
-            stop_token_ids=end_token_ids(tokenizer, folder),
-        )
+        sampling = _sampling(folder, args, tokenizer)
         card = PolicyCard(
             policy_version=folder_digest(folder)[:VERSION_DIGITS],
             prompting=args.rendering or ("full" if words is None else "compact"),
             max_model_len=settings.max_model_len,
-            max_new_tokens=args.max_new_tokens,
+            max_new_tokens=sampling.max_new_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
             words=words,
             object_names=args.object_names,
         )
@@ -61,15 +71,12 @@ class ServedModel:
         ids = encode_prompt(self.tokenizer, prompt)
         return ids if 0 < len(ids) < self.settings.max_model_len else None
 
-    def completions(self, prompts: Sequence[list[int] | None], answers: Sequence[Generation]) -> list[Completion]:
-        """Return a completion for each prompt; `answers` are those to the prompts that had room."""
-        remaining = iter(answers)
-        return [self._no_room() if ids is None else self._completion(next(remaining)) for ids in prompts]
-
-    def _no_room(self) -> Completion:
+    def no_room(self) -> Completion:
+        """Return what is answered to a prompt without room."""
         return Completion("", NO_ROOM, 0, self.card.policy_version)
 
-    def _completion(self, generation: Generation) -> Completion:
+    def completion(self, generation: Generation) -> Completion:
+        """Return an answer of the engine as text."""
         text = str(self.tokenizer.decode(list(generation.token_ids), skip_special_tokens=True))
         return Completion(text, generation.finish_reason, len(generation.token_ids), generation.policy_version)
 
@@ -77,6 +84,37 @@ class ServedModel:
 def _words(tokenizer: Any) -> frozenset[str] | None:
     """Return the vocabulary of a word-level tokenizer; None for one that reads any text."""
     return frozenset(tokenizer.get_vocab()) if is_word_level(tokenizer) else None
+
+
+def _sampling(folder: Path, args: EngineArgs, tokenizer: Any) -> SamplingSettings:
+    """Return how answers are drawn: as the user says; else as the folder says, read as transformers reads it.
+
+    Raises:
+        BadInputError: the folder says what no engine can do.
+    """
+    said = _generation_config(folder)
+    greedy = {} if said.get("do_sample") else {"temperature": 0.0}
+    wanted = {**UNSAID, **{name: said[name] for name in UNSAID if said.get(name) is not None}, **greedy}
+    wanted |= {name: value for name in UNSAID if (value := getattr(args, name)) is not None}
+    try:
+        return SamplingSettings(**wanted, n=1, stop_token_ids=end_token_ids(tokenizer, folder))
+    except (TypeError, ValueError) as error:
+        raise BadInputError(f"{GENERATION_CONFIG} cannot be used", where=str(folder), got=str(error),
+                            expected=", ".join(UNSAID), cure="mend it, or set these with --set") from error  # fmt: skip
+
+
+def _generation_config(folder: Path) -> dict[str, Any]:
+    """Return what a folder says of drawing answers; an adapter that says nothing is drawn from as its base is."""
+    path = next((where / GENERATION_CONFIG for where in (folder, whole_model_of(folder))
+                 if (where / GENERATION_CONFIG).exists()), None)  # fmt: skip
+    try:
+        content = {} if path is None else json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError(f"{type(content).__name__}")
+    except (OSError, ValueError) as error:
+        raise BadInputError(f"damaged {GENERATION_CONFIG}", where=str(folder), got=str(error),
+                            expected="JSON") from error  # fmt: skip
+    return content
 
 
 def _engine_settings(folder: Path, args: EngineArgs) -> PolicySettings:

@@ -1,9 +1,11 @@
-"""Processes of a session, for tests that kill a run and look at what is left."""
+"""Processes of a session, for tests that kill a run and look at what is left; and a port for one of them."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import signal
+import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +30,7 @@ def processes_of(session: int, *, besides: Sequence[str] = ()) -> dict[int, str]
 
 def survivors(session: int, *, besides: Sequence[str] = ()) -> list[str]:
     """Return what does not end by itself, after ending it."""
-    for _ in range(1200):
+    for _ in range(6000):
         if not processes_of(session, besides=besides):
             return []
         time.sleep(0.1)
@@ -36,3 +38,12 @@ def survivors(session: int, *, besides: Sequence[str] = ()) -> list[str]:
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     return sorted(left.values())
+
+
+def free_port() -> int:
+    """Return a port that nobody has, from a range that neither Ray nor the kernel gives away unasked."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port

@@ -58,12 +58,13 @@ EVERYWHERE = {"errors", "config"}
 HOMES = {
     "torch": ("plansmith.learning", "actors", "pipelines"),
     "ray": ("actors", "cluster", "pipelines"),
-    "vllm": ("actors.policy",),
+    "vllm": ("actors.engine",),
     "deepspeed": ("actors.deepspeed_engine",),
 }
 """Where a heavy library may be imported; an engine's calls sit in one file, so that an upgrade is read in one place."""
 
 PARTS_OF_ACTORS = {
+    "actors.engine": "actors.policy",
     "actors.engine_weights": "actors.policy",
     "actors.deepspeed_engine": "actors.trainer",
     "actors.planning_answer": "actors.planning_service",

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from itertools import pairwise, product
 
 import pytest
-from conftest import SUSSMAN_PLAN, atoms, blocks_task, depot_task, sussman
+from conftest import BLOCKS_TEXT, SUSSMAN_PLAN, atoms, blocks_task, depot_task, sussman
 from hypothesis import given
 from hypothesis import strategies as st
 
 from plansmith.errors import BadInputError
+from plansmith.pddl import grounding
 from plansmith.pddl.conditions import FALSE, TRUE, AllOf, AnyOf, ExpansionBudget, all_of, any_of
 from plansmith.pddl.derived import DerivedRules
 from plansmith.pddl.ground_actions import GroundAction, MalformedStep
@@ -28,7 +29,7 @@ from plansmith.pddl.model import (
     TypedName,
 )
 from plansmith.pddl.parser import parse_plan, parse_step
-from plansmith.pddl.printer import print_plan
+from plansmith.pddl.printer import print_plan, print_problem
 from plansmith.pddl.validation import Verdict, validate_plan, validate_plan_text
 
 P, Q, R = AllOf(required=1), AllOf(required=2), AllOf(required=4)
@@ -353,3 +354,11 @@ def test_quantifier_over_static_atoms_expands_only_what_they_allow() -> None:
     assert (cut.verdict, cut.failed_step) == (Verdict.PRECONDITION_UNSATISFIED, 2)
     assert validate_plan(task, parse_plan("(snip n150) (end n150 n299)")).is_valid
     assert validate_plan(task, parse_plan("(snip n150) (heal n149) (end n0 n299)")).is_valid
+
+
+def test_from_text_of_long_texts_leaves_nothing_behind() -> None:
+    problem = print_problem(sussman().problem)
+    remembered = grounding._read_texts.cache_info().currsize
+    long = PlanningTask.from_text(BLOCKS_TEXT, f"{problem}\n;{'x' * grounding.LONGEST_REMEMBERED}")
+    assert grounding._read_texts.cache_info().currsize == remembered
+    assert long.goal == PlanningTask.from_text(BLOCKS_TEXT, problem).goal

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,14 +20,17 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
+from actors.engine import lora_options
 from actors.engine_weights import check_adapter, read_weight_shapes
-from actors.policy import Generation, PolicyActor, PolicySettings, SamplingSettings, _lora_options
+from actors.policy import Generation, PolicyActor, PolicySettings, SamplingSettings
+from cluster.serve_inflight import InFlightEngine
 from plansmith.errors import BadInputError, ConfigError, PlansmithError, StalePolicyError
 
 ROOT = Path(__file__).resolve().parents[1]
 PROMPTS = [[5, 6, 7, 8], [9, 10, 11], list(range(20, 60)), [90, 3]]
 SAMPLED = SamplingSettings(temperature=1.0, max_new_tokens=24, n=2, stop_token_ids=())
 GREEDY = SamplingSettings(temperature=0.0, max_new_tokens=24, n=1, stop_token_ids=())
+SAMPLED_ONCE = replace(SAMPLED, n=1)
 SEEDS = [100, 101, 102, 103, 104, 105, 106, 107]
 PROBE = [1, *range(40, 72)]
 SMALL = PolicySettings(max_model_len=256, max_num_seqs=8, kv_cache_gib=0.05)
@@ -95,11 +99,30 @@ class PolicyActorWithPid(PolicyActor):
 
     def adapter_numbers(self) -> list[int]:
         """Return the numbers of the adapters in the engine."""
-        return sorted(self._llm.llm_engine.list_loras())
+        return sorted(self._engine._llm.llm_engine.list_loras())
 
     def lose_adapter(self) -> None:
         """Let requests go out without the adapter, as in an engine that it never reached."""
-        self._adapter = None
+        self._engine._adapter = None
+
+    def answers_in_flight(self, seeds: Sequence[int]) -> tuple[list[Generation], bool]:
+        """Answer `PROMPTS` in a thread of their own, each joining the others while one that is given up goes on.
+
+        Return the answers, and whether anything was left in the engine once the last of them had come.
+        """
+
+        async def run() -> list[Generation]:
+            engine = InFlightEngine(lambda: self, SAMPLED_ONCE)
+            given_up = asyncio.create_task(engine.ask(PROMPTS[0], 7))
+            answers = []
+            for prompt, seed in zip(PROMPTS, seeds, strict=True):
+                answers.append(asyncio.create_task(engine.ask(prompt, seed)))
+                await asyncio.sleep(0.005)  # a few steps; nothing depends on how many
+            given_up.cancel()
+            return await asyncio.gather(*answers)
+
+        answers = asyncio.run(run())
+        return answers, self.has_unfinished_requests()
 
 
 @pytest.fixture(scope="module")
@@ -329,6 +352,77 @@ def test_sampling_settings_out_of_range_is_refused(wrong: dict[str, Any]) -> Non
 def test_generate_too_few_seeds_is_bad_input(policy: Any) -> None:
     with pytest.raises(BadInputError, match="its own seed"):
         roll_out(policy, SAMPLED, seeds=SEEDS[:7])
+
+
+# --- requests that join and leave
+
+
+def steps_until_idle(policy: Any) -> list[tuple[int, Generation]]:
+    """Step until nothing is under way; return what finished, in that order."""
+    finished: list[tuple[int, Generation]] = []
+    while ray.get(policy.has_unfinished_requests.remote()):
+        finished += ray.get(policy.step.remote()).items()
+    return finished
+
+
+def add(policy: Any, prompt: list[int], sampling: SamplingSettings, seed: int) -> int:
+    [number] = ray.get(policy.add_requests.remote([prompt], sampling, seeds=[seed]))
+    return int(number)
+
+
+def test_add_requests_short_one_joins_a_long_one_and_ends_before_it_both_with_the_tokens_they_have_alone(
+    policy: Any,
+) -> None:
+    long, short = replace(SAMPLED, n=1, max_new_tokens=60), replace(SAMPLED, n=1, max_new_tokens=5)
+    [[long_alone]] = roll_out(policy, long, [PROMPTS[0]], [1])
+    [[short_alone]] = roll_out(policy, short, [PROMPTS[2]], [2])
+    first = add(policy, PROMPTS[0], long, 1)
+    assert [ray.get(policy.step.remote()) for _ in range(3)] == [{}] * 3
+    second = add(policy, PROMPTS[2], short, 2)
+    finished = steps_until_idle(policy)
+    assert [number for number, _ in finished] == [second, first]
+    assert [generation.token_ids for _, generation in finished] == [short_alone.token_ids, long_alone.token_ids]
+    assert {generation.policy_version for _, generation in finished} == {"first"}
+
+
+def test_abort_requests_drops_them_for_good_and_the_others_keep_their_tokens(policy: Any) -> None:
+    sampling = replace(SAMPLED, n=1)
+    [[alone]] = roll_out(policy, sampling, [PROMPTS[1]], [2])
+    gone, kept = add(policy, PROMPTS[0], sampling, 1), add(policy, PROMPTS[1], sampling, 2)
+    ray.get(policy.step.remote())
+    ray.get(policy.abort_requests.remote([gone]))
+    [(number, generation)] = steps_until_idle(policy)
+    assert (number, generation.token_ids) == (kept, alone.token_ids)
+    ray.get(policy.abort_requests.remote([gone, kept]))  # both are over: nothing happens
+
+
+def test_abort_requests_of_everything_leaves_an_idle_engine_that_takes_other_weights(
+    policy: Any, folders: Path
+) -> None:
+    long_prompt = [*range(5, 85), *range(5, 85)]  # holds a block of the prefix cache
+    numbers = [add(policy, long_prompt, SAMPLED_ONCE, seed) for seed in range(3)]
+    ray.get(policy.step.remote())
+    ray.get(policy.abort_requests.remote(numbers))
+    assert not ray.get(policy.has_unfinished_requests.remote())
+    load(policy, folders, "second")  # clears the prefix cache, which fails while a request holds a part of it
+
+
+def test_generate_while_someone_else_drives_the_engine_is_refused(policy: Any, folders: Path) -> None:
+    number = add(policy, PROMPTS[0], SAMPLED_ONCE, 1)
+    with pytest.raises(PlansmithError, match="requests of someone else"):
+        roll_out(policy, GREEDY)
+    with pytest.raises(PlansmithError, match="requests of someone else"):
+        ray.get(policy.prompt_logprobs.remote(PROBE))
+    with pytest.raises(PlansmithError, match="requests of someone else"):
+        load(policy, folders, "second")
+    assert [found for found, _ in steps_until_idle(policy)] == [number]
+
+
+def test_in_flight_answers_are_those_of_generate_and_nothing_is_left_in_the_engine(policy: Any) -> None:
+    groups = roll_out(policy, SAMPLED_ONCE)
+    answers, is_anything_left = ray.get(policy.answers_in_flight.remote(SEEDS[: len(PROMPTS)]))
+    assert [answer.token_ids for answer in answers] == [group[0].token_ids for group in groups]
+    assert not is_anything_left
 
 
 def test_prompt_logprobs_of_a_sequence_equal_those_of_transformers(
@@ -614,18 +708,18 @@ def test_policy_actor_adapter_cut_short_is_bad_input_before_an_engine_starts(
 
 @pytest.mark.parametrize(("rank", "engine_rank"), [(1, 1), (2, 8), (8, 8), (9, 16), (33, 64), (512, 512)])
 def test_lora_options_take_the_next_rank_that_vllm_knows(rank: int, engine_rank: int) -> None:
-    options = _lora_options(replace(SMALL, lora_rank=rank), is_cpu=True)
+    options = lora_options(replace(SMALL, lora_rank=rank), is_cpu=True)
     assert options == {"enable_lora": True, "max_lora_rank": engine_rank, "max_loras": 1, "max_cpu_loras": 1}
 
 
 def test_lora_options_without_adapters_are_none() -> None:
-    assert _lora_options(SMALL, is_cpu=True) == _lora_options(SMALL, is_cpu=False) == {}
+    assert lora_options(SMALL, is_cpu=True) == lora_options(SMALL, is_cpu=False) == {}
 
 
 def test_lora_options_float32_on_a_gpu_is_refused_and_bfloat16_taken() -> None:
     with pytest.raises(ConfigError, match="16 bits"):
-        _lora_options(ADAPTING, is_cpu=False)
-    assert _lora_options(replace(ADAPTING, dtype="bfloat16"), is_cpu=False)["max_lora_rank"] == 8
+        lora_options(ADAPTING, is_cpu=False)
+    assert lora_options(replace(ADAPTING, dtype="bfloat16"), is_cpu=False)["max_lora_rank"] == 8
 
 
 @pytest.mark.parametrize("rank", [0, 513])
@@ -643,7 +737,7 @@ class StandInEngine:
     def __init__(self, *, has_sleep_mode: bool) -> None:
         self.told: list[str] = []
         self.model_config = SimpleNamespace(enable_sleep_mode=has_sleep_mode, get_vocab_size=lambda: 96)
-        self.llm_engine = SimpleNamespace()
+        self.llm_engine = SimpleNamespace(has_unfinished_requests=lambda: False)
 
     def sleep(self, level: int) -> None:
         self.told.append(f"sleep {level}")
@@ -676,10 +770,10 @@ def test_sleep_with_whole_models_drops_the_weights_and_reads_them_again(folders:
     policy = policy_on_stand_in(folders, has_sleep_mode=True)
     policy.sleep()
     policy.sleep()
-    assert policy._llm.told == ["sleep 2"]
+    assert policy._engine._llm.told == ["sleep 2"]
     policy.wake_up()
     policy.wake_up()
-    assert policy._llm.told == ["sleep 2", "wake up", "reload_weights first"]
+    assert policy._engine._llm.told == ["sleep 2", "wake up", "reload_weights first"]
     assert policy.policy_version() == "first"
 
 
@@ -687,10 +781,10 @@ def test_load_weights_while_asleep_wakes_and_reads_only_the_next_weights(folders
     policy = policy_on_stand_in(folders, has_sleep_mode=True)
     policy.sleep()
     policy.load_weights(str(folders / "second"), "second")
-    assert policy._llm.told == ["sleep 2", "wake up", "reload_weights second"]
+    assert policy._engine._llm.told == ["sleep 2", "wake up", "reload_weights second"]
     policy.sleep()
     policy.wake_up()
-    assert policy._llm.told[-1] == "reload_weights second"
+    assert policy._engine._llm.told[-1] == "reload_weights second"
     assert policy.policy_version() == "second"
 
 
@@ -698,7 +792,7 @@ def test_sleep_with_adapters_keeps_the_base(folders: Path, models: object) -> No
     policy = policy_on_stand_in(folders, has_sleep_mode=True, lora_rank=4)
     policy.sleep()
     policy.wake_up()
-    assert policy._llm.told == ["sleep 1", "wake up"]
+    assert policy._engine._llm.told == ["sleep 1", "wake up"]
     assert policy.policy_version() == "first"
 
 
@@ -706,7 +800,40 @@ def test_sleep_without_sleep_mode_tells_the_engine_nothing(folders: Path, models
     policy = policy_on_stand_in(folders)
     policy.sleep()
     policy.wake_up()
-    assert policy._llm.told == []
+    assert policy._engine._llm.told == []
+
+
+class InterruptedEngine(StandInEngine):
+    """Is interrupted in its first step, as by Ctrl-C or a cancelled call."""
+
+    def __init__(self) -> None:
+        super().__init__(has_sleep_mode=False)
+        self.left: set[str] = set()
+        self.llm_engine = self
+
+    def enqueue(self, inputs: Sequence[object], params: object, **_: object) -> list[str]:
+        self.left = {str(number) for number in range(len(inputs))}
+        return [f"{number}-abcd1234" for number in range(len(inputs))]
+
+    def has_unfinished_requests(self) -> bool:
+        return bool(self.left)
+
+    def step(self) -> list[object]:
+        raise KeyboardInterrupt
+
+    def abort_request(self, requests: Sequence[str]) -> None:
+        self.left -= set(requests)
+
+
+def test_generate_interrupted_leaves_nothing_in_the_engine(folders: Path, models: object) -> None:
+    class Interrupted(PolicyActor):
+        def _build_engine(self) -> InterruptedEngine:
+            return InterruptedEngine()
+
+    policy = Interrupted(str(folders / "first"), "first", settings=SMALL)
+    with pytest.raises(KeyboardInterrupt):
+        policy.generate(PROMPTS, GREEDY, seeds=SEEDS[:4], description=None)
+    assert not policy.has_unfinished_requests()
 
 
 def test_question_to_a_sleeping_engine_is_refused(folders: Path, models: object) -> None:

@@ -851,7 +851,7 @@ def loads_of_models(*folders: str) -> dict[str, list[str]]:
 
 def test_every_load_of_a_model_refuses_code_and_pickles() -> None:
     loads = loads_of_models("plansmith", "actors", "pipelines")
-    engine = (ROOT / "actors" / "policy.py").read_text(encoding="utf-8")
+    engine = (ROOT / "actors" / "engine.py").read_text(encoding="utf-8")
     assert 'load_format="safetensors"' in engine
     assert "trust_remote_code=False" in engine
     assert loads.keys() == {"AutoModelForCausalLM.from_pretrained", "AutoTokenizer.from_pretrained",

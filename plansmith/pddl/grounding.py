@@ -60,6 +60,10 @@ _read_domain = lru_cache(maxsize=64)(parse_domain)
 """Tables repeat the domain's text in every row."""
 
 
+LONGEST_REMEMBERED = 64 * 1024
+"""Characters of two texts that are remembered; what is read of them weighs many times as much."""
+
+
 @lru_cache(maxsize=64)
 def _read_texts(domain_pddl: str, problem_pddl: str) -> tuple[Domain, Problem]:
     """Return what both texts say; several texts are written of one problem in turn."""
@@ -91,7 +95,9 @@ class PlanningTask:
         Raises:
             PddlParseError: either text cannot be read.
         """
-        return cls(*_read_texts(domain_pddl, problem_pddl))
+        is_short = len(domain_pddl) + len(problem_pddl) <= LONGEST_REMEMBERED
+        read = _read_texts if is_short else _read_texts.__wrapped__
+        return cls(*read(domain_pddl, problem_pddl))
 
     def bit(self, atom: Atom) -> int:
         """Return the bit of a ground atom, giving it one when it is new."""
