@@ -363,6 +363,7 @@ def _prepare_process(settings: TrainerSettings, rank: int) -> None:
     os.environ.setdefault("LOCAL_RANK", "0" if settings.device == "cuda" else str(rank))
     # Every length of sequence is another kernel; oneDNN keeps the last 1024 of them, which is 0.6 GiB and no faster.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait leave the cores to other processes
     import torch
 
     if settings.device == "cpu":

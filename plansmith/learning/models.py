@@ -10,10 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
-from transformers.utils import logging as transformers_logging
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from plansmith.errors import BadInputError
 from plansmith.learning.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, base_folder_of, is_adapter_folder
@@ -44,6 +42,10 @@ def make_model(folder: Path, tokenizer: PreTrainedTokenizerFast, shape: ModelSha
     Qwen3 is a Llama that normalises queries and keys, which at the size of `tiny` about halves the tokens it takes to
     learn to look things up in a state (docs/log.md).
     """
+    import torch  # seconds, which a run that reuses its model need not spend
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers.utils import logging as transformers_logging
+
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(
         Qwen3Config(
@@ -104,6 +106,8 @@ def load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
     Raises:
         BadInputError: there is no such folder, or no tokenizer in it that needs no code of the folder's own.
     """
+    from transformers import AutoTokenizer  # brings torch with it
+
     check_model_folder(folder)
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
