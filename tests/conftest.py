@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import random
+import signal
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,9 +27,47 @@ from plansmith.problems.samplers.blocksworld import BlocksworldSampler
 settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")  # the same examples every time, and no limit by the clock
 
+USERS_OWN = ("PLANSMITH_", "RAY_ADDRESS", "RAY_AUTH", "WANDB_", "COLUMNS", "FORCE_COLOR", "NO_COLOR")
+"""How variables begin that a user has set for work of his own."""
+
+LONG = (
+    "test_pipeline",
+    "test_pipeline_models",
+    "test_faults",
+    "test_submission",
+    "test_dataset",
+    "test_serving",
+    "test_policy",
+    "test_workers",
+    "test_evaluate",
+    "test_grafana",
+    "test_mapping",
+    "test_up_planner",
+    "test_trainer",
+    "test_domains",
+    "test_watch_browser",
+)
+"""Modules that start runs, Rays or engines, or wait for what takes its time, the longest first. They are begun first:
+begun last, one of them keeps one process busy while the others have nothing left to do."""
+
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT.parent / "shared" / "reference"
 """Public PDDL and VAL's own verdicts; lies beside the repository and may be missing."""
+
+
+def pytest_configure() -> None:
+    """Let nothing reach the tests, and what they start, that only holds where they were started from."""
+    for variable in [name for name in os.environ if name.startswith(USERS_OWN)]:
+        del os.environ[variable]
+    # threads of torch that wait leave the cores to the other process of the tests, instead of turning round
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Bring the long modules to the front; within a module, and among the others, the order stays."""
+    places = {module: place for place, module in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(LONG)))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -32,6 +76,33 @@ def _subnormal_numbers() -> Iterator[None]:
     yield
     if "torch" in sys.modules:
         sys.modules["torch"].set_flush_denormal(False)
+
+
+@pytest.fixture(scope="module")
+def running_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep one Ray, such as a run starts for itself, for all commands that a module gives in its own process."""
+    from pipelines.parts.ray_session import RaySession
+    from plansmith.config.cluster import ClusterConfig
+
+    with RaySession(SimpleNamespace(cluster=ClusterConfig()), tmp_path_factory.mktemp("ray")) as session:
+        session.ray()
+        yield
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command answered in the process of the tests."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+def give_command(main: Callable[[Sequence[str]], int], *words: object) -> Said:
+    """Give a command in this process."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = main([str(word) for word in words])
+    return Said(code, out.getvalue(), err.getvalue())
 
 
 NAMES = tuple("abcdefgh")

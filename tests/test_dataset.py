@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import datasets
 import pytest
-import ray
 import yaml
-from conftest import ROOT
+from conftest import ROOT, Said, give_command
 from processes import RAY_AGENTS, survivors
 
 from pipelines import dataset as command
@@ -61,9 +58,7 @@ class Built:
     """A finished dataset."""
 
     folder: Path
-    done: subprocess.CompletedProcess[str]
-    session: int
-    """Of all processes of the command that made it."""
+    done: Said
 
     @property
     def digests(self) -> dict[str, str]:
@@ -82,26 +77,35 @@ class Built:
         return [row for path in paths for row in read_table(path, DatasetExampleRow)]
 
 
-def start(folder: Path, settings: dict[str, object], *arguments: str) -> subprocess.Popen[str]:
-    """Start the command in a session of its own."""
+def write_preset(folder: Path, settings: dict[str, object]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     preset = folder / "preset.yaml"
     preset.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    program = [sys.executable, str(ROOT / "pipelines" / "dataset.py"), "build", str(preset), "--runs", str(folder)]
+    return preset
+
+
+def start(folder: Path, settings: dict[str, object], *arguments: str) -> subprocess.Popen[str]:
+    """Start the command in a session of its own."""
+    preset = str(write_preset(folder, settings))
+    program = [sys.executable, str(ROOT / "pipelines" / "dataset.py"), "build", preset, "--runs", str(folder)]
     return subprocess.Popen([*program, *arguments], start_new_session=True, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True)  # fmt: skip
 
 
 def build(folder: Path, settings: dict[str, object], *arguments: str) -> Built:
-    process = start(folder, settings, *arguments)
-    out, err = process.communicate()
-    assert process.returncode == 0, err
-    runs = [path for path in folder.iterdir() if (path / "dataset").is_dir()]
-    return Built(runs[0] / "dataset", subprocess.CompletedProcess(process.args, 0, out, err), process.pid)
+    """Build in this process, on the Ray that runs."""
+    said = give_command(command.main, "build", write_preset(folder, settings), "--runs", folder, *arguments)
+    assert said.code == 0, said.stderr
+    return Built(dataset_in(folder), said)
+
+
+def dataset_in(folder: Path) -> Path:
+    [found] = [path / "dataset" for path in folder.iterdir() if (path / "dataset").is_dir()]
+    return found
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def built(running_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Built:
     return build(tmp_path_factory.mktemp("one"), SMALL, "--workers", "1")
 
 
@@ -157,7 +161,7 @@ def test_dataset_again_reuses_all_stages_and_prints_its_table(built: Built) -> N
 
 def test_dataset_killed_while_solving_continues_and_is_equal(built: Built, tmp_path: Path) -> None:
     process = start(tmp_path, SMALL, "--workers", "1")
-    while not (parts := list(tmp_path.glob("*/solve_problems-*.partial/plans.parts/*/*.parquet"))):
+    while not (parts := list(tmp_path.glob("*/solve_problems-*/plans.parts/*/*.parquet"))):  # .partial, or just done
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.02)
     process.kill()
@@ -182,25 +186,6 @@ def test_dataset_loads_with_hugging_face_datasets(built: Built, tmp_path: Path) 
     assert len(datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(tmp_path))) == 6
 
 
-@pytest.fixture(scope="module")
-def running_ray() -> Iterator[None]:
-    """One Ray for the tests that need no process of their own."""
-    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
-
-
-def build_here(folder: Path, settings: dict[str, object], capsys: Capture) -> Built:
-    """Build in this process, on the Ray that runs."""
-    folder.mkdir(parents=True)
-    preset = folder / "preset.yaml"
-    preset.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    assert command.main(["build", str(preset), "--runs", str(folder)]) == 0
-    said = capsys.readouterr()
-    done = subprocess.CompletedProcess(["build"], 0, said.out, said.err)
-    return Built(folder / "small-seed3" / "dataset", done, os.getsid(0))
-
-
 def own_domain(folder: Path, domain: str = TINY_DOMAIN) -> Path:
     """Return a domain folder as a user writes one: a PDDL file and a settings file."""
     folder.mkdir()
@@ -215,8 +200,8 @@ def of_domain(folder: Path, **changes: object) -> dict[str, object]:
 
 
 @pytest.mark.usefixtures("running_ray")
-def test_dataset_of_a_domain_with_few_problems_says_how_many_are_missing(tmp_path: Path, capsys: Capture) -> None:
-    made = build_here(tmp_path / "runs", of_domain(own_domain(tmp_path / "lamps")), capsys)
+def test_dataset_of_a_domain_with_few_problems_says_how_many_are_missing(tmp_path: Path) -> None:
+    made = build(tmp_path / "runs", of_domain(own_domain(tmp_path / "lamps")))
     rows = [row for split in ("train", "test") for row in made.plans(split)]
     assert 0 < len(rows) < 50
     assert len({row.canonical_form for row in rows}) == len(rows)
@@ -226,13 +211,13 @@ def test_dataset_of_a_domain_with_few_problems_says_how_many_are_missing(tmp_pat
 
 
 @pytest.mark.usefixtures("running_ray")
-def test_dataset_of_a_domain_that_the_search_refuses_counts_the_reason(tmp_path: Path, capsys: Capture) -> None:
+def test_dataset_of_a_domain_that_the_search_refuses_counts_the_reason(tmp_path: Path) -> None:
     derived = TINY_DOMAIN.replace(
         "(lit ?x))\n  (:action", "(lit ?x) (all))\n  (:derived (all) (forall (?y) (lit ?y)))\n  (:action"
     )
     derived = derived.replace(":precondition (not (lit ?x))", ":precondition (and (not (lit ?x)) (not (all)))")
     folder = own_domain(tmp_path / "lamps", derived.replace(":negative-preconditions", ":adl :derived-predicates"))
-    made = build_here(tmp_path / "runs", of_domain(folder, planner={"search": "astar(lmcut())"}), capsys)
+    made = build(tmp_path / "runs", of_domain(folder, planner={"search": "astar(lmcut())"}))
     assert "unsupported" in made.done.stdout
     assert list(made.folder.glob("data/*")) == []
 
@@ -240,9 +225,11 @@ def test_dataset_of_a_domain_that_the_search_refuses_counts_the_reason(tmp_path:
 def test_dataset_of_endless_problems_keeps_the_limit(tmp_path: Path) -> None:
     part = {"domains": ["blocksworld"], "levels": {"L4": {"train": 2}}}
     limits = {"search": "astar(blind())", "time_limit_s": 0.5, "kill_after_s": 5}
-    made = build(tmp_path, SMALL | {"parts": [part], "planner": limits, "examples": {"plan": 1}, "reserve": 0.0})
-    assert "out_of_time" in made.done.stdout
-    assert survivors(made.session) == []
+    process = start(tmp_path, SMALL | {"parts": [part], "planner": limits, "examples": {"plan": 1}, "reserve": 0.0})
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert "out_of_time" in out
+    assert survivors(process.pid) == []
 
 
 @pytest.mark.parametrize(
@@ -259,8 +246,7 @@ def test_dataset_of_endless_problems_keeps_the_limit(tmp_path: Path) -> None:
 def test_dataset_settings_that_do_not_fit_are_said_before_anything_starts(
     settings: dict[str, object], message: str, tmp_path: Path, capsys: Capture
 ) -> None:
-    preset = tmp_path / "preset.yaml"
-    preset.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    preset = write_preset(tmp_path, settings)
     assert command.main(["build", str(preset), "--runs", str(tmp_path / "runs")]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

@@ -312,7 +312,7 @@ def test_endpoint_that_hangs_is_given_up_after_the_timeout(server: Server, run: 
         return solve(request)
 
     server.reply = hang
-    outcome = run("--timeout-s", "0.5", "--max-retries", "0", "--max-unjudged-share", "0.5")
+    outcome = run("--timeout-s", "4", "--max-retries", "0", "--max-unjudged-share", "0.5")
     assert outcome.content["n"] == 2
     [failure] = outcome.content["not_judged"]
     assert failure["fault"].startswith("APITimeoutError")
@@ -417,6 +417,7 @@ def test_answer_with_neither_completion_nor_fault_raises() -> None:
 # --- problems
 
 
+@pytest.mark.usefixtures("running_ray")
 def test_problems_that_need_no_plan_or_have_none_are_listed_and_not_tried(
     server: Server, run: Run, problems: Path
 ) -> None:
@@ -513,14 +514,14 @@ def word_level(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_folder_is_tried_through_its_chat_template_and_the_same_command_starts_nothing(
-    checkpoint: Path, problems: Path, tmp_path: Path, capsys: Capture
+@pytest.mark.usefixtures("running_ray", "_where_the_help_is_read")
+def test_help_example_of_a_folder_tries_it_through_its_chat_template_and_again_starts_nothing(
+    checkpoint: Path, tmp_path: Path, capsys: Capture
 ) -> None:
-    out = tmp_path / "out.json"
-    command = ["--policy", str(checkpoint), "--domain", str(problems / "domain.pddl"), "--problems", str(problems)]
-    command += ["--no-planner", "--max-new-tokens", "12", "--store", str(tmp_path / "store"), "--out", str(out)]
+    [example] = [line for line in examples() if "--policy my-model" in line]
+    command = [*shlex.split(example)[2:], "--max-new-tokens", "12"]  # random weights never stop by themselves
     assert evaluate.main(command) == 0
-    first, content = capsys.readouterr(), json.loads(out.read_text(encoding="utf-8"))
+    first, content = capsys.readouterr(), written_in(tmp_path / "runs" / "evaluations")
     assert (content["policy"], content["prompting"], content["n"]) == ("qwen3", "full", 3)
     assert content["policy_version"] == folder_digest(checkpoint)[:12]
     assert all(0 < attempt["tokens"] <= 12 for attempt in content["attempts"])
@@ -531,6 +532,27 @@ def test_folder_is_tried_through_its_chat_template_and_the_same_command_starts_n
     assert again.err.count(": reused") == 4
     assert "starting" in first.err
     assert "starting" not in again.err
+
+
+@pytest.fixture
+def _where_the_help_is_read(checkpoint: Path, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder that has what the examples of the help name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-model").symlink_to(checkpoint)
+    problems.rename(tmp_path / "my-problems")
+    (tmp_path / "my-problems" / "domain.pddl").rename(tmp_path / "domain.pddl")
+
+
+def written_in(store: Path) -> dict[str, Any]:
+    """Return the figures that a command left where it was told no file."""
+    [path] = [path for path in store.glob("*.json") if path.name != "stages.json"]
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def examples() -> list[str]:
+    """Return the commands that `--help` shows."""
+    return [line.strip() for line in EXAMPLES.splitlines() if line.strip().startswith("plansmith evaluate ")]
 
 
 def test_folder_digest_changes_with_weights_template_and_nothing_else(tmp_path: Path) -> None:
@@ -622,11 +644,6 @@ def test_options_name_either_a_run_or_a_policy(words: list[str], capsys: Capture
     assert "either a run folder or --policy" in capsys.readouterr().err
 
 
-def examples() -> list[str]:
-    """Return the commands that `--help` shows."""
-    return [line.strip() for line in EXAMPLES.splitlines() if line.strip().startswith("plansmith evaluate ")]
-
-
 def test_help_shows_an_example_of_each_form_that_parses(capsys: Capture) -> None:
     with pytest.raises(SystemExit):
         evaluate.main(["--help"])
@@ -637,17 +654,8 @@ def test_help_shows_an_example_of_each_form_that_parses(capsys: Capture) -> None
         (True, False), (True, False), (False, True), (False, True)]  # fmt: skip
 
 
-@pytest.mark.parametrize("example", [line for line in examples() if "--policy" in line], ids=["folder", "endpoint"])
-def test_help_example_works_as_it_stands(
-    example: str, server: Server, checkpoint: Path, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my-model").symlink_to(checkpoint)
-    problems.rename(tmp_path / "my-problems")
-    (tmp_path / "my-problems" / "domain.pddl").rename(tmp_path / "domain.pddl")
-    words = shlex.split(example.replace("http://localhost:8000/v1", server.url))[2:]
-    if "my-model" in words:
-        words += ["--max-new-tokens", "4"]  # random weights never stop by themselves
-    assert evaluate.main(words) == 0
-    [written] = set((tmp_path / "runs" / "evaluations").glob("*.json")) - {tmp_path / "runs/evaluations/stages.json"}
-    assert json.loads(written.read_text(encoding="utf-8"))["n"] == 3
+@pytest.mark.usefixtures("running_ray", "_where_the_help_is_read")
+def test_help_example_of_an_endpoint_works_as_it_stands(server: Server, tmp_path: Path) -> None:
+    [example] = [line for line in examples() if "--policy http" in line]
+    assert evaluate.main(shlex.split(example.replace("http://localhost:8000/v1", server.url))[2:]) == 0
+    assert written_in(tmp_path / "runs" / "evaluations")["n"] == 3

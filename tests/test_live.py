@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import subprocess
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,13 +41,21 @@ def test_update_is_written_at_once_when_the_work_is_another(tmp_path: Path) -> N
     assert (work.doing, work.done, work.total, work.unit) == ("phase1", 0, 8, "step")
 
 
-def test_update_within_a_second_is_held_back_but_the_last_one_is_not(tmp_path: Path) -> None:
+def test_update_within_a_second_is_held_back_but_the_last_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(live, "time", SimpleNamespace(time=lambda: now[0]))
     file = LiveFile(tmp_path, "trainer")
-    file.update("phase1", 0, 3)
-    file.update("phase1", 1, 3)
+    file.update("phase1", 0, 4)
+    now[0] = 100.9
+    file.update("phase1", 1, 4)
     assert only(tmp_path).done == 0
-    file.update("phase1", 3, 3)
-    assert only(tmp_path).done == 3
+    now[0] = 101.0
+    file.update("phase1", 2, 4)
+    assert only(tmp_path).done == 2
+    file.update("phase1", 4, 4)
+    assert only(tmp_path).done == 4
 
 
 def test_update_without_movement_keeps_the_time_of_the_last_one(tmp_path: Path) -> None:
@@ -146,24 +156,19 @@ def test_watchdog_interrupts_a_wait_in_which_nothing_moves_and_names_the_stage(t
     assert caught.value.got == "last: trainer: training (5 of 10)"
 
 
-def test_watchdog_lets_slow_work_go_on_while_it_moves(tmp_path: Path) -> None:
-    stop = threading.Event()
-
-    def work() -> None:
-        file, number = LiveFile(tmp_path, "trainer"), 0
-        while not stop.wait(0.05):
-            number += 1
-            file.update(f"step {number}")
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        with watchdog(tmp_path, limit_s=1.0):
-            time.sleep(2.5)
-    finally:
-        stop.set()
-        thread.join()
-    assert only(tmp_path).doing.startswith("step ")
+def test_watchdog_lets_slow_work_go_on_while_it_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("plansmith.watchdog.time", SimpleNamespace(monotonic=lambda: now[0]))
+    file = LiveFile(tmp_path, "trainer")
+    with watchdog(tmp_path, limit_s=1000.0):  # looks by itself every hundred seconds, so only when told to
+        for step in range(4):
+            file.update(f"step {step}")
+            signal.raise_signal(signal.SIGALRM)
+            now[0] += 900.0
+            signal.raise_signal(signal.SIGALRM)
+        now[0] += 900.0
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGALRM)
 
 
 def test_watchdog_of_zero_seconds_is_off(tmp_path: Path) -> None:

@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 from answered_ray import Answer, AnsweredRay
-from conftest import BLOCKS, BLOCKS_TEXT, NAMES, SUSSMAN_PLAN, random_problem, sussman
+from conftest import BLOCKS, BLOCKS_TEXT, NAMES, SUSSMAN_PLAN, give_command, random_problem, sussman
 from processes import RAY_AGENTS, survivors
 from safetensors import safe_open
 
 from actors.policy import Generation, SamplingSettings
-from pipelines import evaluate
+from pipelines import evaluate, pddl_instruct
 from pipelines.parts.evaluation_options import EXAMPLES
 from pipelines.parts.evaluation_stages import CHOSEN, best_iteration, chosen_iteration, is_still_gaining, keep_policy
 from pipelines.parts.feedback_stages import judged_rollouts
@@ -228,13 +228,66 @@ def manifests(folder: Path) -> dict[str, tuple[int, int]]:
 
 def test_same_run_again_reuses_every_stage_and_starts_no_ray(run: FinishedRun, runs: Path) -> None:
     before = manifests(run.folder)
-    again = finish(runs, "whole")
-    lines = [line for line in again.done.stderr.splitlines() if " stage " in line]
+    again = give_command(pddl_instruct.main, "--preset", "smoke", "--runs", runs, "--name", "whole")
+    assert again.code == 0
+    lines = [line for line in again.stderr.splitlines() if " stage " in line]
     assert len(lines) == len(run.artifacts)
     assert [line for line in lines if not line.endswith(": reused")] == []
-    assert "starting" not in again.done.stderr
+    assert "starting" not in again.stderr
     assert manifests(run.folder) == before
-    assert again.done.stdout == run.done.stdout
+    assert again.stdout == run.done.stdout
+
+
+# --- killed
+
+
+def kill_after(stage: str, runs: Path, name: str) -> int:
+    """Start a run, kill its driver as soon as a stage is finished, and return the session of its processes."""
+    process = start(runs, name)
+    try:
+        while not any(folder.startswith(f"{stage}-") for folder in manifests(runs / name)) and process.poll() is None:
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        _, err = process.communicate()
+    assert process.returncode == -signal.SIGKILL, err
+    return process.pid
+
+
+@pytest.fixture(scope="module")
+def killed_session(run: FinishedRun, runs: Path) -> int:
+    """Return the session of a run killed in its second iteration, with planners, engine and trainer at work.
+
+    It was given the model and the first iteration of the whole run; problems, plans and texts it makes itself.
+    """
+    names = [stage.name for stage in pddl_instruct.pddl_instruct(SMOKE)]
+    own = {"sample_problems", "synthesize_plans", "write_chains"}
+    for name in set(names[: names.index("roll_out_2")]) - own:
+        folder = run.artifacts[name].folder
+        shutil.copytree(folder, runs / "killed" / "artifacts" / folder.name)
+    return kill_after("stage1_2", runs, "killed")
+
+
+def test_run_killed_in_phase_2_leaves_no_process_and_continues(
+    run: FinishedRun, runs: Path, killed_session: int
+) -> None:
+    assert survivors(killed_session, besides=RAY_AGENTS) == []
+    before = manifests(runs / "killed")
+    assert {"write_chains", "roll_out_2", "stage1_2"} <= {name.rpartition("-")[0] for name in before}
+    assert "final_policy" not in {name.rpartition("-")[0] for name in before}
+
+    resumed = finish(runs, "killed")
+    after = manifests(runs / "killed")
+    assert {name: after[name] for name in before} == before
+    assert set(after) == set(manifests(run.folder))
+    assert resumed.done.stderr.count(": reused") == len(before)
+    for stage, row_type, table in [
+        ("sample_problems", ProblemRow, "rows"), ("write_chains", ExampleRow, "chains"),
+        ("write_chains", ExampleRow, "explanations"),
+    ]:  # fmt: skip
+        assert resumed.artifacts[stage].rows(row_type, table) == run.artifacts[stage].rows(row_type, table)
+    results = json.loads((resumed.folder / "report" / "results.json").read_text(encoding="utf-8"))
+    assert list(results["arms"]) == ARMS
 
 
 # --- evaluated
@@ -257,45 +310,53 @@ def test_evaluate_without_problems_shows_the_stored_figures(
     assert "95% interval" in capsys.readouterr().out
 
 
-def test_evaluate_own_problems_renames_unknown_objects_and_answers_in_their_names(
-    run: FinishedRun, tmp_path: Path
-) -> None:
-    (tmp_path / "colours.pddl").write_text(COLOURS, encoding="utf-8")
-    (tmp_path / "letters.pddl").write_text(print_problem(random_problem(3, 5)), encoding="utf-8")
-    out = tmp_path / "out.json"
-    command = [sys.executable, str(ROOT / "pipelines" / "evaluate.py"), str(run.folder)]
-    command += ["--problems", str(tmp_path), "--out", str(out)]
-    first = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert first.returncode == 0, first.stderr
-    shown = json.loads(out.read_text(encoding="utf-8"))
-    assert shown["policy_version"] == policy_version(run.artifacts["final_policy"])
-    attempts = {attempt["problem"]: attempt for attempt in shown["attempts"]}
-    assert set(attempts) == {"colours", "letters"}
-    for name, attempt in attempts.items():
-        task = PlanningTask.from_text(BLOCKS_TEXT, (tmp_path / f"{name}.pddl").read_text(encoding="utf-8"))
-        assert validate_plan(task, [parse_step(step) for step in attempt["planner_plan"]]).is_valid
-    [problems] = [a for a in complete_artifacts(run.folder / "evaluations") if "read_problems" in a.folder.name]
-    prompted = {row.problem_id: row.problem_pddl for row in problems.rows(ProblemRow)}
-    assert not {"red", "green", "blue"} & set(prompted["colours"].replace("(", " ").replace(")", " ").split())
-
-    again = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert again.stderr.count(": reused") == 4
-    assert "starting" not in again.stderr
-    assert again.stdout == first.stdout
+@pytest.fixture(scope="module")
+def place_of_the_help(run: FinishedRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that has what the examples of the help name."""
+    folder = tmp_path_factory.mktemp("help")
+    shutil.copytree(run.folder, folder / "runs" / "demo")
+    (folder / "my-problems").mkdir()
+    (folder / "my-problems" / "colours.pddl").write_text(COLOURS, encoding="utf-8")
+    (folder / "my-problems" / "letters.pddl").write_text(print_problem(random_problem(3, 5)), encoding="utf-8")
+    return folder
 
 
 def test_evaluate_help_examples_of_a_run_work_as_they_stand(
-    run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place_of_the_help: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(run.folder, tmp_path / "runs" / "demo")
-    (tmp_path / "my-problems").mkdir()
-    (tmp_path / "my-problems" / "colours.pddl").write_text(COLOURS, encoding="utf-8")
+    monkeypatch.chdir(place_of_the_help)
     commands = [line.split()[2:] for line in EXAMPLES.splitlines() if "evaluate runs/" in line]
     assert len(commands) == 2
     for words in commands:
         assert evaluate.main(words) == 0
     assert "the planner's plan: (unstack red green)" in capsys.readouterr().out  # in the names of the file
+
+
+def test_evaluate_own_problems_renames_unknown_objects_and_answers_in_their_names(
+    run: FinishedRun, place_of_the_help: Path, tmp_path: Path
+) -> None:
+    folder, out = place_of_the_help, tmp_path / "out.json"
+    words = [folder / "runs" / "demo", "--arm", "phase1", "--problems", folder / "my-problems", "--out", out]
+    first = give_command(evaluate.main, *words)
+    assert first.code == 0, first.stderr
+    shown = json.loads(out.read_text(encoding="utf-8"))
+    assert shown["policy_version"] == policy_version(run.artifacts["phase1"])
+    attempts = {attempt["problem"]: attempt for attempt in shown["attempts"]}
+    assert set(attempts) == {"colours", "letters"}
+    for name, attempt in attempts.items():
+        text = (folder / "my-problems" / f"{name}.pddl").read_text(encoding="utf-8")
+        steps = [parse_step(step) for step in attempt["planner_plan"]]
+        assert validate_plan(PlanningTask.from_text(BLOCKS_TEXT, text), steps).is_valid
+    tried = complete_artifacts(folder / "runs" / "demo" / "evaluations")
+    [problems] = [artifact for artifact in tried if "read_problems" in artifact.folder.name]
+    prompted = {row.problem_id: row.problem_pddl for row in problems.rows(ProblemRow)}
+    assert not {"red", "green", "blue"} & set(prompted["colours"].replace("(", " ").replace(")", " ").split())
+
+    command = [sys.executable, str(ROOT / "pipelines" / "evaluate.py"), *map(str, words)]
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert again.stderr.count(": reused") == 4
+    assert "starting" not in again.stderr
+    assert again.stdout == first.stdout
 
 
 MANY = " ".join(f"x{number}" for number in range(9))
@@ -333,44 +394,6 @@ def test_evaluate_unfinished_arm_names_the_finished_ones(
     message = capsys.readouterr().err
     assert "the arm final is not finished" in message
     assert "expected: an arm whose policy is finished: untrained, phase1, iteration_1\n" in message
-
-
-# --- killed
-
-
-def kill_after(stage: str, runs: Path, name: str) -> int:
-    """Start a run, kill its driver as soon as a stage is finished, and return the session of its processes."""
-    process = start(runs, name)
-    try:
-        while not any(folder.startswith(f"{stage}-") for folder in manifests(runs / name)) and process.poll() is None:
-            time.sleep(0.05)
-    finally:
-        process.kill()
-        _, err = process.communicate()
-    assert process.returncode == -signal.SIGKILL, err
-    return process.pid
-
-
-def test_run_killed_in_phase_2_leaves_no_process_and_continues(run: FinishedRun, runs: Path) -> None:
-    session = kill_after("roll_out_1", runs, "killed")
-    assert survivors(session, besides=RAY_AGENTS) == []
-    before = manifests(runs / "killed")
-    assert {"phase1", "roll_out_1"} <= {name.rpartition("-")[0] for name in before}
-    assert "stage2_2" not in {name.rpartition("-")[0] for name in before}
-
-    resumed = finish(runs, "killed")
-    after = manifests(runs / "killed")
-    assert {name: after[name] for name in before} == before
-    assert set(after) == set(manifests(run.folder))
-    assert resumed.done.stderr.count(": reused") == len(before)
-    for stage, row_type, table in [
-        ("sample_problems", ProblemRow, "rows"), ("write_chains", ExampleRow, "chains"),
-        ("write_chains", ExampleRow, "explanations"),
-    ]:  # fmt: skip
-        assert resumed.artifacts[stage].rows(row_type, table) == run.artifacts[stage].rows(row_type, table)
-    results = json.loads((resumed.folder / "report" / "results.json").read_text(encoding="utf-8"))
-    assert list(results["arms"]) == ARMS
-    assert survivors(session) == []
 
 
 # --- parts, with stand-ins
@@ -734,3 +757,10 @@ def test_curriculum_begins_from_short_to_long_and_goes_on_with_a_mixture() -> No
     lengths = [len(sequence) for sequence in in_curriculum_order([_of_length(n) for n in range(2, 402)], seed=0)]
     assert lengths[:200] == sorted(lengths[:200])
     assert min(lengths[-40:]) < 100 < 300 < max(lengths[-40:])  # the last tenth has short and long ones
+
+
+# --- at last
+
+
+def test_agents_of_a_killed_ray_end_as_well(killed_session: int) -> None:
+    assert survivors(killed_session) == []  # a minute after they were left alone, which other tests have used

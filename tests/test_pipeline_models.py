@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from checkpoints import gemma_checkpoint, llama_checkpoint, qwen3_checkpoint
+from conftest import give_command
 from transformers import AutoModelForCausalLM
 
+from pipelines import pddl_instruct
 from pipelines.parts.evaluation_stages import chosen_iteration
 from pipelines.parts.workers import MODEL
 from plansmith.data.artifacts import Artifact, complete_artifacts
@@ -21,7 +21,7 @@ from plansmith.learning.adapters import base_folder_of, is_adapter_folder
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.tokenizer import encode, encode_prompt, end_token_ids
 
-ROOT = Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.usefixtures("running_ray")
 
 PRESET = """
 base: smoke
@@ -50,14 +50,10 @@ def run_pipeline(folder: Path, base: Path, *overrides: str) -> tuple[dict[str, A
     """Return artifacts and results of a run; its folder is ``folder/runs/chat``."""
     preset = folder / "chat.yaml"
     preset.write_text(PRESET, encoding="utf-8")
-    command = [sys.executable, str(ROOT / "pipelines" / "pddl_instruct.py"), "--preset", str(preset)]
     changes = [part for override in (f"model.folder={base}", *overrides) for part in ("--set", override)]
-    done = subprocess.run(
-        [*command, "--runs", str(folder / "runs"), *changes],
-        capture_output=True, text=True, start_new_session=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "engine and trainer agree" in done.stderr
+    said = give_command(pddl_instruct.main, "--preset", preset, "--runs", folder / "runs", *changes)
+    assert said.code == 0, said.stderr
+    assert "engine and trainer agree" in said.stderr
     run = folder / "runs" / "chat"
     artifacts = {a.manifest.provenance.stage: a for a in complete_artifacts(run / "artifacts")}
     return artifacts, json.loads((run / "report" / "results.json").read_text(encoding="utf-8"))

@@ -179,12 +179,21 @@ def test_diverse_plans_orders_of_the_same_actions_count_once() -> None:
     assert [sorted(result.plan or ()) for result in found] == [["(push a)", "(push b)"]]
 
 
+class CountingPlanner(FastDownward):
+    """Counts its searches."""
+
+    n_searches = 0
+
+    def solve_with(self, settings: PlannerSettings, domain_pddl: str, problem_pddl: str) -> PlannerResult:
+        """Search, and count it."""
+        self.n_searches += 1
+        return super().solve_with(settings, domain_pddl, problem_pddl)
+
+
 def test_diverse_plans_unsolvable_gives_none_at_once() -> None:
-    with FastDownward() as planner:
-        started = time.perf_counter()
-        one = planner.solve(BLOCKSWORLD, UNSOLVABLE).wall_time_s
+    with CountingPlanner() as planner:
         assert diverse_plans(planner, BLOCKSWORLD, UNSOLVABLE, k=4) == []
-        assert time.perf_counter() - started < 12 * one + 1.0
+        assert planner.n_searches == 1
 
 
 def test_diverse_plans_searches_that_know_no_axioms_are_passed_over() -> None:
@@ -306,7 +315,7 @@ def test_batch_interrupted_keeps_its_rows_and_leaves_no_process(folder: Path) ->
         time.sleep(0.05)
     family = [pid for worker in child_pids(batch.pid) for pid in (worker, *child_pids(worker))]
     batch.send_signal(signal.SIGINT)
-    batch.communicate(timeout=120)
+    batch.communicate()
     assert batch.returncode == 130
     assert family and wait_until_dead(family)
     assert len(rows_of(out)) == 3

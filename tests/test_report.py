@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from plansmith.errors import BadInputError
-from plansmith.evaluation.drawing import series
+from plansmith.evaluation.drawing import Plot, series
 from plansmith.evaluation.feedback_turns import accuracy_by_turn
 from plansmith.evaluation.metrics import EvaluatedProblem, compare_arms, summarise_arm
 from plansmith.evaluation.plots import draw_plots, group_times
@@ -338,10 +338,11 @@ def test_format_table_full_run_adds_a_block_for_everything_known() -> None:
 
 def test_page_and_markdown_show_what_is_known_and_leave_out_the_rest() -> None:
     full, bare = make_full_results(), make_results()
+    full_page, bare_page = render_page(full), render_page(bare)
     for title in ("Accuracy by domain", "Plan quality", "own verdict", "Calibration of v_hat", "Feedback turns"):
-        assert title in render_page(full) and title in render_markdown(full)
-        assert title not in render_page(bare) and title not in render_markdown(bare)
-    reader = read_page(render_page(full))
+        assert title in full_page and title in render_markdown(full)
+        assert title not in bare_page and title not in render_markdown(bare)
+    reader = read_page(full_page)
     ids = [value for name, value in reader.attributes if name == "id"]
     assert {"plan-quality", "the-policys-own-verdict", "plot-calibration", "plot-feedback-turns"} <= set(ids)
 
@@ -384,8 +385,14 @@ def test_results_arms_with_different_domains_raise() -> None:
         )
 
 
-def test_draw_plots_covers_the_run_in_reading_order() -> None:
-    slugs = [plot.slug for plot in draw_plots(make_results())]
+@pytest.fixture(scope="module")
+def plots() -> tuple[Plot, ...]:
+    """Return the plots of a run."""
+    return draw_plots(make_results())
+
+
+def test_draw_plots_covers_the_run_in_reading_order(plots: tuple[Plot, ...]) -> None:
+    slugs = [plot.slug for plot in plots]
     assert slugs == [
         "accuracy",
         "errors-1",
@@ -398,15 +405,15 @@ def test_draw_plots_covers_the_run_in_reading_order() -> None:
     ]
 
 
-def test_draw_plots_svg_parses_and_takes_its_colours_from_the_page() -> None:
-    for plot in draw_plots(make_results()):
+def test_draw_plots_svg_parses_and_takes_its_colours_from_the_page(plots: tuple[Plot, ...]) -> None:
+    for plot in plots:
         ElementTree.fromstring(plot.svg)
         assert "var(--ink)" in plot.svg
         assert re.findall(r"#[0-9a-fA-F]{6}\b", plot.svg) == [], plot.slug
 
 
-def test_draw_plots_axes_carry_labels_with_units() -> None:
-    svgs = {plot.slug: plot.svg for plot in draw_plots(make_results())}
+def test_draw_plots_axes_carry_labels_with_units(plots: tuple[Plot, ...]) -> None:
+    svgs = {plot.slug: plot.svg for plot in plots}
     assert "plan accuracy (%)" in svgs["accuracy"]
     assert "failed problems, of 25" in svgs["errors-1"]
     assert "feedback iteration" in svgs["losses"]

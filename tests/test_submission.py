@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,17 +20,11 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
+from processes import free_port
 
 BIN = Path(sys.executable).parent
 PATIENCE_S = 600
 """How long something may take on a busy machine before the test says what it waited for."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def wait_until(happened: Callable[[], Any], what: Callable[[], str]) -> Any:
@@ -63,9 +56,10 @@ class Head:
         assert done.returncode == 0, done.stdout + done.stderr
         return next(word for word in done.stdout.replace("'", " ").split() if word.startswith("raysubmit_"))
 
-    def ask(self, path: str) -> Any:
-        """Return the JSON of a question to the dashboard."""
-        request = urllib.request.Request(self.address + path, headers={"Authorization": f"Bearer {self.token}"})
+    def ask(self, path: str, method: str = "GET") -> Any:
+        """Return the JSON that the dashboard answers."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        request = urllib.request.Request(self.address + path, headers=headers, method=method)
         with urllib.request.urlopen(request, timeout=60) as reply:
             return json.load(reply)
 
@@ -83,7 +77,8 @@ class Head:
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[Head]:
-    with tempfile.TemporaryDirectory(prefix="ps-", dir="/tmp") as folder:  # sockets have short paths only
+    # sockets have short paths only; what has just been killed may still hold a file
+    with tempfile.TemporaryDirectory(prefix="ps-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         port, token = free_port(), secrets.token_hex(32)
         environment = {
             **os.environ,
@@ -109,11 +104,13 @@ def head() -> Iterator[Head]:
             assert process.poll() is None, Path(folder, "head.log").read_text()
             yield started
         finally:
-            process.send_signal(signal.SIGTERM)  # ends what it started
+            while left := processes_of_head(token):  # told to end, a head takes half a minute
+                for pid in left:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                process.poll()
+                time.sleep(0.1)
             process.wait()
-            for pid in processes_of_head(token):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
 
 
 def is_up(head: Head) -> bool:
@@ -168,10 +165,10 @@ def processes_of_head(token: str) -> dict[int, str]:
 
 
 def test_job_stopped_in_phase_1_and_submitted_again_continues_to_its_end(head: Head) -> None:
-    words = ("--working-dir", ".", "--", "pipelines/pddl_instruct.py", "--preset", "smoke")
+    words = ("--working-dir", ".", "--", "pipelines/pddl_instruct.py", "--preset", "smoke", "--set", "phase2.eta=1")
     job = head.submit(*words)
-    wait_until(lambda: "phase1: running" in head.log(job), lambda: "phase 1")
-    head.ray_job("stop", job)
+    wait_until(lambda: "phase1: running" in head.log(job), lambda: f"phase 1 in {head.log(job)[-500:]!r}")
+    assert head.ask(f"/api/jobs/{job}/stop", "POST") == {"stopped": True}
     assert ended(head, job) == "STOPPED"
 
     job = head.submit(*words)

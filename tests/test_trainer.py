@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import multiprocessing
 import os
 import pickle
+import queue
 import random
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+from processes import free_port
 
 from actors.trainer import TrainerActor, TrainerSettings, _buffers, _prepare_process
 from plansmith.errors import BadInputError, ConfigError, PlansmithError
@@ -489,9 +491,7 @@ def two_ranks(
     wide_model_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[dict[str, RankOutcome], dict[str, RankOutcome]]:
     """Return the outcomes of both ranks by setting."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     spawn = multiprocessing.get_context("spawn")
     results, target = spawn.Queue(), tmp_path_factory.mktemp("two-ranks")
     ranks = [
@@ -499,9 +499,13 @@ def two_ranks(
     ]
     for process in ranks:
         process.start()
-    received = dict(results.get(timeout=600) for _ in ranks)
+    received: dict[int, bytes] = {}
+    while len(received) < len(ranks):
+        with contextlib.suppress(queue.Empty):
+            received |= [results.get(timeout=1.0)]
+        assert {process.exitcode for process in ranks} <= {None, 0}, "a rank died; its own words are above"
     for process in ranks:
-        process.join(30)
+        process.join()
     return pickle.loads(received[0]), pickle.loads(received[1])
 
 

@@ -363,7 +363,7 @@ def test_page_of_a_running_run_says_what_each_process_does(run: Path) -> None:
     assert "50 of 200 step · 2 step/s · 1 min 15 s left · loss 0.125 · tokens per s 12,346 · moved" in html
 
 
-@pytest.mark.parametrize(("quiet_s", "is_stale"), [(179, False), (400, True)])
+@pytest.mark.parametrize(("quiet_s", "is_stale"), [(60, False), (400, True)])
 def test_page_of_a_run_in_which_nothing_moves_warns(run: Path, quiet_s: float, is_stale: bool) -> None:
     with run_lock(run / "artifacts"):
         then = time.time() - quiet_s

@@ -40,7 +40,8 @@ def browser() -> Iterator[Any]:
         pytest.skip("no Chromium or Chrome on the PATH")
     with api.sync_playwright() as playwright:
         # as root, as in a container, Chromium has no sandbox; what it opens here is ours
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        options = {"args": ["--no-sandbox", "--disable-gpu"], "timeout": PATIENCE_MS}
+        browser = playwright.chromium.launch(executable_path=path, **options)
         yield browser
         browser.close()
 
@@ -70,6 +71,13 @@ def opened(browser: Any, address: str, width: int, complaints: list[str]) -> Any
     return page
 
 
+def wait_for_value(page: Any, selector: str, value: str) -> None:
+    """Wait for the value of a control; an expression to wait for would be run as text, which the page forbids."""
+    from playwright.sync_api import expect
+
+    expect(page.locator(selector)).to_have_value(value, timeout=PATIENCE_MS)
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_page_of_a_running_run_renews_itself_and_runs_nothing_a_model_wrote(
     browser: Any, run: Path, width: int
@@ -81,9 +89,11 @@ def test_page_of_a_running_run_renews_itself_and_runs_nothing_a_model_wrote(
         assert "5 of 37: try phase 1" in page.inner_text("#status")
         assert page.evaluate(OVERFLOW) <= 0
 
-        first = page.locator("details.attempt").first
+        first = page.locator("#attempt-1-judge_untrained")
+        first.locator("> summary").wait_for()  # hidden, it would take no focus
         first.locator("> summary").focus()
         page.keyboard.press("Enter")
+        page.locator("#attempt-1-judge_untrained[open]").wait_for()
         assert first.locator("li.first-wrong code").inner_text() == "(stack b a)"
         assert HOSTILE in first.locator("> details", has_text="Completion").text_content()
         assert page.evaluate(OVERFLOW) <= 0
@@ -92,7 +102,7 @@ def test_page_of_a_running_run_renews_itself_and_runs_nothing_a_model_wrote(
         page.get_by_text("phase 1, 3 blocks", exact=True).wait_for()
         assert "100%" in page.inner_text("#figures .tiles")
         assert page.locator("#attempt-1-judge_untrained").get_attribute("open") is not None
-        page.wait_for_function("document.querySelector('select[data-key=policy]').value === 'phase 1'")
+        wait_for_value(page, "select[data-key=policy]", "phase 1")
         assert page.locator("details.attempt:visible").count() == 1
         page.select_option("select[data-key=policy]", "untrained")
         page.select_option("select[data-key=level]", "3 blocks")

@@ -148,7 +148,10 @@ def test_separate_ranks_and_engines_share_no_device(ray_session: None, tmp_path:
     assert sorted([*ranks, *engines]) == [[0], [1]]
 
 
-def test_too_few_devices_is_an_error_that_counts_them(ray_session: None, tmp_path: Path) -> None:
+def test_too_few_devices_is_an_error_that_counts_them(
+    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.parts.placement.LOCAL_WAIT_S", 0.2)  # they will not come, however long one waits
     workers = HoldersOnly(config_with(cuda(3), PolicyConfig()), tmp_path)
     with pytest.raises(ConfigError, match="Ray does not offer what the ranks need") as caught:
         workers._places.options(ray, "ranks", 0)
@@ -158,7 +161,7 @@ def test_too_few_devices_is_an_error_that_counts_them(ray_session: None, tmp_pat
 # --- what is told, with stand-ins for the actors
 
 
-def testtrainer_settings_have_every_setting_of_the_config(tmp_path: Path) -> None:
+def test_trainer_settings_have_every_setting_of_the_config(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(str(qwen3_checkpoint(tmp_path)))
     config = cuda(
         2, zero_stage=2, offload="optimizer", lora=LORA, quantisation="nf4", is_checkpointing_activations=True
@@ -410,10 +413,8 @@ def test_generate_with_one_engine_and_with_two_gives_the_same_tokens(
     workers.load_policy(policies["adapter"])
     two = workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="")
     with Workers(config_with(REAL.trainer, REAL.policy.model_copy(update={"n_replicas": 1})), tmp_path) as alone:
-        alone.load_policy(policies["adapter"])
+        alone._policies, alone._policy_version = workers._policies[:1], workers._policy_version
         one = alone.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="")
-        for engine in alone._policies:
-            ray.kill(engine)
     assert (len(workers._policies), len(alone._policies)) == (2, 1)
     assert [[g.token_ids for g in group] for group in two] == [[g.token_ids for g in group] for group in one]
     assert len({g.token_ids for group in one for g in group}) == len(SEEDS)
