@@ -21,6 +21,10 @@ from typing import Protocol
 logger = logging.getLogger(__name__)
 
 LIVE_FOLDER = "live"
+RUN = "run"
+"""Source of the process that conducts the stages."""
+STAGE = "stage"
+"""Source that is no process: its `doing` is the stage whose turn it is."""
 WRITE_INTERVAL_S = 1.0
 
 
@@ -29,8 +33,7 @@ class LiveWork:
     """What one process of a run is doing.
 
     Attributes:
-        source: the process: ``run`` for the one that conducts the stages, ``trainer``, ``policy-0`` and so on;
-            ``stage`` is no process but the stage whose turn it is.
+        source: the process: `RUN`, ``trainer``, ``policy-0`` and so on; or `STAGE`.
         doing: in words for the user; what it waits for, when it waits.
         done: units finished.
         total: units in all, or None when nobody knows.
@@ -48,6 +51,11 @@ class LiveWork:
     values: Mapping[str, float] = field(default_factory=dict)
     started: float = 0.0
     moved: float = 0.0
+
+    @property
+    def is_of_an_actor(self) -> bool:
+        """Return whether another process than the conducting one said this of itself."""
+        return self.source not in (RUN, STAGE)
 
     @property
     def rate(self) -> float | None:

@@ -17,12 +17,9 @@ from pathlib import Path
 from types import FrameType
 
 from plansmith.errors import StalledError
-from plansmith.live import LiveWork, read_live
+from plansmith.live import STAGE, LiveWork, read_live
 
 logger = logging.getLogger(__name__)
-
-STAGE = "stage"
-"""Source whose `doing` is the stage."""
 
 
 @contextlib.contextmanager

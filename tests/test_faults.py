@@ -21,10 +21,12 @@ from typing import Any
 
 import pytest
 import ray
+import torch
 from checkpoints import qwen3_checkpoint
 from conftest import ROOT
 from ray.cluster_utils import Cluster
 from safetensors import safe_open
+from transformers import Qwen3ForCausalLM
 
 from actors.mapping import map_rows
 from actors.policy import PolicyActor, SamplingSettings
@@ -39,7 +41,7 @@ from plansmith.learning.models import load_tokenizer
 from plansmith.learning.objectives import Objective
 from plansmith.learning.optimisation import Hyperparameters
 from plansmith.learning.sequences import supervised_sequence
-from plansmith.live import LiveWork, read_live
+from plansmith.live import WRITE_INTERVAL_S, LiveFile, LiveWork, read_live
 from plansmith.stages import Stage, StageContext, run_stages
 
 OUR_CODE = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}}
@@ -55,13 +57,6 @@ Record = Callable[[str, object], None]
 
 def config(**cluster: Any) -> PddlInstructConfig:
     return SMOKE.model_copy(update={"trainer": TRAINER, "policy": POLICY, "cluster": ClusterConfig(**cluster)})
-
-
-@pytest.fixture
-def private_ray() -> Iterator[None]:
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=OUR_CODE)
-    yield
-    ray.shutdown()
 
 
 @contextmanager
@@ -90,70 +85,26 @@ def pid_of(actor: Any) -> int:
     return pid
 
 
-# --- the trainer
-
-
-class WorkersThatTell(Workers):
-    """Workers that say which processes their first trainer has."""
-
-    first_pids: list[int]
-
-    def _start_trainers(self, *arguments: Any) -> list[Any]:
-        ranks = super()._start_trainers(*arguments)
-        if not hasattr(self, "first_pids"):
-            self.first_pids = [pid_of(rank) for rank in ranks]
-        return ranks
-
-
-def trained(workers: Workers, start: Path) -> Callable[[StageContext], None]:
-    def run(context: StageContext) -> None:
-        trainer = workers.trainer(start, load_tokenizer(str(start)))
-        hyperparameters = Hyperparameters(learning_rate=0.01, batch_sequences=2, epochs=4)
-        trainer.optimise(Objective.SUPERVISED, TRAINED, hyperparameters, description="training")
-        trainer.save(str(context.output.path(MODEL)))
-
-    return run
-
-
-def weights(folder: Path) -> dict[str, list[float]]:
-    with safe_open(folder / "model.safetensors", framework="numpy") as file:
-        return {name: file.get_tensor(name).ravel().tolist() for name in file.keys()}  # noqa: SIM118 - not a mapping
-
-
-def test_trainer_rank_killed_in_its_stage_is_started_anew_and_the_weights_are_those_of_a_calm_run(
-    private_ray: None, tmp_path: Path, caplog: pytest.LogCaptureFixture, record_property: Record
-) -> None:
-    start = tmp_path / "start"
-    qwen3_checkpoint(start)
-    with Workers(config(), tmp_path / "calm") as workers:
-        calm = workers.run([Stage(name="train", run=trained(workers, start))], root=tmp_path / "calm")["train"]
-        workers._end_trainers()
-    with WorkersThatTell(config(), tmp_path / "struck") as workers:
-        is_training = lambda work: work.doing == "training" and work.done >= 1  # noqa: E731
-        with once(tmp_path / "struck", is_training, lambda: os.kill(workers.first_pids[1], signal.SIGKILL)) as struck:
-            again = workers.run([Stage(name="train", run=trained(workers, start))], root=tmp_path / "struck")["train"]
-        record_property("recovered_s", time.monotonic() - struck[0])
-        workers._end_trainers()
-    assert caplog.text.count("is run again") == 1
-    assert weights(again.path(MODEL)) == weights(calm.path(MODEL))
-
-
-# --- the policy
-
 PROMPTS = [[5 + number, 6, 7, 8] for number in range(12)]
 SAMPLED = SamplingSettings(temperature=1.0, max_new_tokens=200, n=2, stop_token_ids=())
 SEEDS = list(range(100, 124))
 
 
 def start_policy(workers: Workers, folder: Path) -> Any:
-    """Return weights that the workers' engine holds now: a checkpoint, with the probe that its trainer gave it."""
+    """Return weights that the workers' engine holds now: a checkpoint with its probe."""
     made = Weights("a" * 40, folder / "policy")
     qwen3_checkpoint(made.path(MODEL))
-    trainer = workers.trainer(made.path(MODEL), load_tokenizer(str(made.path(MODEL))))
-    Probe(PROBE_TOKENS, tuple(trainer.logprobs(PROBE_TOKENS))).write(made.path(PROBE))
-    workers._end_trainers()
+    Probe(PROBE_TOKENS, logprobs(made.path(MODEL))).write(made.path(PROBE))
     workers.load_policy(made)  # type: ignore[arg-type]
     return made
+
+
+def logprobs(folder: Path) -> tuple[float, ...]:
+    """Return what a checkpoint gives the tokens of the probe, 0 to the first."""
+    with torch.no_grad():
+        logits = Qwen3ForCausalLM.from_pretrained(folder)(torch.tensor([PROBE_TOKENS])).logits[0]
+    rows = logits.log_softmax(dim=-1)
+    return (0.0, *(float(row[token]) for row, token in zip(rows, PROBE_TOKENS[1:], strict=False)))
 
 
 class Weights:
@@ -164,68 +115,6 @@ class Weights:
 
     def path(self, name: str) -> Path:
         return self.folder / name
-
-
-def test_engine_killed_during_a_rollout_answers_as_if_nothing_had_happened(
-    private_ray: None, tmp_path: Path, record_property: Record
-) -> None:
-    with Workers(config(), tmp_path) as workers:
-        start_policy(workers, tmp_path)
-        calm = workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="calm")
-        pid = pid_of(workers._policies[0])
-        is_sampling = lambda work: work.doing == "struck" and work.done >= 1  # noqa: E731
-        with once(tmp_path, is_sampling, lambda: os.kill(pid, signal.SIGKILL)) as struck:
-            again = workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="struck")
-        record_property("recovered_s", time.monotonic() - struck[0])
-        assert pid_of(workers._policies[0]) != pid
-    assert [[g.token_ids for g in group] for group in again] == [[g.token_ids for g in group] for group in calm]
-    assert {g.policy_version for group in again for g in group} == {"a" * 12}
-
-
-def test_engine_that_dies_for_good_is_a_lost_worker_and_the_next_call_starts_another(
-    private_ray: None, tmp_path: Path, record_property: Record
-) -> None:
-    with Workers(config(), tmp_path) as workers:
-        made = start_policy(workers, tmp_path)
-        ray.kill(workers._policies[0])  # for good: Ray does not restart what is killed so
-        with pytest.raises(LostWorkerError):
-            workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="sampling")
-        start_s = time.monotonic()
-        workers.load_policy(made)
-        record_property("recovered_s", time.monotonic() - start_s)
-        assert len(workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="sampling")) == len(PROMPTS)
-
-
-class _IdleEngine:
-    """Stands in for vLLM: takes prompts and is done without an output."""
-
-    llm_engine = property(lambda self: self)
-    model_config = property(lambda self: self)
-    aborted: list[Any]
-
-    def get_vocab_size(self) -> int:
-        return 100
-
-    def enqueue(self, inputs: Sequence[Any], params: Any, **_: Any) -> list[str]:
-        return [str(number) for number in range(len(inputs))]
-
-    def has_unfinished_requests(self) -> bool:
-        return False
-
-    def abort_request(self, ids: Sequence[str], **_: Any) -> None:
-        self.aborted = list(ids)
-
-
-def test_engine_that_returns_nothing_is_an_error_that_counts(tmp_path: Path) -> None:
-    class Idle(PolicyActor):
-        def _build_engine(self) -> Any:
-            return _IdleEngine()
-
-    qwen3_checkpoint(tmp_path / "model")
-    policy = Idle(str(tmp_path / "model"), "v1")
-    with pytest.raises(PlansmithError, match="the engine lost prompts") as caught:
-        policy.generate([[1, 2], [3]], SamplingSettings(0.0, 4, 1, ()), seeds=[1, 2], description="x")
-    assert (caught.value.got, caught.value.expected) == ("0 outputs", "2")
 
 
 # --- machines and memory
@@ -352,6 +241,138 @@ def test_object_store_that_is_full_spills_and_loses_no_row(by_value: None, tmp_p
     assert {len(row.stage) for row in rows} == {2**21}
 
 
+# --- one Ray from here on: the tests above start their own
+
+
+@pytest.fixture(scope="module")
+def private_ray() -> Iterator[None]:
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=OUR_CODE)
+    yield
+    ray.shutdown()
+
+
+# --- the trainer
+
+
+class WorkersThatTell(Workers):
+    """Workers that say which processes their first trainer has."""
+
+    first_pids: list[int]
+
+    def _start_trainers(self, *arguments: Any) -> list[Any]:
+        ranks = super()._start_trainers(*arguments)
+        if not hasattr(self, "first_pids"):
+            self.first_pids = [pid_of(rank) for rank in ranks]
+        return ranks
+
+
+def trained(workers: Workers, start: Path) -> Callable[[StageContext], None]:
+    def run(context: StageContext) -> None:
+        trainer = workers.trainer(start, load_tokenizer(str(start)))
+        hyperparameters = Hyperparameters(learning_rate=0.01, batch_sequences=2, epochs=4)
+        trainer.optimise(Objective.SUPERVISED, TRAINED, hyperparameters, description="training")
+        trainer.save(str(context.output.path(MODEL)))
+
+    return run
+
+
+def weights(folder: Path) -> dict[str, list[float]]:
+    with safe_open(folder / "model.safetensors", framework="numpy") as file:
+        return {name: file.get_tensor(name).ravel().tolist() for name in file.keys()}  # noqa: SIM118 - not a mapping
+
+
+def test_trainer_rank_killed_in_its_stage_is_started_anew_and_the_weights_are_those_of_a_calm_run(
+    private_ray: None, tmp_path: Path, caplog: pytest.LogCaptureFixture, record_property: Record
+) -> None:
+    start = tmp_path / "start"
+    qwen3_checkpoint(start)
+    with Workers(config(), tmp_path / "calm") as workers:
+        calm = workers.run([Stage(name="train", run=trained(workers, start))], root=tmp_path / "calm")["train"]
+        workers._end_trainers()
+    with WorkersThatTell(config(), tmp_path / "struck") as workers:
+        is_training = lambda work: work.doing == "training" and work.done >= 1  # noqa: E731
+        with once(tmp_path / "struck", is_training, lambda: os.kill(workers.first_pids[1], signal.SIGKILL)) as struck:
+            again = workers.run([Stage(name="train", run=trained(workers, start))], root=tmp_path / "struck")["train"]
+        record_property("recovered_s", time.monotonic() - struck[0])
+        workers._end_trainers()
+    assert caplog.text.count("is run again") == 1
+    assert weights(again.path(MODEL)) == weights(calm.path(MODEL))
+
+
+# --- the policy
+
+
+@pytest.fixture(scope="module")
+def engine(private_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workers, Any]]:
+    """Yield workers with an engine, and the weights that it holds."""
+    folder = tmp_path_factory.mktemp("engine")
+    workers = Workers(config(), folder)
+    made = start_policy(workers, folder)
+    yield workers, made
+    for policy in workers._policies:
+        ray.kill(policy)
+
+
+def test_engine_killed_during_a_rollout_answers_as_if_nothing_had_happened(
+    engine: tuple[Workers, Any], record_property: Record
+) -> None:
+    workers, _ = engine
+    calm = workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="calm")
+    pid = pid_of(workers._policies[0])
+    is_sampling = lambda work: work.doing == "struck" and work.done >= 1  # noqa: E731
+    with once(workers.run_folder, is_sampling, lambda: os.kill(pid, signal.SIGKILL)) as struck:
+        again = workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="struck")
+    record_property("recovered_s", time.monotonic() - struck[0])
+    assert pid_of(workers._policies[0]) != pid
+    assert [[g.token_ids for g in group] for group in again] == [[g.token_ids for g in group] for group in calm]
+    assert {g.policy_version for group in again for g in group} == {"a" * 12}
+
+
+def test_engine_that_dies_for_good_is_a_lost_worker_and_the_next_call_starts_another(
+    engine: tuple[Workers, Any], record_property: Record
+) -> None:
+    workers, made = engine
+    ray.kill(workers._policies[0])  # for good: Ray does not restart what is killed so
+    with pytest.raises(LostWorkerError):
+        workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="sampling")
+    start_s = time.monotonic()
+    workers.load_policy(made)
+    record_property("recovered_s", time.monotonic() - start_s)
+    assert len(workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="sampling")) == len(PROMPTS)
+
+
+class _IdleEngine:
+    """Stands in for vLLM: takes prompts and is done without an output."""
+
+    llm_engine = property(lambda self: self)
+    model_config = property(lambda self: self)
+    aborted: list[Any]
+
+    def get_vocab_size(self) -> int:
+        return 100
+
+    def enqueue(self, inputs: Sequence[Any], params: Any, **_: Any) -> list[str]:
+        return [str(number) for number in range(len(inputs))]
+
+    def has_unfinished_requests(self) -> bool:
+        return False
+
+    def abort_request(self, ids: Sequence[str], **_: Any) -> None:
+        self.aborted = list(ids)
+
+
+def test_engine_that_returns_nothing_is_an_error_that_counts(tmp_path: Path) -> None:
+    class Idle(PolicyActor):
+        def _build_engine(self) -> Any:
+            return _IdleEngine()
+
+    qwen3_checkpoint(tmp_path / "model")
+    policy = Idle(str(tmp_path / "model"), "v1")
+    with pytest.raises(PlansmithError, match="the engine lost prompts") as caught:
+        policy.generate([[1, 2], [3]], SamplingSettings(0.0, 4, 1, ()), seeds=[1, 2], description="x")
+    assert (caught.value.got, caught.value.expected) == ("0 outputs", "2")
+
+
 # --- silence
 
 
@@ -359,18 +380,24 @@ def test_stage_that_waits_for_an_actor_that_never_answers_is_ended_by_the_watchd
     private_ray: None, tmp_path: Path
 ) -> None:
     class Silent:
-        def answer(self) -> None:
+        def answer(self, folder: str) -> None:
+            file = LiveFile(Path(folder), "trainer")
+            for step in (3, 4):
+                file.update("phase1", step, 10, unit="step")
+                time.sleep(2 * WRITE_INTERVAL_S)
             time.sleep(3600)
 
     def run(_: StageContext) -> None:
-        workers.wait_for([ray.remote(Silent).options(num_cpus=0).remote().answer.remote()])
+        answer = ray.remote(Silent).options(num_cpus=0).remote().answer.remote(str(tmp_path))
+        workers.wait_for([answer], doing="phase1", unit="step")
 
     with (
         pytest.raises(StalledError, match="nothing has moved") as caught,
-        Workers(config(stall_limit_s=2), tmp_path) as workers,
+        Workers(config(stall_limit_s=5), tmp_path) as workers,
     ):
         workers.run([Stage(name="phase1", run=run)], root=tmp_path)
     assert caught.value.where == "stage phase1"
+    assert max(work.done for work in read_live(tmp_path)) == 4  # the bar has not counted itself
     assert [work.doing for work in read_live(tmp_path) if work.source == "stage"] == ["ended: StalledError"]
 
 

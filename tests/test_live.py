@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pipelines.parts.ray_session import _BarOfActors
 from plansmith import live
 from plansmith.errors import StalledError
 from plansmith.live import LiveFile, LiveProgress, LiveWork, read_live, report, reporting_to
@@ -106,6 +107,35 @@ def test_update_that_cannot_be_written_is_said_once_and_stops_nothing(
     file.update("one")
     file.update("two")
     assert [record.message.startswith("what the run is doing cannot be shown") for record in caplog.records] == [True]
+
+
+def test_bar_of_actors_counts_neither_itself_nor_what_was_said_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "WRITE_INTERVAL_S", 0.0)  # what the bar says is there when it looks again
+
+    class Heard:
+        def __init__(self) -> None:
+            self.done: list[float] = []
+
+        def update(self, doing: str, done: float, total: float | None, **_: object) -> None:
+            self.done.append(done)
+
+    heard = Heard()
+    LiveFile(tmp_path, "policy-0").update("sampling", 40, 40, unit="rollout")  # of the call before
+    LiveFile(tmp_path, live.STAGE).update("sampling", 7, 36, unit="stage")
+    with (
+        reporting_to(LiveFile(tmp_path, live.RUN), heard),
+        _BarOfActors(tmp_path, "sampling", "rollout", 20) as bar,
+    ):
+        assert set(heard.done) == {0}
+        for number, done in enumerate((3, 4)):
+            LiveFile(tmp_path, f"policy-{number}").update("sampling", done, 10, unit="rollout")
+        for _ in range(3):
+            bar.look()
+        assert heard.done[-1] == 7
+        bar.fill()
+    assert heard.done[-1] == 20
 
 
 # --- a process

@@ -17,10 +17,10 @@ from typing import Any, Protocol, Self
 from plansmith.config.cluster import ClusterConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.storage import atomic_file, make_folder, storage_errors
-from plansmith.live import LiveFile, read_live, reporting_to
+from plansmith.live import RUN, STAGE, LiveFile, LiveWork, read_live, reporting_to
 from plansmith.progress import progress_bar
 from plansmith.stages import Observer, Stage, run_stages
-from plansmith.watchdog import STAGE, watchdog
+from plansmith.watchdog import watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class RaySession:
         with storage_errors(self.run_folder), atomic_file(self.run_folder / STAGE_KEYS) as file:
             file.write(json.dumps({stage.name: stage.key for stage in stages}, indent=1).encode())
         with (
-            reporting_to(LiveFile(self.run_folder, "run")),
+            reporting_to(LiveFile(self.run_folder, RUN)),
             LiveStages(self.run_folder) as live,
             watchdog(self.run_folder, limit_s=self.config.cluster.stall_limit_s),
         ):
@@ -224,10 +224,15 @@ def _own_signals() -> Iterator[None]:
 
 
 class _BarOfActors:
-    """One bar for what several actors say they have done of one work; there is none before its total is known."""
+    """One bar for what several actors say they have done of one work; there is none before its total is known.
+
+    What they said before the work began was of another one. The bar itself is what the run is doing: counted with the
+    actors' it would feed itself, and no watchdog would ever see a run stand still.
+    """
 
     def __init__(self, run_folder: Path, doing: str | None, unit: str, total: int | None) -> None:
         self._run_folder, self._doing, self._unit, self._total = run_folder, doing, unit, total
+        self._said_before = {work.source: work.moved for work in self._said()}
         self._bar: Any = None
 
     def __enter__(self) -> Self:
@@ -242,7 +247,7 @@ class _BarOfActors:
         """Bring the bar to the sum of what the actors have done."""
         if not self._doing:
             return
-        works = [work for work in read_live(self._run_folder) if work.doing == self._doing]
+        works = [work for work in self._said() if work.moved != self._said_before.get(work.source)]
         if self._bar is None:
             total = self._total or next((int(work.total) for work in works if work.total), None)
             self._bar = progress_bar(total, self._doing, unit=self._unit) if total else None
@@ -251,6 +256,10 @@ class _BarOfActors:
             if losses:
                 self._bar.set_postfix_str(f"loss {losses[0]:.3f}", refresh=False)
             self._bar.update(max(0, int(sum(work.done for work in works)) - self._bar.n))
+
+    def _said(self) -> list[LiveWork]:
+        """Return what the actors say of the work."""
+        return [work for work in read_live(self._run_folder) if work.is_of_an_actor and work.doing == self._doing]
 
     def fill(self) -> None:
         """Bring the bar to its end: all answers are there."""

@@ -21,9 +21,8 @@ from plansmith.data.artifacts import Artifact
 from plansmith.errors import PlansmithError
 from plansmith.evaluation.measurements import Measurement, Source, iteration_of, measurements_of
 from plansmith.evaluation.metric_list import METRICS
-from plansmith.live import read_live
+from plansmith.live import STAGE, read_live
 from plansmith.stages import Stage
-from plansmith.watchdog import STAGE
 
 logger = logging.getLogger(__name__)
 

@@ -21,15 +21,14 @@ from typing import Any
 from plansmith.data.artifacts import KEY_DIGITS, MANIFEST, Artifact
 from plansmith.data.storage import LOCK_FILE
 from plansmith.errors import ArtifactError
-from plansmith.live import LiveWork, read_live
+from plansmith.live import STAGE, LiveWork, read_live
 
 RUN_RECORD = "run.json"
 STAGE_KEYS = "stages.json"
 """Key of every stage of the run by name, in their order, as the run writes it when it begins."""
 ARTIFACTS = "artifacts"
-STAGE = "stage"
-"""Source of `plansmith.live` that is no process: the stage whose turn it is, or one of the words below."""
 STARTING, FINISHED, ENDED = "starting", "finished", "ended: "
+"""What `STAGE` says where no stage has its turn."""
 SILENT_AFTER_S = 300.0
 """A run on another machine, whose lock cannot be seen, counts as running until it has said nothing for so long."""
 _KERNEL_LOCKS = Path("/proc/locks")
