@@ -19,7 +19,7 @@ from actors.mapping import BatchWorker, map_rows
 from plansmith.data.artifacts import ArtifactWriter, Provenance, Shards
 from plansmith.data.rows import PlanRow, ProblemRow
 from plansmith.data.tables import arrow_of_rows, read_table, rows_of_arrow
-from plansmith.errors import ArtifactError, BadInputError
+from plansmith.errors import ArtifactError, BadInputError, LostWorkerError
 from plansmith.progress import progress_bar
 
 KEY = "0" * 64
@@ -38,6 +38,8 @@ class PlanLetters:
                 file.writelines(f"{row_id}\n" for row_id in ids)
         if "broken" in batch["problem_pddl"]:
             raise BadInputError("no such action", where="broken.pddl:3:1", expected="pick-up")
+        if "deadly" in batch["problem_pddl"]:
+            os.kill(os.getpid(), 9)
         if self.die_once and not Path(self.die_once).exists():
             Path(self.die_once).touch()
             os.kill(os.getpid(), 9)
@@ -135,6 +137,17 @@ def test_map_rows_whose_worker_process_dies_once_completes(private_ray: None, tm
     output = run_map(tmp_path / "run", rows, 1, die_once=str(tmp_path / "died"))
     assert (tmp_path / "died").exists()
     assert output.shards("rows", PlanRow).merged_rows() == [expected_row(row) for row in rows]
+
+
+def test_map_rows_with_a_row_that_kills_every_worker_raises_in_the_end_and_keeps_the_others(
+    private_ray: None, tmp_path: Path
+) -> None:
+    rows = [problem(99, "deadly"), *(problem(number) for number in range(40))]
+    with pytest.raises(LostWorkerError):
+        run_map(tmp_path, rows, 1)
+    finished = ArtifactWriter(tmp_path, "plans", KEY).shards("rows", PlanRow).finished_ids("problem_id")
+    assert finished >= {f"p{number:03d}" for number in range(10, 40)}  # all but those under way beside it
+    assert "p099" not in finished
 
 
 def test_map_rows_leaves_ray_data_settings_and_log_levels_as_they_were(
