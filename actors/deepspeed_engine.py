@@ -72,7 +72,8 @@ class DeepSpeedEngineAdapter:
 
     def __call__(self, batch: PackedBatch) -> torch.Tensor:
         """Return the logits of a micro-batch in float32, ready for `backward`."""
-        logits: torch.Tensor = self.engine(**batch.to(self.engine.device).model_inputs()).logits.float()
+        inputs = batch.to(self.engine.device).model_inputs(is_rounded=True)
+        logits: torch.Tensor = self.engine(**inputs).logits[:, : batch.token_ids.shape[1]].float()
         return logits.to(batch.token_ids.device)
 
     def backward(self, loss: torch.Tensor) -> None:
@@ -109,15 +110,15 @@ class DeepSpeedEngineAdapter:
 
         distributed.barrier()
 
-    def predict(self, batch: PackedBatch) -> tuple[PackedBatch, torch.Tensor]:
-        """Return the batch and its logits, without gradients and dropout."""
+    def predict(self, batch: PackedBatch) -> torch.Tensor:
+        """Return the logits of a micro-batch, without gradients and dropout."""
         import torch
 
         self.module.eval()
         with torch.no_grad():
-            logits = self.module(**batch.to(self.engine.device).model_inputs()).logits.to(batch.token_ids.device)
+            logits: torch.Tensor = self.module(**batch.to(self.engine.device).model_inputs()).logits
         self.module.train()
-        return batch, logits
+        return logits.to(batch.token_ids.device)
 
     def prepare(self, hyperparameters: Hyperparameters) -> None:
         """Put the settings of this phase into the resident optimizer."""
@@ -222,13 +223,15 @@ def _deepspeed_config(settings: EngineSettings) -> dict[str, Any]:
         "zero_force_ds_cpu_optimizer": False,  # it is compiled at run time
         "bf16": {"enabled": settings.is_bfloat16},
         "torch_autocast": _autocast_config(settings),
-        "gradient_clipping": 1.0,
+        "gradient_clipping": 0.0 if settings.optimizer == "muon" else 1.0,
         "steps_per_print": NEVER,
     }
 
 
 def _zero_config(settings: EngineSettings) -> dict[str, Any]:
     config: dict[str, Any] = {"stage": settings.zero_stage, "overlap_comm": False}
+    if settings.optimizer == "muon":
+        config["compute_grad_norm"] = False  # the norm that counts is ours; DeepSpeed's costs a message for every group
     if settings.zero_stage == 3:
         config["reduce_bucket_size"] = ZERO3_BUCKET_ELEMENTS
     host = {"device": "cpu", "pin_memory": settings.device == "cuda"}
@@ -266,19 +269,19 @@ def _adamw(model: Any, *, is_fused: bool) -> torch.optim.Optimizer:
 
 
 def _muon(model: Any) -> torch.optim.Optimizer:
-    """Return DeepSpeed's Muon, the one that knows ZeRO's flat partitions; one group per shape of matrix."""
+    """Return DeepSpeed's Muon, the one that knows ZeRO's flat partitions; one group per size of update."""
     from deepspeed.runtime.zero.muon.muon_optimizer import MuonWithAuxAdam
 
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    by_shape: dict[tuple[int, ...], list[torch.nn.Parameter]] = {}
+    by_scale: dict[float, list[torch.nn.Parameter]] = {}
     for name, parameter in named:
         parameter.use_muon = parameter.ndim == 2 and not ("embed" in name or "lm_head" in name)
         if parameter.use_muon:
-            by_shape.setdefault(tuple(parameter.shape), []).append(parameter)
+            by_scale.setdefault(_adamw_scale(*parameter.shape), []).append(parameter)
     settings = {"lr": 0.0, "lr_scale": 1.0, "weight_decay": 0.0, "momentum": 0.95, "ns_method": "standard"}
     groups: list[dict[str, Any]] = [
-        {"params": parameters, "is_decayed": True, "use_muon": True, "shape": shape, **settings}
-        for shape, parameters in by_shape.items()
+        {"params": parameters, "is_decayed": True, "use_muon": True, "adamw_scale": scale, **settings}
+        for scale, parameters in by_scale.items()
     ]
     others = _adamw_groups([p for _, p in named if not p.use_muon])
     optimizer: torch.optim.Optimizer = MuonWithAuxAdam([*groups, *({**group, "use_muon": False} for group in others)])
@@ -286,13 +289,17 @@ def _muon(model: Any) -> torch.optim.Optimizer:
 
 
 def _lr_scale(group: dict[str, Any], hyperparameters: Hyperparameters) -> float:
-    """Return the factor between the phase's learning rate and this group's.
-
-    DeepSpeed's Muon multiplies by sqrt(max(1, rows / columns)) itself; without a rate of its own we undo that.
-    """
+    """Return the factor between the phase's learning rate and this group's."""
     if not group.get("use_muon"):
         return 1.0
     if hyperparameters.muon_learning_rate is not None:
         return hyperparameters.muon_learning_rate / hyperparameters.learning_rate
-    rows, columns = group["shape"]
+    return float(group["adamw_scale"])
+
+
+def _adamw_scale(rows: int, columns: int) -> float:
+    """Return the factor that gives Muon's updates the size of AdamW's (arXiv:2502.16982).
+
+    DeepSpeed's Muon multiplies by sqrt(max(1, rows / columns)) itself, which is undone.
+    """
     return float(0.2 * max(rows, columns) ** 0.5 / max(1.0, rows / columns) ** 0.5)

@@ -211,17 +211,17 @@ class TrainerActor:
     def verdict_probabilities(self, sequences: Sequence[TrainingSequence]) -> list[float | None]:
         """Return v_hat, the probability of VALID against INVALID at the verdict; ``None`` without a verdict.
 
-        A sequence longer than ``row_length_tokens`` is judged in a row of its own, not dropped. With ZeRO 3 every rank
-        must make this call, and that of `logprobs`, and each gets the answer.
+        A sequence longer than ``row_length_tokens`` is judged in a row of its own, not dropped. Every rank must make
+        this call, judges its share and gets the whole answer.
         """
         from plansmith.learning.losses import verdict_logits
 
         self._require_verdict_tokens()
-        probabilities: list[float | None] = [None] * len(sequences)
+        own = [0.0] * len(sequences)
         judged = [index for index, sequence in enumerate(sequences) if sequence.verdict_position >= 0]
-        for batch, logits in self._forward(sequences, judged):
+        for batch in self._own_batches(sequences, judged):
             two_logits = verdict_logits(
-                logits,
+                self.engine.predict(batch),
                 batch.verdict_rows,
                 batch.verdict_columns,
                 valid_id=self.settings.valid_token_id,
@@ -229,18 +229,35 @@ class TrainerActor:
             )
             places = [index for row in batch.rows for index in row]
             for index, v_hat in zip(places, two_logits.softmax(dim=-1)[:, 1].tolist(), strict=True):
-                probabilities[index] = v_hat
-        return probabilities
+                own[index] = v_hat
+        v_hats = self.engine.sum_over_ranks(own)
+        return [v_hats[index] if sequence.verdict_position >= 0 else None for index, sequence in enumerate(sequences)]
+
+    def _own_batches(self, sequences: Sequence[TrainingSequence], indices: Sequence[int]) -> Iterator[PackedBatch]:
+        """Yield this rank's share of these sequences; a row is as long as the longest of them demands."""
+        from plansmith.learning.optimisation import micro_batches
+        from plansmith.learning.packing import pack_rows
+
+        lengths = [len(sequence) for sequence in sequences]
+        longest = max((lengths[index] for index in indices), default=0)
+        rows = pack_rows(lengths, indices, max(self.settings.row_length_tokens, longest), n_ranks=self.world_size)
+        return micro_batches(
+            sequences, rows, rank=self.rank, world_size=self.world_size, micro_batch_rows=self.settings.micro_batch_rows
+        )
 
     def logprobs(self, token_ids: Sequence[int]) -> list[float]:
-        """Return log p of each token given those before it; 0 for the first. The trainer's side of the probe."""
+        """Return log p of each token given those before it; 0 for the first. The trainer's side of the probe.
+
+        With ZeRO 3 every rank must make this call.
+        """
         from plansmith.learning.losses import token_logprobs
+        from plansmith.learning.packing import build_batch
         from plansmith.learning.sequences import TrainingSequence
 
         nothing = (0.0,) * len(token_ids)
         probe = TrainingSequence(tuple(token_ids), nothing, nothing)
-        ((batch, logits),) = self._forward([probe], [0])
-        numbers: list[float] = token_logprobs(logits, batch.token_ids)[0].tolist()
+        batch = build_batch([probe], [(0,)])
+        numbers: list[float] = token_logprobs(self.engine.predict(batch), batch.token_ids)[0].tolist()
         return numbers
 
     def save(self, folder: str | Path) -> None:
@@ -307,18 +324,6 @@ class TrainerActor:
                 got=f"valid {self.settings.valid_token_id}, invalid {self.settings.invalid_token_id}",
                 cure="set valid_token_id and invalid_token_id in its settings",
             )
-
-    def _forward(
-        self, sequences: Sequence[TrainingSequence], indices: Sequence[int]
-    ) -> Iterator[tuple[PackedBatch, torch.Tensor]]:
-        """Yield packed batches of these sequences with their logits, without gradients."""
-        from plansmith.learning.packing import build_batch, pack_rows
-
-        lengths = [len(sequence) for sequence in sequences]
-        longest = max((lengths[index] for index in indices), default=0)
-        rows = pack_rows(lengths, indices, max(self.settings.row_length_tokens, longest))
-        for i in range(0, len(rows), self.settings.micro_batch_rows):
-            yield self.engine.predict(build_batch(sequences, rows[i : i + self.settings.micro_batch_rows]))
 
 
 def _base_folder(folder: Path, settings: TrainerSettings) -> Path:
@@ -397,7 +402,7 @@ def _load_model(folder: Path, settings: TrainerSettings, rank: int) -> Any:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging as transformers_logging
 
-    from plansmith.learning.packing import register_packed_attention
+    from plansmith.learning.packed_attention import register_packed_attention
     from plansmith.learning.weight_files import SAFE_LOADING, check_weight_files
 
     check_weight_files(folder)

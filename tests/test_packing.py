@@ -10,15 +10,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plansmith.learning import packing
 from plansmith.learning.losses import token_logprobs
+from plansmith.learning.packed_attention import PACKED_ATTENTION, register_packed_attention
 from plansmith.learning.packing import (
-    PACKED_ATTENTION,
+    GRAIN_TOKENS,
     build_batch,
     fitting_indices,
     pack_rows,
     packing_report,
-    register_packed_attention,
     split_batches,
     without_loss,
 )
@@ -184,6 +183,20 @@ def test_mask_that_sdpa_gets_from_position_ids_alone_is_block_diagonal(model_fol
 
 
 @pytest.mark.parametrize("attention", [PACKED_ATTENTION, "sdpa"])
+def test_rows_that_are_lengthened_give_the_same_logits(model_folder: Path, attention: str) -> None:
+    from transformers import AutoModelForCausalLM
+
+    register_packed_attention()
+    model = AutoModelForCausalLM.from_pretrained(model_folder, attn_implementation=attention)
+    batch = build_batch([supervised_sequence([1], [2, 3]), supervised_sequence([4], [5, 6, 7])], [(0, 1), (1,)])
+    inputs = batch.model_inputs(is_rounded=True)
+    assert inputs["input_ids"].shape == (2, GRAIN_TOKENS)
+    with torch.no_grad():
+        lengthened, plain = model(**inputs).logits[:, :7], model(**batch.model_inputs()).logits
+    assert torch.allclose(lengthened, plain, atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", [PACKED_ATTENTION, "sdpa"])
 def test_packed_gradient_of_one_sequence_does_not_reach_its_neighbours(model_folder: Path, attention: str) -> None:
     from transformers import AutoModelForCausalLM
 
@@ -209,19 +222,3 @@ def test_packed_logprobs_without_isolation_would_differ(model_folder: Path) -> N
         isolated = model(**batch.model_inputs()).logits[0, 5:]
         leaking = model(input_ids=batch.token_ids).logits[0, 5:]
     assert (isolated - leaking).abs().max() > 1e-2
-
-
-@pytest.mark.parametrize("n_groups", [1, 2, 4], ids=["one key-value head", "two", "as many as query heads"])
-def test_attention_in_bfloat16_equals_the_fused_kernel_in_float32(n_groups: int) -> None:
-    generator = torch.Generator().manual_seed(0)
-    query = torch.randn(1, 4, 37, 8, generator=generator)
-    key, value = (torch.randn(1, n_groups, 37, 8, generator=generator) for _ in range(2))
-    exact = packing._attention(query, key, value, scale=0.3, dropout=0.0)
-    fast = packing._attention_in_bfloat16(query, key, value, scale=0.3, dropout=0.0)
-    assert fast.shape == exact.shape
-    assert torch.allclose(fast.float(), exact, atol=0.02)
-
-
-def test_causal_mask_of_a_length_hides_exactly_the_later_tokens() -> None:
-    mask = packing._causal_mask(3)
-    assert torch.isinf(mask).tolist() == [[False, True, True], [False, False, True], [False, False, False]]

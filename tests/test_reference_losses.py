@@ -13,7 +13,8 @@ import torch
 from plansmith.learning import losses
 from plansmith.learning.feedback import SampledTokens, reasoning_sequence
 from plansmith.learning.objectives import BatchCounts, Objective, VerdictTokens, objective_loss
-from plansmith.learning.packing import build_batch, pack_rows, register_packed_attention
+from plansmith.learning.packed_attention import register_packed_attention
+from plansmith.learning.packing import build_batch, pack_rows
 from plansmith.learning.printed_losses import LossWeights
 from plansmith.learning.sequences import supervised_sequence
 from plansmith.pddl.validation import FeedbackCode

@@ -457,8 +457,9 @@ PROBE = (3, 9, 27, 33, 1)
 
 @dataclass(frozen=True)
 class RankOutcome:
-    """What one rank saw: its report, the weights (rank 0 alone), and the probe after training, saving and loading."""
+    """What one rank saw: v_hat before, its report, the weights (rank 0 alone), the probe after training and loading."""
 
+    v_hats: list[float | None]
     report: OptimisationReport
     weights: dict[str, Any]
     probe: list[float]
@@ -467,6 +468,9 @@ class RankOutcome:
 
 def train_and_reload(trainer: TrainerActor, folder: Path) -> RankOutcome:
     """Train, save, train on, and load what was saved."""
+    judged = [*supervised_sequences(1), *judged_sequences()]
+    # of one plan alone there is nothing left for a second rank to judge
+    v_hats = trainer.verdict_probabilities(judged) + trainer.verdict_probabilities(judged[:2])
     report = trainer.optimise(Objective.SUPERVISED, supervised_sequences(11), FAST)
     weights = {name: tensor.float().numpy() for name, tensor in weights_of(trainer).items()}
     probe = trainer.logprobs(PROBE)
@@ -474,7 +478,7 @@ def train_and_reload(trainer: TrainerActor, folder: Path) -> RankOutcome:
     trainer.optimise(Objective.SUPERVISED, supervised_sequences(5), FAST)
     assert trainer.logprobs(PROBE) != probe
     trainer.load(folder)
-    return RankOutcome(report, weights, probe, trainer.logprobs(PROBE))
+    return RankOutcome(v_hats, report, weights, probe, trainer.logprobs(PROBE))
 
 
 def _train_as_rank(rank: int, port: int, folder: Path, target: Path, results: Any) -> None:
@@ -520,6 +524,8 @@ def test_optimise_on_two_ranks_equals_one_rank_on_the_same_batches(
     is_rounded = settings.optimizer == "muon" or settings.is_computing_in_bfloat16  # to bfloat16 on the way
     alone = train_and_reload(TrainerActor(wide_model_folder, settings=settings), tmp_path / "policy")
     for outcomes in two_ranks:
+        assert outcomes[name].v_hats[0] is None
+        assert outcomes[name].v_hats[1:5] == pytest.approx(alone.v_hats[1:5], abs=1e-2 if is_rounded else 1e-5)
         assert outcomes[name].report.losses == pytest.approx(alone.report.losses, abs=2e-2 if is_rounded else 1e-4)
         assert outcomes[name].report.gradient_norms == pytest.approx(
             alone.report.gradient_norms, rel=5e-2 if is_rounded else 1e-3

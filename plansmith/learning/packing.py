@@ -1,14 +1,13 @@
 """Packing: several sequences in one row, with attention that never crosses from one to its neighbour.
 
-Position ids restart at each sequence. On CPU `PACKED_ATTENTION` runs one causal attention per sequence: nothing is
-computed that a mask would throw away, and a micro-batch of one row needs no padding. Elsewhere the attention of
-transformers builds a block-diagonal mask from the position ids (it does so only if there is neither an attention mask
-nor a key-value cache, so models are called without both). Not here: the order of batches in time (`optimisation`).
+Position ids restart at each sequence. On CPU `plansmith.learning.packed_attention` attends sequence by sequence, and a
+micro-batch of one row needs no padding. Elsewhere the attention of transformers builds a block-diagonal mask from the
+position ids (it does so only if there is neither an attention mask nor a key-value cache, so models are called without
+both). Not here: the order of batches in time (`optimisation`).
 """
 
 from __future__ import annotations
 
-import functools
 import heapq
 import math
 import random
@@ -22,7 +21,9 @@ from torch import Tensor
 
 from plansmith.learning.sequences import NO_VERDICT, TrainingSequence
 
-PACKED_ATTENTION = "plansmith_packed"
+GRAIN_TOKENS = 64
+"""What is computed is padded to a multiple of this: on a CPU matrix products of every other length would be compiled
+anew, on a GPU those of round lengths are the quick ones."""
 
 Row = tuple[int, ...]
 """Indices of the sequences that share a row, in their order in it."""
@@ -67,14 +68,25 @@ class PackedBatch:
         moved: dict[str, Any] = {name: value.to(device) for name, value in values if isinstance(value, Tensor)}
         return replace(self, **moved)
 
-    def model_inputs(self) -> dict[str, Any]:
-        """Return the keyword arguments for a causal language model of transformers."""
+    def model_inputs(self, *, is_rounded: bool = False) -> dict[str, Any]:
+        """Return the keyword arguments for a causal language model of transformers.
+
+        Args:
+            is_rounded: lengthen the rows to a multiple of `GRAIN_TOKENS`; the logits beyond T mean nothing.
+        """
+        n_tokens = self.token_ids.shape[1]
+        n_more = rounded_up(n_tokens) - n_tokens if is_rounded else 0
         return {
-            "input_ids": self.token_ids,
-            "position_ids": self.position_ids,
-            "sequence_lengths": self.lengths,
+            "input_ids": F.pad(self.token_ids, (0, n_more)),
+            "position_ids": F.pad(self.position_ids, (0, n_more)),
+            "sequence_lengths": tuple((*lengths, n_more) for lengths in self.lengths) if n_more else self.lengths,
             "use_cache": False,
         }
+
+
+def rounded_up(n_tokens: int) -> int:
+    """Return the next multiple of `GRAIN_TOKENS`."""
+    return n_tokens + -n_tokens % GRAIN_TOKENS
 
 
 def fitting_indices(lengths: Sequence[int], max_length_tokens: int) -> tuple[int, ...]:
@@ -181,13 +193,14 @@ def build_batch(sequences: Sequence[TrainingSequence], rows: Sequence[Row]) -> P
 
 
 def without_loss(batch: PackedBatch) -> PackedBatch:
-    """Return the batch with every weight and verdict removed: filler for a rank that has run out of rows."""
+    """Return the batch without weights, verdicts and indices: filler for a rank that has run out of rows."""
     nothing = torch.zeros(0, dtype=torch.int64)
     zeros = torch.zeros_like(batch.nll_weights)
     return replace(
         batch,
         nll_weights=zeros,
         score_weights=zeros,
+        rows=(),
         verdict_rows=nothing,
         verdict_columns=nothing,
         verdict_labels=nothing,
@@ -211,86 +224,3 @@ def _verdict_places(sequences: Sequence[TrainingSequence], row: int, indices: Ro
 
 def _stack(rows: Sequence[Sequence[float]], n_tokens: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.stack([F.pad(torch.tensor(row, dtype=dtype), (0, n_tokens - len(row))) for row in rows])
-
-
-def packed_attention(
-    module: torch.nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    sequence_lengths: tuple[tuple[int, ...], ...],
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """Return causal attention within each sequence of each row, in the calling convention of transformers.
-
-    Args:
-        query: (B, H, T, D); key and value: (B, H or fewer, T, D).
-        attention_mask: not read; the lengths say it all.
-        sequence_lengths: per row, summing to T.
-
-    Returns:
-        (B, T, H, D), and no attention weights.
-    """
-    attend = _attention_in_bfloat16 if _is_cpu_autocast(query) and not dropout else _attention
-    scale = scaling or query.shape[-1] ** -0.5
-    outputs = []
-    for row, lengths in enumerate(sequence_lengths):
-        parts = [torch.split(tensor[row : row + 1], list(lengths), dim=2) for tensor in (query, key, value)]
-        attended = [attend(q, k, v, scale=scale, dropout=dropout) for q, k, v in zip(*parts, strict=True)]
-        outputs.append(torch.cat(attended, dim=2))
-    return torch.cat(outputs).transpose(1, 2).contiguous(), None
-
-
-def _attention(query: Tensor, key: Tensor, value: Tensor, *, scale: float, dropout: float) -> Tensor:
-    is_grouped = key.shape[1] != query.shape[1]
-    return F.scaled_dot_product_attention(
-        query, key, value, is_causal=True, scale=scale, dropout_p=dropout, enable_gqa=is_grouped
-    )
-
-
-def _is_cpu_autocast(tensor: Tensor) -> bool:
-    return tensor.device.type == "cpu" and torch.is_autocast_enabled("cpu")
-
-
-def _attention_in_bfloat16(query: Tensor, key: Tensor, value: Tensor, *, scale: float, dropout: float) -> Tensor:
-    """Return causal attention by two matrix products and a softmax.
-
-    On a CPU this takes less than half the time of torch's fused kernel, which does not use the bfloat16 instructions
-    (512 tokens, four heads of 32, forward and backward: 2.3 ms against 5.5 ms). Query heads that share a key-value head
-    become rows of one product.
-    """
-    del dropout
-    n_tokens, n_groups, width = query.shape[2], key.shape[1], query.shape[3]
-    q, k, v = (tensor[0].to(torch.bfloat16) for tensor in (query, key, value))
-    scores = torch.bmm((q * scale).reshape(n_groups, -1, width), k.transpose(1, 2))
-    scores = scores.view(n_groups, -1, n_tokens, n_tokens) + _causal_mask(n_tokens)
-    weights = scores.softmax(dim=-1).view(n_groups, -1, n_tokens)
-    return torch.bmm(weights, v).view(1, -1, n_tokens, width)
-
-
-@functools.lru_cache(maxsize=4)
-def _whole_causal_mask(n_tokens: int) -> Tensor:
-    return torch.full((n_tokens, n_tokens), float("-inf"), dtype=torch.bfloat16).triu(1)
-
-
-def _causal_mask(n_tokens: int) -> Tensor:
-    """Return (T, T), 0 on and below the diagonal, minus infinity above; cut from a larger one."""
-    return _whole_causal_mask(512 * math.ceil(n_tokens / 512))[:n_tokens, :n_tokens]
-
-
-def register_packed_attention() -> str:
-    """Make `packed_attention` known to transformers; return the name to load a model with. May be called repeatedly."""
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-    ALL_ATTENTION_FUNCTIONS.register(PACKED_ATTENTION, packed_attention)
-    ALL_MASK_ATTENTION_FUNCTIONS.register(PACKED_ATTENTION, _no_mask)
-    return PACKED_ATTENTION
-
-
-def _no_mask(*_: Any, **__: Any) -> None:
-    return None
