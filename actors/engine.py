@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from plansmith.errors import BadInputError, ConfigError, StalePolicyError
+from plansmith.garbage import no_garbage
 
 GIB = 2**30
 
@@ -188,33 +189,34 @@ def build_engine(weights_folder: str, settings: PolicySettings) -> Any:
     os.environ.update(_engine_environment(settings))
     warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")
     logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # "Triton not available", at every start
-    import torch
+    with no_garbage():
+        import torch
 
-    torch.set_num_threads(settings.n_threads)  # where torch came in before OMP_NUM_THREADS was set
-    from vllm import LLM
-    from vllm.platforms import current_platform
+        torch.set_num_threads(settings.n_threads)  # where torch came in before OMP_NUM_THREADS was set
+        from vllm import LLM
+        from vllm.platforms import current_platform
 
-    llm = LLM(
-        model=str(Path(weights_folder).resolve()),
-        skip_tokenizer_init=True,
-        load_format="safetensors",  # vLLM's own choice falls back to pickles
-        trust_remote_code=False,
-        generation_config="vllm",
-        dtype=settings.dtype,
-        seed=settings.seed,
-        max_model_len=settings.max_model_len,
-        max_num_seqs=settings.max_num_seqs,
-        kv_cache_memory_bytes=None if settings.kv_cache_gib is None else int(settings.kv_cache_gib * GIB),
-        gpu_memory_utilization=settings.gpu_memory_utilization,
-        enforce_eager=settings.enforce_eager,
-        enable_prefix_caching=True,
-        enable_chunked_prefill=not current_platform.is_cpu(),
-        logprobs_mode="raw_logprobs",
-        disable_log_stats=True,
-        use_tqdm_on_load=False,
-        enable_sleep_mode=settings.has_sleep_mode and current_platform.is_sleep_mode_available(),
-        **lora_options(settings, is_cpu=current_platform.is_cpu()),
-    )
+        llm = LLM(
+            model=str(Path(weights_folder).resolve()),
+            skip_tokenizer_init=True,
+            load_format="safetensors",  # vLLM's own choice falls back to pickles
+            trust_remote_code=False,
+            generation_config="vllm",
+            dtype=settings.dtype,
+            seed=settings.seed,
+            max_model_len=settings.max_model_len,
+            max_num_seqs=settings.max_num_seqs,
+            kv_cache_memory_bytes=None if settings.kv_cache_gib is None else int(settings.kv_cache_gib * GIB),
+            gpu_memory_utilization=settings.gpu_memory_utilization,
+            enforce_eager=settings.enforce_eager,
+            enable_prefix_caching=True,
+            enable_chunked_prefill=not current_platform.is_cpu(),
+            logprobs_mode="raw_logprobs",
+            disable_log_stats=True,
+            use_tqdm_on_load=False,
+            enable_sleep_mode=settings.has_sleep_mode and current_platform.is_sleep_mode_available(),
+            **lora_options(settings, is_cpu=current_platform.is_cpu()),
+        )
     gc.collect()
     gc.freeze()  # a million objects of imports, walked again by every full collection while decoding
     return llm

@@ -7,7 +7,6 @@ and tokenizers live in the library. One engine uses one device; for more, place 
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from actors.engine_weights import (
     read_weight_shapes,
     write_pointer,
 )
-from actors.telemetry import RayListener
+from actors.telemetry import RayListener, was_restarted
 from plansmith.errors import BadInputError, PlansmithError, StalePolicyError
 from plansmith.live import LiveFile, LiveProgress, report, report_to
 
@@ -86,7 +85,7 @@ class PolicyActor:
             report_to(LiveFile(Path(run_folder), source), RayListener(Path(run_folder).name, source))
         report("starting the engine")
         self._pointer = Path(pointer) if pointer else None
-        if self._pointer and self._pointer.exists() and _is_restarted_actor():
+        if self._pointer and self._pointer.exists() and was_restarted():
             weights_folder, policy_version = read_pointer(self._pointer)
         folder = str(Path(weights_folder).resolve())
         self._base_folder = base_of(folder)
@@ -379,20 +378,3 @@ def _check_prompts(prompts: Sequence[Sequence[int]], max_model_len: int, vocab_s
 def _difference(engine: float, trainer: float) -> float:
     difference = abs(engine - trainer)
     return difference if difference == difference else float("inf")  # NaN compares false with every tolerance
-
-
-def _is_restarted_actor() -> bool:
-    """Return whether Ray runs this constructor again for an actor that died."""
-    if not _is_inside_actor():
-        return False
-    import ray
-
-    return bool(ray.get_runtime_context().was_current_actor_reconstructed)
-
-
-def _is_inside_actor() -> bool:
-    if "ray" not in sys.modules:
-        return False
-    import ray
-
-    return ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None

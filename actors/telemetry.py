@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -67,7 +68,7 @@ class RayListener:
     def __init__(self, run: str, source: str) -> None:
         record_as(run=run, source=source)
         self._finished = 0.0
-        if _was_restarted():
+        if was_restarted():
             record("actor/restarts", 1)
 
     def update(
@@ -90,14 +91,18 @@ class RayListener:
         return finished - before if finished >= before else finished
 
 
-def _was_restarted() -> bool:
+def was_restarted() -> bool:
     """Return whether this process is a Ray actor that has been started before."""
     if not is_recording():
         return False
     import ray
 
     context = ray.get_runtime_context()
-    return context.get_actor_id() is not None and bool(context.was_current_actor_reconstructed)
+    if context.get_actor_id() is None:
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Ray asks itself in a way that it no longer likes
+        return bool(context.was_current_actor_reconstructed)
 
 
 def tag_keys(metric: Metric) -> tuple[str, ...]:

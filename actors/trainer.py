@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from actors.deepspeed_engine import DeepSpeedEngineAdapter, EngineSettings
 from actors.telemetry import RayListener, record_as
 from plansmith.errors import BadInputError, ConfigError
+from plansmith.garbage import no_garbage
 from plansmith.learning import adapters
 from plansmith.learning.adapters import LoraSettings
 from plansmith.live import LiveFile, LiveProgress, report, report_to
@@ -144,9 +146,11 @@ class TrainerActor:
         report("loading the model")
         folder = Path(model_folder)
         self.base_folder = _base_folder(folder, settings)
-        _prepare_process(settings, rank)
-        _join_process_group(settings, rank, world_size, f"tcp://{master_addr}:{master_port}")
-        self.engine = DeepSpeedEngineAdapter(_load_model(self.base_folder, settings, rank), settings.engine_settings())
+        with no_garbage():
+            _prepare_process(settings, rank)
+            _join_process_group(settings, rank, world_size, f"tcp://{master_addr}:{master_port}")
+            model = _load_model(self.base_folder, settings, rank)
+            self.engine = DeepSpeedEngineAdapter(model, settings.engine_settings())
         if settings.lora is not None:
             self._fresh_adapter = self._on_every_rank(self.engine.weights())
             if adapters.is_adapter_folder(folder):
@@ -374,6 +378,7 @@ def _prepare_process(settings: TrainerSettings, rank: int) -> None:
     if settings.device == "cpu":
         # A trained model's attention is full of numbers too small for the normal range, which slow a CPU down.
         torch.set_flush_denormal(True)
+        warnings.filterwarnings("ignore", "The value of the smallest subnormal", UserWarning)  # NumPy notices
         torch.set_num_threads(settings.n_threads or len(os.sched_getaffinity(0)))
         # DeepSpeed decorates its Muon with torch.compile, which needs a C++ compiler at run time.
         torch.compiler.set_stance("force_eager")

@@ -12,6 +12,7 @@ from plansmith import __version__
 from plansmith.commands import diagnose, plan, problems, validate, watch
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.errors import BadInputError
+from plansmith.garbage import no_garbage
 
 PIPELINES, COMMANDS = "plansmith.pipelines", "plansmith.commands"
 
@@ -77,7 +78,8 @@ def _entry(group: str, name: str) -> Callable[[Sequence[str]], int]:
     found: dict[str, EntryPoint] = {entry.name: entry for entry in entry_points(group=group)}
     if name not in found:
         raise BadInputError("no such pipeline", got=repr(name), expected=f"one of {', '.join(sorted(found))}")
-    command: Callable[[Sequence[str]], int] = found[name].load()
+    with no_garbage():
+        command: Callable[[Sequence[str]], int] = found[name].load()
     return command
 
 

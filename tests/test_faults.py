@@ -121,12 +121,15 @@ class Weights:
 
 
 class Slow:
-    """Takes a moment for each row, and notes which rows it worked on."""
+    """Takes a moment for each row, and notes which rows it worked on; none before so many workers have begun."""
 
-    def __init__(self, log: str, size: int = 0) -> None:
-        self.log, self.size = Path(log), size
+    def __init__(self, log: str, size: int = 0, n_workers: int = 1) -> None:
+        self.log, self.size, self.n_workers = Path(log), size, n_workers
+        self.log.with_name(f"worker-{os.getpid()}").touch()
 
     def __call__(self, batch: Any) -> Any:
+        while len(list(self.log.parent.glob("worker-*"))) < self.n_workers:
+            time.sleep(0.01)
         time.sleep(0.05)
         with self.log.open("a", encoding="utf-8") as file:
             file.writelines(f"{name}\n" for name in batch["name"])
@@ -136,14 +139,14 @@ class Slow:
 ROWS = [MetricRow("s", number, "d", "l", f"r{number:04d}", float(number)) for number in range(160)]
 
 
-def mapped(folder: Path, *, size: int = 0, count: int = len(ROWS)) -> list[MetricRow]:
+def mapped(folder: Path, *, size: int = 0, count: int = len(ROWS), n_workers: int = 1) -> list[MetricRow]:
     """Return what a stage makes of the rows, as a run has it: what it finished is kept when it runs again."""
 
     def run(context: StageContext) -> None:
         map_rows(
             ROWS[:count], MetricRow, Slow, MetricRow, shards=context.output.shards("rows", MetricRow), batch_size=2,
             concurrency=2, description="working", id_column="name",
-            worker_settings={"log": str(folder / "log"), "size": size},
+            worker_settings={"log": str(folder / "log"), "size": size, "n_workers": n_workers},
         )  # fmt: skip
 
     return run_stages([Stage(name="work", run=run)], root=folder)["work"].rows(MetricRow)
@@ -195,7 +198,7 @@ def test_machine_removed_during_parallel_work_loses_no_row_and_doubles_none(
     with two_machines() as (_, take_away):
         thread = threading.Thread(target=strike)
         thread.start()
-        rows = mapped(tmp_path)
+        rows = mapped(tmp_path, n_workers=2)
         thread.join()
         record_property("recovered_s", time.monotonic() - struck[0])
     assert "others take over what is left: a worker process was lost" in caplog.text

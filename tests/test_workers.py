@@ -377,6 +377,15 @@ def test_trainer_started_from_an_adapter_artifact_holds_it(workers: Workers, pol
     workers._end_trainers()
 
 
+def test_trainer_of_a_cpu_has_the_allocator_that_ray_brings_along(
+    workers: Workers, policies: dict[str, Artifact]
+) -> None:
+    folder = policies["base"].path(MODEL)
+    workers.trainer(folder, load_tokenizer(str(folder)))
+    maps = [trainer.__ray_call__.remote(lambda _: Path("/proc/self/maps").read_text()) for trainer in workers._trainers]
+    assert all("libjemalloc" in text for text in ray.get(maps))
+
+
 def test_load_policy_takes_base_and_adapter_in_any_order(workers: Workers, policies: dict[str, Artifact]) -> None:
     for name in ("adapter", "base", "adapter"):
         workers.load_policy(policies[name])

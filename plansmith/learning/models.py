@@ -14,6 +14,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from plansmith.errors import BadInputError
+from plansmith.garbage import no_garbage
 from plansmith.learning.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, base_folder_of, is_adapter_folder
 from plansmith.learning.tokenizer import END, PAD, verdict_token_ids
 from plansmith.learning.weight_files import NO_FOREIGN_CODE, check_weight_files
@@ -42,9 +43,10 @@ def make_model(folder: Path, tokenizer: PreTrainedTokenizerFast, shape: ModelSha
     Qwen3 is a Llama that normalises queries and keys, which at the size of `tiny` about halves the tokens it takes to
     learn to look things up in a state (docs/log.md).
     """
-    import torch  # seconds, which a run that reuses its model need not spend
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-    from transformers.utils import logging as transformers_logging
+    with no_garbage():
+        import torch  # seconds, which a run that reuses its model need not spend
+        from transformers import Qwen3Config, Qwen3ForCausalLM
+        from transformers.utils import logging as transformers_logging
 
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(

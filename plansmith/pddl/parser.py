@@ -8,6 +8,7 @@ of each text. Plans are read by `plan_text`.
 
 from __future__ import annotations
 
+from plansmith.garbage import no_garbage
 from plansmith.pddl.diagnostics import Notebook, Source
 from plansmith.pddl.domain_reader import DomainReader
 from plansmith.pddl.model import Domain, Problem
@@ -15,7 +16,6 @@ from plansmith.pddl.plan_text import parse_plan as parse_plan
 from plansmith.pddl.plan_text import parse_step as parse_step
 from plansmith.pddl.problem_reader import ProblemReader
 from plansmith.pddl.sections import Reading, read_definition
-from plansmith.pddl.sexpr import no_garbage
 
 
 def parse_domain(text: str, *, source: str = "<domain>") -> Domain:

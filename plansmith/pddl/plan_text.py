@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator
 
 from plansmith.errors import PddlParseError
+from plansmith.garbage import no_garbage
 from plansmith.pddl.diagnostics import Notebook, Source
 from plansmith.pddl.model import PlanStep
-from plansmith.pddl.sexpr import Group, Node, Word, describe, no_garbage, read_root
+from plansmith.pddl.sexpr import Group, Node, Word, describe, read_root
 
 _DECORATION = re.compile(r"[,\"'`]")
 _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+):")

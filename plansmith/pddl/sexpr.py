@@ -7,12 +7,10 @@ it stands, and ``:effect`` ends the precondition.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from plansmith.garbage import no_garbage
 from plansmith.pddl.diagnostics import Code, Notebook
 
 MAX_DEPTH = 200
@@ -63,18 +61,6 @@ def describe(node: Node) -> str:
 def shortened(text: str, length: int = 60) -> str:
     """Return a text short enough for an error message."""
     return text if len(text) <= length else f"{text[: length - 3]}..."
-
-
-@contextlib.contextmanager
-def no_garbage() -> Iterator[None]:
-    """Keep Python's collector from walking the growing lists again and again; half the time of a long text."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def read_root(notebook: Notebook) -> Group:
