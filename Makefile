@@ -8,8 +8,6 @@ PYTHON ?=
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 ARGS ?=
 SEED ?=
-# of the tests; one more than two cores, because some tests wait for others' clocks
-PROCESSES ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -28,7 +26,7 @@ demo: $(INSTALLED) ## train a small planning model and print its table; SEED=n, 
 
 .PHONY: test
 test: $(INSTALLED) ## run the tests; ARGS="-k validate -x" goes to pytest
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: faults
 faults: $(INSTALLED) ## kill a run in each of its stages, take a machine away; a quarter of an hour

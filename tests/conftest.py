@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import os
 import random
@@ -63,13 +62,6 @@ def pytest_configure() -> None:
     # threads of torch that wait leave the cores to the other process of the tests, instead of turning round
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    gc.disable()  # until all modules are imported, a fifth of whose time it would take
-
-
-def pytest_collection_finish() -> None:
-    """Collect garbage again, but never walk again what the modules are made of."""
-    gc.freeze()
-    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

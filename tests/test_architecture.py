@@ -22,6 +22,7 @@ TRANSLATE_WORKER = "plansmith.planners.translate_worker"
 
 ALLOWED_IN_LIBRARY = {
     "errors": set(),
+    "garbage": set(),
     "console": set(),
     "config": set(),
     "pddl": set(),
@@ -51,9 +52,9 @@ ALLOWED_IN_LIBRARY = {
         "stages",
     },
 }
-"""What each part of the library may import besides itself, `errors`, `config` and the version."""
+"""What each part of the library may import besides itself, `errors`, `config`, `garbage` and the version."""
 
-EVERYWHERE = {"errors", "config"}
+EVERYWHERE = {"errors", "config", "garbage"}
 
 HOMES = {
     "torch": ("plansmith.learning", "actors", "pipelines"),
