@@ -5,7 +5,7 @@ in a process of its own, one after the other. The first steps are left out. Acti
 recomputes them on both sides. Needs the extra `dev` (TRL).
 
     python benchmarks/training.py [--shape qwen3-1.7b] [--device cuda] [--peak-tflops 989]
-    python benchmarks/training.py --shape tiny --device cpu --row 1024 --sequences 60    # to try the command
+    python benchmarks/training.py --shape tiny --device cpu --row 1024 --sequences 200   # to try the command
 
 The table gives both sides; the last line is one JSON object. The peak is that of the card in bfloat16, dense; the
 default is an H100's.
@@ -155,8 +155,6 @@ def train_trl(spec: Spec) -> float:
         trainer.train()
         rows = [sum(map(len, [row])) for row in trainer.train_dataset["input_ids"]]
     n_steps = len(times) - WARM_UP_STEPS
-    if n_steps < 1:
-        raise SystemExit(f"{len(times)} steps are too few to leave out {WARM_UP_STEPS}; raise --sequences")
     tokens_per_step = sum(rows) / len(times)
     return n_steps * tokens_per_step / (times[-1] - times[WARM_UP_STEPS - 1])
 
@@ -203,8 +201,12 @@ def main() -> None:
     arguments = parser.parse_args()
     from plansmith.learning.flops import training_flops
 
+    lengths, step_tokens = draw_lengths(arguments.sequences, arguments.row), arguments.row * arguments.rows
+    if sum(lengths) < (WARM_UP_STEPS + 2) * step_tokens:
+        parser.error(f"{sum(lengths)} tokens make too few steps of {step_tokens}, of which {WARM_UP_STEPS} are left out; "
+                     "raise --sequences")  # fmt: skip
+
     with tempfile.TemporaryDirectory(prefix="plansmith-benchmark-") as folder:
-        lengths = draw_lengths(arguments.sequences, arguments.row)
         spec = Spec(folder, arguments.shape, arguments.device, lengths, arguments.row, arguments.rows,
                     arguments.checkpointing)  # fmt: skip
         in_process(make_model, spec)
