@@ -203,7 +203,7 @@ def main() -> None:
 
     lengths, step_tokens = draw_lengths(arguments.sequences, arguments.row), arguments.row * arguments.rows
     if sum(lengths) < (WARM_UP_STEPS + 2) * step_tokens:
-        parser.error(f"{sum(lengths)} tokens make too few steps of {step_tokens}, of which {WARM_UP_STEPS} are left out; "
+        parser.error(f"{sum(lengths)} tokens are too few: {WARM_UP_STEPS} steps of {step_tokens} are left out; "
                      "raise --sequences")  # fmt: skip
 
     with tempfile.TemporaryDirectory(prefix="plansmith-benchmark-") as folder:
