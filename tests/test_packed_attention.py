@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from plansmith.learning import packed_attention as attention
 from plansmith.learning.packed_attention import BLOCK_TOKENS, blockwise_attention, packed_attention
 from plansmith.learning.packing import GRAIN_TOKENS
 
@@ -31,13 +32,18 @@ def test_blockwise_attention_and_its_gradients_equal_those_of_float32(n_groups: 
     inputs = heads(n_groups, n_tokens)
     exact, ours = exact_attention(*inputs), blockwise_attention(*inputs, SCALE)
     assert ours.shape == exact.shape and ours.dtype == torch.bfloat16
-    assert torch.allclose(ours.float(), exact, atol=0.03)
+    assert torch.allclose(ours.float(), exact, atol=0.02)
     direction = torch.randn(exact.shape, generator=torch.Generator().manual_seed(1))
     expected = torch.autograd.grad(exact, inputs, direction)
     got = torch.autograd.grad(ours, inputs, direction.to(torch.bfloat16))
     for gradient, exact_gradient in zip(got, expected, strict=True):
         assert gradient.dtype == torch.float32
         assert (gradient - exact_gradient).norm() <= 0.01 * exact_gradient.norm() + 1e-6
+
+
+def test_causal_mask_of_a_length_hides_exactly_the_later_tokens() -> None:
+    mask = attention._causal_mask(3)
+    assert torch.isinf(mask).tolist() == [[False, True, True], [False, False, True], [False, False, False]]
 
 
 def test_blockwise_attention_does_not_see_later_tokens() -> None:
@@ -61,4 +67,4 @@ def test_packed_attention_is_that_of_each_sequence_alone_in_its_place(is_autocas
     for row, row_lengths in enumerate(lengths):
         parts = zip(*(tensor[row].split(row_lengths, dim=1) for tensor in rows), strict=True)
         expected = torch.cat([exact_attention(*part) for part in parts], dim=1).transpose(0, 1)
-        assert torch.allclose(attended[row].float(), expected, atol=0.03 if is_autocast else 1e-5)
+        assert torch.allclose(attended[row].float(), expected, atol=0.02 if is_autocast else 1e-5)
