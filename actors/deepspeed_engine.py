@@ -66,6 +66,8 @@ class DeepSpeedEngineAdapter:
         self.engine, self.optimizer, _, _ = deepspeed.initialize(
             model=model, optimizer=optimizer, config=_deepspeed_config(settings), dist_init_required=False
         )
+        if self._is_muon:
+            self.optimizer.average_tensor = _already_averaged
         self.module = self.engine.module
         self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
         self._gradient_clipping = 0.0
@@ -194,7 +196,7 @@ class DeepSpeedEngineAdapter:
         """Clip the gradient of the whole batch before Muon orthogonalises it; return its norm before.
 
         DeepSpeed clips after that, and would shrink every Muon update to the clipping norm. Averaging here leaves every
-        rank with the same gradient, so that DeepSpeed's own average changes nothing.
+        rank with the same gradient, so that DeepSpeed's own average would change nothing and is left out.
         """
         import torch
         import torch.distributed as distributed
@@ -210,6 +212,10 @@ class DeepSpeedEngineAdapter:
         if 0 < self._gradient_clipping < norm:
             torch._foreach_mul_(gradients, self._gradient_clipping / norm)
         return norm
+
+
+def _already_averaged(*_: Any) -> None:
+    """Stand in for DeepSpeed's average of the gradient over ranks, which with autocast would round it to bfloat16."""
 
 
 def _deepspeed_config(settings: EngineSettings) -> dict[str, Any]:
@@ -277,7 +283,7 @@ def _muon(model: Any) -> torch.optim.Optimizer:
     for name, parameter in named:
         parameter.use_muon = parameter.ndim == 2 and not ("embed" in name or "lm_head" in name)
         if parameter.use_muon:
-            by_scale.setdefault(_adamw_scale(*parameter.shape), []).append(parameter)
+            by_scale.setdefault(_adamw_scale(parameter.shape[1]), []).append(parameter)
     settings = {"lr": 0.0, "lr_scale": 1.0, "weight_decay": 0.0, "momentum": 0.95, "ns_method": "standard"}
     groups: list[dict[str, Any]] = [
         {"params": parameters, "is_decayed": True, "use_muon": True, "adamw_scale": scale, **settings}
@@ -297,9 +303,9 @@ def _lr_scale(group: dict[str, Any], hyperparameters: Hyperparameters) -> float:
     return float(group["adamw_scale"])
 
 
-def _adamw_scale(rows: int, columns: int) -> float:
-    """Return the factor that gives Muon's updates the size of AdamW's (arXiv:2502.16982).
+def _adamw_scale(columns: int) -> float:
+    """Return the factor that gives Muon's updates the size of AdamW's: 0.2 * sqrt(larger side) (arXiv:2502.16982).
 
-    DeepSpeed's Muon multiplies by sqrt(max(1, rows / columns)) itself, which is undone.
+    DeepSpeed's Muon multiplies by sqrt(max(1, rows / columns)) itself; with that undone the columns alone count.
     """
-    return float(0.2 * max(rows, columns) ** 0.5 / max(1.0, rows / columns) ** 0.5)
+    return float(0.2 * columns**0.5)

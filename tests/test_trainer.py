@@ -433,6 +433,18 @@ def test_optimise_with_muon_equals_torchs_muon_on_matrices_and_adamw_elsewhere(m
         assert (ours - theirs).norm() < tolerance * theirs.norm(), name
 
 
+def test_optimise_with_muon_in_autocast_keeps_the_gradient_in_float32(model_folder: Path) -> None:
+    trainer = TrainerActor(model_folder, settings=replace(SETTINGS, optimizer="muon", is_autocast=True))
+    one_step = replace(FAST, batch_sequences=12, epochs=1, betas=(0.0, 0.999))  # the first moment is the gradient
+    trainer.optimise(Objective.SUPERVISED, supervised_sequences(), one_step)
+    states = trainer.engine.optimizer.optimizer.state.values()
+    gradients = torch.cat([state["exp_avg"].ravel() for state in states if "exp_avg" in state])
+    gradients = gradients[gradients != 0]
+    is_rounded = gradients == gradients.bfloat16().float()
+    assert len(gradients) > 1000
+    assert is_rounded.float().mean() < 0.1
+
+
 def test_optimise_with_muon_learns_a_tiny_batch_by_heart(model_folder: Path) -> None:
     trainer = TrainerActor(model_folder, settings=replace(SETTINGS, optimizer="muon"))
     fast = Hyperparameters(learning_rate=1e-2, batch_sequences=12, epochs=40, warmup_steps=5, weight_decay=0.0)
@@ -496,13 +508,17 @@ def two_ranks(
 ) -> tuple[dict[str, RankOutcome], dict[str, RankOutcome]]:
     """Return the outcomes of both ranks by setting."""
     port = free_port()
-    spawn = multiprocessing.get_context("spawn")
-    results, target = spawn.Queue(), tmp_path_factory.mktemp("two-ranks")
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["deepspeed", "peft", "transformers.models.llama.modeling_llama"])  # once for both
+    results, target = processes.Queue(), tmp_path_factory.mktemp("two-ranks")
     ranks = [
-        spawn.Process(target=_train_as_rank, args=(rank, port, wide_model_folder, target, results)) for rank in (0, 1)
+        processes.Process(target=_train_as_rank, args=(rank, port, wide_model_folder, target, results))
+        for rank in (0, 1)
     ]
-    for process in ranks:
-        process.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DS_ACCELERATOR", SETTINGS.device)  # which DeepSpeed reads when it is imported
+        for process in ranks:
+            process.start()
     received: dict[int, bytes] = {}
     while len(received) < len(ranks):
         with contextlib.suppress(queue.Empty):

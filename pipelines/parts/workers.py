@@ -331,7 +331,8 @@ def _allocator(config: TrainerConfig) -> dict[str, Any]:
     library = Path(ray.__file__).parent / "core" / "libjemalloc.so"
     if config.device != "cpu" or "LD_PRELOAD" in os.environ or not library.is_file():
         return {}
-    return {"runtime_env": {"env_vars": {"LD_PRELOAD": str(library)}}}
+    keeping = "dirty_decay_ms:-1,muzzy_decay_ms:-1"
+    return {"runtime_env": {"env_vars": {"LD_PRELOAD": str(library), "MALLOC_CONF": keeping}}}
 
 
 def _base_of(model_folder: Path) -> str:
