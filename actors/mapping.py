@@ -56,6 +56,7 @@ def map_rows(
     description: str,
     id_column: str,
     worker_settings: Mapping[str, Any] | None = None,
+    is_resident: bool = True,
 ) -> None:
     """Apply ``worker`` to the rows whose ids are not yet in ``shards`` and append what it returns.
 
@@ -75,6 +76,7 @@ def map_rows(
         description: of the progress bar.
         id_column: a column of both row types.
         worker_settings: keyword arguments of the worker class.
+        is_resident: see `map_jobs`; False makes a worker anew for each batch.
 
     Raises:
         PlansmithError: the worker's own, unchanged.
@@ -99,7 +101,7 @@ def map_rows(
 
     def outputs_of(blocks: list[pa.Table]) -> Generator[pa.Table, None, None]:
         bar.update(len(rows) - sum(block.num_rows for block in blocks) - bar.n)
-        return _outputs(blocks, settings, min(concurrency, len(blocks)), num_cpus)
+        return _outputs(blocks, settings, min(concurrency, len(blocks)), num_cpus, is_resident=is_resident)
 
     with progress_bar(len(rows), description) as bar:
         for block in _despite_losses(unfinished, outputs_of, description):

@@ -20,8 +20,9 @@ from pathlib import Path
 if __name__ == "__main__":  # found from any folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.parts.command import PRESETS, check_model, default_runs, report_run, save_record
+from pipelines.parts.command import check_model, report_run, save_record
 from pipelines.parts.evaluation_stages import Arm, arms_of, evaluated_problems
+from pipelines.parts.places import PRESETS, default_runs
 from pipelines.parts.telemetry import Telemetry
 from pipelines.parts.workers import Workers
 from pipelines.pddl_instruct import arms, pddl_instruct

@@ -18,7 +18,7 @@ if __name__ == "__main__":  # found from any folder
 
 from actors.part_writer import COUNTS, EXAMPLES, PLANS
 from pipelines.parts import dataset_stages
-from pipelines.parts.command import PRESETS, default_runs
+from pipelines.parts.places import PRESETS, default_runs
 from pipelines.parts.ray_session import RaySession
 from plansmith.config.dataset import DatasetConfig
 from plansmith.config.loading import load_settings, preset_names

@@ -14,8 +14,8 @@ import pytest
 from kustomize import Resource
 from manifests import JOBS, OVERLAYS, SERVICES, cluster_spec, config_for, of_kind, rendered, service_args
 
-from pipelines.parts.command import PRESETS
 from pipelines.parts.placement import placement_of
+from pipelines.parts.places import PRESETS
 from plansmith.config.loading import preset_names
 from plansmith.config.models import PddlInstructConfig
 

@@ -76,7 +76,9 @@ def private_ray() -> Iterator[None]:
     ray.cloudpickle.unregister_pickle_by_value(module)
 
 
-def run_map(root: Path, rows: list[ProblemRow], concurrency: int, **worker_settings: Any) -> ArtifactWriter:
+def run_map(
+    root: Path, rows: list[ProblemRow], concurrency: int, *, is_resident: bool = True, **worker_settings: Any
+) -> ArtifactWriter:
     output = ArtifactWriter(root, "plans", KEY)
     map_rows(
         rows,
@@ -90,6 +92,7 @@ def run_map(root: Path, rows: list[ProblemRow], concurrency: int, **worker_setti
         description="planning",
         id_column="problem_id",
         worker_settings={"planner": "p", **worker_settings},
+        is_resident=is_resident,
     )
     return output
 
@@ -98,10 +101,13 @@ def finished_table(output: ArtifactWriter) -> Path:
     return output.finish(Provenance("plans", KEY, "1", {}, {}, 0), wall_time_s=0.0).path("rows.parquet")
 
 
-def test_map_rows_with_one_and_two_workers_gives_identical_tables(private_ray: None, tmp_path: Path) -> None:
+def test_map_rows_with_one_and_two_workers_and_as_tasks_gives_identical_tables(
+    private_ray: None, tmp_path: Path
+) -> None:
     rows = [problem(number) for number in reversed(range(30))]
     tables = [finished_table(run_map(tmp_path / str(workers), rows, workers)) for workers in (1, 2)]
-    assert tables[0].read_bytes() == tables[1].read_bytes()
+    tables.append(finished_table(run_map(tmp_path / "tasks", rows, 2, is_resident=False)))
+    assert tables[0].read_bytes() == tables[1].read_bytes() == tables[2].read_bytes()
     expected = [expected_row(row) for row in reversed(rows)]
 
     assert read_table(tables[1], PlanRow) == expected
@@ -132,16 +138,20 @@ def test_map_rows_with_an_error_in_a_worker_raises_that_error_and_keeps_other_ba
     assert "p099" not in finished
 
 
-def test_map_rows_whose_worker_process_dies_once_completes(private_ray: None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_resident", [True, False], ids=["resident", "task"])
+def test_map_rows_whose_worker_process_dies_once_completes(
+    private_ray: None, tmp_path: Path, is_resident: bool
+) -> None:
     rows = [problem(number) for number in range(8)]
-    output = run_map(tmp_path / "run", rows, 1, die_once=str(tmp_path / "died"))
+    output = run_map(tmp_path / "run", rows, 1, is_resident=is_resident, die_once=str(tmp_path / "died"))
     assert (tmp_path / "died").exists()
     assert output.shards("rows", PlanRow).merged_rows() == [expected_row(row) for row in rows]
 
 
 def test_map_rows_with_a_row_that_kills_every_worker_raises_in_the_end_and_keeps_the_others(
-    private_ray: None, tmp_path: Path
+    private_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("actors.mapping.MAX_LOSSES", 1)  # each loss is the start of another process
     rows = [problem(99, "deadly"), *(problem(number) for number in range(40))]
     with pytest.raises(LostWorkerError):
         run_map(tmp_path, rows, 1)

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from pipelines.parts.places import PRESETS, default_runs
 from pipelines.parts.problem_stages import PROJECT_ROOT
 from pipelines.parts.publishing import publish_policy
 from pipelines.parts.telemetry import Telemetry
@@ -27,11 +28,8 @@ from plansmith.stages import Stage, preview_stages
 
 logger = logging.getLogger(__name__)
 
-PRESETS = Path(__file__).resolve().parents[1] / "presets"
 RUN_RECORD = "run.json"
-RUNS_VARIABLE, COMMIT_VARIABLE = "PLANSMITH_RUNS", "PLANSMITH_COMMIT"
-JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Set by Ray in the process of a submitted job."""
+COMMIT_VARIABLE = "PLANSMITH_COMMIT"
 
 StagesOf = Callable[[PddlInstructConfig], list[Stage]]
 ArmsOf = Callable[[PddlInstructConfig, Artifact], Mapping[str, tuple[str, str]]]
@@ -71,13 +69,6 @@ def _parser(pipeline: str) -> argparse.ArgumentParser:
         "--dry-run", action="store_true", help="print the resolved config and what would run; do nothing"
     )
     return parser
-
-
-def default_runs(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of all runs where none is named; in a job of Ray one that outlives the job."""
-    if RUNS_VARIABLE in environment:
-        return Path(environment[RUNS_VARIABLE])
-    return Path.home() / "plansmith-runs" if JOB_VARIABLE in environment else Path("runs")
 
 
 def config_of(arguments: argparse.Namespace) -> PddlInstructConfig:

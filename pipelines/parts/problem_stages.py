@@ -298,6 +298,7 @@ def corrupt_plans(context: StageContext) -> None:
         description="corrupting plans",
         id_column="problem_id",
         worker_settings={"per_problem": per_problem, "seed": context.seed},
+        is_resident=False,
     )
 
 
@@ -328,6 +329,7 @@ def write_chains(context: StageContext) -> None:
         description="writing chains of thought",
         id_column="problem_id",
         worker_settings=settings,
+        is_resident=False,
     )
     context.resources.map_rows(
         context.inputs["corrupted"].rows(CorruptedPlanRow),
@@ -339,4 +341,5 @@ def write_chains(context: StageContext) -> None:
         description="explaining corrupted plans",
         id_column="problem_id",
         worker_settings={"rendering": config.rendering},
+        is_resident=False,
     )

@@ -144,11 +144,11 @@ def all_of(parts: Iterable[GroundCondition]) -> GroundCondition:
     """Return the conjunction of ground conditions, simplified; parts after a false one are not looked at."""
     required, forbidden, others = 0, 0, list[GroundCondition]()
     for part in parts:
-        if part == FALSE:
-            return FALSE
         if isinstance(part, AllOf):
             required, forbidden = required | part.required, forbidden | part.forbidden
             others += part.parts
+        elif part == FALSE:
+            return FALSE
         else:
             others.append(part)
     if required & forbidden:
@@ -162,7 +162,7 @@ def any_of(parts: Iterable[GroundCondition]) -> GroundCondition:
     """Return the disjunction of ground conditions, simplified; parts after a true one are not looked at."""
     true_atoms, false_atoms, others = 0, 0, list[GroundCondition]()
     for part in parts:
-        if part == TRUE:
+        if isinstance(part, AllOf) and part == TRUE:
             return TRUE
         if isinstance(part, AllOf) and _is_literal(part):
             true_atoms, false_atoms = true_atoms | part.required, false_atoms | part.forbidden

@@ -307,15 +307,15 @@ class PlanningTask:
 
     def _conjunction(self, conjuncts: Iterable[Condition]) -> GroundCondition:
         """Return the ground conjunction of conditions without free variables; its own literals are looked up."""
-        literals, others = AllOf(), list[GroundCondition]()
+        required, forbidden, others = 0, 0, list[GroundCondition]()
         for condition in conjuncts:
-            if isinstance(condition, Literal) and condition.atom.predicate != EQUALITY:
-                bit = self.bit(condition.atom)
-                positive, negative = (bit, 0) if condition.is_positive else (0, bit)
-                literals = AllOf(literals.required | positive, literals.forbidden | negative)
-            else:
+            if not isinstance(condition, Literal) or condition.atom.predicate == EQUALITY:
                 others.append(ground_condition(self, condition, {}))
-        return self.with_derived(all_of([literals, *others]))
+            elif condition.is_positive:
+                required |= self.bit(condition.atom)
+            else:
+                forbidden |= self.bit(condition.atom)
+        return self.with_derived(all_of([AllOf(required, forbidden), *others]))
 
 
 class _EffectGrounder:

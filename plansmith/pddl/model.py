@@ -39,6 +39,8 @@ class Atom:
 
     def substitute(self, binding: Binding) -> Atom:
         """Return the atom with every variable of `binding` replaced by its object."""
+        if not binding:
+            return self
         return Atom(self.predicate, tuple([binding.get(argument, argument) for argument in self.arguments]))
 
 

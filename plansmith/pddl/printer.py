@@ -6,9 +6,23 @@ from collections.abc import Iterable, Iterator
 
 from plansmith.pddl.model import ActionSchema, Domain, PlanStep, Problem, TypedName, typed_text
 
+_TEXTS_LIMIT = 64
+_texts: dict[int, tuple[Domain, str]] = {}
+"""Texts of domains by identity; each keeps its domain, so that no other one can take its identity. A domain is printed
+again for every problem that is drawn of it, and hashing one takes as long as printing it."""
+
 
 def print_domain(domain: Domain) -> str:
     """Return the PDDL text of a domain."""
+    known = _texts.get(id(domain))
+    if known is None:
+        if len(_texts) >= _TEXTS_LIMIT:
+            _texts.clear()
+        known = _texts[id(domain)] = (domain, _domain_text(domain))
+    return known[1]
+
+
+def _domain_text(domain: Domain) -> str:
     lines = [f"(define (domain {domain.name})", *_declarations(domain)]
     for rule in domain.derived:
         lines.append(f"  (:derived {_schema(rule.predicate, rule.parameters)} {rule.condition})")
