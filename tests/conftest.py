@@ -32,19 +32,19 @@ USERS_OWN = ("PLANSMITH_", "RAY_ADDRESS", "RAY_AUTH", "WANDB_", "COLUMNS", "FORC
 
 LONG = (
     "test_pipeline",
+    "test_submission",
     "test_pipeline_models",
     "test_faults",
-    "test_submission",
     "test_dataset",
-    "test_serving",
-    "test_policy",
     "test_workers",
+    "test_domains",
+    "test_policy",
+    "test_trainer",
+    "test_serving",
+    "test_up_planner",
     "test_evaluate",
     "test_grafana",
     "test_mapping",
-    "test_up_planner",
-    "test_trainer",
-    "test_domains",
     "test_watch_browser",
 )
 """Modules that start runs, Rays or engines, or wait for what takes its time, the longest first. They are begun first:

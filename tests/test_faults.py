@@ -1,7 +1,7 @@
 """Faults injected for real: what was finished is kept, nothing counts twice, and the result is that of a calm run.
 
-`docs/reliability.md` lists every fault with its test; those of the planner, of files and of the disk are tested beside
-the code that meets them (test_planners.py, test_stages.py).
+`docs/reliability.md` lists every fault with its test; those of the planner, of files, of the disk and of engines are
+tested beside the code that meets them (test_planners.py, test_stages.py, test_workers.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from checkpoints import qwen3_checkpoint
 from conftest import ROOT
 from ray.cluster_utils import Cluster
 from safetensors import safe_open
+from strikes import Record, is_halfway, once, pid_of
 from transformers import Qwen3ForCausalLM
 
 from actors.mapping import map_rows
@@ -36,12 +38,12 @@ from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import PolicyConfig, TrainerConfig
 from plansmith.data.rows import MetricRow
-from plansmith.errors import LostWorkerError, PlansmithError, StalledError
+from plansmith.errors import PlansmithError, StalledError
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.objectives import Objective
 from plansmith.learning.optimisation import Hyperparameters
 from plansmith.learning.sequences import supervised_sequence
-from plansmith.live import WRITE_INTERVAL_S, LiveFile, LiveWork, read_live
+from plansmith.live import WRITE_INTERVAL_S, LiveFile, read_live
 from plansmith.stages import Stage, StageContext, run_stages
 
 OUR_CODE = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}}
@@ -51,38 +53,9 @@ POLICY = PolicyConfig(max_model_len=512, max_num_seqs=4, kv_cache_gib=0.05, prob
 TRAINED = [supervised_sequence([5, 6, 7], [20 + number, 21, 22, 23]) for number in range(32)]
 PROBE_TOKENS = tuple(range(40, 72))
 
-Record = Callable[[str, object], None]
-"""Figures that ``--junitxml`` shows: seconds from the fault to the end of the work that it struck."""
-
 
 def config(**cluster: Any) -> PddlInstructConfig:
     return SMOKE.model_copy(update={"trainer": TRAINER, "policy": POLICY, "cluster": ClusterConfig(**cluster)})
-
-
-@contextmanager
-def once(run_folder: Path, is_due: Callable[[LiveWork], bool], strike: Callable[[], Any]) -> Iterator[list[float]]:
-    """Strike once, from beside, as soon as a process of the run says what is waited for; yield when it happened."""
-    stop, struck = threading.Event(), list[float]()
-
-    def watch() -> None:
-        while not stop.wait(0.01):
-            if any(is_due(work) for work in read_live(run_folder)):
-                struck.append(time.monotonic())
-                strike()
-                return
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield struck
-    finally:
-        stop.set()
-        thread.join()
-
-
-def pid_of(actor: Any) -> int:
-    pid: int = ray.get(actor.__ray_call__.remote(lambda _: os.getpid()))
-    return pid
 
 
 PROMPTS = [[5 + number, 6, 7, 8] for number in range(12)]
@@ -168,14 +141,14 @@ def two_machines(**of_the_second: Any) -> Iterator[tuple[Cluster, Callable[[bool
     head = {"num_cpus": 1, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)  # which only a main thread can
     try:
-        second = cluster.add_node(**of_the_second)
+        added = [cluster.add_node(**of_the_second)]
         ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
         cluster.wait_for_nodes()
 
         def take_away(is_replaced: bool) -> None:
-            cluster.remove_node(second, allow_graceful=False)
+            cluster.remove_node(added.pop(), allow_graceful=False)
             if is_replaced:
-                cluster.add_node(**of_the_second)  # as an autoscaler does
+                added.append(cluster.add_node(**of_the_second))  # as an autoscaler does
 
         yield cluster, take_away
     finally:
@@ -183,26 +156,34 @@ def two_machines(**of_the_second: Any) -> Iterator[tuple[Cluster, Callable[[bool
         cluster.shutdown()
 
 
-@pytest.mark.parametrize("is_replaced", [True, False], ids=["replaced", "for good"])
-def test_machine_removed_during_parallel_work_loses_no_row_and_doubles_none(
-    by_value: None, tmp_path: Path, caplog: pytest.LogCaptureFixture, record_property: Record, *, is_replaced: bool
-) -> None:
-    log, struck = tmp_path / "log", list[float]()
+def rows_of_a_stage_struck(folder: Path, strike: Callable[[], None], record: Record) -> list[MetricRow]:
+    """Return the rows of a stage that two workers do, struck once a part of them is done."""
+    folder.mkdir()
+    log, struck = folder / "log", list[float]()
 
-    def strike() -> None:
+    def watch() -> None:
         while not (log.exists() and len(log.read_text(encoding="utf-8").splitlines()) >= 20):
             time.sleep(0.01)
         struck.append(time.monotonic())
-        take_away(is_replaced)
+        strike()
 
+    thread = threading.Thread(target=watch)
+    thread.start()
+    rows = mapped(folder, n_workers=2)
+    thread.join()
+    record(f"recovered_s, {folder.name}", time.monotonic() - struck[0])
+    return rows
+
+
+def test_machine_removed_during_parallel_work_and_replaced_or_not_loses_no_row_and_doubles_none(
+    by_value: None, tmp_path: Path, caplog: pytest.LogCaptureFixture, record_property: Record
+) -> None:
     with two_machines() as (_, take_away):
-        thread = threading.Thread(target=strike)
-        thread.start()
-        rows = mapped(tmp_path, n_workers=2)
-        thread.join()
-        record_property("recovered_s", time.monotonic() - struck[0])
-    assert "others take over what is left: a worker process was lost" in caplog.text
-    assert [row.name for row in rows] == sorted(row.name for row in ROWS)
+        for name, is_replaced in (("replaced", True), ("for good", False)):
+            caplog.clear()
+            rows = rows_of_a_stage_struck(tmp_path / name, partial(take_away, is_replaced), record_property)
+            assert "others take over what is left: a worker process was lost" in caplog.text, name
+            assert [row.name for row in rows] == sorted(row.name for row in ROWS), name
 
 
 @pytest.mark.faults
@@ -221,9 +202,8 @@ def test_machine_of_the_engine_removed_during_a_rollout_answers_as_if_nothing_ha
                     PROMPTS, SAMPLED, seeds=SEEDS, description=context.stage.name
                 )
 
-            is_sampling = lambda work: work.doing == "struck" and work.done >= 1  # noqa: E731
             workers.run([Stage(name="calm", run=roll_out)], root=tmp_path)
-            with once(tmp_path, is_sampling, lambda: take_away(True)) as struck:
+            with once(tmp_path, is_halfway("struck"), lambda: take_away(True)) as struck:
                 workers.run([Stage(name="struck", run=roll_out)], root=tmp_path)
             record_property("recovered_s", time.monotonic() - struck[0])
     assert "stage struck is run again" in caplog.text
@@ -231,49 +211,34 @@ def test_machine_of_the_engine_removed_during_a_rollout_answers_as_if_nothing_ha
     assert tokens["struck"] == tokens["calm"]
 
 
-def test_object_store_that_is_full_spills_and_loses_no_row(by_value: None, tmp_path: Path) -> None:
-    ray.init(
-        address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR,
-        object_store_memory=80 * 2**20,
-    )  # fmt: skip
-    try:
-        rows = mapped(tmp_path, size=2**21, count=60)  # 120 MiB of results
-    finally:
-        ray.shutdown()
-    assert [row.name for row in rows] == sorted(row.name for row in ROWS[:60])
-    assert {len(row.stage) for row in rows} == {2**21}
-
-
 # --- one Ray from here on: the tests above start their own
 
 
 @pytest.fixture(scope="module")
 def private_ray() -> Iterator[None]:
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=OUR_CODE)
+    """A Ray with a small store."""
+    ray.init(
+        address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=OUR_CODE,
+        object_store_memory=80 * 2**20,
+    )  # fmt: skip
     yield
     ray.shutdown()
 
 
+def test_object_store_that_is_full_spills_and_loses_no_row(by_value: None, private_ray: None, tmp_path: Path) -> None:
+    rows = mapped(tmp_path, size=2**21, count=60)  # 120 MiB of results
+    assert [row.name for row in rows] == sorted(row.name for row in ROWS[:60])
+    assert {len(row.stage) for row in rows} == {2**21}
+
+
 # --- the trainer
-
-
-class WorkersThatTell(Workers):
-    """Workers that say which processes their first trainer has."""
-
-    first_pids: list[int]
-
-    def _start_trainers(self, *arguments: Any) -> list[Any]:
-        ranks = super()._start_trainers(*arguments)
-        if not hasattr(self, "first_pids"):
-            self.first_pids = [pid_of(rank) for rank in ranks]
-        return ranks
 
 
 def trained(workers: Workers, start: Path) -> Callable[[StageContext], None]:
     def run(context: StageContext) -> None:
         trainer = workers.trainer(start, load_tokenizer(str(start)))
         hyperparameters = Hyperparameters(learning_rate=0.01, batch_sequences=2, epochs=4)
-        trainer.optimise(Objective.SUPERVISED, TRAINED, hyperparameters, description="training")
+        trainer.optimise(Objective.SUPERVISED, TRAINED, hyperparameters, description=context.stage.name)
         trainer.save(str(context.output.path(MODEL)))
 
     return run
@@ -287,61 +252,20 @@ def weights(folder: Path) -> dict[str, list[float]]:
 def test_trainer_rank_killed_in_its_stage_is_started_anew_and_the_weights_are_those_of_a_calm_run(
     private_ray: None, tmp_path: Path, caplog: pytest.LogCaptureFixture, record_property: Record
 ) -> None:
-    start = tmp_path / "start"
-    qwen3_checkpoint(start)
-    with Workers(config(), tmp_path / "calm") as workers:
-        calm = workers.run([Stage(name="train", run=trained(workers, start))], root=tmp_path / "calm")["train"]
-        workers._end_trainers()
-    with WorkersThatTell(config(), tmp_path / "struck") as workers:
-        is_training = lambda work: work.doing == "training" and work.done >= 1  # noqa: E731
-        with once(tmp_path / "struck", is_training, lambda: os.kill(workers.first_pids[1], signal.SIGKILL)) as struck:
-            again = workers.run([Stage(name="train", run=trained(workers, start))], root=tmp_path / "struck")["train"]
+    start = qwen3_checkpoint(tmp_path / "start")
+    with Workers(config(), tmp_path) as workers:
+        calm = workers.run([Stage(name="calm", run=trained(workers, start))], root=tmp_path)["calm"]
+        pids = [pid_of(rank) for rank in workers._trainers]  # these go on, with the weights of the start again
+        with once(tmp_path, is_halfway("struck"), lambda: os.kill(pids[1], signal.SIGKILL)) as struck:
+            again = workers.run([Stage(name="struck", run=trained(workers, start))], root=tmp_path)["struck"]
         record_property("recovered_s", time.monotonic() - struck[0])
+        assert not {pid_of(rank) for rank in workers._trainers} & set(pids)
         workers._end_trainers()
     assert caplog.text.count("is run again") == 1
     assert weights(again.path(MODEL)) == weights(calm.path(MODEL))
 
 
 # --- the policy
-
-
-@pytest.fixture(scope="module")
-def engine(private_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workers, Any]]:
-    """Yield workers with an engine, and the weights that it holds."""
-    folder = tmp_path_factory.mktemp("engine")
-    workers = Workers(config(), folder)
-    made = start_policy(workers, folder)
-    yield workers, made
-    for policy in workers._policies:
-        ray.kill(policy)
-
-
-def test_engine_killed_during_a_rollout_answers_as_if_nothing_had_happened(
-    engine: tuple[Workers, Any], record_property: Record
-) -> None:
-    workers, _ = engine
-    calm = workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="calm")
-    pid = pid_of(workers._policies[0])
-    is_sampling = lambda work: work.doing == "struck" and work.done >= 1  # noqa: E731
-    with once(workers.run_folder, is_sampling, lambda: os.kill(pid, signal.SIGKILL)) as struck:
-        again = workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="struck")
-    record_property("recovered_s", time.monotonic() - struck[0])
-    assert pid_of(workers._policies[0]) != pid
-    assert [[g.token_ids for g in group] for group in again] == [[g.token_ids for g in group] for group in calm]
-    assert {g.policy_version for group in again for g in group} == {"a" * 12}
-
-
-def test_engine_that_dies_for_good_is_a_lost_worker_and_the_next_call_starts_another(
-    engine: tuple[Workers, Any], record_property: Record
-) -> None:
-    workers, made = engine
-    ray.kill(workers._policies[0])  # for good: Ray does not restart what is killed so
-    with pytest.raises(LostWorkerError):
-        workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="sampling")
-    start_s = time.monotonic()
-    workers.load_policy(made)
-    record_property("recovered_s", time.monotonic() - start_s)
-    assert len(workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="sampling")) == len(PROMPTS)
 
 
 class _IdleEngine:

@@ -22,6 +22,7 @@ from conftest import ROOT
 from prometheus_client.parser import text_string_to_metric_families
 
 from actors.telemetry import RayListener, exported_name, metrics_table, record, tag_keys
+from pipelines.parts import telemetry as telemetry_of_runs
 from pipelines.parts.telemetry import Telemetry
 from plansmith.config.telemetry import TelemetryConfig
 from plansmith.data.artifacts import ArtifactWriter, Provenance
@@ -36,7 +37,9 @@ VARIABLES = {"$run": "by-hand", "$__range": "1h", "$__rate_interval": "5m"}
 MADE_IN_QUERIES = {"loss"}
 """Labels that a query itself adds with label_replace."""
 DEADLINE_S = 240.0
-"""Ray reports every ten seconds; a busy machine takes longer."""
+"""A busy machine takes longer than Ray's reports are apart."""
+HASTE = 5
+"""How many times as often as usual Ray reports, and forgets, and the run records; the proportions stay."""
 
 
 def targets(panel: Mapping[str, Any]) -> Iterator[str]:
@@ -231,14 +234,14 @@ def scrape() -> Samples:
 def scraped_with(names: set[str], service: Any) -> Samples:
     """Return the latest of every metric over several scrapes; fail with what none of them had.
 
-    Ray forgets a gauge after twenty seconds, so that what was recorded is recorded again before each of them.
+    Ray forgets a gauge after two reports, so that what was recorded is recorded again before each of them.
     """
     deadline = time.monotonic() + DEADLINE_S
     samples: Samples = {}
     while (lacking := lacking_in(samples, names)) and time.monotonic() < deadline:
         record_everything()
         service.loaded(1, 2)
-        time.sleep(1.0)
+        time.sleep(0.5)
         for name, rows in scrape().items():
             if runs_of(samples.get(name, [])) <= runs_of(rows):
                 samples[name] = rows
@@ -275,7 +278,16 @@ def of_the_run(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Samples]:
+def _hasty_ray() -> Iterator[None]:
+    """Let what is started from here on report to Ray, and Ray to Prometheus, more often than every ten seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_metrics_report_interval_ms", str(10_000 // HASTE))
+        patch.setattr(telemetry_of_runs, "REFRESH_INTERVAL_S", telemetry_of_runs.REFRESH_INTERVAL_S / HASTE)
+        yield
+
+
+@pytest.fixture(scope="module")
+def exported(_hasty_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Samples]:
     """What Prometheus gets of a run on a private Ray: an engine that was started again, a service, all figures."""
     folder = tmp_path_factory.mktemp("run")
     settings = SimpleNamespace(name="by-hand", telemetry=TelemetryConfig(), model_dump=lambda *, mode: {})
@@ -322,7 +334,7 @@ def kept_when_ray_forgets() -> list[dict[str, Any]]:
         times = scrape().get("ray_plansmith_stage_wall_time_s", [])
         if times and all(row["run"] != "every" for row in times):
             return times
-        time.sleep(1.0)
+        time.sleep(0.2)
     raise AssertionError(f"waited for Ray to forget one and keep the other; it has {times}")
 
 

@@ -90,12 +90,8 @@ def write_adapter(folder: Path, *, base: Path, seed: int, rank: int) -> PeftMode
     return model.eval()
 
 
-class PolicyActorWithPid(PolicyActor):
-    """A policy that tells its process, so that a test can kill it."""
-
-    def pid(self) -> int:
-        """Return the id of the process that a test may kill."""
-        return os.getpid()
+class PolicyActorThatTells(PolicyActor):
+    """A policy that tells what its engine holds and has left to do."""
 
     def adapter_numbers(self) -> list[int]:
         """Return the numbers of the adapters in the engine."""
@@ -146,11 +142,11 @@ def ray_session() -> Iterator[None]:
         ray.shutdown()
 
 
-def start_policy(folder: Path, version: str, settings: PolicySettings, pointer: Path) -> Any:
+def start_policy(
+    folder: Path, version: str, settings: PolicySettings, pointer: Path, *, of: type[PolicyActor] = PolicyActorThatTells
+) -> Any:
     env_vars = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])}
-    actor = ray.remote(PolicyActorWithPid).options(
-        num_cpus=1, max_restarts=1, max_task_retries=-1, runtime_env={"env_vars": env_vars}
-    )
+    actor = ray.remote(of).options(num_cpus=0, max_restarts=1, max_task_retries=-1, runtime_env={"env_vars": env_vars})
     return actor.remote(str(folder), version, settings=settings, pointer=str(pointer))
 
 
@@ -486,20 +482,6 @@ def test_prove_not_a_number_is_stale(policy: Any, models: dict[str, LlamaForCaus
         ray.get(policy.prove.remote(PROBE, [*expected[:3], float("nan"), *expected[4:]], tolerance=1.0))
 
 
-def test_policy_actor_killed_after_an_update_restarts_with_the_current_weights(
-    policy: Any, models: dict[str, LlamaForCausalLM], folders: Path
-) -> None:
-    ray.get(policy.load_weights.remote(str(folders / "second"), "second"))
-    pointer = json.loads((folders / "current.json").read_text())
-    assert pointer == {"weights_folder": str(folders / "second"), "policy_version": "second"}
-    pid = ray.get(policy.pid.remote())
-    os.kill(pid, 9)
-    expected = reference_logprobs(models["second"], PROBE)
-    assert ray.get(policy.prove.remote(PROBE, expected, tolerance=1e-4)) < 1e-4
-    assert ray.get(policy.policy_version.remote()) == "second"
-    assert ray.get(policy.pid.remote()) != pid
-
-
 # --- adapters
 
 
@@ -658,18 +640,6 @@ def test_sleep_on_a_cpu_has_no_effect(adapting: Any, folders: Path, adapted_mode
     assert reference_logprobs(adapted_models["adapter"], PROBE) == probe(adapting)
 
 
-def test_policy_actor_killed_with_an_adapter_restarts_with_base_and_adapter(
-    adapting: Any, folders: Path, adapted_models: Any
-) -> None:
-    load(adapting, folders, "later")
-    os.kill(ray.get(adapting.pid.remote()), 9)
-    expected = reference_logprobs(adapted_models["later"], PROBE)
-    assert ray.get(adapting.prove.remote(PROBE, expected, tolerance=1e-4)) < 1e-4
-    assert ray.get(adapting.ping.remote()) == "later"
-    load(adapting, folders, "base")
-    assert reference_logprobs(adapted_models["base"], PROBE) == probe(adapting)
-
-
 def test_check_adapter_that_fits_is_accepted(folders: Path, adapted_models: Any) -> None:
     shapes = read_weight_shapes(str(folders / "base"))
     check_adapter(str(folders / "adapter"), shapes, max_rank=4)
@@ -756,10 +726,15 @@ class StandInEngine:
 
 
 class PolicyActorOnStandIn(PolicyActor):
-    """A policy whose engine is a stand-in."""
+    """A policy whose engine is a stand-in; tells its process, and the model that its engine was built from."""
 
     def _build_engine(self) -> StandInEngine:
+        self.built_from = self._base_folder
         return StandInEngine(has_sleep_mode=self._settings.has_sleep_mode)
+
+    def start(self) -> tuple[int, str]:
+        """Return the process and the folder of the first weights."""
+        return os.getpid(), self.built_from
 
 
 def policy_on_stand_in(folders: Path, **settings: Any) -> PolicyActorOnStandIn:
@@ -801,6 +776,32 @@ def test_sleep_without_sleep_mode_tells_the_engine_nothing(folders: Path, models
     policy.sleep()
     policy.wake_up()
     assert policy._engine._llm.told == []
+
+
+@pytest.fixture
+def by_value() -> Iterator[None]:
+    """Send the classes of this file by value: an actor's process that imported it would import torch and more first."""
+    module = sys.modules[__name__]
+    ray.cloudpickle.register_pickle_by_value(module)
+    yield
+    ray.cloudpickle.unregister_pickle_by_value(module)
+
+
+def test_policy_actor_killed_after_an_update_restarts_with_the_current_weights(
+    ray_session: None, by_value: None, folders: Path, models: object, tmp_path: Path
+) -> None:
+    """Of whole models; test_workers.py kills a real engine that holds an adapter."""
+    policy = start_policy(folders / "first", "first", SMALL, tmp_path / "current.json", of=PolicyActorOnStandIn)
+    pid, first = ray.get(policy.start.remote())
+    load(policy, folders, "second")
+    pointer = json.loads((tmp_path / "current.json").read_text())
+    assert pointer == {"weights_folder": str(folders / "second"), "policy_version": "second"}
+    os.kill(pid, 9)
+    restarted, second = ray.get(policy.start.remote())
+    assert restarted != pid
+    assert (first, second) == (str(folders / "first"), str(folders / "second"))
+    assert ray.get(policy.policy_version.remote()) == ray.get(policy.ping.remote()) == "second"
+    ray.kill(policy)
 
 
 class InterruptedEngine(StandInEngine):

@@ -164,8 +164,20 @@ def processes_of_head(token: str) -> dict[int, str]:
     return found
 
 
+LITTLE = {
+    "phase2.eta": "1",
+    "phase2.continuation_renamings": "0",
+    "phase1.epochs": "1",
+    "phase1.n_explained": "0",
+    "problems.levels": "[{n_blocks: 3, phase1: 8, phase2: 4, test: 4, n_draws: 200}]",
+    "evaluation.feedback_turns": "0",
+}
+"""Settings that leave of the preset `smoke` each kind of stage once; what they turn off, the runs of other tests do."""
+
+
 def test_job_stopped_in_phase_1_and_submitted_again_continues_to_its_end(head: Head) -> None:
-    words = ("--working-dir", ".", "--", "pipelines/pddl_instruct.py", "--preset", "smoke", "--set", "phase2.eta=1")
+    settings = [word for setting in LITTLE.items() for word in ("--set", "=".join(setting))]
+    words = ("--working-dir", ".", "--", "pipelines/pddl_instruct.py", "--preset", "smoke", *settings)
     job = head.submit(*words)
     wait_until(lambda: "phase1: running" in head.log(job), lambda: f"phase 1 in {head.log(job)[-500:]!r}")
     assert head.ask(f"/api/jobs/{job}/stop", "POST") == {"stopped": True}

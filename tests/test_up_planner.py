@@ -10,7 +10,7 @@ import pickle
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -105,6 +105,14 @@ class Hoards(Small):
         bytearray(2**40)
 
 
+class Acts(Small):
+    """Does as the engine whose name stands in a file beside this one, so that one worker serves for many."""
+
+    def answer(self, problem):
+        with open(os.path.join(os.path.dirname(__file__), "act")) as file:
+            return globals()[file.read()].answer(self, problem)
+
+
 class Leaves(Small):
     """Hides two processes, one below the other, in sessions of their own; then answers, or sleeps, or spins."""
 
@@ -139,8 +147,23 @@ def planner() -> Iterator[UnifiedPlanningPlanner]:
         yield warm
 
 
+Acting = Callable[[str], UnifiedPlanningPlanner]
+
+
 def small(name: str, settings: PlannerSettings | None = None) -> UnifiedPlanningPlanner:
     return UnifiedPlanningPlanner(f"small_engines:{name}", settings)
+
+
+@pytest.fixture(scope="module")
+def acting(engines: Path) -> Iterator[Acting]:
+    """Return a function that makes one warm planner act as the small engine of a name, and returns it."""
+    with small("Acts") as warm:
+
+        def act_as(name: str) -> UnifiedPlanningPlanner:
+            (engines / "act").write_text(name)
+            return warm
+
+        yield act_as
 
 
 # outcomes
@@ -213,25 +236,17 @@ def test_solve_bad_pddl_raises_parse_error_and_the_planner_goes_on(planner: Unif
     assert planner.worker_pid == pid
 
 
-def test_solve_partial_order_plan_is_put_in_order_and_keeps_its_guarantee() -> None:
-    with small("Order") as planner:
-        result = planner.solve(BLOCKSWORLD, blocks_problem("(on b c)"))
+def test_solve_partial_order_plan_is_put_in_order_and_keeps_its_guarantee(acting: Acting) -> None:
+    result = acting("Order").solve(BLOCKSWORLD, blocks_problem("(on b c)"))
     assert result.plan == ("(unstack c a)", "(put-down c)", "(pick-up b)", "(stack b c)")
     assert result.is_optimal
 
 
-def test_solve_plan_that_is_not_valid_is_a_crash_whatever_the_engine_claims() -> None:
-    with small("Liar") as planner:
-        result = planner.solve(BLOCKSWORLD, SUSSMAN)
+def test_solve_plan_that_is_not_valid_is_a_crash_whatever_the_engine_claims(acting: Acting) -> None:
+    result = acting("Liar").solve(BLOCKSWORLD, SUSSMAN)
     assert (result.status, result.plan, result.is_optimal) == (PlannerStatus.CRASHED, None, False)
     assert "not valid" in result.message
     assert "(pick-up a)" in result.message
-
-
-@pytest.fixture(scope="module")
-def says(engines: Path) -> Iterator[UnifiedPlanningPlanner]:
-    with small("Says") as warm:
-        yield warm
 
 
 @pytest.mark.parametrize(
@@ -247,11 +262,9 @@ def says(engines: Path) -> Iterator[UnifiedPlanningPlanner]:
         ("UNSUPPORTED_PROBLEM", "unsupported"),
     ],
 )
-def test_solve_status_of_the_engine_becomes_ours(
-    engines: Path, says: UnifiedPlanningPlanner, said: str, status: str
-) -> None:
+def test_solve_status_of_the_engine_becomes_ours(engines: Path, acting: Acting, said: str, status: str) -> None:
     (engines / "said").write_text(said)
-    result = says.solve(BLOCKSWORLD, blocks_problem("(on c a)"))
+    result = acting("Says").solve(BLOCKSWORLD, blocks_problem("(on c a)"))
     assert result.status == status
     assert result.is_optimal == (said == "SOLVED_OPTIMALLY")
 
@@ -262,16 +275,15 @@ def test_up_status_knows_every_status_of_unified_planning() -> None:
     assert set(UP_STATUS) == set(PlanGenerationResultStatus.__members__)
 
 
-def test_solve_engine_that_raises_is_crashed_with_its_words() -> None:
-    with small("Raises") as planner:
-        result = planner.solve(BLOCKSWORLD, SUSSMAN)
+def test_solve_engine_that_raises_is_crashed_with_its_words(acting: Acting) -> None:
+    result = acting("Raises").solve(BLOCKSWORLD, SUSSMAN)
     assert result.status is PlannerStatus.CRASHED
     assert "RuntimeError: famous last words" in result.message
 
 
-def test_solve_engine_that_ends_its_process_raises_crash_error_with_its_words() -> None:
-    with small("Exits") as planner, pytest.raises(PlannerCrashError, match="famous last words"):
-        planner.solve(BLOCKSWORLD, SUSSMAN)
+def test_solve_engine_that_ends_its_process_raises_crash_error_with_its_words(acting: Acting) -> None:
+    with pytest.raises(PlannerCrashError, match="famous last words"):
+        acting("Exits").solve(BLOCKSWORLD, SUSSMAN)
 
 
 @pytest.mark.parametrize("engine", ["zebra", "small_engines:Zebra", "no_such_module:Engine"])
@@ -336,9 +348,8 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def test_solve_memory_limit_returns_out_of_memory() -> None:
-    with small("Hoards") as planner:
-        assert planner.solve(BLOCKSWORLD, SUSSMAN).status is PlannerStatus.OUT_OF_MEMORY
+def test_solve_memory_limit_returns_out_of_memory(acting: Acting) -> None:
+    assert acting("Hoards").solve(BLOCKSWORLD, SUSSMAN).status is PlannerStatus.OUT_OF_MEMORY
 
 
 @pytest.mark.parametrize("how", ["kill-worker", "close"])
@@ -381,24 +392,21 @@ def _when_written(path: Path) -> list[int]:
     raise AssertionError("the engine did not start")
 
 
-def test_solve_leaves_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+# the actor
+
+
+def test_planner_actor_with_an_engine_names_it_in_the_rows_and_leaves_no_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     monkeypatch.setenv("TMPDIR", str(scratch))
-    with UnifiedPlanningPlanner("fast-downward-opt") as planner:
-        planner.solve(BLOCKSWORLD, SUSSMAN)
-    assert list(scratch.iterdir()) == []
-
-
-# the actor
-
-
-def test_planner_actor_with_an_engine_names_it_in_the_rows() -> None:
     actor = PlannerActor(planner="up:fast-downward-opt")
     columns = actor({"problem_id": ["s"], "domain_pddl": [BLOCKSWORLD], "problem_pddl": [SUSSMAN]})
     actor.close()
     assert (columns["planner"], columns["status"], columns["cost"]) == (["up:fast-downward-opt"], ["solved"], [6.0])
+    assert list(scratch.iterdir()) == []
 
 
 def test_planner_actor_crash_over_one_problem_leaves_a_row_and_goes_on(tmp_path: Path) -> None:

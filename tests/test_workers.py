@@ -1,12 +1,17 @@
-"""Where the actors of a run go, what they are told and in which order; then a real adapter from trainer to engines."""
+"""Where the actors of a run go, what they are told and in which order; then a real adapter from trainer to engines.
+
+Last, the engines are killed: what `docs/reliability.md` says of them.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import signal
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +20,9 @@ import ray
 from answered_ray import Answer, AnsweredRay
 from checkpoints import qwen3_checkpoint
 from conftest import ROOT
+from strikes import Record, is_halfway, once, pid_of
 
-from actors.policy import SamplingSettings
+from actors.policy import Generation, SamplingSettings
 from pipelines.parts.placement import Placement, placement_of
 from pipelines.parts.workers import (
     MODEL,
@@ -33,7 +39,7 @@ from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import LoraConfig, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
-from plansmith.errors import BadInputError, ConfigError, PlansmithError, StalePolicyError
+from plansmith.errors import BadInputError, ConfigError, LostWorkerError, PlansmithError, StalePolicyError
 from plansmith.learning.adapters import LoraSettings, base_folder_of, is_adapter_folder
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.objectives import Objective
@@ -320,7 +326,7 @@ TRAINED = [supervised_sequence([5, 6, 7], [20 + number, 21, 22, 23]) for number 
 PROBE_TOKENS = tuple(range(40, 72))
 REAL = config_with(
     TrainerConfig(lora=LORA, optimizer="adamw", is_autocast=False, row_length_tokens=64, n_threads=1),
-    PolicyConfig(max_model_len=128, max_num_seqs=8, kv_cache_gib=0.05, n_replicas=2, probe_tolerance=1e-3),
+    PolicyConfig(max_model_len=256, max_num_seqs=4, kv_cache_gib=0.05, n_replicas=2, probe_tolerance=1e-4),
 )
 
 
@@ -374,7 +380,6 @@ def test_trainer_started_from_an_adapter_artifact_holds_it(workers: Workers, pol
         assert trainer.logprobs(PROBE_TOKENS) == pytest.approx(
             Probe.read(policies[name].path(PROBE)).logprobs, abs=1e-5
         )
-    workers._end_trainers()
 
 
 def test_trainer_of_a_cpu_has_the_allocator_that_ray_brings_along(
@@ -383,11 +388,12 @@ def test_trainer_of_a_cpu_has_the_allocator_that_ray_brings_along(
     folder = policies["base"].path(MODEL)
     workers.trainer(folder, load_tokenizer(str(folder)))
     maps = [trainer.__ray_call__.remote(lambda _: Path("/proc/self/maps").read_text()) for trainer in workers._trainers]
-    assert all("libjemalloc" in text for text in ray.get(maps))
+    assert maps and all("libjemalloc" in text for text in ray.get(maps))
+    workers._end_trainers()
 
 
 def test_load_policy_takes_base_and_adapter_in_any_order(workers: Workers, policies: dict[str, Artifact]) -> None:
-    for name in ("adapter", "base", "adapter"):
+    for name in ("base", "adapter", "base", "adapter"):  # the last test starts an engine from the adapter
         workers.load_policy(policies[name])
         [[generation]] = workers.generate(
             PROMPTS[:1], SamplingSettings(0.0, 2, 1, stop_token_ids=()), seeds=[1], description=""
@@ -416,14 +422,63 @@ def test_load_policy_adapter_whose_base_is_gone_is_bad_input_before_an_engine_st
         Workers(REAL, tmp_path).load_policy(StandInArtifact("d" * 40, tmp_path))  # type: ignore[arg-type]
 
 
-def test_generate_with_one_engine_and_with_two_gives_the_same_tokens(
-    workers: Workers, policies: dict[str, Artifact], tmp_path: Path
-) -> None:
-    workers.load_policy(policies["adapter"])
+@pytest.fixture
+def alone(workers: Workers, policies: dict[str, Artifact], root: Path) -> Workers:
+    """Return workers with the first engine alone, which holds the adapter; it has had the base and this before."""
+    for name in ("base", "adapter"):
+        workers.load_policy(policies[name])
+    alone = Workers(config_with(REAL.trainer, REAL.policy.model_copy(update={"n_replicas": 1})), root)
+    alone._policies, alone._policy_version = workers._policies[:1], workers._policy_version
+    return alone
+
+
+def test_generate_with_one_engine_and_with_two_gives_the_same_tokens(workers: Workers, alone: Workers) -> None:
     two = workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="")
-    with Workers(config_with(REAL.trainer, REAL.policy.model_copy(update={"n_replicas": 1})), tmp_path) as alone:
-        alone._policies, alone._policy_version = workers._policies[:1], workers._policy_version
-        one = alone.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="")
+    one = alone.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="")
     assert (len(workers._policies), len(alone._policies)) == (2, 1)
-    assert [[g.token_ids for g in group] for group in two] == [[g.token_ids for g in group] for group in one]
+    assert tokens(two) == tokens(one)
     assert len({g.token_ids for group in one for g in group}) == len(SEEDS)
+
+
+def tokens(groups: list[list[Generation]]) -> list[list[tuple[int, ...]]]:
+    return [[generation.token_ids for generation in group] for group in groups]
+
+
+# --- engines that are killed
+
+
+MANY_PROMPTS = [[5 + number, 6, 7, 8] for number in range(12)]
+LONG = replace(SAMPLED, max_new_tokens=200)
+MANY_SEEDS = list(range(100, 124))
+
+
+def test_engine_killed_during_a_rollout_after_an_update_answers_as_if_nothing_had_happened(
+    alone: Workers, policies: dict[str, Artifact], record_property: Record
+) -> None:
+    base, adapter = policies["base"], policies["adapter"]
+    calm = alone.generate(MANY_PROMPTS, LONG, seeds=MANY_SEEDS, description="calm")
+    [engine] = alone._policies  # started from the base
+    pid = pid_of(engine)
+    with once(alone.run_folder, is_halfway("struck"), lambda: os.kill(pid, signal.SIGKILL)) as struck:
+        again = alone.generate(MANY_PROMPTS, LONG, seeds=MANY_SEEDS, description="struck")
+    record_property("recovered_s", time.monotonic() - struck[0])
+    assert pid_of(engine) != pid
+    assert tokens(again) == tokens(calm)
+    assert {g.policy_version for group in again for g in group} == {"a" * 12}
+    pointer = json.loads((alone.run_folder / "current-0.json").read_text(encoding="utf-8"))
+    assert pointer == {"weights_folder": str(adapter.path(MODEL).resolve()), "policy_version": "a" * 12}
+    for policy in (adapter, base):  # proves by the probe that it holds the one, and beneath it the other
+        alone.load_policy(policy)
+        assert ray.get(engine.ping.remote()) == policy.key[:12]
+
+
+def test_engine_that_dies_for_good_is_a_lost_worker_and_the_next_call_starts_another(
+    alone: Workers, policies: dict[str, Artifact], record_property: Record
+) -> None:
+    ray.kill(alone._policies[0])  # for good: Ray does not restart what is killed so
+    with pytest.raises(LostWorkerError):
+        alone.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="sampling")
+    start_s = time.monotonic()
+    alone.load_policy(policies["adapter"])
+    record_property("recovered_s", time.monotonic() - start_s)
+    assert len(alone.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="sampling")) == len(PROMPTS)

@@ -1,0 +1,51 @@
+"""Processes of a run struck while they work: when to strike, and whom."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from plansmith.live import LiveWork, read_live
+
+Record = Callable[[str, object], None]
+"""Figures that ``--junitxml`` shows: seconds from the fault to the end of the work that it struck."""
+
+
+@contextmanager
+def once(run_folder: Path, is_due: Callable[[LiveWork], bool], strike: Callable[[], Any]) -> Iterator[list[float]]:
+    """Strike once, from beside, as soon as a process of the run says what is waited for; yield when it happened."""
+    stop, struck = threading.Event(), list[float]()
+
+    def watch() -> None:
+        while not stop.wait(0.01):
+            if any(is_due(work) for work in read_live(run_folder)):
+                struck.append(time.monotonic())
+                strike()
+                return
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield struck
+    finally:
+        stop.set()
+        thread.join()
+    assert struck, "nobody said what was waited for before the work had ended: nothing was struck"
+
+
+def is_halfway(doing: str) -> Callable[[LiveWork], bool]:
+    """Return whether a process says that it has finished some of this work, and not all."""
+    return lambda work: work.doing == doing and 1 <= work.done < (work.total or 0)
+
+
+def pid_of(actor: Any) -> int:
+    """Return the process of an actor, once it has one."""
+    pid: int = ray.get(actor.__ray_call__.remote(lambda _: os.getpid()))
+    return pid
