@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import os
@@ -11,6 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from plansmith.garbage import no_garbage
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, PlanStep, Problem
 from plansmith.pddl.parser import parse_domain, parse_plan, parse_problem
@@ -103,6 +106,17 @@ def give_command(main: Callable[[Sequence[str]], int], *words: object) -> Said:
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
         code = main([str(word) for word in words])
     return Said(code, out.getvalue(), err.getvalue())
+
+
+@cache
+def syntax_tree(path: Path) -> ast.Module:
+    """Return the syntax tree of a module.
+
+    Collecting garbage can let in another thread that parses as well, and CPython 3.11 counts the depth of both in one
+    place: ``AST constructor recursion depth mismatch``.
+    """
+    with no_garbage():
+        return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
 NAMES = tuple("abcdefgh")

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import syntax_tree
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("plansmith", "actors", "cluster", "pipelines")
@@ -128,7 +129,7 @@ def import_time_imports_of(module: str) -> set[str]:
 
 def parse(module: str) -> ast.Module:
     """Return the syntax tree of a module of ours."""
-    return ast.parse(MODULES[module].read_text(encoding="utf-8"), filename=str(MODULES[module]))
+    return syntax_tree(MODULES[module])
 
 
 def top_level_nodes(node: ast.AST) -> Iterator[ast.AST]:

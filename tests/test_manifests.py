@@ -18,7 +18,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from conftest import REFERENCE, ROOT
+from conftest import REFERENCE, ROOT, syntax_tree
 from kustomize import Resource, containers_in, read, render
 from manifests import (
     ALL_PODS,
@@ -168,7 +168,7 @@ def test_serve_config_of_a_service_names_a_function_that_exists_and_arguments_it
 
     schema = ServeDeploySchema.model_validate(serve_config(overlay))
     module, function = schema.applications[0].import_path.split(":")
-    tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
+    tree = syntax_tree(ROOT / f"{module.replace('.', '/')}.py")
     assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     job = overlay.replace("-service", "-job")
     run = config_for(job).name

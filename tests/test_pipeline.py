@@ -321,6 +321,7 @@ def place_of_the_help(run: FinishedRun, tmp_path_factory: pytest.TempPathFactory
     return folder
 
 
+@pytest.mark.usefixtures("running_ray")
 def test_evaluate_help_examples_of_a_run_work_as_they_stand(
     place_of_the_help: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -332,6 +333,7 @@ def test_evaluate_help_examples_of_a_run_work_as_they_stand(
     assert "the planner's plan: (unstack red green)" in capsys.readouterr().out  # in the names of the file
 
 
+@pytest.mark.usefixtures("running_ray")
 def test_evaluate_own_problems_renames_unknown_objects_and_answers_in_their_names(
     run: FinishedRun, place_of_the_help: Path, tmp_path: Path
 ) -> None:

@@ -21,7 +21,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from html.parser import HTMLParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -32,7 +31,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from checkpoints import qwen3_checkpoint
-from conftest import BLOCKS_TEXT, ROOT
+from conftest import BLOCKS_TEXT, ROOT, syntax_tree
 from peft import LoraConfig, get_peft_model
 from pydantic import BaseModel
 from test_report import make_results
@@ -806,12 +805,6 @@ def dotted_name(node: ast.expr) -> str:
     return ""
 
 
-@cache
-def parsed(path: Path) -> ast.Module:
-    """Return the syntax tree of a module, which several tests look at."""
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
 def dangers_in(source: str, tree: ast.Module | None = None) -> list[str]:
     """Return what a module does that this project never does."""
     found: list[str] = [word for word in FORBIDDEN_WORDS if word in source]
@@ -840,7 +833,7 @@ def test_our_code_calls_nothing_that_runs_foreign_data() -> None:
     found = {
         (str(path.relative_to(ROOT)), danger)
         for path in files
-        for danger in dangers_in(path.read_text(encoding="utf-8"), parsed(path))
+        for danger in dangers_in(path.read_text(encoding="utf-8"), syntax_tree(path))
     }
     assert found == set(ALLOWED)
 
@@ -859,7 +852,7 @@ def loads_of_models(*folders: str) -> dict[str, list[str]]:
     """Return every call of a `from_pretrained` by what it is called on."""
     found: dict[str, list[str]] = {}
     for path in [path for folder in folders for path in (ROOT / folder).rglob("*.py")]:
-        for node in ast.walk(parsed(path)):
+        for node in ast.walk(syntax_tree(path)):
             is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
             if is_call and node.func.attr == "from_pretrained":
                 found.setdefault(ast.unparse(node.func), []).append(ast.unparse(node))
