@@ -149,9 +149,8 @@ def test_map_rows_whose_worker_process_dies_once_completes(
 
 
 def test_map_rows_with_a_row_that_kills_every_worker_raises_in_the_end_and_keeps_the_others(
-    private_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    private_ray: None, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("actors.mapping.MAX_LOSSES", 1)  # each loss is the start of another process
     rows = [problem(99, "deadly"), *(problem(number) for number in range(40))]
     with pytest.raises(LostWorkerError):
         run_map(tmp_path, rows, 1)
