@@ -81,6 +81,16 @@ def _subnormal_numbers() -> Iterator[None]:
         sys.modules["torch"].set_flush_denormal(False)
 
 
+@pytest.fixture
+def by_value(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Send the classes of a test's file by value: a process of Ray that imported the file would import torch first."""
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
+
+
 @pytest.fixture(scope="module")
 def running_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep one Ray, such as a run starts for itself, for all commands that a module gives in its own process."""

@@ -125,15 +125,6 @@ def mapped(folder: Path, *, size: int = 0, count: int = len(ROWS), n_workers: in
     return run_stages([Stage(name="work", run=run)], root=folder)["work"].rows(MetricRow)
 
 
-@pytest.fixture
-def by_value() -> Iterator[None]:
-    """Send the classes of this file by value: a worker process that imported it would import torch and more first."""
-    module = sys.modules[__name__]
-    ray.cloudpickle.register_pickle_by_value(module)
-    yield
-    ray.cloudpickle.unregister_pickle_by_value(module)
-
-
 @contextmanager
 def two_machines(**of_the_second: Any) -> Iterator[tuple[Cluster, Callable[[bool], None]]]:
     """Yield a cluster of two nodes, and what takes the second away and, if told to, adds another like it."""

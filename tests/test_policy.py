@@ -778,15 +778,6 @@ def test_sleep_without_sleep_mode_tells_the_engine_nothing(folders: Path, models
     assert policy._engine._llm.told == []
 
 
-@pytest.fixture
-def by_value() -> Iterator[None]:
-    """Send the classes of this file by value: an actor's process that imported it would import torch and more first."""
-    module = sys.modules[__name__]
-    ray.cloudpickle.register_pickle_by_value(module)
-    yield
-    ray.cloudpickle.unregister_pickle_by_value(module)
-
-
 def test_policy_actor_killed_after_an_update_restarts_with_the_current_weights(
     ray_session: None, by_value: None, folders: Path, models: object, tmp_path: Path
 ) -> None:
