@@ -101,8 +101,10 @@ def feedback_iteration(
     )
     losses = {"losses": loop.losses, "trainer": config.trainer.numerics()}
     given = {"datasets": datasets, "examples": examples}
-    reasoned = stage(f"stage1_{t}", training_stages.stage1, {"stage1": loop.stage1, **losses}, policy=policy, **given)
-    return stage(f"stage2_{t}", training_stages.stage2, {"stage2": loop.stage2, **losses}, policy=reasoned, **given)
+    optimising = {"stage1": loop.optimisation("stage1", t), **losses}
+    reasoned = stage(f"stage1_{t}", partial(training_stages.stage1, iteration=t), optimising, policy=policy, **given)
+    optimising = {"stage2": loop.optimisation("stage2", t), **losses}
+    return stage(f"stage2_{t}", partial(training_stages.stage2, iteration=t), optimising, policy=reasoned, **given)
 
 
 def arms(config: PddlInstructConfig, kept: Artifact | None = None) -> dict[str, tuple[str, str]]:

@@ -205,6 +205,31 @@ def test_config_is_frozen_at_every_depth() -> None:
             setattr(part, field, 7)
 
 
+# --- rates of the feedback iterations
+
+
+def test_rates_of_an_iteration_fall_by_the_decay_and_nothing_else_changes() -> None:
+    rates = "phase2.stage1={learning_rate: 0.008, muon_learning_rate: 0.04, batch_tokens: 64, weight_decay: 0.1}"
+    loop = smoke(rates, "phase2.learning_rate_decay=0.5").phase2
+    assert loop.optimisation("stage1", 1) == loop.stage1
+    third = loop.optimisation("stage1", 3)
+    assert (third.learning_rate, third.muon_learning_rate) == (0.002, 0.01)
+    changed = {"learning_rate", "muon_learning_rate"}
+    assert third.model_dump(exclude=changed) == loop.stage1.model_dump(exclude=changed)
+
+
+def test_rates_of_an_iteration_without_decay_or_muon_stay() -> None:
+    loop = smoke("phase2.stage2={learning_rate: 0.008, batch_tokens: 64}", "phase2.learning_rate_decay=1").phase2
+    assert loop.optimisation("stage2", 7) == loop.stage2
+    decaying = loop.model_copy(update={"learning_rate_decay": 0.5}).optimisation("stage2", 2)
+    assert (decaying.learning_rate, decaying.muon_learning_rate) == (0.004, None)
+
+
+@pytest.mark.parametrize("decay", ["0", "1.5"])
+def test_decay_that_is_no_share_is_refused(decay: str) -> None:
+    assert "phase2.learning_rate_decay" in refused(f"phase2.learning_rate_decay={decay}")
+
+
 # --- presets on presets
 
 

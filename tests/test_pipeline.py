@@ -37,6 +37,7 @@ from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance, compl
 from plansmith.data.rows import (
     ExampleRow,
     FinalPlanRow,
+    OptimisationStepRow,
     PlanRow,
     ProblemRow,
     ReasoningStepRow,
@@ -210,6 +211,14 @@ def test_every_optimisation_changes_the_weights_and_none_their_shape(run: Finish
     for before, after in pairwise(tensors(run.artifacts[name]) for name in names):
         assert {name: len(values) for name, values in before.items()} == {n: len(v) for n, v in after.items()}
         assert before != after
+
+
+def test_rates_of_the_second_iteration_are_the_decay_times_those_of_the_first(run: FinishedRun) -> None:
+    for stage in ("stage1", "stage2"):
+        curves = [run.artifacts[f"{stage}_{t}"].rows(OptimisationStepRow, "curve") for t in (1, 2)]
+        first, second = (max(row.learning_rate for row in curve) for curve in curves)
+        assert second == pytest.approx(SMOKE.phase2.learning_rate_decay * first)
+        assert second < first
 
 
 def test_every_policy_has_a_probe_that_is_its_own(run: FinishedRun) -> None:

@@ -114,22 +114,22 @@ def supervised_sequences(context: StageContext, rows: Sequence[ExampleRow], mode
     return sequences
 
 
-def stage1(context: StageContext) -> None:
+def stage1(context: StageContext, iteration: int) -> None:
     """Optimise L_reasoning (equation 2) on the judged steps and the corrected chains."""
     config: PddlInstructConfig = context.resources.config
     start = context.inputs["policy"].path(MODEL)
     sequences = _stored_sequences(context.inputs["datasets"].rows(SequenceRow, "stage1"))
     corrections = context.inputs["datasets"].rows(ExampleRow, "corrections")
     sequences += supervised_sequences(context, corrections, start)
-    _optimise(context, Objective.REASONING, sequences, config.phase2.stage1, start=start)
+    _optimise(context, Objective.REASONING, sequences, config.phase2.optimisation("stage1", iteration), start=start)
 
 
-def stage2(context: StageContext) -> None:
+def stage2(context: StageContext, iteration: int) -> None:
     """Optimise L_final (equation 3) on whole plans and their verdicts."""
     config: PddlInstructConfig = context.resources.config
     start = context.inputs["policy"].path(MODEL)
     sequences = _stored_sequences(context.inputs["datasets"].rows(SequenceRow, "stage2"))
-    _optimise(context, Objective.FINAL, sequences, config.phase2.stage2, start=start)
+    _optimise(context, Objective.FINAL, sequences, config.phase2.optimisation("stage2", iteration), start=start)
 
 
 def _stored_sequences(rows: Sequence[SequenceRow]) -> list[TrainingSequence]:

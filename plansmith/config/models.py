@@ -88,6 +88,9 @@ class Phase2Config(StrictModel):
     attempts that are continued are solved again by the planner. 0 switches it off."""
     stage1: OptimiserConfig
     stage2: OptimiserConfig
+    learning_rate_decay: float = Field(1.0, gt=0, le=1)
+    """The rates of `stage1` and `stage2` are those of iteration 1; every further iteration multiplies them by this. The
+    paper keeps them."""
     losses: LossConfig = LossConfig()
 
     def sampling(self) -> dict[str, object]:
@@ -104,6 +107,13 @@ class Phase2Config(StrictModel):
             "resample_budget",
         }
         return self.model_dump(include=names if self.curriculum == "none" else {*names, "eta"})
+
+    def optimisation(self, stage: Literal["stage1", "stage2"], iteration: int) -> OptimiserConfig:
+        """Return the settings of an optimisation in iteration t, with the rates it has by then."""
+        settings: OptimiserConfig = getattr(self, stage)
+        decay = self.learning_rate_decay ** (iteration - 1)
+        rates = ("learning_rate", "muon_learning_rate")
+        return settings.model_copy(update={name: rate * decay for name in rates if (rate := getattr(settings, name))})
 
     def corrections(self) -> dict[str, object]:
         """Return the settings of the data sets built from rollouts."""
