@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plansmith.learning.losses import token_logprobs
+from plansmith.learning.optimisation import Hyperparameters, plan_optimisation
 from plansmith.learning.packed_attention import PACKED_ATTENTION, register_packed_attention
 from plansmith.learning.packing import (
     GRAIN_TOKENS,
@@ -83,6 +84,27 @@ def test_split_batches_by_tokens_never_exceeds_them_unless_one_sequence_does() -
     batches = split_batches(lengths, range(24), batch_sequences=None, batch_tokens=8, seed=0)
     assert all(len(batch) == 1 or sum(lengths[index] for index in batch) <= 8 for batch in batches)
     assert any(len(batch) > 1 for batch in batches)
+
+
+def test_split_batches_begins_with_batches_of_half_the_size_in_tokens() -> None:
+    batches = split_batches(
+        [2] * 20, range(20), batch_sequences=None, batch_tokens=8, seed=None, small_batch_share=0.25
+    )
+    assert [len(batch) for batch in batches] == [2, 2, 2, 4, 4, 4, 2]  # ten tokens: three batches begin among them
+    assert [index for batch in batches for index in batch] == list(range(20))
+
+
+def test_split_batches_begins_with_batches_of_half_the_size_in_sequences() -> None:
+    batches = split_batches([1] * 12, range(12), batch_sequences=4, batch_tokens=None, seed=None, small_batch_share=0.5)
+    assert [len(batch) for batch in batches] == [2, 2, 2, 4, 2]
+    single = split_batches([1] * 3, range(3), batch_sequences=1, batch_tokens=None, seed=None, small_batch_share=1.0)
+    assert single == [(0,), (1,), (2,)]
+
+
+def test_plan_of_two_epochs_has_small_batches_in_the_first_alone() -> None:
+    settings = Hyperparameters(batch_sequences=4, small_batch_share=1.0, epochs=2)
+    plan = plan_optimisation([3] * 8, settings, row_length_tokens=16, micro_batch_rows=1)
+    assert [sum(map(len, rows)) for rows in plan.batches] == [2, 2, 2, 2, 4, 4]
 
 
 def test_split_batches_with_both_sizes_or_none_is_refused() -> None:

@@ -28,8 +28,8 @@ from plansmith.learning.tokenizer import encode, encode_prompt, end_token_ids, w
 from plansmith.stages import StageContext
 
 PROBE_TOKENS = 256
-HYPERPARAMETERS = {"learning_rate", "muon_learning_rate", "batch_tokens", "batch_sequences", "epochs", "warmup_steps",
-                   "weight_decay", "eps", "gradient_clipping"}  # fmt: skip
+HYPERPARAMETERS = {"learning_rate", "muon_learning_rate", "batch_tokens", "batch_sequences", "small_batch_share",
+                   "epochs", "warmup_steps", "weight_decay", "eps", "gradient_clipping"}  # fmt: skip
 UNUSED_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx", "*.gguf", "original")
 """What a model folder may hold beside its safetensors."""
 CURRICULUM = 0.5

@@ -55,6 +55,8 @@ class Hyperparameters:
     learning_rate: float = 2e-5
     batch_sequences: int | None = 16
     batch_tokens: int | None = None
+    small_batch_share: float = 0.0
+    """Share of the first epoch's tokens, its beginning, in batches of half the size."""
     epochs: int = 1
     warmup_steps: int = 0
     schedule: Schedule = Schedule.CONSTANT
@@ -207,6 +209,7 @@ def plan_optimisation(
                 batch_sequences=hyperparameters.batch_sequences,
                 batch_tokens=hyperparameters.batch_tokens,
                 seed=hyperparameters.seed + epoch if hyperparameters.is_shuffled else None,
+                small_batch_share=0.0 if epoch else hyperparameters.small_batch_share,
             )
         ]
         for epoch in range(hyperparameters.epochs)

@@ -129,27 +129,33 @@ def split_batches(
     batch_sequences: int | None,
     batch_tokens: int | None,
     seed: int | None,
+    small_batch_share: float = 0.0,
 ) -> list[Row]:
     """Return the optimiser batches of one epoch: a shuffle, cut after so many sequences or before so many tokens.
 
     Without a seed the sequences keep their order: a curriculum.
 
     Exactly one of the two sizes is given. With ``batch_tokens`` a batch holds at least one sequence. The last batch may
-    be smaller; its loss is divided by its own counts.
+    be smaller; its loss is divided by its own counts. Batches that begin within the first ``small_batch_share`` of the
+    tokens have half the size.
     """
     if (batch_sequences is None) == (batch_tokens is None):
         raise ValueError(f"give batch_sequences or batch_tokens, got {batch_sequences} and {batch_tokens}")
     order = list(indices)
     if seed is not None:
         random.Random(seed).shuffle(order)
-    if batch_sequences is not None:
-        return [tuple(order[i : i + batch_sequences]) for i in range(0, len(order), batch_sequences)]
+    n_small_tokens = small_batch_share * sum(lengths[index] for index in order)
     batches: list[list[int]] = []
-    n_tokens = 0
+    n_tokens = n_tokens_before = 0
     for index in order:
-        if not batches or n_tokens + lengths[index] > (batch_tokens or 0):
+        halving = 2 if n_tokens_before < n_small_tokens else 1
+        if batch_tokens is None:
+            is_full = bool(batches) and len(batches[-1]) >= max((batch_sequences or 1) // halving, 1)
+        else:
+            is_full = n_tokens + lengths[index] > batch_tokens // halving
+        if not batches or is_full:
             batches.append([])
-            n_tokens = 0
+            n_tokens_before, n_tokens = n_tokens_before + n_tokens, 0
         batches[-1].append(index)
         n_tokens += lengths[index]
     return [tuple(batch) for batch in batches]
