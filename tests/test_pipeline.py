@@ -764,6 +764,12 @@ def test_schedule_named_in_a_preset_is_the_one_the_trainer_follows(schedule: str
     assert [learning_rate_at(step, 4, hyperparameters) for step in range(4)] == pytest.approx(rates, abs=1e-6)
 
 
+def test_small_batches_named_in_a_preset_reach_the_trainer() -> None:
+    settings = SMOKE.phase1.model_copy(update={"small_batch_share": 0.2})
+    assert hyperparameters_of(settings, seed=0).small_batch_share == 0.2
+    assert hyperparameters_of(SMOKE.phase1, seed=0).small_batch_share == 0.0
+
+
 def test_curriculum_begins_from_short_to_long_and_goes_on_with_a_mixture() -> None:
     lengths = [len(sequence) for sequence in in_curriculum_order([_of_length(n) for n in range(2, 402)], seed=0)]
     assert lengths[:200] == sorted(lengths[:200])
