@@ -479,7 +479,10 @@ class RankOutcome:
 
 
 def train_and_reload(trainer: TrainerActor, folder: Path) -> RankOutcome:
-    """Train, save, train on, and load what was saved; Muon iterates in float32, so that ranks can be compared closely."""
+    """Train, save, train on, and load what was saved.
+
+    Muon iterates in float32: rounded to bfloat16, one rank and two could not be compared closely.
+    """
     judged = [*supervised_sequences(1), *judged_sequences()]
     # of one plan alone there is nothing left for a second rank to judge
     v_hats = trainer.verdict_probabilities(judged) + trainer.verdict_probabilities(judged[:2])
