@@ -45,8 +45,8 @@ class OptimiserConfig(StrictModel):
     batch_sequences: int | None = Field(None, ge=1)
     """Sequences of one optimiser step, as the paper counts."""
     small_batch_share: float = Field(0.0, ge=0, le=1)
-    """Share of the first epoch's tokens, its beginning, in batches of half the size: a model from nothing needs steps
-    then, more than it needs quiet gradients."""
+    """Share of the first epoch's tokens, its beginning, in batches of half the size, for a model from nothing, which
+    is short of steps there (docs/log.md)."""
     max_length_tokens: int | None = Field(None, ge=16)
     """Longest sequence, prompt and response; longer ones are left out, counted and said. None: a whole row of the
     trainer."""
