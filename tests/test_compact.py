@@ -60,7 +60,7 @@ def cut(text: str, span: Span | None) -> str:
 
 def test_plan_prompt_tells_initial_state_and_goal_in_order() -> None:
     assert COMPACT.plan_prompt(two_blocks()) == (
-        "domain: blocksworld goal: on? a b now: handempty clear a ontable a clear b ontable b plan:"
+        "domain: blocksworld init: handempty clear a ontable a clear b ontable b goal: on? a b plan:"
     )
 
 

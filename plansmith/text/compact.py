@@ -110,13 +110,9 @@ def write_chain(chain: Chain) -> str:
 
 
 def problem_words(task: PlanningTask) -> str:
-    """Return goal and initial state; a word-level model learns the domain itself, so only its name is told.
-
-    The state stands last and under the marker of all states, so that it is looked up as they are. Before the goal and
-    under a name of its own, it was the one state that `tiny` misread (docs/log.md).
-    """
+    """Return initial state and goal; a word-level model learns the domain itself, so only its name is told."""
     init, goal = write_literals(in_order(task.problem.init)), write_wanted(task.goal)
-    return f"domain: {task.domain.name} goal: {goal} now: {init}"
+    return f"domain: {task.domain.name} init: {init} goal: {goal}"
 
 
 class CompactRendering:
@@ -191,6 +187,7 @@ def _feedback_words(attempt: Attempt) -> list[str]:
 
 MARKERS = [
     "domain:",
+    "init:",
     "goal:",
     "plan:",
     "given:",
