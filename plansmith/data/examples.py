@@ -136,9 +136,7 @@ def _under_other_names(
 
 def _rename_step(step: ChainStep, renaming: dict[str, str]) -> ChainStep:
     (action,) = rename_plan([step.action], renaming)
-    purpose = tuple(condition.substitute(renaming) for condition in step.purpose)
-    support = tuple(tuple(item.substitute(renaming) for item in conditions) for conditions in step.support)
-    return replace(step, action=action, purpose=purpose, support=support)
+    return replace(step, action=action, purpose=tuple(literal.substitute(renaming) for literal in step.purpose))
 
 
 def correction_example(
