@@ -325,7 +325,7 @@ def _allocator(config: TrainerConfig) -> dict[str, Any]:
 
     Packed rows need tensors of ever other sizes; glibc looks for room among its free blocks one by one, for a sixth to
     a fifth of the time of a step (docs/log.md). jemalloc keeps what is freed, and may take small tensors from large
-    free extents: with its default limit to that, a trainer grew by 60 MB/s until Ray ended it.
+    free extents: with its default limit to that, a trainer was seen to grow to 13 GiB.
     """
     import ray
 
