@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Domain
 from plansmith.problems.renaming import random_renaming, rename_problem
 from plansmith.stages import row_rng
 from plansmith.text.chains import INVALID, VALID
+from plansmith.text.compact import WANTED, domain_words
 
 NO_NAMES = frozenset({VALID, INVALID, "="})
 """Words of the rendering that look like names."""
@@ -66,7 +66,7 @@ def view_of(task: PlanningTask, card: PolicyCard, *, seed: int, problem_id: str)
     """
     if card.words is None:
         return PolicyView(task, {})
-    used = _words_of(task.domain)
+    used = set(domain_words(task.domain))
     if unknown := sorted(used - card.words):
         return f"the policy does not know the word '{unknown[0]}' of the domain"
     objects = task.problem.objects
@@ -81,11 +81,6 @@ def view_of(task: PlanningTask, card: PolicyCard, *, seed: int, problem_id: str)
     return PolicyView(renamed, {name: old for old, name in renaming.items()})
 
 
-def _words_of(domain: Domain) -> set[str]:
-    names = [item.name for items in (domain.predicates, domain.constants) for item in items]
-    return {domain.name, *names, *(action.name for action in domain.actions)}
-
-
 def _names_among(words: frozenset[str]) -> list[str]:
     """Return the words that are neither markers (``plan:``), special tokens (``<end>``) nor of the rendering."""
-    return sorted(word for word in words if word not in NO_NAMES and word[-1] != ":" and word[0] != "<")
+    return sorted(word for word in words - NO_NAMES if not word.endswith((":", WANTED)) and word[0] != "<")

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plansmith.data.examples import chain_examples, corrupted_row, invalid_explanation, valid_explanation
+from plansmith.data.examples import (
+    chain_examples,
+    corrupted_row,
+    invalid_explanation,
+    opening_examples,
+    valid_explanation,
+)
 from plansmith.data.rows import CorruptedPlanRow, ExampleRow, SolvedProblemRow
 from plansmith.data.tables import columns_of_rows, rows_of_columns
 from plansmith.problems.corruption import Corruption
@@ -39,13 +45,21 @@ class CorruptionWriter:
 
 
 class ChainWriter:
-    """Writes chains of thought and explanations of valid plans."""
+    """Writes chains of thought, whole and their first steps, and explanations of valid plans."""
 
     def __init__(
-        self, rendering: str, names: Sequence[str], n_renamings: Mapping[str, int], valid_share: float, seed: int
+        self,
+        rendering: str,
+        names: Sequence[str],
+        n_renamings: Mapping[str, int],
+        n_openings: int,
+        opening_steps: int,
+        valid_share: float,
+        seed: int,
     ) -> None:
         self._rendering, self._names = rendering_of(rendering), tuple(names)
         self._n_renamings, self._valid_share, self._seed = n_renamings, valid_share, seed
+        self._n_openings, self._opening_steps = n_openings, opening_steps
 
     def __call__(self, batch: Columns) -> dict[str, list[Any]]:
         """Return the columns of `ExampleRow` for a batch of `SolvedProblemRow` columns."""
@@ -53,6 +67,10 @@ class ChainWriter:
         for row in rows_of_columns(batch, SolvedProblemRow):
             copies = self._n_renamings[row.level]
             rows += chain_examples(row, self._rendering, self._names, n_renamings=copies, seed=self._seed)
+            rows += opening_examples(
+                row, self._rendering, self._names, n_renamings=self._n_openings, n_steps=self._opening_steps,
+                seed=self._seed,
+            )  # fmt: skip
             if _is_drawn(self._valid_share, self._seed, row.problem_id):
                 rows.append(valid_explanation(row, self._rendering, seed=self._seed))
         return columns_of_rows(rows, ExampleRow)

@@ -5,7 +5,17 @@ from __future__ import annotations
 import random
 
 import pytest
-from conftest import BLOCKS, SUSSMAN_PLAN, atoms, blocks_problems, depot_task, random_walk, shortest_plan, sussman
+from conftest import (
+    BLOCKS,
+    SUSSMAN_PLAN,
+    atoms,
+    blocks_problems,
+    blocks_task,
+    depot_task,
+    random_walk,
+    shortest_plan,
+    sussman,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +25,7 @@ from plansmith.pddl.model import Problem
 from plansmith.pddl.parser import parse_plan, parse_problem
 from plansmith.pddl.validation import validate_plan
 from plansmith.text.chains import chain_of_plan, check_goals, in_order
-from plansmith.text.purpose import purposes
+from plansmith.text.purpose import effects_of, purposes
 
 
 def reasons(task: PlanningTask, plan: str) -> list[str | None]:
@@ -29,12 +39,40 @@ def reasons(task: PlanningTask, plan: str) -> list[str | None]:
 def test_purposes_of_sussmans_plan_are_its_causal_links() -> None:
     plan = " ".join(map(str, SUSSMAN_PLAN))
     assert reasons(sussman(), plan) == [
-        "(on b c) (clear c) (holding c)",  # also frees a, but (on b c) is reached first
+        "(on b c) (holding c)",  # also frees a, but (on b c) is reached first; c is clear now and will not be
         "(on b c) (clear c)",
         "(on b c) (holding b)",
         "(on b c)",
         "(on a b) (holding a)",
         "(on a b)",
+    ]
+
+
+@settings(max_examples=40)
+@given(blocks_problems(max_blocks=4))
+def test_purposes_in_a_shortest_plan_lead_from_a_goal_over_what_is_open_to_an_effect(
+    problem: Problem,
+) -> None:
+    task = PlanningTask(BLOCKS, problem)
+    state = task.initial_state
+    actions = [task.ground(step) for step in shortest_plan(task)]
+    for action, purpose in zip(actions, purposes(task, actions), strict=True):
+        assert purpose is not None and purpose.conditions[0] in task.goal
+        assert purpose.conditions[-1] in effects_of(action)
+        assert not any(task.holds(condition, state) for condition in purpose.conditions[1:])
+        assert [literal.atom for literal in purpose.support[-1]] == [literal.atom for literal in action.preconditions]
+        assert all(task.holds(literal, state) for settled in purpose.support for literal in settled)
+        state = action.apply(state)
+
+
+def test_purposes_of_one_goal_prefer_what_is_open_and_then_the_shorter_way() -> None:
+    init = "(on a b) (clear a) (on b c) (ontable c) (ontable d) (clear d) (handempty)"
+    task = blocks_task(init, "(on c d)", "a b c d")
+    plan = "(unstack a b) (put-down a) (unstack b c) (put-down b) (pick-up c) (stack c d)"
+    assert reasons(task, plan)[:3] == [
+        "(on c d) (holding c) (clear c) (clear b)",  # the hand must be empty for that, and is
+        "(on c d) (holding c) (clear c) (handempty)",
+        "(on c d) (holding c) (clear c)",
     ]
 
 
@@ -48,10 +86,8 @@ def test_purposes_of_needless_steps_are_none() -> None:
 
 def test_purposes_link_is_broken_by_a_step_that_undoes_or_repeats_the_effect() -> None:
     found = reasons(sussman(), "(unstack c a) (stack c a) (unstack c a) (put-down c) (pick-up b) (stack b c)")
-    assert (
-        found[0] == "(on b c) (clear c) (holding c) (handempty) (clear a)"
-    )  # not the shorter way: c is put down again
-    assert found[2] == "(on b c) (clear c) (holding c)"
+    assert found[0] == "(on b c) (holding c) (clear a)"  # c is held again only after it was put down
+    assert found[2] == "(on b c) (holding c)"
     assert found[3] == "(on b c) (clear c)"
 
 

@@ -109,10 +109,10 @@ def _claimed_wrongly(task: PlanningTask, plan: tuple[PlanStep, ...], rng: random
 @pytest.mark.parametrize(
     ("name", "rendering", "expected"),
     [
-        ("blocksworld", COMPACT, "da0c05066c4b89090e0eac061c2965f34c867b08851f1d5e558e5739b4d9073d"),
-        ("blocksworld", FULL, "ab7d3c474a9f47ff275221c193f936845c5bfadd8d5eae2c214cc8d22f0bfd6e"),
-        ("logistics", COMPACT, "9d10e531502dc3288259c677ef764be32fbf98b620d565ede363de0f58ab0bab"),
-        ("logistics", FULL, "0c97f51990ef3597916831fa922eb793b2cc4233cfd307985117f2ab3a55d38b"),
+        ("blocksworld", COMPACT, "2e45a997583c2ede7a4a42f73714c8c93cad0de8383535a6009e343417020acd"),
+        ("blocksworld", FULL, "05299ac3beadc1366b5e584dbcf3b1418259edc92e74f1d45ae8ffaa4d1eedaf"),
+        ("logistics", COMPACT, "5622f745748a30807cc90d356b1430f0cd69c5a0f6e5dfb00f13b9ab8052082e"),
+        ("logistics", FULL, "a0097d8375e51569e7e9c07fec8ff53bfa7740ab2c58e18868dece27651df6af"),
     ],
     ids=["blocksworld-compact", "blocksworld-full", "logistics-compact", "logistics-full"],
 )
@@ -159,7 +159,8 @@ DEPOT_CHAIN = """\
 - Goals:
   - (in x c): FALSE
   - (forall (?b - box) (not (held ?b))): TRUE
-- Purpose: (in x c) needs (held x) needs (or (lamp) (not (dirty x))) needs (lamp)
+- Purpose: (in x c) since (at a) (near a c) needs (held x) since (at a) (in x a) needs (or (lamp) (not (dirty x))) \
+needs (lamp)
 - Action: (switch)
 - Preconditions:
 - Applicable: YES
@@ -168,7 +169,7 @@ DEPOT_CHAIN = """\
 - Cost: 2, total 12
 - Next state: (lamp) (at a) (door a b) (door b c) (dirty x) (in x a) (in y b)
 [STEP 2]
-- Purpose: (in x c) needs (held x)
+- Purpose: (in x c) since (at a) (near a c) needs (held x) since (at a) (in x a)
 - Action: (take x a)
 - Preconditions:
   - (at a): TRUE
@@ -181,7 +182,7 @@ DEPOT_CHAIN = """\
 - Cost: 0.5, total 12.5
 - Next state: (lamp) (at a) (door a b) (door b c) (dirty x) (held x) (in x a) (in y b)
 [STEP 3]
-- Purpose: (in x c)
+- Purpose: (in x c) since (at a) (near a c)
 - Action: (go a c)
 - Preconditions:
   - (at a): TRUE
@@ -195,7 +196,7 @@ DEPOT_CHAIN = """\
 - Goals:
   - (in x c): TRUE
   - (forall (?b - box) (not (held ?b))): FALSE
-- Purpose: (forall (?b - box) (not (held ?b))) needs (not (held x))
+- Purpose: (forall (?b - box) (not (held ?b))) needs (not (held x)) since (held x)
 - Action: (drop x)
 - Preconditions:
   - (held x): TRUE
@@ -307,7 +308,7 @@ def reasons(goal: str, plan: str) -> list[str | None]:
          ["(not (or (dirty x) (dirty y))) < (not (dirty x))", None]),
         ("(in x b)", "(wipe x) (take x a) (go a b)",
          ["(in x b) < (held x) < (or (lamp) (not (dirty x))) < (not (dirty x))", "(in x b) < (held x)", "(in x b)"]),
-        ("(lamp)", "(switch) (switch) (switch)", ["(lamp) < (not (lamp)) < (lamp)", "(lamp) < (not (lamp))", "(lamp)"]),
+        ("(lamp)", "(switch) (switch) (switch)", ["(lamp) < (lamp)", "(lamp) < (not (lamp))", "(lamp)"]),
         ("(not (or (dirty x) (dirty y)))", "(wipe x) (wipe x)",
          [None, "(not (or (dirty x) (dirty y))) < (not (dirty x))"]),
         ("(near a c)", "(switch)", [None]),
@@ -617,7 +618,8 @@ def test_continuation_goes_on_with_the_true_total_where_the_sound_steps_end() ->
     n_kept = sound_steps(depot(), chain)
     kept = chain.read.chain.steps[:n_kept]
     assert n_kept == 2
-    assert FULL.write_chain(continued_chain(depot(), kept, PLAN[2:])) == DEPOT_CHAIN
+    told_anew = DEPOT_CHAIN.replace("(near a c) needs", "needs")  # of kept reasons only what the state lists
+    assert FULL.write_chain(continued_chain(depot(), kept, PLAN[2:])) == told_anew
     (example,) = continuation_examples("r", "p", depot(), kept, PLAN[2:], FULL, (), n_renamings=1, seed=0)
     assert example.beginning.endswith("(held x) (in x a) (in y b)") and "total 12.5" in example.beginning
-    assert example.response.startswith("\n[STEP 3]\n- Purpose: (in x c)\n- Action: (go a c)")
+    assert example.response.startswith("\n[STEP 3]\n- Purpose: (in x c) since (at a) (near a c)\n- Action: (go a c)")

@@ -29,11 +29,11 @@ from plansmith.text.compact import MARKERS, CompactRendering, write_chain, write
 COMPACT = CompactRendering()
 
 TWO_BLOCKS_CHAIN = (
-    "goals: on a b unmet: aim: on a b need: holding a do: pick-up a check: clear a ontable a handempty ok: "
-    "add: holding a now: holding a clear b ontable b "
-    "aim: on a b do: stack a b check: holding a clear b ok: add: clear a handempty on a b "
+    "goals: on? a b unmet: aim: on? a b since: clear b need: holding? a since: clear a ontable a handempty "
+    "do: pick-up a check: clear a ontable a handempty ok: add: holding a now: holding a clear b ontable b "
+    "aim: on? a b since: holding a clear b do: stack a b check: holding a clear b ok: add: clear a handempty on a b "
     "now: handempty clear a on a b ontable b "
-    "goals: on a b met: final: pick-up a stack a b verdict: VALID"
+    "goals: on? a b met: verdict: VALID"
 )
 
 
@@ -60,7 +60,7 @@ def cut(text: str, span: Span | None) -> str:
 
 def test_plan_prompt_tells_initial_state_and_goal_in_order() -> None:
     assert COMPACT.plan_prompt(two_blocks()) == (
-        "domain: blocksworld init: handempty clear a ontable a clear b ontable b goal: on a b plan:"
+        "domain: blocksworld goal: on? a b now: handempty clear a ontable a clear b ontable b plan:"
     )
 
 
@@ -71,9 +71,24 @@ def test_write_chain_of_a_small_plan_is_as_written_by_hand() -> None:
 def test_write_chain_of_a_failing_plan_says_what_fails_and_what_is_open() -> None:
     plan = parse_plan("(pick-up a) (pick-up b)")
     assert write_chain(chain_of_plan(two_blocks(), plan)).endswith(
-        "do: pick-up b check: clear b ontable b handempty fails: handempty "
-        "goals: on a b unmet: final: pick-up a pick-up b verdict: INVALID"
+        "do: pick-up b check: clear b ontable b handempty fails: handempty goals: on? a b unmet: verdict: INVALID"
     )
+
+
+def test_write_chain_lists_the_plan_where_it_goes_on_after_a_step_that_cannot_be_applied() -> None:
+    plan = parse_plan("(pick-up a) (pick-up b) (stack a b)")
+    text = write_chain(chain_of_plan(two_blocks(), plan))
+    assert text.endswith("goals: on? a b unmet: final: pick-up a pick-up b stack a b verdict: INVALID")
+    assert (read(text).fault, read(text).chain.final_plan) == (None, plan)
+
+
+def test_write_step_tells_needs_and_what_is_there_already() -> None:
+    steps = [write_step(step).partition(" check:")[0] for step in chain_of_plan(sussman(), SUSSMAN_PLAN).steps]
+    assert steps[:2] == [
+        "goals: on? a b unmet: on? b c unmet: aim: on? b c since: clear c need: holding? c "
+        "since: on c a clear c handempty do: unstack c a",
+        "aim: on? b c need: clear? c since: holding c do: put-down c",
+    ]
 
 
 def test_write_literals_negation_is_marked() -> None:
@@ -81,7 +96,7 @@ def test_write_literals_negation_is_marked() -> None:
     text = write_chain(chain_of_plan(task, parse_plan("(open l2) (move t1 l1 hub)")))
     assert "check: at t1 l1 not: = l1 hub not: closed hub ok:" in text
     assert text.startswith(
-        "goals: at t1 hub unmet: not: closed l2 unmet: aim: not: closed l2 do: open l2 check: ok: add: now: "
+        "goals: at? t1 hub unmet: not: closed? l2 unmet: aim: not: closed? l2 do: open l2 check: ok: add: now: "
     )
 
 
@@ -117,15 +132,14 @@ def test_read_spans_cut_out_what_they_name() -> None:
     for step, spans in zip(chain.steps, found.spans, strict=True):
         assert f"{cut(text, spans.choice)} {cut(text, spans.outcome)}" == write_step(step)
         assert cut(text, spans.outcome) == write_outcome(step) == COMPACT.write_outcome(step)
-    plan_words = " ".join(str(step).strip("()") for step in SUSSMAN_PLAN)
-    assert cut(text, found.final_plan_span) == f"final: {plan_words}"
+    assert found.chain.final_plan == SUSSMAN_PLAN and found.final_plan_span is None
     assert cut(text, found.verdict_span) == "VALID"
 
 
 def test_read_step_that_fails_claims_no_state() -> None:
     found = read(
         "do: pick-up a check: clear a ontable a handempty fails: clear a handempty "
-        "goals: on a b unmet: final: pick-up a verdict: INVALID"
+        "goals: on? a b unmet: verdict: INVALID"
     )
     (step,) = found.chain.steps
     assert found.fault is None and step.next_state is None
@@ -150,16 +164,19 @@ END = "final: pick-up a verdict: VALID"
         (f"{STEP} do: stack a b check: now: on a b {END}", 1, None, "got 'now:', expected 'ok:'"),
         (f"{STEP} do: stack a b check: ok: add: not: on a b now: {END}", 1, None, "true atoms only"),
         (f"{STEP} {STEP}", 1, None, "got 'the end', expected the next step"),
-        (f"{STEP} aim: on a b {END}", 1, None, "got 'final:', expected 'do:'"),
+        (f"{STEP} aim: on? a b {END}", 1, None, "got 'final:', expected 'do:'"),
         (f"{STEP} final: pick-up verdict: VALID", 1, None, "got 'verdict:', expected a name"),
         (f"{STEP} final: pick-up a", 1, "(pick-up a)", "expected 'verdict:'"),
         (f"{STEP} final: pick-up a verdict: MAYBE", 1, "(pick-up a)", "got 'MAYBE', expected VALID or INVALID"),
         (f"{STEP} final: pick-up a verdict: valid", 1, "(pick-up a)", "got 'valid', expected VALID or INVALID"),
         (f"{STEP} {END} VALID", 1, "(pick-up a)", "got 'VALID', expected the end"),
         (f"{STEP} {END} {STEP}", 1, "(pick-up a)", "got 'do:', expected the end"),
-        (f"goals: on a b {STEP} {END}", 0, None, "got 'do:', expected met: or unmet:"),
-        (f"goals: on a b on b a met: {STEP} {END}", 0, None, "expected met: or unmet:"),
-        (f"{STEP} goals: on a b met: goals: on a b met: {END}", 1, None, "got 'goals:', expected 'verdict:'"),
+        (f"goals: on? a b {STEP} {END}", 0, None, "got 'do:', expected met: or unmet:"),
+        (f"goals: on? a b on? b a met: {STEP} {END}", 0, None, "expected met: or unmet:"),
+        (f"{STEP} goals: on? a b met: goals: on? a b met: {END}", 1, None, "got 'goals:', expected 'verdict:'"),
+        (f"goals: on a b unmet: {STEP} {END}", 0, None, "word 2: got 'on', expected a wanted literal: on?"),
+        (f"{STEP} aim: on? a b need: holding a do:", 1, None, "got 'holding', expected a wanted literal: holding?"),
+        (f"{STEP} aim: on? a b since: on? a b do:", 1, None, "got 'on?', expected a predicate"),
         (f"{STEP} now: on a b {END}", 1, None, "got 'now:', expected 'verdict:'"),
     ],
 )
@@ -186,7 +203,8 @@ def test_read_cut_anywhere_gives_a_beginning_of_the_steps_and_a_fault() -> None:
 
 
 WORDS = [*MARKERS, "VALID", "INVALID", "a", "b", "c", "=", "<unknown>"]
-WORDS += [predicate.name for predicate in BLOCKS.predicates] + [action.name for action in BLOCKS.actions]
+WORDS += [predicate.name + mark for predicate in BLOCKS.predicates for mark in ("", "?")]
+WORDS += [action.name for action in BLOCKS.actions]
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=40), st.integers(0, 60))

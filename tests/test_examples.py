@@ -13,6 +13,7 @@ from plansmith.data.examples import (
     correction_example,
     corrupted_row,
     invalid_explanation,
+    opening_examples,
     valid_explanation,
 )
 from plansmith.data.rows import ExampleKind, SolvedProblemRow
@@ -47,6 +48,11 @@ def task_of_prompt(prompt: str) -> PlanningTask:
     return PlanningTask.from_text(match.group(1), match.group(2))
 
 
+def _shows_states(prompt: str) -> bool:
+    """Return whether a prompt shows the states along the given plan."""
+    return "now:" in prompt.partition("given:")[2] or "state s1:" in prompt
+
+
 def test_chain_examples_answer_the_problem_of_their_own_prompt() -> None:
     examples = list(chain_examples(ROW, FULL, NAMES, n_renamings=6, seed=3))
     for example in examples:
@@ -68,9 +74,23 @@ def test_chain_examples_follow_from_seed_and_row_alone(rendering: Rendering) -> 
 
 
 @BOTH
+def test_opening_examples_are_the_first_steps_under_other_names_and_nothing_of_a_plan_that_has_no_more(
+    rendering: Rendering,
+) -> None:
+    first, second = opening_examples(ROW, rendering, NAMES, n_renamings=2, n_steps=2, seed=3)
+    assert first.kind is ExampleKind.PLAN_OPENING and first.prompt != second.prompt
+    assert {first.example_id, second.example_id} == {"p0-opening-000", "p0-opening-001"}
+    ending = "verdict: INVALID" if rendering is COMPACT else "[VERDICT] INVALID"
+    read = rendering.read(f"{first.response}{rendering.separator}{ending}", BLOCKS)
+    assert (read.fault, [step.action.name for step in read.chain.steps]) == (None, ["unstack", "put-down"])
+    assert read.chain.steps[0].goal_check is not None and read.chain.goal_check is None
+    assert not list(opening_examples(ROW, rendering, NAMES, n_renamings=2, n_steps=6, seed=3))
+
+
+@BOTH
 def test_valid_explanation_shows_states_for_about_half_and_is_valid_always(rendering: Rendering) -> None:
     examples = [valid_explanation(ROW, rendering, seed=seed) for seed in range(40)]
-    with_states = sum("now:" in example.prompt or "state s1:" in example.prompt for example in examples)
+    with_states = sum(_shows_states(example.prompt) for example in examples)
     assert 8 < with_states < 32
     for example in examples:
         read = rendering.read(example.response, BLOCKS)
@@ -87,8 +107,7 @@ def test_invalid_explanation_of_each_corruption_ends_invalid(rendering: Renderin
     assert (example.kind, example.corruption) == (ExampleKind.EXPLAIN_INVALID, corruption)
     assert example.example_id == row.corrupted_id == f"p0-{corruption}"
     assert example.response.endswith("INVALID")
-    is_state_shown = "now:" in example.prompt or "state s1:" in example.prompt
-    assert is_state_shown == (corruption in (Corruption.WRONG_EFFECT, Corruption.FRAME_VIOLATED))
+    assert _shows_states(example.prompt) == (corruption in (Corruption.WRONG_EFFECT, Corruption.FRAME_VIOLATED))
 
 
 @BOTH

@@ -34,9 +34,9 @@ COMPACT = CompactRendering()
 TOKENIZER = word_tokenizer([BLOCKS], NAMES)
 PROMPT = COMPACT.plan_prompt(blocks_task("(ontable a) (clear a) (handempty)", "(holding a)", "a"))
 
-CHOICE_1, OUTCOME_1 = "goals: holding a unmet: do: pick-up a", "check: clear a ok: add: holding a now: holding a"
+CHOICE_1, OUTCOME_1 = "goals: holding? a unmet: do: pick-up a", "check: clear a ok: add: holding a now: holding a"
 CHOICE_2, OUTCOME_2 = "do: put-down a", "check: holding a ok: add: ontable a now: clear a"
-END = "goals: holding a unmet:"
+END = "goals: holding? a unmet:"
 PLAN, VERDICT = "final: pick-up a put-down a", "verdict: INVALID"
 COMPLETION = " ".join((CHOICE_1, OUTCOME_1, CHOICE_2, OUTCOME_2, END, PLAN, VERDICT))
 
@@ -163,7 +163,7 @@ def test_inside_takes_every_token_that_overlaps_a_range() -> None:
 
 def test_expected_outcome_sequence_special_token_on_the_way_stays_in_the_prefix() -> None:
     pad = TOKENIZER.pad_token_id
-    ids = [*encode(TOKENIZER, "goals: holding a unmet: do:"), pad, *encode(TOKENIZER, "pick-up a"),
+    ids = [*encode(TOKENIZER, "goals: holding? a unmet: do:"), pad, *encode(TOKENIZER, "pick-up a"),
            *encode(TOKENIZER, f"{OUTCOME_1} {END} {PLAN} {VERDICT}")]  # fmt: skip
     text, spans = token_spans(TOKENIZER, ids)
     tokens, read = SampledTokens((1, 2), tuple(ids), tuple(spans)), COMPACT.read(text, BLOCKS)

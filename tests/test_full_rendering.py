@@ -33,7 +33,7 @@ TWO_BLOCKS_CHAIN = """\
 [STEP 1]
 - Goals:
   - (on a b): FALSE
-- Purpose: (on a b) needs (holding a)
+- Purpose: (on a b) since (clear b) needs (holding a) since (clear a) (ontable a) (handempty)
 - Action: (pick-up a)
 - Preconditions:
   - (clear a): TRUE
@@ -44,7 +44,7 @@ TWO_BLOCKS_CHAIN = """\
 - Delete: (ontable a) (clear a) (handempty)
 - Next state: (holding a) (clear b) (ontable b)
 [STEP 2]
-- Purpose: (on a b)
+- Purpose: (on a b) since (holding a) (clear b)
 - Action: (stack a b)
 - Preconditions:
   - (holding a): TRUE

@@ -119,11 +119,11 @@ def test_judge_completion_missed_goal_is_the_fault_of_the_last_step() -> None:
         ((), 0, "verdict:"),
         ((PICK, STACK), 1, "the end"),
         ((PICK, STACK, "final: pick-up a stack a"), 2, "a name"),
-        ((PICK, STACK, "verdict: VALID"), 2, "no final plan"),
+        ((PICK, STACK, "goals: on? a b met:"), 2, "expected 'verdict:'"),
         ((PICK, STACK, END, "and more"), 2, "expected the end"),
         ((PICK, "do: jump b", END), 1, "expected an action"),
     ],
-    ids=["empty", "cut after a step", "cut in the plan", "no plan", "words after it", "unknown action"],
+    ids=["empty", "cut after a step", "cut in the plan", "cut before the verdict", "words after it", "unknown action"],
 )
 def test_judge_completion_unreadable_is_a_malformed_plan_with_the_reason(
     parts: tuple[str, ...], n_steps: int, reason: str
@@ -133,6 +133,12 @@ def test_judge_completion_unreadable_is_a_malformed_plan_with_the_reason(
     assert len(chain.steps) == n_steps and reason in chain.verdict.reason and reason in chain.report
     row = verdict_row(TASK, rollout(), chain)
     assert (row.verdict, row.error_class) == ("malformed_plan", "invalid_action_sequence")
+
+
+def test_judge_completion_without_a_list_of_the_plan_judges_the_actions_of_the_steps() -> None:
+    chain = judged(PICK, STACK, "goals: on? a b met: verdict: VALID")
+    assert (chain.verdict.verdict, chain.verdict.plan) == (Verdict.VALID, parse_plan("(pick-up a) (stack a b)"))
+    assert judged(PICK, "verdict: VALID").verdict.verdict is Verdict.GOAL_NOT_REACHED
 
 
 def test_judge_completion_final_plan_is_judged_not_the_steps() -> None:
@@ -292,7 +298,7 @@ def test_sound_steps_end_before_the_first_fault_or_circle(steps: tuple[str, ...]
 
 def test_judge_completion_false_words_about_preconditions_are_named_and_change_nothing_else() -> None:
     silent, untrue = PICK.replace("ontable a handempty", "handempty"), STACK.replace("clear b ok:", "clear a ok:")
-    chain = judged("goals: on a b met:", silent, untrue, END)
+    chain = judged("goals: on? a b met:", silent, untrue, END)
     assert [[str(one) for one in step.wrong_marks] for step in chain.steps] == [
         ["(ontable a)", "(on a b)"], ["(clear b)", "(clear a)"],
     ]  # fmt: skip

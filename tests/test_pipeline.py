@@ -12,9 +12,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +31,7 @@ from pipelines.parts.evaluation_options import EXAMPLES
 from pipelines.parts.evaluation_stages import CHOSEN, best_iteration, chosen_iteration, is_still_gaining, keep_policy
 from pipelines.parts.feedback_stages import judged_rollouts
 from pipelines.parts.rollout_stages import NO_ROOM, Sampling, problems_of_iteration, sample_rollouts
-from pipelines.parts.training_stages import hyperparameters_of, in_curriculum_order
+from pipelines.parts.training_stages import hyperparameters_of, in_curriculum_order, supervised_sequences
 from pipelines.parts.workers import MODEL, PROBE, Probe, Workers, _seeds_of, policy_version
 from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig, Phase2Config
@@ -740,6 +742,19 @@ def test_probe_survives_its_file(tmp_path: Path) -> None:
 
 def _of_length(n_tokens: int) -> TrainingSequence:
     return supervised_sequence([1], [2] * (n_tokens - 1))
+
+
+def test_supervised_sequences_end_with_the_end_mark_but_for_openings(tmp_path: Path) -> None:
+    tokenizer = word_tokenizer([BLOCKS], NAMES)
+    make_model(tmp_path / "model", tokenizer, ModelShape(64, 1, 1, 1, 64, 64), seed=0)
+    texts = {"plan_chain": "do: pick-up a", "plan_opening": "do: stack a b"}
+    rows = [ExampleRow(kind, "p", kind, None, "goal: on? a b plan:", text) for kind, text in texts.items()]
+    bar = SimpleNamespace(update=lambda: None)
+    context: Any = SimpleNamespace(progress=lambda *_, **__: nullcontext(bar))
+    chain, opening = supervised_sequences(context, rows, tmp_path / "model")
+    assert tokenizer.decode(chain.token_ids) == "goal: on? a b plan: do: pick-up a <end>"
+    assert tokenizer.decode(opening.token_ids) == "goal: on? a b plan: do: stack a b"
+    assert opening.nll_weights[-4:] == (1.0,) * 4
 
 
 def test_curriculum_holds_every_sequence_and_depends_on_the_seed_alone() -> None:

@@ -25,7 +25,7 @@ from plansmith.pddl.validation import validate_plan
 from plansmith.planners import PlannerResult, PlannerStatus
 from plansmith.problems.renaming import rename_plan
 from plansmith.text.chains import chain_of_plan
-from plansmith.text.compact import MARKERS, CompactRendering, write_plan
+from plansmith.text.compact import MARKERS, CompactRendering, write_literals
 from plansmith.text.explanations import FeedbackKind
 
 SUSSMAN = print_problem(sussman().problem)
@@ -34,10 +34,9 @@ COMPACT = CompactRendering()
 CHAIN = COMPACT.write_chain(chain_of_plan(sussman(), SUSSMAN_PLAN))
 WRONG = "final: pick-up b stack b c verdict: VALID"
 """Reaches half of the goal."""
-DOMAIN_WORDS = {"blocksworld", "on", "ontable", "clear", "handempty", "holding"} | {
-    "pick-up", "put-down", "stack", "unstack"
-}  # fmt: skip
-WORDS = frozenset({*MARKERS, "VALID", "INVALID", "=", "<pad>", "<end>", "<unknown>", *DOMAIN_WORDS, *NAMES})
+PREDICATES = {"on", "ontable", "clear", "handempty", "holding"}
+DOMAIN_WORDS = {"blocksworld", "pick-up", "put-down", "stack", "unstack"} | PREDICATES | {f"{p}?" for p in PREDICATES}
+WORDS = frozenset({*MARKERS, "VALID", "INVALID", "=", "=?", "<pad>", "<end>", "<unknown>", *DOMAIN_WORDS, *NAMES})
 CARD = PolicyCard("v1", "compact", 1536, 900, words=WORDS)
 SOLVED = PlannerResult(PlannerStatus.SOLVED, PLAN, 6.0, 0.01)
 
@@ -209,11 +208,11 @@ def test_plan_unknown_object_names_are_renamed_for_the_policy_and_back_for_the_u
     assert not isinstance(view, str)
     own = {"truck-1": "a", "b": "b", "crate_9": "c"}
     name_of = {own[owner]: name for name, owner in view.object_of.items()}
-    policy = ScriptedPolicy([f"final: {write_plan(rename_plan(SUSSMAN_PLAN, name_of))} verdict: VALID"])
+    policy = ScriptedPolicy([f"final: {write_literals(rename_plan(SUSSMAN_PLAN, name_of))} verdict: VALID"])
     answer = ask(policy, ScriptedPlanner(None), problem)
     expected = rename_plan(SUSSMAN_PLAN, {"a": "truck-1", "c": "crate_9"})
     assert answer.plan == tuple(map(str, expected))
-    assert answer.chain == f"final: {write_plan(expected)} verdict: VALID"
+    assert answer.chain == f"final: {write_literals(expected)} verdict: VALID"
     assert set(policy.prompts[0].split()) <= WORDS
     assert len(set(name_of.values()) & set(NAMES)) == 3
 
@@ -350,7 +349,7 @@ def test_plan_whatever_policy_and_planner_say_only_valid_plans_come_out(n_blocks
     guesses = [random_walk(task, length, rng) for _ in range(3)]
     if seed % 2:  # steps that cannot be applied as well
         guesses = [tuple(rng.sample(guess, len(guess))) for guess in guesses]
-    policy = ScriptedPolicy([f"final: {write_plan(guess)} verdict: VALID" for guess in guesses[:2]])
+    policy = ScriptedPolicy([f"final: {write_literals(guess)} verdict: VALID" for guess in guesses[:2]])
     planner = ScriptedPlanner(PlannerResult(PlannerStatus.SOLVED, tuple(map(str, guesses[2])), float(length), 0.01))
     answer = ask(policy, planner, print_problem(task.problem))
     is_any_right = any(validate_plan(task, guess).is_valid for guess in (*guesses, ()))

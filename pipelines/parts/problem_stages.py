@@ -316,6 +316,8 @@ def write_chains(context: StageContext) -> None:
         "rendering": config.rendering,
         "names": config.problems.object_names,
         "n_renamings": {row.level: _renamings(config, row.level) for row in solved},
+        "n_openings": config.examples.openings,
+        "opening_steps": config.examples.opening_steps,
         "valid_share": config.examples.valid_explanations,
         "seed": context.seed,
     }

@@ -102,14 +102,15 @@ def in_curriculum_order(sequences: Sequence[TrainingSequence], *, seed: int) -> 
 
 
 def supervised_sequences(context: StageContext, rows: Sequence[ExampleRow], model: Path) -> list[TrainingSequence]:
-    """Return the examples as tokens; the loss falls on the response and the end mark."""
+    """Return the examples as tokens; the loss falls on the response and, but for openings, the end mark."""
     tokenizer = load_tokenizer(str(model))
     end = list(end_token_ids(tokenizer, str(model))[:1])
     with context.progress(len(rows), "encoding examples", unit="example") as bar:
         sequences = []
         for row in rows:
             prompt, response = encode_prompt(tokenizer, row.prompt, row.beginning), encode(tokenizer, row.response)
-            sequences.append(supervised_sequence(prompt, response + end))
+            is_whole = row.kind != ExampleKind.PLAN_OPENING
+            sequences.append(supervised_sequence(prompt, response + end if is_whole else response))
             bar.update()
     return sequences
 

@@ -52,6 +52,11 @@ class ExamplesConfig(StrictModel):
 
     renamings: int = Field(1, ge=1)
     """How often each solved problem of D1 is written as a chain, each time with other object names and atom order."""
+    openings: int = Field(0, ge=0)
+    """How often, beside that, only the first steps of the chain are written. They are where nothing can be copied from
+    the step before."""
+    opening_steps: int = Field(2, ge=1)
+    """How many steps these are; plans that have no more are written as chains only."""
     valid_explanations: float = Field(0.15, ge=0)
     """Explained valid plans per problem of D1; a fraction is drawn."""
     invalid_explanations: float = Field(0.3, ge=0)

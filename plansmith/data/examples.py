@@ -41,6 +41,29 @@ def chain_examples(
         )
 
 
+def opening_examples(
+    row: SolvedProblemRow, rendering: Rendering, names: Sequence[str], *, n_renamings: int, n_steps: int, seed: int
+) -> Iterator[ExampleRow]:
+    """Yield the first steps of a plan's chain, each time under other object names; nothing for a plan that has no more.
+
+    Nothing ends there: no end mark is to be learnt after the response.
+    """
+    task, plan = solved_task(row)
+    if len(plan) <= n_steps:
+        return
+    for copy in range(n_renamings):
+        renaming, renamed = _under_other_names(task, names, random.Random(f"{seed} {row.problem_id} opening {copy}"))
+        chain = chain_of_plan(renamed, rename_plan(plan, renaming))
+        yield ExampleRow(
+            example_id=f"{row.problem_id}-opening-{copy:03d}",
+            problem_id=row.problem_id,
+            kind=ExampleKind.PLAN_OPENING,
+            corruption=None,
+            prompt=rendering.plan_prompt(renamed),
+            response=rendering.write_steps(chain.steps[:n_steps]),
+        )
+
+
 def valid_explanation(row: SolvedProblemRow, rendering: Rendering, *, seed: int) -> ExampleRow:
     """Return the plan of a row explained; half of them show the states, as the corrupted ones do."""
     task, plan = solved_task(row)
@@ -136,7 +159,9 @@ def _under_other_names(
 
 def _rename_step(step: ChainStep, renaming: dict[str, str]) -> ChainStep:
     (action,) = rename_plan([step.action], renaming)
-    return replace(step, action=action, purpose=tuple(literal.substitute(renaming) for literal in step.purpose))
+    purpose = tuple(condition.substitute(renaming) for condition in step.purpose)
+    support = tuple(tuple(item.substitute(renaming) for item in conditions) for conditions in step.support)
+    return replace(step, action=action, purpose=purpose, support=support)
 
 
 def correction_example(

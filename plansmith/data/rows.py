@@ -24,6 +24,7 @@ class ExampleKind(StrEnum):
     EXPLAIN_VALID = "explain_valid"
     EXPLAIN_INVALID = "explain_invalid"
     PLAN_CHAIN = "plan_chain"
+    PLAN_OPENING = "plan_opening"
     CORRECT_WITH_FEEDBACK = "correct_with_feedback"
     CONTINUE_PLAN = "continue_plan"
     PLAN = "plan"

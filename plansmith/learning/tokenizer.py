@@ -21,18 +21,16 @@ from plansmith.errors import BadInputError
 from plansmith.learning.adapters import base_folder_of, is_adapter_folder
 from plansmith.pddl.model import Domain
 from plansmith.text.chains import INVALID, VALID, Span
-from plansmith.text.compact import MARKERS
+from plansmith.text.compact import MARKERS, domain_words
 
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unknown>"
 
 
 def word_tokenizer(domains: Iterable[Domain], object_names: Sequence[str]) -> PreTrainedTokenizerFast:
-    """Return a tokenizer whose words are the markers, the names of `domains` and `object_names`."""
-    words: dict[str, None] = dict.fromkeys([PAD, END, UNKNOWN, *MARKERS, VALID, INVALID, "="])
+    """Return a tokenizer whose words are the markers, the words of `domains` and `object_names`."""
+    words: dict[str, None] = dict.fromkeys([PAD, END, UNKNOWN, *MARKERS, VALID, INVALID])
     for domain in domains:
-        words.update(dict.fromkeys([domain.name, *(predicate.name for predicate in domain.predicates)]))
-        words.update(dict.fromkeys(action.name for action in domain.actions))
-        words.update(dict.fromkeys(constant.name for constant in domain.constants))
+        words.update(dict.fromkeys(domain_words(domain)))
     words.update(dict.fromkeys(object_names))
     tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

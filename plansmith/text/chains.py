@@ -10,12 +10,12 @@ follow from them and stand in conditions, with their truth value there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from plansmith.pddl.ground_actions import GroundAction, MalformedStep
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import TOTAL_COST, Atom, Condition, Number, PlanStep
+from plansmith.pddl.model import TOTAL_COST, Atom, Condition, Literal, Number, PlanStep
 from plansmith.text.purpose import Purpose, is_basic_literal, purposes
 
 VALID, INVALID = "VALID", "INVALID"
@@ -51,7 +51,9 @@ class ChainStep:
 
     ``next_state`` is the claimed state after the action; None when the step says that its action cannot be applied, and
     then ``unsatisfied`` says why. ``added`` and ``deleted`` are what the action does in this state: of its conditional
-    effects those that take place.
+    effects those that take place. ``purpose`` says why the action is taken: a goal, what it needs, and so on to the
+    effect of the action; ``support``, as long or empty, what of each of these is there already: the true
+    preconditions of the action that brings it about.
     """
 
     action: PlanStep
@@ -62,7 +64,13 @@ class ChainStep:
     next_state: tuple[Atom, ...] | None = None
     goal_check: tuple[GoalMark, ...] | None = None
     purpose: tuple[Condition, ...] = ()
+    support: tuple[tuple[Condition, ...], ...] = ()
     cost: StepCost | None = None
+
+    @property
+    def reasons(self) -> Iterator[tuple[Condition, tuple[Condition, ...]]]:
+        """Return each condition of the purpose with its support."""
+        return zip(self.purpose, self.support or ((),) * len(self.purpose), strict=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +136,17 @@ def chain_of_plan(task: PlanningTask, plan: Sequence[PlanStep], *, with_purpose:
 def continued_chain(task: PlanningTask, kept: Sequence[ChainStep], plan: Sequence[PlanStep]) -> Chain:
     """Return the chain that keeps a writer's sound steps and goes on with `plan` from the state they lead to.
 
-    The kept steps keep their reasons and the places of their goal checks; what they claim is told as it truly is.
+    The kept steps keep their reasons and the places of their goal checks; what they claim is told as it truly is, and
+    the support of a reason only where it holds.
     """
     point = _Point(in_order(task.problem.init), total_at_start(task))
     steps: list[ChainStep] = []
     for step in kept:
         action, is_checking = task.ground(step.action), step.goal_check is not None
-        steps.append(_step_at(task, point, action, with_goals=is_checking, purpose=step.purpose))
+        support = tuple(_true_literals(conditions, point.state) for conditions in step.support)
+        steps.append(
+            _step_at(task, point, action, with_goals=is_checking, purpose=step.purpose, support=support)
+        )  # fmt: skip
         point = point.after(steps[-1])
     rest = _chain_from(task, point, plan, with_purpose=True)
     steps += rest.steps
@@ -170,27 +182,25 @@ def true_step(
     action: GroundAction | MalformedStep,
     *,
     with_goals: bool,
-    purpose: tuple[Condition, ...] = (),
     total_before: Number | None = None,
 ) -> ChainStep:
-    """Return the step that a faithful writer writes for `action` in `state`.
+    """Return the step that a faithful writer writes for `action` in `state`, without a reason.
 
     Args:
         task: domain and problem.
         state: the atoms that hold before; derived ones among them are left out.
         action: well formed or not.
         with_goals: whether the step begins with a goal check.
-        purpose: its reason.
         total_before: the total cost so far; None tells no cost.
     """
     state = basic_only(task, state)
     bits = task.state_of(state)
     goal_check = check_goals(task, state) if with_goals else None
     if isinstance(action, MalformedStep):
-        return ChainStep(action.step, goal_check=goal_check, purpose=purpose)
+        return ChainStep(action.step, goal_check=goal_check)
     unsatisfied = task.unsatisfied(action.preconditions, bits)
     if unsatisfied:
-        return ChainStep(action.step, action.preconditions, unsatisfied, goal_check=goal_check, purpose=purpose)
+        return ChainStep(action.step, action.preconditions, unsatisfied, goal_check=goal_check)
     amount = None if total_before is None else action.cost(bits)
     action = action.resolved(bits)
     gone = {*action.delete_effects, *action.add_effects}
@@ -201,7 +211,6 @@ def true_step(
         deleted=tuple(atom for atom in action.delete_effects if atom in state),
         next_state=in_order([*(atom for atom in state if atom not in gone), *action.add_effects]),
         goal_check=goal_check,
-        purpose=purpose,
         cost=None if total_before is None or amount is None else StepCost.after(total_before, amount),
     )
 
@@ -227,8 +236,8 @@ def _chain_from(task: PlanningTask, point: _Point, plan: Sequence[PlanStep], *, 
     steps: list[ChainStep] = []
     is_checking = with_purpose
     for action, reason in zip(grounded, reasons, strict=True):
-        purpose = reason.conditions if reason else ()
-        steps.append(_step_at(task, point, action, with_goals=is_checking, purpose=purpose))
+        purpose, support = (reason.conditions, reason.support) if reason else ((), ())
+        steps.append(_step_at(task, point, action, with_goals=is_checking, purpose=purpose, support=support))
         point, is_checking = point.after(steps[-1]), is_direct(task, purpose)
         if steps[-1].next_state is None:
             break
@@ -244,10 +253,15 @@ def _step_at(
     *,
     with_goals: bool,
     purpose: tuple[Condition, ...],
+    support: tuple[tuple[Condition, ...], ...],
 ) -> ChainStep:
-    return true_step(
-        task, point.state, action, with_goals=with_goals, purpose=purpose, total_before=point.total
-    )  # fmt: skip
+    step = true_step(task, point.state, action, with_goals=with_goals, total_before=point.total)
+    return replace(step, purpose=purpose, support=support)
+
+
+def _true_literals(conditions: Iterable[Condition], state: tuple[Atom, ...]) -> tuple[Condition, ...]:
+    return tuple(condition for condition in conditions
+                 if isinstance(condition, Literal) and (condition.atom in state) == condition.is_positive)  # fmt: skip
 
 
 def _reasons(

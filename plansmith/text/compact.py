@@ -1,13 +1,19 @@
 """The compact rendering: PDDL without brackets, for word-level models such as `tiny`.
 
 An atom is its predicate followed by its arguments; the arity in the domain says where it ends. Markers end in ``:`` so
-that no PDDL name can be one. A step reads::
+that no PDDL name can be one. What is wanted (goals, aims, needs) has its predicate marked with ``?``: who looks up
+where a block stands is not to find where it should stand. A step reads::
 
-    goals: on a b unmet: aim: on a b need: holding a do: pick-up a check: clear a ontable a handempty ok: add: holding a
-    now: holding a clear b ontable b
+    goals: on? a b unmet: aim: on? a b since: clear b need: holding? a since: on a c clear a handempty do: unstack a c
+    check: on a c clear a handempty ok: add: holding a clear c now: holding a clear b ontable b clear c ontable c
 
-or, where the action cannot be applied, ``check: clear a ontable a handempty fails: handempty``. ``now:`` is the
-resulting state; what the action deletes is what that state no longer lists.
+or, where the action cannot be applied, ``check: clear a ontable a handempty fails: handempty``. ``since:`` tells what
+is there already of what an aim or a need takes: to put `a` on `b` takes that `b` is clear, which it is, and that `a` is
+held, which is the next need. ``now:`` is the resulting state; what the action deletes is what that state no longer
+lists.
+
+The plan of a chain is the actions of its steps. It is listed at the end, after ``final:``, only where it has more:
+those after a step that cannot be applied.
 """
 
 from __future__ import annotations
@@ -16,11 +22,18 @@ from collections.abc import Iterable, Sequence
 
 from plansmith.errors import BadInputError
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Atom, Domain, Literal, PlanStep
+from plansmith.pddl.model import Atom, Condition, Domain, Literal, PlanStep
 from plansmith.pddl.validation import StepJudgement
 from plansmith.text.chains import Chain, ChainStep, GoalMark, ReadChain, in_order
-from plansmith.text.compact_reader import NOT, read_chain
+from plansmith.text.compact_reader import NOT, WANTED, read_chain
 from plansmith.text.explanations import Attempt, ClaimedPlan, Explanation, FeedbackKind
+
+
+def domain_words(domain: Domain) -> list[str]:
+    """Return the words that texts about a domain use beside markers and objects' names, each once."""
+    predicates = ["=", *(predicate.name for predicate in domain.predicates)]
+    names = (item.name for items in (domain.actions, domain.constants) for item in items)
+    return list(dict.fromkeys([domain.name, *predicates, *(name + WANTED for name in predicates), *names]))
 
 
 def write_literals(literals: Iterable[object]) -> str:
@@ -41,20 +54,37 @@ def write_literals(literals: Iterable[object]) -> str:
     return " ".join(words)
 
 
+def write_wanted(conditions: Iterable[Condition]) -> str:
+    """Return literals as `write_literals` does, marked as wanted.
+
+    Raises:
+        BadInputError: another condition, which cannot be told without brackets.
+    """
+    return write_literals(map(_wanted, conditions))
+
+
+def _wanted(condition: Condition) -> Condition:
+    if not isinstance(condition, Literal):
+        return condition
+    return Literal(Atom(condition.atom.predicate + WANTED, condition.atom.arguments), condition.is_positive)
+
+
 def write_step(step: ChainStep) -> str:
     """Return one step of a chain."""
     parts = []
     if step.goal_check is not None:
         parts.append(write_goal_check(step.goal_check))
-    for marker, literal in zip(["aim:", *["need:"] * len(step.purpose)], step.purpose, strict=False):
-        parts += [marker, write_literals([literal])]
+    for index, (condition, settled) in enumerate(step.reasons):
+        parts += ["need:" if index else "aim:", write_wanted([condition])]
+        if settled:
+            parts += ["since:", write_literals(settled)]
     parts += ["do:", write_literals([step.action]), write_outcome(step)]
     return " ".join(filter(None, parts))
 
 
 def write_goal_check(goal_check: Sequence[GoalMark]) -> str:
     """Return every goal with its mark."""
-    words = [f"{write_literals([mark.condition])} {'met:' if mark.is_met else 'unmet:'}" for mark in goal_check]
+    words = [f"{write_wanted([mark.condition])} {'met:' if mark.is_met else 'unmet:'}" for mark in goal_check]
     return " ".join(["goals:", *words])
 
 
@@ -68,26 +98,25 @@ def write_outcome(step: ChainStep) -> str:
     return " ".join(filter(None, parts))
 
 
-def write_plan(plan: Sequence[PlanStep]) -> str:
-    """Return a plan as words; action names are known from the domain."""
-    return write_literals(plan)
-
-
-def write_chain(chain: Chain, *, with_final_plan: bool = True) -> str:
-    """Return a whole chain with goal check, final plan and verdict."""
+def write_chain(chain: Chain) -> str:
+    """Return a whole chain with goal check, verdict, and its plan where that is not the actions of the steps."""
     parts = [write_step(step) for step in chain.steps]
     if chain.goal_check is not None:
         parts.append(write_goal_check(chain.goal_check))
-    if with_final_plan and chain.final_plan is not None:
-        parts += ["final:", write_plan(chain.final_plan)]
+    if chain.final_plan is not None and chain.final_plan != tuple(step.action for step in chain.steps):
+        parts += ["final:", write_literals(chain.final_plan)]
     parts += ["verdict:", chain.verdict or ""]
     return " ".join(filter(None, parts))
 
 
 def problem_words(task: PlanningTask) -> str:
-    """Return initial state and goal; a word-level model learns the domain itself, so only its name is told."""
-    init, goal = write_literals(in_order(task.problem.init)), write_literals(task.goal)
-    return f"domain: {task.domain.name} init: {init} goal: {goal}"
+    """Return goal and initial state; a word-level model learns the domain itself, so only its name is told.
+
+    The state stands last and under the marker of all states, so that it is looked up as they are. Before the goal and
+    under a name of its own, it was the one state that `tiny` misread (docs/log.md).
+    """
+    init, goal = write_literals(in_order(task.problem.init)), write_wanted(task.goal)
+    return f"domain: {task.domain.name} goal: {goal} now: {init}"
 
 
 class CompactRendering:
@@ -157,12 +186,11 @@ def _fault_words(fault: StepJudgement) -> list[str]:
 def _feedback_words(attempt: Attempt) -> list[str]:
     if attempt.fault is not None:
         return _fault_words(attempt.fault)
-    return ["unmet:", write_literals(attempt.unmet_goals)] if attempt.unmet_goals else []
+    return ["unmet:", write_wanted(attempt.unmet_goals)] if attempt.unmet_goals else []
 
 
 MARKERS = [
     "domain:",
-    "init:",
     "goal:",
     "plan:",
     "given:",
@@ -175,6 +203,7 @@ MARKERS = [
     "unmet:",
     "aim:",
     "need:",
+    "since:",
     "do:",
     "check:",
     "ok:",

@@ -16,6 +16,9 @@ from plansmith.text.chains import INVALID, VALID, Chain, ChainStep, GoalMark, Re
 NOT = "not:"
 """Marks the atom after it as negated."""
 
+WANTED = "?"
+"""Ends a predicate that is wanted (a goal, an aim, a need), not told of a state."""
+
 _STEP_START = ("goals:", "aim:", "do:")
 
 
@@ -55,15 +58,19 @@ class _Words:
         self.position += 1
         return word
 
-    def literals(self) -> tuple[Literal, ...]:
+    def literals(self, mark: str = "") -> tuple[Literal, ...]:
+        """Take literals whose predicates end in `mark`."""
         found = []
         while (word := self.peek()) is not None and (word == NOT or not word.endswith(":")):
             if is_negative := word == NOT:
                 self.position += 1
-            predicate = self.name()
+            word = self.name()
+            if not word.endswith(mark):
+                raise _Fault(f"word {self.position}: got {word!r}, expected a wanted literal: {word}{mark}")
+            predicate = word.removesuffix(mark)
             schema = self.domain.predicate(predicate)
             if schema is None and predicate != "=":
-                raise _Fault(f"word {self.position}: got {predicate!r}, expected a predicate")
+                raise _Fault(f"word {self.position}: got {word!r}, expected a predicate")
             arity = 2 if schema is None else len(schema.parameters)
             found.append(Literal(Atom(predicate, tuple(self.name() for _ in range(arity))), not is_negative))
         return tuple(found)
@@ -72,12 +79,26 @@ class _Words:
         self.take("goals:")
         marks: list[GoalMark] = []
         while (word := self.peek()) is not None and (word == NOT or not word.endswith(":")):
-            literals = self.literals()
+            literals = self.literals(WANTED)
             if len(literals) != 1 or self.peek() not in ("met:", "unmet:"):
                 raise _Fault(f"word {self.position + 1}: got {self.peek() or 'the end'!r}, expected met: or unmet:")
             marks.append(GoalMark(literals[0], self.peek() == "met:"))
             self.position += 1
         return tuple(marks)
+
+    def purpose(self) -> tuple[tuple[Literal, ...], tuple[tuple[Literal, ...], ...]]:
+        """Take an aim and the needs that follow from it, and what is said to be there of each."""
+        purpose: list[Literal] = []
+        support: list[tuple[Literal, ...]] = []
+        while self.peek() in ("aim:", "need:"):
+            self.position += 1
+            wanted = self.literals(WANTED)
+            purpose += wanted
+            support += [()] * len(wanted)
+            if self.peek() == "since:" and wanted:
+                self.position += 1
+                support[-1] = self.literals()
+        return tuple(purpose), tuple(support)
 
     def atoms(self) -> tuple[Atom, ...]:
         start, literals = self.position, self.literals()
@@ -108,7 +129,10 @@ def read_chain(completion: str, domain: Domain) -> ReadChain:
         _read_end(words, end)
     except _Fault as error:
         fault = str(error)
-    chain = Chain(tuple(steps), end.goal_check, end.final_plan, end.verdict)
+    plan = end.final_plan
+    if plan is None and end.verdict is not None:
+        plan = tuple(step.action for step in steps)
+    chain = Chain(tuple(steps), end.goal_check, plan, end.verdict)
     return ReadChain(chain, tuple(spans), end.plan_span, end.verdict_span, fault)
 
 
@@ -130,13 +154,8 @@ def _is_closing(words: _Words) -> bool:
 
 def _read_step(words: _Words) -> tuple[ChainStep, StepSpans]:
     start = words.position
-    goal_check: tuple[GoalMark, ...] | None = None
-    purpose: list[Literal] = []
-    if words.peek() == "goals:":
-        goal_check = words.goal_check()
-    while words.peek() in ("aim:", "need:"):
-        words.position += 1
-        purpose += words.literals()
+    goal_check = words.goal_check() if words.peek() == "goals:" else None
+    purpose, support = words.purpose()
     words.take("do:")
     action, outcome_start = words.step(), words.position
     words.take("check:")
@@ -155,7 +174,7 @@ def _read_step(words: _Words) -> tuple[ChainStep, StepSpans]:
         next_state = words.atoms()
     if words.peek() is None:
         raise _Fault(f"word {words.position + 1}: got 'the end', expected the next step or the goal check")
-    step = ChainStep(action, preconditions, unsatisfied, added, (), next_state, goal_check, tuple(purpose))
+    step = ChainStep(action, preconditions, unsatisfied, added, (), next_state, goal_check, purpose, support)
     end = words.position
     return step, StepSpans(words.span(start, outcome_start), words.span(outcome_start, end))
 

@@ -7,7 +7,7 @@ domain that the parser takes can be told: a condition of any form is one line of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import TOTAL_COST, Domain, Number
@@ -93,8 +93,13 @@ def step_lines(number: int, step: ChainStep) -> list[str]:
     if step.goal_check is not None:
         lines += ["- Goals:", *_goal_lines(step.goal_check)]
     if step.purpose:
-        lines.append(f"- Purpose: {' needs '.join(map(str, step.purpose))}")
+        lines.append(f"- Purpose: {' needs '.join(_purpose_parts(step))}")
     return [*lines, f"- Action: {step.action}", *outcome_lines(step)]
+
+
+def _purpose_parts(step: ChainStep) -> Iterator[str]:
+    for condition, settled in step.reasons:
+        yield f"{condition} since {' '.join(map(str, settled))}" if settled else str(condition)
 
 
 def outcome_lines(step: ChainStep) -> list[str]:

@@ -24,6 +24,8 @@ _FIELD = re.compile(
     r"-\s*(Goals|Purpose|Action|Preconditions|Applicable|Add|Delete|Cost|Next state)\s*:\s*(.*)", re.IGNORECASE
 )
 _CHECK = re.compile(r"-\s*(\(.*\))\s*:\s*(TRUE|FALSE)", re.IGNORECASE)
+_NEEDS = re.compile(r"(?<=\))[\s,;]*needs\s*(?=\()", re.IGNORECASE)
+_SINCE = re.compile(r"(?<=\))[\s,;]*since\s*(?=\()", re.IGNORECASE)
 _VERDICT = re.compile(r"\[VERDICT\]\s*(VALID|INVALID)\b", re.IGNORECASE)
 _COST = re.compile(r"(-?[\d.]+)\s*,\s*total\s*(-?[\d.]+)", re.IGNORECASE)
 _LITERAL = re.compile(r"\(not\s+\(([^()]*)\)\s*\)|\(([^()]*)\)", re.IGNORECASE)
@@ -240,6 +242,7 @@ class _Reader:
         self.spans.append(StepSpans(choice, Span(step.outcome_start, step.end)))
 
     def _claimed_step(self, step: _OpenStep, *, is_applicable: bool) -> ChainStep:
+        purpose, support = self._purpose(step.values.get("purpose", ""))
         added = tuple(literal.atom for literal in read_literals(step.values.get("add", "")))
         state = tuple(literal.atom for literal in read_literals(step.values.get("next state", "")))
         return ChainStep(
@@ -250,9 +253,23 @@ class _Reader:
             next_state=state if is_applicable else None,
             deleted=tuple(literal.atom for literal in read_literals(step.values.get("delete", ""))),
             goal_check=tuple(step.goals) if "goals" in step.values else None,
-            purpose=self.conditions.read(step.values.get("purpose", "")),
+            purpose=purpose,
+            support=support,
             cost=_cost(step.values.get("cost", "")) if is_applicable else None,
         )
+
+    def _purpose(self, text: str) -> tuple[tuple[Condition, ...], tuple[tuple[Condition, ...], ...]]:
+        """Return the conditions of a reason, and what is said to settle each."""
+        purpose: list[Condition] = []
+        support: list[tuple[Condition, ...]] = []
+        for part in _NEEDS.split(text):
+            wanted, *settled = _SINCE.split(part, maxsplit=1)
+            conditions = self.conditions.read(wanted)
+            purpose += conditions
+            support += [()] * len(conditions)
+            if conditions and settled:
+                support[-1] = self.conditions.read(settled[0])
+        return tuple(purpose), tuple(support)
 
     def _step(self, text: str) -> PlanStep:
         try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
@@ -34,25 +34,33 @@ from plansmith.pddl.model import (
 class Purpose:
     """One path from an action to the goal.
 
-    ``conditions`` begins with a conjunct of the goal and ends with the effect of the action that serves it. Paths
-    compare by how early their goal is achieved for good, then by whether they name a condition twice (a block must be
-    clear to be moved so that it is clear again: true, and no reason), then by length.
+    Paths compare by how early their goal is achieved for good: the same goal stays in view until it is reached. Then by
+    whether all their conditions are open, by whether they name a condition twice (a block must be clear to be moved so
+    that it is clear again: true, and no reason), and by length.
+
+    Attributes:
+        conditions: the first is a conjunct of the goal, the last the effect of the action that serves it.
+        servants: for each condition the step of which it is an effect; None for one that is told because an effect
+            bears on it (a disjunction, a derived atom).
+        achieved_at: the step after which the goal holds for good.
+        is_idle: some of the conditions holds before the action. The link is there (the hand is emptied again after the
+            action, and that serves the goal), but nobody who looks at the state would think of it.
+        support: for each condition, of the preconditions of its servant the atoms that hold before the action; what
+            is missing is needed.
     """
 
-    achieved_at: int
-    is_circular: bool
-    length: int
     conditions: tuple[Condition, ...]
-
-    @classmethod
-    def through(cls, achieved_at: int, conditions: tuple[Condition, ...]) -> Purpose:
-        """Return the purpose along these conditions."""
-        return cls(achieved_at, len(set(conditions)) < len(conditions), len(conditions), conditions)
+    servants: tuple[int | None, ...]
+    achieved_at: int
+    is_idle: bool
+    support: tuple[tuple[Literal, ...], ...] = ()
 
     @property
-    def rank(self) -> tuple[int, bool, int, tuple[tuple[object, ...], ...]]:
+    def rank(self) -> tuple[int, bool, bool, int, tuple[tuple[object, ...], ...]]:
         """Return what purposes are sorted by, the best first; one rank, one purpose."""
-        return self.achieved_at, self.is_circular, self.length, tuple(map(_sort_key, self.conditions))
+        length = len(self.conditions)
+        is_circular = len(set(self.conditions)) < length
+        return self.achieved_at, self.is_idle, is_circular, length, tuple(map(_sort_key, self.conditions))
 
 
 def purposes(
@@ -60,8 +68,7 @@ def purposes(
 ) -> tuple[Purpose | None, ...]:
     """Return each action's purpose; None for an action that serves nothing (a plan with needless steps).
 
-    An action on several paths gets the one whose goal is achieved first, then the shortest: the same goal stays in view
-    until it is reached.
+    An action on several paths gets the best. To the actions before it, the best path to each goal goes on.
 
     Args:
         task: domain and goal.
@@ -69,13 +76,18 @@ def purposes(
         start: the state before the first, by default the initial one.
     """
     uses = _Uses(task, _walked(actions, task.initial_state if start is None else start))
-    found: list[Purpose | None] = [None] * len(actions)
+    kept: list[tuple[Purpose, ...]] = [()] * len(actions)
     for index in reversed(range(len(actions))):
-        paths = [path for effect in effects_of(uses.steps[index].resolved) for path in uses.paths(effect, index, found)]
-        best = found[index] = min(paths, key=lambda path: path.rank, default=None)
-        if best is not None and actions[index].conditional:
-            uses.note_conditional(index, best)
-    return tuple(found)
+        best_to: dict[Condition, Purpose] = {}
+        for effect in effects_of(uses.steps[index].resolved):
+            for path in uses.paths(effect, index, kept):
+                goal = path.conditions[0]
+                if goal not in best_to or path.rank < best_to[goal].rank:
+                    best_to[goal] = path
+        kept[index] = tuple(sorted(best_to.values(), key=lambda path: path.rank))
+        if kept[index] and actions[index].conditional:
+            uses.note_conditional(index, kept[index][0])
+    return tuple(uses.supported(index, paths[0]) if paths else None for index, paths in enumerate(kept))
 
 
 def effects_of(action: GroundAction) -> tuple[Literal, ...]:
@@ -140,20 +152,38 @@ class _Uses:
             if condition not in self.goal:
                 self._note_goal(condition)
 
-    def paths(self, effect: Literal, index: int, found: Sequence[Purpose | None]) -> Iterator[Purpose]:
+    def paths(self, effect: Literal, index: int, kept: Sequence[Sequence[Purpose]]) -> Iterator[Purpose]:
         """Yield the purposes that a step's effect serves until a later step touches its atom."""
         touches, needs = self.touched_by.get(effect.atom, ()), self.needed_by.get(effect, ())
         next_touch = bisect_right(touches, index)
         last = touches[next_touch] if next_touch < len(touches) else None
-        yield from self._dependent_paths(effect, index, last, found)
+        yield from self._dependent_paths(effect, index, last, kept)
         for later in needs[bisect_right(needs, index) :]:
             if last is not None and later > last:
                 return
-            purpose = found[later]
-            if purpose:
-                yield Purpose.through(purpose.achieved_at, (*purpose.conditions, effect))
+            for purpose in kept[later]:
+                yield self._path(index, effect, through=purpose)
         if last is None and effect in self.goal:
-            yield Purpose.through(index, (effect,))
+            yield self._path(index, effect, achieved_at=index)
+
+    def supported(self, index: int, purpose: Purpose) -> Purpose:
+        """Return the purpose of a step as it is told: with support, and without needs that are met at present."""
+        before, last = self.steps[index].before, len(purpose.conditions) - 1
+        told = [position for position, condition in enumerate(purpose.conditions)
+                if position in (0, last) or not self.task.holds(condition, before)]  # fmt: skip
+        servants = tuple(purpose.servants[position] for position in told)
+        support = tuple(self._support(index, servant) for servant in servants)
+        return replace(
+            purpose, conditions=tuple(purpose.conditions[i] for i in told), servants=servants, support=support
+        )
+
+    def _support(self, index: int, servant: int | None) -> tuple[Literal, ...]:
+        """Return the atoms among a later step's preconditions that hold before step `index`."""
+        if servant is None:
+            return ()
+        atoms = [condition for condition in dict.fromkeys(self.steps[servant].action.preconditions)
+                 if isinstance(condition, Literal) and condition.is_positive]  # fmt: skip
+        return tuple(literal for literal in atoms if self.task.holds(literal, self.steps[index].before))
 
     def note_conditional(self, index: int, purpose: Purpose) -> None:
         """Take note of what the effect through which a step has its purpose depends on, if it is a conditional one."""
@@ -168,15 +198,34 @@ class _Uses:
                 self.depending[Literal(atom, bool(step.before & bit))].append(_Need(index))
 
     def _dependent_paths(
-        self, effect: Literal, index: int, last: int | None, found: Sequence[Purpose | None]
+        self, effect: Literal, index: int, last: int | None, kept: Sequence[Sequence[Purpose]]
     ) -> Iterator[Purpose]:
         for need in self.depending.get(effect, ()):
             if need.step <= index or (last is not None and need.step > last):
                 continue
             if need.step == len(self.steps):
-                yield Purpose.through(max(need.achieved_at, index), (*need.path, effect))
-            elif purpose := found[need.step]:
-                yield Purpose.through(purpose.achieved_at, (*purpose.conditions, *need.path, effect))
+                yield self._path(index, effect, told=need.path, achieved_at=max(need.achieved_at, index))
+                continue
+            for purpose in kept[need.step]:
+                yield self._path(index, effect, told=need.path, through=purpose)
+
+    def _path(
+        self,
+        index: int,
+        effect: Literal,
+        *,
+        told: tuple[Condition, ...] = (),
+        through: Purpose | None = None,
+        achieved_at: int = 0,
+    ) -> Purpose:
+        """Return the path of a step's effect: along the purpose of a later step, then the conditions it is told by."""
+        conditions, servants = (*told, effect), (*(None for _ in told), index)
+        if through is not None:
+            conditions, servants = (*through.conditions, *conditions), (*through.servants, *servants)
+            achieved_at = through.achieved_at
+        before = self.steps[index].before
+        is_idle = any(self.task.holds(condition, before) for condition in conditions)
+        return Purpose(conditions, servants, achieved_at, is_idle)
 
     def _note_precondition(self, index: int, condition: Condition) -> None:
         if is_basic_literal(self.task, condition):
