@@ -11,7 +11,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")
+"""The last is Arm's; as `torch.cpu.get_capabilities` names them."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrainerSettings:
@@ -44,8 +47,9 @@ class TrainerSettings:
     """What is sharded over ranks: 1 the optimizer's state, 2 the gradients too, 3 the weights too."""
     dtype: str = "float32"
     """``float32`` or ``bfloat16``. With bfloat16 the optimizer keeps float32 weights; an adapter is float32 itself."""
-    is_autocast: bool = False
-    """With float32: keep the weights so, compute matrix products in bfloat16. What is saved and probed is float32."""
+    is_autocast: bool | None = False
+    """With float32: keep the weights so, compute matrix products in bfloat16. What is saved and probed is float32.
+    ``None``: where the devices of all ranks have instructions for it."""
     device: str = "cpu"
     """``cpu`` (gloo) or ``cuda`` (nccl)."""
     n_threads: int = 0
@@ -95,15 +99,22 @@ class TrainerSettings:
     @property
     def is_computing_in_bfloat16(self) -> bool:
         """Return whether matrix products are in bfloat16."""
-        return self.is_autocast or self.dtype == "bfloat16"
+        return bool(self.is_autocast) or self.dtype == "bfloat16"
 
-    def engine_settings(self) -> EngineSettings:
+    def fitted_to(self, *, has_bfloat16: bool) -> TrainerSettings:
+        """Return the settings with what was left to the device decided."""
+        if self.is_autocast is not None:
+            return self
+        return replace(self, is_autocast=has_bfloat16 and self.dtype == "float32")
+
+    def engine_settings(self, *, has_bfloat16: bool) -> EngineSettings:
         """Return what DeepSpeed has to know."""
         is_bfloat16 = self.dtype == "bfloat16" and self.lora is None  # an adapter is trained in float32
         return EngineSettings(
             zero_stage=self.zero_stage,
             is_bfloat16=is_bfloat16,
-            is_autocast=self.is_autocast,
+            is_autocast=bool(self.is_autocast),
+            has_bfloat16=has_bfloat16,
             device=self.device,
             optimizer=self.optimizer,
             offload=self.offload,
@@ -140,7 +151,7 @@ class TrainerActor:
         Raises:
             BadInputError: the folder holds no model, an adapter without its base, or one that does not fit ``lora``.
         """
-        self.settings, self.rank, self.world_size = settings, rank, world_size
+        self.rank, self.world_size = rank, world_size
         if run_folder is not None and rank == 0:
             report_to(LiveFile(Path(run_folder), "trainer"), RayListener(Path(run_folder).name, "trainer"))
         report("loading the model")
@@ -149,8 +160,10 @@ class TrainerActor:
         with no_garbage():
             _prepare_process(settings, rank)
             _join_process_group(settings, rank, world_size, f"tcp://{master_addr}:{master_port}")
+            has_bfloat16 = _has_bfloat16(settings.device)
+            self.settings = settings = settings.fitted_to(has_bfloat16=has_bfloat16)
             model = _load_model(self.base_folder, settings, rank)
-            self.engine = DeepSpeedEngineAdapter(model, settings.engine_settings())
+            self.engine = DeepSpeedEngineAdapter(model, settings.engine_settings(has_bfloat16=has_bfloat16))
         if settings.lora is not None:
             self._fresh_adapter = self._on_every_rank(self.engine.weights())
             if adapters.is_adapter_folder(folder):
@@ -399,6 +412,21 @@ def _join_process_group(settings: TrainerSettings, rank: int, world_size: int, a
         distributed.init_process_group(backend, store=store, rank=0, world_size=1, timeout=timeout)
     else:
         distributed.init_process_group(backend, init_method=address, rank=rank, world_size=world_size, timeout=timeout)
+
+
+def _has_bfloat16(device: str) -> bool:
+    """Return whether the devices of all ranks have instructions for products in bfloat16."""
+    import torch
+    import torch.distributed as distributed
+
+    if device == "cuda":
+        has_own = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        capabilities = torch.cpu.get_capabilities()
+        has_own = any(capabilities.get(name, False) for name in BFLOAT16_INSTRUCTIONS)
+    everywhere = torch.tensor(float(has_own), device=device)
+    distributed.all_reduce(everywhere, op=distributed.ReduceOp.MIN)
+    return bool(everywhere)
 
 
 def _load_model(folder: Path, settings: TrainerSettings, rank: int) -> Any:

@@ -445,6 +445,45 @@ def test_optimise_with_muon_in_autocast_keeps_the_gradient_in_float32(model_fold
     assert is_rounded.float().mean() < 0.1
 
 
+@pytest.mark.parametrize(
+    ("instructions", "asked", "dtype", "is_autocast"),
+    [
+        ({"avx512_bf16": True}, None, "float32", True),
+        ({"bf16": True}, None, "float32", True),
+        ({"avx2": True, "avx512_bf16": False}, None, "float32", False),
+        ({"avx2": True}, True, "float32", True),
+        ({"amx_bf16": True}, False, "float32", False),
+        ({"amx_bf16": True}, None, "bfloat16", False),
+    ],
+)
+def test_trainer_left_to_choose_multiplies_in_bfloat16_where_the_cpu_does(
+    instructions: dict[str, bool],
+    asked: bool | None,
+    dtype: str,
+    is_autocast: bool,
+    model_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: instructions)
+    monkeypatch.setattr("deepspeed.runtime.zero.muon.original_muon.ns_compute_dtype", None)  # put back afterwards
+    trainer = TrainerActor(model_folder, settings=replace(SETTINGS, dtype=dtype, is_autocast=asked))
+    assert trainer.settings.is_autocast == is_autocast
+    assert bool(trainer.engine.engine.torch_autocast_enabled()) == is_autocast
+
+
+def test_muon_iterates_in_float32_where_the_cpu_has_no_bfloat16(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from deepspeed.runtime.zero.muon import original_muon
+
+    monkeypatch.setattr(original_muon, "ns_compute_dtype", lambda *_: torch.bfloat16)
+    for capabilities, expected in (({"amx_bf16": True}, torch.bfloat16), ({"avx2": True}, torch.float32)):
+        monkeypatch.setattr("torch.cpu.get_capabilities", lambda found=capabilities: found)
+        TrainerActor(model_folder, settings=replace(SETTINGS, optimizer="muon"))
+        assert original_muon.ns_compute_dtype("standard") == expected
+        assert original_muon.zeropower_via_newtonschulz5(torch.eye(4), steps=1).dtype == expected
+
+
 def test_optimise_with_muon_learns_a_tiny_batch_by_heart(model_folder: Path) -> None:
     trainer = TrainerActor(model_folder, settings=replace(SETTINGS, optimizer="muon"))
     fast = Hyperparameters(learning_rate=1e-2, batch_sequences=12, epochs=40, warmup_steps=5, weight_decay=0.0)

@@ -115,8 +115,9 @@ class TrainerConfig(StrictModel):
     is_checkpointing_activations: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    is_autocast: bool = True
-    """With float32: keep the weights so, compute matrix products in bfloat16."""
+    is_autocast: bool | None = None
+    """With float32: keep the weights so, compute matrix products in bfloat16. None does so where the devices of all
+    ranks have instructions for it; a CPU without them emulates it, fifty times slower than float32."""
     device: Literal["cpu", "cuda"] = "cpu"
     n_threads: int = Field(0, ge=0)
     """Torch threads on a CPU; 0 takes every core."""
