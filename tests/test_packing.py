@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plansmith.errors import BadInputError
 from plansmith.learning.losses import token_logprobs
 from plansmith.learning.optimisation import Hyperparameters, plan_optimisation
 from plansmith.learning.packed_attention import PACKED_ATTENTION, register_packed_attention
@@ -99,6 +100,24 @@ def test_split_batches_begins_with_batches_of_half_the_size_in_sequences() -> No
     assert [len(batch) for batch in batches] == [2, 2, 2, 4, 2]
     single = split_batches([1] * 3, range(3), batch_sequences=1, batch_tokens=None, seed=None, small_batch_share=1.0)
     assert single == [(0,), (1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"learning_rate": 0.0}, "learning_rate=0.0"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"warmup_steps": -1}, "warmup_steps=-1"),
+        ({"gradient_clipping": -1.0}, "gradient_clipping=-1.0"),
+        ({"small_batch_share": 1.5}, "small_batch_share=1.5"),
+        ({"batch_tokens": 512}, "batch_sequences=16, batch_tokens=512"),
+        ({"batch_sequences": None}, "batch_sequences=None, batch_tokens=None"),
+        ({"batch_sequences": 0}, "at least one sequence"),
+    ],
+)
+def test_hyperparameters_out_of_range_are_named(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(BadInputError, match=named):
+        Hyperparameters(**settings)
 
 
 def test_plan_of_two_epochs_has_small_batches_in_the_first_alone() -> None:

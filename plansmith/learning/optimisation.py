@@ -82,12 +82,20 @@ class Hyperparameters:
                 "exactly one of batch_sequences and batch_tokens must be set",
                 got=f"batch_sequences={self.batch_sequences}, batch_tokens={self.batch_tokens}",
             )
-        if self.learning_rate <= 0 or self.epochs < 1 or self.warmup_steps < 0 or self.gradient_clipping < 0:
+        is_in_range = (
+            self.learning_rate > 0
+            and self.epochs >= 1
+            and self.warmup_steps >= 0
+            and self.gradient_clipping >= 0
+            and 0 <= self.small_batch_share <= 1
+        )
+        if not is_in_range:
             raise BadInputError(
                 "hyperparameters out of range",
                 got=f"learning_rate={self.learning_rate}, epochs={self.epochs}, warmup_steps={self.warmup_steps}, "
-                f"gradient_clipping={self.gradient_clipping}",
-                expected="learning_rate > 0, epochs >= 1, warmup_steps >= 0, gradient_clipping >= 0",
+                f"gradient_clipping={self.gradient_clipping}, small_batch_share={self.small_batch_share}",
+                expected="learning_rate > 0, epochs >= 1, warmup_steps >= 0, gradient_clipping >= 0, "
+                "small_batch_share from 0 to 1",
             )
         if any(size is not None and size < 1 for size in (self.batch_sequences, self.batch_tokens)):
             size = self.batch_sequences if self.batch_tokens is None else self.batch_tokens
