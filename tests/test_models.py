@@ -15,7 +15,14 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from plansmith.errors import BadInputError
-from plansmith.learning.models import ModelShape, bpe_tokenizer, check_model_folder, load_tokenizer, make_model
+from plansmith.learning.models import (
+    SAME_WORD,
+    ModelShape,
+    bpe_tokenizer,
+    check_model_folder,
+    load_tokenizer,
+    make_model,
+)
 from plansmith.learning.tokenizer import (
     END,
     PAD,
@@ -119,6 +126,20 @@ def test_make_model_has_the_tokenizers_vocabulary_and_is_the_same_for_the_same_s
     # Embeddings and head 1200 x 16 each; query and output 16 x 16, key and value 16 x 8; three 16 x 32; norms of 16, 16
     # and 16 (two of the layer, one at the end) and two of 8.
     assert count == 2 * 1200 * 16 + 2 * 256 + 2 * 128 + 3 * 512 + 3 * 16 + 2 * 8
+
+
+def test_make_model_first_head_of_every_layer_looks_for_the_same_word(
+    tmp_path: Path, pairs: PreTrainedTokenizerFast
+) -> None:
+    make_model(tmp_path, pairs, ModelShape(128, 2, 4, 2, 16, max_position_embeddings=64), seed=0)
+    for layer in AutoModelForCausalLM.from_pretrained(tmp_path).model.layers:
+        projections = (layer.self_attn.q_proj, layer.self_attn.k_proj)
+        queries, keys = (projection.weight.view(-1, 32 * 128) for projection in projections)
+        alike = torch.corrcoef(torch.cat([queries, keys]))[:4, 4:]
+        expected = torch.zeros(4, 2)
+        expected[0, 0] = SAME_WORD
+        assert torch.allclose(alike, expected, atol=0.06)
+        assert torch.allclose(queries.std(dim=1), torch.full((4,), 0.02), rtol=0.05)
 
 
 @pytest.mark.parametrize("kind", ["words", "pairs"])
