@@ -28,9 +28,9 @@ SUSSMAN_TEXT = """(define (problem p) (:domain blocksworld) (:objects a b c)
   (:init (on c a) (ontable a) (ontable b) (clear c) (clear b) (handempty)) (:goal (and (on a b) (on b c))))"""
 
 BROKEN_CHAIN = (
-    "aim: on a b do: pick-up b check: clear b ontable b handempty ok: add: holding b "
+    "aim: on? a b do: pick-up b check: clear b ontable b handempty ok: add: holding b "
     "now: holding b ontable a on c a clear c "
-    "aim: on b c do: stack b a check: holding b clear a ok: add: on b a clear b handempty "
+    "aim: on? b c do: stack b a check: holding b clear a ok: add: on b a clear b handempty "
     "now: handempty clear b on b a on c a ontable a final: pick-up b stack b a verdict: VALID"
 )
 """Stacks b on a, which c is on: step 2 needs (clear a)."""
