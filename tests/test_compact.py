@@ -85,7 +85,7 @@ def test_write_chain_lists_the_plan_where_it_goes_on_after_a_step_that_cannot_be
 def test_write_step_tells_needs_and_what_is_there_already() -> None:
     steps = [write_step(step).partition(" check:")[0] for step in chain_of_plan(sussman(), SUSSMAN_PLAN).steps]
     assert steps[:2] == [
-        "goals: on? a b unmet: on? b c unmet: aim: on? b c since: clear c need: holding? c "
+        "goals: on? b c unmet: on? a b unmet: aim: on? b c since: clear c need: holding? c "
         "since: on c a clear c handempty do: unstack c a",
         "aim: on? b c need: clear? c since: holding c do: put-down c",
     ]
@@ -96,7 +96,7 @@ def test_write_literals_negation_is_marked() -> None:
     text = write_chain(chain_of_plan(task, parse_plan("(open l2) (move t1 l1 hub)")))
     assert "check: at t1 l1 not: = l1 hub not: closed hub ok:" in text
     assert text.startswith(
-        "goals: at? t1 hub unmet: not: closed? l2 unmet: aim: not: closed? l2 do: open l2 check: ok: add: now: "
+        "goals: not: closed? l2 unmet: at? t1 hub unmet: aim: not: closed? l2 do: open l2 check: ok: add: now: "
     )
 
 

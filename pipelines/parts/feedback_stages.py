@@ -196,7 +196,7 @@ def write_reasoning(context: StageContext, judged: Sequence[Judged], losses: Seq
         action = None if fault is None else item.task.ground(steps[fault].action)
         if fault is not None and isinstance(action, GroundAction) and not is_right(steps[fault].judgement.code):
             s_prev, total = steps[fault].s_prev, steps[fault].total_before
-            step = true_step(item.task, s_prev, action, with_goals=False, total_before=total)
+            step = true_step(item.task, s_prev, action, total_before=total)
             expected = encode(tokenizer, rendering.separator + rendering.write_outcome(step))
             sequence = expected_outcome_sequence(item.tokens, spans[fault], expected)
             rows.append(_sequence_row(item, "expected", sequence))

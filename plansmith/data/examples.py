@@ -12,7 +12,7 @@ from plansmith.pddl.model import PlanStep
 from plansmith.pddl.parser import parse_step
 from plansmith.problems.corruption import Corruption, corrupt_plan, true_claims
 from plansmith.problems.renaming import random_renaming, rename_plan, rename_problem
-from plansmith.text.chains import ChainStep, chain_of_plan, continued_chain
+from plansmith.text.chains import Chain, ChainStep, chain_of_plan, continued_chain
 from plansmith.text.explanations import Attempt, ClaimedPlan, FeedbackKind, explain
 from plansmith.text.full_reader import read_literals
 from plansmith.text.rendering import Rendering
@@ -27,16 +27,13 @@ def chain_examples(
     row: SolvedProblemRow, rendering: Rendering, names: Sequence[str], *, n_renamings: int, seed: int
 ) -> Iterator[ExampleRow]:
     """Yield the plan of a row as chains of thought, each under other object names, if any are given."""
-    task, plan = solved_task(row)
-    for copy in range(n_renamings):
-        renaming, renamed = _under_other_names(task, names, random.Random(f"{seed} {row.problem_id} {copy}"))
-        chain = chain_of_plan(renamed, rename_plan(plan, renaming))
+    for copy, (task, chain) in enumerate(_renamed_chains(row, names, n_renamings, f"{seed} {row.problem_id}")):
         yield ExampleRow(
             example_id=f"{row.problem_id}-{copy:03d}",
             problem_id=row.problem_id,
             kind=ExampleKind.PLAN_CHAIN,
             corruption=None,
-            prompt=rendering.plan_prompt(renamed),
+            prompt=rendering.plan_prompt(task),
             response=rendering.write_chain(chain),
         )
 
@@ -48,20 +45,27 @@ def opening_examples(
 
     Nothing ends there: no end mark is to be learnt after the response.
     """
-    task, plan = solved_task(row)
-    if len(plan) <= n_steps:
+    if len(row.plan) <= n_steps:
         return
-    for copy in range(n_renamings):
-        renaming, renamed = _under_other_names(task, names, random.Random(f"{seed} {row.problem_id} opening {copy}"))
-        chain = chain_of_plan(renamed, rename_plan(plan, renaming))
+    for copy, (task, chain) in enumerate(_renamed_chains(row, names, n_renamings, f"{seed} {row.problem_id} opening")):
         yield ExampleRow(
             example_id=f"{row.problem_id}-opening-{copy:03d}",
             problem_id=row.problem_id,
             kind=ExampleKind.PLAN_OPENING,
             corruption=None,
-            prompt=rendering.plan_prompt(renamed),
+            prompt=rendering.plan_prompt(task),
             response=rendering.write_steps(chain.steps[:n_steps]),
         )
+
+
+def _renamed_chains(
+    row: SolvedProblemRow, names: Sequence[str], n_renamings: int, key: str
+) -> Iterator[tuple[PlanningTask, Chain]]:
+    """Yield the problem of a row under other object names, drawn by `key` and the copy's number, with its chain."""
+    task, plan = solved_task(row)
+    for copy in range(n_renamings):
+        renaming, renamed = _under_other_names(task, names, random.Random(f"{key} {copy}"))
+        yield renamed, chain_of_plan(renamed, rename_plan(plan, renaming))
 
 
 def valid_explanation(row: SolvedProblemRow, rendering: Rendering, *, seed: int) -> ExampleRow:
@@ -161,7 +165,10 @@ def _rename_step(step: ChainStep, renaming: dict[str, str]) -> ChainStep:
     (action,) = rename_plan([step.action], renaming)
     purpose = tuple(condition.substitute(renaming) for condition in step.purpose)
     support = tuple(tuple(item.substitute(renaming) for item in conditions) for conditions in step.support)
-    return replace(step, action=action, purpose=purpose, support=support)
+    goal_check = step.goal_check and tuple(
+        replace(mark, condition=mark.condition.substitute(renaming)) for mark in step.goal_check
+    )
+    return replace(step, action=action, purpose=purpose, support=support, goal_check=goal_check)
 
 
 def correction_example(

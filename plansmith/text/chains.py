@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from plansmith.pddl.ground_actions import GroundAction, MalformedStep
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import TOTAL_COST, Atom, Condition, Literal, Number, PlanStep
-from plansmith.text.purpose import Purpose, is_basic_literal, purposes
+from plansmith.text.purpose import Purpose, goals_as_achieved, is_basic_literal, purposes
 
 VALID, INVALID = "VALID", "INVALID"
 
@@ -127,38 +127,48 @@ def chain_of_plan(task: PlanningTask, plan: Sequence[PlanStep], *, with_purpose:
 
     Goals are checked at the start, after each step that served a goal directly (which it reached, unless the goal needs
     more than one effect), and at the end. (Checked wherever the outcome changes, a policy would have to know the
-    outcome before it decides to check.)
+    outcome before it decides to check.) They are named in the order in which the plan achieves them for good, so that
+    the aim is the first that is not met. Without purpose there is one check, in the problem's order.
     """
     start = _Point(in_order(task.problem.init), total_at_start(task))
-    return _chain_from(task, start, plan, with_purpose=with_purpose)
+    return _chain_from(task, start, plan, task.goal, with_purpose=with_purpose)
 
 
 def continued_chain(task: PlanningTask, kept: Sequence[ChainStep], plan: Sequence[PlanStep]) -> Chain:
     """Return the chain that keeps a writer's sound steps and goes on with `plan` from the state they lead to.
 
-    The kept steps keep their reasons and the places of their goal checks; what they claim is told as it truly is, and
-    the support of a reason only where it holds.
+    The kept steps keep their reasons and their goal checks, with the order of the goals; what they claim is told as it
+    truly is, and the support of a reason only where it holds. Then goals are told in the order of `plan`.
     """
-    point = _Point(in_order(task.problem.init), total_at_start(task))
+    point, goals = _Point(in_order(task.problem.init), total_at_start(task)), task.goal
     steps: list[ChainStep] = []
     for step in kept:
-        action, is_checking = task.ground(step.action), step.goal_check is not None
-        support = tuple(_true_literals(conditions, point.state) for conditions in step.support)
+        if step.goal_check is not None:
+            goals = _in_order_of(task.goal, step.goal_check)
         steps.append(
-            _step_at(task, point, action, with_goals=is_checking, purpose=step.purpose, support=support)
-        )  # fmt: skip
+            _step_at(
+                task,
+                point,
+                task.ground(step.action),
+                goals=goals if step.goal_check is not None else None,
+                purpose=step.purpose,
+                support=tuple(_true_literals(conditions, point.state) for conditions in step.support),
+            )
+        )
         point = point.after(steps[-1])
-    rest = _chain_from(task, point, plan, with_purpose=True)
+    rest = _chain_from(task, point, plan, goals, with_purpose=True)
     steps += rest.steps
     if rest.steps and kept and not is_direct(task, kept[-1].purpose):
         steps[len(kept)] = replace(rest.steps[0], goal_check=None)
     return Chain(tuple(steps), rest.goal_check, (*(step.action for step in kept), *plan), rest.verdict)
 
 
-def check_goals(task: PlanningTask, state: Iterable[Atom]) -> tuple[GoalMark, ...]:
-    """Return every conjunct of the goal with whether it holds in a state."""
+def check_goals(
+    task: PlanningTask, state: Iterable[Atom], goals: Sequence[Condition] | None = None
+) -> tuple[GoalMark, ...]:
+    """Return conjuncts of the goal, by default all in the problem's order, with whether they hold in a state."""
     bits = task.state_of(state)
-    return tuple(GoalMark(condition, task.holds(condition, bits)) for condition in task.goal)
+    return tuple(GoalMark(goal, task.holds(goal, bits)) for goal in (task.goal if goals is None else goals))
 
 
 def is_direct(task: PlanningTask, purpose: tuple[Condition, ...]) -> bool:
@@ -181,7 +191,7 @@ def true_step(
     state: tuple[Atom, ...],
     action: GroundAction | MalformedStep,
     *,
-    with_goals: bool,
+    goals: Sequence[Condition] | None = None,
     total_before: Number | None = None,
 ) -> ChainStep:
     """Return the step that a faithful writer writes for `action` in `state`, without a reason.
@@ -190,12 +200,12 @@ def true_step(
         task: domain and problem.
         state: the atoms that hold before; derived ones among them are left out.
         action: well formed or not.
-        with_goals: whether the step begins with a goal check.
+        goals: what the goal check names with which the step begins; by default it begins with none.
         total_before: the total cost so far; None tells no cost.
     """
     state = basic_only(task, state)
     bits = task.state_of(state)
-    goal_check = check_goals(task, state) if with_goals else None
+    goal_check = None if goals is None else check_goals(task, state, goals)
     if isinstance(action, MalformedStep):
         return ChainStep(action.step, goal_check=goal_check)
     unsatisfied = task.unsatisfied(action.preconditions, bits)
@@ -229,19 +239,27 @@ class _Point:
         return _Point(step.next_state, step.cost.total if step.cost else None)
 
 
-def _chain_from(task: PlanningTask, point: _Point, plan: Sequence[PlanStep], *, with_purpose: bool) -> Chain:
-    """Return the chain of a plan that begins at `point`."""
+def _chain_from(
+    task: PlanningTask, point: _Point, plan: Sequence[PlanStep], goals: Sequence[Condition], *, with_purpose: bool
+) -> Chain:
+    """Return the chain of a plan that begins at `point`; where the plan does not order goals, they stand as given."""
     grounded = [task.ground(step) for step in plan]
-    reasons = _reasons(task, point, grounded) if with_purpose else [None] * len(plan)
+    reasons: Sequence[Purpose | None] = [None] * len(plan)
+    actions = [action for action in grounded if isinstance(action, GroundAction)]
+    if with_purpose and len(actions) == len(grounded):
+        start = task.state_of(point.state)
+        reasons = purposes(task, actions, start=start)
+        goals = goals_as_achieved(task, actions, goals, start=start)
     steps: list[ChainStep] = []
     is_checking = with_purpose
     for action, reason in zip(grounded, reasons, strict=True):
         purpose, support = (reason.conditions, reason.support) if reason else ((), ())
-        steps.append(_step_at(task, point, action, with_goals=is_checking, purpose=purpose, support=support))
+        named = goals if is_checking else None
+        steps.append(_step_at(task, point, action, goals=named, purpose=purpose, support=support))
         point, is_checking = point.after(steps[-1]), is_direct(task, purpose)
         if steps[-1].next_state is None:
             break
-    goal_check = check_goals(task, point.state)
+    goal_check = check_goals(task, point.state, goals)
     is_valid = all(mark.is_met for mark in goal_check) and all(step.next_state is not None for step in steps)
     return Chain(tuple(steps), goal_check, tuple(plan), VALID if is_valid else INVALID)
 
@@ -251,11 +269,11 @@ def _step_at(
     point: _Point,
     action: GroundAction | MalformedStep,
     *,
-    with_goals: bool,
+    goals: Sequence[Condition] | None,
     purpose: tuple[Condition, ...],
     support: tuple[tuple[Condition, ...], ...],
 ) -> ChainStep:
-    step = true_step(task, point.state, action, with_goals=with_goals, total_before=point.total)
+    step = true_step(task, point.state, action, goals=goals, total_before=point.total)
     return replace(step, purpose=purpose, support=support)
 
 
@@ -264,14 +282,10 @@ def _true_literals(conditions: Iterable[Condition], state: tuple[Atom, ...]) -> 
                  if isinstance(condition, Literal) and (condition.atom in state) == condition.is_positive)  # fmt: skip
 
 
-def _reasons(
-    task: PlanningTask, point: _Point, grounded: Sequence[GroundAction | MalformedStep]
-) -> Sequence[Purpose | None]:
-    """Return the purpose of each step; none is told where the plan has a malformed one."""
-    actions = [action for action in grounded if isinstance(action, GroundAction)]
-    if len(actions) < len(grounded):
-        return [None] * len(grounded)
-    return purposes(task, actions, start=task.state_of(point.state))
+def _in_order_of(goals: Sequence[Condition], marks: Sequence[GoalMark]) -> tuple[Condition, ...]:
+    """Return goals in the order of a writer's marks, those it left out last."""
+    places = {mark.condition: place for place, mark in reversed(list(enumerate(marks)))}
+    return tuple(sorted(goals, key=lambda goal: places.get(goal, len(marks))))
 
 
 def _told(value: Number) -> Number:
