@@ -127,8 +127,9 @@ def chain_of_plan(task: PlanningTask, plan: Sequence[PlanStep], *, with_purpose:
 
     Goals are checked at the start, after each step that served a goal directly (which it reached, unless the goal needs
     more than one effect), and at the end. (Checked wherever the outcome changes, a policy would have to know the
-    outcome before it decides to check.) They are named in the order in which the plan achieves them for good, so that
-    the aim is the first that is not met. Without purpose there is one check, in the problem's order.
+    outcome before it decides to check.) They are named in the order in which the plan achieves them for good: the aim
+    is the first that is not met, unless one that is has to be broken first. Without purpose there is one check, in the
+    problem's order.
     """
     start = _Point(in_order(task.problem.init), total_at_start(task))
     return _chain_from(task, start, plan, task.goal, with_purpose=with_purpose)
