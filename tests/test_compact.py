@@ -25,6 +25,7 @@ from plansmith.pddl.model import Problem
 from plansmith.pddl.parser import parse_plan
 from plansmith.text.chains import Chain, ReadChain, Span, chain_of_plan
 from plansmith.text.compact import MARKERS, CompactRendering, write_chain, write_outcome, write_step
+from plansmith.text.rendering import Rendering, rendering_of
 
 COMPACT = CompactRendering()
 
@@ -85,9 +86,22 @@ def test_write_chain_lists_the_plan_where_it_goes_on_after_a_step_that_cannot_be
 def test_write_step_tells_needs_and_what_is_there_already() -> None:
     steps = [write_step(step).partition(" check:")[0] for step in chain_of_plan(sussman(), SUSSMAN_PLAN).steps]
     assert steps[:2] == [
-        "goals: on? b c unmet: on? a b unmet: aim: on? b c since: clear c need: holding? c "
+        "goals: on? a b after: on? b c later: on? b c unmet: aim: on? b c since: clear c need: holding? c "
         "since: on c a clear c handempty do: unstack c a",
         "aim: on? b c need: clear? c since: holding c do: put-down c",
+    ]
+
+
+@pytest.mark.parametrize("rendering", [rendering_of("compact"), rendering_of("full")], ids=["compact", "full"])
+def test_goals_that_come_before_another_are_written_and_read(rendering: Rendering) -> None:
+    chain = chain_of_plan(sussman(), SUSSMAN_PLAN)
+    read = rendering.read(rendering.write_chain(chain), BLOCKS)
+    assert read.fault is None
+    told = [[(str(mark.condition), mark.is_met, [*map(str, mark.after)]) for mark in step.goal_check]
+            for step in read.chain.steps if step.goal_check is not None]  # fmt: skip
+    assert told == [
+        [("(on a b)", False, ["(on b c)"]), ("(on b c)", False, [])],
+        [("(on a b)", False, []), ("(on b c)", True, [])],
     ]
 
 
@@ -96,7 +110,7 @@ def test_write_literals_negation_is_marked() -> None:
     text = write_chain(chain_of_plan(task, parse_plan("(open l2) (move t1 l1 hub)")))
     assert "check: at t1 l1 not: = l1 hub not: closed hub ok:" in text
     assert text.startswith(
-        "goals: not: closed? l2 unmet: at? t1 hub unmet: aim: not: closed? l2 do: open l2 check: ok: add: now: "
+        "goals: at? t1 hub unmet: not: closed? l2 unmet: aim: not: closed? l2 do: open l2 check: ok: add: now: "
     )
 
 
@@ -174,6 +188,9 @@ END = "final: pick-up a verdict: VALID"
         (f"goals: on? a b {STEP} {END}", 0, None, "got 'do:', expected met: or unmet:"),
         (f"goals: on? a b on? b a met: {STEP} {END}", 0, None, "expected met: or unmet:"),
         (f"{STEP} goals: on? a b met: goals: on? a b met: {END}", 1, None, "got 'goals:', expected 'verdict:'"),
+        (f"goals: on? a b after: on? b a unmet: {STEP} {END}", 0, None, "got 'unmet:', expected later:"),
+        (f"goals: on? a b later: {STEP} {END}", 0, None, "got 'later:', expected met: or unmet:"),
+        (f"goals: on? a b after: on b a later: {STEP} {END}", 0, None, "expected a wanted literal: on?"),
         (f"goals: on a b unmet: {STEP} {END}", 0, None, "word 2: got 'on', expected a wanted literal: on?"),
         (f"{STEP} aim: on? a b need: holding a do:", 1, None, "got 'holding', expected a wanted literal: holding?"),
         (f"{STEP} aim: on? a b since: on? a b do:", 1, None, "got 'on?', expected a predicate"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from conftest import BLOCKS, NAMES, SUSSMAN_PLAN, blocks_task, sussman
+from conftest import BLOCKS, NAMES, SUSSMAN_PLAN, sussman
 
 from plansmith.data.examples import (
     chain_examples,
@@ -148,22 +148,6 @@ def test_continuation_examples_go_on_where_the_sound_steps_end(rendering: Render
     # under the names of the plan, prompt and response together are the chain of the whole plan
     same = continued_chain(sussman(), written.steps[:n_kept], SUSSMAN_PLAN[n_kept:])
     assert same == written
-
-
-def test_continued_chain_keeps_the_writers_order_of_goals_until_its_own_plan() -> None:
-    # the writer stacked a on b, which comes too early, under other names than the problem's
-    start = "(ontable a) (ontable b) (ontable c) (clear a) (clear b) (clear c) (handempty)"
-    task = blocks_task(start, "(on b c) (on a b)", "a b c")
-    kept = chain_of_plan(task, parse_plan("(pick-up a) (stack a b)")).steps
-    rest = parse_plan("(unstack a b) (put-down a) (pick-up b) (stack b c) (pick-up a) (stack a b)")
-    (example,) = continuation_examples("r1", "p0", task, kept, rest, COMPACT, NAMES, n_renamings=1, seed=1)
-    text = f"{example.beginning} {example.response}"
-    chain = COMPACT.read(text, BLOCKS).chain
-    goals = [[str(mark.condition) for mark in step.goal_check] for step in chain.steps if step.goal_check is not None]
-    names = dict(zip(("a", "b"), chain.steps[1].action.arguments, strict=True))
-    c = chain.steps[5].action.arguments[1]
-    upper, lower = f"(on {names['a']} {names['b']})", f"(on {names['b']} {c})"
-    assert goals == [[upper, lower], [lower, upper], [lower, upper]]
 
 
 def test_continued_chain_replaces_a_detour_by_nothing_it_did_not_do() -> None:

@@ -296,6 +296,12 @@ def test_sound_steps_end_before_the_first_fault_or_circle(steps: tuple[str, ...]
     assert sound_steps(TASK, judged(*steps, END)) == n_kept
 
 
+def test_judge_completion_what_a_goal_comes_after_is_not_judged() -> None:
+    chain = judged("goals: on? a b after: clear? a later:", PICK, STACK, END)
+    assert [step.wrong_marks for step in chain.steps] == [(), ()]
+    assert (codes(chain), chain.verdict.verdict) == (["ok", "ok"], Verdict.VALID)
+
+
 def test_judge_completion_false_words_about_preconditions_are_named_and_change_nothing_else() -> None:
     silent, untrue = PICK.replace("ontable a handempty", "handempty"), STACK.replace("clear b ok:", "clear a ok:")
     chain = judged("goals: on? a b met:", silent, untrue, END)

@@ -112,6 +112,15 @@ def test_token_spans_word_written_in_other_pieces_than_encoding_gives_follow_the
     assert (text, [text[span.start : span.end] for span in spans]) == ("ab ab", ["a", "b", " ", "ab"])
 
 
+def test_token_spans_a_character_in_pieces_belongs_to_the_last() -> None:
+    tokenizer = CHATS["qwen3"]
+    for character in ("¡", "本"):
+        ids = encode(tokenizer, f"a{character}b")
+        assert len(ids) == len(character.encode()) + 2
+        text, spans = token_spans(tokenizer, ids)
+        assert [text[span.start : span.end] for span in spans] == ["a", *[""] * (len(ids) - 3), character, "b"]
+
+
 @each_family
 @given(data=st.data())
 def test_token_spans_any_tokens_of_a_chat_cover_the_text_in_order(family: str, data: st.DataObject) -> None:

@@ -165,10 +165,7 @@ def _rename_step(step: ChainStep, renaming: dict[str, str]) -> ChainStep:
     (action,) = rename_plan([step.action], renaming)
     purpose = tuple(condition.substitute(renaming) for condition in step.purpose)
     support = tuple(tuple(item.substitute(renaming) for item in conditions) for conditions in step.support)
-    goal_check = step.goal_check and tuple(
-        replace(mark, condition=mark.condition.substitute(renaming)) for mark in step.goal_check
-    )
-    return replace(step, action=action, purpose=purpose, support=support, goal_check=goal_check)
+    return replace(step, action=action, purpose=purpose, support=support)
 
 
 def correction_example(

@@ -7,8 +7,8 @@ rendering: markers, the domain's names, and a fixed pool of object names.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +138,7 @@ def token_spans(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) ->
     special = _special_ids(tokenizer)
     plain = [token for token in token_ids if token not in special]
     if list(encoded["input_ids"]) == plain:
-        places = iter(encoded["offset_mapping"])
+        places = iter(_ending_characters(encoded["offset_mapping"]))
         spans, end = [], 0
         for token in token_ids:
             start, end = (end, end) if token in special else next(places)
@@ -146,6 +146,12 @@ def token_spans(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) ->
         return text, spans
     lengths = _lengths_by_stream(tokenizer, token_ids, text) or _lengths_by_prefix(tokenizer, token_ids)
     return text, [Span(start, end) for start, end in pairwise(lengths)]
+
+
+def _ending_characters(offsets: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the places of tokens; of those that share a character only the last has it."""
+    for (start, end), following in zip_longest(offsets, offsets[1:]):
+        yield (start, start) if following and following[0] < end else (start, end)
 
 
 def _lengths_by_stream(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int], text: str) -> list[int] | None:

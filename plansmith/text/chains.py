@@ -10,13 +10,14 @@ follow from them and stand in conditions, with their truth value there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from plansmith.pddl.goal_orders import reasonable_orders
 from plansmith.pddl.ground_actions import GroundAction, MalformedStep
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import TOTAL_COST, Atom, Condition, Literal, Number, PlanStep
-from plansmith.text.purpose import Purpose, goals_as_achieved, is_basic_literal, purposes
+from plansmith.text.purpose import Purpose, is_basic_literal, purposes
 
 VALID, INVALID = "VALID", "INVALID"
 
@@ -26,10 +27,14 @@ COST_DIGITS = 6
 
 @dataclass(frozen=True, slots=True)
 class GoalMark:
-    """One conjunct of the goal with whether it is claimed to hold."""
+    """One conjunct of the goal with whether it is claimed to hold, and if not, the open goals that should come before.
+
+    These, like a purpose, are a reason for what follows and not judged: marks that differ in them alone are equal.
+    """
 
     condition: Condition
     is_met: bool
+    after: tuple[Condition, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,37 +132,28 @@ def chain_of_plan(task: PlanningTask, plan: Sequence[PlanStep], *, with_purpose:
 
     Goals are checked at the start, after each step that served a goal directly (which it reached, unless the goal needs
     more than one effect), and at the end. (Checked wherever the outcome changes, a policy would have to know the
-    outcome before it decides to check.) They are named in the order in which the plan achieves them for good: the aim
-    is the first that is not met, unless one that is has to be broken first. Without purpose there is one check, in the
-    problem's order.
+    outcome before it decides to check.) An open goal is told with the open ones that should come before it
+    (`plansmith.pddl.goal_orders`).
     """
     start = _Point(in_order(task.problem.init), total_at_start(task))
-    return _chain_from(task, start, plan, task.goal, with_purpose=with_purpose)
+    return _chain_from(task, start, plan, with_purpose=with_purpose)
 
 
 def continued_chain(task: PlanningTask, kept: Sequence[ChainStep], plan: Sequence[PlanStep]) -> Chain:
     """Return the chain that keeps a writer's sound steps and goes on with `plan` from the state they lead to.
 
-    The kept steps keep their reasons and their goal checks, with the order of the goals; what they claim is told as it
-    truly is, and the support of a reason only where it holds. Then goals are told in the order of `plan`.
+    The kept steps keep their reasons and the places of their goal checks; what they claim is told as it truly is, and
+    the support of a reason only where it holds.
     """
-    point, goals = _Point(in_order(task.problem.init), total_at_start(task)), task.goal
+    point, orders = _Point(in_order(task.problem.init), total_at_start(task)), reasonable_orders(task)
     steps: list[ChainStep] = []
     for step in kept:
-        if step.goal_check is not None:
-            goals = _in_order_of(task.goal, step.goal_check)
-        steps.append(
-            _step_at(
-                task,
-                point,
-                task.ground(step.action),
-                goals=goals if step.goal_check is not None else None,
-                purpose=step.purpose,
-                support=tuple(_true_literals(conditions, point.state) for conditions in step.support),
-            )
-        )
+        goal_check = None if step.goal_check is None else check_goals(task, point.state, orders)
+        support = tuple(_true_literals(conditions, point.state) for conditions in step.support)
+        true = true_step(task, point.state, task.ground(step.action), total_before=point.total)
+        steps.append(replace(true, goal_check=goal_check, purpose=step.purpose, support=support))
         point = point.after(steps[-1])
-    rest = _chain_from(task, point, plan, goals, with_purpose=True)
+    rest = _chain_from(task, point, plan, with_purpose=True)
     steps += rest.steps
     if rest.steps and kept and not is_direct(task, kept[-1].purpose):
         steps[len(kept)] = replace(rest.steps[0], goal_check=None)
@@ -165,11 +161,22 @@ def continued_chain(task: PlanningTask, kept: Sequence[ChainStep], plan: Sequenc
 
 
 def check_goals(
-    task: PlanningTask, state: Iterable[Atom], goals: Sequence[Condition] | None = None
+    task: PlanningTask, state: Iterable[Atom], orders: Mapping[Condition, tuple[Condition, ...]] | None = None
 ) -> tuple[GoalMark, ...]:
-    """Return conjuncts of the goal, by default all in the problem's order, with whether they hold in a state."""
+    """Return every conjunct of the goal with whether it holds in a state.
+
+    Args:
+        task: domain and problem.
+        state: atoms; what is not named is false.
+        orders: goals with those that should be achieved before; what of them is open is named.
+    """
     bits = task.state_of(state)
-    return tuple(GoalMark(goal, task.holds(goal, bits)) for goal in (task.goal if goals is None else goals))
+    is_met = {goal: task.holds(goal, bits) for goal in task.goal}
+    before = orders or {}
+    return tuple(
+        GoalMark(goal, met, () if met else tuple(other for other in before.get(goal, ()) if not is_met[other]))
+        for goal, met in is_met.items()
+    )
 
 
 def is_direct(task: PlanningTask, purpose: tuple[Condition, ...]) -> bool:
@@ -192,26 +199,23 @@ def true_step(
     state: tuple[Atom, ...],
     action: GroundAction | MalformedStep,
     *,
-    goals: Sequence[Condition] | None = None,
     total_before: Number | None = None,
 ) -> ChainStep:
-    """Return the step that a faithful writer writes for `action` in `state`, without a reason.
+    """Return the step that a faithful writer writes for `action` in `state`, without goal check and reason.
 
     Args:
         task: domain and problem.
         state: the atoms that hold before; derived ones among them are left out.
         action: well formed or not.
-        goals: what the goal check names with which the step begins; by default it begins with none.
         total_before: the total cost so far; None tells no cost.
     """
     state = basic_only(task, state)
     bits = task.state_of(state)
-    goal_check = None if goals is None else check_goals(task, state, goals)
     if isinstance(action, MalformedStep):
-        return ChainStep(action.step, goal_check=goal_check)
+        return ChainStep(action.step)
     unsatisfied = task.unsatisfied(action.preconditions, bits)
     if unsatisfied:
-        return ChainStep(action.step, action.preconditions, unsatisfied, goal_check=goal_check)
+        return ChainStep(action.step, action.preconditions, unsatisfied)
     amount = None if total_before is None else action.cost(bits)
     action = action.resolved(bits)
     gone = {*action.delete_effects, *action.add_effects}
@@ -221,7 +225,6 @@ def true_step(
         added=action.add_effects,
         deleted=tuple(atom for atom in action.delete_effects if atom in state),
         next_state=in_order([*(atom for atom in state if atom not in gone), *action.add_effects]),
-        goal_check=goal_check,
         cost=None if total_before is None or amount is None else StepCost.after(total_before, amount),
     )
 
@@ -240,42 +243,24 @@ class _Point:
         return _Point(step.next_state, step.cost.total if step.cost else None)
 
 
-def _chain_from(
-    task: PlanningTask, point: _Point, plan: Sequence[PlanStep], goals: Sequence[Condition], *, with_purpose: bool
-) -> Chain:
-    """Return the chain of a plan that begins at `point`; where the plan does not order goals, they stand as given."""
+def _chain_from(task: PlanningTask, point: _Point, plan: Sequence[PlanStep], *, with_purpose: bool) -> Chain:
+    """Return the chain of a plan that begins at `point`."""
     grounded = [task.ground(step) for step in plan]
-    reasons: Sequence[Purpose | None] = [None] * len(plan)
-    actions = [action for action in grounded if isinstance(action, GroundAction)]
-    if with_purpose and len(actions) == len(grounded):
-        start = task.state_of(point.state)
-        reasons = purposes(task, actions, start=start)
-        goals = goals_as_achieved(task, actions, goals, start=start)
+    reasons = _reasons(task, point, grounded) if with_purpose else [None] * len(plan)
+    orders = reasonable_orders(task) if with_purpose else None
     steps: list[ChainStep] = []
     is_checking = with_purpose
     for action, reason in zip(grounded, reasons, strict=True):
         purpose, support = (reason.conditions, reason.support) if reason else ((), ())
-        named = goals if is_checking else None
-        steps.append(_step_at(task, point, action, goals=named, purpose=purpose, support=support))
+        goal_check = check_goals(task, point.state, orders) if is_checking else None
+        true = true_step(task, point.state, action, total_before=point.total)
+        steps.append(replace(true, goal_check=goal_check, purpose=purpose, support=support))
         point, is_checking = point.after(steps[-1]), is_direct(task, purpose)
         if steps[-1].next_state is None:
             break
-    goal_check = check_goals(task, point.state, goals)
-    is_valid = all(mark.is_met for mark in goal_check) and all(step.next_state is not None for step in steps)
-    return Chain(tuple(steps), goal_check, tuple(plan), VALID if is_valid else INVALID)
-
-
-def _step_at(
-    task: PlanningTask,
-    point: _Point,
-    action: GroundAction | MalformedStep,
-    *,
-    goals: Sequence[Condition] | None,
-    purpose: tuple[Condition, ...],
-    support: tuple[tuple[Condition, ...], ...],
-) -> ChainStep:
-    step = true_step(task, point.state, action, goals=goals, total_before=point.total)
-    return replace(step, purpose=purpose, support=support)
+    closing = check_goals(task, point.state, orders)
+    is_valid = all(mark.is_met for mark in closing) and all(step.next_state is not None for step in steps)
+    return Chain(tuple(steps), closing, tuple(plan), VALID if is_valid else INVALID)
 
 
 def _true_literals(conditions: Iterable[Condition], state: tuple[Atom, ...]) -> tuple[Condition, ...]:
@@ -283,10 +268,14 @@ def _true_literals(conditions: Iterable[Condition], state: tuple[Atom, ...]) -> 
                  if isinstance(condition, Literal) and (condition.atom in state) == condition.is_positive)  # fmt: skip
 
 
-def _in_order_of(goals: Sequence[Condition], marks: Sequence[GoalMark]) -> tuple[Condition, ...]:
-    """Return goals in the order of a writer's marks, those it left out last."""
-    places = {mark.condition: place for place, mark in reversed(list(enumerate(marks)))}
-    return tuple(sorted(goals, key=lambda goal: places.get(goal, len(marks))))
+def _reasons(
+    task: PlanningTask, point: _Point, grounded: Sequence[GroundAction | MalformedStep]
+) -> Sequence[Purpose | None]:
+    """Return the purpose of each step; none is told where the plan has a malformed one."""
+    actions = [action for action in grounded if isinstance(action, GroundAction)]
+    if len(actions) < len(grounded):
+        return [None] * len(grounded)
+    return purposes(task, actions, start=task.state_of(point.state))
 
 
 def _told(value: Number) -> Number:

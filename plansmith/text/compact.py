@@ -2,7 +2,8 @@
 
 An atom is its predicate followed by its arguments; the arity in the domain says where it ends. Markers end in ``:`` so
 that no PDDL name can be one. What is wanted (goals, aims, needs) has its predicate marked with ``?``: who looks up
-where a block stands is not to find where it should stand. A step reads::
+where a block stands is not to find where it should stand. A goal that should wait for others is told with these:
+``on? a b after: on? b c later:``. A step reads::
 
     goals: on? a b unmet: aim: on? a b since: clear b need: holding? a since: on a c clear a handempty do: unstack a c
     check: on a c clear a handempty ok: add: holding a clear c now: holding a clear b ontable b clear c ontable c
@@ -83,9 +84,15 @@ def write_step(step: ChainStep) -> str:
 
 
 def write_goal_check(goal_check: Sequence[GoalMark]) -> str:
-    """Return every goal with its mark."""
-    words = [f"{write_wanted([mark.condition])} {'met:' if mark.is_met else 'unmet:'}" for mark in goal_check]
-    return " ".join(["goals:", *words])
+    """Return every goal with its mark, and before that of a goal whose time has not come, what is to come before."""
+    words = ["goals:"]
+    for mark in goal_check:
+        words.append(write_wanted([mark.condition]))
+        if mark.after:
+            words += ["after:", write_wanted(mark.after), "later:"]
+        else:
+            words.append("met:" if mark.is_met else "unmet:")
+    return " ".join(words)
 
 
 def write_outcome(step: ChainStep) -> str:
@@ -201,6 +208,8 @@ MARKERS = [
     "goals:",
     "met:",
     "unmet:",
+    "after:",
+    "later:",
     "aim:",
     "need:",
     "since:",

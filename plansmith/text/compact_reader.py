@@ -80,9 +80,15 @@ class _Words:
         marks: list[GoalMark] = []
         while (word := self.peek()) is not None and (word == NOT or not word.endswith(":")):
             literals = self.literals(WANTED)
-            if len(literals) != 1 or self.peek() not in ("met:", "unmet:"):
-                raise _Fault(f"word {self.position + 1}: got {self.peek() or 'the end'!r}, expected met: or unmet:")
-            marks.append(GoalMark(literals[0], self.peek() == "met:"))
+            after: tuple[Literal, ...] = ()
+            if is_later := self.peek() == "after:":
+                self.position += 1
+                after = self.literals(WANTED)
+            expected = ("later:",) if is_later else ("met:", "unmet:")
+            if len(literals) != 1 or self.peek() not in expected:
+                got, wanted = self.peek() or "the end", " or ".join(expected)
+                raise _Fault(f"word {self.position + 1}: got {got!r}, expected {wanted}")
+            marks.append(GoalMark(literals[0], self.peek() == "met:", after))
             self.position += 1
         return tuple(marks)
 
@@ -147,7 +153,7 @@ class _End:
 
 def _is_closing(words: _Words) -> bool:
     """Return whether the ``goals:`` here is the last goal check: no action follows it."""
-    marks = ("met:", "unmet:", NOT)
+    marks = ("met:", "unmet:", "after:", "later:", NOT)
     following = (word for word in words.words[words.position + 1 :] if word.endswith(":") and word not in marks)
     return words.peek() == "goals:" and next(following, None) not in ("aim:", "do:")
 

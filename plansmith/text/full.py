@@ -129,7 +129,13 @@ def _closing_lines(chain: Chain) -> list[str]:
 
 
 def _goal_lines(goal_check: Iterable[GoalMark]) -> list[str]:
-    return [f"  - {mark.condition}: {'TRUE' if mark.is_met else 'FALSE'}" for mark in goal_check]
+    return [f"  - {mark.condition}: {_told_mark(mark)}" for mark in goal_check]
+
+
+def _told_mark(mark: GoalMark) -> str:
+    if mark.after:
+        return f"FALSE, after {' '.join(map(str, mark.after))}"
+    return "TRUE" if mark.is_met else "FALSE"
 
 
 def _fault_lines(fault: StepJudgement) -> list[str]:

@@ -23,7 +23,7 @@ _STEP = re.compile(r"\[STEP\s+\d[^\]]*\]", re.IGNORECASE)
 _FIELD = re.compile(
     r"-\s*(Goals|Purpose|Action|Preconditions|Applicable|Add|Delete|Cost|Next state)\s*:\s*(.*)", re.IGNORECASE
 )
-_CHECK = re.compile(r"-\s*(\(.*\))\s*:\s*(TRUE|FALSE)", re.IGNORECASE)
+_CHECK = re.compile(r"-\s*(\(.*\))\s*:\s*(TRUE|FALSE)(?:[\s,;]*after\s*(\(.*\)))?", re.IGNORECASE)
 _NEEDS = re.compile(r"(?<=\))[\s,;]*needs\s*(?=\()", re.IGNORECASE)
 _SINCE = re.compile(r"(?<=\))[\s,;]*since\s*(?=\()", re.IGNORECASE)
 _VERDICT = re.compile(r"\[VERDICT\]\s*(VALID|INVALID)\b", re.IGNORECASE)
@@ -102,8 +102,9 @@ class _Conditions:
         return tuple(found)
 
     def marks(self, match: re.Match[str]) -> list[GoalMark]:
-        """Return the conditions of a ``- (condition): TRUE`` line with their marks."""
-        return [GoalMark(condition, match.group(2).upper() == "TRUE") for condition in self.read(match.group(1))]
+        """Return the conditions of a ``- (condition): TRUE`` line with their marks, and what a goal comes after."""
+        is_met, after = match.group(2).upper() == "TRUE", self.read(match.group(3) or "")
+        return [GoalMark(condition, is_met, after) for condition in self.read(match.group(1))]
 
     def _formula(self, text: str) -> Condition | None:
         """Return the condition that a group writes, None if it has any mistake."""

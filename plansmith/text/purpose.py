@@ -90,24 +90,6 @@ def purposes(
     return tuple(uses.supported(index, paths[0]) if paths else None for index, paths in enumerate(kept))
 
 
-def goals_as_achieved(
-    task: PlanningTask, actions: Sequence[GroundAction], goals: Sequence[Condition], *, start: int
-) -> tuple[Condition, ...]:
-    """Return goals in the order in which a plan achieves them for good, those that it leaves open last.
-
-    So what has to be there first stands first (the lower block of a tower), as in the reasonable orders of Koehler and
-    Hoffmann (2000), but taken from the plan. Goals achieved by the same step keep their order.
-
-    Args:
-        task: domain and problem.
-        actions: of the plan; one that cannot be applied changes nothing.
-        goals: conjuncts of the goal.
-        start: the state before the first action.
-    """
-    states = _states(_walked(actions, start), start)
-    return tuple(sorted(goals, key=lambda goal: _achieved_at(task, goal, states)))
-
-
 def effects_of(action: GroundAction) -> tuple[Literal, ...]:
     """Return the add effects, then the delete effects, as literals."""
     return (*(Literal(atom) for atom in action.add_effects),
@@ -134,22 +116,6 @@ def _walked(actions: Iterable[GroundAction], state: int) -> list[_Step]:
         steps.append(_Step(action, action.resolved(state), state))
         state = action.apply(state) if action.is_applicable(state) else state
     return steps
-
-
-def _states(steps: Sequence[_Step], start: int) -> list[int]:
-    """Return the state before the first step and after each."""
-    if not steps:
-        return [start]
-    action, before = steps[-1].action, steps[-1].before
-    return [*(step.before for step in steps), action.apply(before) if action.is_applicable(before) else before]
-
-
-def _achieved_at(task: PlanningTask, condition: Condition, states: Sequence[int]) -> int:
-    """Return the first state from which on a condition holds in all; their number where it does not in the last."""
-    achieved_at = len(states)
-    while achieved_at and task.holds(condition, states[achieved_at - 1]):
-        achieved_at -= 1
-    return achieved_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,10 +235,13 @@ class _Uses:
             self.depending[literal].append(_Need(index, (condition,)))
 
     def _note_goal(self, condition: Condition) -> None:
-        if not self.steps:
-            return
-        states = _states(self.steps, self.steps[0].before)[1:]
-        achieved_at = _achieved_at(self.task, condition, states)
+        states = [step.before for step in self.steps[1:]]
+        if self.steps:
+            action, before = self.steps[-1].action, self.steps[-1].before
+            states.append(action.apply(before) if action.is_applicable(before) else before)
+        achieved_at = len(states)
+        while achieved_at and self.task.holds(condition, states[achieved_at - 1]):
+            achieved_at -= 1
         if achieved_at < len(states):
             for literal in self._dependencies(condition, len(self.steps), states[-1]):
                 self.depending[literal].append(_Need(len(self.steps), (condition,), achieved_at))

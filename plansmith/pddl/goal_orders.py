@@ -1,0 +1,128 @@
+"""Reasonable orders: which goals should be achieved before which.
+
+A goal comes after another if it rules out what the other needs, so that it would have to be undone again: the upper
+block of a tower after the lower one (Koehler and Hoffmann, "On Reasonable and Forced Goal Orderings and their Use in an
+Agenda-Driven Planning Algorithm", JAIR 12, 2000, section 3). What a goal needs and what it rules out is read off the
+action schemas, without grounding. Theirs also looks at what else could bring back what is ruled out; here two goals
+that each rule out what the other needs are left without an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import reduce
+
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import (
+    ActionSchema,
+    Atom,
+    Binding,
+    Condition,
+    ConditionalEffect,
+    Effect,
+    Literal,
+    UniversalEffect,
+    conjuncts_of,
+)
+
+
+def reasonable_orders(task: PlanningTask) -> dict[Condition, tuple[Condition, ...]]:
+    """Return for each goal those that should be achieved before it, in their order; goals without are left out.
+
+    Only goals that are literals of basic predicates are ordered.
+    """
+    goals = [goal for goal in task.goal if isinstance(goal, Literal) and goal.atom.predicate not in task.rules]
+    needs = {goal: _needs(task, goal) for goal in goals}
+    outcomes = {goal: _in_common(_effects(achiever) for achiever in _achievers(task, goal)) for goal in goals}
+
+    def is_ruled_out(goal: Literal, by: Literal) -> bool:
+        return any(
+            _complement(literal) in outcomes[by]
+            for prepared, literals in needs[goal].items()
+            if prepared not in outcomes[by]  # then there is nothing to prepare
+            for literal in literals
+        )
+
+    found: dict[Condition, tuple[Condition, ...]] = {}
+    for late in goals:
+        before = [goal for goal in goals if is_ruled_out(goal, late) and not is_ruled_out(late, goal)]
+        if before:
+            found[late] = tuple(before)
+    return found
+
+
+def _needs(task: PlanningTask, goal: Literal) -> dict[Literal, frozenset[Literal]]:
+    """Return what every way to achieve a goal needs: in the step that does, and for each of that in one before."""
+    needed = _needed(task, goal)
+    return {goal: needed} | {literal: _needed(task, literal) for literal in needed}
+
+
+def _needed(task: PlanningTask, literal: Literal) -> frozenset[Literal]:
+    """Return the preconditions that all actions have which achieve a literal."""
+    return _in_common(
+        _bound((part for part in conjuncts_of(schema.precondition) if isinstance(part, Literal)), binding)
+        for schema, binding in _achievers(task, literal)
+    )
+
+
+def _effects(achiever: tuple[ActionSchema, Binding]) -> frozenset[Literal]:
+    """Return the literals that an action makes true whatever the state."""
+    schema, binding = achiever
+    effects = _bound((effect for effect in schema.effects if isinstance(effect, Literal)), binding)
+    return frozenset(effect for effect in effects if effect.is_positive or _complement(effect) not in effects)
+
+
+def _complement(literal: Literal) -> Literal:
+    return Literal(literal.atom, not literal.is_positive)
+
+
+def _achievers(task: PlanningTask, literal: Literal) -> Iterator[tuple[ActionSchema, Binding]]:
+    """Yield the actions that may make a literal true, each with the parameters that the literal gives."""
+    for schema in task.domain.actions:
+        types = {parameter.name: parameter for parameter in schema.parameters}
+        for effect, own in _literals(schema.effects):
+            if effect.is_positive != literal.is_positive or effect.atom.predicate != literal.atom.predicate:
+                continue
+            binding = _unified(effect.atom, literal.atom)
+            if binding is None:
+                continue
+            given = {name: value for name, value in binding.items() if name in types and name not in own}
+            if all(task.fits(value, types[name]) for name, value in given.items()):
+                yield schema, given
+
+
+def _literals(effects: Iterable[Effect], own: frozenset[str] = frozenset()) -> Iterator[tuple[Literal, frozenset[str]]]:
+    """Yield every literal among effects with the variables that are quantified there."""
+    for effect in effects:
+        match effect:
+            case Literal():
+                yield effect, own
+            case ConditionalEffect():
+                yield from _literals(effect.effects, own)
+            case UniversalEffect():
+                yield from _literals(effect.effects, own | {parameter.name for parameter in effect.parameters})
+
+
+def _unified(pattern: Atom, atom: Atom) -> dict[str, str] | None:
+    """Return what the variables of a pattern stand for; None where it does not match."""
+    binding: dict[str, str] = {}
+    for given, value in zip(pattern.arguments, atom.arguments, strict=True):
+        if (binding.setdefault(given, value) if _is_variable(given) else given) != value:
+            return None
+    return binding
+
+
+def _bound(literals: Iterable[Literal], binding: Binding) -> frozenset[Literal]:
+    """Return those literals whose variables are all given."""
+    substituted = (literal.substitute(binding) for literal in literals)
+    return frozenset(literal for literal in substituted if not any(map(_is_variable, literal.atom.arguments)))
+
+
+def _is_variable(name: str) -> bool:
+    return name.startswith("?")
+
+
+def _in_common(sets: Iterable[frozenset[Literal]]) -> frozenset[Literal]:
+    """Return what is in all sets; nothing where there is none."""
+    found = list(sets)
+    return reduce(frozenset.intersection, found) if found else frozenset()
