@@ -2,9 +2,9 @@
 
 A goal comes after another if it rules out what the other needs, so that it would have to be undone again: the upper
 block of a tower after the lower one (Koehler and Hoffmann, "On Reasonable and Forced Goal Orderings and their Use in an
-Agenda-Driven Planning Algorithm", JAIR 12, 2000, section 3). What a goal needs and what it rules out is read off the
-action schemas, without grounding. Theirs also looks at what else could bring back what is ruled out; here two goals
-that each rule out what the other needs are left without an order.
+Agenda-Driven Planning Algorithm", JAIR 12, 2000). What a goal needs and what it rules out is read off the action
+schemas, without grounding. Theirs also looks at what else could bring back what is ruled out; here two goals that each
+rule out what the other needs are left without an order.
 """
 
 from __future__ import annotations
