@@ -105,6 +105,16 @@ def test_goals_that_come_before_another_are_written_and_read(rendering: Renderin
     ]
 
 
+@pytest.mark.parametrize("rendering", [rendering_of("compact"), rendering_of("full")], ids=["compact", "full"])
+def test_goal_that_holds_too_early_says_what_it_comes_after(rendering: Rendering) -> None:
+    task = blocks_task("(on a b) (ontable b) (ontable c) (clear a) (clear c) (handempty)", "(on a b) (on b c)")
+    plan = parse_plan("(unstack a b) (put-down a) (pick-up b) (stack b c) (pick-up a) (stack a b)")
+    chain = rendering.read(rendering.write_chain(chain_of_plan(task, plan)), BLOCKS).chain
+    assert chain.steps[0].goal_check is not None
+    told = [(str(mark.condition), mark.is_met, [*map(str, mark.after)]) for mark in chain.steps[0].goal_check]
+    assert told == [("(on a b)", True, ["(on b c)"]), ("(on b c)", False, [])]
+
+
 def test_write_literals_negation_is_marked() -> None:
     task = depot_task()
     text = write_chain(chain_of_plan(task, parse_plan("(open l2) (move t1 l1 hub)")))
@@ -188,7 +198,7 @@ END = "final: pick-up a verdict: VALID"
         (f"goals: on? a b {STEP} {END}", 0, None, "got 'do:', expected met: or unmet:"),
         (f"goals: on? a b on? b a met: {STEP} {END}", 0, None, "expected met: or unmet:"),
         (f"{STEP} goals: on? a b met: goals: on? a b met: {END}", 1, None, "got 'goals:', expected 'verdict:'"),
-        (f"goals: on? a b after: on? b a unmet: {STEP} {END}", 0, None, "got 'unmet:', expected later:"),
+        (f"goals: on? a b after: on? b a unmet: {STEP} {END}", 0, None, "got 'unmet:', expected met: or later:"),
         (f"goals: on? a b later: {STEP} {END}", 0, None, "got 'later:', expected met: or unmet:"),
         (f"goals: on? a b after: on b a later: {STEP} {END}", 0, None, "expected a wanted literal: on?"),
         (f"goals: on a b unmet: {STEP} {END}", 0, None, "word 2: got 'on', expected a wanted literal: on?"),

@@ -27,9 +27,10 @@ COST_DIGITS = 6
 
 @dataclass(frozen=True, slots=True)
 class GoalMark:
-    """One conjunct of the goal with whether it is claimed to hold, and if not, the open goals that should come before.
+    """One conjunct of the goal with whether it is claimed to hold, and the open goals that should come before it.
 
-    These, like a purpose, are a reason for what follows and not judged: marks that differ in them alone are equal.
+    A goal that holds and has such is in their way. They are, like a purpose, a reason for what follows and not judged:
+    marks that differ in them alone are equal.
     """
 
     condition: Condition
@@ -132,7 +133,7 @@ def chain_of_plan(task: PlanningTask, plan: Sequence[PlanStep], *, with_purpose:
 
     Goals are checked at the start, after each step that served a goal directly (which it reached, unless the goal needs
     more than one effect), and at the end. (Checked wherever the outcome changes, a policy would have to know the
-    outcome before it decides to check.) An open goal is told with the open ones that should come before it
+    outcome before it decides to check.) A goal is told with the open ones that should come before it
     (`plansmith.pddl.goal_orders`).
     """
     start = _Point(in_order(task.problem.init), total_at_start(task))
@@ -174,7 +175,7 @@ def check_goals(
     is_met = {goal: task.holds(goal, bits) for goal in task.goal}
     before = orders or {}
     return tuple(
-        GoalMark(goal, met, () if met else tuple(other for other in before.get(goal, ()) if not is_met[other]))
+        GoalMark(goal, met, tuple(other for other in before.get(goal, ()) if not is_met[other]))
         for goal, met in is_met.items()
     )
 

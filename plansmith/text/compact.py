@@ -3,7 +3,7 @@
 An atom is its predicate followed by its arguments; the arity in the domain says where it ends. Markers end in ``:`` so
 that no PDDL name can be one. What is wanted (goals, aims, needs) has its predicate marked with ``?``: who looks up
 where a block stands is not to find where it should stand. A goal that should wait for others is told with these:
-``on? a b after: on? b c later:``. A step reads::
+``on? a b after: on? b c later:``, or ``met:`` where it holds and will have to be undone. A step reads::
 
     goals: on? a b unmet: aim: on? a b since: clear b need: holding? a since: on a c clear a handempty do: unstack a c
     check: on a c clear a handempty ok: add: holding a clear c now: holding a clear b ontable b clear c ontable c
@@ -84,14 +84,13 @@ def write_step(step: ChainStep) -> str:
 
 
 def write_goal_check(goal_check: Sequence[GoalMark]) -> str:
-    """Return every goal with its mark, and before that of a goal whose time has not come, what is to come before."""
+    """Return every goal with its mark, and before it the open goals that it should come after."""
     words = ["goals:"]
     for mark in goal_check:
         words.append(write_wanted([mark.condition]))
         if mark.after:
-            words += ["after:", write_wanted(mark.after), "later:"]
-        else:
-            words.append("met:" if mark.is_met else "unmet:")
+            words += ["after:", write_wanted(mark.after)]
+        words.append("met:" if mark.is_met else "later:" if mark.after else "unmet:")
     return " ".join(words)
 
 

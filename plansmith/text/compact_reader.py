@@ -84,7 +84,7 @@ class _Words:
             if is_later := self.peek() == "after:":
                 self.position += 1
                 after = self.literals(WANTED)
-            expected = ("later:",) if is_later else ("met:", "unmet:")
+            expected = ("met:", "later:" if is_later else "unmet:")
             if len(literals) != 1 or self.peek() not in expected:
                 got, wanted = self.peek() or "the end", " or ".join(expected)
                 raise _Fault(f"word {self.position + 1}: got {got!r}, expected {wanted}")

@@ -133,9 +133,8 @@ def _goal_lines(goal_check: Iterable[GoalMark]) -> list[str]:
 
 
 def _told_mark(mark: GoalMark) -> str:
-    if mark.after:
-        return f"FALSE, after {' '.join(map(str, mark.after))}"
-    return "TRUE" if mark.is_met else "FALSE"
+    truth = "TRUE" if mark.is_met else "FALSE"
+    return f"{truth}, after {' '.join(map(str, mark.after))}" if mark.after else truth
 
 
 def _fault_lines(fault: StepJudgement) -> list[str]:
