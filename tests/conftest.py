@@ -65,7 +65,7 @@ def pytest_configure() -> None:
     # threads of torch that wait leave the cores to the other process of the tests, instead of turning round
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # DeepSpeed reads it once in a process, when it is imported; a run with `device: cuda` tested before would decide it
-    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    os.environ["DS_ACCELERATOR"] = "cpu"
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
 

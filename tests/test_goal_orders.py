@@ -92,16 +92,22 @@ def test_reasonable_orders_are_those_of_shortest_plans_in_blocksworld(problem: P
         ),
         (  # a conditional effect takes place or not: it may achieve, and rules nothing out
             """(:action cut :parameters (?x - part) :precondition (raw ?x)
-              :effect (and (when (free) (cut ?x)) (forall (?y - part) (when (free) (not (raw ?y))))))
+              :effect (and (when (free) (cut ?x)) (when (free) (not (raw ?x)))))
             (:action glue :parameters (?x - part) :precondition (raw ?x) :effect (glued ?x))""",
             "(and (cut a) (glued a))",
             {},
         ),
-        (  # what cuts every part needs a to be raw as well
+        (  # what cuts every part cuts a, and gluing uses up what that needs
             """(:action cut-all :parameters () :precondition (free) :effect (forall (?x - part) (cut ?x)))
             (:action glue :parameters (?x - part) :precondition (free) :effect (and (glued ?x) (not (free))))""",
             "(and (cut a) (glued a))",
             {"(glued a)": ["(cut a)"]},
+        ),
+        (  # which part has to be raw is open: the one that is quantified is another
+            """(:action cut-all :parameters (?x - part) :precondition (raw ?x) :effect (forall (?x - part) (cut ?x)))
+            (:action glue :parameters (?x - part) :precondition (free) :effect (and (glued ?x) (not (raw ?x))))""",
+            "(and (cut a) (glued a))",
+            {},
         ),
         (  # both use up what the other needs
             """(:action cut :parameters (?x - part) :precondition (free) :effect (and (cut ?x) (not (free))))
@@ -117,11 +123,8 @@ def test_reasonable_orders_are_those_of_shortest_plans_in_blocksworld(problem: P
             "(and (not (raw a)) (free) (glued b) (cut a))",
             {"(not (raw a))": ["(cut a)"], "(free)": ["(glued b)"]},
         ),
-        (  # cutting gives what would have to be prepared: nothing is ruled out
-            """(:action cut :parameters (?x - part) :precondition (raw ?x)
-              :effect (and (cut ?x) (shown) (not (raw ?x))))
-            (:action show :parameters () :precondition (raw a) :effect (shown))
-            (:action glue :parameters (?x - part) :precondition (and (shown) (free)) :effect (glued ?x))""",
+        (  # to cut takes a raw part and leaves none, but once a is cut nothing has to be prepared for gluing
+            f"{CUT} (:action glue :parameters (?x - part) :precondition (cut ?x) :effect (glued ?x))",
             "(and (cut a) (glued a))",
             {},
         ),
@@ -132,8 +135,8 @@ def test_reasonable_orders_are_those_of_shortest_plans_in_blocksworld(problem: P
             {"(cut a)": ["(glued a)"]},
         ),
     ],
-    ids=["unrelated", "used up", "open which", "another way", "another outcome", "conditional", "universal", "mutual",
-         "negative", "prepared by it", "types"],
+    ids=["unrelated", "used up", "open which", "another way", "another outcome", "conditional", "universal", "shadowed",
+         "mutual", "negative", "prepared by it", "types"],
 )  # fmt: skip
 def test_reasonable_orders_of_a_workshop(actions: str, goal: str, expected: dict[str, list[str]]) -> None:
     assert orders(task_of(actions, goal)) == expected

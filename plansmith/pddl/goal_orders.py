@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from functools import reduce
 
 from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.matching import is_variable, unified
 from plansmith.pddl.model import (
     ActionSchema,
-    Atom,
     Binding,
     Condition,
     ConditionalEffect,
@@ -29,9 +29,9 @@ from plansmith.pddl.model import (
 def reasonable_orders(task: PlanningTask) -> dict[Condition, tuple[Condition, ...]]:
     """Return for each goal those that should be achieved before it, in their order; goals without are left out.
 
-    Only goals that are literals of basic predicates are ordered.
+    Only goals that are literals are ordered; a derived one has no action that achieves it, and so no order.
     """
-    goals = [goal for goal in task.goal if isinstance(goal, Literal) and goal.atom.predicate not in task.rules]
+    goals = [goal for goal in task.goal if isinstance(goal, Literal)]
     needs = {goal: _needs(task, goal) for goal in goals}
     outcomes = {goal: _in_common(_effects(achiever) for achiever in _achievers(task, goal)) for goal in goals}
 
@@ -83,7 +83,7 @@ def _achievers(task: PlanningTask, literal: Literal) -> Iterator[tuple[ActionSch
         for effect, own in _literals(schema.effects):
             if effect.is_positive != literal.is_positive or effect.atom.predicate != literal.atom.predicate:
                 continue
-            binding = _unified(effect.atom, literal.atom)
+            binding = unified(effect.atom, literal.atom, {})
             if binding is None:
                 continue
             given = {name: value for name, value in binding.items() if name in types and name not in own}
@@ -103,23 +103,10 @@ def _literals(effects: Iterable[Effect], own: frozenset[str] = frozenset()) -> I
                 yield from _literals(effect.effects, own | {parameter.name for parameter in effect.parameters})
 
 
-def _unified(pattern: Atom, atom: Atom) -> dict[str, str] | None:
-    """Return what the variables of a pattern stand for; None where it does not match."""
-    binding: dict[str, str] = {}
-    for given, value in zip(pattern.arguments, atom.arguments, strict=True):
-        if (binding.setdefault(given, value) if _is_variable(given) else given) != value:
-            return None
-    return binding
-
-
 def _bound(literals: Iterable[Literal], binding: Binding) -> frozenset[Literal]:
     """Return those literals whose variables are all given."""
     substituted = (literal.substitute(binding) for literal in literals)
-    return frozenset(literal for literal in substituted if not any(map(_is_variable, literal.atom.arguments)))
-
-
-def _is_variable(name: str) -> bool:
-    return name.startswith("?")
+    return frozenset(literal for literal in substituted if not any(map(is_variable, literal.atom.arguments)))
 
 
 def _in_common(sets: Iterable[frozenset[Literal]]) -> frozenset[Literal]:

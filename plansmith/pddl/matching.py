@@ -1,6 +1,6 @@
 """Matching patterns (atoms with variables) against ground atoms: a join, one pattern after another.
 
-Serves the search for applicable actions, and quantifiers over what static atoms leave possible.
+Serves the search for applicable actions, quantifiers over what static atoms leave possible, and orders of goals.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def in_join_order(patterns: Iterable[Atom]) -> list[Atom]:
 
 def variables_of(atom: Atom) -> set[str]:
     """Return the variables among an atom's arguments."""
-    return {name for name in atom.arguments if _is_variable(name)}
+    return {name for name in atom.arguments if is_variable(name)}
 
 
 def matches(patterns: Sequence[Atom], binding: Mapping[str, str], index: Index) -> Iterator[Mapping[str, str]]:
@@ -55,32 +55,33 @@ def matches(patterns: Sequence[Atom], binding: Mapping[str, str], index: Index) 
 
 def _equated(pattern: Atom, binding: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
     left, right = pattern.arguments
-    if _is_variable(left) and _is_variable(right):
+    if is_variable(left) and is_variable(right):
         yield binding
-    elif _is_variable(left) or _is_variable(right):
-        yield {**binding, **({left: right} if _is_variable(left) else {right: left})}
+    elif is_variable(left) or is_variable(right):
+        yield {**binding, **({left: right} if is_variable(left) else {right: left})}
     elif left == right:
         yield binding
 
 
 def _found(pattern: Atom, binding: Mapping[str, str], index: Index) -> Iterator[Mapping[str, str]]:
     """Yield the binding extended by each atom that is the pattern; the shortest list of the index is tried."""
-    keys = [(pattern.predicate, place, name) for place, name in enumerate(pattern.arguments) if not _is_variable(name)]
+    keys = [(pattern.predicate, place, name) for place, name in enumerate(pattern.arguments) if not is_variable(name)]
     possible = min((index.get(key, ()) for key in [*keys, (pattern.predicate, -1, "")]), key=len)
     for atom in possible:
-        extended = _unified(pattern, atom, binding)
+        extended = unified(pattern, atom, binding)
         if extended is not None:
             yield extended
 
 
-def _unified(pattern: Atom, atom: Atom, binding: Mapping[str, str]) -> dict[str, str] | None:
+def unified(pattern: Atom, atom: Atom, binding: Mapping[str, str]) -> dict[str, str] | None:
     """Return the binding under which the pattern is the atom, or None."""
     extended = dict(binding)
     for term, name in zip(pattern.arguments, atom.arguments, strict=True):
-        if (extended.setdefault(term, name) if _is_variable(term) else term) != name:
+        if (extended.setdefault(term, name) if is_variable(term) else term) != name:
             return None
     return extended
 
 
-def _is_variable(term: str) -> bool:
+def is_variable(term: str) -> bool:
+    """Return whether a term is a variable, not an object."""
     return term.startswith("?")
