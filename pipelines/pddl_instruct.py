@@ -19,7 +19,9 @@ from pipelines.parts import feedback_stages, problem_stages, rollout_stages, tra
 from pipelines.parts.command import run_command
 from pipelines.parts.evaluation_stages import chosen_iteration
 from pipelines.parts.graph import Evaluations, Graph
+from plansmith.config.basics import narrowed
 from plansmith.config.models import PddlInstructConfig
+from plansmith.config.training import AdapterConfig, Numerics, OptimiserConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.stages import Stage
 
@@ -27,7 +29,7 @@ from plansmith.stages import Stage
 def pddl_instruct(config: PddlInstructConfig) -> list[Stage]:
     """Return the stages of algorithm 1, in order; each names what it reads and every setting it depends on."""
     graph = Graph(config)
-    stage, training = graph.stage, {"trainer": config.trainer.numerics()}
+    stage, training = graph.stage, {"trainer": narrowed(config.trainer, Numerics)}
 
     # D1, D2, Dtest (section 4)
     drawing = {"problems": config.problems, "pddl": problem_stages.pddl_digest(config.problems)}
@@ -40,7 +42,7 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage]:
     examples = stage("write_chains", problem_stages.write_chains, texts, **data, corrupted=corrupted)
 
     evaluations = Evaluations(graph, **data)
-    model = {"model": config.model, **config.trainer.adapter()}
+    model = {"model": config.model, "adapter": narrowed(config.trainer, AdapterConfig)}
     policy = stage("initial_policy", training_stages.initial_policy, model, examples=examples)
     evaluations.test("untrained", policy, iteration=0)
     for prompting in config.evaluation.baseline_prompts:
@@ -48,7 +50,7 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage]:
 
     # Phase 1: initial instruction tuning (lines 1 to 9)
     if config.phases != "phase2":
-        tuning = {"phase1": config.phase1.optimisation(), **training}
+        tuning = {"phase1": narrowed(config.phase1, OptimiserConfig), **training}
         policy = stage("phase1", training_stages.phase1, tuning, policy=policy, examples=examples)
         evaluations.test("phase1", policy, iteration=0)
         evaluations.explain(policy)
@@ -99,7 +101,7 @@ def feedback_iteration(
         replans=replans,
         **data,
     )
-    losses = {"losses": loop.losses, "trainer": config.trainer.numerics()}
+    losses = {"losses": loop.losses, "trainer": narrowed(config.trainer, Numerics)}
     given = {"datasets": datasets, "examples": examples}
     optimising = {"stage1": loop.optimisation("stage1", t), **losses}
     reasoned = stage(f"stage1_{t}", partial(training_stages.stage1, iteration=t), optimising, policy=policy, **given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
@@ -11,6 +11,14 @@ class StrictModel(BaseModel):
     """Frozen settings that refuse unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+SettingsT = TypeVar("SettingsT", bound=StrictModel)
+
+
+def narrowed(settings: StrictModel, kind: type[SettingsT]) -> SettingsT:
+    """Return the part of some settings that a class they are made of describes: what a stage depends on, no more."""
+    return kind(**{name: getattr(settings, name) for name in kind.model_fields})
 
 
 def _in_order(bounds: tuple[int, int]) -> tuple[int, int]:

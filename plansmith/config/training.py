@@ -1,7 +1,13 @@
-"""Settings of what learns and what answers: the model, the trainer, an optimisation, the engine, the losses."""
+"""Settings of what learns and what answers: the model, the trainer, an optimisation, the engine, the losses.
+
+One class each, taken as it is by whoever needs it: stages, actors and the library. What changes a result stands in a
+class of its own (`Numerics`, `EngineNumerics`), which is what a stage's settings hold; where and how fast something
+runs stands in the class made of it.
+"""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -20,11 +26,15 @@ class ModelConfig(StrictModel):
     vocabulary_size: int = Field(4096, ge=300)
     """Tokens of a `bpe` tokenizer."""
     hidden_size: int = Field(128, ge=8)
+    """Width of the model from nothing: numbers that stand for one token between layers."""
     n_layers: int = Field(3, ge=1)
+    """Layers of the model from nothing."""
     n_heads: int = Field(4, ge=1)
+    """Attention heads of each layer; they share `hidden_size`."""
     n_kv_heads: int = Field(1, ge=1)
     """Key-value heads; one decodes fastest (multi-query attention)."""
     intermediate_size: int = Field(336, ge=8)
+    """Width of the feed-forward part of each layer."""
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
@@ -33,13 +43,24 @@ class ModelConfig(StrictModel):
         return self
 
 
+class Schedule(StrEnum):
+    """Course of the learning rate after the linear warm-up; all but the first end at 0."""
+
+    CONSTANT = "constant"
+    LINEAR = "linear"
+    COSINE = "cosine"
+    TRAPEZOID = "trapezoid"
+    """Constant for the first half, then linearly to 0."""
+
+
 class OptimiserConfig(StrictModel):
-    """One optimisation: a phase, or a stage of phase 2."""
+    """One optimisation: a phase, or a stage of phase 2 (the paper's table 2)."""
 
     learning_rate: float = Field(gt=0)
     """Of AdamW; with `muon`, of the parameters that are no matrices of the layers."""
     muon_learning_rate: float | None = Field(None, gt=0)
-    """Of Muon on the matrices of the layers."""
+    """Of Muon on the matrices of the layers, times sqrt(max(1, rows / columns)), as its author has it. None:
+    `learning_rate` times 0.2 * sqrt(larger side), which gives updates the size of AdamW's (arXiv:2502.16982)."""
     batch_tokens: int | None = Field(None, ge=1)
     """Tokens of one optimiser step, at most; this or `batch_sequences`."""
     batch_sequences: int | None = Field(None, ge=1)
@@ -51,13 +72,22 @@ class OptimiserConfig(StrictModel):
     """Longest sequence, prompt and response; longer ones are left out, counted and said. None: a whole row of the
     trainer."""
     epochs: int = Field(1, ge=1)
+    """How often every sequence is trained on."""
     warmup_steps: int = Field(0, ge=0)
-    schedule: Literal["constant", "linear", "cosine", "trapezoid"] = "linear"
+    """Optimiser steps in which the learning rate rises to its value."""
+    schedule: Schedule = Schedule.LINEAR
+    """Course of the learning rate after the warm-up: constant, linear, cosine or trapezoid (constant for the first
+    half, then linearly to 0)."""
     weight_decay: float = Field(0.01, ge=0)
+    """On matrices only; norms and biases do not decay."""
     beta1: float = Field(0.9, ge=0, lt=1)
+    """AdamW's memory of the gradient."""
     beta2: float = Field(0.999, ge=0, lt=1)
+    """AdamW's memory of the gradient's square."""
     eps: float = Field(1e-8, gt=0)
+    """What AdamW adds to the root of the square, so that nothing is divided by zero."""
     gradient_clipping: float = Field(1.0, ge=0)
+    """Largest norm of a gradient; 0 is off."""
     is_curriculum: bool = False
     """Phase 1: begin with short sequences, then mix; one order for all epochs."""
 
@@ -70,36 +100,47 @@ class OptimiserConfig(StrictModel):
             )
         return self
 
-    def optimisation(self) -> dict[str, object]:
-        """Return the settings of the optimisation alone."""
-        return self.model_dump(include=set(OptimiserConfig.model_fields))
-
-
-class Phase1Config(OptimiserConfig):
-    """The tuning of phase 1, and the explanations that measure how well the tuned policy verifies plans."""
-
-    n_explained: int = Field(0, ge=0)
-    """Plans of D2's problems, half of them corrupted, that the policy explains after phase 1."""
-    temperature: float = Field(0.7, ge=0)
-    max_new_tokens: int = Field(1024, ge=1)
-
-    def explaining(self) -> dict[str, object]:
-        """Return the settings of explaining plans."""
-        return self.model_dump(include={"n_explained", "temperature", "max_new_tokens"})
-
 
 class LoraConfig(StrictModel):
-    """A low-rank adapter (PEFT) that is trained instead of the weights."""
+    """A low-rank adapter trained instead of the weights: W x + (alpha / rank) B A x, with B zero at first.
+
+    Source: arXiv:2106.09685, section 4.1.
+    """
 
     rank: int = Field(16, ge=1)
+    """Columns of A's transpose and of B: how much an adapter can change."""
     alpha: float = Field(32.0, gt=0)
     """The adapter's product is scaled by alpha / rank."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    target_modules: Literal["all-linear"] | tuple[str, ...] = "all-linear"
+    """Share of the adapter's inputs that are dropped while training."""
+    target_modules: Literal["all-linear"] | tuple[str, ...] = Field("all-linear", min_length=1)
     """Layers that get an adapter; all-linear: every linear layer but the output head."""
 
 
-class TrainerConfig(StrictModel):
+class AdapterConfig(StrictModel):
+    """What is trained of the model, and how the rest is held."""
+
+    lora: LoraConfig | None = None
+    """Train an adapter; None trains every weight."""
+    quantisation: Literal["none", "nf4"] = "none"
+    """nf4: hold the frozen weights in four bits, with `lora` (QLoRA)."""
+
+
+class Numerics(AdapterConfig):
+    """The trainer's settings that change the result."""
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the weights. With bfloat16 the optimizer keeps float32 weights; an adapter is float32 itself."""
+    is_autocast: bool | None = None
+    """With float32: keep the weights so, compute matrix products in bfloat16. None does so where the devices of all
+    ranks have instructions for it; a CPU without them emulates it, fifty times slower than float32."""
+    row_length_tokens: int = Field(1024, ge=16)
+    """Longest training sequence and length of a packed row; longer sequences are dropped and counted."""
+    optimizer: Literal["adamw", "muon"] = "muon"
+    """adamw, or muon: Muon on the matrices of the layers, AdamW on embeddings, norms, biases and head."""
+
+
+class TrainerConfig(Numerics):
     """The DeepSpeed engine."""
 
     n_ranks: int = Field(1, ge=1)
@@ -108,33 +149,14 @@ class TrainerConfig(StrictModel):
     """What the ranks share out: 1 the optimizer's state, 2 the gradients too, 3 the weights too."""
     offload: Literal["none", "optimizer", "all"] = "none"
     """Keep the optimizer's state, or with ZeRO 3 also the weights, in the memory of the host."""
-    lora: LoraConfig | None = None
-    """Train an adapter; None trains every weight."""
-    quantisation: Literal["none", "nf4"] = "none"
-    """nf4: hold the frozen weights in four bits, with `lora` (QLoRA)."""
     is_checkpointing_activations: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    is_autocast: bool | None = None
-    """With float32: keep the weights so, compute matrix products in bfloat16. None does so where the devices of all
-    ranks have instructions for it; a CPU without them emulates it, fifty times slower than float32."""
     device: Literal["cpu", "cuda"] = "cpu"
+    """cpu (gloo) or cuda (nccl)."""
     n_threads: int = Field(0, ge=0)
     """Torch threads on a CPU; 0 takes every core."""
-    row_length_tokens: int = Field(1024, ge=16)
-    """Longest training sequence and length of a packed row; longer sequences are dropped and counted."""
     micro_batch_rows: int = Field(4, ge=1)
-    optimizer: Literal["adamw", "muon"] = "muon"
-
-    def adapter(self) -> dict[str, object]:
-        """Return what is trained of the model, and how the rest is held."""
-        return self.model_dump(include={"lora", "quantisation"})
-
-    def numerics(self) -> dict[str, object]:
-        """Return the settings that change the result; the others change only speed and place."""
-        return self.model_dump(
-            include={"dtype", "is_autocast", "row_length_tokens", "optimizer", "lora", "quantisation"}
-        )
+    """Rows of one forward pass; memory grows with it, the result does not change."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -153,19 +175,30 @@ class TrainerConfig(StrictModel):
         return self
 
 
-class PolicyConfig(StrictModel):
-    """The vLLM engine."""
+class EngineNumerics(StrictModel):
+    """The engine's settings that change what it writes."""
+
+    max_model_len: int = Field(1536, ge=32)
+    """The window: prompt plus completion, in tokens. A longer completion is cut, a longer prompt gets no answer."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Of weights and computation."""
+
+
+class PolicyConfig(EngineNumerics):
+    """The vLLM engine; the defaults suit `tiny` on one CPU core."""
 
     n_replicas: int = Field(1, ge=1)
     """Engines that share the prompts."""
-    max_model_len: int = Field(1536, ge=32)
     max_num_seqs: int = Field(256, ge=1)
+    """Rollouts that one engine decodes together."""
     kv_cache_gib: float | None = Field(0.5, gt=0)
     """Memory of the key-value cache on a CPU; None takes gpu_memory_utilization of the device."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
+    """Share of a GPU's memory that the engine takes where `kv_cache_gib` is None."""
     n_threads: int = Field(1, ge=1)
+    """OpenMP threads of each engine. Decoding a small model is bound by Python: give it more replicas, not threads."""
     enforce_eager: bool = True
+    """Skip compilation and CUDA graphs; right on a CPU, slower on a GPU."""
     placement: Literal["colocated", "separate"] = "colocated"
     """On a GPU. colocated: trainer and engine share devices, and the engine sleeps while the trainer works. separate:
     each has its own."""
@@ -174,17 +207,26 @@ class PolicyConfig(StrictModel):
 
 
 class LossConfig(StrictModel):
-    """Weights of equations 5 to 9 (arXiv 2509.13351, appendix A.2), the paper's values by default."""
+    """Weights of equations 5 to 9 (arXiv 2509.13351, appendix A.2), the paper's values by default.
+
+    The last three are ours, where the paper is silent.
+    """
 
     alpha_precond: float = 1.0
+    """Penalty of an unsatisfied precondition (equation 7)."""
     alpha_effect: float = 1.0
+    """Penalty of a wrong effect (equation 7)."""
     alpha_goal: float = 1.5
+    """Penalty of a missed goal (equation 7)."""
     lambda_feedback: float = 0.1
+    """Weight of the penalty beside the distance between claimed and expected state (equation 5)."""
     beta: float = 2.0
+    """Cost of a plan that is not valid (equation 9)."""
     alpha: float = 0.5
+    """Weight of the cross-entropy between the policy's verdict and the validator's (equation 9)."""
     alpha_any: float = 1.0
     """Binary feedback: one penalty for any fault."""
     score: float = 1.0
-    """Weight of the score-function term."""
+    """Weight of the score-function term; 0 leaves the differentiable terms alone."""
     logprob_floor: float = Field(-4.0, lt=0)
-    """A token is not pushed down below this log-probability."""
+    """A token is not pushed down any further once its log-probability is below this."""
