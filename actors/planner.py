@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from plansmith.config.planner import PlannerConfig
 from plansmith.data.parts import Stopwatch, write_part
 from plansmith.data.rows import PartJobRow, PartTimeRow, PlanRow, ProblemRow
 from plansmith.data.tables import columns_of_rows, read_table, rows_of_columns
@@ -15,7 +16,7 @@ from plansmith.errors import PlannerCrashError, PlansmithError
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.validation import validate_plan
-from plansmith.planners import DEFAULT_PLANNER, PlannerResult, PlannerSettings, PlannerStatus, make_planner
+from plansmith.planners import PlannerResult, PlannerStatus, make_planner
 from plansmith.planners.tie_breaking import first_plan_of_length
 
 logger = logging.getLogger(__name__)
@@ -31,23 +32,10 @@ class PlannerActor:
     planner's processes end with the Ray worker, however that ends.
     """
 
-    def __init__(
-        self,
-        settings: PlannerSettings | None = None,
-        *,
-        planner: str = DEFAULT_PLANNER,
-        tie_break_states: int = 0,
-    ) -> None:
-        """Start the planner.
-
-        Args:
-            settings: search and limits.
-            planner: its name, see `plansmith.planners.make_planner`.
-            tie_break_states: how far to search for the first plan as short as an optimal one, see
-                `plansmith.planners.tie_breaking`; 0 keeps the planner's plan.
-        """
-        self._planner = make_planner(planner, settings)
-        self._tie_break_states = tie_break_states
+    def __init__(self, config: PlannerConfig) -> None:
+        """Start the planner."""
+        self._planner = make_planner(config)
+        self._tie_break_states = config.tie_break_states
 
     def solve(self, domain_pddl: str, problem_pddl: str) -> PlannerResult:
         """Return the outcome of one problem."""
@@ -101,8 +89,8 @@ class PlannerActor:
 class PartPlanner:
     """Solves the rows of a part and writes their plans, each judged by our validator before it is kept."""
 
-    def __init__(self, **planner_settings: Any) -> None:
-        self._planner = PlannerActor(**planner_settings)
+    def __init__(self, config: PlannerConfig) -> None:
+        self._planner = PlannerActor(config)
 
     def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         """Return the columns of `PartTimeRow` for a batch of `PartJobRow` columns."""

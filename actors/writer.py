@@ -63,7 +63,7 @@ class ChainWriter:
 
     def __call__(self, batch: Columns) -> dict[str, list[Any]]:
         """Return the columns of `ExampleRow` for a batch of `SolvedProblemRow` columns."""
-        rows = []
+        rows: list[ExampleRow] = []
         for row in rows_of_columns(batch, SolvedProblemRow):
             copies = self._n_renamings[row.level]
             rows += chain_examples(row, self._rendering, self._names, n_renamings=copies, seed=self._seed)

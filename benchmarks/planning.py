@@ -26,8 +26,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from plansmith.config.planner import PlannerConfig
 from plansmith.pddl.printer import print_domain, print_problem
-from plansmith.planners import FastDownward, PlannerResult, PlannerSettings
+from plansmith.planners import FastDownward, PlannerResult
 from plansmith.planners.fast_downward import find_search_binary
 from plansmith.problems.library import domain_names, load_domain
 
@@ -45,7 +46,7 @@ class Task:
     name: str
     domain: str
     problem: str
-    settings: PlannerSettings
+    settings: PlannerConfig
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,14 @@ def small_tasks(domain_name: str, n_problems: int) -> list[Task]:
     """Return problems of the first level, the same in each run."""
     domain = load_domain(domain_name)
     text = print_domain(domain.domain)
-    settings = PlannerSettings(search=SEARCH, **NO_LIMITS)
+    settings = PlannerConfig(search=SEARCH, **NO_LIMITS)
     problems = [domain.sample(LEVEL, random.Random(f"{domain_name} {number}")) for number in range(n_problems)]
     return [Task(domain_name, text, print_problem(problem), settings) for problem in problems]
 
 
 def long_tasks() -> list[Task]:
     """Return problems whose search takes several seconds: a tower to be built anew, and cars for a ferry."""
-    blind, lmcut = (PlannerSettings(search=f"astar({name}())", **NO_LIMITS) for name in ("blind", "lmcut"))
+    blind, lmcut = (PlannerConfig(search=f"astar({name}())", **NO_LIMITS) for name in ("blind", "lmcut"))
     blocksworld, ferry = (print_domain(load_domain(name).domain) for name in ("blocksworld", "ferry"))
     return [
         Task("blocksworld, 9 blocks, blind", blocksworld, tower_problem(9), blind),

@@ -144,7 +144,7 @@ def _judge(rows: Sequence[JudgingRow], n_workers: int, folder: Path) -> tuple[fl
         batch_size=max(1, min(BATCH, len(rows) // n_workers)), concurrency=n_workers, description="judging",
         id_column="rollout_id", worker_settings={"prompting": "full"},
     )  # fmt: skip
-    artifact = writer.finish(Provenance(JUDGE, "0" * 64, "1", {}, {}, 0), wall_time_s=0.0)
+    artifact = writer.finish(Provenance(JUDGE, "0" * 64, {}, {}, 0), wall_time_s=0.0)
     seconds, driver_s = time.perf_counter() - start_s, time.process_time() - driver_s
     if len(artifact.rows(VerdictRow)) != len(rows):
         raise RuntimeError(f"{len(rows)} rollouts gave {len(artifact.rows(VerdictRow))} verdicts")

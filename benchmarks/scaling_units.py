@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from actors.validator import ValidatorActor
+from plansmith.config.planner import PlannerConfig
 from plansmith.data.rows import JudgingRow, SolvedProblemRow
 from plansmith.data.sampling import problem_id_of
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.printer import print_domain, print_problem
-from plansmith.planners import PlannerSettings, make_planner
+from plansmith.planners import make_planner
 from plansmith.problems.corruption import Corruption, corrupt_plan
 from plansmith.problems.library import load_domain
 from plansmith.stages import row_rng
@@ -53,7 +54,7 @@ def planned(domain_pddl: str, problems: Sequence[str]) -> tuple[float, list[tupl
 
     def children_s(texts: Sequence[str]) -> tuple[float, list[tuple[str, ...]]]:
         before, plans = resource.getrusage(resource.RUSAGE_CHILDREN), []
-        planner = make_planner("fast-downward", PlannerSettings(search="first"))
+        planner = make_planner(PlannerConfig(search="first"))
         for text in texts:
             result = planner.solve(domain_pddl, text)
             if result.plan is None:

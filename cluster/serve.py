@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,8 +23,9 @@ from actors.planning_view import PolicyCard
 from cluster.serve_args import EngineArgs, LimitArgs, PlannerArgs, ReplicaArgs, ServeArgs
 from cluster.serve_inflight import InFlightEngine
 from plansmith.config.loading import build_model
+from plansmith.config.planner import PlannerConfig
 from plansmith.errors import PlansmithError
-from plansmith.planners import FastDownward, PlannerResult, PlannerSettings, PlannerStatus
+from plansmith.planners import FastDownward, PlannerResult, PlannerStatus
 
 logger = logging.getLogger(__name__)
 
@@ -68,13 +68,14 @@ class Policy:
 class Planner:
     """One warm Fast Downward, for one request at a time; a cancelled request ends its search."""
 
-    def __init__(self, settings: PlannerSettings) -> None:
+    def __init__(self, settings: PlannerConfig) -> None:
         self._settings = settings
         self._planner = FastDownward(settings)
 
     async def solve(self, domain_pddl: str, problem_pddl: str, time_limit_s: float) -> PlannerResult:
         """Return the outcome of one problem."""
-        limit = replace(self._settings, time_limit_s=time_limit_s, kill_after_s=time_limit_s + KILL_GRACE_S)
+        limits = {"time_limit_s": time_limit_s, "kill_after_s": time_limit_s + KILL_GRACE_S}
+        limit = self._settings.model_copy(update=limits)
         planner = self._planner
         try:
             return await asyncio.to_thread(planner.solve_with, limit, domain_pddl, problem_pddl)
@@ -249,5 +250,5 @@ def _scaling(least: int, most: int | None, *, target: int) -> dict[str, Any]:
     return {"autoscaling_config": {"min_replicas": least, "max_replicas": most, "target_ongoing_requests": target}}
 
 
-def _planner_settings(args: PlannerArgs) -> PlannerSettings:
-    return PlannerSettings(search=args.planner_search, memory_limit_mib=args.planner_memory_mib)
+def _planner_settings(args: PlannerArgs) -> PlannerConfig:
+    return PlannerConfig(search=args.planner_search, memory_limit_mib=args.planner_memory_mib)

@@ -104,7 +104,6 @@ def run_seed(config: PddlInstructConfig, preset: str, folder: Path) -> Iterator[
     with Workers(config, folder) as workers:
         for variant in found:
             logger.info("seed %d, %s", config.seed, variant.name)
-            workers.config = variant.config
             stages = pddl_instruct(variant.config)
             with Telemetry(variant.config, folder / variant.name) as telemetry:
                 artifacts = workers.run(stages, root=folder / "artifacts", observers=[telemetry])

@@ -12,19 +12,22 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":  # found from any folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from actors.part_writer import COUNTS, EXAMPLES, PLANS
 from pipelines.parts import dataset_stages
+from pipelines.parts.dataset_stages import DrawingSettings, SolvingSettings, WritingSettings
+from pipelines.parts.graph import Graph
 from pipelines.parts.places import PRESETS, default_runs
 from pipelines.parts.ray_session import RaySession
 from plansmith.config.dataset import DatasetConfig
 from plansmith.config.loading import load_settings, preset_names
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.data.artifacts import Artifact, remove
-from plansmith.data.dataset_summary import DatasetSummary, format_summary, render_card, summarise
+from plansmith.data.dataset_summary import SOLVED, DatasetSummary, format_summary, render_card, summarise
 from plansmith.data.rows import CountRow, DatasetExampleRow, DatasetPlanRow
 from plansmith.data.storage import atomic_file, make_folder, storage_errors
 from plansmith.data.tables import merge_tables, read_table
@@ -44,33 +47,23 @@ examples:
 """
 
 
-def dataset(config: DatasetConfig) -> list[Stage]:
+def dataset(config: DatasetConfig) -> list[Stage[Any]]:
     """Return the stages, in order; each names what it reads and every setting it depends on."""
-    cells = [{"cell": cell.name, "shares": dict(cell.shares), "wanted": dict(cell.wanted)} for cell in config.cells()]
-    lengths = [part.plan_length for part in config.parts]
-    drawing = {
-        "cells": cells,
-        "reserve": config.reserve,
-        "max_draws": config.max_draws,
-        "rows_per_part": config.rows_per_part,
-        "pddl": dataset_stages.domains_digest(config),
-    }
-    problems = Stage(name="draw_problems", run=dataset_stages.draw_problems, settings=drawing, seed=config.seed)
-    plans = Stage(
-        name="solve_problems",
-        run=dataset_stages.solve_problems,
-        settings={"planner": config.planner, "plan_lengths": lengths},
-        inputs={"problems": problems},
-        seed=config.seed,
+    cells, graph = tuple(config.cells()), Graph(config.seed)
+    drawing = DrawingSettings(
+        cells=cells,
+        reserve=config.reserve,
+        max_draws=config.max_draws,
+        rows_per_part=config.rows_per_part,
+        pddl=dataset_stages.domains_digest(cells),
     )
-    written = Stage(
-        name="write_dataset",
-        run=dataset_stages.write_dataset,
-        settings={"examples": config.examples, "plan_lengths": lengths},
-        inputs={"problems": problems, "plans": plans},
-        seed=config.seed,
-    )
-    return [problems, plans, written]
+    problems = graph.stage("draw_problems", dataset_stages.draw_problems, drawing, {})
+    solving = SolvingSettings(cells=cells, planner=config.planner)
+    plans = graph.stage("solve_problems", dataset_stages.solve_problems, solving, {"problems": problems})
+    writing = WritingSettings(cells=cells, examples=config.examples)
+    given: dict[str, Stage[Any]] = {"problems": problems, "plans": plans}
+    graph.stage("write_dataset", dataset_stages.write_dataset, writing, given)
+    return graph.stages
 
 
 def build(config: DatasetConfig, run_folder: Path, out: Path) -> DatasetSummary:
@@ -87,7 +80,7 @@ def build(config: DatasetConfig, run_folder: Path, out: Path) -> DatasetSummary:
 def _summary(artifacts: Mapping[str, Artifact]) -> DatasetSummary:
     written = artifacts["write_dataset"]
     counts = [row for name in ("draw_problems", "solve_problems") for row in artifacts[name].rows(CountRow, COUNTS)]
-    counts = [row for row in counts if row.what != dataset_stages.SOLVED]
+    counts = [row for row in counts if row.what != SOLVED]
     counts += [row for path in written.parts(COUNTS) for row in read_table(path, CountRow)]
     wall_time_s = sum(artifact.manifest.wall_time_s for artifact in artifacts.values())
     return summarise(counts, written.parts(PLANS), wall_time_s=wall_time_s)
@@ -161,7 +154,7 @@ def _build(arguments: argparse.Namespace) -> int:
     overrides = [f"{key}={value}" for key, value in named.items() if value is not None]
     overrides = [*arguments.overrides, *overrides]
     config = load_settings(DatasetConfig, arguments.preset, DATASET_PRESETS, overrides=overrides)
-    dataset_stages.domains_of(config)
+    dataset_stages.domains_of(config.cells())
     run_folder = (arguments.runs / _run_name(config)).resolve()
     if arguments.dry_run:
         print(json.dumps(config.model_dump(mode="json"), indent=2))

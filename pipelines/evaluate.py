@@ -40,8 +40,11 @@ from pipelines.parts.ray_session import RaySession
 from pipelines.parts.rollout_stages import Sampling
 from pipelines.parts.workers import MODEL, Workers, policy_version
 from pipelines.pddl_instruct import arms, pddl_instruct
+from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
-from plansmith.config.models import PddlInstructConfig, PlannerConfig
+from plansmith.config.models import PddlInstructConfig
+from plansmith.config.planner import PlannerConfig
+from plansmith.config.training import EngineNumerics
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.data.artifacts import KEY_DIGITS, Artifact, find_artifact
 from plansmith.data.rows import ProblemRow
@@ -167,7 +170,7 @@ def _stored(run: FinishedRun, arm: str) -> Tried:
     policy_stage, evaluation = _arm_stages(run, arm)
     names = (policy_stage, f"try_{evaluation}", f"judge_{evaluation}", "sample_problems", "synthesize_plans")
     policy, rollouts, verdicts, problems, plans = _finished(run, arm, names)
-    head, level = _head(run, policy, "test problems of the run"), run.config.problems.primary_level
+    head, level = _head(run, policy, "test problems of the run"), run.config.primary_level
     found = Arm(arm, policy, rollouts, verdicts)
     return Tried(found, problems, plans, prompting=_prompting(run, arm), level=level, head=head, is_own=False)
 
@@ -180,8 +183,10 @@ def _tried(run: FinishedRun, arm: str, folder: Path) -> Tried:
     domain = parse_domain(drawn.rows(ProblemRow)[0].domain_pddl)
     given = read_problems(domain, folder, known=known, seed=config.seed)
     drawing = config.evaluation
-    sampling = Sampling(1, drawing.temperature, drawing.max_new_tokens, 0, _prompting(run, arm))
-    trial = policy_trial(policy, sampling, {"policy": policy.key, "dtype": config.policy.dtype})
+    sampling = Sampling(
+        temperature=drawing.temperature, max_new_tokens=drawing.max_new_tokens, prompting=_prompting(run, arm)
+    )
+    trial = policy_trial(policy, sampling, narrowed(config.policy, EngineNumerics))
     root = run.folder / "evaluations"
     stages = own_stages([item.row for item in given], trial, planner=config.planner, seed=config.seed)
     with Workers(config, root) as workers:
@@ -224,13 +229,13 @@ def _in_folder(arguments: argparse.Namespace, domain: Domain, config: TrialConfi
     given = read_problems(domain, arguments.problems, known=known, seed=arguments.seed)
     rows = [item.row for item in given]
     prompting = arguments.rendering or ("compact" if policy.is_word_level else "full")
-    sampling = Sampling(1, arguments.temperature, arguments.max_new_tokens, 0, prompting)
+    sampling = Sampling(temperature=arguments.temperature, max_new_tokens=arguments.max_new_tokens, prompting=prompting)
     dtype = arguments.dtype or ("bfloat16" if has_gpu() else "float32")
     engine = engine_config(policy, rows, sampling, dtype=dtype, n_threads=arguments.num_cpus)
-    trial = policy_trial(policy, sampling, {"policy": policy.key, "dtype": dtype})
+    trial = policy_trial(policy, sampling, narrowed(engine, EngineNumerics))
     settings = config.model_copy(update={"policy": engine})
     with FolderWorkers(settings, arguments.store, seed=arguments.seed) as workers:
-        artifacts = _run(arguments, rows, trial, workers)
+        artifacts = _run(arguments, rows, trial, workers, config.planner)
     name = policy.folder.name if Path(arguments.policy).exists() else arguments.policy
     head = {**_given_head(arguments, name), "policy_version": policy.key[:KEY_DIGITS]}
     return _as_tried(GIVEN_ARM, policy, artifacts, given, trial, head=head)
@@ -242,7 +247,7 @@ def _behind_endpoint(arguments: argparse.Namespace, domain: Domain, config: Tria
     share, url = arguments.max_unjudged_share, endpoint.settings.base_url
     trial = endpoint_trial(endpoint, arguments.rendering or "full", max_unjudged_share=share)
     with RaySession(config, arguments.store) as session:
-        artifacts = _run(arguments, [item.row for item in given], trial, session)
+        artifacts = _run(arguments, [item.row for item in given], trial, session, config.planner)
     answers = artifacts["try_problems"].rows(Answer, ANSWERS)
     failures = artifacts["try_problems"].rows(Answer, FAILURES)
     check_failures(failures, len(answers) + len(failures), share, where=url)
@@ -254,11 +259,15 @@ def _behind_endpoint(arguments: argparse.Namespace, domain: Domain, config: Tria
     )  # fmt: skip
 
 
-def _run(arguments: argparse.Namespace, rows: Sequence[ProblemRow], trial: Trial, session: Any) -> dict[str, Artifact]:
-    planner = None if arguments.no_planner else session.config.planner
-    stages = own_stages(rows, trial, planner=planner, seed=arguments.seed)
-    artifacts: dict[str, Artifact] = session.run(stages, root=arguments.store)
-    return artifacts
+def _run(
+    arguments: argparse.Namespace,
+    rows: Sequence[ProblemRow],
+    trial: Trial,
+    session: RaySession,
+    planner: PlannerConfig,
+) -> dict[str, Artifact]:
+    stages = own_stages(rows, trial, planner=None if arguments.no_planner else planner, seed=arguments.seed)
+    return session.run(stages, root=arguments.store)
 
 
 def _given_head(arguments: argparse.Namespace, name: str) -> dict[str, Any]:

@@ -8,9 +8,9 @@ them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":  # found from any folder, as `ray job submit` starts it
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -18,40 +18,49 @@ if __name__ == "__main__":  # found from any folder, as `ray job submit` starts 
 from pipelines.parts import feedback_stages, problem_stages, rollout_stages, training_stages
 from pipelines.parts.command import run_command
 from pipelines.parts.evaluation_stages import chosen_iteration
-from pipelines.parts.graph import Evaluations, Graph
+from pipelines.parts.feedback_stages import DatasetSettings, ReplanSettings
+from pipelines.parts.graph import Evaluations, Graph, IsNeeded
+from pipelines.parts.problem_stages import CorruptionSettings, DrawingSettings, WritingSettings, pddl_digest
+from pipelines.parts.rollout_stages import JudgingSettings
+from pipelines.parts.training_stages import OPTIMISATION, TuningSettings
 from plansmith.config.basics import narrowed
-from plansmith.config.models import PddlInstructConfig
-from plansmith.config.training import AdapterConfig, Numerics, OptimiserConfig
+from plansmith.config.models import CorrectionConfig, PddlInstructConfig
+from plansmith.config.training import Numerics, OptimiserConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.stages import Stage
 
 
-def pddl_instruct(config: PddlInstructConfig) -> list[Stage]:
+def pddl_instruct(config: PddlInstructConfig) -> list[Stage[Any]]:
     """Return the stages of algorithm 1, in order; each names what it reads and every setting it depends on."""
-    graph = Graph(config)
-    stage, training = graph.stage, {"trainer": narrowed(config.trainer, Numerics)}
+    graph, rendering, numerics = Graph(config.seed), config.rendering, narrowed(config.trainer, Numerics)
+    stage, names = graph.stage, config.problems.object_names
 
     # D1, D2, Dtest (section 4)
-    drawing = {"problems": config.problems, "pddl": problem_stages.pddl_digest(config.problems)}
-    problems = stage("sample_problems", problem_stages.sample_problems, drawing)
-    solving = {"planner": config.planner}
-    plans = stage("synthesize_plans", problem_stages.synthesize_plans, solving, problems=problems)
-    data = {"problems": problems, "plans": plans}
-    texts = {"examples": config.examples, "rendering": config.rendering}
-    corrupted = stage("corrupt_plans", problem_stages.corrupt_plans, texts, **data)
-    examples = stage("write_chains", problem_stages.write_chains, texts, **data, corrupted=corrupted)
+    pddl = pddl_digest(config.problems)
+    drawing = DrawingSettings(problems=config.problems, pddl=pddl, is_word_level=config.is_word_level)
+    problems = stage("sample_problems", problem_stages.sample_problems, drawing, {})
+    plans = stage("synthesize_plans", problem_stages.synthesize_plans, config.planner, {"problems": problems})
+    data: dict[str, Stage[Any]] = {"problems": problems, "plans": plans}
+    corrupting = CorruptionSettings(per_problem=config.examples.invalid_explanations)
+    corrupted = stage("corrupt_plans", problem_stages.corrupt_plans, corrupting, data)
+    renamings = {level.name: level.renamings for level in config.problems.sampled_levels if level.renamings}
+    writing = WritingSettings(rendering=rendering, object_names=names, examples=config.examples, renamings=renamings)
+    examples = stage("write_chains", problem_stages.write_chains, writing, {**data, "corrupted": corrupted})
 
-    evaluations = Evaluations(graph, **data)
-    model = {"model": config.model, "adapter": narrowed(config.trainer, AdapterConfig)}
-    policy = stage("initial_policy", training_stages.initial_policy, model, examples=examples)
+    evaluations = Evaluations(graph, config, data)
+    start = training_stages.start_settings(config)
+    policy: Stage[Any] = stage(
+        "initial_policy", training_stages.initial_policy, start, {"problems": problems, "examples": examples}
+    )
     evaluations.test("untrained", policy, iteration=0)
     for prompting in config.evaluation.baseline_prompts:
         evaluations.test(f"untrained_{prompting}", policy, iteration=0, prompting=prompting)
 
     # Phase 1: initial instruction tuning (lines 1 to 9)
     if config.phases != "phase2":
-        tuning = {"phase1": narrowed(config.phase1, OptimiserConfig), **training}
-        policy = stage("phase1", training_stages.phase1, tuning, policy=policy, examples=examples)
+        tuning = TuningSettings(optimiser=narrowed(config.phase1, OptimiserConfig), numerics=numerics)
+        given = {"policy": policy, "examples": examples}
+        policy = stage("phase1", training_stages.phase1, tuning, given, code_roots=OPTIMISATION)
         evaluations.test("phase1", policy, iteration=0)
         evaluations.explain(policy)
     policies = {0: policy}
@@ -61,7 +70,8 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage]:
         evaluations.probe(policy, iteration=0)
         for t in range(1, config.phase2.eta + 1):
             is_needed = evaluations.is_still_gaining(t)
-            policies[t] = feedback_iteration(graph, t, policies[t - 1], examples, data, is_needed=is_needed)
+            given = {"policy": policies[t - 1], "examples": examples, **data}
+            policies[t] = feedback_iteration(graph, config, t, given, is_needed=is_needed)
             evaluations.probe(policies[t], iteration=t)
             evaluations.test(f"iteration_{t}", policies[t], iteration=t)
 
@@ -70,43 +80,42 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage]:
 
 
 def feedback_iteration(
-    graph: Graph,
-    t: int,
-    policy: Stage,
-    examples: Stage,
-    data: Mapping[str, Stage],
-    *,
-    is_needed: Callable[[Mapping[str, Artifact]], bool] | None,
-) -> Stage:
-    """Return the policy after iteration t: roll out, judge, build the data sets, optimise twice (lines 12 to 40)."""
-    stage, config, loop = graph.stage, graph.config, graph.config.phase2
-    rolled_out = stage(
-        f"roll_out_{t}",
-        partial(rollout_stages.roll_out, iteration=t),
-        {"rollouts": loop.sampling(), "rendering": config.rendering},
-        is_needed=is_needed,
-        policy=policy,
-        **data,
+    graph: Graph, config: PddlInstructConfig, t: int, given: Mapping[str, Stage[Any]], *, is_needed: IsNeeded | None
+) -> Stage[Any]:
+    """Return the policy after iteration t: roll out, judge, build the data sets, optimise twice (lines 12 to 40).
+
+    Args:
+        graph: that it is added to.
+        config: of the run.
+        t: from 1.
+        given: the policy before it, the examples of phase 1, problems and plans.
+        is_needed: whether it is, see `Stage.is_needed`.
+    """
+    stage, loop, rendering, numerics = graph.stage, config.phase2, config.rendering, narrowed(config.trainer, Numerics)
+    policy, problems = given["policy"], given["problems"]
+    data = {name: given[name] for name in ("policy", "problems", "plans")}
+
+    rolling = rollout_stages.roll_out_settings(config, t)
+    rolled_out = stage(f"roll_out_{t}", rollout_stages.roll_out, rolling, data, is_needed=is_needed)
+    judging = JudgingSettings(prompting=rendering)
+    verdicts = stage(f"judge_{t}", rollout_stages.judge, judging, {"rollouts": rolled_out, "problems": problems})
+    replanning = ReplanSettings(planner=config.planner, rendering=rendering, is_on=loop.continuation_renamings > 0)
+    replans = stage(f"replan_{t}", feedback_stages.replan, replanning, {**data, "rollouts": rolled_out})
+    building = DatasetSettings(
+        corrections=narrowed(loop, CorrectionConfig),
+        rendering=rendering,
+        object_names=config.problems.object_names,
+        numerics=numerics,
+        max_unjudged_share=loop.max_unjudged_share,
     )
-    verdicts = stage(f"judge_{t}", rollout_stages.judge, {}, rollouts=rolled_out, problems=data["problems"])
-    solving = {"planner": config.planner, "is_on": loop.continuation_renamings > 0}
-    replans = stage(f"replan_{t}", feedback_stages.replan, solving, policy=policy, rollouts=rolled_out, **data)
-    datasets = stage(
-        f"build_datasets_{t}",
-        feedback_stages.build_datasets,
-        {"loop": loop.corrections(), "losses": loop.losses},
-        policy=policy,
-        rollouts=rolled_out,
-        verdicts=verdicts,
-        replans=replans,
-        **data,
-    )
-    losses = {"losses": loop.losses, "trainer": narrowed(config.trainer, Numerics)}
-    given = {"datasets": datasets, "examples": examples}
-    optimising = {"stage1": loop.optimisation("stage1", t), **losses}
-    reasoned = stage(f"stage1_{t}", partial(training_stages.stage1, iteration=t), optimising, policy=policy, **given)
-    optimising = {"stage2": loop.optimisation("stage2", t), **losses}
-    return stage(f"stage2_{t}", partial(training_stages.stage2, iteration=t), optimising, policy=reasoned, **given)
+    judged = {**data, "rollouts": rolled_out, "verdicts": verdicts, "replans": replans}
+    datasets = stage(f"build_datasets_{t}", feedback_stages.build_datasets, building, judged)
+
+    read = {"datasets": datasets, "examples": given["examples"]}
+    tuning = TuningSettings(optimiser=loop.optimisation(loop.stage1, t), numerics=numerics, losses=loop.losses)
+    reasoned = stage(f"stage1_{t}", training_stages.stage1, tuning, {**read, "policy": policy}, code_roots=OPTIMISATION)
+    tuning = TuningSettings(optimiser=loop.optimisation(loop.stage2, t), numerics=numerics, losses=loop.losses)
+    return stage(f"stage2_{t}", training_stages.stage2, tuning, {**read, "policy": reasoned}, code_roots=OPTIMISATION)
 
 
 def arms(config: PddlInstructConfig, kept: Artifact | None = None) -> dict[str, tuple[str, str]]:

@@ -24,10 +24,10 @@ if __name__ == "__main__":  # found from any folder
 from actors.engine_weights import base_of, read_weight_shapes
 from cluster.serve_args import ServeArgs
 from plansmith.config.loading import build_model
+from plansmith.config.planner import PlannerConfig
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.errors import BadInputError, ConfigError, PlansmithError
 from plansmith.learning.hub import is_repository
-from plansmith.planners import PlannerSettings
 
 logger = logging.getLogger("pipelines.serve")
 
@@ -91,7 +91,8 @@ def settings_of(arguments: argparse.Namespace) -> ServeArgs:
         raise ConfigError("not enough cores", where="--num-cpus", got=str(arguments.num_cpus),
                           expected=f"{reserved:g}, which engines, planners and fronts reserve",
                           cure="give more, or let them reserve less, such as --set cpus_per_engine=0.5")  # fmt: skip
-    PlannerSettings(search=settings.planner_search)  # a wrong search is said now, not by a replica
+    # a wrong search is said now, not by a replica
+    build_model(PlannerConfig, {"search": settings.planner_search}, where="--set planner_search")
     if settings.policy is None:
         return settings
     if is_repository(settings.policy):

@@ -1,13 +1,15 @@
 """The durable stage graph: named functions whose results are artifacts, run once per distinct input and setting.
 
-A stage's key hashes its name, version, settings, seed and the keys of its inputs, so it is known before anything runs;
-an artifact of that key is the stage's result, whoever made it. That is resume, and it is how the arms of an ablation
-share phase 1. Not here: what an artifact is on disk (`plansmith.data.artifacts`), parallel work (`actors.mapping`), and
-any knowledge of what the stages do (`pipelines`).
+A stage gets its own settings, the artifacts it reads and what the run lends it, and nothing else. So its key, a hash of
+its name, settings, code, seed and the keys of its inputs, holds everything that its result depends on. It is known
+before anything runs, and an artifact of that key is the stage's result, whoever made it. That is resume, and it is how
+the arms of an ablation share phase 1. Not here: what an artifact is on disk (`plansmith.data.artifacts`), parallel work
+(`actors.mapping`), which code counts (`plansmith.code_digest`), and what the stages do (`pipelines`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -15,16 +17,18 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
 from tqdm.std import tqdm
 
+from plansmith.code_digest import code_of
 from plansmith.data.artifacts import (
+    MANIFEST,
     Artifact,
     ArtifactWriter,
     Provenance,
@@ -38,6 +42,7 @@ from plansmith.data.artifacts import (
 from plansmith.data.storage import run_lock, storage_errors
 from plansmith.errors import ArtifactError, LostWorkerError
 from plansmith.progress import progress_bar
+from plansmith.resources import Resources
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +50,11 @@ MAX_REPEATS = 2
 """How often a stage whose workers were lost is run again, from what it has finished."""
 
 
+SettingsT = TypeVar("SettingsT")
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Stage:
+class Stage(Generic[SettingsT]):
     """One node of a pipeline; two stages with equal keys have the same result.
 
     Raises:
@@ -54,15 +62,16 @@ class Stage:
     """
 
     name: str
-    run: Callable[[StageContext], None]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Everything that may change the result: plain values, lists, mappings, dataclasses, pydantic models."""
+    run: Callable[[StageContext[SettingsT]], None]
+    settings: SettingsT = None  # type: ignore[assignment]  # of a stage that has none
+    """All it gets to know of the run's settings. What its class excludes (``Field(exclude=True)``) it can read without
+    being made again when that changes: limits that only end a run."""
 
-    inputs: Mapping[str, Stage] = field(default_factory=dict)
+    inputs: Mapping[str, Stage[Any]] = field(default_factory=dict)
     """Stages whose artifacts it reads, under the names it knows them by."""
 
-    version: str = "1"
-    """Change it when the code comes to mean something else; older artifacts are then not reused."""
+    code_roots: tuple[str, ...] = ()
+    """Dotted names of code that decides the result, but which ``run`` reaches only through its resources."""
 
     seed: int = 0
 
@@ -82,9 +91,14 @@ class Stage:
         return _plain(self.settings, f"settings of stage {self.name!r}")
 
     @functools.cached_property
+    def code(self) -> dict[str, str]:
+        """Return the digest of the code that decides the result, by module."""
+        return code_of(self.run, *self.code_roots)
+
+    @functools.cached_property
     def key(self) -> str:
         """Return the hash of everything the result depends on; computable without running anything."""
-        return _digest(self.name, self.version, self.settings_json, self.seed, self.input_keys)
+        return _digest(self.name, self.settings_json, self.code, self.seed, self.input_keys)
 
     @property
     def input_keys(self) -> dict[str, str]:
@@ -93,14 +107,18 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class StageContext:
-    """What a stage function gets: its inputs, where its output goes, and the run's resources."""
+class StageContext(Generic[SettingsT]):
+    """What a stage function gets: its settings, its inputs, where its output goes, and the run's resources."""
 
-    stage: Stage
+    stage: Stage[SettingsT]
     inputs: Mapping[str, Artifact]
     output: ArtifactWriter
-    resources: Any
-    """Whatever the pipeline hands to its stages, for example handles of actors; never part of the key."""
+    resources: Resources
+
+    @property
+    def settings(self) -> SettingsT:
+        """Return the stage's settings; there is no other way to the run's."""
+        return self.stage.settings
 
     @property
     def seed(self) -> int:
@@ -135,29 +153,36 @@ class StageStatus(StrEnum):
 
 @dataclass(frozen=True)
 class StagePreview:
-    """One line of a dry run; ``inputs`` are names of stages."""
+    """One line of a dry run; ``inputs`` are names of stages.
+
+    ``reason`` says why a stage that was run before would run again: what of settings, inputs, code or seed is another
+    than for the latest artifact of its name. Empty where there is none, or the stage would be reused.
+    """
 
     name: str
     key: str
     status: StageStatus
     inputs: tuple[str, ...]
+    reason: str = ""
 
 
 class Observer(Protocol):
     """Hears of every stage of a run; it changes nothing."""
 
-    def started(self, stage: Stage, *, number: int, count: int) -> None:
+    def started(self, stage: Stage[Any], *, number: int, count: int) -> None:
         """Hear that the turn of a stage has come, the ``number``-th of ``count``, from 1."""
 
-    def finished(self, stage: Stage, artifact: Artifact, inputs: Mapping[str, Artifact], *, was_reused: bool) -> None:
+    def finished(
+        self, stage: Stage[Any], artifact: Artifact, inputs: Mapping[str, Artifact], *, was_reused: bool
+    ) -> None:
         """Hear that a stage has its artifact, made now or found; ``inputs`` are those that it reads."""
 
 
 def run_stages(
-    stages: Sequence[Stage],
+    stages: Sequence[Stage[Any]],
     *,
     root: Path,
-    resources: Any = None,
+    resources: Resources | None = None,
     tool_versions: Mapping[str, str] | None = None,
     observers: Sequence[Observer] = (),
 ) -> dict[str, Artifact]:
@@ -171,7 +196,7 @@ def run_stages(
     Args:
         stages: names must differ.
         root: folder of the artifacts; made when absent.
-        resources: given to every stage function.
+        resources: given to every stage function; None lends nothing.
         tool_versions: recorded in the manifests beside those found installed.
         observers: told of every stage that is due.
 
@@ -182,7 +207,9 @@ def run_stages(
     """
     ordered = _in_order(stages)
     versions = installed_tool_versions() | dict(tool_versions or {})
+    _tell_of_other_code(ordered, root)
     done: dict[str, Artifact] = {}
+    lent = resources or Resources()
     with run_lock(root):
         for number, stage in enumerate(ordered, start=1):
             label = f"stage {number}/{len(ordered)} {stage.name}"
@@ -194,13 +221,15 @@ def run_stages(
             inputs = {name: done[given.name] for name, given in stage.inputs.items() if given.name in done}
             with storage_errors(root):
                 found = _reused(stage, root, label)
-                done[stage.name] = found or _run_despite_losses(stage, root, inputs, resources, versions, label)
+                done[stage.name] = found or _run_despite_losses(
+                    stage, root, inputs, resources or Resources(), versions, label
+                )
             for observer in observers:
                 observer.finished(stage, done[stage.name], inputs, was_reused=found is not None)
     return done
 
 
-def _is_due(stage: Stage, done: Mapping[str, Artifact]) -> bool:
+def _is_due(stage: Stage[Any], done: Mapping[str, Artifact]) -> bool:
     """Return whether a stage is needed and has what it needs."""
     has_input = [given.name in done for given in stage.inputs.values()]
     if has_input and not (all(has_input) if stage.needs_all_inputs else any(has_input)):
@@ -208,12 +237,66 @@ def _is_due(stage: Stage, done: Mapping[str, Artifact]) -> bool:
     return stage.is_needed is None or stage.is_needed(done)
 
 
-def preview_stages(stages: Sequence[Stage], root: Path) -> list[StagePreview]:
+def preview_stages(stages: Sequence[Stage[Any]], root: Path) -> list[StagePreview]:
     """Return what `run_stages` would do, in its order; changes nothing on disk."""
-    return [
-        StagePreview(stage.name, stage.key, _status(stage, root), tuple(given.name for given in stage.inputs.values()))
-        for stage in _in_order(stages)
-    ]
+    latest = _latest_artifacts(root)
+    previews = []
+    for stage in _in_order(stages):
+        status, inputs = _status(stage, root), tuple(given.name for given in stage.inputs.values())
+        known = latest.get(stage.name)
+        reason = _difference(stage, known.manifest.provenance) if known and status is not StageStatus.REUSED else ""
+        previews.append(StagePreview(stage.name, stage.key, status, inputs, reason))
+    return previews
+
+
+def _latest_artifacts(root: Path) -> dict[str, Artifact]:
+    """Return the newest artifact of each stage's name."""
+    found = []
+    for manifest in root.glob(f"*/{MANIFEST}"):
+        with contextlib.suppress(ArtifactError):  # of a version that wrote other manifests
+            found.append(Artifact(manifest.parent))
+    found.sort(key=lambda artifact: artifact.manifest.created)
+    return {artifact.manifest.provenance.stage: artifact for artifact in found}
+
+
+def _difference(stage: Stage[Any], made: Provenance) -> str:
+    """Return what is another for a stage than for an artifact of its name."""
+    values = dict(_leaves(stage.settings_json)), dict(_leaves(made.settings))
+    changed = {
+        "settings": _unlike(*values),
+        "input": _unlike(stage.input_keys, made.inputs),
+        "code": _unlike(stage.code, made.code),
+        "seed": [] if stage.seed == made.seed else [str(stage.seed)],
+    }
+    return "; ".join(f"{what} {', '.join(names)}" for what, names in changed.items() if names)
+
+
+def _unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    return sorted(name for name in {*one, *other} if name not in one or name not in other or one[name] != other[name])
+
+
+def _leaves(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every setting with its dotted name."""
+    if not isinstance(settings, dict):
+        yield prefix, settings
+        return
+    for name, value in settings.items():
+        yield from _leaves(value, f"{prefix}.{name}" if prefix else name)
+
+
+def _tell_of_other_code(stages: Sequence[Stage[Any]], root: Path) -> None:
+    """Say which stages of a folder were made by other code and are made again, and which code it is."""
+    latest = _latest_artifacts(root)
+    changed: dict[str, list[str]] = {}
+    for stage in stages:
+        known = latest.get(stage.name)
+        if known is not None and known.key != stage.key:
+            modules = _unlike(stage.code, known.manifest.provenance.code)
+            changed |= {stage.name: modules} if modules else {}
+    if changed:
+        modules = sorted({module for names in changed.values() for module in names})
+        logger.warning("%s was made by other code (%s changed): %s, and what needs them, run again",
+                       root, ", ".join(modules), ", ".join(changed))  # fmt: skip
 
 
 def row_seed(seed: int, stage: str, *ids: str | int) -> int:
@@ -226,7 +309,7 @@ def row_rng(seed: int, stage: str, *ids: str | int) -> random.Random:
     return random.Random(row_seed(seed, stage, *ids))
 
 
-def _run_despite_losses(stage: Stage, *arguments: Any) -> Artifact:
+def _run_despite_losses(stage: Stage[Any], *arguments: Any) -> Artifact:
     """Return the artifact of a stage, which begins again when a worker was lost; what it finished is kept.
 
     Raises:
@@ -241,10 +324,10 @@ def _run_despite_losses(stage: Stage, *arguments: Any) -> Artifact:
 
 
 def _run_stage(
-    stage: Stage,
+    stage: Stage[Any],
     root: Path,
     inputs: Mapping[str, Artifact],
-    resources: Any,
+    resources: Resources,
     tool_versions: Mapping[str, str],
     label: str,
 ) -> Artifact:
@@ -255,8 +338,8 @@ def _run_stage(
     provenance = Provenance(
         stage=stage.name,
         key=stage.key,
-        version=stage.version,
         settings=stage.settings_json,
+        code=stage.code,
         inputs=stage.input_keys,
         seed=stage.seed,
         tool_versions=tool_versions,
@@ -266,7 +349,7 @@ def _run_stage(
     return artifact
 
 
-def _reused(stage: Stage, root: Path, label: str) -> Artifact | None:
+def _reused(stage: Stage[Any], root: Path, label: str) -> Artifact | None:
     try:
         artifact = find_artifact(root, stage.name, stage.key)
     except ArtifactError as error:
@@ -279,7 +362,7 @@ def _reused(stage: Stage, root: Path, label: str) -> Artifact | None:
     return artifact
 
 
-def _status(stage: Stage, root: Path) -> StageStatus:
+def _status(stage: Stage[Any], root: Path) -> StageStatus:
     try:
         if find_artifact(root, stage.name, stage.key) is not None:
             return StageStatus.REUSED
@@ -288,10 +371,10 @@ def _status(stage: Stage, root: Path) -> StageStatus:
     return StageStatus.RESUMES if has_shards(root, stage.name, stage.key) else StageStatus.TO_RUN
 
 
-def _in_order(stages: Iterable[Stage]) -> list[Stage]:
-    ordered: dict[str, Stage] = {}
+def _in_order(stages: Iterable[Stage[Any]]) -> list[Stage[Any]]:
+    ordered: dict[str, Stage[Any]] = {}
 
-    def add(stage: Stage) -> None:
+    def add(stage: Stage[Any]) -> None:
         known = ordered.get(stage.name)
         if known is not None and known.key != stage.key:
             raise ValueError(f"two different stages are named {stage.name!r}: keys {known.key} and {stage.key}")

@@ -145,7 +145,7 @@ def test_several_mistakes_tell_the_first_and_count_the_others() -> None:
         (["planner.time_limit_s=50", "planner.kill_after_s=50"], ["50.0", "50.0"]),
         (["model.hidden_size=65"], ["hidden_size=65", "n_heads=2"]),
         (["rendering=full"], ["rendering=full", "tokenizer=words"]),
-        (["problems.primary_level=9 blocks"], ["'9 blocks'"]),
+        (["evaluation.primary_level=9 blocks"], ["'9 blocks'"]),
         (["problems.levels=[]"], ["problems.levels", "problems.domains", "none of them"]),
     ],
     ids=["planner limits", "heads", "rendering of tiny", "primary level", "no problems"],
@@ -211,8 +211,8 @@ def test_config_is_frozen_at_every_depth() -> None:
 def test_rates_of_an_iteration_fall_by_the_decay_and_nothing_else_changes() -> None:
     rates = "phase2.stage1={learning_rate: 0.008, muon_learning_rate: 0.04, batch_tokens: 64, weight_decay: 0.1}"
     loop = smoke(rates, "phase2.learning_rate_decay=0.5").phase2
-    assert loop.optimisation("stage1", 1) == loop.stage1
-    third = loop.optimisation("stage1", 3)
+    assert loop.optimisation(loop.stage1, 1) == loop.stage1
+    third = loop.optimisation(loop.stage1, 3)
     assert (third.learning_rate, third.muon_learning_rate) == (0.002, 0.01)
     changed = {"learning_rate", "muon_learning_rate"}
     assert third.model_dump(exclude=changed) == loop.stage1.model_dump(exclude=changed)
@@ -220,8 +220,8 @@ def test_rates_of_an_iteration_fall_by_the_decay_and_nothing_else_changes() -> N
 
 def test_rates_of_an_iteration_without_decay_or_muon_stay() -> None:
     loop = smoke("phase2.stage2={learning_rate: 0.008, batch_tokens: 64}", "phase2.learning_rate_decay=1").phase2
-    assert loop.optimisation("stage2", 7) == loop.stage2
-    decaying = loop.model_copy(update={"learning_rate_decay": 0.5}).optimisation("stage2", 2)
+    assert loop.optimisation(loop.stage2, 7) == loop.stage2
+    decaying = loop.model_copy(update={"learning_rate_decay": 0.5}).optimisation(loop.stage2, 2)
     assert (decaying.learning_rate, decaying.muon_learning_rate) == (0.004, None)
 
 

@@ -8,12 +8,13 @@ import re
 import pytest
 from conftest import REFERENCE
 
+from plansmith.config.planner import PlannerConfig
 from plansmith.pddl.diagnosis import diagnose
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import Verdict, validate_plan
-from plansmith.planners import FastDownward, PlannerSettings, PlannerStatus
+from plansmith.planners import FastDownward, PlannerStatus
 from plansmith.problems.library import LEVEL_OBJECTS, domain_names, is_goal_reached_at_start, load_domain
 
 NAMES = domain_names()
@@ -46,7 +47,7 @@ MACHINE_ONLY = {"woodworking": ("do-grind", "do-plane", "do-saw-small", "do-saw-
 
 @pytest.fixture(scope="module")
 def planner():
-    with FastDownward(PlannerSettings(search="first", time_limit_s=60, kill_after_s=90)) as solver:
+    with FastDownward(PlannerConfig(search="first", time_limit_s=60, kill_after_s=90)) as solver:
         yield solver
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from plansmith.config.planner import PlannerConfig
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_domain, parse_problem
 from plansmith.pddl.printer import print_domain, print_problem
-from plansmith.planners import FastDownward, PlannerSettings, PlannerStatus
+from plansmith.planners import FastDownward, PlannerStatus
 from plansmith.problems.library import MAX_DRAWS, is_goal_reached_at_start, load_domain
 
 LAMPS = """(define (domain lamps)
@@ -241,7 +242,7 @@ def test_document_its_example_runs_as_written_and_its_problems_are_solved(
     assert printed.count("(define (problem") == 2
     loaded = load_domain("delivery")
     assert loaded.phrases is not None
-    with FastDownward(PlannerSettings(search="first")) as planner:
+    with FastDownward(PlannerConfig(search="first")) as planner:
         for level in loaded.levels:
             problem = loaded.sample(level, random.Random(0))
             assert print_problem(problem) in printed

@@ -98,7 +98,7 @@ def run_map(
 
 
 def finished_table(output: ArtifactWriter) -> Path:
-    return output.finish(Provenance("plans", KEY, "1", {}, {}, 0), wall_time_s=0.0).path("rows.parquet")
+    return output.finish(Provenance("plans", KEY, {}, {}, 0), wall_time_s=0.0).path("rows.parquet")
 
 
 def test_map_rows_with_one_and_two_workers_and_as_tasks_gives_identical_tables(

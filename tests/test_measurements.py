@@ -48,7 +48,7 @@ def write_artifact(root: Path, stage: str, *, files: Mapping[str, str] | None = 
         writer.write_rows(rows, row_type, table=table)
     for name, text in (files or {}).items():
         writer.path(name).write_text(text, encoding="utf-8")
-    return writer.finish(Provenance(stage, key, "1", {}, {}, 0), wall_time_s=2.0)
+    return writer.finish(Provenance(stage, key, {}, {}, 0), wall_time_s=2.0)
 
 
 def problem(problem_id: str, domain: str, level: str, split: str = "test") -> ProblemRow:

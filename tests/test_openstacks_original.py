@@ -11,12 +11,13 @@ from dataclasses import replace
 import pytest
 from conftest import REFERENCE
 
+from plansmith.config.planner import PlannerConfig
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Domain, PlanStep
 from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
 from plansmith.pddl.printer import print_problem
 from plansmith.pddl.validation import Verdict, validate_plan
-from plansmith.planners import FastDownward, PlannerSettings, PlannerStatus
+from plansmith.planners import FastDownward, PlannerStatus
 from plansmith.problems.library import load_domain
 
 SOURCE = REFERENCE / "pddl" / "openstacks"
@@ -52,7 +53,7 @@ def step_under_our_domain(step: PlanStep, theirs: Domain) -> PlanStep:
 
 @pytest.fixture(scope="module")
 def planner():
-    with FastDownward(PlannerSettings(search="first", time_limit_s=60, kill_after_s=90)) as solver:
+    with FastDownward(PlannerConfig(search="first", time_limit_s=60, kill_after_s=90)) as solver:
         yield solver
 
 

@@ -550,7 +550,7 @@ def artifact_of(root: Path, name: str, key: str, *rows: Any) -> Artifact:
     """Return an artifact with one table of the given rows."""
     writer = ArtifactWriter(root, name, key)
     writer.write_rows(rows, type(rows[0]))
-    return writer.finish(Provenance(name, key, "1", {}, {}, 0), wall_time_s=0.0)
+    return writer.finish(Provenance(name, key, {}, {}, 0), wall_time_s=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -559,7 +559,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     writer = ArtifactWriter(tmp_path_factory.mktemp("policy"), "phase1", "policykey" * 4)
     shape = ModelShape(16, 1, 2, 1, 16, max_position_embeddings=64)
     make_model(writer.path(MODEL), word_tokenizer([BLOCKS], NAMES), shape, seed=0)
-    return writer.finish(Provenance("phase1", "policykey" * 4, "1", {}, {}, 0), wall_time_s=0.0)
+    return writer.finish(Provenance("phase1", "policykey" * 4, {}, {}, 0), wall_time_s=0.0)
 
 
 def problem_rows(count: int) -> list[SolvedProblemRow]:
@@ -667,7 +667,7 @@ def keeping(tmp_path: Path, **inputs: Artifact) -> Artifact:
     stage = Stage(name="final_policy", run=keep_policy)
     writer = ArtifactWriter(tmp_path / "kept", stage.name, stage.key)
     keep_policy(StageContext(stage, inputs, writer, None))
-    return writer.finish(Provenance(stage.name, stage.key, "1", {}, {}, 0), wall_time_s=0.0)
+    return writer.finish(Provenance(stage.name, stage.key, {}, {}, 0), wall_time_s=0.0)
 
 
 def policies(root: Path, count: int) -> dict[str, Artifact]:
@@ -678,7 +678,7 @@ def policies(root: Path, count: int) -> dict[str, Artifact]:
         writer.path(MODEL).mkdir()
         (writer.path(MODEL) / "config.json").write_text(f'{{"t": {t}}}', encoding="utf-8")
         Probe((t,), (0.0,)).write(writer.path(PROBE))
-        found[f"policy_{t}"] = writer.finish(Provenance("stage2", f"{t}" * 40, "1", {}, {}, 0), wall_time_s=0.0)
+        found[f"policy_{t}"] = writer.finish(Provenance("stage2", f"{t}" * 40, {}, {}, 0), wall_time_s=0.0)
     return found
 
 

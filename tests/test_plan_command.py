@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from plansmith.cli import main
+from plansmith.config.planner import PlannerConfig
 from plansmith.errors import BadInputError
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
@@ -21,7 +22,6 @@ from plansmith.pddl.validation import validate_plan
 from plansmith.planners import (
     FastDownward,
     PlannerResult,
-    PlannerSettings,
     PlannerStatus,
     diverse_plans,
     judged_result,
@@ -121,7 +121,7 @@ def test_plan_out_of_time_exits_1_and_says_so(folder: Path, capsys: pytest.Captu
         ("a-sussman", ["--search", "fastest"], "unknown search"),
         ("a-sussman", ["--search", "astar(zebra())"], "refuses the search"),
         ("a-sussman", ["--search", "first", "--planner", "up:fast-downward"], "their own search"),
-        ("a-sussman", ["--time-limit", "0"], "limits do not fit"),
+        ("a-sussman", ["--time-limit", "0"], "time_limit_s"),
         ("a-sussman", ["--memory-limit", "1"], "memory_limit_mib"),
         ("a-sussman", ["--k", "0"], "no plans wanted"),
         ("a-sussman", ["--k", "2", "--search", "first"], "several searches"),
@@ -184,7 +184,7 @@ class CountingPlanner(FastDownward):
 
     n_searches = 0
 
-    def solve_with(self, settings: PlannerSettings, domain_pddl: str, problem_pddl: str) -> PlannerResult:
+    def solve_with(self, settings: PlannerConfig, domain_pddl: str, problem_pddl: str) -> PlannerResult:
         """Search, and count it."""
         self.n_searches += 1
         return super().solve_with(settings, domain_pddl, problem_pddl)
@@ -340,7 +340,7 @@ def test_solve_cases_planner_that_crashes_over_one_problem_leaves_a_row(folder: 
     cases = [
         PlanningCase(name, folder / "domain.pddl", folder / f"{name}.pddl") for name in ("a-sussman", "b-unsolvable")
     ]
-    settings = PlannerSettings()
+    settings = PlannerConfig()
     with contextlib.closing(solve_cases(cases, lambda: FastDownward(settings, search_binary=binary))) as solved:
         rows = list(solved)
     assert [row.status for row in rows] == ["crashed", "crashed"]

@@ -18,13 +18,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from actors.planner import PlannerActor
+from plansmith.config.planner import PlannerConfig
 from plansmith.errors import ConfigError, PddlParseError, PlannerCrashError
 from plansmith.planners import (
     FastDownward,
     PlannerResult,
-    PlannerSettings,
     PlannerStatus,
     make_planner,
     status_from_exit_code,
@@ -162,7 +163,7 @@ def test_solve_action_without_parameters_returns_bare_name(planner: FastDownward
 
 @pytest.mark.parametrize("search", ["first", "good"])
 def test_solve_satisficing_search_returns_plan_not_marked_optimal(search: str) -> None:
-    with FastDownward(PlannerSettings(search=search)) as planner:
+    with FastDownward(PlannerConfig(search=search)) as planner:
         result = planner.solve(BLOCKSWORLD, SUSSMAN)
     assert result.status is PlannerStatus.SOLVED
     assert result.plan is not None
@@ -172,7 +173,7 @@ def test_solve_satisficing_search_returns_plan_not_marked_optimal(search: str) -
 
 @pytest.mark.parametrize("search", ["optimal", "first", "good"])
 def test_solve_contradictory_goal_returns_proven_unsolvable(search: str) -> None:
-    with FastDownward(PlannerSettings(search=search)) as planner:
+    with FastDownward(PlannerConfig(search=search)) as planner:
         result = planner.solve(BLOCKSWORLD, UNSOLVABLE)
     assert (result.status, result.plan, result.cost) == (PlannerStatus.UNSOLVABLE, None, None)
 
@@ -185,7 +186,7 @@ def test_solve_relaxed_unreachable_goal_returns_unsolvable_without_search(tmp_pa
 
 
 def test_solve_incomplete_search_without_plan_is_not_called_unsolvable() -> None:
-    with FastDownward(PlannerSettings(search="ehc(ff())")) as planner:
+    with FastDownward(PlannerConfig(search="ehc(ff())")) as planner:
         result = planner.solve(BLOCKSWORLD, UNSOLVABLE)
     assert result.status is PlannerStatus.GAVE_UP
     assert "without finding a solution" in result.message
@@ -208,7 +209,7 @@ DERIVED = """(define (domain reach) (:requirements :strips :derived-predicates)
 def test_solve_negated_derived_goal_false_in_the_first_state_is_not_taken_for_true() -> None:
     domain = DERIVED.replace(":strips", ":strips :negative-preconditions")
     problem = "(define (problem p) (:domain reach) (:objects a b) (:init (edge a b)) (:goal (not (path a b))))"
-    with FastDownward(PlannerSettings(search="astar(blind())")) as planner:
+    with FastDownward(PlannerConfig(search="astar(blind())")) as planner:
         result = planner.solve(domain, problem)
     assert result.status is PlannerStatus.UNSOLVABLE  # no action takes an edge away
 
@@ -216,7 +217,7 @@ def test_solve_negated_derived_goal_false_in_the_first_state_is_not_taken_for_tr
 @pytest.mark.parametrize(("init", "cost"), [("(edge a b) (edge b c)", 0.0), ("(edge a a) (edge b c)", 1.0)])
 def test_solve_derived_goal_is_left_to_the_search(init: str, cost: float) -> None:
     problem = f"(define (problem p) (:domain reach) (:objects a b c) (:init {init}) (:goal (path a c)))"
-    with FastDownward(PlannerSettings(search="astar(blind())")) as planner:
+    with FastDownward(PlannerConfig(search="astar(blind())")) as planner:
         result = planner.solve(DERIVED, problem)
     assert (result.status, result.cost) == (PlannerStatus.SOLVED, cost)
 
@@ -285,7 +286,7 @@ def test_solve_same_problem_in_two_workers_returns_same_plan() -> None:
     problem = one_tower(6)
     plans = []
     for _ in range(2):
-        with FastDownward(PlannerSettings(search="first")) as planner:
+        with FastDownward(PlannerConfig(search="first")) as planner:
             plans += [planner.solve(BLOCKSWORLD, problem).plan, planner.solve(BLOCKSWORLD, problem).plan]
     assert plans[0] is not None
     assert len(set(plans)) == 1
@@ -295,7 +296,7 @@ def test_solve_same_problem_in_two_workers_returns_same_plan() -> None:
 
 
 def test_solve_cpu_limit_returns_out_of_time_and_leaves_no_process() -> None:
-    with FastDownward(PlannerSettings(search="astar(blind())", time_limit_s=0.5, kill_after_s=60.0)) as planner:
+    with FastDownward(PlannerConfig(search="astar(blind())", time_limit_s=0.5, kill_after_s=60.0)) as planner:
         result = planner.solve(BLOCKSWORLD, one_tower(14))
         assert planner.worker_pid is not None
         assert child_pids(planner.worker_pid) == []
@@ -307,7 +308,7 @@ def test_solve_cpu_limit_returns_out_of_time_and_leaves_no_process() -> None:
 def test_solve_translation_beyond_cpu_limit_returns_out_of_time(tmp_path: Path) -> None:
     wide = "(:action mix :parameters (?a ?b ?c ?d ?e ?f) :precondition (and (clear ?a) (clear ?b)) :effect (on ?c ?d))"
     never = write_script(tmp_path / "downward", "exit 0")
-    with FastDownward(PlannerSettings(time_limit_s=0.5, kill_after_s=60.0), search_binary=never) as planner:
+    with FastDownward(PlannerConfig(time_limit_s=0.5, kill_after_s=60.0), search_binary=never) as planner:
         result = planner.solve(BLOCKSWORLD.replace("(:action pick-up", f"{wide} (:action pick-up"), HARD)
     assert result.status is PlannerStatus.OUT_OF_TIME
 
@@ -317,7 +318,7 @@ def test_solve_wall_limit_kills_the_whole_process_group(tmp_path: Path) -> None:
     sleeper = write_script(tmp_path / "downward", f"sleep 600 & echo $! $$ > {pids}; wait")
     with FastDownward(search_binary=sleeper) as planner:
         for kill_after_s in LONGER_AND_LONGER:
-            settings = PlannerSettings(time_limit_s=0.5, kill_after_s=kill_after_s)
+            settings = PlannerConfig(time_limit_s=0.5, kill_after_s=kill_after_s)
             assert planner.solve_with(settings, BLOCKSWORLD, SUSSMAN).status is PlannerStatus.OUT_OF_TIME
             if pids.exists():
                 break
@@ -335,7 +336,7 @@ def test_solve_search_that_leaves_a_process_behind_has_it_killed(tmp_path: Path)
 
 
 def test_solve_memory_limit_in_search_returns_out_of_memory() -> None:
-    with FastDownward(PlannerSettings(search="astar(blind())", memory_limit_mib=100)) as planner:
+    with FastDownward(PlannerConfig(search="astar(blind())", memory_limit_mib=100)) as planner:
         result = planner.solve(BLOCKSWORLD, one_tower(14))
     assert result.status is PlannerStatus.OUT_OF_MEMORY
     assert "Memory limit has been reached" in result.message  # the search's words, not the translator's
@@ -344,7 +345,7 @@ def test_solve_memory_limit_in_search_returns_out_of_memory() -> None:
 def test_solve_memory_limit_in_translation_returns_out_of_memory(tmp_path: Path) -> None:
     wide = "(:action mix :parameters (?a ?b ?c ?d) :precondition (and (clear ?a) (clear ?b)) :effect (on ?c ?d))"
     never = write_script(tmp_path / "downward", "exit 0")
-    with FastDownward(PlannerSettings(memory_limit_mib=64), search_binary=never) as planner:
+    with FastDownward(PlannerConfig(memory_limit_mib=64), search_binary=never) as planner:
         result = planner.solve(BLOCKSWORLD.replace("(:action pick-up", f"{wide} (:action pick-up"), HARD)
     assert result.status is PlannerStatus.OUT_OF_MEMORY
 
@@ -354,7 +355,7 @@ def test_solve_process_stuck_at_its_memory_limit_is_killed_as_out_of_memory(tmp_
     hoard = "import time\nhoard = []\ntry:\n    while True:\n        hoard.append(bytearray(2**16))"
     hoarder.write_text(f"#!{sys.executable} -S\n{hoard}\nexcept MemoryError:\n    time.sleep(600)\n")
     hoarder.chmod(0o755)
-    with FastDownward(PlannerSettings(memory_limit_mib=100), search_binary=hoarder) as planner:
+    with FastDownward(PlannerConfig(memory_limit_mib=100), search_binary=hoarder) as planner:
         result = planner.solve(BLOCKSWORLD, SUSSMAN)
     assert result.status is PlannerStatus.OUT_OF_MEMORY
 
@@ -445,7 +446,7 @@ def test_solve_after_close_raises_crash_error() -> None:
 
 @pytest.mark.parametrize("n_blocks", [3, 7])
 def test_solve_warm_worker_returns_the_plan_of_a_fresh_translator(tmp_path: Path, n_blocks: int) -> None:
-    settings, problem = PlannerSettings(search="first"), one_tower(n_blocks)
+    settings, problem = PlannerConfig(search="first"), one_tower(n_blocks)
     with FastDownward(settings) as planner:
         warm = planner.solve(BLOCKSWORLD, problem)
     (tmp_path / "domain.pddl").write_text(BLOCKSWORLD)
@@ -460,13 +461,13 @@ def test_solve_warm_worker_returns_the_plan_of_a_fresh_translator(tmp_path: Path
 
 
 def test_make_planner_default_is_fast_downward_with_its_search_in_the_name() -> None:
-    with make_planner(settings=PlannerSettings(search="first")) as planner:
+    with make_planner(PlannerConfig(search="first")) as planner:
         assert planner.name == "fast-downward first"
         assert planner.solve(BLOCKSWORLD, SUSSMAN).status is PlannerStatus.SOLVED
 
 
 def test_solve_with_other_settings_leaves_the_planners_own(planner: FastDownward) -> None:
-    assert not planner.solve_with(PlannerSettings(search="first"), BLOCKSWORLD, SUSSMAN).is_optimal
+    assert not planner.solve_with(PlannerConfig(search="first"), BLOCKSWORLD, SUSSMAN).is_optimal
     assert planner.solve(BLOCKSWORLD, SUSSMAN).is_optimal
 
 
@@ -540,7 +541,7 @@ def test_solve_success_without_plan_raises_crash_error(tmp_path: Path) -> None:
 
 def test_solve_unknown_heuristic_raises_config_error() -> None:
     with (
-        FastDownward(PlannerSettings(search="astar(crystal_ball())")) as planner,
+        FastDownward(PlannerConfig(search="astar(crystal_ball())")) as planner,
         pytest.raises(ConfigError, match="crystal_ball"),
     ):
         planner.solve(BLOCKSWORLD, SUSSMAN)
@@ -556,9 +557,9 @@ def test_solve_unknown_heuristic_raises_config_error() -> None:
     ],
     ids=["search", "zero-time", "kill-too-early", "memory"],
 )
-def test_planner_settings_out_of_bounds_raises_config_error(values: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match="expected"):
-        PlannerSettings(**values)  # type: ignore[arg-type]
+def test_planner_config_out_of_bounds_raises(values: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        PlannerConfig.model_validate(values)
 
 
 @pytest.mark.parametrize(
@@ -572,7 +573,7 @@ def test_planner_settings_out_of_bounds_raises_config_error(values: dict[str, fl
     ],
 )
 def test_planner_settings_is_optimal_only_for_admissible_searches(search: str, is_optimal: bool) -> None:
-    assert PlannerSettings(search=search).is_optimal is is_optimal
+    assert PlannerConfig(search=search).is_optimal is is_optimal
 
 
 @pytest.mark.parametrize(
@@ -627,7 +628,7 @@ def test_translate_worker_alone_is_gpl_and_imports_nothing_of_ours() -> None:
 
 @pytest.fixture(scope="module")
 def actor() -> Iterator[PlannerActor]:
-    actor = PlannerActor(PlannerSettings())
+    actor = PlannerActor(PlannerConfig())
     yield actor
     actor.close()
 

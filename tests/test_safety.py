@@ -646,7 +646,7 @@ def test_artifact_made_with_secrets_in_the_environment_holds_none(
         monkeypatch.setenv(name, KEY)
     writer = ArtifactWriter(tmp_path, "stage", "0" * 64)
     writer.write_rows([PLAN_ROW], PlanRow)
-    artifact = writer.finish(Provenance("stage", "0" * 64, "1", {}, {}, 0, {}), wall_time_s=0.0)
+    artifact = writer.finish(Provenance("stage", "0" * 64, {}, {}, 0, {}), wall_time_s=0.0)
     files = [path for path in artifact.folder.rglob("*") if path.is_file()]
     assert files
     assert not [path for path in files if KEY.encode() in path.read_bytes()]

@@ -146,7 +146,7 @@ BASE = Stage(name="s", run=nothing, settings={"n": 3, "limits": Limits(), "level
 
 
 def test_key_is_the_same_in_every_process_and_on_every_day() -> None:
-    assert BASE.key == "b8feb7125cb288dba8807643300790a54c920ab24989488cd889324b6c48ec1c"
+    assert BASE.key == "c603246cc24d337ce1996761cc899b581cda8b345e8dd7c686b892971576bb9e"
 
 
 def test_key_does_not_depend_on_order_of_settings_or_container_kind() -> None:
@@ -162,7 +162,7 @@ def test_key_does_not_depend_on_order_of_settings_or_container_kind() -> None:
     "change",
     [
         {"name": "t"},
-        {"version": "2"},
+        {"code_roots": ("plansmith.text.chains.VALID",)},
         {"seed": 2},
         {"settings": {"n": 4, "limits": Limits(), "level": Level(4)}},
         {"settings": {"n": 3, "limits": Limits(time_limit_s=31), "level": Level(4)}},
@@ -170,7 +170,7 @@ def test_key_does_not_depend_on_order_of_settings_or_container_kind() -> None:
         {"settings": {"n": "3", "limits": Limits(), "level": Level(4)}},
         {"inputs": {"a": Stage(name="a", run=nothing)}},
     ],
-    ids=["name", "version", "seed", "number", "limit", "level", "type", "inputs"],
+    ids=["name", "code", "seed", "number", "limit", "level", "type", "inputs"],
 )
 def test_key_depends_on_everything_declared(change: dict[str, Any]) -> None:
     assert dataclasses.replace(BASE, **change).key != BASE.key
@@ -297,12 +297,20 @@ def test_preview_tells_reused_resuming_and_to_run_and_writes_nothing(tmp_path: P
 
 def test_manifest_records_where_the_artifact_came_from(tmp_path: Path) -> None:
     a = Stage(name="a", run=nothing)
-    b = Stage(name="b", run=nothing, settings={"limits": Limits()}, inputs={"x": a}, seed=3, version="4")
+    b = Stage(
+        name="b",
+        run=nothing,
+        settings={"limits": Limits()},
+        inputs={"x": a},
+        seed=3,
+        code_roots=("plansmith.text.chains.VALID",),
+    )
     folder = run_stages([b], root=tmp_path, tool_versions={"fast-downward": "24.06"})["b"].folder
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["provenance"]["settings"] == {"limits": {"time_limit_s": 30.0}}
     assert manifest["provenance"]["inputs"] == {"x": a.key}
-    assert (manifest["provenance"]["seed"], manifest["provenance"]["version"]) == (3, "4")
+    assert manifest["provenance"]["seed"] == 3
+    assert manifest["provenance"]["code"].keys() == {"plansmith.text.chains"}
     assert manifest["provenance"]["tool_versions"]["fast-downward"] == "24.06"
     assert manifest["provenance"]["tool_versions"]["python"].startswith("3.")
     assert manifest["provenance"]["tool_versions"]["pyarrow"]

@@ -66,7 +66,7 @@ def points_in(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 def artifact(root: Path, name: str = "stage1_2") -> Artifact:
     writer = ArtifactWriter(root, name, name.encode().hex().ljust(64, "0"))
-    return writer.finish(Provenance(name, name.encode().hex().ljust(64, "0"), "1", {}, {}, 0), wall_time_s=1.0)
+    return writer.finish(Provenance(name, name.encode().hex().ljust(64, "0"), {}, {}, 0), wall_time_s=1.0)
 
 
 # --- points

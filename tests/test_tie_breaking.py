@@ -7,6 +7,7 @@ from conftest import BLOCKS, blocks_problems, blocks_task, shortest_plan, sussma
 from hypothesis import given, settings
 
 from actors.planner import PlannerActor
+from plansmith.config.planner import PlannerConfig
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Problem
 from plansmith.pddl.parser import parse_plan
@@ -51,7 +52,7 @@ def test_planner_actor_breaks_ties_only_where_it_is_told_to() -> None:
     task = sussman()
     texts = print_domain(task.domain), print_problem(task.problem)
     plans = []
-    for actor in (PlannerActor(), PlannerActor(tie_break_states=1000)):
+    for actor in (PlannerActor(PlannerConfig()), PlannerActor(PlannerConfig(tie_break_states=1000))):
         plans.append(actor._plan_row("p", *texts))
         actor.close()
     assert [row.status for row in plans] == ["solved", "solved"]

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from actors.planner import PlannerActor
+from plansmith.config.planner import PlannerConfig
 from plansmith.errors import ConfigError, PddlParseError, PlannerCrashError
-from plansmith.planners import PlannerSettings, PlannerStatus, UnifiedPlanningPlanner, make_planner
+from plansmith.planners import PlannerStatus, UnifiedPlanningPlanner, make_planner
 from plansmith.planners.up_planner import UP_STATUS
 from tests.test_planners import (
     BLOCKSWORLD,
@@ -150,7 +151,7 @@ def planner() -> Iterator[UnifiedPlanningPlanner]:
 Acting = Callable[[str], UnifiedPlanningPlanner]
 
 
-def small(name: str, settings: PlannerSettings | None = None) -> UnifiedPlanningPlanner:
+def small(name: str, settings: PlannerConfig | None = None) -> UnifiedPlanningPlanner:
     return UnifiedPlanningPlanner(f"small_engines:{name}", settings)
 
 
@@ -213,7 +214,7 @@ def test_solve_contradictory_goal_is_proven_unsolvable(planner: UnifiedPlanningP
 
 
 def test_solve_satisficing_engine_is_not_marked_optimal() -> None:
-    with make_planner("up:fast-downward") as planner:
+    with make_planner(PlannerConfig(name="up:fast-downward")) as planner:
         result = planner.solve(BLOCKSWORLD, SUSSMAN)
     assert (result.status, result.is_optimal, planner.name) == (PlannerStatus.SOLVED, False, "up:fast-downward")
 
@@ -289,13 +290,13 @@ def test_solve_engine_that_ends_its_process_raises_crash_error_with_its_words(ac
 @pytest.mark.parametrize("engine", ["zebra", "small_engines:Zebra", "no_such_module:Engine"])
 def test_make_planner_unknown_engine_raises_config_error_naming_the_installed(engine: str) -> None:
     with pytest.raises(ConfigError, match="up:fast-downward, up:fast-downward-opt"):
-        make_planner(f"up:{engine}")
+        make_planner(PlannerConfig(name=f"up:{engine}"))
 
 
 @pytest.mark.parametrize("name", ["zebra", "UP:fast-downward", ""])
 def test_make_planner_unknown_name_raises_config_error(name: str) -> None:
     with pytest.raises(ConfigError, match="fast-downward, or up:ENGINE"):
-        make_planner(name)
+        make_planner(PlannerConfig(name=name))
 
 
 # limits: engines hide processes in sessions of their own
@@ -311,7 +312,7 @@ def test_solve_leaves_no_process_of_the_engine(
     monkeypatch.setenv("LEAVES_PIDS", str(tmp_path / "pids"))
     monkeypatch.setenv("LEAVES_THEN", then)
     for kill_after_s in LONGER_AND_LONGER if then == "sleep" else (600.0,):
-        with small("Leaves", PlannerSettings(time_limit_s=1.0, kill_after_s=kill_after_s)) as planner:
+        with small("Leaves", PlannerConfig(time_limit_s=1.0, kill_after_s=kill_after_s)) as planner:
             assert planner.solve(BLOCKSWORLD, SUSSMAN).status is status
             if not (tmp_path / "pids").exists():
                 continue
@@ -323,7 +324,7 @@ def test_solve_leaves_no_process_of_the_engine(
 
 
 def test_solve_endless_search_ends_at_the_time_limit_and_the_planner_goes_on() -> None:
-    with UnifiedPlanningPlanner("fast-downward-opt", PlannerSettings(time_limit_s=1.0, kill_after_s=600.0)) as planner:
+    with UnifiedPlanningPlanner("fast-downward-opt", PlannerConfig(time_limit_s=1.0, kill_after_s=600.0)) as planner:
         result = planner.solve(BLOCKSWORLD, one_tower(40))
         assert result.wall_time_s < 600.0
         assert downward_pids() == []
@@ -358,7 +359,7 @@ def test_solve_interrupted_raises_crash_error_and_leaves_no_process(
 ) -> None:
     monkeypatch.setenv("LEAVES_PIDS", str(tmp_path / "pids"))
     monkeypatch.setenv("LEAVES_THEN", "sleep")
-    planner = small("Leaves", PlannerSettings(time_limit_s=100.0, kill_after_s=200.0))
+    planner = small("Leaves", PlannerConfig(time_limit_s=100.0, kill_after_s=200.0))
     errors: list[BaseException] = []
 
     def solve() -> None:
@@ -402,7 +403,7 @@ def test_planner_actor_with_an_engine_names_it_in_the_rows_and_leaves_no_tempora
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     monkeypatch.setenv("TMPDIR", str(scratch))
-    actor = PlannerActor(planner="up:fast-downward-opt")
+    actor = PlannerActor(PlannerConfig(name="up:fast-downward-opt"))
     columns = actor({"problem_id": ["s"], "domain_pddl": [BLOCKSWORLD], "problem_pddl": [SUSSMAN]})
     actor.close()
     assert (columns["planner"], columns["status"], columns["cost"]) == (["up:fast-downward-opt"], ["solved"], [6.0])
@@ -410,7 +411,7 @@ def test_planner_actor_with_an_engine_names_it_in_the_rows_and_leaves_no_tempora
 
 
 def test_planner_actor_crash_over_one_problem_leaves_a_row_and_goes_on(tmp_path: Path) -> None:
-    actor = PlannerActor(planner="up:small_engines:Exits")
+    actor = PlannerActor(PlannerConfig(name="up:small_engines:Exits"))
     batch = {"problem_id": ["a", "b"], "domain_pddl": [BLOCKSWORLD] * 2, "problem_pddl": [SUSSMAN] * 2}
     columns = actor(batch)
     actor.close()

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from conftest import REFERENCE
 
+from plansmith.config.planner import PlannerConfig
 from plansmith.pddl.cases import judge_texts
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import TOTAL_COST, PlanStep
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_plan
 from plansmith.pddl.validation import Verdict, validate_plan
-from plansmith.planners import FastDownward, PlannerSettings, PlannerStatus
+from plansmith.planners import FastDownward, PlannerStatus
 
 PDDL = REFERENCE / "pddl"
 DOMAINS = (
@@ -41,7 +42,7 @@ def texts_of(name: str) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def planner() -> Iterator[FastDownward]:
-    with FastDownward(PlannerSettings(search="first", time_limit_s=60.0, kill_after_s=240.0)) as warm:
+    with FastDownward(PlannerConfig(search="first", time_limit_s=60.0, kill_after_s=240.0)) as warm:
         yield warm
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from plansmith.config.planner import PlannerConfig
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.pddl.model import Literal, Problem, conjuncts_of
 from plansmith.pddl.parser import parse_problem
 from plansmith.pddl.printer import print_domain, print_problem
-from plansmith.planners import FastDownward, PlannerSettings, PlannerStatus
+from plansmith.planners import FastDownward, PlannerStatus
 from plansmith.problems.library import MAX_DRAWS, PlanningDomain, load_domain
 from plansmith.problems.walk import WalkSampler
 
@@ -208,7 +209,7 @@ def test_walk_costs_have_a_value_for_every_pair_and_a_metric(tmp_path: Path) -> 
 )
 def test_walk_goals_are_reached_by_the_planner(rules: tuple[str, ...], tmp_path: Path) -> None:
     domain = trains(tmp_path, *rules)
-    with FastDownward(PlannerSettings(search="first")) as planner:
+    with FastDownward(PlannerConfig(search="first")) as planner:
         for problem in draws(domain, 5):
             result = planner.solve(print_domain(domain.domain), print_problem(problem))
             assert result.status is PlannerStatus.SOLVED

@@ -331,7 +331,7 @@ REAL = config_with(
 
 
 def finish(writer: ArtifactWriter, key: str) -> Artifact:
-    return writer.finish(Provenance("policy", key, "1", {}, {}, 0), wall_time_s=0.0)
+    return writer.finish(Provenance("policy", key, {}, {}, 0), wall_time_s=0.0)
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ def write_artifact(
     writer = ArtifactWriter(root, stage, key)
     for table, (row_type, rows) in tables.items():
         writer.write_rows(rows, row_type, table=table)
-    provenance = Provenance(stage, key, "1", settings or {}, dict(inputs or {}), 0)
+    provenance = Provenance(stage, key, settings or {}, dict(inputs or {}), 0)
     return writer.finish(provenance, wall_time_s=wall_time_s)
 
 

@@ -9,6 +9,7 @@ import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pipelines.parts.places import PRESETS, default_runs
 from pipelines.parts.problem_stages import PROJECT_ROOT
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 RUN_RECORD = "run.json"
 COMMIT_VARIABLE = "PLANSMITH_COMMIT"
 
-StagesOf = Callable[[PddlInstructConfig], list[Stage]]
+StagesOf = Callable[[PddlInstructConfig], list[Stage[Any]]]
 ArmsOf = Callable[[PddlInstructConfig, Artifact], Mapping[str, tuple[str, str]]]
 
 
@@ -166,12 +167,13 @@ def _short(path: Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def _print_preview(config: PddlInstructConfig, stages: Sequence[Stage], run_folder: Path) -> None:
+def _print_preview(config: PddlInstructConfig, stages: Sequence[Stage[Any]], run_folder: Path) -> None:
     print(json.dumps(config.model_dump(mode="json"), indent=2))
     print(f"\nrun folder: {_short(run_folder)}\n")
     for preview in preview_stages(stages, run_folder / "artifacts"):
         print(
             f"{preview.status:8}  {preview.name:20}  {preview.key[:12]}  from {', '.join(preview.inputs) or 'nothing'}"
+            f"{f'  ({preview.reason})' if preview.reason else ''}"
         )
 
 

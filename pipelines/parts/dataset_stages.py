@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from tqdm.std import tqdm
 from actors.part_writer import COUNTS, EXAMPLES, PLANS, PartWriter
 from actors.planner import REFUSED, PartPlanner
 from actors.sampler import SamplerWorker
-from plansmith.config.dataset import Cell, DatasetConfig
+from plansmith.config.basics import StrictModel
+from plansmith.config.dataset import Cell, DatasetExamplesConfig
+from plansmith.config.planner import PlannerConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.dataset_summary import MISSING, SOLVED
 from plansmith.data.parts import Parts
@@ -38,7 +40,7 @@ from plansmith.data.rows import (
 from plansmith.data.sampling import problem_id_of
 from plansmith.data.tables import read_arrow
 from plansmith.pddl.printer import print_domain
-from plansmith.planners import PlannerSettings, PlannerStatus
+from plansmith.planners import PlannerStatus
 from plansmith.problems.library import PlanningDomain, load_domain
 from plansmith.stages import StageContext
 
@@ -46,36 +48,73 @@ PROBLEMS, TIMES = "problems", "times"
 DRAWS_PER_JOB = 100
 
 
-def domains_of(config: DatasetConfig) -> dict[str, PlanningDomain]:
-    """Return the domains of a dataset as the config names them.
+class DrawingSettings(StrictModel):
+    """What decides which problems are drawn."""
+
+    cells: tuple[Cell, ...]
+    """Domains and levels, with the problems wanted of each."""
+    reserve: float
+    """Share of further problems, to stand in for those that get no plan."""
+    max_draws: int
+    """Draws for each wanted problem before a level is said to have no more."""
+    rows_per_part: int
+    """Problems of one part file."""
+    pddl: str
+    """Hash of the domain folders, see `domains_digest`."""
+
+
+class SolvingSettings(StrictModel):
+    """How problems are solved, and which plans fit."""
+
+    cells: tuple[Cell, ...]
+    """Domains and levels, with the solved problems wanted of each."""
+    planner: PlannerConfig
+    """Which planner, within which limits."""
+
+
+class WritingSettings(StrictModel):
+    """What is written of the solved problems."""
+
+    cells: tuple[Cell, ...]
+    """Domains and levels, with the solved problems wanted of each."""
+    examples: DatasetExamplesConfig
+    """Which training examples."""
+
+
+def domains_of(cells: Iterable[Cell]) -> dict[str, PlanningDomain]:
+    """Return the domains of a dataset as its settings name them.
 
     Raises:
         BadInputError: a domain or one of its levels does not exist.
     """
-    domains = {cell.domain: load_domain(cell.domain) for cell in config.cells()}
-    for cell in config.cells():
-        domains[cell.domain].sizes_of(cell.level)
+    domains: dict[str, PlanningDomain] = {}
+    for cell in cells:
+        domains.setdefault(cell.domain, load_domain(cell.domain)).sizes_of(cell.level)
     return domains
 
 
-def domains_digest(config: DatasetConfig) -> str:
+def domains_digest(cells: Iterable[Cell]) -> str:
     """Return a hash of the domain folders, so that an edited file is not taken for the one of an earlier run."""
-    names = [f"{name} {loaded.digest()}" for name, loaded in domains_of(config).items()]
+    names = [f"{name} {loaded.digest()}" for name, loaded in domains_of(cells).items()]
     return hashlib.sha256("\0".join(names).encode()).hexdigest()
 
 
-def draw_problems(context: StageContext) -> None:
+def draw_problems(context: StageContext[DrawingSettings]) -> None:
     """Draw problems of every domain and level until each split has enough canonical forms of its own."""
-    config: DatasetConfig = context.resources.config
-    domains, parts = domains_of(config), context.output.parts(PROBLEMS, ProblemRow)
+    settings = context.settings
+    domains, parts = domains_of(settings.cells), context.output.parts(PROBLEMS, ProblemRow)
     quotas = [
-        Quota(cell, reserve=config.reserve, max_draws=config.max_draws, seed=config.seed) for cell in config.cells()
+        Quota(cell, reserve=settings.reserve, max_draws=settings.max_draws, seed=context.seed)
+        for cell in settings.cells
     ]
-    taken = {quota.cell.name: _TakenRows(quota.cell, domains[quota.cell.domain], parts, config) for quota in quotas}
+    taken = {
+        quota.cell.name: _TakenRows(quota.cell, domains[quota.cell.domain], parts, settings.rows_per_part)
+        for quota in quotas
+    }
     seen: set[str] = set()
     total = sum(sum(quota.wanted.values()) for quota in quotas)
     with context.progress(total, "drawing problems", unit="problem") as bar:
-        while jobs := list(_draw_jobs(quotas, domains, config.seed)):
+        while jobs := list(_draw_jobs(quotas, domains, context.seed)):
             owners = {job.job_id: quota for job, quota in jobs}
             drawn = context.resources.map_jobs(
                 [job for job, _ in jobs], DrawJobRow, SamplerWorker, CandidateRow, is_resident=False
@@ -107,8 +146,8 @@ def _draw_jobs(
 class _TakenRows:
     """The problems taken of one domain and level, written part by part."""
 
-    def __init__(self, cell: Cell, loaded: PlanningDomain, parts: Parts, config: DatasetConfig) -> None:
-        self._cell, self._parts, self._rows_per_part = cell, parts, config.rows_per_part
+    def __init__(self, cell: Cell, loaded: PlanningDomain, parts: Parts, rows_per_part: int) -> None:
+        self._cell, self._parts, self._rows_per_part = cell, parts, rows_per_part
         self._name, self._domain_pddl = loaded.name, print_domain(loaded.domain)
         self._rows: list[ProblemRow] = []
         self._n_parts = 0
@@ -136,7 +175,7 @@ class _TakenRows:
             self._rows, self._n_parts = [], self._n_parts + 1
 
 
-def _report_shortfalls(context: StageContext, quotas: Sequence[Quota]) -> None:
+def _report_shortfalls(context: StageContext[Any], quotas: Sequence[Quota]) -> None:
     for quota in quotas:
         for split, count in quota.cell.wanted.items():
             if quota.taken[split] < count:
@@ -197,18 +236,17 @@ class _CellProblems:
                 yield CountRow(self.cell.domain_name, self.cell.level, split, MISSING, missing)
 
 
-def _problems_by_cell(config: DatasetConfig, problems: Artifact) -> list[_CellProblems]:
+def _problems_by_cell(cells: Sequence[Cell], problems: Artifact) -> list[_CellProblems]:
     paths: dict[str, list[Path]] = defaultdict(list)
     for path in problems.parts(PROBLEMS):
         paths[path.parent.name].append(path)
-    return [_CellProblems(cell, paths[cell.name]) for cell in config.cells()]
+    return [_CellProblems(cell, paths[cell.name]) for cell in cells]
 
 
-def solve_problems(context: StageContext) -> None:
+def solve_problems(context: StageContext[SolvingSettings]) -> None:
     """Solve as many problems as are wanted; those without a plan that fits are replaced from the reserve."""
-    config: DatasetConfig = context.resources.config
     parts, times = context.output.parts(PLANS, PlanRow), list[PartTimeRow]()
-    cells = _problems_by_cell(config, context.inputs["problems"])
+    cells = _problems_by_cell(context.settings.cells, context.inputs["problems"])
     total = sum(sum(cell.cell.wanted.values()) for cell in cells)
     with context.progress(total, "solving problems", unit="problem") as bar:
         for wave in itertools.count():
@@ -219,7 +257,7 @@ def solve_problems(context: StageContext) -> None:
                 context,
                 [job for job, _ in jobs],
                 PartPlanner,
-                _planner_settings(config),
+                {"config": context.settings.planner},
                 bar,
                 is_done=lambda job: Path(job.plans[0]).is_file(),
             )
@@ -237,14 +275,8 @@ def _plan_jobs(cell: _CellProblems, output: Parts, wave: int) -> Iterator[PartJo
         yield PartJobRow(name, cell.cell.domain, cell.cell.level, str(path), rows, (str(output.path(name)),), "")
 
 
-def _planner_settings(config: DatasetConfig) -> dict[str, Any]:
-    planner = config.planner
-    settings = PlannerSettings(**planner.model_dump(exclude={"name", "tie_break_states"}))
-    return {"settings": settings, "planner": planner.name, "tie_break_states": planner.tie_break_states}
-
-
 def _run_jobs(
-    context: StageContext,
+    context: StageContext[Any],
     jobs: Sequence[PartJobRow],
     worker: type[Any],
     settings: Mapping[str, Any],
@@ -266,7 +298,7 @@ def _run_jobs(
     return times
 
 
-def _warn(context: StageContext, counts: Sequence[CountRow]) -> None:
+def _warn(context: StageContext[Any], counts: Sequence[CountRow]) -> None:
     for row in counts:
         if row.what == MISSING:
             context.logger.warning("%s %s, %s: %d problems are missing", row.domain, row.level, row.split, row.count)
@@ -275,10 +307,9 @@ def _warn(context: StageContext, counts: Sequence[CountRow]) -> None:
         context.logger.error("%d plans are not valid for our validator and are left out; report this", refused)
 
 
-def write_dataset(context: StageContext) -> None:
+def write_dataset(context: StageContext[WritingSettings]) -> None:
     """Write the solved problems and their training examples."""
-    config: DatasetConfig = context.resources.config
-    cells = _problems_by_cell(config, context.inputs["problems"])
+    cells = _problems_by_cell(context.settings.cells, context.inputs["problems"])
     plans: dict[str, list[Path]] = defaultdict(list)
     for path in context.inputs["plans"].parts(PLANS):
         plans[f"{path.parent.name}/{path.stem.rpartition('-')[0]}"].append(path)
@@ -290,10 +321,10 @@ def write_dataset(context: StageContext) -> None:
     parts = output.parts(COUNTS, CountRow)
     output.parts(PLANS, DatasetPlanRow)
     output.parts(EXAMPLES, DatasetExampleRow)
-    domains = domains_of(config)
+    domains = domains_of(context.settings.cells)
     jobs = [job for cell in cells for job in _write_jobs(cell, domains[cell.cell.domain], plans, output.folder)]
     with context.progress(sum(len(job.rows) for job in jobs), "writing examples", unit="problem") as bar:
-        settings = {"examples": config.examples, "seed": config.seed}
+        settings = {"examples": context.settings.examples, "seed": context.seed}
         times = _run_jobs(
             context,
             jobs,

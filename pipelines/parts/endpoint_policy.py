@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from actors.endpoint import Answer, Endpoint, Question
 from pipelines.parts.own_problems import Trial
@@ -25,14 +26,19 @@ def endpoint_trial(endpoint: Endpoint, prompting: str, *, max_unjudged_share: fl
     how = {"concurrency", "timeout_s", "max_retries"}
     settings = {name: value for name, value in asdict(endpoint.settings).items() if name not in how}
 
-    def run(context: StageContext, rows: Sequence[ProblemRow]) -> None:
+    def run(context: StageContext[Any], rows: Sequence[ProblemRow]) -> None:
         _ask(context, rows, endpoint, prompting=prompting, max_unjudged_share=max_unjudged_share)
 
-    return Trial(prompting, settings, run)
+    return Trial(prompting, {"prompting": prompting, **settings}, run)
 
 
 def _ask(
-    context: StageContext, rows: Sequence[ProblemRow], endpoint: Endpoint, *, prompting: str, max_unjudged_share: float
+    context: StageContext[Any],
+    rows: Sequence[ProblemRow],
+    endpoint: Endpoint,
+    *,
+    prompting: str,
+    max_unjudged_share: float,
 ) -> None:
     """Ask for a plan for every problem; an answer survives an interrupt, a failed request is made again after one."""
     questions = {row.problem_id: _question(context, row, prompting) for row in rows}
@@ -65,7 +71,7 @@ def check_failures(failures: Sequence[Answer], n_problems: int, max_share: float
         )  # fmt: skip
 
 
-def _question(context: StageContext, row: ProblemRow, prompting: str) -> Question:
+def _question(context: StageContext[Any], row: ProblemRow, prompting: str) -> Question:
     prompt = prompting_of(prompting).plan_prompt(PlanningTask.from_text(row.domain_pddl, row.problem_pddl))
     return Question(row.problem_id, prompt, context.row_seed(row.problem_id, 0) % 2**31)
 

@@ -60,7 +60,7 @@ def best_iteration(accuracies: Mapping[int, float]) -> int:
     return max(accuracies, key=lambda t: (accuracies[t], -t))
 
 
-def keep_policy(context: StageContext) -> None:
+def keep_policy(context: StageContext[None]) -> None:
     """Keep the last policy, or with a probe set the best; its weights are linked, not copied."""
     policies = {int(name.removeprefix("policy_")): name for name in context.inputs if name.startswith("policy_")}
     probes = {f"judge_{name}": artifact for name, artifact in context.inputs.items() if name.startswith("probe_")}
@@ -131,7 +131,7 @@ def results_of_run(
         arm.name: evaluated_problems(arm, problems, plans, verification=verification if arm.name == "final" else None)
         for arm in arms
     }
-    primary = config.problems.primary_level
+    primary = config.primary_level
     levels = sorted({item.level for item in evaluated[arms[0].name]}, key=lambda level: level != primary)
     datasets = [artifacts.get(f"build_datasets_{t}") for t in range(1, config.phase2.eta + 1)]
     metrics = [row for found in datasets if found is not None for row in found.rows(MetricRow, "metrics")]

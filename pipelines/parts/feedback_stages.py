@@ -6,10 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
+from typing import Any
+
+from pydantic import Field
 
 from pipelines.parts.problem_stages import solve_problems, solved_problems
 from pipelines.parts.workers import MODEL, policy_version
-from plansmith.config.models import PddlInstructConfig
+from plansmith.config.basics import StrictModel
+from plansmith.config.models import CorrectionConfig
+from plansmith.config.planner import PlannerConfig
+from plansmith.config.training import Numerics
 from plansmith.data.examples import chain_examples, continuation_examples, correction_example, solved_task
 from plansmith.data.rows import (
     ExampleRow,
@@ -55,20 +61,46 @@ from plansmith.text.explanations import FeedbackKind
 from plansmith.text.rendering import rendering_of
 
 
-def replan(context: StageContext) -> None:
+class ReplanSettings(StrictModel):
+    """How failed attempts are planned on."""
+
+    planner: PlannerConfig
+    """Which planner, within which limits."""
+    rendering: str
+    """How attempts are written."""
+    is_on: bool
+    """Whether anything is made of the new plans."""
+
+
+class DatasetSettings(StrictModel):
+    """What is made of the judged rollouts of an iteration."""
+
+    corrections: CorrectionConfig
+    """Which feedback, how many examples, and the weights of the losses."""
+    rendering: str
+    """How attempts are written."""
+    object_names: tuple[str, ...]
+    """Names that objects get when an attempt is written again."""
+    numerics: Numerics
+    """How the trainer, which is asked for v_hat, holds the model."""
+    max_unjudged_share: float = Field(exclude=True)
+    """The run ends when more than this share of the rollouts cannot be read; changes no row."""
+
+
+def replan(context: StageContext[ReplanSettings]) -> None:
     """Solve anew, from the state after their last sound step, the problems of failed attempts.
 
     Such a problem may have the canonical form of a test problem; it is left out then.
     """
-    if not context.resources.config.phase2.continuation_renamings:
+    if not context.settings.is_on:
         context.output.write_rows([], PlanRow)
         return
     problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
     test_forms = {row.canonical_form for row in problems.values() if row.split == Split.TEST}
-    failed = [item for item in judged_rollouts(context) if not item.v]
+    failed = [item for item in judged_rollouts(context, context.settings.rendering) if not item.v]
     ahead = [problem_ahead(problems[item.rollout.problem_id], item) for item in failed]
     rows = [row for row in ahead if row.canonical_form not in test_forms]
-    solve_problems(context, rows, description="planning on from failed attempts")
+    solve_problems(context, rows, context.settings.planner, description="planning on from failed attempts")
 
 
 def problem_ahead(tried: ProblemRow, item: Judged) -> ProblemRow:
@@ -110,13 +142,13 @@ class Judged:
         return self.is_flawless and len(self.chain.verdict.plan) <= len(self.problem.plan)
 
 
-def build_datasets(context: StageContext) -> None:
+def build_datasets(context: StageContext[DatasetSettings]) -> None:
     """Build D_reasoning and D_final with their training sequences (equations 10 and 11)."""
-    config: PddlInstructConfig = context.resources.config
+    settings = context.settings
     policy = context.inputs["policy"]
-    weights = LossWeights(**config.phase2.losses.model_dump())
-    is_binary = config.phase2.feedback == FeedbackKind.BINARY
-    judged = judged_rollouts(context)
+    weights = LossWeights(**settings.corrections.losses.model_dump())
+    is_binary = FeedbackKind(settings.corrections.feedback) is FeedbackKind.BINARY
+    judged = judged_rollouts(context, settings.rendering)
     losses = [[loss_of_step(step, weights, is_binary=is_binary) for step in item.chain.steps] for item in judged]
     write_reasoning(context, judged, losses)
     context.output.write_rows(
@@ -128,12 +160,12 @@ def build_datasets(context: StageContext) -> None:
         ReasoningStepRow, table="reasoning_steps",
     )  # fmt: skip
     sequences = write_final(context, judged, weights)
-    trainer = context.resources.trainer(policy.path(MODEL), load_tokenizer(str(policy.path(MODEL))))
+    trainer = context.resources.trainer(policy.path(MODEL), settings.numerics)
     v_hats = trainer.verdict_probabilities(sequences)
     finals = [_final_row(item, v_hat, weights) for item, v_hat in zip(judged, v_hats, strict=True)]
     context.output.write_rows(finals, FinalPlanRow, table="final_plans")
     write_corrections(context, judged)
-    _check_readable(judged, config.phase2.max_unjudged_share)
+    _check_readable(judged, settings.max_unjudged_share)
     _write_metrics(context, judged, [loss for steps in losses for loss in steps], [row.plan_loss for row in finals])
 
 
@@ -150,13 +182,13 @@ def _check_readable(judged: Sequence[Judged], bound: float) -> None:
         )
 
 
-def judged_rollouts(context: StageContext) -> list[Judged]:
+def judged_rollouts(context: StageContext[Any], rendering_name: str) -> list[Judged]:
     """Return the rollouts of the iteration with everything known about them.
 
     Raises:
         StalePolicyError: a rollout was not written by the policy that is about to be trained.
     """
-    rendering = rendering_of(context.resources.config.rendering)
+    rendering = rendering_of(rendering_name)
     policy = context.inputs["policy"]
     tokenizer = load_tokenizer(str(policy.path(MODEL)))
     solved = {
@@ -180,9 +212,11 @@ def judged_rollouts(context: StageContext) -> list[Judged]:
     return judged
 
 
-def write_reasoning(context: StageContext, judged: Sequence[Judged], losses: Sequence[Sequence[float]]) -> None:
+def write_reasoning(
+    context: StageContext[DatasetSettings], judged: Sequence[Judged], losses: Sequence[Sequence[float]]
+) -> None:
     """Write the sequences of stage 1: rollouts with step weights, and the expected outcome of each first fault."""
-    rendering = rendering_of(context.resources.config.rendering)
+    rendering = rendering_of(context.settings.rendering)
     tokenizer = load_tokenizer(str(context.inputs["policy"].path(MODEL)))
     scale = step_loss_scale([loss for steps in losses for loss in steps])
     rows = []
@@ -213,7 +247,9 @@ def step_loss_scale(losses: Sequence[float]) -> float:
     return deviation if deviation > 0 else 1.0
 
 
-def write_final(context: StageContext, judged: Sequence[Judged], weights: LossWeights) -> list[TrainingSequence]:
+def write_final(
+    context: StageContext[DatasetSettings], judged: Sequence[Judged], weights: LossWeights
+) -> list[TrainingSequence]:
     """Write and return the sequences of stage 2; the baseline is the mean failure of the other rollouts of a group."""
     groups: dict[str, list[int]] = {}
     for index, item in enumerate(judged):
@@ -242,15 +278,15 @@ def write_final(context: StageContext, judged: Sequence[Judged], weights: LossWe
     return sequences
 
 
-def write_corrections(context: StageContext, judged: Sequence[Judged]) -> None:
+def write_corrections(context: StageContext[DatasetSettings], judged: Sequence[Judged]) -> None:
     """Write what failed attempts teach.
 
     The attempt with its feedback and the corrected chain, that chain from the plain prompt, and the attempt continued.
     """
-    config: PddlInstructConfig = context.resources.config
-    loop, rendering, feedback = config.phase2, rendering_of(config.rendering), FeedbackKind(config.phase2.feedback)
+    settings, loop = context.settings, context.settings.corrections
+    rendering, feedback = rendering_of(settings.rendering), FeedbackKind(loop.feedback)
     written: Counter[str] = Counter()
-    rows = []
+    rows: list[ExampleRow] = []
     for item in judged:
         problem_id = item.rollout.problem_id
         if item.v or written[problem_id] >= max(loop.corrections_per_problem, 1):
@@ -258,7 +294,7 @@ def write_corrections(context: StageContext, judged: Sequence[Judged]) -> None:
         written[problem_id] += 1
         if written[problem_id] == 1:
             seed = context.row_seed(problem_id)
-            names, copies = config.problems.object_names, loop.correction_renamings
+            names, copies = settings.object_names, loop.correction_renamings
             rows += chain_examples(item.problem, rendering, names, n_renamings=copies, seed=seed)
         if not loop.corrections_per_problem:
             continue
@@ -267,11 +303,11 @@ def write_corrections(context: StageContext, judged: Sequence[Judged]) -> None:
     context.output.write_rows(rows + continuations(context, judged), ExampleRow, table="corrections")
 
 
-def continuations(context: StageContext, judged: Iterable[Judged]) -> list[ExampleRow]:
+def continuations(context: StageContext[DatasetSettings], judged: Iterable[Judged]) -> list[ExampleRow]:
     """Return the failed attempts, each continued by the planner from its last sound state."""
-    config: PddlInstructConfig = context.resources.config
+    settings = context.settings
     plan_of = {row.problem_id: row.plan for row in context.inputs["replans"].rows(PlanRow) if row.status == "solved"}
-    rendering = rendering_of(config.rendering)
+    rendering = rendering_of(settings.rendering)
     rows: list[ExampleRow] = []
     for item in judged:
         rollout = item.rollout
@@ -283,8 +319,8 @@ def continuations(context: StageContext, judged: Iterable[Judged]) -> list[Examp
                 item.chain.read.chain.steps[: sound_steps(item.task, item.chain)],
                 [parse_step(step) for step in plan_of[rollout.rollout_id]],
                 rendering,
-                config.problems.object_names,
-                n_renamings=config.phase2.continuation_renamings,
+                settings.object_names,
+                n_renamings=settings.corrections.continuation_renamings,
                 seed=context.seed,
             )
     return rows
@@ -316,7 +352,7 @@ def _final_row(item: Judged, v_hat: float | None, weights: LossWeights) -> Final
 
 
 def _write_metrics(
-    context: StageContext, judged: Sequence[Judged], step_losses: Sequence[float], plan_losses: Sequence[float]
+    context: StageContext[Any], judged: Sequence[Judged], step_losses: Sequence[float], plan_losses: Sequence[float]
 ) -> None:
     iteration = judged[0].rollout.iteration
     numbers = {

@@ -7,8 +7,7 @@ weights do not change, and the validator judges every turn; measured is how many
 from __future__ import annotations
 
 from pipelines.parts.evaluation_stages import chosen_iteration
-from pipelines.parts.rollout_stages import Sampling, judging_row, sample_prompts
-from plansmith.config.models import PddlInstructConfig
+from pipelines.parts.rollout_stages import GenerationSettings, judging_row, sample_prompts
 from plansmith.data.rows import ProblemRow, RolloutRow, VerdictRow
 from plansmith.evaluation.judging import attempt_of, judge_completion, judge_row
 from plansmith.pddl.grounding import PlanningTask
@@ -20,21 +19,30 @@ VERDICTS = "verdicts"
 """Table of the verdicts of all turns."""
 
 
-def hand_back(context: StageContext) -> None:
+class FeedbackTurnSettings(GenerationSettings):
+    """How often a failed plan goes back, and with what."""
+
+    n_turns: int
+    """Turns at most."""
+    feedback: FeedbackKind
+    """What the validator says."""
+
+
+def hand_back(context: StageContext[FeedbackTurnSettings]) -> None:
     """Write the attempts and verdicts of every turn; turn 0 is the evaluation, and a solved problem has no further.
 
     A turn that is written survives a crash.
     """
-    config: PddlInstructConfig = context.resources.config
-    rendering, feedback = rendering_of(config.rendering), FeedbackKind(config.phase2.feedback)
+    settings = context.settings
+    rendering, feedback = rendering_of(settings.sampling.prompting), settings.feedback
     problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
     rollouts = context.output.shards("rows", RolloutRow)
     known = sorted(rollouts.merged_rows(), key=lambda row: row.iteration)
     tried = context.inputs[f"tried_{chosen_iteration(context.inputs['policy'])}"]
     latest = {row.problem_id: row for row in [*tried.rows(RolloutRow), *known]}
-    context.resources.load_policy(context.inputs["policy"])
+    context.resources.load_policy(context.inputs["policy"], settings.engine)
     first = 1 + (known[-1].iteration if known else 0)
-    for turn in range(first, config.evaluation.feedback_turns + 1):
+    for turn in range(first, settings.n_turns + 1):
         prompts = {
             problem_id: prompt
             for problem_id, rollout in latest.items()
@@ -58,9 +66,7 @@ def _feedback_prompt(
     return None if judged.verdict.is_valid else rendering.correct_prompt(task, attempt_of(task, judged), feedback)
 
 
-def _answers(context: StageContext, prompts: dict[str, str], turn: int) -> list[RolloutRow]:
-    config: PddlInstructConfig = context.resources.config
-    evaluation = config.evaluation
-    sampling = Sampling(1, evaluation.temperature, evaluation.max_new_tokens, turn, config.rendering)
+def _answers(context: StageContext[FeedbackTurnSettings], prompts: dict[str, str], turn: int) -> list[RolloutRow]:
+    sampling = context.settings.sampling.model_copy(update={"iteration": turn})
     description = f"handing failed plans back, turn {turn}"
     return list(sample_prompts(context, list(prompts), list(prompts.values()), sampling, description=description))

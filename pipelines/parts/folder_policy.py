@@ -14,7 +14,7 @@ from pipelines.parts.own_problems import TrialConfig
 from pipelines.parts.ray_session import RaySession
 from pipelines.parts.rollout_stages import Sampling
 from pipelines.parts.workers import MODEL, policy_version
-from plansmith.config.training import PolicyConfig
+from plansmith.config.training import EngineNumerics, PolicyConfig
 from plansmith.data.rows import ProblemRow
 from plansmith.errors import BadInputError
 from plansmith.learning.model_folder import (
@@ -112,15 +112,19 @@ class FolderWorkers(RaySession):
     There is no trainer to compare with, so nothing is proved: the engine holds what it was started with.
     """
 
-    config: TrialConfig
-
     def __init__(self, config: TrialConfig, run_folder: Path, *, seed: int) -> None:
         super().__init__(config, run_folder)
+        self._settings = config.policy
         self._seed = seed
         self._engine: Any = None
         os.environ.setdefault("DS_ACCELERATOR", "cuda" if has_gpu() else "cpu")  # or looking for one is said aloud
 
-    def load_policy(self, policy: FolderPolicy) -> None:
+    @property
+    def n_decoded(self) -> int:
+        """Return how many rollouts the engine decodes together."""
+        return self._settings.max_num_seqs
+
+    def load_policy(self, policy: FolderPolicy, numerics: EngineNumerics) -> None:
         """Start the engine.
 
         Raises:
@@ -133,7 +137,7 @@ class FolderWorkers(RaySession):
 
         # an error here says what is wrong, one in an actor only that it died
         read_weight_shapes(str(whole_model_of(policy.folder)))
-        ray, settings = self.ray(), self.config.policy
+        ray, settings = self.ray(), self._settings
         logger.info("starting the vLLM engine")
         shared = {"max_model_len", "max_num_seqs", "kv_cache_gib", "dtype", "n_threads", "enforce_eager"}
         actor = ray.remote(PolicyActor).options(num_cpus=0, num_gpus=1 if has_gpu() else 0)

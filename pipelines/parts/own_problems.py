@@ -18,12 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipelines.parts.graph import Graph
 from pipelines.parts.problem_stages import synthesize_plans
-from pipelines.parts.rollout_stages import Sampling, judge, sample_rollouts
+from pipelines.parts.rollout_stages import GenerationSettings, JudgingSettings, Sampling, judge, sample_rollouts
 from plansmith.config.basics import StrictModel
 from plansmith.config.cluster import ClusterConfig
-from plansmith.config.models import PlannerConfig
-from plansmith.config.training import PolicyConfig
+from plansmith.config.planner import PlannerConfig
+from plansmith.config.training import EngineNumerics, PolicyConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import PlanRow, ProblemRow, Split
 from plansmith.data.sampling import draw_problems, problem_row
@@ -87,8 +88,8 @@ class Trial:
     """How a policy tries problems: its prompts, what else its attempts depend on, and what makes them."""
 
     prompting: str
-    settings: Mapping[str, Any]
-    run: Callable[[StageContext, Sequence[ProblemRow]], None]
+    settings: Any
+    run: Callable[[StageContext[Any], Sequence[ProblemRow]], None]
     """Writes the table of `RolloutRow`, one for each problem; a problem may lack one only where the stage says why."""
 
 
@@ -182,43 +183,52 @@ def _renamed(problem: Problem, pool: Sequence[str], path: Path, rng: random.Rand
 # --- stages
 
 
-def own_stages(rows: Sequence[ProblemRow], trial: Trial, *, planner: PlannerConfig | None, seed: int) -> list[Stage]:
+def own_stages(
+    rows: Sequence[ProblemRow], trial: Trial, *, planner: PlannerConfig | None, seed: int
+) -> list[Stage[Any]]:
     """Return the stages that solve, try and judge problems; without a planner every problem is tried."""
 
-    def stage(name: str, run: Callable[[StageContext], None], settings: Mapping[str, Any], **inputs: Stage) -> Stage:
-        return Stage(name=name, run=run, settings=settings, inputs=inputs, seed=seed)
-
-    def write_problems(context: StageContext) -> None:
+    def write_problems(context: StageContext[str]) -> None:
         context.output.write_rows(rows, ProblemRow)
 
+    graph = Graph(seed)
     digest = hashlib.sha256(json.dumps([asdict(row) for row in rows], sort_keys=True).encode()).hexdigest()
-    problems = stage("read_problems", write_problems, {"problems": digest})
-    solve = _leave_unsolved if planner is None else synthesize_plans
-    plans = stage("solve_problems", solve, {"planner": planner}, problems=problems)
-    attempt = {"prompting": trial.prompting, **trial.settings}
-    tried = stage("try_problems", partial(_try_problems, trial=trial), attempt, problems=problems, plans=plans)
-    judging = partial(judge, prompting=trial.prompting)
-    judged = stage("judge_plans", judging, {"prompting": trial.prompting}, rollouts=tried, problems=problems)
-    return [problems, plans, tried, judged]
+    problems = graph.stage("read_problems", write_problems, digest, {})
+    data: dict[str, Stage[Any]] = {"problems": problems}
+    if planner is None:
+        data["plans"] = graph.stage("solve_problems", _leave_unsolved, None, data)
+    else:
+        data["plans"] = graph.stage("solve_problems", synthesize_plans, planner, data)
+    tried = graph.stage("try_problems", partial(_try_problems, trial=trial), trial.settings, data)
+    judging = JudgingSettings(prompting=trial.prompting)
+    graph.stage("judge_plans", judge, judging, {"rollouts": tried, "problems": problems})
+    return graph.stages
 
 
-def policy_trial(policy: Any, sampling: Sampling, settings: Mapping[str, Any]) -> Trial:
+class PolicyTrialSettings(GenerationSettings):
+    """What a policy writes depends on."""
+
+    policy: str
+    """Key of its weights."""
+
+
+def policy_trial(policy: Any, sampling: Sampling, engine: EngineNumerics) -> Trial:
     """Return how a policy tries problems on an engine of our own, once each."""
 
-    def run(context: StageContext, rows: Sequence[ProblemRow]) -> None:
+    def run(context: StageContext[Any], rows: Sequence[ProblemRow]) -> None:
         with_policy: Any = {**context.inputs, "policy": policy}
-        sample_rollouts(replace(context, inputs=with_policy), rows, sampling, description="trying problems")
+        sample_rollouts(replace(context, inputs=with_policy), rows, description="trying problems")
 
-    return Trial(sampling.prompting, {**settings, "sampling": sampling}, run)
+    return Trial(sampling.prompting, PolicyTrialSettings(sampling=sampling, engine=engine, policy=policy.key), run)
 
 
-def _leave_unsolved(context: StageContext) -> None:
+def _leave_unsolved(context: StageContext[None]) -> None:
     """Write that no planner was asked."""
     ids = [row.problem_id for row in context.inputs["problems"].rows(ProblemRow)]
     context.output.write_rows([PlanRow(name, "none", NOT_ASKED, (), None, 0.0, False) for name in ids], PlanRow)
 
 
-def _try_problems(context: StageContext, trial: Trial) -> None:
+def _try_problems(context: StageContext[Any], trial: Trial) -> None:
     problems, plans = context.inputs["problems"], context.inputs["plans"]
     left_out = {item.problem_id for item in problems_left_out(problems, plans)}
     rows = [row for row in problems.rows(ProblemRow) if row.problem_id not in left_out]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from actors.planner import PlannerActor
 from actors.writer import ChainWriter, CorruptionWriter, ExplanationWriter
-from plansmith.config.models import PddlInstructConfig
+from plansmith.config.basics import StrictModel
+from plansmith.config.models import ExamplesConfig
+from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import CountsConfig, DomainLevelConfig, LevelConfig, ProblemsConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import (
@@ -28,7 +31,6 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Domain, Problem
 from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
 from plansmith.pddl.validation import validate_plan
-from plansmith.planners import PlannerSettings
 from plansmith.problems.library import load_domain
 from plansmith.problems.renaming import random_renaming, rename_problem
 from plansmith.problems.samplers.blocksworld import DOMAIN_NAME, BlocksworldSampler
@@ -82,9 +84,20 @@ class DrawnLevel:
         }
 
 
-def sample_problems(context: StageContext) -> None:
+class DrawingSettings(StrictModel):
+    """What decides which problems a run has."""
+
+    problems: ProblemsConfig
+    """Where they come from, and how they are split."""
+    pddl: str
+    """Hash of the files that are read, see `pddl_digest`."""
+    is_word_level: bool
+    """The policy knows no object names but `problems.object_names`."""
+
+
+def sample_problems(context: StageContext[DrawingSettings]) -> None:
     """Draw problems level by level and split them by canonical form."""
-    config: ProblemsConfig = context.resources.config.problems
+    config = context.settings.problems
     rows: list[ProblemRow] = []
     taken: set[str] = set()
     for drawn in _drawn_levels(context, config):
@@ -117,12 +130,12 @@ def _check_splits(rows: Sequence[ProblemRow], needed: Sequence[Split]) -> None:
         )
 
 
-def _drawn_levels(context: StageContext, config: ProblemsConfig) -> Iterator[DrawnLevel]:
+def _drawn_levels(context: StageContext[DrawingSettings], config: ProblemsConfig) -> Iterator[DrawnLevel]:
     """Yield the problems of the user's folder, or draw those of each level."""
     if config.folder:
         domain = read_domain(config.domain_file)
-        problems = _problems_of_folder(context.resources.config, domain)
-        yield DrawnLevel(config.primary_level, None, domain, problems, config.folder)
+        problems = _problems_of_folder(context.settings, domain)
+        yield DrawnLevel(config.tested_levels[0], None, domain, problems, config.folder)
         return
     levels = config.sampled_levels
     with context.progress(sum(level.n_draws for level in levels), "drawing problems", unit="problem") as bar:
@@ -161,12 +174,12 @@ def _sampler_of(
     return domain, BlocksworldSampler(level.n_blocks, config.object_names, level.goal_moves).sample
 
 
-def _problems_of_folder(config: PddlInstructConfig, domain: Domain) -> list[Problem]:
+def _problems_of_folder(settings: DrawingSettings, domain: Domain) -> list[Problem]:
     problems = []
-    for path in problem_paths(Path(config.problems.folder or "")):
+    for path in problem_paths(Path(settings.problems.folder or "")):
         problems.append(parse_problem(read_text(path), domain, source=str(path)))
-        if config.is_word_level:
-            _check_names(problems[-1], path, config.problems.object_names)
+        if settings.is_word_level:
+            _check_names(problems[-1], path, settings.problems.object_names)
     return problems
 
 
@@ -229,15 +242,16 @@ def problem_paths(folder: Path) -> list[Path]:
     return paths
 
 
-def synthesize_plans(context: StageContext) -> None:
+def synthesize_plans(context: StageContext[PlannerConfig]) -> None:
     """Solve every problem with Fast Downward."""
-    solve_problems(context, context.inputs["problems"].rows(ProblemRow), description="solving problems")
+    problems = context.inputs["problems"].rows(ProblemRow)
+    solve_problems(context, problems, context.settings, description="solving problems")
 
 
-def solve_problems(context: StageContext, problems: Sequence[ProblemRow], *, description: str) -> None:
+def solve_problems(
+    context: StageContext[Any], problems: Sequence[ProblemRow], planner: PlannerConfig, *, description: str
+) -> None:
     """Leave a row for every problem; every plan is judged by our validator before it is kept."""
-    planner = context.resources.config.planner
-    settings = PlannerSettings(**planner.model_dump(exclude={"name", "tie_break_states"}))
     shards = context.output.shards("rows", PlanRow)
     context.resources.map_rows(
         problems,
@@ -248,11 +262,7 @@ def solve_problems(context: StageContext, problems: Sequence[ProblemRow], *, des
         batch_size=64,
         description=description,
         id_column="problem_id",
-        worker_settings={
-            "settings": settings,
-            "planner": planner.name,
-            "tie_break_states": planner.tie_break_states,
-        },
+        worker_settings={"config": planner},
     )
     plans = {row.problem_id: row for row in shards.merged_rows()}
     for problem in problems:
@@ -284,10 +294,16 @@ def solved_problems(problems: Artifact, plans: Artifact, split: Split) -> list[S
     ]
 
 
-def corrupt_plans(context: StageContext) -> None:
+class CorruptionSettings(StrictModel):
+    """How many corrupted plans are drawn."""
+
+    per_problem: float
+    """For each problem of D1, over the four classes; a fraction is drawn."""
+
+
+def corrupt_plans(context: StageContext[CorruptionSettings]) -> None:
     """Draw corrupted versions of the plans of D1, each proved by the validator to show exactly one error."""
     rows = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE1)
-    per_problem = context.resources.config.examples.invalid_explanations
     context.resources.map_rows(
         rows,
         SolvedProblemRow,
@@ -297,28 +313,36 @@ def corrupt_plans(context: StageContext) -> None:
         batch_size=256,
         description="corrupting plans",
         id_column="problem_id",
-        worker_settings={"per_problem": per_problem, "seed": context.seed},
+        worker_settings={"per_problem": context.settings.per_problem, "seed": context.seed},
         is_resident=False,
     )
 
 
-def _renamings(config: PddlInstructConfig, level: str) -> int:
-    """Return how often a solved problem of a level is written."""
-    own = {x.name: x.renamings for x in config.problems.sampled_levels}.get(level)
-    return config.examples.renamings if own is None else own
+class WritingSettings(StrictModel):
+    """How solved problems become the texts of phase 1."""
+
+    rendering: str
+    """How prompts and chains are written."""
+    object_names: tuple[str, ...]
+    """Names that objects get; none: each problem keeps its own."""
+    examples: ExamplesConfig
+    """How many of which kind."""
+    renamings: Mapping[str, int]
+    """`examples.renamings` of the levels that have their own."""
 
 
-def write_chains(context: StageContext) -> None:
+def write_chains(context: StageContext[WritingSettings]) -> None:
     """Write the plans of D1 as chains of thought, and valid and corrupted plans with their explanations."""
-    config = context.resources.config
+    settings = context.settings
     solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE1)
-    settings = {
-        "rendering": config.rendering,
-        "names": config.problems.object_names,
-        "n_renamings": {row.level: _renamings(config, row.level) for row in solved},
-        "n_openings": config.examples.openings,
-        "opening_steps": config.examples.opening_steps,
-        "valid_share": config.examples.valid_explanations,
+    examples = settings.examples
+    writing = {
+        "rendering": settings.rendering,
+        "names": settings.object_names,
+        "n_renamings": {row.level: settings.renamings.get(row.level, examples.renamings) for row in solved},
+        "n_openings": examples.openings,
+        "opening_steps": examples.opening_steps,
+        "valid_share": examples.valid_explanations,
         "seed": context.seed,
     }
     context.resources.map_rows(
@@ -330,7 +354,7 @@ def write_chains(context: StageContext) -> None:
         batch_size=64,
         description="writing chains of thought",
         id_column="problem_id",
-        worker_settings=settings,
+        worker_settings=writing,
         is_resident=False,
     )
     context.resources.map_rows(
@@ -342,6 +366,6 @@ def write_chains(context: StageContext) -> None:
         batch_size=64,
         description="explaining corrupted plans",
         id_column="problem_id",
-        worker_settings={"rendering": config.rendering},
+        worker_settings={"rendering": settings.rendering},
         is_resident=False,
     )

@@ -19,6 +19,7 @@ from plansmith.data.artifacts import Artifact
 from plansmith.data.storage import atomic_file, make_folder, storage_errors
 from plansmith.live import RUN, STAGE, LiveFile, LiveWork, read_live, reporting_to
 from plansmith.progress import progress_bar
+from plansmith.resources import Resources
 from plansmith.stages import Observer, Stage, run_stages
 from plansmith.watchdog import watchdog
 
@@ -46,8 +47,8 @@ class HasCluster(Protocol):
         """Return the settings of Ray."""
 
 
-class RaySession:
-    """Ray for one run; use as a context manager, which ends a Ray that it started itself.
+class RaySession(Resources):
+    """Ray for one run, which lends workers; use as a context manager, which ends a Ray that it started itself.
 
     Args:
         config: settings of the run.
@@ -55,7 +56,7 @@ class RaySession:
     """
 
     def __init__(self, config: HasCluster, run_folder: Path) -> None:
-        self.config: Any = config
+        self._cluster = config.cluster
         self.run_folder = run_folder
         self._is_ray_ours = False
 
@@ -68,7 +69,9 @@ class RaySession:
 
             ray.shutdown()
 
-    def run(self, stages: Sequence[Stage], *, root: Path, observers: Sequence[Observer] = ()) -> dict[str, Artifact]:
+    def run(
+        self, stages: Sequence[Stage[Any]], *, root: Path, observers: Sequence[Observer] = ()
+    ) -> dict[str, Artifact]:
         """Return the artifacts of stages, run under the watch of the session; see `plansmith.stages.run_stages`.
 
         Raises:
@@ -80,18 +83,18 @@ class RaySession:
         with (
             reporting_to(LiveFile(self.run_folder, RUN)),
             LiveStages(self.run_folder) as live,
-            watchdog(self.run_folder, limit_s=self.config.cluster.stall_limit_s),
+            watchdog(self.run_folder, limit_s=self._cluster.stall_limit_s),
         ):
             return run_stages(stages, root=root, resources=self, observers=[live, *observers])
 
     def ray(self) -> Any:
         """Return the `ray` module with a Ray running."""
-        if self.config.cluster.is_local:
+        if self._cluster.is_local:
             _lock_out_others()
         import ray
 
         if not ray.is_initialized():
-            cluster: ClusterConfig = self.config.cluster
+            cluster = self._cluster
             logger.info("starting Ray (%s)" if cluster.is_local else "joining Ray (%s)", cluster.ray_address)
             os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
             with _own_signals():
@@ -105,7 +108,7 @@ class RaySession:
 
     def n_workers(self) -> int:
         """Return how many worker processes a parallel stage may have."""
-        cluster: ClusterConfig = self.config.cluster
+        cluster = self._cluster
         if cluster.max_workers is not None:
             return cluster.max_workers
         return cluster.num_cpus if cluster.is_local else max(1, int(self.ray().cluster_resources().get("CPU", 1)))
@@ -171,12 +174,14 @@ class LiveStages:
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: object) -> None:
         self._say("finished" if error is None else f"ended: {type(error).__name__}")
 
-    def started(self, stage: Stage, *, number: int, count: int) -> None:
+    def started(self, stage: Stage[Any], *, number: int, count: int) -> None:
         """Hear that the turn of a stage has come."""
         self._number, self._count = number - 1, count
         self._say(stage.name)
 
-    def finished(self, stage: Stage, artifact: Artifact, inputs: Mapping[str, Artifact], *, was_reused: bool) -> None:
+    def finished(
+        self, stage: Stage[Any], artifact: Artifact, inputs: Mapping[str, Artifact], *, was_reused: bool
+    ) -> None:
         """Hear that a stage has its artifact."""
         self._number += 1
 

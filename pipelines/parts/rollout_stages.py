@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from actors.policy import Generation, SamplingSettings
 from actors.validator import ValidatorActor
 from pipelines.parts.problem_stages import solved_problems
 from pipelines.parts.workers import MODEL, policy_version
-from plansmith.config.models import PddlInstructConfig, Phase2Config
+from plansmith.config.basics import StrictModel, narrowed
+from plansmith.config.models import PddlInstructConfig
+from plansmith.config.training import EngineNumerics
 from plansmith.data.rows import JudgingRow, ProblemRow, RolloutRow, SolvedProblemRow, Split, VerdictRow
 from plansmith.evaluation.judging import judge_completion
 from plansmith.learning.models import load_tokenizer
@@ -28,49 +29,85 @@ FEW_ROLLOUTS = 2000
 """So many are judged sooner than workers for it are started: a rollout takes about a millisecond."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """What one generating stage asks of the policy.
+class Sampling(StrictModel):
+    """What one generating stage asks of the policy."""
 
-    ``first`` is the number of the first rollout of a problem; ``resample_budget`` how many further ones a problem gets
-    while none is valid.
-    """
-
-    n_rollouts: int
+    n_rollouts: int = 1
+    """Completions of each prompt."""
     temperature: float
+    """0 takes the likeliest token every time."""
     max_new_tokens: int
-    iteration: int
+    """Longest completion; a longer one is cut."""
+    iteration: int = 0
+    """Feedback iteration that the rollouts belong to, or turn."""
     prompting: str
+    """How the policy is asked."""
     first: int = 0
+    """Number of the first rollout of a problem."""
     resample_budget: int = 0
+    """How many further rollouts a problem gets while none is valid."""
 
 
-def roll_out(context: StageContext, iteration: int) -> None:
-    """Let the policy try problems of D2 (algorithm 1, lines 13 to 15)."""
-    config: PddlInstructConfig = context.resources.config
+class GenerationSettings(StrictModel):
+    """What decides what a policy writes, beside its weights and the prompts."""
+
+    sampling: Sampling
+    """How completions are drawn."""
+    engine: EngineNumerics
+    """What draws them."""
+
+
+class RollOutSettings(GenerationSettings):
+    """What the policy tries in one feedback iteration."""
+
+    n_problems: int
+    """Problems of D2, the next ones in a fixed random order."""
+    share: float
+    """Share of each domain's problems, those with the shortest plans, that they are taken from."""
+
+
+class TrialSettings(GenerationSettings):
+    """What the policy tries to be measured."""
+
+    split: Split
+    """The problems."""
+
+
+def roll_out_settings(config: PddlInstructConfig, iteration: int) -> RollOutSettings:
+    """Return what the policy tries in iteration t.
+
+    Eta is in it only where the curriculum depends on it, so that a longer loop continues a shorter one.
+    """
     loop = config.phase2
-    solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE2)
     sampling = Sampling(
-        loop.rollouts_per_problem,
-        loop.temperature,
-        loop.max_new_tokens,
-        iteration,
-        config.rendering,
+        n_rollouts=loop.rollouts_per_problem,
+        temperature=loop.temperature,
+        max_new_tokens=loop.max_new_tokens,
+        iteration=iteration,
+        prompting=config.rendering,
         resample_budget=loop.resample_budget,
     )
-    rows = problems_of_iteration(solved, iteration, loop, seed=context.seed)
-    sample_rollouts(context, rows, sampling, description=f"rolling out, iteration {iteration}")
+    engine = narrowed(config.policy, EngineNumerics)
+    share = loop.share_of_d2(iteration)
+    return RollOutSettings(sampling=sampling, engine=engine, n_problems=loop.problems_per_iteration, share=share)
+
+
+def roll_out(context: StageContext[RollOutSettings]) -> None:
+    """Let the policy try problems of D2 (algorithm 1, lines 13 to 15)."""
+    solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE2)
+    rows = problems_of_iteration(solved, context.settings, seed=context.seed)
+    sample_rollouts(context, rows, description=f"rolling out, iteration {context.settings.sampling.iteration}")
 
 
 def problems_of_iteration(
-    solved: Sequence[SolvedProblemRow], iteration: int, loop: Phase2Config, *, seed: int
+    solved: Sequence[SolvedProblemRow], settings: RollOutSettings, *, seed: int
 ) -> list[SolvedProblemRow]:
     """Return the problems that iteration t rolls out: the next ones in a fixed random order, round and round."""
     order = sorted(solved, key=lambda row: row_seed(seed, "order of D2", row.problem_id))
-    if loop.curriculum == "short_first":
-        order = shortest_of_each_domain(order, iteration / loop.eta)
-    count = loop.problems_per_iteration
-    first = (iteration - 1) * count
+    if settings.share < 1:
+        order = shortest_of_each_domain(order, settings.share)
+    count = settings.n_problems
+    first = (settings.sampling.iteration - 1) * count
     return [order[(first + offset) % len(order)] for offset in range(min(count, len(order)))]
 
 
@@ -87,13 +124,16 @@ def shortest_of_each_domain(rows: Sequence[SolvedProblemRow], share: float) -> l
     return [row for row in rows if row.problem_id in kept]
 
 
-def try_problems(context: StageContext, split: Split, sampling: Sampling) -> None:
+def try_problems(context: StageContext[TrialSettings]) -> None:
     """Let the policy try every solved problem of a split; nothing is fed back (section 5.3)."""
-    rows = solved_problems(context.inputs["problems"], context.inputs["plans"], split)
-    sample_rollouts(context, rows, sampling, description=context.stage.name.replace("_", " "))
+    rows = solved_problems(context.inputs["problems"], context.inputs["plans"], context.settings.split)
+    sample_rollouts(context, rows, description=context.stage.name.replace("_", " "))
 
 
-def sample_rollouts(context: StageContext, rows: Sequence[Any], sampling: Sampling, *, description: str) -> None:
+Generating = TypeVar("Generating", bound=GenerationSettings)
+
+
+def sample_rollouts(context: StageContext[Generating], rows: Sequence[Any], *, description: str) -> None:
     """Sample completions for problems, chunk by chunk; a finished chunk survives a crash.
 
     Args:
@@ -104,17 +144,17 @@ def sample_rollouts(context: StageContext, rows: Sequence[Any], sampling: Sampli
     todo = [row for row in rows if row.problem_id not in finished]
     if not todo:
         return
-    context.resources.load_policy(context.inputs["policy"])
-    policy = context.resources.config.policy
-    size = max(1, 2 * policy.max_num_seqs * policy.n_replicas // sampling.n_rollouts)
+    settings = context.settings
+    context.resources.load_policy(context.inputs["policy"], settings.engine)
+    size = max(1, 2 * context.resources.n_decoded // settings.sampling.n_rollouts)
     chunks = [todo[start : start + size] for start in range(0, len(todo), size)]
     for number, chunk in enumerate(chunks, 1):
         title = description if len(chunks) == 1 else f"{description} ({number}/{len(chunks)})"
-        shards.append(_sampled_until_valid(context, chunk, sampling, title))
+        shards.append(_sampled_until_valid(context, chunk, settings.sampling, title))
 
 
 def _sampled_until_valid(
-    context: StageContext, rows: Sequence[Any], sampling: Sampling, description: str
+    context: StageContext[Generating], rows: Sequence[Any], sampling: Sampling, description: str
 ) -> list[RolloutRow]:
     """Return the rollouts of problems, and further ones of those without a valid one while the budget lasts."""
     prompting = prompting_of(sampling.prompting)
@@ -130,14 +170,19 @@ def _sampled_until_valid(
         rows = [row for row in rows if row.problem_id not in solved]
         if not rows:
             break
-        again = replace(sampling, n_rollouts=1, first=sampling.first + sampling.n_rollouts + turn)
+        first = sampling.first + sampling.n_rollouts + turn
+        again = sampling.model_copy(update={"n_rollouts": 1, "first": first})
         fresh = list(_sampled(context, rows, tasks, again, f"{description}, again {turn + 1}"))
         sampled += fresh
     return sampled
 
 
 def _sampled(
-    context: StageContext, rows: Sequence[Any], tasks: dict[str, PlanningTask], sampling: Sampling, description: str
+    context: StageContext[Generating],
+    rows: Sequence[Any],
+    tasks: dict[str, PlanningTask],
+    sampling: Sampling,
+    description: str,
 ) -> Iterator[RolloutRow]:
     """Yield `n_rollouts` rollouts of each problem."""
     prompting = prompting_of(sampling.prompting)
@@ -146,7 +191,12 @@ def _sampled(
 
 
 def sample_prompts(
-    context: StageContext, problem_ids: Sequence[str], prompts: Sequence[str], sampling: Sampling, *, description: str
+    context: StageContext[Generating],
+    problem_ids: Sequence[str],
+    prompts: Sequence[str],
+    sampling: Sampling,
+    *,
+    description: str,
 ) -> Iterator[RolloutRow]:
     """Yield `n_rollouts` completions of each prompt; the policy must be loaded.
 
@@ -163,7 +213,7 @@ def sample_prompts(
     )
     seeds = [context.row_seed(problem_id, k) % 2**31 for problem_id in problem_ids for k in numbers]
     encoded = [encode_prompt(tokenizer, prompt) for prompt in prompts]
-    window = context.resources.config.policy.max_model_len
+    window = context.settings.engine.max_model_len
     fitting = [i for i, prompt_ids in enumerate(encoded) if len(prompt_ids) < window]
     if len(fitting) < len(encoded):
         context.logger.warning(
@@ -202,18 +252,20 @@ def _text_of(tokenizer: Any, generation: Generation) -> str:
     return token_spans(tokenizer, generation.token_ids)[0]
 
 
-def judge(context: StageContext, prompting: str | None = None) -> None:
-    """Judge every rollout with the validator (algorithm 1, line 16); few of them in this process.
+class JudgingSettings(StrictModel):
+    """How completions are read."""
 
-    Args:
-        context: of the stage.
-        prompting: how the policy was asked, where not in the run's rendering.
-    """
+    prompting: str
+    """How the policy was asked."""
+
+
+def judge(context: StageContext[JudgingSettings]) -> None:
+    """Judge every rollout with the validator (algorithm 1, line 16); few of them in this process."""
     problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
     rows = [
         judging_row(rollout, problems[rollout.problem_id]) for rollout in context.inputs["rollouts"].rows(RolloutRow)
     ]
-    how = prompting or context.resources.config.rendering
+    how = context.settings.prompting
     if len(rows) <= FEW_ROLLOUTS:
         validator, verdicts = ValidatorActor(how), []
         with context.progress(len(rows), "judging", unit="plan") as bar:

@@ -72,12 +72,14 @@ class Telemetry:
         for sink in list(self._sinks):
             self._guarded(sink, sink.close)
 
-    def started(self, stage: Stage, *, number: int, count: int) -> None:
+    def started(self, stage: Stage[Any], *, number: int, count: int) -> None:
         """Show which stage the run is at."""
         if self._gauges:
             self._gauges.started(stage.name, number=number, count=count)
 
-    def finished(self, stage: Stage, artifact: Artifact, inputs: Mapping[str, Artifact], *, was_reused: bool) -> None:
+    def finished(
+        self, stage: Stage[Any], artifact: Artifact, inputs: Mapping[str, Artifact], *, was_reused: bool
+    ) -> None:
         """Show what a stage measured, a reused one as well: points that are there already are not written again."""
         try:
             measurements = measurements_of(stage.name, artifact, inputs)

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from pipelines.parts.evaluation_stages import chosen_iteration
 from pipelines.parts.problem_stages import solved_problems
-from pipelines.parts.rollout_stages import Sampling, sample_prompts
+from pipelines.parts.rollout_stages import GenerationSettings, sample_prompts
 from pipelines.parts.workers import MODEL
-from plansmith.config.models import PddlInstructConfig
+from plansmith.config.basics import StrictModel
+from plansmith.config.training import Numerics
 from plansmith.data.examples import corrupted_row, invalid_explanation, valid_explanation
 from plansmith.data.rows import ExampleRow, ProblemRow, RolloutRow, SolvedProblemRow, Split, VerificationRow
 from plansmith.evaluation.judging import judge_completion
@@ -28,18 +29,33 @@ from plansmith.text.chains import VALID
 from plansmith.text.rendering import Rendering, rendering_of
 
 
-def explain_plans(context: StageContext) -> None:
+class ExplainingSettings(GenerationSettings):
+    """What the policy of phase 1 explains."""
+
+    n_explained: int
+    """Plans, half of them corrupted."""
+
+
+class VerificationSettings(StrictModel):
+    """How the policy's verdicts are read."""
+
+    rendering: str
+    """How attempts are written."""
+    numerics: Numerics
+    """How the trainer, which is asked for v_hat, holds the model."""
+
+
+def explain_plans(context: StageContext[ExplainingSettings]) -> None:
     """Let the policy explain plans of D2's problems, half of them corrupted, and compare its verdicts with the truth.
 
     Table 2's generation settings of phase 1 (temperature 0.7, 1,024 tokens) are of this.
     """
-    config: PddlInstructConfig = context.resources.config
-    rendering, phase1 = rendering_of(config.rendering), config.phase1
+    settings, sampling = context.settings, context.settings.sampling
+    rendering = rendering_of(sampling.prompting)
     solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE2)
-    examples = plans_to_explain(solved, rendering, count=phase1.n_explained, seed=context.seed)
+    examples = plans_to_explain(solved, rendering, count=settings.n_explained, seed=context.seed)
     problems = {row.problem_id: row for row in solved}
-    context.resources.load_policy(context.inputs["policy"])
-    sampling = Sampling(1, phase1.temperature, phase1.max_new_tokens, 0, config.rendering)
+    context.resources.load_policy(context.inputs["policy"], settings.engine)
     ids, prompts = [row.example_id for row in examples], [row.prompt for row in examples]
     answers = sample_prompts(context, ids, prompts, sampling, description="explaining plans")
     rows = []
@@ -83,10 +99,9 @@ def plans_to_explain(
     return found
 
 
-def verify_attempts(context: StageContext) -> None:
+def verify_attempts(context: StageContext[VerificationSettings]) -> None:
     """Write v and v_hat of every test attempt of the kept policy."""
-    config: PddlInstructConfig = context.resources.config
-    policy, rendering = context.inputs["policy"], rendering_of(config.rendering)
+    policy, rendering = context.inputs["policy"], rendering_of(context.settings.rendering)
     folder = policy.path(MODEL)
     tokenizer = load_tokenizer(str(folder))
     problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
@@ -102,7 +117,7 @@ def verify_attempts(context: StageContext) -> None:
         v = int(chain.verdict.is_valid)
         sequences.append(final_sequence(tokens, [], chain.read.verdict_span, v=v, baseline=0.0, weights=weights))
         judged.append((v, chain.read.chain.verdict))
-    v_hats = context.resources.trainer(folder, tokenizer).verdict_probabilities(sequences)
+    v_hats = context.resources.trainer(folder, context.settings.numerics).verdict_probabilities(sequences)
     rows = [
         VerificationRow(rollout.rollout_id, rollout.problem_id, None, v, stated, v_hat, "")
         for rollout, (v, stated), v_hat in zip(rollouts, judged, v_hats, strict=True)

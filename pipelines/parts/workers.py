@@ -12,12 +12,12 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pipelines.parts.placement import Places, placement_of
-from pipelines.parts.ray_session import RaySession
-from plansmith.config.models import PddlInstructConfig
-from plansmith.config.training import PolicyConfig, TrainerConfig
+from pipelines.parts.ray_session import HasCluster, RaySession
+from plansmith.config.basics import StrictModel, narrowed
+from plansmith.config.training import EngineNumerics, Numerics, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.errors import LostWorkerError, PlansmithError
 
@@ -50,6 +50,28 @@ class Probe:
         return cls(tuple(values["token_ids"]), tuple(values["logprobs"]))
 
 
+class HasActors(HasCluster, Protocol):
+    """Settings of any kind of run with a trainer and a policy."""
+
+    @property
+    def seed(self) -> int:
+        """Return the seed of the run."""
+
+    @property
+    def trainer(self) -> TrainerConfig:
+        """Return the settings of the trainer."""
+
+    @property
+    def policy(self) -> PolicyConfig:
+        """Return the settings of the engines."""
+
+
+def _check_same(asked: StrictModel, held: StrictModel) -> None:
+    """Raise unless a stage has in its key what the run's actors were made with."""
+    if asked != held:
+        raise ValueError(f"a stage counts on {asked!r}, the run has {held!r}")
+
+
 def policy_version(artifact: Artifact) -> str:
     """Return the name of the weights in an artifact."""
     return artifact.key[:12]
@@ -58,10 +80,9 @@ def policy_version(artifact: Artifact) -> str:
 class Workers(RaySession):
     """What the stages of a run share; use as a context manager, which ends all it started."""
 
-    config: PddlInstructConfig
-
-    def __init__(self, config: PddlInstructConfig, run_folder: Path) -> None:
+    def __init__(self, config: HasActors, run_folder: Path) -> None:
         super().__init__(config, run_folder)
+        self._trainer_config, self._policy_config, self._seed = config.trainer, config.policy, config.seed
         self._trainers: list[Any] = []
         self._trainer_weights: Path | None = None
         self._trainer_base: str | None = None
@@ -78,35 +99,39 @@ class Workers(RaySession):
         self._places.release()
         super().__exit__(*error)
 
-    def trainer(self, model_folder: Path, tokenizer: PreTrainedTokenizerBase) -> TrainerHandle:
+    def trainer(self, model_folder: Path, numerics: Numerics) -> TrainerHandle:
         """Return the trainer holding the weights of a folder, a whole model or an adapter; shared GPUs are its alone.
 
         Raises:
             ConfigError: the resources it needs are not there.
+            ValueError: a stage's key tells of another trainer than the run has.
         """
+        _check_same(numerics, narrowed(self._trainer_config, Numerics))
         if self._placement.is_shared:
             self._ask_policies("sleep")
-        base = None if self.config.trainer.lora is None else _base_of(model_folder)
+        base = None if self._trainer_config.lora is None else _base_of(model_folder)
         if base != self._trainer_base:
             self._end_trainers()
         if not self._trainers:
-            self._trainers, self._trainer_base = self._start_trainers(model_folder, tokenizer), base
+            self._trainers, self._trainer_base = self._start_trainers(model_folder), base
         handle = TrainerHandle(self.ray().put, self._ask_trainers, self._weights_changed)
         if self._trainer_weights not in (None, model_folder) or self._is_trainer_changed:
             handle.load(str(model_folder))
         self._trainer_weights, self._is_trainer_changed = model_folder, False
         return handle
 
-    def _start_trainers(self, model_folder: Path, tokenizer: PreTrainedTokenizerBase) -> list[Any]:
+    def _start_trainers(self, model_folder: Path) -> list[Any]:
         from actors.trainer import TrainerActor
+        from plansmith.learning.models import load_tokenizer
 
-        ray, count = self.ray(), self.config.trainer.n_ranks
+        tokenizer = load_tokenizer(str(model_folder))
+        ray, count = self.ray(), self._trainer_config.n_ranks
         logger.info("starting the trainer (%d rank%s)", count, "s" * (count > 1))
-        settings = trainer_settings(self.config.trainer, tokenizer, self.config.seed)
+        settings = trainer_settings(self._trainer_config, tokenizer, self._seed)
         actor = ray.remote(TrainerActor)
         address, port = self._places.meeting_point(ray) if count > 1 else ("127.0.0.1", 0)
         return [
-            actor.options(**self._places.options(ray, "ranks", rank), **_allocator(self.config.trainer)).remote(
+            actor.options(**self._places.options(ray, "ranks", rank), **_allocator(self._trainer_config)).remote(
                 str(model_folder),
                 settings=settings,
                 rank=rank,
@@ -143,13 +168,15 @@ class Workers(RaySession):
     def _weights_changed(self) -> None:
         self._is_trainer_changed = True
 
-    def load_policy(self, artifact: Artifact) -> None:
+    def load_policy(self, artifact: Artifact, numerics: EngineNumerics) -> None:
         """Let every engine sample from the weights of an artifact, and prove it by the artifact's probe.
 
         Raises:
             ConfigError: the resources they need are not there.
+            ValueError: a stage's key tells of another engine than the run has.
             StalePolicyError: an engine's log-probabilities are not the trainer's.
         """
+        _check_same(numerics, narrowed(self._policy_config, EngineNumerics))
         version, folder = policy_version(artifact), str(artifact.path(MODEL))
         if self._placement.is_shared:
             self.wait_for([rank.__ray_call__.remote(_free_device_cache) for rank in self._trainers])
@@ -160,7 +187,7 @@ class Workers(RaySession):
         elif self._placement.is_shared:
             self._ask_policies("wake_up")
         self._policy_version = version
-        probe, tolerance = Probe.read(artifact.path(PROBE)), self.config.policy.probe_tolerance
+        probe, tolerance = Probe.read(artifact.path(PROBE)), self._policy_config.probe_tolerance
         # the engine has nothing to say on the first token
         differences = self._ask_policies("prove", probe.token_ids, probe.logprobs[1:], tolerance=tolerance)
         logger.info("policy %s: engine and trainer agree within %.1e", version, max(differences))
@@ -171,10 +198,10 @@ class Workers(RaySession):
 
         # an error here says what is wrong, one in an actor only that it died
         read_weight_shapes(_base_of(Path(folder)))
-        ray, count = self.ray(), self.config.policy.n_replicas
+        ray, count = self.ray(), self._policy_config.n_replicas
         logger.info("starting %d vLLM engine%s", count, "s" * (count > 1))
         settings = _policy_settings(
-            self.config.policy, self.config.trainer, self.config.seed, is_shared=self._placement.is_shared
+            self._policy_config, self._trainer_config, self._seed, is_shared=self._placement.is_shared
         )
         actor = ray.remote(PolicyActor)
         restarts = {"max_restarts": POLICY_RESTARTS, "max_task_retries": 1}
@@ -205,6 +232,11 @@ class Workers(RaySession):
                 self.ray().kill(policy)
             self._policies = []
             raise
+
+    @property
+    def n_decoded(self) -> int:
+        """Return how many rollouts all engines decode together."""
+        return self._policy_config.max_num_seqs * self._policy_config.n_replicas
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, *, seeds: Sequence[int], description: str

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from plansmith.config.loading import build_model
+from plansmith.config.planner import PlannerConfig
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.pddl.cases import read_text
 from plansmith.pddl.grounding import PlanningTask
@@ -22,7 +24,6 @@ from plansmith.planners import (
     FastDownward,
     Planner,
     PlannerResult,
-    PlannerSettings,
     PlannerStatus,
     diverse_plans,
     make_planner,
@@ -72,7 +73,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    defaults = PlannerSettings()
+    defaults = PlannerConfig()
     parser.add_argument("domain", nargs="?", type=Path, metavar="DOMAIN")
     parser.add_argument("problem", nargs="?", type=Path, metavar="PROBLEM")
     parser.add_argument("--planner", default=DEFAULT_PLANNER, metavar="NAME",
@@ -112,24 +113,26 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if results[0].plan is not None else 1
 
 
-def _settings(arguments: argparse.Namespace) -> PlannerSettings:
+def _settings(arguments: argparse.Namespace) -> PlannerConfig:
     if arguments.search is not None and arguments.planner != DEFAULT_PLANNER:
         raise ConfigError("engines of unified-planning have their own search", where="--search", got=arguments.search,
                           cure=f"leave it out, or use --planner {DEFAULT_PLANNER}")  # fmt: skip
-    return PlannerSettings(
-        search=arguments.search or PlannerSettings().search,
-        time_limit_s=arguments.time_limit,
-        kill_after_s=arguments.time_limit * KILL_FACTOR + KILL_GRACE_S,
-        memory_limit_mib=arguments.memory_limit,
-    )
+    given = {
+        "name": arguments.planner,
+        "search": arguments.search or PlannerConfig().search,
+        "time_limit_s": arguments.time_limit,
+        "kill_after_s": arguments.time_limit * KILL_FACTOR + KILL_GRACE_S,
+        "memory_limit_mib": arguments.memory_limit,
+    }
+    return build_model(PlannerConfig, given, where="the command line")
 
 
-def _solve(arguments: argparse.Namespace, settings: PlannerSettings) -> list[PlannerResult]:
+def _solve(arguments: argparse.Namespace, settings: PlannerConfig) -> list[PlannerResult]:
     """Return one result, or with ``--k`` one for every plan; without any plan, the reason."""
     domain_pddl, problem_pddl = read_text(arguments.domain), read_text(arguments.problem)
     domain = parse_domain(domain_pddl, source=str(arguments.domain))
     task = PlanningTask(domain, parse_problem(problem_pddl, domain, source=str(arguments.problem)))
-    with make_planner(arguments.planner, settings) as planner:
+    with make_planner(settings) as planner:
         if arguments.k > 1 and isinstance(planner, FastDownward):
             results = diverse_plans(planner, domain_pddl, problem_pddl, k=arguments.k, seed=arguments.seed)
             if results:
@@ -177,13 +180,13 @@ def _write_plans(texts: Sequence[str], out: Path, *, is_numbered: bool) -> None:
         raise BadInputError("cannot write the plan", where=str(out), got=error.strerror) from error
 
 
-def _run_batch(arguments: argparse.Namespace, settings: PlannerSettings) -> int:
+def _run_batch(arguments: argparse.Namespace, settings: PlannerConfig) -> int:
     """Give every problem its row; rows that are already there are kept."""
     if arguments.out is None or arguments.problem is not None or arguments.k != 1 or arguments.workers < 1:
         raise BadInputError("a batch needs --batch and --out, at least one worker, and neither PROBLEM nor --k",
                             cure="plansmith plan --help")  # fmt: skip
     cases = _cases(arguments)
-    rows = read_results(arguments.out, _planner_name(arguments.planner, settings))
+    rows = read_results(arguments.out, _planner_name(settings))
     rows = {case.id: rows[case.id] for case in cases if case.id in rows}
     if rows:
         print(f"{len(rows)} of {len(cases)} problems have their row already", file=sys.stderr)
@@ -197,8 +200,8 @@ def _run_batch(arguments: argparse.Namespace, settings: PlannerSettings) -> int:
     return 0
 
 
-def _planner_name(planner: str, settings: PlannerSettings) -> str:
-    return f"{planner} {settings.search}" if planner == DEFAULT_PLANNER else planner
+def _planner_name(settings: PlannerConfig) -> str:
+    return f"{settings.name} {settings.search}" if settings.name == DEFAULT_PLANNER else settings.name
 
 
 def _cases(arguments: argparse.Namespace) -> list[PlanningCase]:
@@ -213,12 +216,12 @@ def _solved(
     cases: Sequence[PlanningCase],
     known: dict[str, SolvedCase],
     arguments: argparse.Namespace,
-    settings: PlannerSettings,
+    settings: PlannerConfig,
 ) -> Iterable[SolvedCase]:
     """Yield the new rows; each is in the file before the next is waited for."""
 
     def new_planner() -> Planner:
-        return make_planner(arguments.planner, settings)
+        return make_planner(settings)
 
     todo = [case for case in cases if case.id not in known]
     if not todo:

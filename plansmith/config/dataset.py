@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from plansmith.config.basics import Range, StrictModel
 from plansmith.config.cluster import ClusterConfig
-from plansmith.config.models import PlannerConfig
+from plansmith.config.planner import PlannerConfig
 
 
 class DatasetPart(StrictModel):
@@ -55,17 +54,19 @@ class DatasetExamplesConfig(StrictModel):
     """How often the training tuples are stacked; the paper's curriculum stacks them three times."""
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(StrictModel):
     """The problems wanted of one domain and level."""
 
     domain: str
+    """One of the project's domains, or a domain folder."""
     level: str
+    """One of its levels."""
     shares: Mapping[str, int]
     """Weight of each split: which split a problem belongs to does not depend on the scale."""
     wanted: Mapping[str, int]
     """Solved problems of each split."""
-    plan_length: Range | None
+    plan_length: Range | None = None
+    """Solved problems with shorter or longer plans are left out."""
 
     @property
     def domain_name(self) -> str:
@@ -115,4 +116,4 @@ class DatasetConfig(StrictModel):
             for domain in part.domains:
                 for level, shares in part.levels.items():
                     wanted = {split: math.ceil(count * self.scale) for split, count in shares.items()}
-                    yield Cell(domain, level, shares, wanted, part.plan_length)
+                    yield Cell(domain=domain, level=level, shares=shares, wanted=wanted, plan_length=part.plan_length)

@@ -12,39 +12,16 @@ from pydantic import Field, model_validator
 
 from plansmith.config.basics import StrictModel
 from plansmith.config.cluster import ClusterConfig
+from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import ProblemsConfig
 from plansmith.config.telemetry import TelemetryConfig
 from plansmith.config.training import (
     LossConfig,
     ModelConfig,
     OptimiserConfig,
-    Phase1Config,
     PolicyConfig,
     TrainerConfig,
 )
-
-
-class PlannerConfig(StrictModel):
-    """One planner configuration."""
-
-    name: str = "fast-downward"
-    """fast-downward, or up:ENGINE for an engine of unified-planning."""
-    search: str = "optimal"
-    """first, good, optimal, or any search string of Fast Downward."""
-    time_limit_s: float = Field(30.0, gt=0)
-    """CPU seconds for translation plus search."""
-    kill_after_s: float = Field(40.0, gt=0)
-    """Wall-clock seconds after which the whole process group is killed."""
-    memory_limit_mib: int = Field(2048, ge=64)
-    tie_break_states: int = Field(0, ge=0)
-    """Where a plan is optimal, search so many states for the first plan of its length in the domain's order of actions,
-    so that equal situations are solved equally; 0 keeps the planner's plan."""
-
-    @model_validator(mode="after")
-    def _limits_fit(self) -> Self:
-        if self.kill_after_s <= self.time_limit_s:
-            raise ValueError(f"kill_after_s={self.kill_after_s} must exceed time_limit_s={self.time_limit_s}")
-        return self
 
 
 class ExamplesConfig(StrictModel):
@@ -63,7 +40,63 @@ class ExamplesConfig(StrictModel):
     """Explained corrupted plans per problem of D1, over the four classes."""
 
 
-class Phase2Config(StrictModel):
+class AttemptConfig(StrictModel):
+    """How a policy is asked when it is measured."""
+
+    temperature: float = Field(0.0, ge=0)
+    """Of the attempts; 0 takes the likeliest token every time."""
+    max_new_tokens: int = Field(1100, ge=1)
+    """Longest answer; a longer one is cut, and fails."""
+
+
+class ExplainingConfig(AttemptConfig):
+    """The explanations that measure how well the policy of phase 1 verifies plans (the paper's table 2)."""
+
+    n_explained: int = Field(0, ge=0)
+    """Plans of D2's problems, half of them corrupted, that the policy explains after phase 1."""
+    temperature: float = Field(0.7, ge=0)
+    """Of the explanations."""
+    max_new_tokens: int = Field(1024, ge=1)
+    """Longest explanation."""
+
+
+class Phase1Config(OptimiserConfig, ExplainingConfig):
+    """The tuning of phase 1, and the explanations that measure it."""
+
+
+class RolloutConfig(StrictModel):
+    """What one iteration lets the policy try."""
+
+    problems_per_iteration: int = Field(400, ge=1)
+    """Problems of D2 rolled out in one iteration; iterations go through D2 in turn."""
+    rollouts_per_problem: int = Field(4, ge=1)
+    """Attempts at each problem."""
+    temperature: float = Field(0.7, ge=0)
+    """The paper rolls out at 0.3. Too low, and attempts at one problem do not differ; too high, and none is valid."""
+    max_new_tokens: int = Field(1100, ge=1)
+    """Longest attempt; a longer one is cut."""
+    resample_budget: int = Field(0, ge=0)
+    """Further rollouts of a problem while none of its rollouts is valid."""
+
+
+class CorrectionConfig(StrictModel):
+    """What is made of the judged rollouts of an iteration."""
+
+    feedback: Literal["binary", "detailed"] = "detailed"
+    """What the validator says of an attempt: valid or not, or also which step fails, what is unsatisfied and how to
+    mend it."""
+    corrections_per_problem: int = Field(1, ge=0)
+    """Examples `correct_with_feedback` made of the failed rollouts of one problem, at most."""
+    correction_renamings: int = Field(0, ge=0)
+    """How often the corrected chain of a failed problem is also trained on from the plain prompt, under other names."""
+    continuation_renamings: int = Field(0, ge=0)
+    """How often a failed attempt is continued by a new plan from its last sound state, each time under other names; the
+    attempts that are continued are solved again by the planner. 0 switches it off."""
+    losses: LossConfig = LossConfig()
+    """Weights of the losses of phase 2."""
+
+
+class Phase2Config(RolloutConfig, CorrectionConfig):
     """The feedback loop."""
 
     eta: int = Field(3, ge=1)
@@ -73,75 +106,38 @@ class Phase2Config(StrictModel):
     all iterations and keeps the last. The paper's future work, "Dynamic Iteration Control"."""
     curriculum: Literal["none", "short_first"] = "none"
     """short_first: in each domain, iteration t draws from the t/eta of D2 whose plans are shortest."""
-    feedback: Literal["binary", "detailed"] = "detailed"
-    problems_per_iteration: int = Field(400, ge=1)
-    """Problems of D2 rolled out in one iteration; iterations go through D2 in turn."""
-    rollouts_per_problem: int = Field(4, ge=1)
-    temperature: float = Field(0.7, ge=0)
-    """The paper rolls out at 0.3. Too low, and attempts at one problem do not differ; too high, and none is valid."""
-    max_new_tokens: int = Field(1100, ge=1)
-    resample_budget: int = Field(0, ge=0)
-    """Further rollouts of a problem while none of its rollouts is valid."""
     max_unjudged_share: float = Field(1.0, gt=0, le=1)
     """The run ends with an error when more than this share of the rollouts of an iteration cannot be read as plans."""
-    corrections_per_problem: int = Field(1, ge=0)
-    """Examples `correct_with_feedback` made of the failed rollouts of one problem, at most."""
-    correction_renamings: int = Field(0, ge=0)
-    """How often the corrected chain of a failed problem is also trained on from the plain prompt, under other names."""
-    continuation_renamings: int = Field(0, ge=0)
-    """How often a failed attempt is continued by a new plan from its last sound state, each time under other names; the
-    attempts that are continued are solved again by the planner. 0 switches it off."""
     stage1: OptimiserConfig
+    """The optimisation of the reasoning loss."""
     stage2: OptimiserConfig
+    """The optimisation of the final loss, from the weights of `stage1`."""
     learning_rate_decay: float = Field(1.0, gt=0, le=1)
     """The rates of `stage1` and `stage2` are those of iteration 1; every further iteration multiplies them by this. The
     paper keeps them."""
-    losses: LossConfig = LossConfig()
 
-    def sampling(self) -> dict[str, object]:
-        """Return the settings of rolling out.
-
-        Eta is among them only where the curriculum depends on it, so that a longer loop continues a shorter one.
-        """
-        names = {
-            "problems_per_iteration",
-            "rollouts_per_problem",
-            "temperature",
-            "max_new_tokens",
-            "curriculum",
-            "resample_budget",
-        }
-        return self.model_dump(include=names if self.curriculum == "none" else {*names, "eta"})
-
-    def optimisation(self, stage: Literal["stage1", "stage2"], iteration: int) -> OptimiserConfig:
-        """Return the settings of an optimisation in iteration t, with the rates it has by then."""
-        settings: OptimiserConfig = getattr(self, stage)
+    def optimisation(self, settings: OptimiserConfig, iteration: int) -> OptimiserConfig:
+        """Return `stage1` or `stage2` with the rates it has by iteration t."""
         decay = self.learning_rate_decay ** (iteration - 1)
         rates = ("learning_rate", "muon_learning_rate")
         return settings.model_copy(update={name: rate * decay for name in rates if (rate := getattr(settings, name))})
 
-    def corrections(self) -> dict[str, object]:
-        """Return the settings of the data sets built from rollouts."""
-        return self.model_dump(
-            include={"feedback", "corrections_per_problem", "correction_renamings", "continuation_renamings"}
-        )
+    def share_of_d2(self, iteration: int) -> float:
+        """Return the share of each domain's problems, those with the shortest plans, that iteration t draws from."""
+        return iteration / self.eta if self.curriculum == "short_first" else 1.0
 
 
-class EvaluationConfig(StrictModel):
+class EvaluationConfig(AttemptConfig):
     """How a policy is measured."""
 
-    temperature: float = Field(0.0, ge=0)
-    max_new_tokens: int = Field(1100, ge=1)
+    primary_level: str | None = None
+    """The level whose accuracy stands for an arm, as tables name it; None: the first that has test problems."""
     baseline_prompts: tuple[Literal["zero_shot", "chain_of_thought"], ...] = ()
     """Other prompts that the untrained policy is tried with: for the plan alone, or for free reasoning and a plan."""
     feedback_turns: int = Field(0, ge=0)
     """How often the final policy gets a failed plan back with the validator's feedback (LLM-Modulo)."""
     n_failures_shown: int = Field(6, ge=0)
     """Failed attempts shown step by step in the report."""
-
-    def sampling(self) -> dict[str, object]:
-        """Return the settings of the attempts."""
-        return self.model_dump(include={"temperature", "max_new_tokens"})
 
 
 class AblationConfig(StrictModel):
@@ -157,22 +153,35 @@ class PddlInstructConfig(StrictModel):
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """Name of the run and of its folder."""
     seed: int = Field(0, ge=0)
+    """Of everything that is drawn at random."""
     rendering: Literal["compact", "full"] = "compact"
     """How prompts and chains are written: `compact` for word-level models such as `tiny`, `full` for real ones."""
     problems: ProblemsConfig
+    """Where problems come from, and how they are split."""
     planner: PlannerConfig = PlannerConfig()
+    """How they are solved."""
     examples: ExamplesConfig = ExamplesConfig()
+    """What phase 1 is taught with."""
     model: ModelConfig = ModelConfig()
+    """What is trained."""
     trainer: TrainerConfig = TrainerConfig()
+    """What trains it."""
     policy: PolicyConfig = PolicyConfig()
+    """What lets it answer."""
     phases: Literal["both", "phase1", "phase2"] = "both"
     """phase1: without feedback iterations. phase2: iterations on the untrained policy (ablations of table 1)."""
     phase1: Phase1Config
+    """The tuning of phase 1."""
     phase2: Phase2Config
+    """The feedback loop."""
     evaluation: EvaluationConfig = EvaluationConfig()
+    """How policies are measured."""
     ablation: AblationConfig = AblationConfig()
+    """Which arms `plansmith ablate` has."""
     cluster: ClusterConfig = ClusterConfig()
+    """Which Ray the run uses."""
     telemetry: TelemetryConfig = TelemetryConfig()
+    """Where a run is shown while it goes on."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -186,11 +195,19 @@ class PddlInstructConfig(StrictModel):
             raise ValueError(
                 f"phase2.patience={self.phase2.patience} needs a probe set: set problems.probe_share and levels' probe"
             )
-        if not self.problems.folder and self.problems.primary_level not in {
-            x.name for x in self.problems.sampled_levels if x.test
-        }:
-            raise ValueError(f"primary_level={self.problems.primary_level!r} has no test problems among the levels")
+        if not self.problems.tested_levels:
+            raise ValueError("no level has test problems: nothing would be measured")
+        if self.evaluation.primary_level not in (None, *self.problems.tested_levels):
+            raise ValueError(
+                f"evaluation.primary_level={self.evaluation.primary_level!r} has no test problems; levels that have: "
+                f"{', '.join(self.problems.tested_levels)}"
+            )
         return self
+
+    @property
+    def primary_level(self) -> str:
+        """Return the level whose accuracy stands for an arm."""
+        return self.evaluation.primary_level or self.problems.tested_levels[0]
 
     @property
     def is_word_level(self) -> bool:

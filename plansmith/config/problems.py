@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -75,8 +76,6 @@ class ProblemsConfig(StrictModel):
     """Blocksworld, drawn under `object_names`."""
     domains: tuple[DomainLevelConfig, ...] = ()
     """Any domains of the library, drawn by their samplers."""
-    primary_level: str = "4 blocks"
-    """The level whose accuracy stands for an arm."""
     object_names: tuple[str, ...] = tuple("abcdefgh")
     """Names that objects get when a problem is written again; a word-level model knows no others. None: every problem
     keeps its own names."""
@@ -117,6 +116,13 @@ class ProblemsConfig(StrictModel):
     def sampled_levels(self) -> tuple[LevelConfig | DomainLevelConfig, ...]:
         """Return the levels that are drawn; none where the problems are files of the user's."""
         return (*self.levels, *self.domains)
+
+    @property
+    def tested_levels(self) -> tuple[str, ...]:
+        """Return the levels with test problems, as tables name them; a folder of problems is one level of its name."""
+        if self.folder:
+            return (Path(self.folder).resolve().name,)
+        return tuple(level.name for level in self.sampled_levels if level.test)
 
     def test_share_of(self, level: CountsConfig) -> float:
         """Return the share of a level's canonical forms that is held out."""

@@ -60,11 +60,12 @@ class Provenance:
 
     stage: str
     key: str
-    version: str
     settings: Any
     inputs: Mapping[str, str]
     """Key of each input by the name under which the stage knows it."""
     seed: int
+    code: Mapping[str, str] = field(default_factory=dict)
+    """Digest of the code that decides the content, by module."""
     tool_versions: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -5,7 +5,6 @@ from plansmith.planners.fast_downward import FastDownward, status_from_exit_code
 from plansmith.planners.interface import DEFAULT_PLANNER, Planner, make_planner
 from plansmith.planners.judging import judged_result
 from plansmith.planners.result import PlannerResult, PlannerStatus
-from plansmith.planners.settings import PlannerSettings
 from plansmith.planners.up_planner import UnifiedPlanningPlanner
 
 __all__ = [
@@ -13,7 +12,6 @@ __all__ = [
     "FastDownward",
     "Planner",
     "PlannerResult",
-    "PlannerSettings",
     "PlannerStatus",
     "UnifiedPlanningPlanner",
     "diverse_plans",

@@ -6,7 +6,6 @@ ranked by quality, as top-k planners give them; these are simply not the same.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import random
 from collections.abc import Iterator
@@ -91,7 +90,7 @@ def searches_for(k: int, seed: int) -> Iterator[tuple[str, str]]:
 
 def _search_result(planner: FastDownward, search: str, domain_pddl: str, problem_pddl: str) -> PlannerResult:
     """Return the outcome of one search; one that ends in no known way is a crash of its own, the others go on."""
-    settings = dataclasses.replace(planner.settings, search=search)
+    settings = planner.settings.model_copy(update={"search": search})
     try:
         return planner.solve_with(settings, domain_pddl, problem_pddl)
     except PlannerCrashError as error:

@@ -21,10 +21,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+from plansmith.config.planner import PlannerConfig
 from plansmith.errors import ConfigError, PddlParseError, PlannerCrashError, PlansmithError
 from plansmith.planners.process import WorkerProcess
 from plansmith.planners.result import PlannerResult, PlannerStatus
-from plansmith.planners.settings import PlannerSettings
 
 FAST_DOWNWARD_STATUS = {
     0: PlannerStatus.SOLVED,
@@ -101,8 +101,8 @@ class FastDownward:
     Concurrent calls wait for each other. A worker that died is replaced and the problem given to the new one.
     """
 
-    def __init__(self, settings: PlannerSettings | None = None, *, search_binary: Path | None = None) -> None:
-        self.settings = settings or PlannerSettings()
+    def __init__(self, settings: PlannerConfig | None = None, *, search_binary: Path | None = None) -> None:
+        self.settings = settings or PlannerConfig()
         cure = "pip install up-fast-downward (it brings fast-downward.translate)"
         self._worker = WorkerProcess("translate_worker.py", str(search_binary or find_search_binary()), cure=cure)
         self._lock = threading.Lock()
@@ -129,7 +129,7 @@ class FastDownward:
         """
         return self.solve_with(self.settings, domain_pddl, problem_pddl)
 
-    def solve_with(self, settings: PlannerSettings, domain_pddl: str, problem_pddl: str) -> PlannerResult:
+    def solve_with(self, settings: PlannerConfig, domain_pddl: str, problem_pddl: str) -> PlannerResult:
         """Return the outcome of one problem under other settings than the planner's own; raises as `solve`."""
         with self._lock, tempfile.TemporaryDirectory(prefix="plansmith-planner-") as folder:
             start = time.perf_counter()
@@ -156,7 +156,7 @@ class _Run:
     """One problem in its folder: input files, request, and what the child left behind."""
 
     folder: Path
-    settings: PlannerSettings
+    settings: PlannerConfig
 
     def write_input(self, domain_pddl: str, problem_pddl: str) -> None:
         (self.folder / "domain.pddl").write_text(domain_pddl, encoding="utf-8")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Protocol, Self
 
+from plansmith.config.planner import PlannerConfig
 from plansmith.errors import ConfigError
 from plansmith.planners.fast_downward import FastDownward
 from plansmith.planners.result import PlannerResult
-from plansmith.planners.settings import PlannerSettings
 from plansmith.planners.up_planner import PREFIX, UnifiedPlanningPlanner
 
 DEFAULT_PLANNER = "fast-downward"
@@ -44,16 +44,13 @@ class Planner(Protocol):
         ...
 
 
-def make_planner(name: str = DEFAULT_PLANNER, settings: PlannerSettings | None = None) -> Planner:
-    """Return a started planner.
-
-    Args:
-        name: ``fast-downward``, or ``up:ENGINE`` for an engine of unified-planning.
-        settings: search and limits; an engine of unified-planning takes the limits only.
+def make_planner(settings: PlannerConfig) -> Planner:
+    """Return a started planner; an engine of unified-planning takes of the settings its name and the limits only.
 
     Raises:
         ConfigError: no planner has this name.
     """
+    name = settings.name
     if name == DEFAULT_PLANNER:
         return FastDownward(settings)
     if name.startswith(PREFIX):

@@ -17,12 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from plansmith.config.planner import PlannerConfig
 from plansmith.errors import ConfigError, PlannerCrashError
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.planners.judging import judged_result
 from plansmith.planners.process import WorkerProcess
 from plansmith.planners.result import PlannerResult, PlannerStatus
-from plansmith.planners.settings import PlannerSettings
 
 PREFIX = "up:"
 
@@ -50,7 +50,7 @@ class UnifiedPlanningPlanner:
     processes; ``kill_after_s`` ends all of them. The engine's own search is used, not the one of the settings.
     """
 
-    def __init__(self, engine: str, settings: PlannerSettings | None = None) -> None:
+    def __init__(self, engine: str, settings: PlannerConfig | None = None) -> None:
         """Start the worker.
 
         Args:
@@ -60,7 +60,7 @@ class UnifiedPlanningPlanner:
         Raises:
             ConfigError: no such engine, with those that are installed.
         """
-        self.settings = settings or PlannerSettings()
+        self.settings = settings or PlannerConfig()
         self._engine = engine
         self._worker = WorkerProcess("up_worker.py", engine, cure="pip install unified-planning")
         self._lock = threading.Lock()

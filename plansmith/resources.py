@@ -1,0 +1,52 @@
+"""What a run lends to its stages: workers, a trainer and a policy. It holds no setting that changes a result.
+
+On Ray they are `pipelines.parts.ray_session` and `workers`; tests have stand-ins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from plansmith.config.training import EngineNumerics, Numerics
+
+
+class Resources:
+    """What a stage may ask of its run; here everything is refused, a kind of run overrides what it has.
+
+    Raises:
+        TypeError: (by each) this run does not lend it.
+    """
+
+    def map_rows(self, rows: Sequence[Any], row_type_in: type, worker: Any, row_type_out: type, **options: Any) -> None:
+        """Apply a worker to rows in parallel, into shards; see `actors.mapping.map_rows`."""
+        raise self._refusal("workers")
+
+    def map_jobs(
+        self, jobs: Sequence[Any], row_type_in: type, worker: Any, row_type_out: type, **options: Any
+    ) -> Iterator[list[Any]]:
+        """Yield what a worker makes of each job, in order; see `actors.mapping.map_jobs`."""
+        raise self._refusal("workers")
+
+    def trainer(self, model_folder: Path, numerics: Numerics) -> Any:
+        """Return the trainer, holding the weights of a folder, a whole model or an adapter."""
+        raise self._refusal("trainer")
+
+    def load_policy(self, policy: Any, numerics: EngineNumerics) -> None:
+        """Let every engine sample from the weights of an artifact, and prove that it does."""
+        raise self._refusal("policy")
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: Any, *, seeds: Sequence[int], description: str
+    ) -> list[list[Any]]:
+        """Return the completions of each prompt by the policy loaded last."""
+        raise self._refusal("policy")
+
+    @property
+    def n_decoded(self) -> int:
+        """Return how many rollouts all engines decode together."""
+        raise self._refusal("policy")
+
+    def _refusal(self, what: str) -> TypeError:
+        return TypeError(f"{type(self).__name__} lends no {what}")
