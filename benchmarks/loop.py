@@ -35,8 +35,10 @@ from pipelines.parts.problem_stages import solved_problems
 from pipelines.parts.training_stages import example_rows, hyperparameters_of
 from pipelines.parts.workers import MODEL, Workers, trainer_settings
 from pipelines.pddl_instruct import pddl_instruct
+from plansmith.config.basics import narrowed
 from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
+from plansmith.config.training import EngineNumerics, Numerics
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import Split
 from plansmith.data.storage import link_folder
@@ -80,10 +82,10 @@ class TimedWorkers(Workers):
         with self.measuring("generation"):
             return super().generate(*arguments, **options)
 
-    def load_policy(self, artifact: Artifact) -> None:
+    def load_policy(self, artifact: Artifact, numerics: EngineNumerics) -> None:
         """Hand weights to the engines, and prove them."""
         with self.measuring("weights to the engine, probe"):
-            super().load_policy(artifact)
+            super().load_policy(artifact, numerics)
 
     def map_rows(self, rows: Any, row_type_in: Any, worker: Any, row_type_out: Any, **options: Any) -> None:
         """Work on rows in parallel; judging is timed by its stage, wherever it is done."""
@@ -132,16 +134,16 @@ def measure_iteration(
     with TimedWorkers(config, folder) as workers:
         done = run_stages(before, root=folder / "artifacts", resources=workers)
         policy = done[f"stage2_{ITERATION - 1}"]
-        model = policy.path(MODEL)
-        workers.load_policy(policy)
-        workers.trainer(model, load_tokenizer(str(model))).logprobs(list(range(8)))
+        model, engine = policy.path(MODEL), narrowed(config.policy, EngineNumerics)
+        workers.load_policy(policy, engine)
+        workers.trainer(model, narrowed(config.trainer, Numerics)).logprobs(list(range(8)))
         workers.seconds.clear()
         start = time.perf_counter()
         made = run_stages(stages, root=folder / "artifacts", resources=workers)
         total = time.perf_counter() - start
         seconds = {**workers.seconds, "judging": made[f"judge_{ITERATION}"].manifest.wall_time_s}
         seconds[OTHER] = total - sum(seconds.values())
-        workers.load_policy(policy)
+        workers.load_policy(policy, engine)
         prompts, settings = test_prompts(config, done, model)
         speeds = []
         for repeat in range(REPEATS):

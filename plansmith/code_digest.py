@@ -3,7 +3,7 @@
 Counted are the definitions (functions, classes, constants) that a body reaches by name, from definition to definition,
 within the rooms that decide content. Comments, docstrings and layout do not count, nor does what moves rows and files
 about. What a body reaches only through its run's resources, such as the optimisation loop, a stage names
-(`Stage.code_roots`); what is found by a name at run time, such as a domain's sampler, belongs to a setting.
+(`Stage.code_roots`); what is found by a name at run time belongs to a setting, as a domain's digest holds its sampler.
 
 Read from the source with `ast`; nothing is imported.
 """
@@ -27,9 +27,9 @@ COUNTED = (
 
 PLUMBING = (
     "plansmith.data.artifacts", "plansmith.data.parts", "plansmith.data.storage", "plansmith.data.tables",
-    "plansmith.problems.samplers", "actors.failures", "actors.mapping", "actors.telemetry",
+    "actors.failures", "actors.mapping", "actors.telemetry",
 )  # fmt: skip
-"""What in them moves rows and files, or is part of a setting: a domain's digest holds its sampler."""
+"""What in them moves rows and files about."""
 
 Definition = tuple[str, str]
 """A module and a name that it defines at its top."""

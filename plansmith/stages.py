@@ -221,9 +221,7 @@ def run_stages(
             inputs = {name: done[given.name] for name, given in stage.inputs.items() if given.name in done}
             with storage_errors(root):
                 found = _reused(stage, root, label)
-                done[stage.name] = found or _run_despite_losses(
-                    stage, root, inputs, resources or Resources(), versions, label
-                )
+                done[stage.name] = found or _run_despite_losses(stage, root, inputs, lent, versions, label)
             for observer in observers:
                 observer.finished(stage, done[stage.name], inputs, was_reused=found is not None)
     return done

@@ -28,7 +28,7 @@ ALLOWED_IN_LIBRARY = {
     "config": set(),
     "pddl": set(),
     "planners": {"pddl"},
-    "problems": {"pddl"},
+    "problems": {"pddl", "code_digest"},
     "text": {"pddl"},
     "data": {"pddl", "planners", "problems", "text", "layout"},
     "layout": set(),

@@ -33,13 +33,13 @@ from transformers import Qwen3ForCausalLM
 from actors.mapping import map_rows
 from actors.policy import PolicyActor, SamplingSettings
 from pipelines.parts.workers import MODEL, PROBE, Probe, Workers
+from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
-from plansmith.config.training import PolicyConfig, TrainerConfig
+from plansmith.config.training import EngineNumerics, Numerics, PolicyConfig, TrainerConfig
 from plansmith.data.rows import MetricRow
 from plansmith.errors import PlansmithError, StalledError
-from plansmith.learning.models import load_tokenizer
 from plansmith.learning.objectives import Objective
 from plansmith.learning.optimisation import Hyperparameters
 from plansmith.learning.sequences import supervised_sequence
@@ -68,7 +68,7 @@ def start_policy(workers: Workers, folder: Path) -> Any:
     made = Weights("a" * 40, folder / "policy")
     qwen3_checkpoint(made.path(MODEL))
     Probe(PROBE_TOKENS, logprobs(made.path(MODEL))).write(made.path(PROBE))
-    workers.load_policy(made)  # type: ignore[arg-type]
+    workers.load_policy(made, narrowed(POLICY, EngineNumerics))  # type: ignore[arg-type]
     return made
 
 
@@ -188,7 +188,7 @@ def test_machine_of_the_engine_removed_during_a_rollout_answers_as_if_nothing_ha
             made = start_policy(workers, tmp_path)
 
             def roll_out(context: StageContext) -> None:
-                workers.load_policy(made)
+                workers.load_policy(made, narrowed(POLICY, EngineNumerics))
                 found[context.stage.name] = workers.generate(
                     PROMPTS, SAMPLED, seeds=SEEDS, description=context.stage.name
                 )
@@ -227,7 +227,7 @@ def test_object_store_that_is_full_spills_and_loses_no_row(by_value: None, priva
 
 def trained(workers: Workers, start: Path) -> Callable[[StageContext], None]:
     def run(context: StageContext) -> None:
-        trainer = workers.trainer(start, load_tokenizer(str(start)))
+        trainer = workers.trainer(start, narrowed(TRAINER, Numerics))
         hyperparameters = Hyperparameters(learning_rate=0.01, batch_sequences=2, epochs=4)
         trainer.optimise(Objective.SUPERVISED, TRAINED, hyperparameters, description=context.stage.name)
         trainer.save(str(context.output.path(MODEL)))

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.parts import feedback_stages
-from pipelines.parts.feedback_stages import problem_ahead, replan, step_loss_scale
+from pipelines.parts.feedback_stages import ReplanSettings, problem_ahead, replan, step_loss_scale
+from plansmith.config.planner import PlannerConfig
 from plansmith.data.rows import ProblemRow, Split
 from plansmith.evaluation.judging import judge_completion
 from plansmith.learning.feedback import (
@@ -216,9 +217,9 @@ def test_replan_leaves_out_what_has_become_a_test_problem(
     assert (ahead.problem_id, ahead.canonical_form) == ("r", form)
     other = replace(tried, problem_id="t", split=Split.TEST, canonical_form=form if is_test_form else "another")
     solved: list[ProblemRow] = []
-    monkeypatch.setattr(feedback_stages, "judged_rollouts", lambda _: [item])
-    monkeypatch.setattr(feedback_stages, "solve_problems", lambda _, rows, **__: solved.extend(rows))
-    config = SimpleNamespace(phase2=SimpleNamespace(continuation_renamings=1))
+    monkeypatch.setattr(feedback_stages, "judged_rollouts", lambda *_: [item])
+    monkeypatch.setattr(feedback_stages, "solve_problems", lambda _, rows, *__, **___: solved.extend(rows))
+    settings = ReplanSettings(planner=PlannerConfig(), rendering="compact", is_on=True)
     problems = SimpleNamespace(rows=lambda _: [tried, other])
-    replan(SimpleNamespace(resources=SimpleNamespace(config=config), inputs={"problems": problems}))
+    replan(SimpleNamespace(settings=settings, inputs={"problems": problems}))
     assert [row.problem_id for row in solved] == ["r"] * n_solved

@@ -30,11 +30,20 @@ from pipelines import evaluate, pddl_instruct
 from pipelines.parts.evaluation_options import EXAMPLES
 from pipelines.parts.evaluation_stages import CHOSEN, best_iteration, chosen_iteration, is_still_gaining, keep_policy
 from pipelines.parts.feedback_stages import judged_rollouts
-from pipelines.parts.rollout_stages import NO_ROOM, Sampling, problems_of_iteration, sample_rollouts
+from pipelines.parts.rollout_stages import (
+    NO_ROOM,
+    GenerationSettings,
+    RollOutSettings,
+    Sampling,
+    problems_of_iteration,
+    roll_out_settings,
+    sample_rollouts,
+)
 from pipelines.parts.training_stages import hyperparameters_of, in_curriculum_order, supervised_sequences
 from pipelines.parts.workers import MODEL, PROBE, Probe, Workers, _seeds_of, policy_version
 from plansmith.config.loading import load_preset
-from plansmith.config.models import PddlInstructConfig, Phase2Config
+from plansmith.config.models import PddlInstructConfig
+from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance, complete_artifacts
 from plansmith.data.rows import (
     ExampleRow,
@@ -57,6 +66,7 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.printer import print_problem
 from plansmith.pddl.validation import validate_plan
+from plansmith.resources import Resources
 from plansmith.stages import Stage, StageContext
 from plansmith.text.chains import chain_of_plan
 from plansmith.text.compact import CompactRendering
@@ -415,17 +425,19 @@ def test_evaluate_unfinished_arm_names_the_finished_ones(
 SOLVED = [SolvedProblemRow(f"p{i}", "3 blocks", "", "", ("(a)",)) for i in range(5)]
 
 
-def context_of(tmp_path: Path, resources: Any = None, **inputs: Artifact) -> StageContext:
-    stage = Stage(name="roll_out_1", run=lambda _: None, seed=3)
+def context_of(tmp_path: Path, resources: Resources, settings: Any, **inputs: Artifact) -> StageContext[Any]:
+    stage = Stage(name="roll_out_1", run=lambda _: None, settings=settings, seed=3)
     return StageContext(stage, inputs, ArtifactWriter(tmp_path / "out", stage.name, stage.key), resources)
 
 
-def loop(count: int, **settings: Any) -> Phase2Config:
-    return SMOKE.phase2.model_copy(update={"problems_per_iteration": count, **settings})
+def turn(iteration: int, count: int, **settings: Any) -> RollOutSettings:
+    """Return what iteration t rolls out."""
+    loop = SMOKE.phase2.model_copy(update={"problems_per_iteration": count, **settings})
+    return roll_out_settings(SMOKE.model_copy(update={"phase2": loop}), iteration)
 
 
 def test_problems_of_iteration_goes_round_before_it_repeats() -> None:
-    turns = [[row.problem_id for row in problems_of_iteration(SOLVED, t, loop(2), seed=3)] for t in range(1, 6)]
+    turns = [[row.problem_id for row in problems_of_iteration(SOLVED, turn(t, 2), seed=3)] for t in range(1, 6)]
     flat = [problem for turn in turns for problem in turn]
     assert [len(turn) for turn in turns] == [2] * 5
     assert set(flat[:5]) == {row.problem_id for row in SOLVED}
@@ -433,12 +445,12 @@ def test_problems_of_iteration_goes_round_before_it_repeats() -> None:
 
 
 def test_problems_of_iteration_ignores_the_order_it_is_given() -> None:
-    backwards = problems_of_iteration(SOLVED[::-1], 2, loop(3), seed=3)
-    assert problems_of_iteration(SOLVED, 2, loop(3), seed=3) == backwards
+    backwards = problems_of_iteration(SOLVED[::-1], turn(2, 3), seed=3)
+    assert problems_of_iteration(SOLVED, turn(2, 3), seed=3) == backwards
 
 
 def test_problems_of_iteration_with_fewer_than_wanted_has_each_once() -> None:
-    chosen = problems_of_iteration(SOLVED, 3, loop(9), seed=3)
+    chosen = problems_of_iteration(SOLVED, turn(3, 9), seed=3)
     assert sorted(row.problem_id for row in chosen) == ["p0", "p1", "p2", "p3", "p4"]
 
 
@@ -448,8 +460,8 @@ def test_problems_of_iteration_short_first_draws_from_the_shortest_plans_of_each
         for domain, longest in (("x", 6), ("y", 3))
         for length in range(1, longest + 1)
     ]
-    curriculum = loop(99, curriculum="short_first", eta=3)
-    turns = [{row.problem_id for row in problems_of_iteration(solved, t, curriculum, seed=0)} for t in (1, 2, 3)]
+    settings = [turn(t, 99, curriculum="short_first", eta=3) for t in (1, 2, 3)]
+    turns = [{row.problem_id for row in problems_of_iteration(solved, of_turn, seed=0)} for of_turn in settings]
     assert turns[0] == {"x1", "x2", "y1"}
     assert turns[1] == {"x1", "x2", "x3", "x4", "y1", "y2"}
     assert turns[2] == {row.problem_id for row in solved}
@@ -524,17 +536,17 @@ def test_generate_with_an_engine_left_behind_is_refused(tmp_path: Path) -> None:
 
 
 @dataclass
-class StandInResources:
+class StandInResources(Resources):
     """A policy that answers VALID to everything, until it breaks."""
 
-    config: PddlInstructConfig
+    n_decoded: int = 256
     breaks_at_call: int | None = None
     answer: tuple[int, ...] = (1,)
     loaded: list[str] = field(default_factory=list)
     seeds_of_calls: list[list[int]] = field(default_factory=list)
 
-    def load_policy(self, artifact: Artifact) -> None:
-        self.loaded.append(policy_version(artifact))
+    def load_policy(self, policy: Artifact, numerics: EngineNumerics) -> None:
+        self.loaded.append(policy_version(policy))
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, *, seeds: list[int], description: str
@@ -567,14 +579,24 @@ def problem_rows(count: int) -> list[SolvedProblemRow]:
     return [SolvedProblemRow(f"p{i}", "3 blocks", BLOCKS_TEXT, text, ("(a)",)) for i, text in enumerate(texts)]
 
 
-SMALL_CHUNKS = SMOKE.model_copy(update={"policy": SMOKE.policy.model_copy(update={"max_num_seqs": 2})})
 TWO_EACH = Sampling(n_rollouts=2, temperature=1.0, max_new_tokens=8, iteration=1, prompting="compact")
 
 
+def sampled(
+    tmp_path: Path, resources: StandInResources, policy: Artifact, rows: Sequence[SolvedProblemRow], **changes: Any
+) -> StageContext[GenerationSettings]:
+    """Return the context after sampling two rollouts of each row, or as the changed settings say."""
+    window = changes.pop("max_model_len", 512)
+    sampling, engine = TWO_EACH.model_copy(update=changes), EngineNumerics(max_model_len=window)
+    settings = GenerationSettings(sampling=sampling, engine=engine)
+    context = context_of(tmp_path, resources, settings, policy=policy)
+    sample_rollouts(context, rows, description="")
+    return context
+
+
 def test_sample_rollouts_works_in_chunks_that_fill_the_engine_twice(tmp_path: Path, policy: Artifact) -> None:
-    resources = StandInResources(SMALL_CHUNKS)
-    context = context_of(tmp_path, resources, policy=policy)
-    sample_rollouts(context, problem_rows(5), TWO_EACH, description="")
+    resources = StandInResources(n_decoded=2)
+    context = sampled(tmp_path, resources, policy, problem_rows(5))
     assert [len(seeds) for seeds in resources.seeds_of_calls] == [4, 4, 2]  # 2 problems, 2 problems, 1 problem
     rows = context.output.shards("rows", RolloutRow).merged_rows()
     assert [row.rollout_id for row in rows] == [f"p{i}-01-{k}" for i in range(5) for k in range(2)]
@@ -583,20 +605,17 @@ def test_sample_rollouts_works_in_chunks_that_fill_the_engine_twice(tmp_path: Pa
 
 
 def test_sample_rollouts_killed_between_chunks_asks_again_only_for_the_rest(tmp_path: Path, policy: Artifact) -> None:
-    whole, broken, again = (StandInResources(SMALL_CHUNKS, breaks_at_call=call) for call in (None, 2, None))
-    sample_rollouts(context_of(tmp_path / "whole", whole, policy=policy), problem_rows(5), TWO_EACH, description="")
+    whole, broken, again = (StandInResources(2, breaks_at_call=call) for call in (None, 2, None))
+    sampled(tmp_path / "whole", whole, policy, problem_rows(5))
     with pytest.raises(InterruptedError):
-        sample_rollouts(context_of(tmp_path, broken, policy=policy), problem_rows(5), TWO_EACH, description="")
-    context = context_of(tmp_path, again, policy=policy)
-    sample_rollouts(context, problem_rows(5), TWO_EACH, description="")
+        sampled(tmp_path, broken, policy, problem_rows(5))
+    context = sampled(tmp_path, again, policy, problem_rows(5))
     assert broken.seeds_of_calls + again.seeds_of_calls == whole.seeds_of_calls
     assert len(context.output.shards("rows", RolloutRow).merged_rows()) == 10
 
 
 def test_sample_rollouts_without_a_valid_one_spends_the_resample_budget(tmp_path: Path, policy: Artifact) -> None:
-    resources = StandInResources(SMOKE)
-    context = context_of(tmp_path, resources, policy=policy)
-    sample_rollouts(context, problem_rows(2), replace(TWO_EACH, resample_budget=3), description="")
+    context = sampled(tmp_path, StandInResources(), policy, problem_rows(2), resample_budget=3)
     rows = context.output.shards("rows", RolloutRow).merged_rows()
     assert [row.rollout_id for row in rows] == [f"p{i}-01-{k}" for i in range(2) for k in range(5)]
     assert len({row.seed for row in rows}) == 10
@@ -606,19 +625,16 @@ def test_sample_rollouts_with_a_valid_one_samples_no_more(tmp_path: Path, policy
     text = print_problem(sussman().problem)
     row = SolvedProblemRow("p", "3 blocks", BLOCKS_TEXT, text, ("(a)",))
     right = COMPACT.write_chain(chain_of_plan(sussman(), SUSSMAN_PLAN))
-    resources = StandInResources(SMOKE, answer=tuple(encode(load_tokenizer(str(policy.path(MODEL))), right)))
-    context = context_of(tmp_path, resources, policy=policy)
-    sample_rollouts(context, [row], replace(TWO_EACH, resample_budget=3), description="")
+    resources = StandInResources(answer=tuple(encode(load_tokenizer(str(policy.path(MODEL))), right)))
+    context = sampled(tmp_path, resources, policy, [row], resample_budget=3)
     assert len(context.output.shards("rows", RolloutRow).merged_rows()) == 2
 
 
 def test_sample_rollouts_prompt_that_fills_the_window_gets_an_empty_completion(
     tmp_path: Path, policy: Artifact, caplog: pytest.LogCaptureFixture
 ) -> None:
-    narrow = SMOKE.model_copy(update={"policy": SMOKE.policy.model_copy(update={"max_model_len": 40})})
     rows = [problem_rows(1)[0], replace(problem_rows(1)[0], problem_id="long", problem_pddl=LONG_PROBLEM)]
-    context = context_of(tmp_path, StandInResources(narrow), policy=policy)
-    sample_rollouts(context, rows, TWO_EACH, description="")
+    context = sampled(tmp_path, StandInResources(), policy, rows, max_model_len=40)
     found = context.output.shards("rows", RolloutRow).merged_rows()
     assert [(row.problem_id, row.finish_reason) for row in found] == [("long", NO_ROOM)] * 2 + [("p0", "stop")] * 2
     assert [len(row.token_ids) for row in found] == [0, 0, 1, 1]
@@ -666,7 +682,7 @@ def keeping(tmp_path: Path, **inputs: Artifact) -> Artifact:
     """Return what the stage `final_policy` makes of its inputs."""
     stage = Stage(name="final_policy", run=keep_policy)
     writer = ArtifactWriter(tmp_path / "kept", stage.name, stage.key)
-    keep_policy(StageContext(stage, inputs, writer, None))
+    keep_policy(StageContext(stage, inputs, writer, Resources()))
     return writer.finish(Provenance(stage.name, stage.key, {}, {}, 0), wall_time_s=0.0)
 
 
@@ -699,15 +715,14 @@ def test_keep_policy_with_a_probe_set_keeps_the_best(tmp_path: Path) -> None:
 
 
 def test_sample_rollouts_with_nothing_left_starts_no_engine(tmp_path: Path, policy: Artifact) -> None:
-    first, second = StandInResources(SMOKE), StandInResources(SMOKE)
+    first, second = StandInResources(), StandInResources()
     for resources in (first, second):
-        context = context_of(tmp_path, resources, policy=policy)
-        sample_rollouts(context, problem_rows(2), TWO_EACH, description="")
+        sampled(tmp_path, resources, policy, problem_rows(2))
     assert first.loaded == [policy_version(policy)]
     assert second.loaded == []
 
 
-def feedback_context(tmp_path: Path, policy: Artifact, version: str) -> StageContext:
+def feedback_context(tmp_path: Path, policy: Artifact, version: str) -> StageContext[None]:
     """Return the context of building data sets from one rollout that `version` wrote."""
     problem = print_problem(sussman().problem)
     problems = ProblemRow("p", "form", "blocksworld", "3 blocks", Split.PHASE2, 3, BLOCKS_TEXT, problem, "test")
@@ -716,18 +731,18 @@ def feedback_context(tmp_path: Path, policy: Artifact, version: str) -> StageCon
     rollout = RolloutRow("p-01-0", "p", 1, version, "", "", (1, 2), (1,), (-0.5,), "length", 7)
     tables = {"problems": problems, "plans": plans, "rollouts": rollout}
     inputs = {name: artifact_of(tmp_path, name, f"{name:x<40}", row) for name, row in tables.items()}
-    return context_of(tmp_path, StandInResources(SMOKE), policy=policy, **inputs)
+    return context_of(tmp_path, StandInResources(), None, policy=policy, **inputs)
 
 
 def test_judged_rollouts_of_the_policy_to_train_are_accepted(tmp_path: Path, policy: Artifact) -> None:
-    [judged] = judged_rollouts(feedback_context(tmp_path, policy, policy_version(policy)))
+    [judged] = judged_rollouts(feedback_context(tmp_path, policy, policy_version(policy)), "compact")
     assert judged.v == 0
     assert judged.problem.problem_id == "p"
 
 
 def test_judged_rollouts_of_another_policy_are_refused(tmp_path: Path, policy: Artifact) -> None:
     with pytest.raises(StalePolicyError, match="another policy") as caught:
-        judged_rollouts(feedback_context(tmp_path, policy, "0123456789ab"))
+        judged_rollouts(feedback_context(tmp_path, policy, "0123456789ab"), "compact")
     assert caught.value.got == "0123456789ab"
     assert caught.value.expected == policy_version(policy)
     assert caught.value.where == "p-01-0"

@@ -34,10 +34,11 @@ from pipelines.parts.workers import (
     _policy_settings,
     trainer_settings,
 )
+from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
-from plansmith.config.training import LoraConfig, PolicyConfig, TrainerConfig
+from plansmith.config.training import EngineNumerics, LoraConfig, Numerics, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
 from plansmith.errors import BadInputError, ConfigError, LostWorkerError, PlansmithError, StalePolicyError
 from plansmith.learning.adapters import LoraSettings, base_folder_of, is_adapter_folder
@@ -258,12 +259,22 @@ def take_turns(trainer: TrainerConfig, placement: Any, tmp_path: Path) -> list[s
     Probe((1, 2), (0.0, -0.5)).write(tmp_path / PROBE)
     first, second = (StandInArtifact(key * 12, tmp_path) for key in "ab")
     workers = WorkersOfStandIns(config_with(trainer, PolicyConfig(placement=placement)), tmp_path)
-    workers.load_policy(first)  # type: ignore[arg-type]
-    workers.trainer(tmp_path, None)  # type: ignore[arg-type]
-    workers.load_policy(first)  # type: ignore[arg-type]
-    workers.trainer(tmp_path, None)  # type: ignore[arg-type]
-    workers.load_policy(second)  # type: ignore[arg-type]
+    numerics = narrowed(trainer, Numerics)
+    workers.load_policy(first, EngineNumerics())  # type: ignore[arg-type]
+    workers.trainer(tmp_path, numerics)
+    workers.load_policy(first, EngineNumerics())  # type: ignore[arg-type]
+    workers.trainer(tmp_path, numerics)
+    workers.load_policy(second, EngineNumerics())  # type: ignore[arg-type]
     return workers.calls
+
+
+def test_stage_that_counts_on_another_trainer_or_engine_than_the_run_has_is_refused(tmp_path: Path) -> None:
+    workers = WorkersOfStandIns(SMOKE, tmp_path)
+    with pytest.raises(ValueError, match="row_length_tokens=16"):
+        workers.trainer(tmp_path, Numerics(row_length_tokens=16))
+    with pytest.raises(ValueError, match="max_model_len=32"):
+        workers.load_policy(StandInArtifact("a" * 12, tmp_path), EngineNumerics(max_model_len=32))  # type: ignore[arg-type]
+    assert workers.calls == []
 
 
 def test_colocated_engine_sleeps_while_the_trainer_works_and_finds_its_memory_free(tmp_path: Path) -> None:
@@ -294,7 +305,7 @@ class WorkersOfTwoRanks(WorkersOfStandIns):
 
 def test_trainer_handle_optimise_hands_its_options_to_every_rank(tmp_path: Path) -> None:
     workers = WorkersOfTwoRanks(SMOKE, tmp_path)
-    handle = workers.trainer(tmp_path, None)  # type: ignore[arg-type]
+    handle = workers.trainer(tmp_path, narrowed(SMOKE.trainer, Numerics))
     answer = handle.optimise("objective", [1, 2], "settings", description="d", weights="w", max_length_tokens=64)
     assert (answer, workers._is_trainer_changed) == ("rank0", True)
     options = {"description": "d", "weights": "w", "max_length_tokens": 64}
@@ -305,7 +316,7 @@ def test_trainer_handle_optimise_hands_its_options_to_every_rank(tmp_path: Path)
 @pytest.mark.parametrize("question", ["logprobs", "verdict_probabilities"])
 def test_trainer_handle_asks_every_rank_as_zero_3_needs(question: str, tmp_path: Path) -> None:
     workers = WorkersOfTwoRanks(SMOKE, tmp_path)
-    handle = workers.trainer(tmp_path, None)  # type: ignore[arg-type]
+    handle = workers.trainer(tmp_path, narrowed(SMOKE.trainer, Numerics))
     assert getattr(handle, question)([1, 2, 3]) == "rank0"
     assert workers.calls == [f"rank0 {question}", f"rank1 {question}"]
 
@@ -328,6 +339,7 @@ REAL = config_with(
     TrainerConfig(lora=LORA, optimizer="adamw", is_autocast=False, row_length_tokens=64, n_threads=1),
     PolicyConfig(max_model_len=256, max_num_seqs=4, kv_cache_gib=0.05, n_replicas=2, probe_tolerance=1e-4),
 )
+NUMERICS, ENGINE = narrowed(REAL.trainer, Numerics), narrowed(REAL.policy, EngineNumerics)
 
 
 def finish(writer: ArtifactWriter, key: str) -> Artifact:
@@ -345,11 +357,10 @@ def policies(ray_session: None, root: Path) -> dict[str, Artifact]:
     base, adapter = (ArtifactWriter(root, "policy", key * 40) for key in "ba")
     with Workers(REAL, root) as workers:
         qwen3_checkpoint(base.path(MODEL))
-        tokenizer = load_tokenizer(str(base.path(MODEL)))
-        trainer = workers.trainer(base.path(MODEL), tokenizer)
+        trainer = workers.trainer(base.path(MODEL), NUMERICS)
         Probe(PROBE_TOKENS, tuple(trainer.logprobs(PROBE_TOKENS))).write(base.path(PROBE))
         start = finish(base, "b" * 40)  # the base has moved now
-        trainer = workers.trainer(start.path(MODEL), tokenizer)
+        trainer = workers.trainer(start.path(MODEL), NUMERICS)
         hyperparameters = Hyperparameters(learning_rate=0.02, batch_sequences=4, epochs=4)
         trainer.optimise(Objective.SUPERVISED, TRAINED, hyperparameters, max_length_tokens=32)
         trainer.save(str(adapter.path(MODEL)))
@@ -376,7 +387,7 @@ def test_adapter_of_a_trainer_is_written_over_the_finished_base(policies: dict[s
 def test_trainer_started_from_an_adapter_artifact_holds_it(workers: Workers, policies: dict[str, Artifact]) -> None:
     for name in ("adapter", "base", "adapter"):
         folder = policies[name].path(MODEL)
-        trainer = workers.trainer(folder, load_tokenizer(str(folder)))
+        trainer = workers.trainer(folder, NUMERICS)
         assert trainer.logprobs(PROBE_TOKENS) == pytest.approx(
             Probe.read(policies[name].path(PROBE)).logprobs, abs=1e-5
         )
@@ -386,7 +397,7 @@ def test_trainer_of_a_cpu_has_the_allocator_that_ray_brings_along(
     workers: Workers, policies: dict[str, Artifact]
 ) -> None:
     folder = policies["base"].path(MODEL)
-    workers.trainer(folder, load_tokenizer(str(folder)))
+    workers.trainer(folder, NUMERICS)
     maps = [trainer.__ray_call__.remote(lambda _: Path("/proc/self/maps").read_text()) for trainer in workers._trainers]
     assert maps and all("libjemalloc" in text for text in ray.get(maps))
     workers._end_trainers()
@@ -394,7 +405,7 @@ def test_trainer_of_a_cpu_has_the_allocator_that_ray_brings_along(
 
 def test_load_policy_takes_base_and_adapter_in_any_order(workers: Workers, policies: dict[str, Artifact]) -> None:
     for name in ("base", "adapter", "base", "adapter"):  # the last test starts an engine from the adapter
-        workers.load_policy(policies[name])
+        workers.load_policy(policies[name], ENGINE)
         [[generation]] = workers.generate(
             PROMPTS[:1], SamplingSettings(0.0, 2, 1, stop_token_ids=()), seeds=[1], description=""
         )
@@ -408,7 +419,7 @@ def test_load_policy_adapter_with_the_probe_of_its_base_is_stale(
     (tmp_path / MODEL).symlink_to(policies["adapter"].path(MODEL))
     (tmp_path / PROBE).symlink_to(policies["base"].path(PROBE))
     with pytest.raises(StalePolicyError, match="disagrees with the trainer"):
-        workers.load_policy(wrong)  # type: ignore[arg-type]
+        workers.load_policy(wrong, ENGINE)  # type: ignore[arg-type]
 
 
 def test_load_policy_adapter_whose_base_is_gone_is_bad_input_before_an_engine_starts(
@@ -419,14 +430,14 @@ def test_load_policy_adapter_whose_base_is_gone_is_bad_input_before_an_engine_st
     config["base_model_name_or_path"] = str(tmp_path / "gone")
     (tmp_path / MODEL / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(BadInputError, match="base model of this adapter is gone"):
-        Workers(REAL, tmp_path).load_policy(StandInArtifact("d" * 40, tmp_path))  # type: ignore[arg-type]
+        Workers(REAL, tmp_path).load_policy(StandInArtifact("d" * 40, tmp_path), ENGINE)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def alone(workers: Workers, policies: dict[str, Artifact], root: Path) -> Workers:
     """Return workers with the first engine alone, which holds the adapter; it has had the base and this before."""
     for name in ("base", "adapter"):
-        workers.load_policy(policies[name])
+        workers.load_policy(policies[name], ENGINE)
     alone = Workers(config_with(REAL.trainer, REAL.policy.model_copy(update={"n_replicas": 1})), root)
     alone._policies, alone._policy_version = workers._policies[:1], workers._policy_version
     return alone
@@ -468,7 +479,7 @@ def test_engine_killed_during_a_rollout_after_an_update_answers_as_if_nothing_ha
     pointer = json.loads((alone.run_folder / "current-0.json").read_text(encoding="utf-8"))
     assert pointer == {"weights_folder": str(adapter.path(MODEL).resolve()), "policy_version": "a" * 12}
     for policy in (adapter, base):  # proves by the probe that it holds the one, and beneath it the other
-        alone.load_policy(policy)
+        alone.load_policy(policy, ENGINE)
         assert ray.get(engine.ping.remote()) == policy.key[:12]
 
 
@@ -479,6 +490,6 @@ def test_engine_that_dies_for_good_is_a_lost_worker_and_the_next_call_starts_ano
     with pytest.raises(LostWorkerError):
         alone.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="sampling")
     start_s = time.monotonic()
-    alone.load_policy(policies["adapter"])
+    alone.load_policy(policies["adapter"], ENGINE)
     record_property("recovered_s", time.monotonic() - start_s)
     assert len(alone.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="sampling")) == len(PROMPTS)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from plansmith.code_digest import code_of
 from plansmith.config.basics import Range
 from plansmith.config.domains import DomainSettings, Phrases
 from plansmith.config.loading import build_model, read_yaml
@@ -139,10 +140,10 @@ class PlanningDomain:
         return self._walk.sample if self._walk else _sampler_module(self.settings.sampler, self.settings_path)
 
     def digest(self) -> str:
-        """Return a hash of the files of the domain, so that an edited one is not taken for that of an earlier run."""
+        """Return a hash of the domain's files and sampler, so that an edited one is not taken for an earlier run's."""
         files = {self.folder / self.settings.domain_file, *self.folder.glob("*.yaml"), *self.folder.rglob("*.pddl")}
         content = b"".join(f"{path.name}\n".encode() + path.read_bytes() for path in sorted(files))
-        return hashlib.sha256(content).hexdigest()
+        return hashlib.sha256(content + repr(code_of(self._sampler)).encode()).hexdigest()
 
     def check(self) -> None:
         """Raise unless settings and phrases name what the domain and its sampler know.
