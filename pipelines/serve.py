@@ -23,6 +23,7 @@ if __name__ == "__main__":  # found from any folder
 
 from actors.engine_weights import base_of, read_weight_shapes
 from cluster.serve_args import ServeArgs
+from pipelines.parts.ray_start import start_ray
 from plansmith.config.loading import build_model
 from plansmith.config.planner import PlannerConfig
 from plansmith.console import exit_code_of, set_up_logging
@@ -127,11 +128,10 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _start_ray(ray: Any, num_cpus: int) -> None:
     """Start a Ray of this command's own, whatever other Ray runs on the machine."""
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # or looking for one is said aloud
     logger.info("starting Ray")
-    ray.init(
-        address="local",
+    start_ray(
+        ray,
         num_cpus=num_cpus,
         include_dashboard=False,
         object_store_memory=OBJECT_STORE_BYTES,

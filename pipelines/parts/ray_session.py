@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from pipelines.parts.ray_start import start_ray
 from plansmith.config.cluster import ClusterConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.storage import atomic_file, make_folder, storage_errors
@@ -88,7 +89,11 @@ class RaySession(Resources):
             return run_stages(stages, root=root, resources=self, observers=[live, *observers])
 
     def ray(self) -> Any:
-        """Return the `ray` module with a Ray running."""
+        """Return the `ray` module with a Ray running.
+
+        Raises:
+            PlansmithError: it did not start.
+        """
         if self._cluster.is_local:
             _lock_out_others()
         import ray
@@ -96,13 +101,11 @@ class RaySession(Resources):
         if not ray.is_initialized():
             cluster = self._cluster
             logger.info("starting Ray (%s)" if cluster.is_local else "joining Ray (%s)", cluster.ray_address)
-            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
             with _own_signals():
-                ray.init(
-                    address=cluster.ray_address,
-                    logging_level=logging.ERROR,
-                    **(_local_options(cluster.num_cpus) if cluster.is_local else {}),
-                )
+                if cluster.is_local:
+                    start_ray(ray, logging_level=logging.ERROR, **_local_options(cluster.num_cpus))
+                else:
+                    ray.init(address=cluster.ray_address, logging_level=logging.ERROR)
             self._is_ray_ours = True
         return ray
 
