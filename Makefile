@@ -32,12 +32,18 @@ test: $(INSTALLED) ## run the tests; ARGS="-k validate -x" goes to pytest
 faults: $(INSTALLED) ## kill a run in each of its stages, take a machine away; a quarter of an hour
 	$(BIN)/python -m pytest -m faults $(ARGS)
 
-.PHONY: lint
-lint: $(INSTALLED) ## ruff, mypy --strict on the library, and published advisories on what it depends on
+.PHONY: check
+check: $(INSTALLED) ## ruff and mypy --strict on the four packages; needs no network
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict plansmith
+	$(BIN)/mypy
+
+.PHONY: audit
+audit: $(INSTALLED) ## look for published advisories on what Plansmith depends on; asks PyPI
 	$(BIN)/python requirements/audit.py
+
+.PHONY: lint
+lint: check audit ## both of them
 
 .PHONY: install
 install: $(INSTALLED) ## make .venv with every version of requirements/cpu.lock

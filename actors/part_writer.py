@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ class PartWriter:
             written.add_solved(problem.split, row)
             for kind in writer.kinds:
                 with clock.measuring(WORK_OF[kind]):
-                    written.add_examples(problem.split, kind, lambda kind=kind, row=row: writer.write(kind, row))
+                    written.add_examples(problem.split, kind, partial(writer.write, kind, row))
         with clock.measuring("writing files"):
             written.write(job, loaded.name)
         return clock.rows(job.job_id)

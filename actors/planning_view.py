@@ -13,7 +13,8 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.problems.renaming import random_renaming, rename_problem
 from plansmith.stages import row_rng
 from plansmith.text.chains import INVALID, VALID
-from plansmith.text.compact import WANTED, domain_words
+from plansmith.text.compact import domain_words
+from plansmith.text.compact_reader import WANTED
 
 NO_NAMES = frozenset({VALID, INVALID, "="})
 """Words of the rendering that look like names."""

@@ -37,6 +37,7 @@ class EngineArgs(StrictModel):
     temperature: float | None = Field(None, ge=0, le=2)
     """0 takes the likeliest token."""
     top_p: float | None = Field(None, gt=0, le=1)
+    """Share of probability that the likeliest tokens to draw from hold together; 1 draws from all."""
     top_k: int | None = Field(None, ge=0)
     """0 draws from all tokens."""
     max_batch_size: int = Field(32, ge=1)
@@ -44,7 +45,9 @@ class EngineArgs(StrictModel):
     engine_threads: int = Field(1, ge=1)
     """OpenMP threads of an engine on a CPU."""
     gpus_per_engine: float = Field(0.0, ge=0)
+    """GPUs that an engine reserves; 0 runs it on the CPU."""
     seed: int = Field(0, ge=0)
+    """Decides, together with the problem and the turn, what is drawn."""
 
 
 class PlannerArgs(StrictModel):
@@ -53,6 +56,7 @@ class PlannerArgs(StrictModel):
     planner_search: str = "first"
     """first, good, optimal, or a search string of Fast Downward."""
     planner_memory_mib: int = Field(2048, ge=64)
+    """Memory that one search may take, in MiB."""
 
 
 class LimitArgs(StrictModel):
@@ -61,22 +65,27 @@ class LimitArgs(StrictModel):
     time_limit_s: float = Field(30.0, gt=0, allow_inf_nan=False)
     """Wall-clock seconds of a request that names none, waiting included."""
     max_time_limit_s: float = Field(120.0, gt=0, allow_inf_nan=False)
+    """The most that a request may name, in seconds."""
     feedback_turns: int = Field(1, ge=0)
     """How often a failed plan goes back to the policy, for a request that does not say."""
     max_feedback_turns: int = Field(4, ge=0)
+    """The most that a request may name."""
     fallback: bool = True
     """Whether the planner is asked after the policy, for a request that does not say."""
     policy_time_share: float = Field(0.5, gt=0, le=1)
     """Part of the time limit after which the planner takes over."""
     max_domain_bytes: int = Field(128 * 1024, ge=1)
+    """Longest domain that is read, in bytes of UTF-8; a longer one is refused with 413."""
     max_problem_bytes: int = Field(512 * 1024, ge=1)
+    """The same for a problem."""
     max_plan_bytes: int = Field(512 * 1024, ge=1)
+    """The same for a plan to be judged."""
     max_concurrent: int = Field(16, ge=1)
     """Requests that are worked on together."""
     max_queued: int = Field(32, ge=0)
     """Requests that wait for a place; the next one is refused with 503."""
     body_time_limit_s: float = Field(20.0, gt=0)
-    """How long a client may take to send its request."""
+    """Seconds that a client may take to send its request."""
 
     @property
     def max_body_bytes(self) -> int:
@@ -98,13 +107,19 @@ class ReplicaArgs(StrictModel):
     fronts: int = Field(1, ge=1)
     """Replicas that speak HTTP, read PDDL and judge plans; the limits on requests hold for each."""
     cpus_per_front: float = Field(0.0, ge=0)
+    """Cores that each of them reserves; 0 lets it run wherever there is room."""
     engines: int = Field(1, ge=1)
+    """Engines that are there from the start; none where there is no policy."""
     max_engines: int | None = Field(None, ge=1)
     """Engines that Ray Serve may start as prompts queue up; default: as many as `engines`."""
     cpus_per_engine: float = Field(1.0, ge=0)
+    """Cores that each engine reserves."""
     planners: int = Field(1, ge=1)
+    """Planners that are there from the start; each works on one problem at a time."""
     max_planners: int | None = Field(None, ge=1)
+    """Planners that Ray Serve may start as problems queue up; default: as many as `planners`."""
     cpus_per_planner: float = Field(0.5, ge=0)
+    """Cores that each planner reserves."""
 
     def least_cpus(self, *, has_policy: bool) -> float:
         """Return the cores that the service reserves before anything has grown."""

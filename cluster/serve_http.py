@@ -71,7 +71,9 @@ class ValidationBody(StrictModel):
     """A plan to be judged."""
 
     domain: Text
+    """PDDL domain."""
     problem: Text
+    """PDDL problem."""
     plan: Text
     """One (action argument ...) a line."""
 

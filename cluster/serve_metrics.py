@@ -68,7 +68,7 @@ def exported_metrics() -> str:
     import ray
 
     here = ray.get_runtime_context().get_node_id()
-    [node] = [node for node in ray.nodes() if node["NodeID"] == here]  # type: ignore[no-untyped-call]
+    [node] = [node for node in ray.nodes() if node["NodeID"] == here]
     url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
     with urlopen(url, timeout=EXPORT_LIMIT_S) as response:
         lines = response.read().decode().splitlines()

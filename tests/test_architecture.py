@@ -84,7 +84,7 @@ GPL_LIBRARIES = {"fast_downward": TRANSLATE_WORKER}
 
 
 def source_files() -> list[Path]:
-    """Return every Python file of the three packages, sorted."""
+    """Return every Python file of the four packages, sorted."""
     return sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
@@ -124,25 +124,9 @@ def imports_of(module: str) -> set[str]:
     return set(imported_names(module, ast.walk(parse(module))))
 
 
-def import_time_imports_of(module: str) -> set[str]:
-    """Return the modules that importing `module` imports at once: those outside functions and type checking."""
-    return set(imported_names(module, top_level_nodes(parse(module))))
-
-
 def parse(module: str) -> ast.Module:
     """Return the syntax tree of a module of ours."""
     return syntax_tree(MODULES[module])
-
-
-def top_level_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what runs on import: everything but function bodies and `if TYPE_CHECKING` blocks."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            continue
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
-            continue
-        yield child
-        yield from top_level_nodes(child)
 
 
 def is_within(module: str, package: str) -> bool:
@@ -151,7 +135,7 @@ def is_within(module: str, package: str) -> bool:
 
 
 def arrows() -> list[tuple[str, str]]:
-    """Return every (importing, imported) pair of the three packages."""
+    """Return every (importing, imported) pair of the four packages."""
     return [(module, imported) for module in sorted(MODULES) for imported in sorted(imports_of(module))]
 
 
@@ -214,7 +198,7 @@ def test_heavy_library_is_imported_only_where_it_belongs(library: str) -> None:
 
 
 def test_modules_import_each_other_without_a_cycle() -> None:
-    graph = {module: import_time_imports_of(module) & set(MODULES) - {module} for module in MODULES}
+    graph = {module: imports_of(module) & set(MODULES) - {module} for module in MODULES}
     order = tuple(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, which names the cycle
     assert set(order) == set(MODULES)
 

