@@ -33,6 +33,7 @@ class LevelConfig(CountsConfig):
     """Blocksworld problems of one size."""
 
     n_blocks: int = Field(ge=2)
+    """Blocks of each problem."""
     goal_moves: int | None = Field(None, ge=1)
     """The goal is so many random moves away from the initial arrangement; None draws the two independently."""
 
