@@ -165,14 +165,14 @@ def processes_of_head(token: str) -> dict[int, str]:
 
 
 LITTLE = {
-    "phases": "phase1",
+    "phase2.eta": "1",
+    "phase2.continuation_renamings": "0",
     "phase1.epochs": "1",
     "phase1.n_explained": "0",
     "problems.levels": "[{n_blocks: 3, phase1: 8, phase2: 4, test: 4, n_draws: 200}]",
     "evaluation.feedback_turns": "0",
 }
-"""Settings that leave of the preset `smoke` what a job may do otherwise than a run at home: it joins a Ray, and starts
-planners, a trainer and an engine there. What they do in phase 2 they do as in the runs of other tests."""
+"""Settings that leave of the preset `smoke` each kind of stage once; what they turn off, the runs of other tests do."""
 
 
 def test_job_stopped_in_phase_1_and_submitted_again_continues_to_its_end(head: Head) -> None:
@@ -188,7 +188,7 @@ def test_job_stopped_in_phase_1_and_submitted_again_continues_to_its_end(head: H
     log = head.log(job)
     assert "synthesize_plans: reused" in log
     assert "joining Ray" in log
-    assert "try phase1:" in log  # progress, from an actor's process
+    assert "rolling out, iteration 1:" in log  # progress, from an actor's process
     assert "phase 1" in log  # the table
     results = json.loads((head.runs / "smoke" / "report" / "results.json").read_text(encoding="utf-8"))
     assert results["arms"]["final"]["n"] == 4
