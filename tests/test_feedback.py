@@ -15,7 +15,7 @@ from pipelines.parts import feedback_stages
 from pipelines.parts.feedback_stages import ReplanSettings, problem_ahead, replan, step_loss_scale
 from plansmith.config.planner import PlannerConfig
 from plansmith.data.rows import ProblemRow, Split
-from plansmith.evaluation.judging import judge_completion
+from plansmith.judging.chains import judge_completion
 from plansmith.learning.feedback import (
     SampledTokens,
     expected_outcome_sequence,

@@ -29,7 +29,7 @@ from plansmith.data.rows import (
 from plansmith.errors import ArtifactError
 from plansmith.evaluation.measurements import METRICS, Measurement, iteration_of, measurements_of
 from plansmith.evaluation.results import Results
-from plansmith.evaluation.taxonomy import ErrorClass
+from plansmith.judging.taxonomy import ErrorClass
 
 PROBLEM_TEXT = """(define (problem p) (:domain blocksworld) (:objects a b)
   (:init (ontable a) (ontable b) (clear a) (clear b) (handempty)) (:goal (on a b)))"""

@@ -15,8 +15,8 @@ from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import PlanRow, ProblemRow, RolloutRow, VerdictRow
 from plansmith.data.storage import atomic_file, storage_errors
 from plansmith.errors import PlansmithError
-from plansmith.evaluation.judging import JudgedChain, judge_completion
 from plansmith.evaluation.metrics import ArmResult, EvaluatedProblem, summarise_arm
+from plansmith.judging.chains import JudgedChain, judge_completion
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.validation import FeedbackCode, Verdict
 from plansmith.text.rendering import prompting_of

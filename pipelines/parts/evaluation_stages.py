@@ -23,10 +23,10 @@ from plansmith.data.rows import (
 )
 from plansmith.data.storage import link_folder
 from plansmith.evaluation.feedback_turns import FeedbackTurn, accuracy_by_turn
-from plansmith.evaluation.judging import attempt_example
 from plansmith.evaluation.metrics import EvaluatedProblem, compare_arms, summarise_arm
 from plansmith.evaluation.results import AttemptExample, Losses, Results, TrainingCurve
-from plansmith.evaluation.taxonomy import ErrorClass
+from plansmith.judging.chains import attempt_example
+from plansmith.judging.taxonomy import ErrorClass
 from plansmith.stages import StageContext
 from plansmith.text.chains import VALID
 

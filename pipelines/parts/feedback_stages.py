@@ -30,7 +30,7 @@ from plansmith.data.rows import (
     Split,
 )
 from plansmith.errors import PlansmithError, StalePolicyError
-from plansmith.evaluation.judging import (
+from plansmith.judging.chains import (
     JudgedChain,
     attempt_of,
     judge_completion,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pipelines.parts.evaluation_stages import chosen_iteration
 from pipelines.parts.rollout_stages import GenerationSettings, judging_row, sample_prompts
 from plansmith.data.rows import ProblemRow, RolloutRow, VerdictRow
-from plansmith.evaluation.judging import attempt_of, judge_completion, judge_row
+from plansmith.judging.chains import attempt_of, judge_completion, judge_row
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.stages import StageContext
 from plansmith.text.explanations import FeedbackKind

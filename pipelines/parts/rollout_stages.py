@@ -15,7 +15,7 @@ from plansmith.config.basics import StrictModel, narrowed
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.data.rows import JudgingRow, ProblemRow, RolloutRow, SolvedProblemRow, Split, VerdictRow
-from plansmith.evaluation.judging import judge_completion
+from plansmith.judging.chains import judge_completion
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.tokenizer import encode_prompt, end_token_ids, token_spans
 from plansmith.pddl.grounding import PlanningTask

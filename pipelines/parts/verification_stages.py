@@ -17,7 +17,7 @@ from plansmith.config.basics import StrictModel
 from plansmith.config.training import Numerics
 from plansmith.data.examples import corrupted_row, invalid_explanation, valid_explanation
 from plansmith.data.rows import ExampleRow, ProblemRow, RolloutRow, SolvedProblemRow, Split, VerificationRow
-from plansmith.evaluation.judging import judge_completion
+from plansmith.judging.chains import judge_completion
 from plansmith.learning.feedback import SampledTokens, final_sequence
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.printed_losses import LossWeights
