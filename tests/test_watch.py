@@ -33,11 +33,12 @@ from plansmith.data.rows import PlanRow, ProblemRow
 from plansmith.data.storage import LOCK_FILE, run_lock
 from plansmith.errors import BadInputError
 from plansmith.evaluation import watched_failures, watched_figures
+from plansmith.evaluation.finished_stages import find_rows
 from plansmith.evaluation.results import StepMark
 from plansmith.evaluation.statistics import wilson_interval
 from plansmith.evaluation.watch_page import RunPage, RunsPage, figure, stage_words
 from plansmith.evaluation.watch_server import Site, server_of
-from plansmith.evaluation.watched_failures import FailureShelf, find_rows
+from plansmith.evaluation.watched_failures import FailureShelf
 from plansmith.evaluation.watched_figures import Figures, Measuring, Plotting, figures_of, tables_of
 from plansmith.evaluation.watching import RunState, RunView, RunWatch, StageState, run_folders
 from plansmith.judging.taxonomy import ErrorClass

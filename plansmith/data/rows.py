@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from plansmith.pddl.validation import Verdict
 from plansmith.text.chains import Span
+from plansmith.text.explanations import FeedbackKind
 
 
 class Split(StrEnum):
@@ -302,6 +303,10 @@ class VerdictRow:
         """Return whether the plan is valid and so is every claim about the chain's steps."""
         return self.is_valid and self.first_fault is None
 
+    def handed_back(self, feedback: FeedbackKind) -> str | None:
+        """Return the failed attempt as the rendering hands it back with feedback of a kind."""
+        return self.binary_feedback if feedback is FeedbackKind.BINARY else self.detailed_feedback
+
 
 @dataclass(frozen=True, slots=True)
 class JudgedStepRow:
@@ -390,6 +395,36 @@ class SequenceRow:
     score_weights: tuple[float, ...]
     verdict_position: int
     verdict_label: int
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRow:
+    """What an iteration knows about one problem, joined for the writer of what is learnt from it.
+
+    ``step_losses`` has one number for each of ``steps``: L_step over the standard deviation of the iteration's.
+    ``baselines`` has one for each rollout, the mean failure of the others; ``replans`` are plans from where failed
+    attempts were still sound, under the rollout's id.
+    """
+
+    problem_id: str
+    problem: SolvedProblemRow
+    rollouts: tuple[RolloutRow, ...]
+    verdicts: tuple[VerdictRow, ...]
+    steps: tuple[JudgedStepRow, ...]
+    step_losses: tuple[float, ...]
+    baselines: tuple[float, ...]
+    replans: tuple[PlanRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LessonRow:
+    """What is learnt from the rollouts of one problem: sequences of both stages, corrected and continued chains."""
+
+    problem_id: str
+    reasoning: tuple[SequenceRow, ...]
+    final: tuple[SequenceRow, ...]
+    corrections: tuple[ExampleRow, ...]
+    continuations: tuple[ExampleRow, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,7 +275,7 @@ def _read_back(value: Any, row_type: Any) -> Any:
 
 def _as_mappings(value: Any) -> Any:
     """Return a row, or a tuple of rows, as the mappings that Arrow takes."""
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
         return [_as_mappings(item) for item in value]
     if not dataclasses.is_dataclass(value):
         return value

@@ -12,17 +12,12 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from plansmith.data.artifacts import Artifact
-from plansmith.data.rows import JudgedStepRow, ProblemRow, VerdictRow
+from plansmith.data.rows import ProblemRow, VerdictRow
 from plansmith.data.tables import row_of
-from plansmith.errors import ArtifactError, PlansmithError
-from plansmith.evaluation.finished_stages import Place, places_of, read_columns
+from plansmith.errors import PlansmithError
+from plansmith.evaluation.finished_stages import Place, find_rows, judged_steps, places_of, read_columns
 from plansmith.evaluation.results import AttemptExample
 from plansmith.evaluation.shown_attempts import attempt_example
 from plansmith.evaluation.watched_figures import inputs_of
@@ -100,35 +95,6 @@ def worst_first(verdicts: Iterable[_Verdict], count: int) -> list[_Verdict]:
     return [verdict for one_of_each in rounds for verdict in one_of_each if verdict is not None][:count]
 
 
-def find_rows(
-    artifact: Artifact, id_column: str, ids: Iterable[str], *columns: str, table: str = "rows"
-) -> list[dict[str, Any]]:
-    """Return the rows of a table that have one of some ids, one row group of the file in memory at a time.
-
-    Args:
-        artifact: holds the table.
-        id_column: where the ids are.
-        ids: of the rows.
-        columns: those to be read; none means all.
-        table: its name.
-
-    Raises:
-        ArtifactError: the table is not there or cannot be read.
-    """
-    path, wanted = artifact.path(f"{table}.parquet"), pa.array(sorted(set(ids)))
-    found: list[dict[str, Any]] = []
-    try:
-        with pq.ParquetFile(path) as file:
-            for group in range(file.num_row_groups):
-                known = file.read_row_group(group, columns=[id_column]).column(id_column)
-                places = pc.indices_nonzero(pc.is_in(known, value_set=wanted))
-                if len(places):
-                    found += file.read_row_group(group, columns=list(columns) or None).take(places).to_pylist()
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise ArtifactError("not a readable table", where=str(path), got=str(error)) from error
-    return found
-
-
 def _failures(stage: str, judged: Artifact, by_key: Mapping[str, Artifact]) -> tuple[WatchedFailure, ...]:
     try:
         inputs = inputs_of(judged, by_key)
@@ -165,9 +131,7 @@ def _shown(
     columns = ("rollout_id", "prompt", "completion")
     text_of = {row["rollout_id"]: row for row in find_rows(rollouts, "rollout_id", rollout_ids, *columns)}
     verdict_of = {row["rollout_id"]: row_of(row, VerdictRow) for row in find_rows(judged, "rollout_id", rollout_ids)}
-    steps_of: dict[str, list[JudgedStepRow]] = defaultdict(list)
-    for row in find_rows(judged, "rollout_id", rollout_ids, table="steps"):
-        steps_of[row["rollout_id"]].append(row_of(row, JudgedStepRow))
+    steps_of = judged_steps(judged, rollout_ids)
     for verdict in chosen:
         name, problem, text = verdict.rollout_id, problem_of[verdict.problem_id], text_of[verdict.rollout_id]
         plan = plan_of.get(verdict.problem_id, ())
