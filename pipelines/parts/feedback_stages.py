@@ -132,7 +132,9 @@ def build_datasets(context: StageContext[DatasetSettings]) -> None:
     verdicts, rollouts = verdicts_of(context), context.inputs["rollouts"].rows(RolloutRow)
     _check_readable(verdicts, settings.max_unjudged_share)
     steps = context.inputs["verdicts"].rows(JudgedStepRow, STEPS)
-    losses = losses_of_steps(steps, weights, is_binary=settings.corrections.feedback == FeedbackKind.BINARY)
+    losses = losses_of_steps(
+        steps, weights, is_binary=FeedbackKind(settings.corrections.feedback) is FeedbackKind.BINARY
+    )
     printed = [
         StepLossRow(row.rollout_id, row.problem_id, row.step, loss) for row, loss in zip(steps, losses, strict=True)
     ]

@@ -253,7 +253,7 @@ def _held_row_types(row_type: type[DataclassInstance]) -> Mapping[str, Any]:
     for name, annotation in typing.get_type_hints(row_type).items():
         inner = _without_none(annotation)[0]
         item = _item_of(inner) or inner
-        if dataclasses.is_dataclass(item):
+        if _is_row_type(item):
             held[name] = item
     return held
 
