@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -241,9 +241,12 @@ def _item_of(annotation: Any) -> Any:
 
 
 def _item_type(annotation: Any) -> pa.DataType | None:
-    return (
-        pa.struct(list(arrow_schema(annotation))) if dataclasses.is_dataclass(annotation) else _SCALARS.get(annotation)
-    )
+    """Return the type of one value: a scalar's, or a struct for a row; None where there is none."""
+    return pa.struct(list(arrow_schema(annotation))) if _is_row_type(annotation) else _SCALARS.get(annotation)
+
+
+def _is_row_type(annotation: Any) -> TypeGuard[type[DataclassInstance]]:
+    return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
 
 
 @functools.cache
