@@ -19,9 +19,10 @@ from typing import Any, Protocol
 from actors.planning_answer import Course, PddlRejectedError, PlanAnswer, PlanRequest, PlanSource, PlanStatus
 from actors.planning_answer import ServiceUnavailableError as ServiceUnavailableError
 from actors.planning_view import PolicyCard, PolicyView, view_of
+from plansmith.data.rows import FinishReason
 from plansmith.data.sampling import problem_id_of
 from plansmith.errors import BadInputError, PddlParseError
-from plansmith.evaluation.judging import JudgedChain, attempt_of, judge_completion
+from plansmith.judging.chains import JudgedChain, attempt_of, judge_completion
 from plansmith.pddl.cases import read_task
 from plansmith.pddl.diagnosis import diagnose
 from plansmith.pddl.grounding import PlanningTask
@@ -39,9 +40,6 @@ logger = logging.getLogger(__name__)
 DOMAIN_SOURCE, PROBLEM_SOURCE = "domain", "problem"
 """What diagnostics call the two texts of a request."""
 
-NO_ROOM = "no_room"
-"""Finish reason of a prompt that leaves the policy no room for an answer."""
-
 PLANNER_GRACE_S = 2.0
 """How long an answer of the planner may be late before the call is given up; the planner keeps the limit itself."""
 
@@ -57,7 +55,7 @@ OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One answer of the policy; ``finish_reason`` is ``stop``, ``length`` or ``no_room``."""
+    """One answer of the policy; ``finish_reason`` is a `FinishReason`."""
 
     text: str
     finish_reason: str
@@ -184,12 +182,13 @@ class PlanningService:
             course.judged(task, verdict)
             if verdict.is_valid:
                 return course.solved(task, verdict, PlanSource.POLICY, reason=None, **_chain(completion, judged, view))
-            if completion.finish_reason == NO_ROOM:
+            if completion.finish_reason == FinishReason.NO_ROOM:
                 course.reason = f"the prompt does not fit into the policy's {policy.card.max_model_len} tokens"
                 break
             if turn + 1 < n_turns:
-                attempt = attempt_of(view.task, judged)
-                prompt = rendering_of(prompting.name).correct_prompt(view.task, attempt, self._settings.feedback)
+                rendering = rendering_of(prompting.name)
+                attempt = rendering.write_attempt(attempt_of(view.task, judged), self._settings.feedback)
+                prompt = rendering.correct_prompt(view.task, attempt)
         return None
 
     async def _ask_planner(self, course: Course, task: PlanningTask) -> PlanAnswer:
@@ -242,8 +241,8 @@ def _judge(
     """Return the judgement of a completion, and the verdict on its plan under the names of the request."""
     judged = judge_completion(view.task, completion.text, prompting)
     if judged.read.fault is not None or judged.read.chain.final_plan is None:
-        return judged, replace(judged.verdict, plan=())
-    return judged, validate_plan(task, rename_plan(judged.verdict.plan, view.object_of))
+        return judged, replace(judged.plan, plan=())
+    return judged, validate_plan(task, rename_plan(judged.plan.plan, view.object_of))
 
 
 def _chain(completion: Completion, judged: JudgedChain, view: PolicyView) -> dict[str, Any]:

@@ -38,8 +38,9 @@ from scaling_units import rollouts_of, solved_problems, unit_costs
 from actors.validator import ValidatorActor
 from plansmith.config.dataset import DatasetConfig
 from plansmith.data.artifacts import ArtifactWriter, Provenance, complete_artifacts
-from plansmith.data.rows import JudgingRow, VerdictRow
+from plansmith.data.rows import JudgedRow, JudgingRow
 from plansmith.data.tables import read_table, write_table
+from plansmith.judging.judge import PlanJudge
 from plansmith.layout import text_table
 
 LAYOUTS = {"1 CPU": (1, 1), "2 CPUs": (1, 2), "2 nodes of 1 CPU": (2, 1)}
@@ -140,14 +141,16 @@ def _judge(rows: Sequence[JudgingRow], n_workers: int, folder: Path) -> tuple[fl
     start_s, driver_s = time.perf_counter(), time.process_time()
     writer = ArtifactWriter(folder, JUDGE, "0" * 64)
     map_rows(
-        rows, JudgingRow, ValidatorActor, VerdictRow, shards=writer.shards("rows", VerdictRow),
+        rows, JudgingRow, ValidatorActor, JudgedRow, shards=writer.shards("rows", JudgedRow),
         batch_size=max(1, min(BATCH, len(rows) // n_workers)), concurrency=n_workers, description="judging",
-        id_column="rollout_id", worker_settings={"prompting": "full"},
+        id_column="problem_id", worker_settings={"judge": PlanJudge("full")},
     )  # fmt: skip
     artifact = writer.finish(Provenance(JUDGE, "0" * 64, {}, {}, 0), wall_time_s=0.0)
     seconds, driver_s = time.perf_counter() - start_s, time.process_time() - driver_s
-    if len(artifact.rows(VerdictRow)) != len(rows):
-        raise RuntimeError(f"{len(rows)} rollouts gave {len(artifact.rows(VerdictRow))} verdicts")
+    n_rollouts = sum(len(row.completions) for row in rows)
+    n_verdicts = sum(len(row.verdicts) for row in artifact.rows(JudgedRow))
+    if n_verdicts != n_rollouts:
+        raise RuntimeError(f"{n_rollouts} rollouts gave {n_verdicts} verdicts")
     return seconds, driver_s, artifact.manifest.files["rows.parquet"].sha256
 
 

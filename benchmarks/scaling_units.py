@@ -9,14 +9,14 @@ import resource
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import cycle, islice
+from itertools import cycle, groupby, islice
 from pathlib import Path
 from typing import Any
 
-from actors.validator import ValidatorActor
 from plansmith.config.planner import PlannerConfig
-from plansmith.data.rows import JudgingRow, SolvedProblemRow
+from plansmith.data.rows import CompletionRow, JudgingRow, SolvedProblemRow
 from plansmith.data.sampling import problem_id_of
+from plansmith.judging.judge import PlanJudge
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
@@ -92,12 +92,16 @@ def _claiming(chain: Chain, claims: Sequence[Any]) -> Chain:
 
 
 def rollouts_of(rows: Sequence[SolvedProblemRow], n_rollouts: int) -> list[JudgingRow]:
-    """Return so many rollouts, going round the problems; problem after problem, as groups come from a policy."""
+    """Return so many rollouts, going round the problems, those of a problem together, as groups come from a policy."""
     written = [(row, text) for row in rows for text in completions_of(row)]
-    return [
-        JudgingRow(f"{number:08d}", row.problem_id, 0, "scaling", text, row.domain_pddl, row.problem_pddl)
-        for number, (row, text) in enumerate(islice(cycle(written), n_rollouts))
-    ]
+    numbered = enumerate(islice(cycle(written), n_rollouts))
+    found = []
+    for _, members in groupby(numbered, key=lambda item: item[1][0].problem_id):
+        group = list(members)
+        first, (row, _) = group[0]
+        texts = tuple(CompletionRow(f"{number:08d}", 0, "scaling", text) for number, (_, text) in group)
+        found.append(JudgingRow(f"{first:08d}", row.domain_pddl, row.problem_pddl, texts))
+    return found
 
 
 def unit_costs(rows: Sequence[SolvedProblemRow], rollouts: Sequence[JudgingRow]) -> dict[str, float]:
@@ -108,7 +112,8 @@ def unit_costs(rows: Sequence[SolvedProblemRow], rollouts: Sequence[JudgingRow])
         RENDERING.plan_prompt(task)
         RENDERING.write_chain(chain_of_plan(task, [parse_step(step) for step in row.plan]))
     chain_s = (time.process_time() - start_s) / len(rows)
-    validator, start_s = ValidatorActor("full"), time.process_time()
-    for rollout in rollouts:
-        validator.judge(rollout)
-    return {"chain_s": chain_s, "judged_s": (time.process_time() - start_s) / len(rollouts)}
+    judge, start_s = PlanJudge("full"), time.process_time()
+    for group in rollouts:
+        judge.judge(group)
+    n_rollouts = sum(len(group.completions) for group in rollouts)
+    return {"chain_s": chain_s, "judged_s": (time.process_time() - start_s) / n_rollouts}

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from actors.planning_service import NO_ROOM, Completion
+from actors.planning_service import Completion
 from actors.planning_view import PolicyCard
 from actors.policy import Generation, PolicySettings, SamplingSettings
 from cluster.serve_args import EngineArgs
+from plansmith.data.rows import FinishReason
 from plansmith.errors import BadInputError
 from plansmith.learning.model_folder import (
     adapter_rank,
@@ -73,7 +74,7 @@ class ServedModel:
 
     def no_room(self) -> Completion:
         """Return what is answered to a prompt without room."""
-        return Completion("", NO_ROOM, 0, self.card.policy_version)
+        return Completion("", FinishReason.NO_ROOM, 0, self.card.policy_version)
 
     def completion(self, generation: Generation) -> Completion:
         """Return an answer of the engine as text."""

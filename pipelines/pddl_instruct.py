@@ -20,8 +20,8 @@ from pipelines.parts.command import run_command
 from pipelines.parts.evaluation_stages import chosen_iteration
 from pipelines.parts.feedback_stages import DatasetSettings, ReplanSettings
 from pipelines.parts.graph import Evaluations, Graph, IsNeeded
+from pipelines.parts.judging_stages import JudgingSettings, judge_plans
 from pipelines.parts.problem_stages import CorruptionSettings, DrawingSettings, WritingSettings, pddl_digest
-from pipelines.parts.rollout_stages import JudgingSettings
 from pipelines.parts.training_stages import OPTIMISATION, TuningSettings
 from plansmith.config.basics import narrowed
 from plansmith.config.models import CorrectionConfig, PddlInstructConfig
@@ -98,9 +98,10 @@ def feedback_iteration(
     rolling = rollout_stages.roll_out_settings(config, t)
     rolled_out = stage(f"roll_out_{t}", rollout_stages.roll_out, rolling, data, is_needed=is_needed)
     judging = JudgingSettings(prompting=rendering)
-    verdicts = stage(f"judge_{t}", rollout_stages.judge, judging, {"rollouts": rolled_out, "problems": problems})
-    replanning = ReplanSettings(planner=config.planner, rendering=rendering, is_on=loop.continuation_renamings > 0)
-    replans = stage(f"replan_{t}", feedback_stages.replan, replanning, {**data, "rollouts": rolled_out})
+    verdicts = stage(f"judge_{t}", judge_plans, judging, {"rollouts": rolled_out, "problems": problems})
+    replanning = ReplanSettings(planner=config.planner, is_on=loop.continuation_renamings > 0)
+    tried = {"policy": policy, "problems": problems, "verdicts": verdicts}
+    replans = stage(f"replan_{t}", feedback_stages.replan, replanning, tried)
     building = DatasetSettings(
         corrections=narrowed(loop, CorrectionConfig),
         rendering=rendering,

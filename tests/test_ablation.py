@@ -42,7 +42,7 @@ from plansmith.evaluation.metrics import EvaluatedProblem
 from plansmith.evaluation.paper_figures import PAPER_DOMAINS, TABLE_1, TABLE_4, TABLE_5, TABLE_5_TOTAL, PaperColumn
 from plansmith.evaluation.statistics import wilson_interval
 from plansmith.evaluation.tables import Table
-from plansmith.evaluation.taxonomy import ErrorClass
+from plansmith.judging.taxonomy import ErrorClass
 
 T_1 = 12.706204736432095  # the 97.5% quantile of Student's t with one degree of freedom
 ARMS = standard_arms(2, 3)

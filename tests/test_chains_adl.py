@@ -17,14 +17,7 @@ from test_pddl_properties import Slow, random_domain, random_plan, random_proble
 from plansmith.data.examples import chain_examples, continuation_examples
 from plansmith.data.rows import SolvedProblemRow
 from plansmith.errors import BadInputError
-from plansmith.evaluation.judging import (
-    JudgedChain,
-    attempt_of,
-    judge_completion,
-    loss_of_step,
-    sound_steps,
-)
-from plansmith.learning.printed_losses import LossWeights
+from plansmith.judging.chains import JudgedChain, attempt_of, judge_completion, sound_steps
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import TOTAL_COST, Condition, Conjunction, Literal, PlanStep
@@ -91,7 +84,7 @@ def texts_of(task: PlanningTask, plan: tuple[PlanStep, ...], rendering: Renderin
     broken = (*plan[:2], *plan[:2], *plan[2:])
     yield rendering.write_chain(chain_of_plan(task, broken))
     judged = judge_completion(task, rendering.write_chain(chain_of_plan(task, plan[:-1])), rendering)
-    yield rendering.correct_prompt(task, attempt_of(task, judged), FeedbackKind.DETAILED)
+    yield rendering.correct_prompt(task, rendering.write_attempt(attempt_of(task, judged), FeedbackKind.DETAILED))
     kept = chain_of_plan(task, plan).steps[: len(plan) // 2]
     yield rendering.write_chain(continued_chain(task, kept, plan[len(kept) :]))
     for shown in [ClaimedPlan(plan), ClaimedPlan(broken), *_claimed_wrongly(task, plan, rng)]:
@@ -251,7 +244,7 @@ def test_write_chain_of_the_whole_language_is_as_written_by_hand() -> None:
 def test_read_and_judge_the_chain_written_by_hand_is_flawless() -> None:
     chain = judged(DEPOT_CHAIN)
     assert chain.read.chain == chain_of_plan(depot(), PLAN)
-    assert (chain.verdict.verdict, codes(chain), wrong(chain)) == (Verdict.VALID, ["ok"] * 4, [[]] * 4)
+    assert (chain.verdict, codes(chain), wrong(chain)) == (Verdict.VALID, ["ok"] * 4, [[]] * 4)
     assert sound_steps(depot(), chain) == 4
 
 
@@ -409,16 +402,14 @@ def test_judge_completion_wrong_cost_is_an_effect_error_that_the_next_step_build
     before: str, after: str, expected: list[str]
 ) -> None:
     chain = judged(changed(before, after))
-    assert (codes(chain), chain.verdict.verdict, wrong(chain)) == (expected, Verdict.VALID, [[]] * 4)
+    assert (codes(chain), chain.verdict, wrong(chain)) == (expected, Verdict.VALID, [[]] * 4)
 
 
-def test_wrong_cost_is_penalised_as_an_effect_and_ends_the_sound_steps() -> None:
-    weights = LossWeights(alpha_effect=2.0, alpha_any=7.0, lambda_feedback=0.1)
+def test_wrong_cost_is_a_wrong_effect_at_no_distance_and_ends_the_sound_steps() -> None:
     chain = judged(changed("total 12.5", "total 13.5"))
     step = chain.steps[1]
     assert (step.judgement.reason, step.total_before) == ("(take x a) costs 0.5, which makes 12.5 in all", 12)
-    assert loss_of_step(step, weights, is_binary=False) == pytest.approx(0.2)
-    assert loss_of_step(step, weights, is_binary=True) == pytest.approx(0.7)
+    assert (step.judgement.code, step.judgement.state_distance) == (FeedbackCode.EFFECT, 0)
     assert sound_steps(depot(), chain) == 1
     assert "State claimed wrongly: (take x a) costs 0.5" in attempt_of(depot(), chain).report
 
@@ -494,7 +485,7 @@ def test_judging_any_lines_of_the_whole_language_never_raises(pieces: list[str],
     task = depot()
     found = judge_completion(task, f"{DEPOT_CHAIN[:n_kept]}\n" + "\n".join(pieces), FULL)
     assert len(found.steps) == len(found.read.spans)
-    assert FULL.correct_prompt(task, attempt_of(task, found), FeedbackKind.DETAILED)
+    assert FULL.write_attempt(attempt_of(task, found), FeedbackKind.DETAILED)
     assert 0 <= sound_steps(task, found) <= len(found.steps)
 
 
@@ -566,13 +557,13 @@ def test_chain_of_a_plan_in_every_domain_is_read_back_and_flawless(name: str) ->
         task, plan = reached(name, seed)
         chain = chain_of_plan(task, plan)
         found = judge_completion(task, FULL.write_chain(chain), FULL)
-        assert (found.read.fault, found.read.chain, found.verdict.verdict) == (None, chain, Verdict.VALID)
+        assert (found.read.fault, found.read.chain, found.verdict) == (None, chain, Verdict.VALID)
         assert codes(found) == ["ok"] * len(plan) and wrong(found) == [[]] * len(plan)
         assert any(step.purpose for step in chain.steps)
         is_costly = task.problem.metric == TOTAL_COST
         assert {step.cost is not None for step in chain.steps} == {is_costly}
         if is_costly:
-            assert chain.steps[-1].cost is not None and chain.steps[-1].cost.total == found.verdict.cost
+            assert chain.steps[-1].cost is not None and chain.steps[-1].cost.total == found.plan.cost
 
 
 @pytest.mark.parametrize("name", domain_names())
@@ -609,7 +600,7 @@ def test_examples_of_the_depot_under_other_names_are_flawless() -> None:
         problem = example.prompt.partition("[PROBLEM]\n")[2].removesuffix("[RESPONSE]\n")
         task = PlanningTask(DEPOT, parse_problem(problem, DEPOT))
         found = judge_completion(task, example.response, FULL)
-        assert found.verdict.is_valid and codes(found) == ["ok"] * 4 and wrong(found) == [[]] * 4
+        assert found.plan.is_valid and codes(found) == ["ok"] * 4 and wrong(found) == [[]] * 4
         assert [len(step.purpose) for step in found.read.chain.steps] == [4, 2, 1, 2]
 
 

@@ -19,10 +19,10 @@ from plansmith.evaluation.metrics import (
     summarise_arm,
     summarise_level,
 )
-from plansmith.evaluation.progress_score import progress_score
-from plansmith.evaluation.taxonomy import ErrorClass, classify_failure
+from plansmith.judging.progress_score import progress_score
+from plansmith.judging.taxonomy import ErrorClass, classify_failure
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.validation import validate_plan_text
+from plansmith.pddl.validation import Verdict, validate_plan_text
 
 
 def attempt(
@@ -50,18 +50,18 @@ def attempt(
 @pytest.mark.parametrize(
     ("verdict", "failed_step", "first_effect_error_step", "is_readable", "expected"),
     [
-        ("valid", None, None, True, None),
-        ("valid", None, 2, True, None),
-        ("precondition_unsatisfied", 3, None, True, ErrorClass.PRECONDITION_VIOLATION),
-        ("precondition_unsatisfied", 3, 2, True, ErrorClass.INCORRECT_EFFECT),
-        ("precondition_unsatisfied", 3, 3, True, ErrorClass.PRECONDITION_VIOLATION),
-        ("precondition_unsatisfied", 3, 4, True, ErrorClass.PRECONDITION_VIOLATION),
-        ("precondition_unsatisfied", 3, 2, False, ErrorClass.INVALID_ACTION_SEQUENCE),
-        ("goal_not_reached", None, None, True, ErrorClass.GOAL_NOT_ACHIEVED),
-        ("goal_not_reached", None, 1, True, ErrorClass.INCORRECT_EFFECT),
-        ("goal_not_reached", None, None, False, ErrorClass.INVALID_ACTION_SEQUENCE),
-        ("malformed_plan", None, None, True, ErrorClass.INVALID_ACTION_SEQUENCE),
-        ("malformed_plan", 2, 1, True, ErrorClass.INVALID_ACTION_SEQUENCE),
+        (Verdict.VALID, None, None, True, None),
+        (Verdict.VALID, None, 2, True, None),
+        (Verdict.PRECONDITION_UNSATISFIED, 3, None, True, ErrorClass.PRECONDITION_VIOLATION),
+        (Verdict.PRECONDITION_UNSATISFIED, 3, 2, True, ErrorClass.INCORRECT_EFFECT),
+        (Verdict.PRECONDITION_UNSATISFIED, 3, 3, True, ErrorClass.PRECONDITION_VIOLATION),
+        (Verdict.PRECONDITION_UNSATISFIED, 3, 4, True, ErrorClass.PRECONDITION_VIOLATION),
+        (Verdict.PRECONDITION_UNSATISFIED, 3, 2, False, ErrorClass.INVALID_ACTION_SEQUENCE),
+        (Verdict.GOAL_NOT_REACHED, None, None, True, ErrorClass.GOAL_NOT_ACHIEVED),
+        (Verdict.GOAL_NOT_REACHED, None, 1, True, ErrorClass.INCORRECT_EFFECT),
+        (Verdict.GOAL_NOT_REACHED, None, None, False, ErrorClass.INVALID_ACTION_SEQUENCE),
+        (Verdict.MALFORMED_PLAN, None, None, True, ErrorClass.INVALID_ACTION_SEQUENCE),
+        (Verdict.MALFORMED_PLAN, 2, 1, True, ErrorClass.INVALID_ACTION_SEQUENCE),
     ],
     ids=[
         "valid",
@@ -79,7 +79,7 @@ def attempt(
     ],
 )
 def test_classify_failure_reads_table_5(
-    verdict: str,
+    verdict: Verdict,
     failed_step: int | None,
     first_effect_error_step: int | None,
     is_readable: bool,
@@ -91,15 +91,14 @@ def test_classify_failure_reads_table_5(
 @pytest.mark.parametrize(
     ("verdict", "failed_step", "message"),
     [
-        ("bad_input", None, "cannot be judged"),
-        ("VALID", None, "unknown verdict"),
-        ("precondition_unsatisfied", None, "does not fit"),
-        ("valid", 2, "does not fit"),
-        ("goal_not_reached", 2, "does not fit"),
+        (Verdict.BAD_INPUT, None, "cannot be judged"),
+        (Verdict.PRECONDITION_UNSATISFIED, None, "does not fit"),
+        (Verdict.VALID, 2, "does not fit"),
+        (Verdict.GOAL_NOT_REACHED, 2, "does not fit"),
     ],
-    ids=["problem-not-the-policy", "unknown", "failure-without-step", "valid-with-step", "goal-with-step"],
+    ids=["problem-not-the-policy", "failure-without-step", "valid-with-step", "goal-with-step"],
 )
-def test_classify_failure_contradiction_raises(verdict: str, failed_step: int | None, message: str) -> None:
+def test_classify_failure_contradiction_raises(verdict: Verdict, failed_step: int | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         classify_failure(verdict, failed_step, None, True)
 

@@ -17,7 +17,7 @@ from plansmith.data.examples import (
     valid_explanation,
 )
 from plansmith.data.rows import ExampleKind, SolvedProblemRow
-from plansmith.evaluation.judging import attempt_of, judge_completion
+from plansmith.judging.chains import attempt_of, judge_completion
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import PlanStep
@@ -58,7 +58,7 @@ def test_chain_examples_answer_the_problem_of_their_own_prompt() -> None:
     for example in examples:
         task = task_of_prompt(example.prompt)
         judged = judge_completion(task, example.response, FULL)
-        assert judged.verdict.is_valid and judged.first_fault is None and judged.read.chain.verdict == "VALID"
+        assert judged.plan.is_valid and judged.first_fault is None and judged.read.chain.verdict == "VALID"
         assert canonical_form(BLOCKS, task.problem) == canonical_form(BLOCKS, sussman().problem)
     assert len({example.prompt for example in examples}) == 6
     assert [example.example_id for example in examples] == [f"p0-{copy:03d}" for copy in range(6)]
@@ -115,11 +115,11 @@ def test_invalid_explanation_of_each_corruption_ends_invalid(rendering: Renderin
 def test_correction_example_answers_with_the_planners_chain(rendering: Rendering, feedback: FeedbackKind) -> None:
     task = sussman()
     wrong = rendering.write_chain(chain_of_plan(task, (PlanStep("pick-up", ("a",)),)))
-    attempt = attempt_of(task, judge_completion(task, wrong, rendering))
-    example = correction_example("r7", ROW, attempt, feedback, rendering)
+    attempt = rendering.write_attempt(attempt_of(task, judge_completion(task, wrong, rendering)), feedback)
+    example = correction_example("r7", ROW, attempt, rendering)
     assert (example.example_id, example.kind) == ("r7-corrected", ExampleKind.CORRECT_WITH_FEEDBACK)
-    assert example.prompt == rendering.correct_prompt(sussman(), attempt, feedback)
-    assert judge_completion(sussman(), example.response, rendering).verdict.is_valid
+    assert example.prompt == rendering.correct_prompt(sussman(), attempt)
+    assert judge_completion(sussman(), example.response, rendering).plan.is_valid
 
 
 @BOTH

@@ -7,7 +7,7 @@ import random
 import pytest
 from conftest import BLOCKS, SUSSMAN_PLAN, atoms, sussman
 
-from plansmith.evaluation.judging import attempt_of, judge_completion
+from plansmith.judging.chains import attempt_of, judge_completion
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.validation import FeedbackCode
 from plansmith.problems.corruption import CorruptedPlan, Corruption, corrupt_plan, true_claims
@@ -123,8 +123,9 @@ def test_correct_prompt_binary_is_detailed_without_the_feedback(
     rendering: Rendering, plan: str, compact_feedback: str, full_feedback: str
 ) -> None:
     tried = attempt(plan)
-    binary = rendering.correct_prompt(sussman(), tried, FeedbackKind.BINARY)
-    detailed = rendering.correct_prompt(sussman(), tried, FeedbackKind.DETAILED)
+    binary, detailed = (
+        rendering.correct_prompt(sussman(), rendering.write_attempt(tried, kind)) for kind in FeedbackKind
+    )
     if rendering.name == "compact":
         added, rest = f" feedback: {compact_feedback}", " plan:"
     else:
@@ -137,7 +138,9 @@ def test_correct_prompt_binary_is_detailed_without_the_feedback(
 def test_correct_prompt_marks_the_steps() -> None:
     tried = attempt("(pick-up b) (pick-up a)")
     assert (tried.marks, tried.fault.code if tried.fault else None) == ((True, False), FeedbackCode.PRECONDITION)
-    compact = rendering_of("compact").correct_prompt(sussman(), tried, FeedbackKind.BINARY)
-    full = rendering_of("full").correct_prompt(sussman(), tried, FeedbackKind.BINARY)
+    compact, full = (
+        rendering.correct_prompt(sussman(), rendering.write_attempt(tried, FeedbackKind.BINARY))
+        for rendering in map(rendering_of, ("compact", "full"))
+    )
     assert compact.endswith("tried: pick-up b good: pick-up a bad: plan:")
     assert full.endswith("[PREVIOUS PLAN]\n1. (pick-up b) - VALID\n2. (pick-up a) - INVALID\n[RESPONSE]\n")

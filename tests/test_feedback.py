@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from conftest import BLOCKS, NAMES, blocks_task
+from conftest import BLOCKS, BLOCKS_TEXT, NAMES, blocks_task
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.parts import feedback_stages
-from pipelines.parts.feedback_stages import ReplanSettings, problem_ahead, replan, step_loss_scale
+from pipelines.parts import few_rows
+from pipelines.parts.feedback_stages import (
+    DatasetSettings,
+    ReplanSettings,
+    build_datasets,
+    replan,
+    step_loss_scale,
+)
+from pipelines.parts.judging_stages import STEPS, JudgingSettings, judge_plans
+from pipelines.parts.workers import MODEL, policy_version
+from plansmith.config.models import CorrectionConfig
 from plansmith.config.planner import PlannerConfig
-from plansmith.data.rows import ProblemRow, Split
-from plansmith.evaluation.judging import judge_completion
+from plansmith.config.training import Numerics
+from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
+from plansmith.data.rows import (
+    ExampleRow,
+    FinalPlanRow,
+    JudgedStepRow,
+    MetricRow,
+    PlanRow,
+    ProblemRow,
+    RolloutRow,
+    SequenceRow,
+    Split,
+    StepLossRow,
+    VerdictRow,
+)
+from plansmith.data.tables import columns_of_rows, rows_of_columns
+from plansmith.errors import PlansmithError, StalePolicyError
 from plansmith.learning.feedback import (
     SampledTokens,
     expected_outcome_sequence,
@@ -27,8 +53,12 @@ from plansmith.learning.printed_losses import LossWeights
 from plansmith.learning.sequences import NO_VERDICT, TrainingSequence
 from plansmith.learning.tokenizer import encode, token_spans, word_tokenizer
 from plansmith.pddl.canonical import canonical_form
+from plansmith.pddl.parser import parse_plan
+from plansmith.pddl.printer import print_problem
 from plansmith.pddl.validation import FeedbackCode
-from plansmith.text.chains import ReadChain, Span
+from plansmith.resources import Resources
+from plansmith.stages import Stage, StageContext
+from plansmith.text.chains import ReadChain, Span, chain_of_plan
 from plansmith.text.compact import CompactRendering
 
 COMPACT = CompactRendering()
@@ -63,6 +93,14 @@ def sampled(completion: str = COMPLETION) -> tuple[SampledTokens, ReadChain]:
     return SampledTokens(tuple(encode(TOKENIZER, PROMPT)), tuple(ids), tuple(spans)), COMPACT.read(text, BLOCKS)
 
 
+def judged_steps(read: ReadChain, *codes: FeedbackCode) -> list[JudgedStepRow]:
+    """Return the steps of a chain as they were judged."""
+    return [
+        JudgedStepRow("r", "p", 1, "v", number, "", code, 0, "", (), (), (), (), spans.choice, spans.outcome)
+        for number, (spans, code) in enumerate(zip(read.spans, codes, strict=False), 1)
+    ]
+
+
 def weighted(sequence: TrainingSequence, weights: tuple[float, ...]) -> list[tuple[str, float]]:
     """Return the words that carry a weight, run by run: ``("do: pick-up a", 0.5)``."""
     runs: list[tuple[list[str], float]] = []
@@ -89,7 +127,7 @@ def test_reasoning_sequence_scores_the_part_at_fault_and_teaches_right_outcomes(
     code: FeedbackCode, blamed: str
 ) -> None:
     tokens, read = sampled()
-    sequence = reasoning_sequence(tokens, read.spans, [0.0, 2.0], [FeedbackCode.OK, code])
+    sequence = reasoning_sequence(tokens, judged_steps(read, FeedbackCode.OK, code), [0.0, 2.0])
     assert TOKENIZER.decode(sequence.token_ids) == f"{PROMPT} {COMPLETION} <end>"
     assert weighted(sequence, sequence.score_weights) == [(blamed, 2.0)]
     taught = [(OUTCOME_1, 1.0), (OUTCOME_2, 1.0)] if code is FeedbackCode.GOAL else [(OUTCOME_1, 1.0)]
@@ -99,20 +137,20 @@ def test_reasoning_sequence_scores_the_part_at_fault_and_teaches_right_outcomes(
 
 def test_reasoning_sequence_exemplary_rollout_is_kept_likely_word_by_word() -> None:
     tokens, read = sampled()
-    sequence = reasoning_sequence(tokens, read.spans, [0.0, 0.0], [FeedbackCode.OK] * 2, is_exemplary=True)
+    sequence = reasoning_sequence(tokens, judged_steps(read, *[FeedbackCode.OK] * 2), [0.0, 0.0], is_exemplary=True)
     assert weighted(sequence, sequence.nll_weights) == [(f"{COMPLETION} <end>", 1.0)]
     assert sequence.n_score_tokens == 0
 
 
-def test_reasoning_sequence_of_fewer_steps_than_read_must_not_pass() -> None:
+def test_reasoning_sequence_of_fewer_losses_than_steps_must_not_pass() -> None:
     tokens, read = sampled()
     with pytest.raises(ValueError, match="zip"):
-        reasoning_sequence(tokens, read.spans, [0.0], [FeedbackCode.OK])
+        reasoning_sequence(tokens, judged_steps(read, *[FeedbackCode.OK] * 2), [0.0])
 
 
 def test_reasoning_sequence_step_without_a_loss_carries_no_score() -> None:
     tokens, read = sampled()
-    sequence = reasoning_sequence(tokens, read.spans, [0.0, 0.0], [FeedbackCode.EFFECT] * 2)
+    sequence = reasoning_sequence(tokens, judged_steps(read, *[FeedbackCode.EFFECT] * 2), [0.0, 0.0])
     assert sequence.n_score_tokens == sequence.n_nll_tokens == 0
 
 
@@ -122,7 +160,7 @@ def test_reasoning_sequence_step_without_a_loss_carries_no_score() -> None:
 def test_expected_outcome_sequence_keeps_the_rollout_up_to_the_action(index: int, kept: str) -> None:
     tokens, read = sampled()
     expected = "check: holding a ok: add: clear a handempty ontable a now: handempty clear a ontable a"
-    sequence = expected_outcome_sequence(tokens, read.spans[index], encode(TOKENIZER, expected))
+    sequence = expected_outcome_sequence(tokens, read.spans[index].choice, encode(TOKENIZER, expected))
     assert TOKENIZER.decode(sequence.token_ids) == f"{PROMPT} {kept} {expected}"
     assert weighted(sequence, sequence.nll_weights) == [(expected, 1.0)]
     assert sequence.n_score_tokens == 0
@@ -168,7 +206,7 @@ def test_expected_outcome_sequence_special_token_on_the_way_stays_in_the_prefix(
            *encode(TOKENIZER, f"{OUTCOME_1} {END} {PLAN} {VERDICT}")]  # fmt: skip
     text, spans = token_spans(TOKENIZER, ids)
     tokens, read = SampledTokens((1, 2), tuple(ids), tuple(spans)), COMPACT.read(text, BLOCKS)
-    sequence = expected_outcome_sequence(tokens, read.spans[0], [9])
+    sequence = expected_outcome_sequence(tokens, read.spans[0].choice, [9])
     assert sequence.token_ids == (1, 2, *ids[:8], 9)
 
 
@@ -186,40 +224,194 @@ def test_step_loss_scale_is_the_standard_deviation_and_never_zero() -> None:
     assert step_loss_scale([3.0, 3.0]) == step_loss_scale([]) == 1.0
 
 
-@pytest.mark.parametrize(("is_test_form", "n_solved"), [(False, 1), (True, 0)], ids=["training", "test"])
-def test_replan_leaves_out_what_has_become_a_test_problem(
-    monkeypatch: pytest.MonkeyPatch, is_test_form: bool, n_solved: int
+# --- the stages of an iteration
+
+
+class StandIns(Resources):
+    """Workers that are here and take the batches from the last to the first, and a trainer that is sure of nothing."""
+
+    def __init__(self) -> None:
+        self.mapped: list[Any] = []
+
+    def map_rows(self, rows: Sequence[Any], row_type_in: type, worker: Any, row_type_out: type, **options: Any) -> None:
+        """Apply a worker to rows; problems are left unsolved."""
+        self.mapped += rows
+        if row_type_in is ProblemRow:
+            found = [PlanRow(row.problem_id, "none", "gave_up", (), None, 0.0, is_optimal=False) for row in rows]
+            options["shards"].append(found)
+            return
+        for row in reversed(rows):
+            made = worker(**options["worker_settings"])(columns_of_rows([row], row_type_in))
+            options["shards"].append(rows_of_columns(made, row_type_out))
+
+    def trainer(self, model_folder: Path, numerics: Numerics) -> Any:
+        """Return what knows no verdict."""
+        return SimpleNamespace(verdict_probabilities=lambda sequences: [0.5] * len(sequences))
+
+
+TASK = blocks_task("(on c a) (clear c) (ontable a) (ontable b) (clear b) (handempty)", "(on a b)")
+ON_THE_TABLE = "(ontable a) (clear a) (ontable b) (clear b) (ontable c) (clear c) (handempty)"
+PLAN_STEPS = ("(unstack c a)", "(put-down c)", "(pick-up a)", "(stack a b)")
+RIGHT = COMPACT.write_chain(chain_of_plan(TASK, parse_plan(" ".join(PLAN_STEPS))))
+USELESS = " ".join(
+    (
+        "do: unstack c a check: on c a clear c handempty ok: add: holding c clear a",
+        "now: clear a ontable a clear b ontable b holding c",
+        "do: put-down c check: holding c ok: add: clear c handempty ontable c",
+        "now: handempty clear a ontable a clear b ontable b clear c ontable c",
+        "do: stack b b check: holding b clear b fails: holding b",
+        "final: unstack c a put-down c stack b b verdict: INVALID",
+    )
+)
+"""Puts c away and then picks up b, which is no use: it cannot be put on itself."""
+
+
+def artifact(root: Path, name: str, *tables: tuple[str, type[Any], Sequence[Any]], key: str | None = None) -> Artifact:
+    """Return an artifact that was written by hand."""
+    key = key or f"{name:x<40}"
+    writer = ArtifactWriter(root, name, key)
+    for table, row_type, rows in tables:
+        writer.write_rows(rows, row_type, table=table)
+    if name == "policy":
+        TOKENIZER.save_pretrained(writer.path(MODEL))
+        (writer.path(MODEL) / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
+        (writer.path(MODEL) / "model.safetensors").touch()
+    return writer.finish(Provenance(name, key, {}, {}, 0), wall_time_s=0.0)
+
+
+def run(root: Path, name: str, body: Any, settings: Any, resources: Resources, **inputs: Artifact) -> Artifact:
+    """Return the artifact of a stage that is run by itself."""
+    stage = Stage(name=name, run=body, settings=settings, seed=5)
+    output = ArtifactWriter(root, name, stage.key)
+    body(StageContext(stage, inputs, output, resources))
+    return output.finish(Provenance(name, stage.key, stage.settings_json, {}, 5), wall_time_s=0.0)
+
+
+def iteration(root: Path, *completions: str, version: str | None = None, form: str = "other") -> dict[str, Artifact]:
+    """Return what an iteration reads: two rollouts of each of two equal problems, and the verdicts on them."""
+    policy = artifact(root, "policy")
+    text = print_problem(TASK.problem)
+    problems = [
+        ProblemRow(name, f"form of {name}", "blocksworld", "3 blocks", Split.PHASE2, 3, BLOCKS_TEXT, text, "sampler")
+        for name in ("p", "q")
+    ]
+    problems.append(ProblemRow("t", form, "blocksworld", "3 blocks", Split.TEST, 3, BLOCKS_TEXT, text, "sampler"))
+    plans = [PlanRow(name, "fd", "solved", PLAN_STEPS, 4.0, 0.1, is_optimal=True) for name in ("p", "q", "t")]
+    ids = [(name, f"{name}-01-{k}") for name in ("p", "q") for k in range(len(completions))]
+    prompt, rows = tuple(encode(TOKENIZER, COMPACT.plan_prompt(TASK))), []
+    for (name, rollout_id), completion in zip(ids, completions * 2, strict=True):
+        tokens = (*encode(TOKENIZER, completion), TOKENIZER.eos_token_id)
+        version = version or policy_version(policy)
+        rows.append(RolloutRow(rollout_id, name, 1, version, "", completion, prompt, tokens, (), "stop", 0))
+    given = {
+        "policy": policy,
+        "problems": artifact(root, "problems", ("rows", ProblemRow, problems)),
+        "plans": artifact(root, "plans", ("rows", PlanRow, plans)),
+        "rollouts": artifact(root, "rollouts", ("rows", RolloutRow, rows)),
+    }
+    settings, inputs = JudgingSettings(prompting="compact"), {name: given[name] for name in ("rollouts", "problems")}
+    return given | {"verdicts": run(root, "judge_1", judge_plans, settings, StandIns(), **inputs)}
+
+
+BUILDING = DatasetSettings(
+    corrections=CorrectionConfig(corrections_per_problem=1, correction_renamings=1, continuation_renamings=1),
+    rendering="compact",
+    object_names=tuple(NAMES),
+    numerics=Numerics(),
+    max_unjudged_share=0.5,
+)
+
+
+def built(root: Path, given: dict[str, Artifact], resources: Resources) -> Artifact:
+    """Return the data sets of an iteration, its failed attempts planned on by hand."""
+    replans = [
+        PlanRow(name, "fd", "solved", ("(pick-up a)", "(stack a b)"), 2.0, 0.1, is_optimal=True)
+        for name in ("p-01-1", "q-01-1")
+    ]
+    given = given | {"replans": artifact(root, "replans", ("rows", PlanRow, replans))}
+    return run(root, "build_datasets_1", build_datasets, BUILDING, resources, **given)
+
+
+def tables_of(made: Artifact) -> dict[str, list[Any]]:
+    """Return the tables of data sets."""
+    types = {"stage1": SequenceRow, "stage2": SequenceRow, "corrections": ExampleRow, "final_plans": FinalPlanRow,
+             "reasoning_steps": StepLossRow, "metrics": MetricRow}  # fmt: skip
+    return {name: made.rows(row_type, name) for name, row_type in types.items()}
+
+
+def test_build_datasets_holds_what_each_rollout_teaches_in_their_order(tmp_path: Path) -> None:
+    found = tables_of(built(tmp_path, iteration(tmp_path, RIGHT, USELESS), StandIns()))
+    assert [row.sequence_id for row in found["stage1"]] == [
+        "p-01-0-steps", "p-01-1-steps", "p-01-1-expected", "q-01-0-steps", "q-01-1-steps", "q-01-1-expected",
+    ]  # fmt: skip
+    assert [row.sequence_id for row in found["stage2"]] == [f"{name}-01-{k}-final" for name in "pq" for k in (0, 1)]
+    assert [(row.v, row.plan_loss) for row in found["final_plans"][:2]] == [
+        (1, pytest.approx(0.5 * 0.693147, rel=1e-5)), (0, pytest.approx(2 + 0.5 * 0.693147, rel=1e-5)),
+    ]  # fmt: skip
+    # the seventh step of each problem stacks b on itself: the state stays, the precondition costs lambda * 1
+    assert [row.step_loss for row in found["reasoning_steps"]] == [0.0] * 6 + [0.1] + [0.0] * 6 + [0.1]
+    kinds = [(row.kind, row.example_id) for row in found["corrections"]]
+    assert kinds == [
+        ("plan_chain", "p-000"), ("correct_with_feedback", "p-01-1-corrected"),
+        ("plan_chain", "q-000"), ("correct_with_feedback", "q-01-1-corrected"),
+        ("continue_plan", "p-01-1-continued-000"), ("continue_plan", "q-01-1-continued-000"),
+    ]  # fmt: skip
+
+
+def test_build_datasets_baseline_is_the_failure_of_the_other_rollout(tmp_path: Path) -> None:
+    rows = built(tmp_path, iteration(tmp_path, RIGHT, USELESS), StandIns()).rows(SequenceRow, "stage2")
+    # the valid one against a failed one is pushed up by beta = 2, the failed one against a valid one down
+    assert [{weight for weight in row.score_weights if weight} for row in rows] == [{-2.0}, {2.0}] * 2
+    assert [row.verdict_label for row in rows] == [1, 0] * 2
+
+
+def test_judging_and_data_sets_are_the_same_here_and_in_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # wanted: a on b. The attempt puts c away and then picks up b, which is no use: it cannot be put on itself.
-    task = blocks_task("(on c a) (clear c) (ontable a) (ontable b) (clear b) (handempty)", "(on a b)")
-    completion = " ".join(
-        (
-            "do: unstack c a check: on c a clear c handempty ok: add: holding c clear a",
-            "now: clear a ontable a clear b ontable b holding c",
-            "do: put-down c check: holding c ok: add: clear c handempty ontable c",
-            "now: handempty clear a ontable a clear b ontable b clear c ontable c",
-            "do: stack b b check: holding b clear b fails: holding b",
-            "final: unstack c a put-down c stack b b verdict: INVALID",
-        )
-    )
-    item = SimpleNamespace(
-        task=task,
-        chain=judge_completion(task, completion, COMPACT),
-        rollout=SimpleNamespace(rollout_id="r", problem_id="p"),
-        v=0,
-    )
-    tried = ProblemRow("p", "form of p", "blocksworld", "3 blocks", Split.PHASE2, 3, "", "", "sampler")
-    ahead = problem_ahead(tried, item)
-    on_the_table = blocks_task(
-        "(ontable a) (clear a) (ontable b) (clear b) (ontable c) (clear c) (handempty)", "(on a b)"
-    )
-    form = canonical_form(BLOCKS, on_the_table.problem)
-    assert (ahead.problem_id, ahead.canonical_form) == ("r", form)
-    other = replace(tried, problem_id="t", split=Split.TEST, canonical_form=form if is_test_form else "another")
-    solved: list[ProblemRow] = []
-    monkeypatch.setattr(feedback_stages, "judged_rollouts", lambda *_: [item])
-    monkeypatch.setattr(feedback_stages, "solve_problems", lambda _, rows, *__, **___: solved.extend(rows))
-    settings = ReplanSettings(planner=PlannerConfig(), rendering="compact", is_on=True)
-    problems = SimpleNamespace(rows=lambda _: [tried, other])
-    replan(SimpleNamespace(settings=settings, inputs={"problems": problems}))
-    assert [row.problem_id for row in solved] == ["r"] * n_solved
+    here = iteration(tmp_path / "here", RIGHT, USELESS)
+    datasets, workers = tables_of(built(tmp_path / "here", here, StandIns())), StandIns()
+    monkeypatch.setattr(few_rows, "FEW_ROLLOUTS", 3)
+    there = iteration(tmp_path / "there", RIGHT, USELESS)
+    assert tables_of(built(tmp_path / "there", there, workers)) == datasets
+    assert [row.problem_id for row in workers.mapped] == ["p", "q"]
+    for row_type, table in ((VerdictRow, "rows"), (JudgedStepRow, STEPS)):
+        assert there["verdicts"].rows(row_type, table) == here["verdicts"].rows(row_type, table)
+    assert {path.name for path in there["verdicts"].folder.iterdir()} == {
+        "manifest.json",
+        "rows.parquet",
+        "steps.parquet",
+    }
+
+
+def test_build_datasets_ends_where_too_many_rollouts_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(PlansmithError, match="cannot be read") as caught:
+        built(tmp_path, iteration(tmp_path, "nothing"), StandIns())
+    assert caught.value.got.startswith("2 of 2, the first because of: word 1: got 'nothing'")
+
+
+def test_build_datasets_of_rollouts_of_another_policy_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StalePolicyError, match="another policy") as caught:
+        built(tmp_path, iteration(tmp_path, RIGHT, USELESS, version="0123456789ab"), StandIns())
+    assert (caught.value.got, caught.value.where) == ("0123456789ab", "p-01-0")
+
+
+@pytest.mark.parametrize("is_test_form", [False, True], ids=["training", "test"])
+def test_replan_starts_after_the_last_sound_step_and_leaves_out_test_problems(
+    tmp_path: Path, is_test_form: bool
+) -> None:
+    ahead = blocks_task(ON_THE_TABLE, "(on a b)")
+    form = canonical_form(BLOCKS, ahead.problem)
+    given = iteration(tmp_path, RIGHT, USELESS, form=form if is_test_form else "another")
+    settings, resources = ReplanSettings(planner=PlannerConfig(), is_on=True), StandIns()
+    inputs = {name: given[name] for name in ("policy", "problems", "verdicts")}
+    run(tmp_path, "replan_1", replan, settings, resources, **inputs)
+    found = [(row.problem_id, row.canonical_form, row.source) for row in resources.mapped]
+    assert found == ([] if is_test_form else [("p-01-1", form, "rollout"), ("q-01-1", form, "rollout")])
+
+
+def test_replan_of_a_chain_without_a_sound_step_starts_from_the_problem_itself(tmp_path: Path) -> None:
+    given = iteration(tmp_path, "nothing")
+    settings, resources = ReplanSettings(planner=PlannerConfig(), is_on=True), StandIns()
+    inputs = {name: given[name] for name in ("policy", "problems", "verdicts")}
+    run(tmp_path, "replan_1", replan, settings, resources, **inputs)
+    assert {row.canonical_form for row in resources.mapped} == {canonical_form(BLOCKS, TASK.problem)}

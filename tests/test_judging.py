@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from conftest import BLOCKS, SUSSMAN_PLAN, atoms, blocks_task, sussman
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plansmith.data.rows import JudgingRow, ProblemRow, RolloutRow
-from plansmith.evaluation.judging import (
-    JudgedChain,
-    attempt_example,
-    attempt_of,
-    judge_completion,
-    loss_of_step,
-    reasoning_rows,
-    sound_steps,
-    verdict_row,
-)
+from actors.validator import ValidatorActor
+from plansmith.data.rows import CompletionRow, JudgedRow, JudgedStepRow, JudgingRow, ProblemRow, VerdictRow
+from plansmith.data.tables import columns_of_rows, read_table, rows_of_columns, write_table
 from plansmith.evaluation.results import StepMark
-from plansmith.learning.printed_losses import LossWeights
+from plansmith.evaluation.shown_attempts import attempt_example
+from plansmith.judging.chains import JudgedChain, attempt_of, judge_completion, sound_steps
+from plansmith.judging.judge import PlanJudge
+from plansmith.judging.rewards import Reward, VerdictRewards, rewarded
+from plansmith.learning.printed_losses import LossWeights, step_loss
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import FeedbackCode, Verdict
@@ -58,16 +57,31 @@ def codes(chain: JudgedChain) -> list[str]:
     return [str(step.judgement.code) for step in chain.steps]
 
 
-def rollout(completion: str = "") -> RolloutRow:
-    """Return a rollout row for a completion."""
-    return RolloutRow("r1", "p1", 2, "v2", "prompt", completion, (1,), (2,), (-0.1,), "stop", 0)
+PROBLEM = ProblemRow("p1", "f", "blocksworld", "2", "test", 2, print_domain(BLOCKS), print_problem(TASK.problem), "")
+
+
+def judging_row(*completions: str) -> JudgingRow:
+    """Return the problem of the two blocks with completions to be judged."""
+    given = tuple(CompletionRow(f"r{number}", 2, "v2", text) for number, text in enumerate(completions, 1))
+    return JudgingRow("p1", print_domain(BLOCKS), print_problem(TASK.problem), given)
+
+
+def rows(*parts: str, prompting: str = "compact") -> tuple[VerdictRow, tuple[JudgedStepRow, ...]]:
+    """Return the verdict and the judged steps of a completion about the two blocks."""
+    found = PlanJudge(prompting).judge(judging_row(" ".join(parts)))
+    return found.verdicts[0], found.steps
+
+
+def losses(*steps: JudgedStepRow, weights: LossWeights = WEIGHTS, is_binary: bool = False) -> list[float]:
+    """Return L_step of judged steps."""
+    return [step_loss(x.state_distance, FeedbackCode(x.feedback_code), weights, is_binary=is_binary) for x in steps]
 
 
 def test_judge_completion_right_chain_is_valid_at_every_step() -> None:
     chain = judged(PICK, STACK, END)
-    assert (chain.verdict.verdict, codes(chain), chain.first_fault) == (Verdict.VALID, ["ok", "ok"], None)
+    assert (chain.verdict, codes(chain), chain.first_fault) == (Verdict.VALID, ["ok", "ok"], None)
     assert chain.report.endswith("Plan valid")
-    assert [loss_of_step(step, WEIGHTS, is_binary=False) for step in chain.steps] == [0.0, 0.0]
+    assert losses(*rows(PICK, STACK, END)[1]) == [0.0, 0.0]
 
 
 def test_judge_completion_of_a_written_chain_is_what_the_chain_says() -> None:
@@ -75,14 +89,14 @@ def test_judge_completion_of_a_written_chain_is_what_the_chain_says() -> None:
     for n_steps in range(7):
         chain = chain_of_plan(task, SUSSMAN_PLAN[:n_steps])
         found = judge_completion(task, COMPACT.write_chain(chain), COMPACT)
-        assert found.verdict.is_valid == (n_steps == 6) == (found.read.chain.verdict == "VALID")
+        assert found.plan.is_valid == (n_steps == 6) == (found.read.chain.verdict == "VALID")
         assert codes(found) == ["ok"] * (n_steps - 1) + ["goal"] * (0 < n_steps < 6) + ["ok"] * (n_steps == 6)
 
 
 def test_judge_completion_wrong_state_is_judged_from_what_the_chain_claims() -> None:
     chain = judged(LOST, STACK, END)
     first, second = (step.judgement for step in chain.steps)
-    assert chain.verdict.is_valid  # the plan itself is right
+    assert chain.plan.is_valid  # the plan itself is right
     assert (first.code, first.lost_atoms) == (FeedbackCode.EFFECT, atoms("(clear b)"))
     assert (second.code, [str(x) for x in second.unsatisfied]) == (FeedbackCode.PRECONDITION, ["(clear b)"])
     assert chain.steps[1].s_prev == chain.steps[0].s_claimed == atoms("(holding a) (ontable b)")
@@ -90,7 +104,7 @@ def test_judge_completion_wrong_state_is_judged_from_what_the_chain_claims() -> 
 
 def test_judge_completion_inapplicable_step_that_says_so_claims_no_change() -> None:
     chain = judged(PICK, FAILS, "final: pick-up a pick-up b verdict: INVALID")
-    assert (chain.verdict.verdict, chain.verdict.failed_step) == (Verdict.PRECONDITION_UNSATISFIED, 2)
+    assert (chain.verdict, chain.plan.failed_step) == (Verdict.PRECONDITION_UNSATISFIED, 2)
     assert codes(chain) == ["ok", "precondition"]
     assert chain.steps[1].judgement.state_distance == 0 and chain.steps[1].s_claimed == chain.steps[1].s_prev
 
@@ -109,7 +123,7 @@ def test_judge_completion_applicable_step_called_impossible_is_an_effect_error()
 
 def test_judge_completion_missed_goal_is_the_fault_of_the_last_step() -> None:
     chain = judged(PICK, "final: pick-up a verdict: INVALID")
-    assert chain.verdict.verdict is Verdict.GOAL_NOT_REACHED
+    assert chain.verdict is Verdict.GOAL_NOT_REACHED
     assert (codes(chain), chain.steps[0].judgement.reason) == (["goal"], "the goal lacks (on a b)")
 
 
@@ -129,23 +143,24 @@ def test_judge_completion_unreadable_is_a_malformed_plan_with_the_reason(
     parts: tuple[str, ...], n_steps: int, reason: str
 ) -> None:
     chain = judged(*parts)
-    assert (chain.verdict.verdict, chain.verdict.failed_step) == (Verdict.MALFORMED_PLAN, None)
-    assert len(chain.steps) == n_steps and reason in chain.verdict.reason and reason in chain.report
-    row = verdict_row(TASK, rollout(), chain)
+    assert (chain.verdict, chain.plan.failed_step) == (Verdict.MALFORMED_PLAN, None)
+    assert len(chain.steps) == n_steps and reason in chain.plan.reason and reason in chain.report
+    row, _ = rows(*parts)
+    assert row.reading_fault == chain.read.fault and row.report == chain.report
     assert (row.verdict, row.error_class) == ("malformed_plan", "invalid_action_sequence")
 
 
 def test_judge_completion_without_a_list_of_the_plan_judges_the_actions_of_the_steps() -> None:
     chain = judged(PICK, STACK, "goals: on? a b met: verdict: VALID")
-    assert (chain.verdict.verdict, chain.verdict.plan) == (Verdict.VALID, parse_plan("(pick-up a) (stack a b)"))
-    assert judged(PICK, "verdict: VALID").verdict.verdict is Verdict.GOAL_NOT_REACHED
+    assert (chain.verdict, chain.plan.plan) == (Verdict.VALID, parse_plan("(pick-up a) (stack a b)"))
+    assert judged(PICK, "verdict: VALID").verdict is Verdict.GOAL_NOT_REACHED
 
 
 def test_judge_completion_final_plan_is_judged_not_the_steps() -> None:
     chain = judged(PICK, STACK, "final: stack a b verdict: VALID")
-    assert (chain.verdict.verdict, codes(chain)) == (Verdict.PRECONDITION_UNSATISFIED, ["ok", "ok"])
+    assert (chain.verdict, codes(chain)) == (Verdict.PRECONDITION_UNSATISFIED, ["ok", "ok"])
     unknown_object = judged(PICK, STACK, "final: pick-up z verdict: VALID")
-    assert (unknown_object.verdict.verdict, unknown_object.verdict.failed_step) == (Verdict.MALFORMED_PLAN, 1)
+    assert (unknown_object.verdict, unknown_object.plan.failed_step) == (Verdict.MALFORMED_PLAN, 1)
 
 
 @pytest.mark.parametrize(
@@ -160,23 +175,44 @@ def test_judge_completion_final_plan_is_judged_not_the_steps() -> None:
     ],
     ids=["right", "effect then precondition", "inapplicable", "inapplicable and said so", "goal", "unknown object"],
 )
-def test_loss_of_step_is_equation_5(parts: tuple[str, ...], detailed: list[float], binary: list[float]) -> None:
+def test_step_loss_of_judged_steps_is_equation_5(
+    parts: tuple[str, ...], detailed: list[float], binary: list[float]
+) -> None:
     """States and penalties by hand; the step after ``LOST`` drops one atom and gains three where nothing may change."""
     weights = LossWeights(alpha_effect=2.0, alpha_precond=3.0, alpha_goal=5.0, alpha_any=7.0, lambda_feedback=0.1)
-    chain = judged(*parts, "final: pick-up a verdict: VALID")
-    assert [loss_of_step(step, weights, is_binary=False) for step in chain.steps] == pytest.approx(detailed)
-    assert [loss_of_step(step, weights, is_binary=True) for step in chain.steps] == pytest.approx(binary)
-    rows = reasoning_rows(TASK, rollout(), chain, weights, is_binary=False)
-    assert [row.step_loss for row in rows] == pytest.approx(detailed)
+    _, steps = rows(*parts, "final: pick-up a verdict: VALID")
+    assert losses(*steps, weights=weights) == pytest.approx(detailed)
+    assert losses(*steps, weights=weights, is_binary=True) == pytest.approx(binary)
 
 
-def test_reasoning_rows_hold_claimed_and_expected_states() -> None:
-    first, second = reasoning_rows(TASK, rollout(), judged(LOST, STACK, END), WEIGHTS, is_binary=False)
+def test_judged_steps_hold_claimed_and_expected_states_and_where_they_stand() -> None:
+    _, (first, second) = rows(LOST, STACK, END)
+    text = " ".join((LOST, STACK, END))
+    assert text[first.choice.start : first.choice.end] == "do: pick-up a"
+    assert text[first.outcome.start : first.outcome.end] == LOST.removeprefix("do: pick-up a ")
+    assert (first.reason, second.reason) == ("(pick-up a) does not delete (clear b)", "(stack a b) needs (clear b)")
     assert (first.step, first.action, first.feedback_code, first.state_distance) == (1, "(pick-up a)", "effect", 1)
     assert set(first.s_prev) == {"(handempty)", "(clear a)", "(ontable a)", "(clear b)", "(ontable b)"}
     assert first.s_claimed == ("(holding a)", "(ontable b)") == second.s_prev
     assert set(first.s_expected) == {"(holding a)", "(ontable b)", "(clear b)"}
     assert (first.rollout_id, first.problem_id, first.iteration, first.policy_version) == ("r1", "p1", 2, "v2")
+
+
+def test_plan_judge_keeps_the_rollouts_of_a_problem_apart_and_a_step_tells_the_state_it_starts_from() -> None:
+    found = PlanJudge("compact").judge(judging_row(f"{PICK} {STACK} {END}", "nothing", f"{PICK} {END}"))
+    assert [(row.rollout_id, row.n_steps) for row in found.verdicts] == [("r1", 2), ("r2", 0), ("r3", 1)]
+    assert [(row.rollout_id, row.step) for row in found.steps] == [("r1", 1), ("r1", 2), ("r3", 1)]
+    assert found.steps[0].s_prev == found.steps[2].s_prev
+
+
+def test_judged_rows_come_back_from_a_worker_and_from_a_file_as_they_were(tmp_path: Path) -> None:
+    given = [judging_row(f"{LOST} {STACK} {END}", f"{PICK} {FAILS} {END}"), judging_row("nothing")]
+    judge = PlanJudge("compact")
+    batch = columns_of_rows(rows_of_columns(columns_of_rows(given, JudgingRow), JudgingRow), JudgingRow)
+    found = rows_of_columns(ValidatorActor(judge)(batch), JudgedRow)
+    assert found == [judge.judge(row) for row in given]
+    write_table(tmp_path / "judged.parquet", found, JudgedRow)
+    assert read_table(tmp_path / "judged.parquet", JudgedRow) == found
 
 
 @pytest.mark.parametrize(
@@ -207,7 +243,9 @@ def test_attempt_of_marks_up_to_the_first_fault_and_names_open_goals(
 def test_attempt_of_a_wrong_state_names_it_in_the_report_which_val_cannot() -> None:
     attempt = attempt_of(TASK, judged(LOST, STACK, END))
     assert attempt.report.endswith("Plan valid\n\nState claimed wrongly: (pick-up a) does not delete (clear b)")
-    assert "feedback: lost: clear b plan:" in COMPACT.correct_prompt(TASK, attempt, FeedbackKind.DETAILED)
+    assert "feedback: lost: clear b plan:" in COMPACT.correct_prompt(
+        TASK, COMPACT.write_attempt(attempt, FeedbackKind.DETAILED)
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,26 +267,79 @@ def test_attempt_of_a_wrong_state_names_it_in_the_report_which_val_cannot() -> N
 def test_verdict_row_has_the_class_of_table_5(
     parts: tuple[str, ...], verdict: str, error_class: str | None, failed_step: int | None
 ) -> None:
-    row = verdict_row(TASK, rollout(), judged(*parts))
+    row, _ = rows(*parts)
     assert (row.verdict, row.error_class, row.failed_step) == (verdict, error_class, failed_step)
 
 
-def test_verdict_row_holds_both_kinds_of_feedback_and_the_claimed_verdict() -> None:
-    chain = judged(PICK, FAILS, "final: pick-up a pick-up b verdict: VALID")
-    judging = JudgingRow("r2", "p1", 1, "v1", "", "", "")
-    row = verdict_row(TASK, judging, chain)
-    assert row.binary_feedback == "(pick-up a) - VALID\n(pick-up b) - INVALID"
-    assert "(Set (handempty) to true)" in row.detailed_feedback
-    assert (row.claimed_verdict, row.unsatisfied, row.step_distances) == ("VALID", ("(handempty)",), (0, 0))
-    assert (row.rollout_id, row.plan) == ("r2", ("(pick-up a)", "(pick-up b)"))
+def test_verdict_row_of_a_failed_attempt_holds_what_is_handed_back_and_what_was_expected() -> None:
+    row, _ = rows(PICK, UNAWARE, "final: pick-up a pick-up b verdict: VALID")
+    assert row.binary_feedback == "tried: pick-up a good: pick-up b bad:"
+    assert row.detailed_feedback == f"{row.binary_feedback} feedback: fails: handempty"
+    assert row.expected_outcome == "check: clear b ontable b handempty fails: handempty"
+    assert "(Set (handempty) to true)" in row.report
+    assert (row.claimed_verdict, row.unsatisfied, row.first_fault) == ("VALID", ("(handempty)",), 2)
+    assert (row.plan, row.reason) == (("(pick-up a)", "(pick-up b)"), "step 2 (pick-up b) needs (handempty)")
+
+
+def test_verdict_row_says_where_plan_and_verdict_stand() -> None:
+    row, _ = rows(PICK, STACK, END)
+    text = " ".join((PICK, STACK, END))
+    assert row.final_plan_span is not None and row.verdict_span is not None
+    assert text[row.final_plan_span.start : row.final_plan_span.end] == "final: pick-up a stack a b"
+    assert text[row.verdict_span.start : row.verdict_span.end] == "VALID"
+    assert (row.binary_feedback, row.detailed_feedback, row.expected_outcome) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (LOST, "check: clear a ontable a handempty ok: add: holding a now: holding a clear b ontable b"),
+        (PICK.replace("pick-up a", "pick-up z"), None),
+        (PICK, None),
+    ],
+    ids=["wrong state", "no action", "a missed goal"],
+)
+def test_verdict_row_expected_outcome_is_told_where_the_outcome_was_wrong(step: str, expected: str | None) -> None:
+    row, _ = rows(step, "final: pick-up a verdict: VALID")
+    assert (row.first_fault, row.expected_outcome) == (1, expected)
+
+
+def test_plan_judge_of_a_plain_prompt_judges_the_plan_and_hands_nothing_back() -> None:
+    row, steps = rows("(pick-up a)", prompting="zero_shot")
+    assert (row.verdict, row.plan, steps) == (Verdict.GOAL_NOT_REACHED, ("(pick-up a)",), ())
+    assert (row.binary_feedback, row.detailed_feedback, row.expected_outcome) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("parts", "finish_reason", "expected"),
+    [
+        ((PICK, STACK, END), "stop", Reward(1.0, "the plan reaches the goal")),
+        ((PICK, "final: pick-up a verdict: VALID"), "stop", Reward(0.1, "the goal lacks (on a b)")),
+        ((PICK, "final: stack a b verdict: VALID"), "stop", Reward(-0.1, "step 1 (stack a b) needs (holding a)")),
+        (("nothing",), "length", Reward(0.0, "word 1: got 'nothing', expected 'verdict:'")),
+        ((), "no_room", Reward(None, "the prompt left no room for an answer")),
+    ],
+    ids=["valid", "goal", "precondition", "malformed", "no room"],
+)
+def test_verdict_rewards_are_those_of_the_paper(parts: tuple[str, ...], finish_reason: str, expected: Reward) -> None:
+    assert VerdictRewards().reward(rows(*parts)[0], finish_reason) == expected
+
+
+def test_verdict_rewards_of_input_that_cannot_be_judged_is_none_with_the_reason() -> None:
+    row = replace(rows(PICK, STACK, END)[0], verdict=Verdict.BAD_INPUT, reason="no cost")
+    assert VerdictRewards().reward(row, "stop") == Reward(None, "no cost")
+
+
+def test_rewarded_leaves_out_and_counts_what_could_not_be_judged() -> None:
+    given = [Reward(0.0, "wrong"), Reward(None, "no room"), Reward(1.0, "right"), Reward(None, "no room")]
+    assert rewarded("abcd", given) == ([("a", 0.0), ("c", 1.0)], {"no room": 2})
+    with pytest.raises(ValueError, match="zip"):
+        rewarded("abc", given)
 
 
 def test_attempt_example_shows_the_policys_words_with_a_mark_each() -> None:
-    problem = ProblemRow(
-        "p1", "f", "blocksworld", "2", "test", 2, print_domain(BLOCKS), print_problem(TASK.problem), ""
-    )
     completion = " ".join((LOST, FAILS, STACK, "final: pick-up a pick-up b verdict: VALID"))
-    example = attempt_example(problem, completion, ("(pick-up a)", "(stack a b)"), "compact", arm="final")
+    example = attempt_example(PROBLEM, completion, *rows(completion), ("(pick-up a)", "(stack a b)"), arm="final")
     assert [view.mark for view in example.steps] == [StepMark.WRONG_STATE, StepMark.FAILED, StepMark.UNREACHED]
     assert [view.text for view in example.steps] == [LOST, FAILS, STACK]
     assert (example.error_class, example.goal) == ("incorrect_effect", "(on a b)")
@@ -262,15 +353,18 @@ WORDS += [predicate.name for predicate in BLOCKS.predicates] + [action.name for 
 @given(st.integers(0, 50), st.lists(st.sampled_from(WORDS), max_size=30), st.booleans())
 def test_judging_any_completion_never_raises(n_kept: int, garbage: list[str], is_ended: bool) -> None:
     words = f"{PICK} {STACK}".split()[:n_kept] + garbage + END.split() * is_ended
-    chain = judge_completion(TASK, " ".join(words), COMPACT)
+    chain = judged(*words)
     attempt = attempt_of(TASK, chain)
-    row = verdict_row(TASK, rollout(), chain)
-    assert (row.error_class is None) == chain.verdict.is_valid
-    assert len(reasoning_rows(TASK, rollout(), chain, WEIGHTS, is_binary=True)) == len(chain.steps)
+    row, steps = rows(*words)
+    assert (row.error_class is None) == chain.plan.is_valid
+    assert len(steps) == row.n_steps == len(chain.steps)
+    assert [row.binary_feedback, row.detailed_feedback] == (
+        [None, None] if row.is_valid else [COMPACT.write_attempt(attempt, kind) for kind in FeedbackKind]
+    )
     for rendering in (COMPACT, rendering_of("full")):
         for kind in FeedbackKind:
-            assert rendering.correct_prompt(TASK, attempt, kind)
-    assert parse_plan(" ".join(row.plan)) == chain.verdict.plan
+            assert rendering.correct_prompt(TASK, rendering.write_attempt(attempt, kind))
+    assert parse_plan(" ".join(row.plan)) == chain.plan.plan
 
 
 BACK = (
@@ -299,7 +393,7 @@ def test_sound_steps_end_before_the_first_fault_or_circle(steps: tuple[str, ...]
 def test_judge_completion_what_a_goal_comes_after_is_not_judged() -> None:
     chain = judged("goals: on? a b after: clear? a later:", PICK, STACK, END)
     assert [step.wrong_marks for step in chain.steps] == [(), ()]
-    assert (codes(chain), chain.verdict.verdict) == (["ok", "ok"], Verdict.VALID)
+    assert (codes(chain), chain.verdict) == (["ok", "ok"], Verdict.VALID)
 
 
 def test_judge_completion_false_words_about_preconditions_are_named_and_change_nothing_else() -> None:
@@ -308,9 +402,7 @@ def test_judge_completion_false_words_about_preconditions_are_named_and_change_n
     assert [[str(one) for one in step.wrong_marks] for step in chain.steps] == [
         ["(ontable a)", "(on a b)"], ["(clear b)", "(clear a)"],
     ]  # fmt: skip
-    assert (codes(chain), chain.verdict.verdict, chain.first_fault) == (["ok", "ok"], Verdict.VALID, None)
-    problem = ProblemRow(
-        "p1", "f", "blocksworld", "2", "test", 2, print_domain(BLOCKS), print_problem(TASK.problem), ""
-    )
-    example = attempt_example(problem, " ".join((silent, STACK, END)), (), "compact", arm="final")
+    assert (codes(chain), chain.verdict, chain.first_fault) == (["ok", "ok"], Verdict.VALID, None)
+    text = " ".join((silent, STACK, END))
+    example = attempt_example(PROBLEM, text, *rows(text), (), arm="final")
     assert [view.note for view in example.steps] == ["says wrongly what holds: (ontable a)", ""]

@@ -17,19 +17,22 @@ from plansmith.config.loading import load_preset
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
 from plansmith.data.rows import (
     FinalPlanRow,
+    FinishReason,
+    JudgedStepRow,
     MetricRow,
     OptimisationStepRow,
     PlanRow,
     ProblemRow,
-    ReasoningStepRow,
     RolloutRow,
+    StepLossRow,
     VerdictRow,
     VerificationRow,
 )
 from plansmith.errors import ArtifactError
 from plansmith.evaluation.measurements import METRICS, Measurement, iteration_of, measurements_of
 from plansmith.evaluation.results import Results
-from plansmith.evaluation.taxonomy import ErrorClass
+from plansmith.judging.taxonomy import ErrorClass
+from plansmith.pddl.validation import Verdict
 
 PROBLEM_TEXT = """(define (problem p) (:domain blocksworld) (:objects a b)
   (:init (ontable a) (ontable b) (clear a) (clear b) (handempty)) (:goal (on a b)))"""
@@ -71,15 +74,14 @@ def verdict(problem_id: str, error: ErrorClass | None, claimed: str | None = Non
         problem_id,
         0,
         "v",
-        "goal_not_reached" if error else "valid",
+        Verdict.GOAL_NOT_REACHED if error else Verdict.VALID,
+        "",
         error.value if error else None,
         None,
         (),
         ("(pick-up a)", "(stack a b)"),
-        (),
-        claimed,
         "",
-        "",
+        claimed_verdict=claimed,
         plan_cost=None if error else 2.0,
         progress=0.5 if error else 1.0,
     )
@@ -102,7 +104,7 @@ AFTER = [
     verdict("p3", None, "INVALID"),
     verdict("p4", GOAL),
 ]
-TRIED = [rollout("p1", 3), rollout("p2", 5, "length"), rollout("p3", 2), rollout("p4", 0, "no_room")]
+TRIED = [rollout("p1", 3), rollout("p2", 5, "length"), rollout("p3", 2), rollout("p4", 0, FinishReason.NO_ROOM)]
 
 
 @dataclass
@@ -139,7 +141,7 @@ def add_training(run: Run, stage: str, losses: list[float]) -> None:
 def add_evaluation(run: Run, arm: str, verdicts: list[VerdictRow]) -> None:
     run.add(f"try_{arm}", rows=(RolloutRow, TRIED))
     inputs = {"rollouts": f"try_{arm}", "problems": "sample_problems"}
-    run.add(f"judge_{arm}", inputs, rows=(VerdictRow, verdicts))
+    run.add(f"judge_{arm}", inputs, rows=(VerdictRow, verdicts), steps=(JudgedStepRow, []))
 
 
 def add_iteration(run: Run) -> None:
@@ -147,12 +149,14 @@ def add_iteration(run: Run) -> None:
     rolled = [rollout("d1", 4, iteration=1), rollout("d2", 6, "length", iteration=1)]
     run.add("roll_out_1", rows=(RolloutRow, rolled))
     verdicts = [verdict("d1", None, iteration=1), verdict("d2", GOAL, iteration=1)]
-    run.add("judge_1", {"rollouts": "roll_out_1", "problems": "sample_problems"}, rows=(VerdictRow, verdicts))
+    run.add(
+        "judge_1",
+        {"rollouts": "roll_out_1", "problems": "sample_problems"},
+        rows=(VerdictRow, verdicts),
+        steps=(JudgedStepRow, []),
+    )
     steps = [("d1", 1.0), ("d1", 2.0), ("d2", 6.0)]
-    reasoning = [
-        ReasoningStepRow(f"{p}-r", p, 1, "v", n, (), "(pick-up a)", (), (), "ok", 0, loss)
-        for n, (p, loss) in enumerate(steps, 1)
-    ]
+    reasoning = [StepLossRow(f"{p}-r", p, n, loss) for n, (p, loss) in enumerate(steps, 1)]
     finals = [
         FinalPlanRow("d1-r", "d1", 1, "v", (), 1, 0.5, 0.5),
         FinalPlanRow("d2-r", "d2", 1, "v", (), 0, None, 2.0),
@@ -162,7 +166,7 @@ def add_iteration(run: Run) -> None:
     run.add(
         "build_datasets_1",
         {"verdicts": "judge_1", "problems": "sample_problems"},
-        reasoning_steps=(ReasoningStepRow, reasoning),
+        reasoning_steps=(StepLossRow, reasoning),
         final_plans=(FinalPlanRow, finals),
         metrics=metric_rows("build_datasets_1", **metrics),
     )

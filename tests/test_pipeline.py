@@ -29,9 +29,7 @@ from actors.policy import Generation, SamplingSettings
 from pipelines import evaluate, pddl_instruct
 from pipelines.parts.evaluation_options import EXAMPLES
 from pipelines.parts.evaluation_stages import CHOSEN, best_iteration, chosen_iteration, is_still_gaining, keep_policy
-from pipelines.parts.feedback_stages import judged_rollouts
 from pipelines.parts.rollout_stages import (
-    NO_ROOM,
     GenerationSettings,
     RollOutSettings,
     Sampling,
@@ -48,16 +46,17 @@ from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance, compl
 from plansmith.data.rows import (
     ExampleRow,
     FinalPlanRow,
+    FinishReason,
     OptimisationStepRow,
     PlanRow,
     ProblemRow,
-    ReasoningStepRow,
     RolloutRow,
     SolvedProblemRow,
     Split,
+    StepLossRow,
     VerdictRow,
 )
-from plansmith.errors import PlansmithError, StalePolicyError
+from plansmith.errors import PlansmithError
 from plansmith.learning.models import ModelShape, load_tokenizer, make_model
 from plansmith.learning.optimisation import learning_rate_at
 from plansmith.learning.sequences import TrainingSequence, supervised_sequence
@@ -210,7 +209,7 @@ def test_feedback_data_has_the_rollouts_of_its_iteration_only(run: FinishedRun) 
         finals = datasets.rows(FinalPlanRow, "final_plans")
         assert {row.rollout_id for row in finals} == rollouts
         assert {row.iteration for row in finals} == {iteration}
-        assert {row.rollout_id for row in datasets.rows(ReasoningStepRow, "reasoning_steps")} <= rollouts
+        assert {row.rollout_id for row in datasets.rows(StepLossRow, "reasoning_steps")} <= rollouts
 
 
 def tensors(artifact: Artifact) -> dict[str, list[float]]:
@@ -636,7 +635,10 @@ def test_sample_rollouts_prompt_that_fills_the_window_gets_an_empty_completion(
     rows = [problem_rows(1)[0], replace(problem_rows(1)[0], problem_id="long", problem_pddl=LONG_PROBLEM)]
     context = sampled(tmp_path, StandInResources(), policy, rows, max_model_len=40)
     found = context.output.shards("rows", RolloutRow).merged_rows()
-    assert [(row.problem_id, row.finish_reason) for row in found] == [("long", NO_ROOM)] * 2 + [("p0", "stop")] * 2
+    assert [(row.problem_id, row.finish_reason) for row in found] == [
+        *[("long", FinishReason.NO_ROOM)] * 2,
+        *[("p0", FinishReason.STOP)] * 2,
+    ]
     assert [len(row.token_ids) for row in found] == [0, 0, 1, 1]
     assert "1 of 2 prompts do not fit" in caplog.text
 
@@ -648,8 +650,8 @@ def probes(root: Path, *accuracies: float) -> dict[str, Artifact]:
     """Return the judged probe sets, of four problems each, of the policies 0, 1, ..."""
     return {
         f"judge_probe_{t}": artifact_of(root, f"judge_probe_{t}", f"{t}" * 40, *(
-            VerdictRow(f"r{i}", f"p{i}", t, "v", "valid" if i < 4 * accuracy else "malformed_plan", None, None, (), (),
-                       (), None, "", "")
+            VerdictRow(f"r{i}", f"p{i}", t, "v", "valid" if i < 4 * accuracy else "malformed_plan", "", None, None, (),
+                       (), "")
             for i in range(4)
         ))
         for t, accuracy in enumerate(accuracies)
@@ -720,32 +722,6 @@ def test_sample_rollouts_with_nothing_left_starts_no_engine(tmp_path: Path, poli
         sampled(tmp_path, resources, policy, problem_rows(2))
     assert first.loaded == [policy_version(policy)]
     assert second.loaded == []
-
-
-def feedback_context(tmp_path: Path, policy: Artifact, version: str) -> StageContext[None]:
-    """Return the context of building data sets from one rollout that `version` wrote."""
-    problem = print_problem(sussman().problem)
-    problems = ProblemRow("p", "form", "blocksworld", "3 blocks", Split.PHASE2, 3, BLOCKS_TEXT, problem, "test")
-    plan = tuple(map(str, SUSSMAN_PLAN))
-    plans = PlanRow("p", "planner", "solved", plan, 6.0, 0.1, True)
-    rollout = RolloutRow("p-01-0", "p", 1, version, "", "", (1, 2), (1,), (-0.5,), "length", 7)
-    tables = {"problems": problems, "plans": plans, "rollouts": rollout}
-    inputs = {name: artifact_of(tmp_path, name, f"{name:x<40}", row) for name, row in tables.items()}
-    return context_of(tmp_path, StandInResources(), None, policy=policy, **inputs)
-
-
-def test_judged_rollouts_of_the_policy_to_train_are_accepted(tmp_path: Path, policy: Artifact) -> None:
-    [judged] = judged_rollouts(feedback_context(tmp_path, policy, policy_version(policy)), "compact")
-    assert judged.v == 0
-    assert judged.problem.problem_id == "p"
-
-
-def test_judged_rollouts_of_another_policy_are_refused(tmp_path: Path, policy: Artifact) -> None:
-    with pytest.raises(StalePolicyError, match="another policy") as caught:
-        judged_rollouts(feedback_context(tmp_path, policy, "0123456789ab"), "compact")
-    assert caught.value.got == "0123456789ab"
-    assert caught.value.expected == policy_version(policy)
-    assert caught.value.where == "p-01-0"
 
 
 def test_probe_survives_its_file(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from actors.planning_answer import Course, PddlRejectedError, PlanAnswer, PlanRe
 from actors.planning_service import Completion, PlanningService, ServiceSettings, ServiceUnavailableError
 from actors.planning_view import PolicyCard, view_of
 from plansmith.data.sampling import problem_id_of
-from plansmith.evaluation.judging import attempt_of, judge_completion
+from plansmith.judging.chains import attempt_of, judge_completion
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_domain, print_problem
@@ -131,7 +131,7 @@ def test_plan_policy_wrong_then_right_hands_the_attempt_back_with_feedback() -> 
     answer = ask(policy, ScriptedPlanner())
     attempt = attempt_of(sussman(), judge_completion(sussman(), WRONG, COMPACT))
     assert policy.prompts[0] == COMPACT.plan_prompt(sussman())
-    assert policy.prompts[1] == COMPACT.correct_prompt(sussman(), attempt, FeedbackKind.DETAILED)
+    assert policy.prompts[1] == COMPACT.correct_prompt(sussman(), COMPACT.write_attempt(attempt, FeedbackKind.DETAILED))
     assert (answer.source, answer.turns) == (PlanSource.POLICY, ("goal_not_reached", "valid"))
 
 

@@ -32,8 +32,8 @@ from plansmith.evaluation.results import (
     results_from_json,
     results_to_json,
 )
-from plansmith.evaluation.taxonomy import ErrorClass
 from plansmith.evaluation.wording import clock, p_text, percent, spoken
+from plansmith.judging.taxonomy import ErrorClass
 
 ATTACK = "<script>alert('x')</script>"
 VOID_TAGS = {"meta", "link", "br", "hr", "img", "input"}

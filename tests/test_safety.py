@@ -438,12 +438,12 @@ JUDGING = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from conftest import sussman
-from plansmith.evaluation.judging import judge_completion
+from plansmith.judging.chains import judge_completion
 from plansmith.text.rendering import prompting_of
 task = sussman()
 for name, completion in json.load(sys.stdin).items():
     for prompting in ("zero_shot", "full", "compact"):
-        print(name, prompting, judge_completion(task, completion, prompting_of(prompting)).verdict.verdict, flush=True)
+        print(name, prompting, judge_completion(task, completion, prompting_of(prompting)).verdict, flush=True)
 """
 
 

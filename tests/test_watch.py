@@ -33,14 +33,15 @@ from plansmith.data.rows import PlanRow, ProblemRow
 from plansmith.data.storage import LOCK_FILE, run_lock
 from plansmith.errors import BadInputError
 from plansmith.evaluation import watched_failures, watched_figures
+from plansmith.evaluation.finished_stages import find_rows
 from plansmith.evaluation.results import StepMark
 from plansmith.evaluation.statistics import wilson_interval
-from plansmith.evaluation.taxonomy import ErrorClass
 from plansmith.evaluation.watch_page import RunPage, RunsPage, figure, stage_words
 from plansmith.evaluation.watch_server import Site, server_of
-from plansmith.evaluation.watched_failures import FailureShelf, find_rows
+from plansmith.evaluation.watched_failures import FailureShelf
 from plansmith.evaluation.watched_figures import Figures, Measuring, Plotting, figures_of, tables_of
 from plansmith.evaluation.watching import RunState, RunView, RunWatch, StageState, run_folders
+from plansmith.judging.taxonomy import ErrorClass
 
 PRECONDITION, GOAL = ErrorClass.PRECONDITION_VIOLATION, ErrorClass.GOAL_NOT_ACHIEVED
 LEVELS = {"p1": "3 blocks", "p2": "3 blocks", "p3": "4 blocks", "p4": "4 blocks"}
@@ -316,9 +317,7 @@ def test_failures_are_the_worst_of_every_kind_the_commonest_kind_first(tmp_path:
 
 def test_failures_of_another_way_to_ask_are_their_text_alone(tmp_path: Path) -> None:
     write_problems(tmp_path, {"p": "3 blocks"})
-    write_attempts(tmp_path, "untrained", {"p": GOAL}, completion="x" * 20_007)
-    (path,) = (tmp_path / "artifacts").glob("try_untrained-*/manifest.json")
-    path.write_text(path.read_text().replace('"rendering": "compact"', '"rendering": "zero_shot"'))
+    write_attempts(tmp_path, "untrained", {"p": GOAL}, completion="x" * 20_007, rendering="zero_shot")
     ((failure,),) = FailureShelf().failures(view_of(tmp_path).artifacts).values()
     assert failure.attempt.steps == ()
     assert failure.attempt.completion == "x" * 20_000 + "\n[7 more characters]"
@@ -330,7 +329,7 @@ def test_find_rows_reads_them_from_whichever_row_group_they_lie_in(
     monkeypatch.setattr("plansmith.data.tables.ROWS_PER_GROUP", 2)
     rows = [PlanRow(name, "fd", "solved", (f"(go {name})",), None, 0.0, is_optimal=False) for name in "abcde"]
     artifact = write_artifact(tmp_path, "plans", {"rows": (PlanRow, rows)})
-    assert find_rows(artifact, "problem_id", ["e", "a", "z"], "plan") == {"a": (["(go a)"],), "e": (["(go e)"],)}
+    assert find_rows(artifact, "problem_id", ["e", "a", "z"], "plan") == [{"plan": ["(go a)"]}, {"plan": ["(go e)"]}]
 
 
 # --- its page

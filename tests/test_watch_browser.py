@@ -21,8 +21,8 @@ from watched_runs import (
 )
 
 from plansmith.data.storage import run_lock
-from plansmith.evaluation.taxonomy import ErrorClass
 from plansmith.evaluation.watch_page import RunPage
+from plansmith.judging.taxonomy import ErrorClass
 
 PRECONDITION, GOAL = ErrorClass.PRECONDITION_VIOLATION, ErrorClass.GOAL_NOT_ACHIEVED
 PATIENCE_MS = 180_000

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from conftest import BLOCKS_TEXT
 
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
 from plansmith.data.rows import (
+    CompletionRow,
+    JudgedStepRow,
+    JudgingRow,
     MetricRow,
     OptimisationStepRow,
     PlanRow,
@@ -21,8 +25,10 @@ from plansmith.data.rows import (
     RolloutRow,
     VerdictRow,
 )
-from plansmith.evaluation.taxonomy import ErrorClass
 from plansmith.evaluation.watch_server import Site, server_of
+from plansmith.judging.judge import PlanJudge
+from plansmith.judging.taxonomy import ErrorClass
+from plansmith.pddl.validation import Verdict
 
 SUSSMAN_TEXT = """(define (problem p) (:domain blocksworld) (:objects a b c)
   (:init (on c a) (ontable a) (ontable b) (clear c) (clear b) (handempty)) (:goal (and (on a b) (on b c))))"""
@@ -77,6 +83,7 @@ def write_attempts(
     failures: Mapping[str, ErrorClass | None],
     *,
     completion: str = BROKEN_CHAIN,
+    rendering: str = "compact",
     tried: str = "try",
     progress: Mapping[str, float] | None = None,
 ) -> None:
@@ -86,20 +93,25 @@ def write_attempts(
         RolloutRow(f"{name}-{it}", it, 0, "v1", f"solve {it}", completion, (1,), (1, 2), (0.0, 0.0), "stop", 0)
         for it in failures
     ]
+    attempts = tuple(CompletionRow(row.rollout_id, 0, "v1", completion) for row in rollouts)
+    judged = PlanJudge(rendering).judge(JudgingRow("", BLOCKS_TEXT, SUSSMAN_TEXT, attempts))
     verdicts = [
-        _verdict(f"{name}-{it}", it, error, (progress or {}).get(it, 0.5 if error else 1.0))
-        for it, error in failures.items()
+        _verdict(row, it, error, (progress or {}).get(it, 0.5 if error else 1.0))
+        for row, (it, error) in zip(judged.verdicts, failures.items(), strict=True)
     ]
     generated = write_artifact(
-        root, f"{tried}_{name}", {"rows": (RolloutRow, rollouts)}, inputs=data, settings={"rendering": "compact"}
+        root, f"{tried}_{name}", {"rows": (RolloutRow, rollouts)}, inputs=data, settings={"rendering": rendering}
     )
-    write_artifact(root, f"judge_{name}", {"rows": (VerdictRow, verdicts)}, inputs={"rollouts": generated.key} | data)
+    tables = {"rows": (VerdictRow, verdicts), "steps": (JudgedStepRow, judged.steps)}
+    write_artifact(root, f"judge_{name}", tables, inputs={"rollouts": generated.key} | data)
 
 
-def _verdict(rollout_id: str, problem_id: str, error: ErrorClass | None, progress: float) -> VerdictRow:
-    word, step = ("precondition_unsatisfied", 2) if error else ("valid", None)
-    return VerdictRow(
-        rollout_id, problem_id, 0, "v1", word, error, step, (), (), (), None, "", "", progress=progress
+def _verdict(row: VerdictRow, problem_id: str, error: ErrorClass | None, progress: float) -> VerdictRow:
+    """Return a true verdict with the figures that a test asks for."""
+    verdict, step = (Verdict.PRECONDITION_UNSATISFIED, 2) if error else (Verdict.VALID, None)
+    return replace(
+        row, problem_id=problem_id, verdict=verdict, error_class=error, failed_step=step, claimed_verdict=None,
+        progress=progress,
     )  # fmt: skip
 
 

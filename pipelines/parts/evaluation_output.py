@@ -12,14 +12,13 @@ from typing import Any
 from pipelines.parts.evaluation_stages import Arm, evaluated_problems
 from pipelines.parts.own_problems import NOT_ASKED, LeftOut, problems_left_out, summary_of
 from plansmith.data.artifacts import Artifact
-from plansmith.data.rows import PlanRow, ProblemRow, RolloutRow, VerdictRow
+from plansmith.data.rows import JudgedStepRow, PlanRow, ProblemRow, RolloutRow, VerdictRow
 from plansmith.data.storage import atomic_file, storage_errors
 from plansmith.errors import PlansmithError
-from plansmith.evaluation.judging import JudgedChain, judge_completion
+from plansmith.evaluation.finished_stages import judged_steps
 from plansmith.evaluation.metrics import ArmResult, EvaluatedProblem, summarise_arm
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.validation import FeedbackCode, Verdict
-from plansmith.text.rendering import prompting_of
 
 PROTOCOL = ("Plan Validation details", "---", "Checking next happening", "Deleting ", "Adding ")
 """How lines begin in which the validator follows a plan; the terminal shows what it says in the end."""
@@ -121,7 +120,9 @@ class Evaluation:
                 groups.setdefault(attempt.evaluated.error_class, []).append(attempt)
         deepest = max(map(len, groups.values()), default=0)
         in_turn = [group[place] for place in range(deepest) for group in groups.values() if place < len(group)]
-        return ["\n".join(attempt_lines(attempt, self.tried.prompting)) for attempt in in_turn[:count]]
+        chosen = in_turn[:count]
+        steps_of = judged_steps(self.tried.arm.verdicts, [attempt.rollout.rollout_id for attempt in chosen])
+        return ["\n".join(attempt_lines(attempt, steps_of[attempt.rollout.rollout_id])) for attempt in chosen]
 
     def write(self, out: Path) -> None:
         """Write figures and attempts as JSON, complete or not at all."""
@@ -171,7 +172,7 @@ def _as_json(attempt: Attempt) -> dict[str, Any]:
         "error_class": evaluated.error_class,
         "failed_step": verdict.failed_step,
         "unsatisfied": [attempt.in_own_names(literal) for literal in verdict.unsatisfied],
-        "validator": attempt.in_own_names(verdict.detailed_feedback),
+        "validator": attempt.in_own_names(verdict.report),
         "plan": [attempt.in_own_names(step) for step in verdict.plan],
         "planner_plan": [attempt.in_own_names(step) for step in attempt.planner_plan],
         "completion": attempt.rollout.completion,
@@ -183,42 +184,40 @@ def _as_json(attempt: Attempt) -> dict[str, Any]:
 # --- one attempt as text
 
 
-def attempt_lines(attempt: Attempt, prompting: str) -> list[str]:
+def attempt_lines(attempt: Attempt, judged: Sequence[JudgedStepRow]) -> list[str]:
     """Return a failed attempt step by step: each action with its mark, then the validator's text."""
     task = PlanningTask.from_text(attempt.problem.domain_pddl, attempt.problem.problem_pddl)
-    judged = judge_completion(task, attempt.rollout.completion, prompting_of(prompting))
     lines = [f"{attempt.problem.problem_id}: {attempt.evaluated.error_class}",
              f"  goal: {' '.join(str(literal) for literal in task.goal)}"]  # fmt: skip
-    steps = list(_chain_steps(judged)) if judged.steps else list(_plan_steps(judged))
+    steps = list(_chain_steps(judged) if judged else _plan_steps(attempt.verdict))
     lines += [f"  {number}. {step}" for number, step in enumerate(steps, 1)]
     if not steps:
         text = attempt.rollout.completion.strip()
         lines += [f"  no step can be read; the answer begins: {text[:200]!r}" if text else "  an empty answer"]
-    said = (line.strip() for line in attempt.verdict.detailed_feedback.splitlines())
+    said = (line.strip() for line in attempt.verdict.report.splitlines())
     lines += ["  validator:", *(f"    {line}" for line in said if line and not line.startswith(PROTOCOL))]
     if attempt.planner_plan:
         lines.append(f"  the planner's plan: {' '.join(attempt.planner_plan)}")
     return [attempt.in_own_names(line) for line in lines]
 
 
-def _chain_steps(judged: JudgedChain) -> Iterator[str]:
+def _chain_steps(judged: Sequence[JudgedStepRow]) -> Iterator[str]:
     """Yield the steps of a chain of thought, with what is wrong with them, up to the first that cannot be taken."""
-    for number, step in enumerate(judged.steps, 1):
-        code, reason = step.judgement.code, step.judgement.reason
-        if code in (FeedbackCode.OK, FeedbackCode.GOAL):
-            yield f"{step.action}  correct" + (f"; {reason}" if reason else "")
+    for row in judged:
+        code = FeedbackCode(row.feedback_code)
+        if code.is_outcome_right:
+            yield f"{row.action}  correct" + (f"; {row.reason}" if row.reason else "")
         elif code is FeedbackCode.EFFECT:
-            yield f"{step.action}  wrong state: {reason}"
+            yield f"{row.action}  wrong state: {row.reason}"
         else:
-            yield f"{step.action}  fails here: {reason}"
-            yield from (f"{later.action}  not reached" for later in judged.steps[number:])
+            yield f"{row.action}  fails here: {row.reason}"
+            yield from (f"{later.action}  not reached" for later in judged[row.step :])
             return
 
 
-def _plan_steps(judged: JudgedChain) -> Iterator[str]:
+def _plan_steps(verdict: VerdictRow) -> Iterator[str]:
     """Yield the steps of a plan without a chain; a malformed plan is not executed, so only its fault is marked."""
-    verdict = judged.verdict
-    is_executed = verdict.verdict is not Verdict.MALFORMED_PLAN
+    is_executed = verdict.verdict != Verdict.MALFORMED_PLAN
     for number, step in enumerate(verdict.plan, 1):
         if number == verdict.failed_step:
             yield f"{step}  fails here: {verdict.reason}"
@@ -226,4 +225,4 @@ def _plan_steps(judged: JudgedChain) -> Iterator[str]:
             is_reached = verdict.failed_step is None or number < verdict.failed_step
             yield f"{step}  {'correct' if is_reached else 'not reached'}"
         else:
-            yield str(step)
+            yield step

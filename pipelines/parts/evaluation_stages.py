@@ -23,10 +23,11 @@ from plansmith.data.rows import (
 )
 from plansmith.data.storage import link_folder
 from plansmith.evaluation.feedback_turns import FeedbackTurn, accuracy_by_turn
-from plansmith.evaluation.judging import attempt_example
+from plansmith.evaluation.finished_stages import judged_steps
 from plansmith.evaluation.metrics import EvaluatedProblem, compare_arms, summarise_arm
 from plansmith.evaluation.results import AttemptExample, Losses, Results, TrainingCurve
-from plansmith.evaluation.taxonomy import ErrorClass
+from plansmith.evaluation.shown_attempts import attempt_example
+from plansmith.judging.taxonomy import ErrorClass
 from plansmith.stages import StageContext
 from plansmith.text.chains import VALID
 
@@ -52,7 +53,7 @@ def is_still_gaining(done: Mapping[str, Artifact], *, iteration: int, patience: 
 
 def probe_accuracies(judged: Mapping[str, Artifact], iterations: Iterable[int]) -> dict[int, float]:
     """Return the share of the probe set that the policy of each iteration solved."""
-    return {t: fmean(row.verdict == "valid" for row in judged[f"judge_probe_{t}"].rows(VerdictRow)) for t in iterations}
+    return {t: fmean(row.is_valid for row in judged[f"judge_probe_{t}"].rows(VerdictRow)) for t in iterations}
 
 
 def best_iteration(accuracies: Mapping[int, float]) -> int:
@@ -96,7 +97,7 @@ def evaluated_problems(
                 canonical_form=problem.canonical_form,
                 domain=problem.domain,
                 level=problem.level,
-                is_valid=verdict.verdict == "valid",
+                is_valid=verdict.is_valid,
                 error_class=ErrorClass(verdict.error_class) if verdict.error_class else None,
                 plan_length=len(verdict.plan),
                 planner_plan_length=len(planned.plan),
@@ -161,10 +162,8 @@ def results_of_run(
         config=config.model_dump(mode="json"),
         versions=dict(artifacts["final_policy"].manifest.provenance.tool_versions),
         command=shlex.join(["plansmith", "run", "pddl_instruct", "--preset", preset, "--seed", str(config.seed)]),
-        failures=tuple(
-            _shown(config, arms[-1], problems, plans, is_valid=False, count=config.evaluation.n_failures_shown)
-        ),
-        solved=next(iter(_shown(config, arms[-1], problems, plans, is_valid=True, count=1)), None),
+        failures=tuple(_shown(arms[-1], problems, plans, is_valid=False, count=config.evaluation.n_failures_shown)),
+        solved=next(iter(_shown(arms[-1], problems, plans, is_valid=True, count=1)), None),
         feedback_turns=_feedback_turns(config, arms[-1], artifacts),
     )
 
@@ -180,9 +179,9 @@ def _feedback_turns(
 
 def solved_at(turns: Artifact, verdicts: Sequence[VerdictRow]) -> list[int | None]:
     """Return for each problem the turn whose plan was valid, None where none was; ``verdicts`` are those of turn 0."""
-    found: dict[str, int | None] = {row.problem_id: 0 if row.verdict == "valid" else None for row in verdicts}
+    found: dict[str, int | None] = {row.problem_id: 0 if row.is_valid else None for row in verdicts}
     for row in turns.rows(VerdictRow, "verdicts"):
-        if row.verdict == "valid":
+        if row.is_valid:
             found[row.problem_id] = row.iteration
     return list(found.values())
 
@@ -210,21 +209,25 @@ def _tokens(artifacts: Mapping[str, Artifact]) -> dict[str, int]:
     return tokens
 
 
-def _shown(
-    config: PddlInstructConfig, arm: Arm, problems: Artifact, plans: Artifact, *, is_valid: bool, count: int
-) -> list[AttemptExample]:
+def _shown(arm: Arm, problems: Artifact, plans: Artifact, *, is_valid: bool, count: int) -> list[AttemptExample]:
     """Return attempts to show, spread over the levels and error classes."""
     problem_of = {row.problem_id: row for row in problems.rows(ProblemRow)}
     plan_of = {row.problem_id: row.plan for row in plans.rows(PlanRow)}
     completions = {row.rollout_id: row.completion for row in arm.rollouts.rows(RolloutRow)}
     groups: dict[tuple[str, str | None], list[VerdictRow]] = {}
     for verdict in arm.verdicts.rows(VerdictRow):
-        if (verdict.verdict == "valid") == is_valid:
+        if verdict.is_valid == is_valid:
             groups.setdefault((problem_of[verdict.problem_id].level, verdict.error_class), []).append(verdict)
     chosen = [group[place] for place in range(count) for group in groups.values() if place < len(group)][:count]
+    steps_of = judged_steps(arm.verdicts, [verdict.rollout_id for verdict in chosen])
     return [
         attempt_example(
-            problem_of[v.problem_id], completions[v.rollout_id], plan_of[v.problem_id], config.rendering, arm=arm.name
+            problem_of[v.problem_id],
+            completions[v.rollout_id],
+            v,
+            steps_of[v.rollout_id],
+            plan_of[v.problem_id],
+            arm=arm.name,
         )
         for v in chosen
     ]

@@ -2,63 +2,50 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean, pstdev
 from typing import Any
 
 from pydantic import Field
 
+from actors.feedback_writer import FeedbackWriter
+from pipelines.parts.few_rows import worked_rows
+from pipelines.parts.judging_stages import STEPS
 from pipelines.parts.problem_stages import solve_problems, solved_problems
 from pipelines.parts.workers import MODEL, policy_version
 from plansmith.config.basics import StrictModel
 from plansmith.config.models import CorrectionConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import Numerics
-from plansmith.data.examples import chain_examples, continuation_examples, correction_example, solved_task
 from plansmith.data.rows import (
     ExampleRow,
     FinalPlanRow,
+    FinishReason,
+    JudgedStepRow,
+    LearningRow,
+    LessonRow,
     MetricRow,
     PlanRow,
     ProblemRow,
-    ReasoningStepRow,
     RolloutRow,
     SequenceRow,
-    SolvedProblemRow,
     Split,
+    StepLossRow,
+    VerdictRow,
 )
 from plansmith.errors import PlansmithError, StalePolicyError
-from plansmith.evaluation.judging import (
-    JudgedChain,
-    attempt_of,
-    judge_completion,
-    loss_of_step,
-    reasoning_rows,
-    sound_steps,
-)
-from plansmith.learning.feedback import (
-    SampledTokens,
-    expected_outcome_sequence,
-    final_sequence,
-    is_right,
-    leave_one_out,
-    reasoning_sequence,
-)
-from plansmith.learning.models import load_tokenizer
-from plansmith.learning.printed_losses import LossWeights, plan_loss
+from plansmith.learning.feedback import leave_one_out
+from plansmith.learning.printed_losses import LossWeights, plan_loss, step_loss
 from plansmith.learning.sequences import TrainingSequence
-from plansmith.learning.tokenizer import encode, token_spans
 from plansmith.pddl.canonical import canonical_form
-from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.parser import parse_step
+from plansmith.pddl.model import Atom
 from plansmith.pddl.printer import print_problem
+from plansmith.pddl.validation import FeedbackCode
 from plansmith.stages import StageContext
-from plansmith.text.chains import true_step
 from plansmith.text.explanations import FeedbackKind
-from plansmith.text.rendering import rendering_of
 
 
 class ReplanSettings(StrictModel):
@@ -66,8 +53,6 @@ class ReplanSettings(StrictModel):
 
     planner: PlannerConfig
     """Which planner, within which limits."""
-    rendering: str
-    """How attempts are written."""
     is_on: bool
     """Whether anything is made of the new plans."""
 
@@ -97,144 +82,92 @@ def replan(context: StageContext[ReplanSettings]) -> None:
         return
     problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
     test_forms = {row.canonical_form for row in problems.values() if row.split == Split.TEST}
-    failed = [item for item in judged_rollouts(context, context.settings.rendering) if not item.v]
-    ahead = [problem_ahead(problems[item.rollout.problem_id], item) for item in failed]
+    failed = [row for row in verdicts_of(context) if not row.is_valid]
+    steps = {(row.rollout_id, row.step): row for row in context.inputs["verdicts"].rows(JudgedStepRow, STEPS)}
+    ahead = [
+        problem_ahead(problems[row.problem_id], row.rollout_id, steps.get((row.rollout_id, row.sound_steps)))
+        for row in failed
+    ]
     rows = [row for row in ahead if row.canonical_form not in test_forms]
     solve_problems(context, rows, context.settings.planner, description="planning on from failed attempts")
 
 
-def problem_ahead(tried: ProblemRow, item: Judged) -> ProblemRow:
+def problem_ahead(tried: ProblemRow, rollout_id: str, last_sound: JudgedStepRow | None) -> ProblemRow:
     """Return what is left of a problem after the sound steps of an attempt at it, under the attempt's id."""
-    kept = item.chain.steps[: sound_steps(item.task, item.chain)]
-    ahead = replace(item.task.problem, init=kept[-1].s_claimed) if kept else item.task.problem
+    task = PlanningTask.from_text(tried.domain_pddl, tried.problem_pddl)
+    ahead = task.problem if last_sound is None else replace(task.problem, init=_atoms(last_sound.s_claimed))
     return replace(
         tried,
-        problem_id=item.rollout.rollout_id,
-        canonical_form=canonical_form(item.task.domain, ahead),
+        problem_id=rollout_id,
+        canonical_form=canonical_form(task.domain, ahead),
         problem_pddl=print_problem(ahead),
         source="rollout",
     )
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A rollout with its judgement, its tokens and the solved problem it tried."""
+def _atoms(texts: Iterable[str]) -> tuple[Atom, ...]:
+    """Return ground atoms from their texts."""
+    words = (text[1:-1].split() for text in texts)
+    return tuple(Atom(predicate, tuple(arguments)) for predicate, *arguments in words)
 
-    rollout: RolloutRow
-    problem: SolvedProblemRow
-    task: PlanningTask
-    chain: JudgedChain
-    tokens: SampledTokens
 
-    @property
-    def v(self) -> int:
-        """Return the validator's label of the plan."""
-        return int(self.chain.verdict.is_valid)
+def verdicts_of(context: StageContext[Any]) -> list[VerdictRow]:
+    """Return the verdicts on the rollouts of the iteration.
 
-    @property
-    def is_flawless(self) -> bool:
-        """Return whether the plan is valid and so is every claim about its steps."""
-        return bool(self.v) and self.chain.first_fault is None
-
-    @property
-    def is_exemplary(self) -> bool:
-        """Return whether the rollout is flawless and its plan no longer than the planner's."""
-        return self.is_flawless and len(self.chain.verdict.plan) <= len(self.problem.plan)
+    Raises:
+        StalePolicyError: a rollout was not written by the policy that is about to be trained.
+    """
+    verdicts, version = context.inputs["verdicts"].rows(VerdictRow), policy_version(context.inputs["policy"])
+    for row in verdicts:
+        if row.policy_version != version:
+            raise StalePolicyError("a rollout of another policy", where=row.rollout_id,
+                                   got=row.policy_version, expected=version)  # fmt: skip
+    return verdicts
 
 
 def build_datasets(context: StageContext[DatasetSettings]) -> None:
     """Build D_reasoning and D_final with their training sequences (equations 10 and 11)."""
-    settings = context.settings
-    policy = context.inputs["policy"]
+    settings, policy = context.settings, context.inputs["policy"]
     weights = LossWeights(**settings.corrections.losses.model_dump())
-    is_binary = FeedbackKind(settings.corrections.feedback) is FeedbackKind.BINARY
-    judged = judged_rollouts(context, settings.rendering)
-    losses = [[loss_of_step(step, weights, is_binary=is_binary) for step in item.chain.steps] for item in judged]
-    write_reasoning(context, judged, losses)
-    context.output.write_rows(
-        [
-            row
-            for item in judged
-            for row in reasoning_rows(item.task, item.rollout, item.chain, weights, is_binary=is_binary)
-        ],
-        ReasoningStepRow, table="reasoning_steps",
-    )  # fmt: skip
-    sequences = write_final(context, judged, weights)
+    verdicts, rollouts = verdicts_of(context), context.inputs["rollouts"].rows(RolloutRow)
+    _check_readable(verdicts, settings.max_unjudged_share)
+    steps = context.inputs["verdicts"].rows(JudgedStepRow, STEPS)
+    losses = losses_of_steps(
+        steps, weights, is_binary=FeedbackKind(settings.corrections.feedback) is FeedbackKind.BINARY
+    )
+    printed = [
+        StepLossRow(row.rollout_id, row.problem_id, row.step, loss) for row, loss in zip(steps, losses, strict=True)
+    ]
+    context.output.write_rows(printed, StepLossRow, table="reasoning_steps")
+
+    lessons = write_lessons(context, learning_rows(context, rollouts, verdicts, steps, losses), weights)
     trainer = context.resources.trainer(policy.path(MODEL), settings.numerics)
-    v_hats = trainer.verdict_probabilities(sequences)
-    finals = [_final_row(item, v_hat, weights) for item, v_hat in zip(judged, v_hats, strict=True)]
+    sequences = [row for lesson in lessons for row in lesson.final]
+    v_hats = trainer.verdict_probabilities([_stored(row) for row in sequences])
+    v_hat_of = {row.rollout_id: v_hat for row, v_hat in zip(sequences, v_hats, strict=True)}
+    finals = [_final_row(row, v_hat_of[row.rollout_id], weights) for row in verdicts]
     context.output.write_rows(finals, FinalPlanRow, table="final_plans")
-    write_corrections(context, judged)
-    _check_readable(judged, settings.max_unjudged_share)
-    _write_metrics(context, judged, [loss for steps in losses for loss in steps], [row.plan_loss for row in finals])
+    _write_metrics(context, rollouts, verdicts, losses, [row.plan_loss for row in finals])
 
 
-def _check_readable(judged: Sequence[Judged], bound: float) -> None:
+def _check_readable(verdicts: Sequence[VerdictRow], bound: float) -> None:
     """Raise when more rollouts than are allowed cannot be read as a chain with a plan."""
-    unread = [item for item in judged if item.chain.read.fault is not None]
-    if len(unread) > bound * len(judged):
+    unread = [row for row in verdicts if row.reading_fault is not None]
+    if len(unread) > bound * len(verdicts):
         raise PlansmithError(
             "too many rollouts cannot be read",
-            where=unread[0].rollout.rollout_id,
-            got=f"{len(unread)} of {len(judged)}, the first because of: {unread[0].chain.read.fault}",
+            where=unread[0].rollout_id,
+            got=f"{len(unread)} of {len(verdicts)}, the first because of: {unread[0].reading_fault}",
             expected=f"at most a share of {bound:g} (phase2.max_unjudged_share)",
             cure="look at the completions in the stage roll_out; raise phase2.max_new_tokens if they are cut off",
         )
 
 
-def judged_rollouts(context: StageContext[Any], rendering_name: str) -> list[Judged]:
-    """Return the rollouts of the iteration with everything known about them.
-
-    Raises:
-        StalePolicyError: a rollout was not written by the policy that is about to be trained.
-    """
-    rendering = rendering_of(rendering_name)
-    policy = context.inputs["policy"]
-    tokenizer = load_tokenizer(str(policy.path(MODEL)))
-    solved = {
-        row.problem_id: row
-        for row in solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE2)
-    }
-    tasks = {key: solved_task(row)[0] for key, row in solved.items()}
-    rollouts = context.inputs["rollouts"].rows(RolloutRow)
-    judged = []
-    with context.progress(len(rollouts), "building data sets", unit="rollout") as bar:
-        for rollout in rollouts:
-            if rollout.policy_version != policy_version(policy):
-                raise StalePolicyError("a rollout of another policy", where=rollout.rollout_id,
-                                       got=rollout.policy_version, expected=policy_version(policy))  # fmt: skip
-            task = tasks[rollout.problem_id]
-            chain = judge_completion(task, rollout.completion, rendering)
-            _, spans = token_spans(tokenizer, rollout.token_ids)
-            tokens = SampledTokens(rollout.prompt_token_ids, rollout.token_ids, tuple(spans))
-            judged.append(Judged(rollout, solved[rollout.problem_id], task, chain, tokens))
-            bar.update()
-    return judged
-
-
-def write_reasoning(
-    context: StageContext[DatasetSettings], judged: Sequence[Judged], losses: Sequence[Sequence[float]]
-) -> None:
-    """Write the sequences of stage 1: rollouts with step weights, and the expected outcome of each first fault."""
-    rendering = rendering_of(context.settings.rendering)
-    tokenizer = load_tokenizer(str(context.inputs["policy"].path(MODEL)))
-    scale = step_loss_scale([loss for steps in losses for loss in steps])
-    rows = []
-    for item, step_losses in zip(judged, losses, strict=True):
-        spans, steps = item.chain.read.spans, item.chain.steps
-        scaled = [loss / scale for loss in step_losses]
-        codes = [step.judgement.code for step in steps]
-        sequence = reasoning_sequence(item.tokens, spans, scaled, codes, is_exemplary=item.is_exemplary)
-        rows.append(_sequence_row(item, "steps", sequence))
-        fault = item.chain.first_fault
-        action = None if fault is None else item.task.ground(steps[fault].action)
-        if fault is not None and isinstance(action, GroundAction) and not is_right(steps[fault].judgement.code):
-            s_prev, total = steps[fault].s_prev, steps[fault].total_before
-            step = true_step(item.task, s_prev, action, total_before=total)
-            expected = encode(tokenizer, rendering.separator + rendering.write_outcome(step))
-            sequence = expected_outcome_sequence(item.tokens, spans[fault], expected)
-            rows.append(_sequence_row(item, "expected", sequence))
-    context.output.write_rows(rows, SequenceRow, table="stage1")
+def losses_of_steps(steps: Sequence[JudgedStepRow], weights: LossWeights, *, is_binary: bool) -> list[float]:
+    """Return L_step of each judged step as printed (equations 5 to 7)."""
+    return [
+        step_loss(row.state_distance, FeedbackCode(row.feedback_code), weights, is_binary=is_binary) for row in steps
+    ]
 
 
 def step_loss_scale(losses: Sequence[float]) -> float:
@@ -247,121 +180,109 @@ def step_loss_scale(losses: Sequence[float]) -> float:
     return deviation if deviation > 0 else 1.0
 
 
-def write_final(
-    context: StageContext[DatasetSettings], judged: Sequence[Judged], weights: LossWeights
-) -> list[TrainingSequence]:
-    """Write and return the sequences of stage 2; the baseline is the mean failure of the other rollouts of a group."""
-    groups: dict[str, list[int]] = {}
-    for index, item in enumerate(judged):
-        groups.setdefault(item.rollout.problem_id, []).append(index)
-    baselines: dict[int, float] = {}
-    for members in groups.values():
-        others = leave_one_out([1.0 - judged[index].v for index in members])
-        baselines.update(zip(members, others, strict=True))
-    sequences = []
-    for index, item in enumerate(judged):
-        read = item.chain.read
-        spans = [span.choice for span in read.spans] + ([read.final_plan_span] if read.final_plan_span else [])
-        sequences.append(
-            final_sequence(
-                item.tokens,
-                spans,
-                read.verdict_span,
-                v=item.v,
-                baseline=baselines[index],
-                weights=weights,
-                is_flawless=item.is_flawless,
-            )
+def learning_rows(
+    context: StageContext[Any],
+    rollouts: Sequence[RolloutRow],
+    verdicts: Sequence[VerdictRow],
+    steps: Sequence[JudgedStepRow],
+    losses: Sequence[float],
+) -> list[LearningRow]:
+    """Return what is known about each problem; the baseline is the mean failure of the other rollouts of a group."""
+    solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE2)
+    problem_of = {row.problem_id: row for row in solved}
+    scale, tried_of = step_loss_scale(losses), {row.rollout_id: row.problem_id for row in verdicts}
+    replans = [row for row in context.inputs["replans"].rows(PlanRow) if row.status == "solved"]
+    rollouts_of, verdicts_by = _by(row.problem_id for row in rollouts), _by(row.problem_id for row in verdicts)
+    steps_of, replans_of = _by(row.problem_id for row in steps), _by(tried_of[row.problem_id] for row in replans)
+    return [
+        LearningRow(
+            problem_id,
+            problem_of[problem_id],
+            tuple(rollouts[i] for i in rollouts_of[problem_id]),
+            tuple(verdicts[i] for i in indices),
+            tuple(steps[i] for i in steps_of[problem_id]),
+            tuple(losses[i] / scale for i in steps_of[problem_id]),
+            tuple(leave_one_out([1.0 - int(verdicts[i].is_valid) for i in indices])),
+            tuple(replans[i] for i in replans_of[problem_id]),
         )
-    rows = [_sequence_row(item, "final", sequence) for item, sequence in zip(judged, sequences, strict=True)]
-    context.output.write_rows(rows, SequenceRow, table="stage2")
-    return sequences
+        for problem_id, indices in verdicts_by.items()
+    ]
 
 
-def write_corrections(context: StageContext[DatasetSettings], judged: Sequence[Judged]) -> None:
-    """Write what failed attempts teach.
+def _by(names: Iterable[str]) -> Mapping[str, list[int]]:
+    """Return the places of each name."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, name in enumerate(names):
+        places[name].append(place)
+    return places
 
-    The attempt with its feedback and the corrected chain, that chain from the plain prompt, and the attempt continued.
-    """
+
+def write_lessons(
+    context: StageContext[DatasetSettings], rows: Sequence[LearningRow], weights: LossWeights
+) -> list[LessonRow]:
+    """Write and return what is learnt: the sequences of both stages, then what failed attempts teach as text."""
     settings, loop = context.settings, context.settings.corrections
-    rendering, feedback = rendering_of(settings.rendering), FeedbackKind(loop.feedback)
-    written: Counter[str] = Counter()
-    rows: list[ExampleRow] = []
-    for item in judged:
-        problem_id = item.rollout.problem_id
-        if item.v or written[problem_id] >= max(loop.corrections_per_problem, 1):
-            continue
-        written[problem_id] += 1
-        if written[problem_id] == 1:
-            seed = context.row_seed(problem_id)
-            names, copies = settings.object_names, loop.correction_renamings
-            rows += chain_examples(item.problem, rendering, names, n_renamings=copies, seed=seed)
-        if not loop.corrections_per_problem:
-            continue
-        attempt = attempt_of(item.task, item.chain)
-        rows.append(correction_example(item.rollout.rollout_id, item.problem, attempt, feedback, rendering))
-    context.output.write_rows(rows + continuations(context, judged), ExampleRow, table="corrections")
-
-
-def continuations(context: StageContext[DatasetSettings], judged: Iterable[Judged]) -> list[ExampleRow]:
-    """Return the failed attempts, each continued by the planner from its last sound state."""
-    settings = context.settings
-    plan_of = {row.problem_id: row.plan for row in context.inputs["replans"].rows(PlanRow) if row.status == "solved"}
-    rendering = rendering_of(settings.rendering)
-    rows: list[ExampleRow] = []
-    for item in judged:
-        rollout = item.rollout
-        if rollout.rollout_id in plan_of:
-            rows += continuation_examples(
-                rollout.rollout_id,
-                rollout.problem_id,
-                item.task,
-                item.chain.read.chain.steps[: sound_steps(item.task, item.chain)],
-                [parse_step(step) for step in plan_of[rollout.rollout_id]],
-                rendering,
-                settings.object_names,
-                n_renamings=settings.corrections.continuation_renamings,
-                seed=context.seed,
-            )
-    return rows
-
-
-def _sequence_row(item: Judged, kind: str, sequence: TrainingSequence) -> SequenceRow:
-    return SequenceRow(
-        sequence_id=f"{item.rollout.rollout_id}-{kind}",
-        rollout_id=item.rollout.rollout_id,
-        token_ids=sequence.token_ids,
-        nll_weights=sequence.nll_weights,
-        score_weights=sequence.score_weights,
-        verdict_position=sequence.verdict_position,
-        verdict_label=sequence.verdict_label,
+    lessons = worked_rows(
+        context,
+        rows,
+        (LearningRow, LessonRow),
+        FeedbackWriter,
+        {
+            "model": str(context.inputs["policy"].path(MODEL)),
+            "rendering": settings.rendering,
+            "weights": weights,
+            "feedback": FeedbackKind(loop.feedback),
+            "names": settings.object_names,
+            "corrections_per_problem": loop.corrections_per_problem,
+            "correction_renamings": loop.correction_renamings,
+            "continuation_renamings": loop.continuation_renamings,
+            "seed": context.seed,
+            "stage": context.stage.name,
+        },
+        n_rollouts=sum(len(row.rollouts) for row in rows),
+        description="building data sets",
     )
+    corrected = [row for lesson in lessons for row in lesson.corrections]
+    continued = [row for lesson in lessons for row in lesson.continuations]
+    context.output.write_rows((row for lesson in lessons for row in lesson.reasoning), SequenceRow, table="stage1")
+    context.output.write_rows((row for lesson in lessons for row in lesson.final), SequenceRow, table="stage2")
+    context.output.write_rows([*corrected, *continued], ExampleRow, table="corrections")
+    return lessons
 
 
-def _final_row(item: Judged, v_hat: float | None, weights: LossWeights) -> FinalPlanRow:
+def _stored(row: SequenceRow) -> TrainingSequence:
+    return TrainingSequence(row.token_ids, row.nll_weights, row.score_weights, row.verdict_position, row.verdict_label)
+
+
+def _final_row(verdict: VerdictRow, v_hat: float | None, weights: LossWeights) -> FinalPlanRow:
+    v = int(verdict.is_valid)
     return FinalPlanRow(
-        rollout_id=item.rollout.rollout_id,
-        problem_id=item.rollout.problem_id,
-        iteration=item.rollout.iteration,
-        policy_version=item.rollout.policy_version,
-        plan=tuple(str(step) for step in item.chain.verdict.plan),
-        v=item.v,
+        rollout_id=verdict.rollout_id,
+        problem_id=verdict.problem_id,
+        iteration=verdict.iteration,
+        policy_version=verdict.policy_version,
+        plan=verdict.plan,
+        v=v,
         v_hat=v_hat,
-        plan_loss=plan_loss(item.v, v_hat, weights),
+        plan_loss=plan_loss(v, v_hat, weights),
     )
 
 
 def _write_metrics(
-    context: StageContext[Any], judged: Sequence[Judged], step_losses: Sequence[float], plan_losses: Sequence[float]
+    context: StageContext[Any],
+    rollouts: Sequence[RolloutRow],
+    verdicts: Sequence[VerdictRow],
+    step_losses: Sequence[float],
+    plan_losses: Sequence[float],
 ) -> None:
-    iteration = judged[0].rollout.iteration
     numbers = {
         "loss/reasoning_as_printed": fmean(step_losses) if step_losses else 0.0,
         "loss/final_as_printed": fmean(plan_losses),
-        "rollout/valid_plan_rate": fmean(item.v for item in judged),
-        "rollout/unreadable_rate": fmean(float(item.chain.read.fault is not None) for item in judged),
-        "rollout/truncated_rate": fmean(float(item.rollout.finish_reason == "length") for item in judged),
-        "rollout/tokens": float(sum(len(item.rollout.token_ids) for item in judged)),
+        "rollout/valid_plan_rate": fmean(row.is_valid for row in verdicts),
+        "rollout/unreadable_rate": fmean(row.reading_fault is not None for row in verdicts),
+        "rollout/truncated_rate": fmean(row.finish_reason == FinishReason.LENGTH for row in rollouts),
+        "rollout/tokens": float(sum(len(row.token_ids) for row in rollouts)),
     }
+    iteration = verdicts[0].iteration
     rows = [MetricRow(context.stage.name, iteration, "", "", name, value) for name, value in numbers.items()]
     context.output.write_rows(rows, MetricRow, table="metrics")

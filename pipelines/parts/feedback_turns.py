@@ -6,14 +6,17 @@ weights do not change, and the validator judges every turn; measured is how many
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+
 from pipelines.parts.evaluation_stages import chosen_iteration
-from pipelines.parts.rollout_stages import GenerationSettings, judging_row, sample_prompts
+from pipelines.parts.judging_stages import verdicts_on
+from pipelines.parts.rollout_stages import GenerationSettings, sample_prompts
 from plansmith.data.rows import ProblemRow, RolloutRow, VerdictRow
-from plansmith.evaluation.judging import attempt_of, judge_completion, judge_row
+from plansmith.judging.judge import PlanJudge
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.stages import StageContext
 from plansmith.text.explanations import FeedbackKind
-from plansmith.text.rendering import Rendering, rendering_of
+from plansmith.text.rendering import rendering_of
 
 VERDICTS = "verdicts"
 """Table of the verdicts of all turns."""
@@ -34,36 +37,38 @@ def hand_back(context: StageContext[FeedbackTurnSettings]) -> None:
     A turn that is written survives a crash.
     """
     settings = context.settings
-    rendering, feedback = rendering_of(settings.sampling.prompting), settings.feedback
     problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
-    rollouts = context.output.shards("rows", RolloutRow)
-    known = sorted(rollouts.merged_rows(), key=lambda row: row.iteration)
-    tried = context.inputs[f"tried_{chosen_iteration(context.inputs['policy'])}"]
-    latest = {row.problem_id: row for row in [*tried.rows(RolloutRow), *known]}
+    judge, chosen = PlanJudge(settings.sampling.prompting), chosen_iteration(context.inputs["policy"])
+    rollouts, verdicts = context.output.shards("rows", RolloutRow), context.output.shards(VERDICTS, VerdictRow)
+    judged = verdicts.finished_ids("rollout_id")
+    verdicts.append(
+        verdicts_on([row for row in rollouts.merged_rows() if row.rollout_id not in judged], problems, judge)
+    )
+    known = sorted(verdicts.merged_rows(), key=lambda row: row.iteration)
+    latest = {row.problem_id: row for row in [*context.inputs[f"judged_{chosen}"].rows(VerdictRow), *known]}
     context.resources.load_policy(context.inputs["policy"], settings.engine)
     first = 1 + (known[-1].iteration if known else 0)
     for turn in range(first, settings.n_turns + 1):
-        prompts = {
-            problem_id: prompt
-            for problem_id, rollout in latest.items()
-            if (prompt := _feedback_prompt(problems[problem_id], rollout, rendering, feedback))
-        }
+        prompts = dict(_feedback_prompts(context, latest.values(), problems))
         if not prompts:
             break
         answers = _answers(context, prompts, turn)
         rollouts.append(answers)
-        latest = {row.problem_id: row for row in answers}
-    judged = (judge_row(judging_row(row, problems[row.problem_id]), rendering) for row in rollouts.merged_rows())
-    context.output.write_rows(judged, VerdictRow, table=VERDICTS)
+        verdicts.append(verdicts_on(answers, problems, judge))
+        latest = {row.problem_id: row for row in verdicts.merged_rows() if row.iteration == turn}
 
 
-def _feedback_prompt(
-    problem: ProblemRow, rollout: RolloutRow, rendering: Rendering, feedback: FeedbackKind
-) -> str | None:
-    """Return the prompt that hands an attempt back, or None for a valid one."""
-    task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
-    judged = judge_completion(task, rollout.completion, rendering)
-    return None if judged.verdict.is_valid else rendering.correct_prompt(task, attempt_of(task, judged), feedback)
+def _feedback_prompts(
+    context: StageContext[FeedbackTurnSettings], verdicts: Iterable[VerdictRow], problems: Mapping[str, ProblemRow]
+) -> Iterator[tuple[str, str]]:
+    """Yield the prompt that hands each failed attempt back, with the problem's id."""
+    settings = context.settings
+    rendering = rendering_of(settings.sampling.prompting)
+    for verdict in verdicts:
+        problem, attempt = problems[verdict.problem_id], verdict.handed_back(settings.feedback)
+        if attempt is not None:
+            task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
+            yield verdict.problem_id, rendering.correct_prompt(task, attempt)
 
 
 def _answers(context: StageContext[FeedbackTurnSettings], prompts: dict[str, str], turn: int) -> list[RolloutRow]:

@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pipelines.parts import evaluation_stages, feedback_turns, rollout_stages, verification_stages
-from pipelines.parts.rollout_stages import JudgingSettings, Sampling, TrialSettings
+from pipelines.parts.judging_stages import JudgingSettings, judge_plans
+from pipelines.parts.rollout_stages import Sampling, TrialSettings
 from plansmith.config.basics import narrowed
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, Numerics
@@ -56,14 +57,15 @@ class Evaluations:
         self._graph, self._config, self._data = graph, config, data
         self._engine = narrowed(config.policy, EngineNumerics)
         self._tried: dict[int, Stage[Any]] = {}
+        self._judged: dict[int, Stage[Any]] = {}
         self._probes: dict[int, Stage[Any]] = {}
 
     def test(self, arm: str, policy: Stage[Any], *, iteration: int, prompting: str | None = None) -> None:
         """Let a policy try the test problems, and judge it; ``prompting`` asks in another way than the run's."""
         tried = self._try(f"try_{arm}", policy, Split.TEST, iteration, prompting)
-        self._judge(f"judge_{arm}", tried, prompting)
+        judged = self._judge(f"judge_{arm}", tried, prompting)
         if prompting is None:
-            self._tried[iteration] = tried
+            self._tried[iteration], self._judged[iteration] = tried, judged
 
     def probe(self, policy: Stage[Any], *, iteration: int) -> None:
         """Let a policy try the probe set, if the loop looks at it; it is how an iteration is told to have gained."""
@@ -98,15 +100,10 @@ class Evaluations:
         """Measure the kept policy's verification of its own plans, and what feedback at inference adds."""
         config, evaluation = self._config, self._config.evaluation
         tried = {f"tried_{t}": stage for t, stage in self._tried.items()}
-        data = {"policy": kept, "problems": self._data["problems"], **tried}
+        data = {"policy": kept, **tried, **{f"judged_{t}": stage for t, stage in self._judged.items()}}
+        numerics = narrowed(config.trainer, Numerics)
         self._graph.stage(
-            "verify_attempts",
-            verification_stages.verify_attempts,
-            verification_stages.VerificationSettings(
-                rendering=config.rendering, numerics=narrowed(config.trainer, Numerics)
-            ),
-            data,
-            needs_all_inputs=False,
+            "verify_attempts", verification_stages.verify_attempts, numerics, data, needs_all_inputs=False
         )
         if evaluation.feedback_turns:
             settings = feedback_turns.FeedbackTurnSettings(
@@ -115,6 +112,7 @@ class Evaluations:
                 n_turns=evaluation.feedback_turns,
                 feedback=FeedbackKind(config.phase2.feedback),
             )
+            data = {**data, "problems": self._data["problems"]}
             self._graph.stage("feedback_turns", feedback_turns.hand_back, settings, data, needs_all_inputs=False)
 
     def _sampling(self, iteration: int, prompting: str | None) -> Sampling:
@@ -134,9 +132,7 @@ class Evaluations:
 
     def _judge(self, name: str, tried: Stage[Any], prompting: str | None) -> Stage[JudgingSettings]:
         settings = JudgingSettings(prompting=prompting or self._config.rendering)
-        return self._graph.stage(
-            name, rollout_stages.judge, settings, {"rollouts": tried, "problems": self._data["problems"]}
-        )
+        return self._graph.stage(name, judge_plans, settings, {"rollouts": tried, "problems": self._data["problems"]})
 
     def is_still_gaining(self, iteration: int) -> IsNeeded | None:
         """Return the question whether iteration t is needed, or None where all are."""

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.parts.graph import Graph
+from pipelines.parts.judging_stages import JudgingSettings, judge_plans
 from pipelines.parts.problem_stages import synthesize_plans
-from pipelines.parts.rollout_stages import GenerationSettings, JudgingSettings, Sampling, judge, sample_rollouts
+from pipelines.parts.rollout_stages import GenerationSettings, Sampling, sample_rollouts
 from plansmith.config.basics import StrictModel
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.planner import PlannerConfig
@@ -201,7 +202,7 @@ def own_stages(
         data["plans"] = graph.stage("solve_problems", synthesize_plans, planner, data)
     tried = graph.stage("try_problems", partial(_try_problems, trial=trial), trial.settings, data)
     judging = JudgingSettings(prompting=trial.prompting)
-    graph.stage("judge_plans", judge, judging, {"rollouts": tried, "problems": problems})
+    graph.stage("judge_plans", judge_plans, judging, {"rollouts": tried, "problems": problems})
     return graph.stages
 
 

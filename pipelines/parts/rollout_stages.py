@@ -1,4 +1,4 @@
-"""Stages in which a policy tries problems and the validator judges what it wrote (algorithm 1, lines 13 to 16)."""
+"""Stages in which a policy tries problems (algorithm 1, lines 13 to 15)."""
 
 from __future__ import annotations
 
@@ -8,25 +8,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from actors.policy import Generation, SamplingSettings
-from actors.validator import ValidatorActor
 from pipelines.parts.problem_stages import solved_problems
 from pipelines.parts.workers import MODEL, policy_version
 from plansmith.config.basics import StrictModel, narrowed
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import EngineNumerics
-from plansmith.data.rows import JudgingRow, ProblemRow, RolloutRow, SolvedProblemRow, Split, VerdictRow
-from plansmith.evaluation.judging import judge_completion
+from plansmith.data.rows import FinishReason, RolloutRow, SolvedProblemRow, Split
+from plansmith.judging.chains import judge_plan
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.tokenizer import encode_prompt, end_token_ids, token_spans
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.stages import StageContext, row_seed
-from plansmith.text.rendering import prompting_of
-
-NO_ROOM = "no_room"
-"""Finish reason of a rollout whose prompt fills the engine's window."""
-
-FEW_ROLLOUTS = 2000
-"""So many are judged sooner than workers for it are started: a rollout takes about a millisecond."""
+from plansmith.text.rendering import Prompting, prompting_of
 
 
 class Sampling(StrictModel):
@@ -162,11 +155,7 @@ def _sampled_until_valid(
     sampled = list(_sampled(context, rows, tasks, sampling, description))
     fresh = sampled
     for turn in range(sampling.resample_budget):
-        solved = {
-            rollout.problem_id
-            for rollout in fresh
-            if judge_completion(tasks[rollout.problem_id], rollout.completion, prompting).verdict.is_valid
-        }
+        solved = {row.problem_id for row in fresh if _is_solved(tasks[row.problem_id], row.completion, prompting)}
         rows = [row for row in rows if row.problem_id not in solved]
         if not rows:
             break
@@ -175,6 +164,10 @@ def _sampled_until_valid(
         fresh = list(_sampled(context, rows, tasks, again, f"{description}, again {turn + 1}"))
         sampled += fresh
     return sampled
+
+
+def _is_solved(task: PlanningTask, completion: str, prompting: Prompting) -> bool:
+    return judge_plan(task, prompting.read(completion, task.domain)).is_valid
 
 
 def _sampled(
@@ -227,7 +220,7 @@ def sample_prompts(
         seeds=[seed for i in fitting for seed in seeds[i * n : (i + 1) * n]],
         description=description,
     )
-    none = Generation((), (), NO_ROOM, policy_version(context.inputs["policy"]))
+    none = Generation((), (), FinishReason.NO_ROOM, policy_version(context.inputs["policy"]))
     groups = dict(zip(fitting, answers, strict=True))
     remaining = iter(seeds)
     for i, (problem_id, prompt, prompt_ids) in enumerate(zip(problem_ids, prompts, encoded, strict=True)):
@@ -250,51 +243,3 @@ def sample_prompts(
 
 def _text_of(tokenizer: Any, generation: Generation) -> str:
     return token_spans(tokenizer, generation.token_ids)[0]
-
-
-class JudgingSettings(StrictModel):
-    """How completions are read."""
-
-    prompting: str
-    """How the policy was asked."""
-
-
-def judge(context: StageContext[JudgingSettings]) -> None:
-    """Judge every rollout with the validator (algorithm 1, line 16); few of them in this process."""
-    problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
-    rows = [
-        judging_row(rollout, problems[rollout.problem_id]) for rollout in context.inputs["rollouts"].rows(RolloutRow)
-    ]
-    how = context.settings.prompting
-    if len(rows) <= FEW_ROLLOUTS:
-        validator, verdicts = ValidatorActor(how), []
-        with context.progress(len(rows), "judging", unit="plan") as bar:
-            for row in rows:
-                verdicts.append(validator.judge(row))
-                bar.update()
-        context.output.write_rows(verdicts, VerdictRow)
-        return
-    context.resources.map_rows(
-        rows,
-        JudgingRow,
-        ValidatorActor,
-        VerdictRow,
-        shards=context.output.shards("rows", VerdictRow),
-        batch_size=128,
-        description="judging",
-        id_column="rollout_id",
-        worker_settings={"prompting": how},
-    )
-
-
-def judging_row(rollout: RolloutRow, problem: ProblemRow) -> JudgingRow:
-    """Return a rollout joined with its problem."""
-    return JudgingRow(
-        rollout_id=rollout.rollout_id,
-        problem_id=rollout.problem_id,
-        iteration=rollout.iteration,
-        policy_version=rollout.policy_version,
-        completion=rollout.completion,
-        domain_pddl=problem.domain_pddl,
-        problem_pddl=problem.problem_pddl,
-    )

@@ -13,11 +13,9 @@ from pipelines.parts.evaluation_stages import chosen_iteration
 from pipelines.parts.problem_stages import solved_problems
 from pipelines.parts.rollout_stages import GenerationSettings, sample_prompts
 from pipelines.parts.workers import MODEL
-from plansmith.config.basics import StrictModel
 from plansmith.config.training import Numerics
 from plansmith.data.examples import corrupted_row, invalid_explanation, valid_explanation
-from plansmith.data.rows import ExampleRow, ProblemRow, RolloutRow, SolvedProblemRow, Split, VerificationRow
-from plansmith.evaluation.judging import judge_completion
+from plansmith.data.rows import ExampleRow, RolloutRow, SolvedProblemRow, Split, VerdictRow, VerificationRow
 from plansmith.learning.feedback import SampledTokens, final_sequence
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.printed_losses import LossWeights
@@ -25,7 +23,6 @@ from plansmith.learning.tokenizer import token_spans
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.problems.corruption import Corruption
 from plansmith.stages import StageContext
-from plansmith.text.chains import VALID
 from plansmith.text.rendering import Rendering, rendering_of
 
 
@@ -34,15 +31,6 @@ class ExplainingSettings(GenerationSettings):
 
     n_explained: int
     """Plans, half of them corrupted."""
-
-
-class VerificationSettings(StrictModel):
-    """How the policy's verdicts are read."""
-
-    rendering: str
-    """How attempts are written."""
-    numerics: Numerics
-    """How the trainer, which is asked for v_hat, holds the model."""
 
 
 def explain_plans(context: StageContext[ExplainingSettings]) -> None:
@@ -99,33 +87,24 @@ def plans_to_explain(
     return found
 
 
-def verify_attempts(context: StageContext[VerificationSettings]) -> None:
+def verify_attempts(context: StageContext[Numerics]) -> None:
     """Write v and v_hat of every test attempt of the kept policy."""
-    policy, rendering = context.inputs["policy"], rendering_of(context.settings.rendering)
-    folder = policy.path(MODEL)
+    policy = context.inputs["policy"]
+    folder, chosen = policy.path(MODEL), chosen_iteration(policy)
     tokenizer = load_tokenizer(str(folder))
-    problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
-    rollouts = context.inputs[f"tried_{chosen_iteration(policy)}"].rows(RolloutRow)
-    weights = LossWeights()
-    sequences, judged = [], []
-    for rollout in rollouts:
-        problem = problems[rollout.problem_id]
-        task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
-        chain = judge_completion(task, rollout.completion, rendering)
+    verdict_of = {row.rollout_id: row for row in context.inputs[f"judged_{chosen}"].rows(VerdictRow)}
+    attempts = [(row, verdict_of[row.rollout_id]) for row in context.inputs[f"tried_{chosen}"].rows(RolloutRow)]
+    weights, sequences = LossWeights(), []
+    for rollout, verdict in attempts:
         _, spans = token_spans(tokenizer, rollout.token_ids)
         tokens = SampledTokens(rollout.prompt_token_ids, rollout.token_ids, tuple(spans))
-        v = int(chain.verdict.is_valid)
-        sequences.append(final_sequence(tokens, [], chain.read.verdict_span, v=v, baseline=0.0, weights=weights))
-        judged.append((v, chain.read.chain.verdict))
-    v_hats = context.resources.trainer(folder, context.settings.numerics).verdict_probabilities(sequences)
+        v, span = int(verdict.is_valid), verdict.verdict_span
+        sequences.append(final_sequence(tokens, [], span, v=v, baseline=0.0, weights=weights))
+    v_hats = context.resources.trainer(folder, context.settings).verdict_probabilities(sequences)
     rows = [
-        VerificationRow(rollout.rollout_id, rollout.problem_id, None, v, stated, v_hat, "")
-        for rollout, (v, stated), v_hat in zip(rollouts, judged, v_hats, strict=True)
+        VerificationRow(
+            rollout.rollout_id, rollout.problem_id, None, int(verdict.is_valid), verdict.claimed_verdict, v_hat, ""
+        )
+        for (rollout, verdict), v_hat in zip(attempts, v_hats, strict=True)
     ]
     context.output.write_rows(rows, VerificationRow)
-
-
-def verdict_accuracy(rows: Sequence[VerificationRow]) -> float | None:
-    """Return the share of rows whose stated verdict is the truth; without a verdict a row is wrong. None of nothing."""
-    right = sum((row.stated_verdict == VALID) == bool(row.v) for row in rows if row.stated_verdict is not None)
-    return right / len(rows) if rows else None

@@ -13,7 +13,7 @@ from plansmith.pddl.parser import parse_step
 from plansmith.problems.corruption import Corruption, corrupt_plan, true_claims
 from plansmith.problems.renaming import random_renaming, rename_plan, rename_problem
 from plansmith.text.chains import Chain, ChainStep, chain_of_plan, continued_chain
-from plansmith.text.explanations import Attempt, ClaimedPlan, FeedbackKind, explain
+from plansmith.text.explanations import ClaimedPlan, explain
 from plansmith.text.full_reader import read_literals
 from plansmith.text.rendering import Rendering
 
@@ -133,7 +133,7 @@ def continuation_examples(
     What is taught is the choice at the policy's own states (DAgger: Ross, Gordon and Bagnell, AISTATS 2011).
 
     Args:
-        kept: the attempt's sound steps, see `plansmith.evaluation.judging.sound_steps`.
+        kept: the attempt's sound steps, see `plansmith.judging.chains.sound_steps`.
         plan: from the state after them to the goal.
     """
     for copy in range(n_renamings):
@@ -168,16 +168,21 @@ def _rename_step(step: ChainStep, renaming: dict[str, str]) -> ChainStep:
     return replace(step, action=action, purpose=purpose, support=support)
 
 
-def correction_example(
-    rollout_id: str, row: SolvedProblemRow, attempt: Attempt, feedback: FeedbackKind, rendering: Rendering
-) -> ExampleRow:
-    """Return a failed attempt with its feedback as prompt, and the planner's plan as the corrected chain."""
+def correction_example(rollout_id: str, row: SolvedProblemRow, attempt: str, rendering: Rendering) -> ExampleRow:
+    """Return a failed attempt with its feedback as prompt, and the planner's plan as the corrected chain.
+
+    Args:
+        rollout_id: of the attempt.
+        row: the problem that was tried.
+        attempt: as `Rendering.write_attempt` tells it.
+        rendering: of the attempt.
+    """
     task, plan = solved_task(row)
     return ExampleRow(
         example_id=f"{rollout_id}-corrected",
         problem_id=row.problem_id,
         kind=ExampleKind.CORRECT_WITH_FEEDBACK,
         corruption=None,
-        prompt=rendering.correct_prompt(task, attempt, feedback),
+        prompt=rendering.correct_prompt(task, attempt),
         response=rendering.write_chain(chain_of_plan(task, plan)),
     )

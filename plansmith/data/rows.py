@@ -8,6 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from plansmith.pddl.validation import Verdict
+from plansmith.text.chains import Span
+from plansmith.text.explanations import FeedbackKind
+
 
 class Split(StrEnum):
     """Where a problem may be used: phase 1, phase 2, telling whether an iteration gained, or evaluation only."""
@@ -194,6 +198,14 @@ class ExampleRow:
     beginning: str = ""
 
 
+class FinishReason(StrEnum):
+    """Why a completion ended: the policy ended it, its limit was reached, or the prompt filled the engine's window."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    NO_ROOM = "no_room"
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutRow:
     """One sampled completion with its tokens; ``rollout_logprobs`` are the engine's, one per completion token."""
@@ -212,55 +224,133 @@ class RolloutRow:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgingRow:
-    """A rollout with its problem, joined for the validator."""
+class CompletionRow:
+    """What a judge reads of a rollout."""
 
     rollout_id: str
-    problem_id: str
     iteration: int
     policy_version: str
     completion: str
+
+
+@dataclass(frozen=True, slots=True)
+class JudgingRow:
+    """A problem with the completions to be judged of it.
+
+    They stay together: what a judgement says first depends on the atoms that the task has met before.
+    """
+
+    problem_id: str
     domain_pddl: str
     problem_pddl: str
+    completions: tuple[CompletionRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictRow:
-    """The validator's verdict on one rollout; ``step_distances`` is equation 6 for each step of the chain."""
+    """The judgement of one rollout, whole: of its plan, of the chain's steps taken together, of how it could be read.
+
+    Steps count from 1; spans are of the completion. Everything that later stages ask about a rollout stands here or in
+    `JudgedStepRow`: nothing is judged twice.
+    """
 
     rollout_id: str
     problem_id: str
     iteration: int
     policy_version: str
     verdict: str
+    """A `plansmith.pddl.validation.Verdict` on the plan."""
+    reason: str
+    """The verdict in a sentence."""
     error_class: str | None
     failed_step: int | None
+    """Step of the plan whose precondition does not hold."""
     unsatisfied: tuple[str, ...]
     plan: tuple[str, ...]
-    step_distances: tuple[int, ...]
-    claimed_verdict: str | None
-    binary_feedback: str
-    detailed_feedback: str
+    report: str
+    """The validator's text, with the first wrong state of the chain, which it cannot see."""
+    reading_fault: str | None = None
+    """What is wrong with the text as a chain with a plan; None where it is well formed to its end."""
+    claimed_verdict: str | None = None
+    n_steps: int = 0
+    """Steps of the chain."""
+    first_fault: int | None = None
+    """The first step of the chain that is wrong."""
+    sound_steps: int = 0
+    """How many steps of the chain a better continuation can keep."""
+    final_plan_span: Span | None = None
+    """Where the plan stands that is told after the chain."""
+    verdict_span: Span | None = None
+    """Where the policy states its own verdict."""
+    expected_outcome: str | None = None
+    """How a faithful writer tells the outcome of the first wrong step; None where that step is no ground action, or
+    tells its outcome rightly."""
+    binary_feedback: str | None = None
+    """A failed attempt with its marks, as the rendering hands it back; None where it has no words for that."""
+    detailed_feedback: str | None = None
+    """The same with the validator's feedback."""
     plan_cost: float | None = None
     """Of a valid plan: the value of the problem's metric, or the number of its actions."""
     progress: float | None = None
 
+    @property
+    def is_valid(self) -> bool:
+        """Return whether the plan reaches the goal."""
+        return self.verdict == Verdict.VALID
+
+    @property
+    def is_flawless(self) -> bool:
+        """Return whether the plan is valid and so is every claim about the chain's steps."""
+        return self.is_valid and self.first_fault is None
+
+    def handed_back(self, feedback: FeedbackKind) -> str | None:
+        """Return the failed attempt as the rendering hands it back with feedback of a kind."""
+        return self.binary_feedback if feedback is FeedbackKind.BINARY else self.detailed_feedback
+
 
 @dataclass(frozen=True, slots=True)
-class ReasoningStepRow:
-    """One triplet of D_reasoning (equation 10) with its judgement and its loss as printed (equations 5-7)."""
+class JudgedStepRow:
+    """One step of a chain with its judgement: a triplet of D_reasoning (equation 10), and where it stands.
+
+    States are atoms in the order of the text; ``s_expected`` of a right step is what it claims. ``state_distance`` is
+    equation 6; ``wrong_marks`` are the preconditions and goals of which the step tells wrongly whether they hold;
+    ``choice`` and ``outcome`` are those of `plansmith.text.chains.StepSpans`.
+    """
 
     rollout_id: str
     problem_id: str
     iteration: int
     policy_version: str
     step: int
-    s_prev: tuple[str, ...]
     action: str
+    feedback_code: str
+    """A `plansmith.pddl.validation.FeedbackCode`."""
+    state_distance: int
+    reason: str
+    wrong_marks: tuple[str, ...]
+    s_prev: tuple[str, ...]
     s_claimed: tuple[str, ...]
     s_expected: tuple[str, ...]
-    feedback_code: str
-    state_distance: int
+    choice: Span
+    outcome: Span
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRow:
+    """What a judge says of the completions of one problem, on its way to the tables of verdicts and of steps."""
+
+    problem_id: str
+    verdicts: tuple[VerdictRow, ...]
+    steps: tuple[JudgedStepRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepLossRow:
+    """The loss of one judged step as printed (equations 5 to 7), under the weights and the feedback of the run."""
+
+    rollout_id: str
+    problem_id: str
+    step: int
     step_loss: float
 
 
@@ -305,6 +395,36 @@ class SequenceRow:
     score_weights: tuple[float, ...]
     verdict_position: int
     verdict_label: int
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRow:
+    """What an iteration knows about one problem, joined for the writer of what is learnt from it.
+
+    ``step_losses`` has one number for each of ``steps``: L_step over the standard deviation of the iteration's.
+    ``baselines`` has one for each rollout, the mean failure of the others; ``replans`` are plans from where failed
+    attempts were still sound, under the rollout's id.
+    """
+
+    problem_id: str
+    problem: SolvedProblemRow
+    rollouts: tuple[RolloutRow, ...]
+    verdicts: tuple[VerdictRow, ...]
+    steps: tuple[JudgedStepRow, ...]
+    step_losses: tuple[float, ...]
+    baselines: tuple[float, ...]
+    replans: tuple[PlanRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LessonRow:
+    """What is learnt from the rollouts of one problem: sequences of both stages, corrected and continued chains."""
+
+    problem_id: str
+    reasoning: tuple[SequenceRow, ...]
+    final: tuple[SequenceRow, ...]
+    corrections: tuple[ExampleRow, ...]
+    continuations: tuple[ExampleRow, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ step. Not here: manifests and stages (`plansmith.data.artifacts`, `plansmith.sta
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import itertools
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,7 +37,7 @@ _SCALARS: dict[Any, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa
 
 
 def arrow_schema(row_type: type[DataclassInstance]) -> pa.Schema:
-    """Return the Arrow schema of a row type; ``X | None`` is nullable, ``tuple[X, ...]`` a list.
+    """Return the Arrow schema of a row type; ``X | None`` is nullable, ``tuple[X, ...]`` a list, a row type a struct.
 
     The row type's name and docstring go into the schema's metadata, a field's ``metadata["doc"]`` into the column's.
 
@@ -151,7 +152,16 @@ def rows_of_columns(columns: Mapping[str, Sequence[Any]], row_type: type[RowT]) 
     lengths = {name: len(columns[name]) for name in names}
     if len(set(lengths.values())) > 1:
         raise ArtifactError("columns differ in length", where=row_type.__name__, got=str(lengths))
-    values = zip(*(map(_tuple_if_list, columns[name]) for name in names), strict=True)
+    held = _held_row_types(row_type)
+    values = zip(
+        *(
+            [_read_back(value, held[name]) for value in columns[name]]
+            if name in held
+            else map(_tuple_if_list, columns[name])
+            for name in names
+        ),
+        strict=True,
+    )
     return [row_type(*row) for row in values]
 
 
@@ -210,18 +220,69 @@ def _groups(rows: Iterable[RowT]) -> Iterator[list[RowT]]:
 
 def _arrow_field(row_type: type[DataclassInstance], field: dataclasses.Field[Any], annotation: Any) -> pa.Field:
     inner, nullable = _without_none(annotation)
-    data_type = _SCALARS.get(inner)
-    arguments = typing.get_args(inner)
-    if typing.get_origin(inner) is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
-        item_type = _SCALARS.get(arguments[0])
-        data_type = item_type and pa.list_(pa.field("element", item_type, nullable=False))
+    item = _item_of(inner)
+    data_type = _item_type(inner if item is None else item)
     if data_type is None:
         raise TypeError(
-            f"{row_type.__name__}.{field.name}: {annotation} has no column type; expected str, int, float, bool, "
-            "tuple[X, ...] of one of these, or any of them with | None"
+            f"{row_type.__name__}.{field.name}: {annotation} has no column type; expected str, int, float, bool, a row "
+            "type, tuple[X, ...] of one of these, or any of them with | None"
         )
+    if item is not None:
+        data_type = pa.list_(pa.field("element", data_type, nullable=False))
     doc = field.metadata.get("doc")
     return pa.field(field.name, data_type, nullable=nullable, metadata={"doc": doc} if doc else None)
+
+
+def _item_of(annotation: Any) -> Any:
+    """Return X of ``tuple[X, ...]``, else None."""
+    arguments = typing.get_args(annotation)
+    is_list = typing.get_origin(annotation) is tuple and len(arguments) == 2 and arguments[1] is Ellipsis
+    return arguments[0] if is_list else None
+
+
+def _item_type(annotation: Any) -> pa.DataType | None:
+    """Return the type of one value: a scalar's, or a struct for a row; None where there is none."""
+    return pa.struct(list(arrow_schema(annotation))) if _is_row_type(annotation) else _SCALARS.get(annotation)
+
+
+def _is_row_type(annotation: Any) -> TypeGuard[type[DataclassInstance]]:
+    return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
+
+
+@functools.cache
+def _held_row_types(row_type: type[DataclassInstance]) -> Mapping[str, Any]:
+    """Return the columns of a row type that hold rows, with the type of these."""
+    held = {}
+    for name, annotation in typing.get_type_hints(row_type).items():
+        inner = _without_none(annotation)[0]
+        item = _item_of(inner) or inner
+        if _is_row_type(item):
+            held[name] = item
+    return held
+
+
+def row_of(values: Mapping[str, Any], row_type: type[RowT]) -> RowT:
+    """Return the row that Arrow gives as a mapping from columns to values."""
+    held = _held_row_types(row_type)
+    return row_type(
+        **{name: _read_back(x, held[name]) if name in held else _tuple_if_list(x) for name, x in values.items()}
+    )
+
+
+def _read_back(value: Any, row_type: Any) -> Any:
+    """Return the row, or the tuple of rows, that Arrow gives as mappings."""
+    if isinstance(value, list | tuple):
+        return tuple(_read_back(item, row_type) for item in value)
+    return row_of(value, row_type) if isinstance(value, dict) else value
+
+
+def _as_mappings(value: Any) -> Any:
+    """Return a row, or a tuple of rows, as the mappings that Arrow takes."""
+    if isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
+        return [_as_mappings(item) for item in value]
+    if not dataclasses.is_dataclass(value):
+        return value
+    return {field.name: _as_mappings(getattr(value, field.name)) for field in dataclasses.fields(value)}
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
@@ -236,7 +297,8 @@ def _arrow_array(values: list[Any], field: pa.Field, where: str) -> pa.Array:
     try:
         if is_list and any(isinstance(value, str) for value in values):
             raise TypeError("a text, which Arrow would split into its characters")
-        array = pa.array(values, type=field.type)
+        holds_rows = pa.types.is_struct(field.type.value_type if is_list else field.type)
+        array = pa.array([_as_mappings(value) for value in values] if holds_rows else values, type=field.type)
     except (pa.ArrowException, OverflowError, UnicodeEncodeError, TypeError) as error:
         raise ArtifactError(
             "a value does not fit its column", where=place, got=str(error), expected=str(field.type)

@@ -16,7 +16,7 @@ from plansmith.evaluation.ablation_order import OrderTest, SolvedByProblem, comp
 from plansmith.evaluation.metrics import EvaluatedProblem
 from plansmith.evaluation.paper_figures import PaperColumn
 from plansmith.evaluation.statistics import interval_over_seeds, wilson_interval
-from plansmith.evaluation.taxonomy import ErrorClass
+from plansmith.judging.taxonomy import ErrorClass
 
 ALL_DOMAINS = "all domains"
 NEIGHBOURS = (

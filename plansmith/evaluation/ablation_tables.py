@@ -18,8 +18,8 @@ from plansmith.evaluation.paper_figures import (
     TABLE_5_TOTAL,
 )
 from plansmith.evaluation.tables import Table
-from plansmith.evaluation.taxonomy import ErrorClass
 from plansmith.evaluation.wording import interval, p_text, percent
+from plansmith.judging.taxonomy import ErrorClass
 
 PAPERS = f"In brackets: the paper's own figure, for {PAPER_MODEL} with eta = 10 and 15"
 INTERVALS = (

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from plansmith.data.artifacts import Artifact
-from plansmith.data.rows import ProblemRow
-from plansmith.data.tables import read_arrow
+from plansmith.data.rows import JudgedStepRow, ProblemRow
+from plansmith.data.tables import read_arrow, row_of
 from plansmith.errors import ArtifactError
 from plansmith.evaluation.metric_list import Measurement
 
@@ -56,3 +60,40 @@ def places_of(problems: Artifact) -> dict[str, Place]:
     """Return domain and level of each problem."""
     problem_ids, *places = read_columns(problems, ProblemRow, "problem_id", "domain", "level")
     return dict(zip(problem_ids, zip(*places, strict=True), strict=True))
+
+
+def judged_steps(judged: Artifact, rollout_ids: Iterable[str]) -> dict[str, list[JudgedStepRow]]:
+    """Return the judged steps of some rollouts; a chain that could not be read at all has none."""
+    found: dict[str, list[JudgedStepRow]] = {name: [] for name in rollout_ids}
+    for row in find_rows(judged, "rollout_id", found, table="steps"):
+        found[row["rollout_id"]].append(row_of(row, JudgedStepRow))
+    return found
+
+
+def find_rows(
+    artifact: Artifact, id_column: str, ids: Iterable[str], *columns: str, table: str = "rows"
+) -> list[dict[str, Any]]:
+    """Return the rows of a table that have one of some ids, one row group of the file in memory at a time.
+
+    Args:
+        artifact: holds the table.
+        id_column: where the ids are.
+        ids: of the rows.
+        columns: those to be read; none means all.
+        table: its name.
+
+    Raises:
+        ArtifactError: the table is not there or cannot be read.
+    """
+    path, wanted = artifact.path(f"{table}.parquet"), pa.array(sorted(set(ids)))
+    found: list[dict[str, Any]] = []
+    try:
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                known = file.read_row_group(group, columns=[id_column]).column(id_column)
+                places = pc.indices_nonzero(pc.is_in(known, value_set=wanted))
+                if len(places):
+                    found += file.read_row_group(group, columns=list(columns) or None).take(places).to_pylist()
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise ArtifactError("not a readable table", where=str(path), got=str(error)) from error
+    return found

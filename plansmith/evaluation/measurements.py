@@ -19,12 +19,13 @@ import pyarrow.compute as pc
 from plansmith.data.artifacts import KEY_DIGITS, Artifact
 from plansmith.data.rows import (
     FinalPlanRow,
+    FinishReason,
     MetricRow,
     OptimisationStepRow,
     PlanRow,
     ProblemRow,
-    ReasoningStepRow,
     RolloutRow,
+    StepLossRow,
     VerdictRow,
     VerificationRow,
 )
@@ -33,8 +34,8 @@ from plansmith.evaluation.calibration import calibrate
 from plansmith.evaluation.feedback_turns import accuracy_by_turn
 from plansmith.evaluation.finished_stages import FinishedStage, places_of, read_columns
 from plansmith.evaluation.metric_list import METRICS, Measurement, Metric, Source
-from plansmith.evaluation.taxonomy import VALID
 from plansmith.evaluation.verdict_measurements import judged_attempts, judged_probe, judged_rollouts
+from plansmith.pddl.validation import Verdict
 from plansmith.text.chains import VALID as STATED_VALID
 
 if TYPE_CHECKING:
@@ -142,8 +143,8 @@ def _generation(stage: FinishedStage) -> list[Measurement]:
     n_tokens = int(pc.sum(pc.list_value_length(table.column("token_ids"))).as_py() or 0)
     found = {"generation/tokens": float(n_tokens), "generation/completions": len(reasons)}
     if reasons:
-        found["generation/truncated_rate"] = reasons.count("length") / len(reasons)
-        found["generation/no_room_rate"] = reasons.count("no_room") / len(reasons)
+        found["generation/truncated_rate"] = reasons.count(FinishReason.LENGTH) / len(reasons)
+        found["generation/no_room_rate"] = reasons.count(FinishReason.NO_ROOM) / len(reasons)
     if manifest.wall_time_s > 0 and not manifest.was_resumed:
         found["generation/tokens_per_s"] = n_tokens / manifest.wall_time_s
     return [stage.measured(name, value, stage=stage.name) for name, value in found.items()]
@@ -157,7 +158,7 @@ def _losses(stage: FinishedStage) -> list[Measurement]:
     place_of = places_of(stage.input("problems"))
     class_of = dict(zip(*read_columns(stage.input("verdicts"), VerdictRow, "rollout_id", "error_class"), strict=True))
     tables: list[tuple[str, type[DataclassInstance], str, str]] = [
-        ("loss/reasoning_as_printed", ReasoningStepRow, "step_loss", "reasoning_steps"),
+        ("loss/reasoning_as_printed", StepLossRow, "step_loss", "reasoning_steps"),
         ("loss/final_as_printed", FinalPlanRow, "plan_loss", "final_plans"),
     ]
     for name, row_type, column, table in tables:
@@ -165,7 +166,7 @@ def _losses(stage: FinishedStage) -> list[Measurement]:
         columns = read_columns(stage.artifact, row_type, "rollout_id", "problem_id", column, table=table)
         for rollout_id, problem_id, loss in zip(*columns, strict=True):
             domain, level = place_of[problem_id]
-            error_class = class_of[rollout_id] or VALID
+            error_class = class_of[rollout_id] or Verdict.VALID
             for label in (("domain", domain), ("level", level), ("error_class", error_class)):
                 groups[label].append(loss)
         found += [stage.measured(name, fmean(losses), **{key: value}) for (key, value), losses in groups.items()]
@@ -193,7 +194,7 @@ def _feedback_turns(stage: FinishedStage) -> list[Measurement]:
     columns = read_columns(stage.artifact, VerdictRow, "problem_id", "iteration", "verdict", table="verdicts")
     turns = sorted(zip(*columns, strict=True), key=lambda row: row[1])
     for problem_id, turn, verdict in turns:
-        solved[problem_id] = turn if verdict == VALID else None
+        solved[problem_id] = turn if verdict == Verdict.VALID else None
     numbers = range(1 + max((turn for _, turn, _ in turns), default=0))
     found = accuracy_by_turn(list(solved.values()), numbers) if solved else ()
     return _generation(stage) + [stage.measured("feedback/accuracy", x.accuracy, turn=str(x.turn)) for x in found]

@@ -13,7 +13,7 @@ from statistics import fmean
 
 from plansmith.evaluation.calibration import Calibration, calibrate
 from plansmith.evaluation.statistics import PairedTest, paired_test, wilson_interval
-from plansmith.evaluation.taxonomy import ErrorClass
+from plansmith.judging.taxonomy import ErrorClass
 
 COST_TOLERANCE = 1e-9
 """Costs that differ by no more are equal; sums of decimals in floating point do."""

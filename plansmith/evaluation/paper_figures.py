@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from plansmith.evaluation.taxonomy import ErrorClass
+from plansmith.judging.taxonomy import ErrorClass
 
 PAPER_MODEL = "Llama-3-8B"
 PAPER_DOMAINS = ("blocksworld", "mystery-blocksworld", "logistics")

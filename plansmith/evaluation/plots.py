@@ -29,9 +29,9 @@ from plansmith.evaluation.drawing import (
 )
 from plansmith.evaluation.metrics import LevelFigures
 from plansmith.evaluation.results import Results, TrainingCurve
-from plansmith.evaluation.taxonomy import ErrorClass
 from plansmith.evaluation.verdict_plots import draw_calibration, draw_feedback_turns
 from plansmith.evaluation.wording import clock, spoken
+from plansmith.judging.taxonomy import ErrorClass
 
 MAX_POINTS = 150
 MAX_STAGES = 14

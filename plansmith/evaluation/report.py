@@ -18,8 +18,8 @@ from plansmith.evaluation.metrics import PairedComparison
 from plansmith.evaluation.plots import draw_plots
 from plansmith.evaluation.results import Results, StepMark, results_to_json
 from plansmith.evaluation.tables import Table, further_tables, level_table
-from plansmith.evaluation.taxonomy import ErrorClass
 from plansmith.evaluation.wording import SIGNIFICANCE, clock, interval, p_text, percent, spoken
+from plansmith.judging.taxonomy import ErrorClass
 from plansmith.layout import markdown_table, text_table
 
 MARK_WORDS = {

@@ -15,7 +15,7 @@ from typing import Any
 from plansmith.evaluation.feedback_turns import FeedbackTurn
 from plansmith.evaluation.json_files import JsonFile
 from plansmith.evaluation.metrics import ArmResult, PairedComparison
-from plansmith.evaluation.taxonomy import ErrorClass
+from plansmith.judging.taxonomy import ErrorClass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from plansmith.evaluation.metrics import LevelFigures
 from plansmith.evaluation.results import Results
-from plansmith.evaluation.taxonomy import ErrorClass
 from plansmith.evaluation.wording import interval, number_or_dash, percent, percent_or_dash, spoken
+from plansmith.judging.taxonomy import ErrorClass
 
 COLUMNS = (
     "policy",

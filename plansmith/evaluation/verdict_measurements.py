@@ -10,7 +10,7 @@ from statistics import fmean
 from plansmith.data.rows import VerdictRow
 from plansmith.evaluation.finished_stages import FinishedStage, Place, places_of, read_columns
 from plansmith.evaluation.metric_list import Measurement
-from plansmith.evaluation.taxonomy import ErrorClass
+from plansmith.judging.taxonomy import ErrorClass
 from plansmith.text.chains import VALID as STATED_VALID
 
 

@@ -1,7 +1,7 @@
 """The worst failed attempts of each judged stage, as the report shows attempts, with the prompt and the completion.
 
 Runs have hundreds of thousands of rollouts, so only the columns that rank them are read of all, and texts only of those
-that are shown. Not here: judging (`judging`); the marks on the steps are the validator's.
+that are shown. Not here: judging; the marks on the steps are the validator's, as it left them in the judged stage.
 """
 
 from __future__ import annotations
@@ -11,20 +11,15 @@ import itertools
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from dataclasses import dataclass, replace
 
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import ProblemRow, VerdictRow
-from plansmith.errors import ArtifactError, PlansmithError
-from plansmith.evaluation.finished_stages import Place, places_of, read_columns
-from plansmith.evaluation.judging import attempt_example
+from plansmith.data.tables import row_of
+from plansmith.errors import PlansmithError
+from plansmith.evaluation.finished_stages import Place, find_rows, judged_steps, places_of, read_columns
 from plansmith.evaluation.results import AttemptExample
-from plansmith.evaluation.taxonomy import ErrorClass
+from plansmith.evaluation.shown_attempts import attempt_example
 from plansmith.evaluation.watched_figures import inputs_of
 from plansmith.evaluation.wording import spoken
 
@@ -100,33 +95,11 @@ def worst_first(verdicts: Iterable[_Verdict], count: int) -> list[_Verdict]:
     return [verdict for one_of_each in rounds for verdict in one_of_each if verdict is not None][:count]
 
 
-def find_rows(artifact: Artifact, id_column: str, ids: Iterable[str], *columns: str) -> dict[str, tuple[Any, ...]]:
-    """Return some columns of some rows of a table by id, one row group of the file in memory at a time.
-
-    Raises:
-        ArtifactError: the table is not there or cannot be read.
-    """
-    path, wanted = artifact.path("rows.parquet"), pa.array(sorted(set(ids)))
-    found: dict[str, tuple[Any, ...]] = {}
-    try:
-        with pq.ParquetFile(path) as file:
-            for group in range(file.num_row_groups):
-                known = file.read_row_group(group, columns=[id_column]).column(id_column)
-                places = pc.indices_nonzero(pc.is_in(known, value_set=wanted))
-                if len(places):
-                    rows = file.read_row_group(group, columns=list(dict.fromkeys([id_column, *columns]))).take(places)
-                    values = [rows.column(name).to_pylist() for name in columns]
-                    found |= dict(zip(rows.column(id_column).to_pylist(), zip(*values, strict=True), strict=True))
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise ArtifactError("not a readable table", where=str(path), got=str(error)) from error
-    return found
-
-
 def _failures(stage: str, judged: Artifact, by_key: Mapping[str, Artifact]) -> tuple[WatchedFailure, ...]:
     try:
         inputs = inputs_of(judged, by_key)
         chosen = worst_first(_failed(judged, inputs["problems"]), N_SHOWN)
-        return tuple(_shown(stage, chosen, inputs["rollouts"], inputs["problems"], by_key))
+        return tuple(_shown(stage, chosen, judged, inputs["rollouts"], inputs["problems"], by_key))
     except (PlansmithError, KeyError, ValueError, TypeError) as error:
         logger.warning("the failures of stage %s cannot be shown: %s", stage, error)
         return ()
@@ -142,35 +115,31 @@ def _failed(judged: Artifact, problems: Artifact) -> Iterator[_Verdict]:
 
 
 def _shown(
-    stage: str, chosen: Sequence[_Verdict], rollouts: Artifact, problems: Artifact, by_key: Mapping[str, Artifact]
+    stage: str,
+    chosen: Sequence[_Verdict],
+    judged: Artifact,
+    rollouts: Artifact,
+    problems: Artifact,
+    by_key: Mapping[str, Artifact],
 ) -> Iterator[WatchedFailure]:
     """Yield the chosen failures with their texts."""
-    ids, names = {verdict.problem_id for verdict in chosen}, [field.name for field in fields(ProblemRow)]
-    problem_of = find_rows(problems, "problem_id", ids, *names)
+    ids, rollout_ids = {verdict.problem_id for verdict in chosen}, {verdict.rollout_id for verdict in chosen}
+    problem_of = {row["problem_id"]: row_of(row, ProblemRow) for row in find_rows(problems, "problem_id", ids)}
     plans = inputs_of(rollouts, by_key).get("plans")
-    plan_of = find_rows(plans, "problem_id", ids, "plan") if plans else {}
-    texts = find_rows(rollouts, "rollout_id", [verdict.rollout_id for verdict in chosen], "prompt", "completion")
-    rendering = str(rollouts.manifest.provenance.settings.get("rendering", ""))
+    planned = find_rows(plans, "problem_id", ids, "problem_id", "plan") if plans else []
+    plan_of = {row["problem_id"]: tuple(row["plan"]) for row in planned}
+    columns = ("rollout_id", "prompt", "completion")
+    text_of = {row["rollout_id"]: row for row in find_rows(rollouts, "rollout_id", rollout_ids, *columns)}
+    verdict_of = {row["rollout_id"]: row_of(row, VerdictRow) for row in find_rows(judged, "rollout_id", rollout_ids)}
+    steps_of = judged_steps(judged, rollout_ids)
     for verdict in chosen:
-        prompt, completion = texts[verdict.rollout_id]
-        (plan,) = plan_of.get(verdict.problem_id, ((),))
-        problem = ProblemRow(*problem_of[verdict.problem_id])
-        attempt = _attempt(verdict, problem, completion, tuple(plan), rendering, arm=policy_of(stage))
-        yield WatchedFailure(verdict.rollout_id, problem.domain, _cut(prompt), verdict.progress, attempt)
-
-
-def _attempt(
-    verdict: _Verdict, problem: ProblemRow, completion: str, plan: tuple[str, ...], rendering: str, *, arm: str
-) -> AttemptExample:
-    """Return an attempt step by step; one that was asked for in a way without steps is its text alone."""
-    try:
-        attempt = attempt_example(problem, completion, plan, rendering, arm=arm)
-    except (PlansmithError, ValueError, KeyError) as error:
-        logger.info("attempt %s is shown without steps: %s", verdict.rollout_id, error)
-        text = f"failed at step {verdict.failed_step}" if verdict.failed_step else spoken(verdict.error_class)
-        kind = ErrorClass(verdict.error_class)
-        attempt = AttemptExample(problem.problem_id, problem.level, arm, "", "", (), kind, text, plan, completion)
-    return replace(attempt, completion=_cut(completion))
+        name, problem, text = verdict.rollout_id, problem_of[verdict.problem_id], text_of[verdict.rollout_id]
+        plan = plan_of.get(verdict.problem_id, ())
+        attempt = attempt_example(
+            problem, text["completion"], verdict_of[name], steps_of[name], plan, arm=policy_of(stage)
+        )
+        attempt = replace(attempt, completion=_cut(text["completion"]))
+        yield WatchedFailure(name, problem.domain, _cut(text["prompt"]), verdict.progress, attempt)
 
 
 def _cut(text: str) -> str:

@@ -31,8 +31,8 @@ from plansmith.evaluation.plots import (
 from plansmith.evaluation.results import Losses, Results, TrainingCurve
 from plansmith.evaluation.statistics import wilson_interval
 from plansmith.evaluation.tables import Table, domain_table
-from plansmith.evaluation.taxonomy import ErrorClass
 from plansmith.evaluation.wording import interval, number_or_dash, percent, spoken
+from plansmith.judging.taxonomy import ErrorClass
 
 logger = logging.getLogger(__name__)
 

@@ -12,10 +12,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from plansmith.data.rows import JudgedStepRow
 from plansmith.learning.printed_losses import LossWeights
 from plansmith.learning.sequences import NO_VERDICT, TrainingSequence
 from plansmith.pddl.validation import FeedbackCode
-from plansmith.text.chains import Span, StepSpans
+from plansmith.text.chains import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,7 @@ class SampledTokens:
 
 
 def reasoning_sequence(
-    tokens: SampledTokens,
-    spans: Sequence[StepSpans],
-    losses: Sequence[float],
-    codes: Sequence[FeedbackCode],
-    *,
-    is_exemplary: bool = False,
+    tokens: SampledTokens, steps: Sequence[JudgedStepRow], losses: Sequence[float], *, is_exemplary: bool = False
 ) -> TrainingSequence:
     """Return the rollout with the weights of L_reasoning (equations 4 and 5).
 
@@ -58,10 +54,9 @@ def reasoning_sequence(
 
     Args:
         tokens: the rollout.
-        spans: where each judged step stands.
+        steps: the judged steps of its chain.
         losses: L_step of each step over their standard deviation. Without a baseline: a right step has loss 0 and is
             left alone. With one, every right step would be made likelier, and going in circles is made of right steps.
-        codes: the validator's feedback on each step.
         is_exemplary: nothing in the rollout is wrong or needless. Then its choices are kept likely too: what else is
             learned comes from failed attempts, and a policy trained on these alone forgot what it could do.
     """
@@ -69,23 +64,19 @@ def reasoning_sequence(
         return _sequence(tokens, [1.0] * len(tokens.completion_ids), [0.0] * len(tokens.completion_ids))
     score = [0.0] * len(tokens.completion_ids)
     likelihood = [0.0] * len(tokens.completion_ids)
-    for step, loss, code in zip(spans, losses, codes, strict=True):
+    for step, loss in zip(steps, losses, strict=True):
+        code = FeedbackCode(step.feedback_code)
         for place in tokens.places(step.outcome if code is FeedbackCode.EFFECT else step.choice):
             score[place] = loss
-        if is_right(code):
+        if code.is_outcome_right:
             for place in tokens.places(step.outcome):
                 likelihood[place] = 1.0
     return _sequence(tokens, likelihood, score)
 
 
-def is_right(code: FeedbackCode) -> bool:
-    """Return whether a step claims the outcome that is expected; a missed goal is no fault of the outcome."""
-    return code in (FeedbackCode.OK, FeedbackCode.GOAL)
-
-
-def expected_outcome_sequence(tokens: SampledTokens, spans: StepSpans, expected_ids: Sequence[int]) -> TrainingSequence:
-    """Return the rollout up to a step's action, then the outcome the validator expects; it alone has weights."""
-    kept = sum(span.end <= spans.choice.end for span in tokens.spans)
+def expected_outcome_sequence(tokens: SampledTokens, choice: Span, expected_ids: Sequence[int]) -> TrainingSequence:
+    """Return the rollout up to the choice of a step, then the outcome the validator expects; it alone has weights."""
+    kept = sum(span.end <= choice.end for span in tokens.spans)
     prefix = (*tokens.prompt_ids, *tokens.completion_ids[:kept])
     zeros = (0.0,) * (len(prefix) + len(expected_ids))
     return TrainingSequence(

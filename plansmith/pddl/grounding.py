@@ -118,7 +118,12 @@ class PlanningTask:
 
     def atoms_of(self, state: int) -> tuple[Atom, ...]:
         """Return the true atoms of a state, in the order in which the task met them."""
-        return tuple(atom for position, atom in enumerate(self.atoms) if state >> position & 1)
+        found = []
+        while state:
+            lowest = state & -state
+            found.append(self.atoms[lowest.bit_length() - 1])
+            state ^= lowest
+        return tuple(found)
 
     def basic_atoms(self, state: int) -> int:
         """Return a state without the derived atoms that it may name."""

@@ -144,6 +144,11 @@ class FeedbackCode(StrEnum):
     GOAL = "goal"
     MALFORMED = "malformed"
 
+    @property
+    def is_outcome_right(self) -> bool:
+        """Return whether the outcome is claimed as it should be; a missed goal is no fault of the outcome."""
+        return self in (FeedbackCode.OK, FeedbackCode.GOAL)
+
 
 @dataclass(frozen=True, slots=True)
 class StepJudgement:

@@ -171,8 +171,14 @@ def check_goals(
         state: atoms; what is not named is false.
         orders: goals with those that should be achieved before; what of them is open is named.
     """
-    bits = task.state_of(state)
-    is_met = {goal: task.holds(goal, bits) for goal in task.goal}
+    return check_goals_in(task, task.state_of(state), orders)
+
+
+def check_goals_in(
+    task: PlanningTask, state: int, orders: Mapping[Condition, tuple[Condition, ...]] | None = None
+) -> tuple[GoalMark, ...]:
+    """Return what `check_goals` does, for a state as the task knows it."""
+    is_met = {goal: task.holds(goal, state) for goal in task.goal}
     before = orders or {}
     return tuple(
         GoalMark(goal, met, tuple(other for other in before.get(goal, ()) if not is_met[other]))

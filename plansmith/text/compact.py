@@ -144,14 +144,18 @@ class CompactRendering:
                 parts += ["now:", write_literals(in_order(shown.claims[index]))]
         return " ".join([*parts, "explain:"])
 
-    def correct_prompt(self, task: PlanningTask, attempt: Attempt, feedback: FeedbackKind) -> str:
-        """Return the prompt that hands an attempt back with the validator's feedback."""
-        parts = [problem_words(task), "tried:"]
+    def write_attempt(self, attempt: Attempt, feedback: FeedbackKind) -> str:
+        """Return an attempt with the validator's feedback, as it is handed back."""
+        parts = ["tried:"]
         for step, is_valid in zip(attempt.plan, attempt.marks, strict=False):
             parts += [write_literals([step]), "good:" if is_valid else "bad:"]
         if feedback is FeedbackKind.DETAILED:
             parts += ["feedback:", *_feedback_words(attempt)]
-        return " ".join(filter(None, [*parts, "plan:"]))
+        return " ".join(filter(None, parts))
+
+    def correct_prompt(self, task: PlanningTask, attempt: str) -> str:
+        """Return the prompt that hands an attempt back, as `write_attempt` tells it."""
+        return f"{problem_words(task)} {attempt} plan:"
 
     def write_chain(self, chain: Chain) -> str:
         """Return the text of a chain of thought."""

@@ -8,7 +8,9 @@ repairs and never guesses; the verdict on such a rollout is the validator's busi
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, islice
 
 from plansmith.pddl.model import Atom, Domain, Literal, PlanStep
 from plansmith.text.chains import INVALID, VALID, Chain, ChainStep, GoalMark, ReadChain, Span, StepSpans
@@ -30,16 +32,16 @@ class _Words:
     """The words of a completion with their places, read from left to right."""
 
     def __init__(self, completion: str, domain: Domain) -> None:
-        matches = list(re.finditer(r"\S+", completion))
-        self.words = [match.group() for match in matches]
-        self.places = [Span(match.start(), match.end()) for match in matches]
+        self.words = completion.split()
+        self._ends = _ends_of(self.words, completion)
         self.domain, self.position = domain, 0
+        self._known: dict[tuple[str, ...], Literal] = {}
+        self._lengths: dict[str, int] = {}
 
     def span(self, first: int, last: int) -> Span:
         """Return the characters of words `first` up to, not including, `last`."""
-        if first == last:
-            return Span(self.places[first - 1].end, self.places[first - 1].end) if first else Span(0, 0)
-        return Span(self.places[first].start, self.places[last - 1].end)
+        end = self._ends[last - 1] if last else 0
+        return Span(self._ends[first] - len(self.words[first]) if first < last else end, end)
 
     def peek(self) -> str | None:
         return self.words[self.position] if self.position < len(self.words) else None
@@ -60,20 +62,37 @@ class _Words:
 
     def literals(self, mark: str = "") -> tuple[Literal, ...]:
         """Take literals whose predicates end in `mark`."""
-        found = []
-        while (word := self.peek()) is not None and (word == NOT or not word.endswith(":")):
-            if is_negative := word == NOT:
-                self.position += 1
-            word = self.name()
-            if not word.endswith(mark):
-                raise _Fault(f"word {self.position}: got {word!r}, expected a wanted literal: {word}{mark}")
-            predicate = word.removesuffix(mark)
-            schema = self.domain.predicate(predicate)
-            if schema is None and predicate != "=":
-                raise _Fault(f"word {self.position}: got {word!r}, expected a predicate")
-            arity = 2 if schema is None else len(schema.parameters)
-            found.append(Literal(Atom(predicate, tuple(self.name() for _ in range(arity))), not is_negative))
+        found: list[Literal] = []
+        words, known, lengths = self.words, self._known, self._lengths
+        while self.position < len(words):
+            word, start = words[self.position], self.position
+            if word[-1] == ":" and word != NOT:
+                break
+            length = lengths.get(word, 0)
+            literal = known.get((mark, *words[start : start + length]))
+            if literal is None:
+                found.append(self._literal(mark))
+            else:  # as most of a state, which was told before
+                found.append(literal)
+                self.position = start + length
         return tuple(found)
+
+    def _literal(self, mark: str) -> Literal:
+        start, is_negative = self.position, self.peek() == NOT
+        self.position += is_negative
+        word = self.name()
+        if not word.endswith(mark):
+            raise _Fault(f"word {self.position}: got {word!r}, expected a wanted literal: {word}{mark}")
+        predicate = word.removesuffix(mark)
+        schema = self.domain.predicate(predicate)
+        if schema is None and predicate != "=":
+            raise _Fault(f"word {self.position}: got {word!r}, expected a predicate")
+        arity = 2 if schema is None else len(schema.parameters)
+        literal = Literal(Atom(predicate, tuple(self.name() for _ in range(arity))), not is_negative)
+        if not is_negative:
+            self._lengths[word] = 1 + arity
+            self._known[(mark, *self.words[start : self.position])] = literal
+        return literal
 
     def goal_check(self) -> tuple[GoalMark, ...]:
         self.take("goals:")
@@ -120,6 +139,13 @@ class _Words:
         return PlanStep(name, tuple(self.name() for _ in schema.parameters))
 
 
+def _ends_of(words: Sequence[str], completion: str) -> Sequence[int]:
+    """Return where each word of a completion ends; most are told with one space between words."""
+    if " ".join(words) == completion:
+        return [end + place for place, end in enumerate(accumulate(map(len, words)))]
+    return [match.end() for match in re.finditer(r"\S+", completion)]
+
+
 def read_chain(completion: str, domain: Domain) -> ReadChain:
     """Return the claims of a completion, as far as it is well formed."""
     words = _Words(completion, domain)
@@ -153,9 +179,11 @@ class _End:
 
 def _is_closing(words: _Words) -> bool:
     """Return whether the ``goals:`` here is the last goal check: no action follows it."""
+    if words.peek() != "goals:":
+        return False
     marks = ("met:", "unmet:", "after:", "later:", NOT)
-    following = (word for word in words.words[words.position + 1 :] if word.endswith(":") and word not in marks)
-    return words.peek() == "goals:" and next(following, None) not in ("aim:", "do:")
+    following = islice(words.words, words.position + 1, None)
+    return next((word for word in following if word.endswith(":") and word not in marks), None) not in ("aim:", "do:")
 
 
 def _read_step(words: _Words) -> tuple[ChainStep, StepSpans]:

@@ -54,14 +54,18 @@ class FullRendering:
                 lines.append(f"   state s{index + 1}: {_spaced(in_order(shown.claims[index]))}")
         return _prompt(EXPLAIN_INSTRUCTION, task, "\n".join([*lines, "[RESPONSE]\n"]))
 
-    def correct_prompt(self, task: PlanningTask, attempt: Attempt, feedback: FeedbackKind) -> str:
-        """Return the prompt that hands an attempt back with the validator's feedback."""
+    def write_attempt(self, attempt: Attempt, feedback: FeedbackKind) -> str:
+        """Return an attempt with the validator's feedback, as it is handed back."""
         marks = ["VALID" if mark else "INVALID" for mark in attempt.marks]
         lines = ["[PREVIOUS PLAN]"]
         lines += [f"{i}. {step} - {mark}" for i, (step, mark) in enumerate(zip(attempt.plan, marks, strict=False), 1)]
         if feedback is FeedbackKind.DETAILED:
             lines += ["[VALIDATOR FEEDBACK]", attempt.report]
-        return _prompt(CORRECT_INSTRUCTION, task, "\n".join([*lines, "[RESPONSE]\n"]))
+        return "\n".join(lines)
+
+    def correct_prompt(self, task: PlanningTask, attempt: str) -> str:
+        """Return the prompt that hands an attempt back, as `write_attempt` tells it."""
+        return _prompt(CORRECT_INSTRUCTION, task, f"{attempt}\n[RESPONSE]\n")
 
     def write_chain(self, chain: Chain) -> str:
         """Return the text of a chain of thought."""

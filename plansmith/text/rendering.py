@@ -41,8 +41,11 @@ class Rendering(Prompting, Protocol):
     def explain_prompt(self, task: PlanningTask, shown: ClaimedPlan) -> str:
         """Return the prompt that asks to explain a given plan."""
 
-    def correct_prompt(self, task: PlanningTask, attempt: Attempt, feedback: FeedbackKind) -> str:
-        """Return the prompt that hands an attempt back with the validator's feedback."""
+    def write_attempt(self, attempt: Attempt, feedback: FeedbackKind) -> str:
+        """Return an attempt with the validator's feedback, as it is handed back."""
+
+    def correct_prompt(self, task: PlanningTask, attempt: str) -> str:
+        """Return the prompt that hands an attempt back, as `write_attempt` tells it."""
 
     def write_chain(self, chain: Chain) -> str:
         """Return the text of a chain of thought."""

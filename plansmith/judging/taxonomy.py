@@ -16,11 +16,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-VALID = "valid"
-GOAL_NOT_REACHED = "goal_not_reached"
-PRECONDITION_UNSATISFIED = "precondition_unsatisfied"
-MALFORMED_PLAN = "malformed_plan"
-BAD_INPUT = "bad_input"
+from plansmith.pddl.validation import Verdict
 
 
 class ErrorClass(StrEnum):
@@ -33,7 +29,7 @@ class ErrorClass(StrEnum):
 
 
 def classify_failure(
-    verdict: str, failed_step: int | None, first_effect_error_step: int | None, is_readable: bool
+    verdict: Verdict, failed_step: int | None, first_effect_error_step: int | None, is_readable: bool
 ) -> ErrorClass | None:
     """Return the root cause of a failed attempt, or None when the plan is valid.
 
@@ -44,18 +40,18 @@ def classify_failure(
         is_readable: False when the completion was cut off or cannot be read as a chain with a plan.
 
     Raises:
-        ValueError: an unknown verdict, a failed step that does not fit it, or ``bad_input``: a domain or problem that
+        ValueError: a failed step that does not fit the verdict, or ``bad_input``: a domain or problem that
             the validator cannot judge is no failure of the policy and must not be counted as one.
     """
-    if verdict == BAD_INPUT:
+    if verdict is Verdict.BAD_INPUT:
         raise ValueError("verdict 'bad_input': the problem itself cannot be judged; remove it before evaluating")
-    if verdict not in (VALID, GOAL_NOT_REACHED, PRECONDITION_UNSATISFIED, MALFORMED_PLAN):
-        raise ValueError(f"unknown verdict {verdict!r}")
-    if (verdict == PRECONDITION_UNSATISFIED) != (failed_step is not None) and verdict != MALFORMED_PLAN:
-        raise ValueError(f"verdict {verdict!r} does not fit failed_step={failed_step}")
-    if verdict == VALID:
+    if (verdict is Verdict.PRECONDITION_UNSATISFIED) != (failed_step is not None) and (
+        verdict is not Verdict.MALFORMED_PLAN
+    ):
+        raise ValueError(f"verdict '{verdict}' does not fit failed_step={failed_step}")
+    if verdict is Verdict.VALID:
         return None
-    if verdict == MALFORMED_PLAN or not is_readable:
+    if verdict is Verdict.MALFORMED_PLAN or not is_readable:
         return ErrorClass.INVALID_ACTION_SEQUENCE
     return _root_cause(failed_step, first_effect_error_step)
 

@@ -1,0 +1,143 @@
+"""Who judges completions: the protocol that a pipeline's judge keeps, and the judge of plans and of chains of thought.
+
+A judge sees each completion once and leaves rows; whatever comes later, data sets, feedback, measurements, the report,
+reads these. Not here: the judging of one chain (`chains`), and where judges run (`actors.validator`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from plansmith.data.rows import CompletionRow, JudgedRow, JudgedStepRow, JudgingRow, VerdictRow
+from plansmith.errors import BadInputError
+from plansmith.judging.chains import JudgedChain, attempt_of, judge_completion, sound_steps
+from plansmith.judging.progress_score import progress_score
+from plansmith.judging.taxonomy import classify_failure
+from plansmith.pddl.ground_actions import GroundAction
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Atom
+from plansmith.pddl.validation import FeedbackCode
+from plansmith.text.chains import in_order, true_step
+from plansmith.text.explanations import Attempt, FeedbackKind
+from plansmith.text.rendering import PlainPrompting, Prompting, prompting_of, rendering_of
+
+
+class Judge(Protocol):
+    """Turns the completions of a problem into rows; it travels to workers and keeps nothing between problems."""
+
+    def judge(self, row: JudgingRow) -> JudgedRow:
+        """Return a verdict on each completion, and its judged steps if it has any."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanJudge:
+    """Judges plans, and the steps of chains of thought, with the validator.
+
+    Attributes:
+        prompting: how the policy was asked, by the name that `plansmith.text.rendering.prompting_of` knows.
+    """
+
+    prompting: str
+
+    def judge(self, row: JudgingRow) -> JudgedRow:
+        """Return a verdict on each completion, and every step of its chain judged."""
+        task, prompting = PlanningTask.from_text(row.domain_pddl, row.problem_pddl), prompting_of(self.prompting)
+        verdicts: list[VerdictRow] = []
+        steps: list[JudgedStepRow] = []
+        for completion in row.completions:
+            judged = judge_completion(task, completion.completion, prompting)
+            verdicts.append(verdict_row(task, row.problem_id, completion, judged, prompting))
+            steps += step_rows(task, row.problem_id, completion, judged)
+        return JudgedRow(row.problem_id, tuple(verdicts), tuple(steps))
+
+
+def verdict_row(
+    task: PlanningTask, problem_id: str, completion: CompletionRow, judged: JudgedChain, prompting: Prompting
+) -> VerdictRow:
+    """Return what is said of a completion as a whole."""
+    plan, read, fault = judged.plan, judged.read, judged.first_fault
+    first_wrong = next((i for i, s in enumerate(judged.steps, 1) if s.judgement.code is FeedbackCode.EFFECT), None)
+    attempt = attempt_of(task, judged)
+    outcome, binary, detailed = _in_words(task, judged, attempt, prompting)
+    return VerdictRow(
+        rollout_id=completion.rollout_id,
+        problem_id=problem_id,
+        iteration=completion.iteration,
+        policy_version=completion.policy_version,
+        verdict=judged.verdict,
+        reason=plan.reason,
+        error_class=classify_failure(judged.verdict, plan.failed_step, first_wrong, read.fault is None),
+        failed_step=plan.failed_step,
+        unsatisfied=tuple(str(literal) for literal in plan.unsatisfied),
+        plan=tuple(str(step) for step in plan.plan),
+        report=attempt.report,
+        reading_fault=read.fault,
+        claimed_verdict=read.chain.verdict,
+        n_steps=len(judged.steps),
+        first_fault=None if fault is None else fault + 1,
+        sound_steps=sound_steps(task, judged),
+        final_plan_span=read.final_plan_span,
+        verdict_span=read.verdict_span,
+        expected_outcome=outcome,
+        binary_feedback=binary,
+        detailed_feedback=detailed,
+        plan_cost=None if plan.cost is None else float(plan.cost),
+        progress=progress_score(task, plan),
+    )
+
+
+def _in_words(
+    task: PlanningTask, judged: JudgedChain, attempt: Attempt, prompting: Prompting
+) -> tuple[str | None, str | None, str | None]:
+    """Return the expected outcome of the first wrong step, and a failed attempt as it is handed back, in both ways.
+
+    None where there is nothing to be told, and where the rendering has no words for a condition.
+    """
+    if isinstance(prompting, PlainPrompting):
+        return None, None, None
+    rendering, outcome = rendering_of(prompting.name), None
+    try:
+        if judged.first_fault is not None:
+            step = judged.steps[judged.first_fault]
+            action = task.ground(step.action)
+            if isinstance(action, GroundAction) and not step.judgement.code.is_outcome_right:
+                outcome = rendering.write_outcome(true_step(task, step.s_prev, action, total_before=step.total_before))
+        if judged.plan.is_valid:
+            return outcome, None, None
+        binary, detailed = (rendering.write_attempt(attempt, kind) for kind in FeedbackKind)
+    except BadInputError:
+        return None, None, None
+    return outcome, binary, detailed
+
+
+def step_rows(
+    task: PlanningTask, problem_id: str, completion: CompletionRow, judged: JudgedChain
+) -> Iterator[JudgedStepRow]:
+    """Yield every step of a chain with its judgement."""
+    s_prev: tuple[str, ...] | None = None
+    for number, (step, spans) in enumerate(zip(judged.steps, judged.read.spans, strict=True), 1):
+        s_claimed, is_right = _as_text(step.s_claimed), step.judgement.code is FeedbackCode.OK
+        yield JudgedStepRow(
+            rollout_id=completion.rollout_id,
+            problem_id=problem_id,
+            iteration=completion.iteration,
+            policy_version=completion.policy_version,
+            step=number,
+            action=str(step.action),
+            feedback_code=step.judgement.code,
+            state_distance=step.judgement.state_distance,
+            reason=step.judgement.reason,
+            wrong_marks=tuple(map(str, step.wrong_marks)),
+            s_prev=_as_text(step.s_prev) if s_prev is None else s_prev,
+            s_claimed=s_claimed,
+            s_expected=s_claimed if is_right else _as_text(in_order(task.atoms_of(step.judgement.expected_state))),
+            choice=spans.choice,
+            outcome=spans.outcome,
+        )
+        s_prev = s_claimed
+
+
+def _as_text(atoms: Iterable[Atom]) -> tuple[str, ...]:
+    return tuple(map(str, atoms))
