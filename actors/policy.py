@@ -8,7 +8,7 @@ and tokenizers live in the library. One engine uses one device; for more, place 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -338,7 +338,7 @@ class PolicyActor:
             policy_version=self._policy_version,
         )
 
-    def _outputs(self, requests: Sequence[int], progress: LiveProgress | None) -> Iterator[Any]:
+    def _outputs(self, requests: Sequence[int], progress: LiveProgress | None) -> Generator[Any, None, None]:
         """Yield vLLM's outputs in the order of the requests, each as soon as those before are there.
 
         Without a progress nobody is told. Closed before the end, it leaves nothing in the engine.

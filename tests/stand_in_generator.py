@@ -21,7 +21,7 @@ from plansmith.generation import (
     seeds_by_conversation,
 )
 
-WORDS = "on ontable clear handempty holding pick-up put-down stack unstack".split()
+WORDS = ["on", "ontable", "clear", "handempty", "holding", "pick-up", "put-down", "stack", "unstack"]
 
 
 def babble(conversation: Conversation, seed: int) -> str:
@@ -70,8 +70,10 @@ class StandInGenerator:
         room = min(sampling.max_new_tokens, self.window - n_prompt)
         text, reason = " ".join(words[:room]), STOP if len(words) <= room else LENGTH
         places = [text.find(mark) for mark in sampling.stop if mark in text]
-        return self._written(text[: min(places)], STOP, seed, n_prompt) if places else self._written(
-            text, reason, seed, n_prompt
+        return (
+            self._written(text[: min(places)], STOP, seed, n_prompt)
+            if places
+            else self._written(text, reason, seed, n_prompt)
         )
 
     def _written(self, text: str, reason: str, seed: int, n_prompt: int) -> Completion:
