@@ -122,7 +122,7 @@ def served() -> Iterator[Served]:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of an untrained word-level model, which babbles."""
     folder = tmp_path_factory.mktemp("generation") / "model"
-    shape = ModelShape(32, 1, 2, 1, 32, max_position_embeddings=WINDOW)
+    shape = ModelShape(64, 1, 2, 1, 64, max_position_embeddings=WINDOW)
     make_model(folder, word_tokenizer([BLOCKS], NAMES), shape, seed=0)
     return folder
 
@@ -190,10 +190,12 @@ def test_complete_out_of_tokens_says_length_and_counts_them(generator: Generator
 
 
 def test_complete_stop_text_ends_the_answer_before_it(generator: Generator) -> None:
-    [[free]] = completed(generator, ASKED[:1], GREEDY, [0])
-    mark = str(free.text).split()[4]
-    [[cut]] = completed(generator, ASKED[:1], GREEDY.model_copy(update={"stop": ("no such text", mark)}), [0])
-    assert (cut.text, cut.finish_reason) == (str(free.text)[: str(free.text).index(mark)], STOP)
+    once = SAMPLED.model_copy(update={"n": 1})
+    free = max((str(text) for [text] in texts(completed(generator, ASKED * 4, once, range(12)))), key=len)
+    mark = free.split()[4]
+    cut = once.model_copy(update={"stop": ("no such text", mark)})
+    [found] = [found for [found] in completed(generator, ASKED * 4, cut, range(12)) if free.startswith(f"{found.text}{mark}")]
+    assert (found.text, found.finish_reason) == (free[: free.index(mark)], STOP)
 
 
 def test_complete_conversation_without_room_is_an_outcome_and_the_others_are_answered(generator: Generator) -> None:
