@@ -194,7 +194,9 @@ def test_complete_stop_text_ends_the_answer_before_it(generator: Generator) -> N
     free = max((str(text) for [text] in texts(completed(generator, ASKED * 4, once, range(12)))), key=len)
     mark = free.split()[4]
     cut = once.model_copy(update={"stop": ("no such text", mark)})
-    [found] = [found for [found] in completed(generator, ASKED * 4, cut, range(12)) if free.startswith(f"{found.text}{mark}")]
+    [found] = [
+        found for [found] in completed(generator, ASKED * 4, cut, range(12)) if free.startswith(f"{found.text}{mark}")
+    ]
     assert (found.text, found.finish_reason) == (free[: free.index(mark)], STOP)
 
 

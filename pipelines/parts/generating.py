@@ -221,6 +221,7 @@ def check_failures(failures: Sequence[FailedRequestRow], n_problems: int, max_sh
     if len(failures) > max_share * n_problems:
         raise PlansmithError(
             "too many requests failed", where=where,
-            got=f"{len(failures)} of {n_problems}; the last: {failures[-1].fault}", expected=f"{max_share:g} of them at most (--max-unjudged-share)",
+            got=f"{len(failures)} of {n_problems}; the last: {failures[-1].fault}",
+            expected=f"{max_share:g} of them at most (--max-unjudged-share)",
             cure="see to the server and give the same command again: what was answered is kept",
         )  # fmt: skip

@@ -205,23 +205,24 @@ class Workers(RaySession):
         read_weight_shapes(_base_of(Path(folder)))
         ray, count = self.ray(), self._policy_config.n_replicas
         logger.info("starting %d vLLM engine%s", count, "s" * (count > 1))
-        lora = self._trainer_config.lora
         actor = ray.remote(PolicyActor)
         restarts = {"max_restarts": POLICY_RESTARTS, "max_task_retries": 1}
         return [
             actor.options(**self._places.options(ray, "engines", number), **restarts).remote(
                 folder,
                 version,
-                settings=self._policy_config,
-                seed=self._seed,
-                lora_rank=None if lora is None else lora.rank,
-                has_sleep_mode=self._placement.is_shared,
+                **self._engine_options(),
                 pointer=str(self.run_folder / f"current-{number}.json"),
                 run_folder=str(self.run_folder),
                 number=number,
             )
             for number in range(count)
         ]
+
+    def _engine_options(self) -> dict[str, Any]:
+        lora, shared = self._trainer_config.lora, self._placement.is_shared
+        how = {"settings": self._policy_config, "seed": self._seed}
+        return {**how, "lora_rank": None if lora is None else lora.rank, "has_sleep_mode": shared}
 
     def _ask_policies(self, method: str, *arguments: Any, **keywords: Any) -> list[Any]:
         """Return the answer of every engine to a call."""
@@ -244,9 +245,12 @@ class Workers(RaySession):
         from plansmith.learning.codec import Codec, EngineGenerator
 
         self.load_policy(policy, engine)
-        codec = Codec.of(policy.path(MODEL), engine.max_model_len)
-        config, engines = self._policy_config, Engines(self._policies, policy_version(policy), self._streamed_together)
-        return EngineGenerator(codec, engines, CHUNKS_IN_ENGINE * config.max_num_seqs * config.n_replicas)
+        codec, config = Codec.of(policy.path(MODEL), engine.max_model_len), self._policy_config
+        return EngineGenerator(codec, self.engines(), CHUNKS_IN_ENGINE * config.max_num_seqs * config.n_replicas)
+
+    def engines(self) -> Engines:
+        """Return the engines with the policy loaded last."""
+        return Engines(self._policies, self._policy_version or "", self._streamed_together)
 
     def _streamed_together(self, streams: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         with self._together():
