@@ -19,7 +19,14 @@ from plansmith.config.training import EngineNumerics, PolicyConfig
 from plansmith.errors import BadInputError
 from plansmith.generation import Conversation
 from plansmith.learning.codec import Codec, EngineGenerator
-from plansmith.learning.model_folder import adapter_rank, engine_for, folder_digest, is_word_level, whole_model_of
+from plansmith.learning.model_folder import (
+    adapter_rank,
+    engine_for,
+    folder_digest,
+    is_word_level,
+    reach_of,
+    whole_model_of,
+)
 from plansmith.learning.models import check_model_folder, load_tokenizer
 from plansmith.learning.tokenizer import encode_messages
 
@@ -78,7 +85,12 @@ def engine_config(
     """
     lengths = {name: len(encode_messages(policy.tokenizer, messages)) for name, messages in conversations.items()}
     longest = max(lengths, key=lengths.__getitem__)
-    engine = engine_for(
+    if lengths[longest] >= reach_of(policy.folder):
+        raise BadInputError(
+            "a problem too long for the model", where=longest, got=f"a prompt of {lengths[longest]} tokens",
+            expected=f"fewer than the {reach_of(policy.folder)} that the model reads", cure="leave this problem out",
+        )  # fmt: skip
+    return engine_for(
         policy.folder,
         window=lengths[longest] + sampling.max_new_tokens,
         dtype=dtype,
@@ -86,12 +98,6 @@ def engine_config(
         n_threads=n_threads,
         is_cpu=not has_gpu(),
     )
-    if lengths[longest] >= engine.max_model_len:
-        raise BadInputError(
-            "a problem too long for the model", where=longest, got=f"a prompt of {lengths[longest]} tokens",
-            expected=f"fewer than the {engine.max_model_len} that the model reads", cure="leave this problem out",
-        )  # fmt: skip
-    return engine
 
 
 def has_gpu() -> bool:

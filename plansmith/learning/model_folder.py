@@ -55,6 +55,11 @@ def text_config(folder: Path) -> Mapping[str, Any]:
     return {**config, **config.get("text_config", {})}
 
 
+def reach_of(folder: Path) -> int:
+    """Return how many tokens a model reads at most."""
+    return int(text_config(folder).get("max_position_embeddings") or 2**31)
+
+
 def engine_for(
     folder: Path, *, window: int, dtype: str | None, max_num_seqs: int, n_threads: int, is_cpu: bool
 ) -> PolicyConfig:
@@ -69,7 +74,7 @@ def engine_for(
         is_cpu: whether it runs on one.
     """
     model, dtype = text_config(folder), dtype or ("float32" if is_cpu else "bfloat16")
-    window = max(32, min(window, int(model.get("max_position_embeddings") or window)))
+    window = max(32, min(window, reach_of(folder)))
     return PolicyConfig.model_validate({
         "max_model_len": window,
         "max_num_seqs": max_num_seqs,
