@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from plansmith.config.generation import EndpointConfig, SamplingConfig
 from plansmith.errors import BadInputError
-from plansmith.generation import NO_ROOM, Answers, Completion, Conversation, plain_text, seeds_by_conversation
+from plansmith.generation import Answers, Completion, Conversation, FinishReason, plain_text, seeds_by_conversation
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -106,7 +106,7 @@ class Endpoint:
         except OpenAIError as error:
             message = _message(error, self._api_key)
             if isinstance(error, BadRequestError) and _says_no_room(str(error)):
-                return Completion("", NO_ROOM, self.config.model, seed)
+                return Completion("", FinishReason.NO_ROOM, self.config.model, seed)
             fault = f"{type(error).__name__}: {message}"
             return Completion(None, "", self.config.model, seed, fault=fault)
         return _completion_of(reply, self.config, seed, self._api_key)

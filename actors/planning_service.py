@@ -19,10 +19,9 @@ from typing import Any, Protocol
 from actors.planning_answer import Course, PddlRejectedError, PlanAnswer, PlanRequest, PlanSource, PlanStatus
 from actors.planning_answer import ServiceUnavailableError as ServiceUnavailableError
 from actors.planning_view import PolicyCard, PolicyView, view_of
-from plansmith.data.rows import FinishReason
 from plansmith.data.sampling import problem_id_of
 from plansmith.errors import BadInputError, PddlParseError
-from plansmith.generation import Completion, Conversation, asking
+from plansmith.generation import Completion, Conversation, FinishReason, asking
 from plansmith.judging.chains import JudgedChain, attempt_of, judge_completion
 from plansmith.pddl.cases import read_task
 from plansmith.pddl.diagnosis import diagnose

@@ -26,7 +26,7 @@ from plansmith.config.basics import narrowed
 from plansmith.config.loading import build_model
 from plansmith.config.planner import PlannerConfig
 from plansmith.errors import PlansmithError
-from plansmith.generation import NO_ROOM, Completion, Conversation, Generation
+from plansmith.generation import Completion, Conversation, FinishReason, Generation
 from plansmith.planners import FastDownward, PlannerResult, PlannerStatus
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Policy:
 
     async def complete(self, messages: Conversation, seed: int) -> Completion:
         """Return the answer to a conversation."""
-        codec, none = self._model.codec, Generation((), (), NO_ROOM, self._model.card.policy_version)
+        codec, none = self._model.codec, Generation((), (), FinishReason.NO_ROOM, self._model.card.policy_version)
         ids = codec.encode(messages)
         return codec.completion(ids, await self._engine.ask(ids, seed) if codec.has_room(ids) else none, seed=seed)
 

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from plansmith.config.generation import SamplingConfig
-
-STOP, LENGTH, NO_ROOM = "stop", "length", "no_room"
-"""Finish reasons: the answer is whole; it was cut; its prompt leaves the model no room for any."""
+from plansmith.data.rows import FinishReason as FinishReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class Generation:
     Attributes:
         token_ids: the sampled tokens, the stop token included.
         logprobs: of each sampled token under the model itself, before temperature and `top_p`.
-        finish_reason: ``stop``, or ``length`` for a truncated completion.
+        finish_reason: a `FinishReason`.
         policy_version: the weights that wrote it.
     """
 
@@ -71,7 +69,7 @@ class Completion:
 
     Attributes:
         text: None exactly where `fault` says why.
-        finish_reason: ``stop``, ``length`` or ``no_room``, with an empty text; or what else a server says.
+        finish_reason: a `FinishReason`, or what else a server says; without room the text is empty.
         policy_version: the weights that wrote it; of a server the model's name.
         seed: it was drawn with.
         prompt_token_ids: of the conversation; empty behind an endpoint, as the next two.

@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 
 from plansmith.config.generation import SamplingConfig
 from plansmith.generation import (
-    LENGTH,
-    NO_ROOM,
-    STOP,
     Answers,
     Completion,
     Conversation,
+    FinishReason,
     plain_text,
     seeds_by_conversation,
 )
@@ -62,16 +60,16 @@ class StandInGenerator:
     def _completion(self, conversation: Conversation, sampling: SamplingConfig, seed: int) -> Completion:
         n_prompt = len(plain_text(conversation).split())
         if n_prompt >= self.window:
-            return self._written("", NO_ROOM, seed, n_prompt)
+            return self._written("", FinishReason.NO_ROOM, seed, n_prompt)
         text = self.write(conversation, seed if sampling.temperature else 0)
         if text is None:
             return Completion(None, "", self.policy_version, seed, fault="the request failed")
         words = text.split(" ")
         room = min(sampling.max_new_tokens, self.window - n_prompt)
-        text, reason = " ".join(words[:room]), STOP if len(words) <= room else LENGTH
+        text, reason = " ".join(words[:room]), FinishReason.STOP if len(words) <= room else FinishReason.LENGTH
         places = [text.find(mark) for mark in sampling.stop if mark in text]
         return (
-            self._written(text[: min(places)], STOP, seed, n_prompt)
+            self._written(text[: min(places)], FinishReason.STOP, seed, n_prompt)
             if places
             else self._written(text, reason, seed, n_prompt)
         )

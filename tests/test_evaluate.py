@@ -31,7 +31,7 @@ from pipelines.parts.folder_policy import FolderPolicy, engine_config
 from pipelines.parts.own_problems import KnownNames, problem_files, read_problems
 from plansmith.config.generation import EndpointConfig, SamplingConfig
 from plansmith.errors import BadInputError
-from plansmith.generation import NO_ROOM, Completion, asking
+from plansmith.generation import Completion, FinishReason, asking
 from plansmith.learning.model_folder import cache_size_gib, folder_digest
 from plansmith.learning.models import ModelShape, make_model
 from plansmith.learning.tokenizer import encode, word_tokenizer
@@ -417,7 +417,8 @@ def test_answer_without_content_is_an_empty_completion_and_without_choices_a_fau
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        ("This model's maximum context length is 64 tokens. However, your messages resulted in 90 tokens.", NO_ROOM),
+        ("This model's maximum context length is 64 tokens. However, your messages resulted in 90 tokens.",
+         FinishReason.NO_ROOM),
         ("This model's maximum context length is 64 tokens. However, you requested 90 tokens (30 in the messages, 60 "
          "in the completion).", ""),
         ("'max_tokens' or 'max_completion_tokens' is too large: 60. This model's maximum context length is 64 tokens "
@@ -431,7 +432,7 @@ def test_request_too_long_is_an_outcome_where_the_prompt_is_and_a_fault_where_th
 ) -> None:
     server.reply = lambda _: (400, {"error": {"message": said, "code": 400}})
     [found] = answered(server, ["p"])
-    assert (found.finish_reason, found.fault is None) == (expected, expected == NO_ROOM)
+    assert (found.finish_reason, found.fault is None) == (expected, expected == FinishReason.NO_ROOM)
 
 
 # --- problems

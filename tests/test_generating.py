@@ -27,7 +27,7 @@ from plansmith.data.artifacts import ArtifactWriter
 from plansmith.data.rows import FailedRequestRow, RolloutRow, SolvedProblemRow, UsageRow
 from plansmith.data.tables import read_table
 from plansmith.errors import PlansmithError
-from plansmith.generation import LENGTH, NO_ROOM, Answers, Conversation, Generation, Generator, asking
+from plansmith.generation import Answers, Conversation, FinishReason, Generation, Generator, asking
 from plansmith.pddl.printer import print_problem
 from plansmith.resources import Resources
 from plansmith.stages import Stage, StageContext
@@ -155,7 +155,7 @@ def test_sample_rollouts_writes_every_completion_with_seeds_of_its_own(tmp_path:
     sample_rollouts(context, problem_rows(5), description="")
     rows = rollouts(context)
     assert [row.rollout_id for row in rows] == [f"p{i}-01-{k}" for i in range(5) for k in range(2)]
-    assert {(row.policy_version, row.finish_reason) for row in rows} == {("stand-in", LENGTH)}
+    assert {(row.policy_version, row.finish_reason) for row in rows} == {("stand-in", FinishReason.LENGTH)}
     assert [row.seed for row in rows] == [context.row_seed(f"p{i}", k) % 2**31 for i in range(5) for k in range(2)]
 
 
@@ -203,7 +203,7 @@ def test_sample_rollouts_prompt_without_room_gets_an_empty_completion(tmp_path: 
     context = context_of(tmp_path, StandInResources(StandInGenerator(window=40)))
     sample_rollouts(context, rows, description="")
     found = [(row.problem_id, row.finish_reason, bool(row.completion)) for row in rollouts(context)]
-    assert found == [("long", NO_ROOM, False)] * 2 + [("p0", LENGTH, True)] * 2
+    assert found == [("long", FinishReason.NO_ROOM, False)] * 2 + [("p0", FinishReason.LENGTH, True)] * 2
 
 
 # --- behind an endpoint

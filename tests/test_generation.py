@@ -27,11 +27,9 @@ from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import EngineNumerics, PolicyConfig
 from plansmith.errors import BadInputError
 from plansmith.generation import (
-    LENGTH,
-    NO_ROOM,
-    STOP,
     Completion,
     Conversation,
+    FinishReason,
     Generation,
     Generator,
     Message,
@@ -73,7 +71,7 @@ def reply_of(body: dict[str, Any]) -> tuple[int, Any]:
         temperature=body.get("temperature", 1.0), max_new_tokens=body["max_tokens"], stop=tuple(body.get("stop", ()))
     )
     [(_, [written])] = StandInGenerator(window=WINDOW).complete([conversation], sampling, seeds=[body.get("seed", 0)])
-    if written.finish_reason == NO_ROOM:
+    if written.finish_reason == FinishReason.NO_ROOM:
         said = f"This model's maximum context length is {WINDOW} tokens. However, your request has 256 input tokens."
         return 400, {"error": {"message": said, "type": "BadRequestError", "code": 400}}
     choice = {"index": 0, "finish_reason": written.finish_reason, "text": written.text,
@@ -185,7 +183,7 @@ def test_complete_temperature_zero_takes_no_notice_of_seeds(generator: Generator
 def test_complete_out_of_tokens_says_length_and_counts_them(generator: Generator) -> None:
     short = SamplingConfig(temperature=1.0, max_new_tokens=3, n=2)
     for found in chain.from_iterable(completed(generator, ASKED, short, range(6))):
-        assert (found.finish_reason, found.completion_tokens) == (LENGTH, 3)
+        assert (found.finish_reason, found.completion_tokens) == (FinishReason.LENGTH, 3)
         assert found.prompt_tokens is not None and found.prompt_tokens > 0
 
 
@@ -197,12 +195,12 @@ def test_complete_stop_text_ends_the_answer_before_it(generator: Generator) -> N
     [found] = [
         found for [found] in completed(generator, ASKED * 4, cut, range(12)) if free.startswith(f"{found.text}{mark}")
     ]
-    assert (found.text, found.finish_reason) == (free[: free.index(mark)], STOP)
+    assert (found.text, found.finish_reason) == (free[: free.index(mark)], FinishReason.STOP)
 
 
 def test_complete_conversation_without_room_is_an_outcome_and_the_others_are_answered(generator: Generator) -> None:
     groups = completed(generator, [ASKED[0], TOO_LONG, ASKED[1]], SAMPLED, range(6))
-    assert [(found.text, found.finish_reason) for found in groups[1]] == [("", NO_ROOM)] * 2
+    assert [(found.text, found.finish_reason) for found in groups[1]] == [("", FinishReason.NO_ROOM)] * 2
     assert texts([groups[0], groups[2]]) == texts(completed(generator, ASKED[:2], SAMPLED, [0, 1, 4, 5]))
 
 
@@ -296,7 +294,7 @@ class Told:
         self.given.append((len(prompts), len(seeds)))
         self.sampling.append(sampling)
         for number, prompt in reversed(list(enumerate(prompts))):
-            yield number, [Generation((prompt[0],), (-1.0,), STOP, "v")] * sampling.n
+            yield number, [Generation((prompt[0],), (-1.0,), FinishReason.STOP, "v")] * sampling.n
 
 
 def test_engine_generator_hands_over_chunks_and_numbers_go_through(model: Path) -> None:
@@ -312,9 +310,9 @@ def test_engine_generator_hands_over_chunks_and_numbers_go_through(model: Path) 
 def test_codec_stop_text_cuts_tokens_and_logprobs_where_the_text_ends(model: Path) -> None:
     codec = Codec.of(model, WINDOW)
     ids = encode(codec.tokenizer, "on a b clear c")
-    generation = Generation(tuple(ids), (-1.0, -2.0, -3.0, -4.0, -5.0), LENGTH, "v")
+    generation = Generation(tuple(ids), (-1.0, -2.0, -3.0, -4.0, -5.0), FinishReason.LENGTH, "v")
     found = codec.completion([1, 2], generation, seed=3, stop=("clear", "b"))
-    assert (found.text, found.finish_reason, found.token_ids) == ("on a ", STOP, tuple(ids[:3]))
+    assert (found.text, found.finish_reason, found.token_ids) == ("on a ", FinishReason.STOP, tuple(ids[:3]))
     assert (found.logprobs, found.completion_tokens, found.seed) == ((-1.0, -2.0, -3.0), 3, 3)
 
 

@@ -18,8 +18,8 @@ from actors.planning_service import PlanningService, ServiceSettings, ServiceUna
 from actors.planning_view import PolicyCard, view_of
 from plansmith.config.generation import SamplingConfig
 from plansmith.data.sampling import problem_id_of
-from plansmith.judging.chains import attempt_of, judge_completion
 from plansmith.generation import Completion, Conversation
+from plansmith.judging.chains import attempt_of, judge_completion
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_domain, print_problem

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from plansmith.config.generation import SamplingConfig
-from plansmith.generation import NO_ROOM, STOP, Answers, Completion, Conversation, Generation, seeds_by_conversation
+from plansmith.generation import Answers, Completion, Conversation, FinishReason, Generation, seeds_by_conversation
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.tokenizer import encode_messages, end_token_ids, token_spans
 
@@ -67,7 +67,7 @@ class Codec:
             _, spans = token_spans(self.tokenizer, generation.token_ids)
             n = next(number for number, span in enumerate(spans, 1) if span.end >= end)
             cut = replace(generation, token_ids=generation.token_ids[:n], logprobs=generation.logprobs[:n])
-            text, generation = text[:place], replace(cut, finish_reason=STOP)
+            text, generation = text[:place], replace(cut, finish_reason=FinishReason.STOP)
         return Completion(
             text,
             generation.finish_reason,
@@ -145,7 +145,7 @@ class EngineGenerator:
                 "answer", len(encoded) - len(fitting), len(encoded), self.codec.window, max(map(len, encoded)),
             )  # fmt: skip
         for number in sorted(set(range(len(encoded))) - set(fitting)):
-            none = Generation((), (), NO_ROOM, self.engines.policy_version)
+            none = Generation((), (), FinishReason.NO_ROOM, self.engines.policy_version)
             yield number, [self.codec.completion(encoded[number], none, seed=seed) for seed in seeds_of[number]]
         if not fitting:
             return
