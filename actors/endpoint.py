@@ -1,4 +1,4 @@
-"""A model behind an OpenAI-compatible server: many requests at a time, and what every failed one met.
+"""A model behind an OpenAI-compatible server as a `Generator`: many requests at a time, and what every failed one met.
 
 The `openai` library speaks the protocol, waits for servers that are busy and tries again. A plain class that needs no
 Ray. Not here: prompts, and what an answer is worth. The key of the account is in no setting, message or log.
@@ -7,14 +7,15 @@ Ray. Not here: prompts, and what an answer is worth. The key of the account is i
 from __future__ import annotations
 
 import asyncio
-import time
+import os
+import re
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
+from plansmith.config.generation import EndpointConfig, SamplingConfig
 from plansmith.errors import BadInputError
+from plansmith.generation import Answers, Completion, Conversation, FinishReason, plain_text, seeds_by_conversation
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -27,149 +28,126 @@ MAX_MESSAGE = 300
 """Characters of a server's message that are kept."""
 SHORTEST_KEY = 16
 """Characters of a real key at least; shorter ones are stand-ins such as EMPTY, which may be words of an answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointSettings:
-    """Which model is asked, and how.
-
-    Attributes:
-        base_url: such as ``http://localhost:8000/v1``.
-        model: its name on that server.
-        temperature: None leaves it to the server, as some hosted models demand.
-        max_tokens: of one completion; None leaves it to the server.
-        is_seeded: send each question's seed.
-        is_chat: ask through ``/chat/completions``, the prompt as the user's message; otherwise through
-            ``/completions``, the prompt as plain text, for models without a chat template.
-        concurrency: requests under way together.
-        timeout_s: how long to wait for one answer.
-        max_retries: further tries of a request that met no answer, a busy server or its internal error.
-    """
-
-    base_url: str
-    model: str
-    temperature: float | None = 0.0
-    max_tokens: int | None = 2048
-    is_seeded: bool = True
-    is_chat: bool = True
-    concurrency: int = 8
-    timeout_s: float = 600.0
-    max_retries: int = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One prompt with the seed of its answer."""
-
-    question_id: str
-    prompt: str
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back; ``fault`` says why there is no completion, and is None when there is one.
-
-    Tokens are as the server counts them, None where it does not.
-    """
-
-    question_id: str
-    completion: str | None
-    finish_reason: str
-    prompt_tokens: int | None
-    completion_tokens: int | None
-    wall_time_s: float
-    fault: str | None
-
-    def __post_init__(self) -> None:
-        if (self.completion is None) != (self.fault is not None):
-            raise ValueError(f"question {self.question_id}: completion {self.completion!r}, fault {self.fault!r}")
+PROMPT_TOO_LONG = re.compile(r"maximum context length(?!.*in the completion)", re.DOTALL)
+ANSWER_TOO_LONG = re.compile(r"max_(completion_)?tokens' .*is too large", re.DOTALL)
+"""How OpenAI's server and vLLM's say that a prompt has no room, and that the answer asked for has none, which is a
+mistake in the settings and no outcome."""
 
 
 class Endpoint:
     """Asks one model of one server.
 
-    Args:
-        settings: see there.
-        api_key: None for a server that asks for none.
-
     Raises:
-        BadInputError: (on construction) an address that holds a name, a password or parameters.
+        BadInputError: (of `complete`) the server refuses the key, or does not know the model.
     """
 
-    def __init__(self, settings: EndpointSettings, api_key: str | None = None) -> None:
-        _check_address(settings.base_url)
-        self.settings = settings
-        self._api_key = api_key
+    def __init__(self, config: EndpointConfig) -> None:
+        self.config = config
+        self._api_key = os.environ.get(config.account_env) or None
 
-    def answers(self, questions: Sequence[Question]) -> Iterator[list[Answer]]:
-        """Yield answers as they come, together those that came together; each question has one.
+    def complete(
+        self,
+        conversations: Sequence[Conversation],
+        sampling: SamplingConfig,
+        *,
+        seeds: Sequence[int],
+        description: str | None = None,
+    ) -> Answers:
+        """Yield each conversation's completions; see `plansmith.generation.Generator`.
 
-        Closing the iterator, or an interrupt, gives up what is under way.
-
-        Raises:
-            BadInputError: the server refuses the key, or does not know the model.
+        A completion is a request of its own, because a server has one seed for all that it draws in one.
         """
-        stream = self._stream(questions)
+        seeds_of = seeds_by_conversation(seeds, len(conversations), sampling.n)
+        stream = self._stream(conversations, sampling, seeds_of)
         with asyncio.Runner() as runner:
             try:
-                while batch := runner.run(_next(stream)):
-                    yield batch
+                while answer := runner.run(_next(stream)):
+                    yield answer
             finally:
                 runner.run(stream.aclose())
 
-    async def _stream(self, questions: Sequence[Question]) -> AsyncGenerator[list[Answer], None]:
-        waiting, running, done = deque(questions), set[asyncio.Task[Answer]](), set[asyncio.Task[Answer]]()
-        async with _client(self.settings, self._api_key) as client:
+    async def _stream(
+        self, conversations: Sequence[Conversation], sampling: SamplingConfig, seeds_of: Sequence[Sequence[int]]
+    ) -> AsyncGenerator[tuple[int, list[Completion]], None]:
+        waiting = deque((number, k) for number in range(len(conversations)) for k in range(sampling.n))
+        running, done = set[asyncio.Task[Completion]](), set[asyncio.Task[Completion]]()
+        place_of: dict[asyncio.Task[Completion], tuple[int, int]] = {}
+        found: dict[int, dict[int, Completion]] = {number: {} for number in range(len(conversations))}
+        async with _client(self.config, self._api_key) as client:
             try:
                 while waiting or running:
-                    while waiting and len(running) < self.settings.concurrency:
-                        running.add(asyncio.create_task(self._answer(client, waiting.popleft())))
+                    while waiting and len(running) < self.config.concurrency:
+                        number, k = waiting.popleft()
+                        asked = self._completion(client, conversations[number], sampling, seeds_of[number][k])
+                        task = asyncio.create_task(asked)
+                        place_of[task] = (number, k)
+                        running.add(task)
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                    yield [task.result() for task in done]
+                    for task in sorted(done, key=place_of.__getitem__):
+                        number, k = place_of.pop(task)
+                        found[number][k] = task.result()
+                        if len(found[number]) == sampling.n:
+                            group = found.pop(number)
+                            yield number, [group[k] for k in range(sampling.n)]
             finally:
                 for task in running:
                     task.cancel()
                 await asyncio.gather(*running, *done, return_exceptions=True)  # nobody else asks for their errors
 
-    async def _answer(self, client: AsyncOpenAI, question: Question) -> Answer:
-        from openai import AuthenticationError, NotFoundError, OpenAIError, PermissionDeniedError
+    async def _completion(
+        self, client: AsyncOpenAI, messages: Conversation, sampling: SamplingConfig, seed: int
+    ) -> Completion:
+        from openai import AuthenticationError, BadRequestError, NotFoundError, OpenAIError, PermissionDeniedError
 
-        start_s = time.monotonic()
         try:
-            reply = await self._ask(client, question)
+            reply = await self._ask(client, messages, sampling, seed)
         except (AuthenticationError, PermissionDeniedError, NotFoundError) as error:
-            raise _refused(self.settings, error, self._api_key) from None
+            raise _refused(self.config, error, self._api_key) from None
         except OpenAIError as error:
-            fault = f"{type(error).__name__}: {_message(error, self._api_key)}"
-            return Answer(question.question_id, None, "", None, None, time.monotonic() - start_s, fault)
-        return _answer_of(
-            reply, question, time.monotonic() - start_s, is_chat=self.settings.is_chat, api_key=self._api_key
-        )  # fmt: skip
+            message = _message(error, self._api_key)
+            if isinstance(error, BadRequestError) and _says_no_room(str(error)):
+                return Completion("", FinishReason.NO_ROOM, self.config.model, seed)
+            fault = f"{type(error).__name__}: {message}"
+            return Completion(None, "", self.config.model, seed, fault=fault)
+        return _completion_of(reply, self.config, seed, self._api_key)
 
-    async def _ask(self, client: AsyncOpenAI, question: Question) -> Any:
-        settings = self.settings
-        wanted = {"temperature": settings.temperature, "max_tokens": settings.max_tokens}
-        options: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
-        if settings.is_seeded:
-            options["seed"] = question.seed
-        if settings.is_chat:
-            message: Any = {"role": "user", "content": question.prompt}
-            return await client.chat.completions.create(model=settings.model, messages=[message], **options)
-        return await client.completions.create(model=settings.model, prompt=question.prompt, **options)
+    async def _ask(self, client: AsyncOpenAI, messages: Conversation, sampling: SamplingConfig, seed: int) -> Any:
+        config = self.config
+        options = _options(sampling, seed, without=config.omit)
+        if not config.is_chat:
+            return await client.completions.create(model=config.model, prompt=plain_text(messages), **options)
+        if messages[-1].role == "assistant":  # as vLLM's server and others understand it; the protocol has no word
+            options["extra_body"] |= {"continue_final_message": True, "add_generation_prompt": False}
+        turns: Any = [{"role": message.role, "content": message.text} for message in messages]
+        return await client.chat.completions.create(model=config.model, messages=turns, **options)
 
 
-def served_models(base_url: str, api_key: str | None = None) -> list[str]:
-    """Return the models that a server offers.
+def _options(sampling: SamplingConfig, seed: int, *, without: frozenset[str]) -> dict[str, Any]:
+    """Return the parameters of a request; one that asks for nothing is left out, for some servers refuse what is new.
+
+    `top_k` and stop tokens are no part of the protocol, and servers of one's own take them all the same.
+    """
+    said = {"temperature": sampling.temperature, "max_tokens": sampling.max_new_tokens, "seed": seed}
+    options: dict[str, Any] = {name: value for name, value in said.items() if name not in without}
+    if sampling.top_p < 1:
+        options["top_p"] = sampling.top_p
+    if sampling.stop:
+        options["stop"] = list(sampling.stop)
+    more = {"top_k": sampling.top_k, "stop_token_ids": list(sampling.stop_token_ids)}
+    return {**options, "extra_body": {name: value for name, value in more.items() if value}}
+
+
+def served_models(config: EndpointConfig) -> list[str]:
+    """Return the models that a server offers, whatever model is named.
 
     Raises:
         BadInputError: there is no such server, it refuses the key, or it answers something else.
     """
-    _check_address(base_url)
-    settings = EndpointSettings(base_url, "", timeout_s=LISTING_TIMEOUT_S, max_retries=1)
+    asked = config.model_copy(update={"model": "", "timeout_s": LISTING_TIMEOUT_S, "max_retries": 1})
+    api_key = os.environ.get(config.account_env) or None
 
     async def names() -> list[str]:
-        async with _client(settings, api_key) as client:
+        async with _client(asked, api_key) as client:
             return [str(model.id) async for model in client.models.list()]
 
     from openai import OpenAIError
@@ -177,74 +155,64 @@ def served_models(base_url: str, api_key: str | None = None) -> list[str]:
     try:
         return asyncio.run(names())
     except OpenAIError as error:
-        raise _refused(settings, error, api_key) from None
+        raise _refused(asked, error, api_key) from None
     except (AttributeError, TypeError, ValueError):  # of an answer that is no list of models
-        raise _no_endpoint(base_url, "an answer that is no list of models") from None
+        raise _no_endpoint(config.url, "an answer that is no list of models") from None
 
 
-def _check_address(base_url: str) -> None:
-    """Raise for an address with a secret in it: addresses stand in manifests, results and messages."""
-    parts = urlsplit(base_url)
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise BadInputError(
-            "an address may hold no secret", where=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}",
-            got="a name, a password or parameters in the address", expected="such as http://localhost:8000/v1",
-            cure="put the key into an environment variable and name that with --api-key-env",
-        )  # fmt: skip
+async def _next(stream: AsyncGenerator[tuple[int, list[Completion]], None]) -> tuple[int, list[Completion]] | None:
+    """Return the next answer, None at the end."""
+    return await anext(stream, None)
 
 
-async def _next(stream: AsyncGenerator[list[Answer], None]) -> list[Answer]:
-    """Return the next answers, none at the end."""
-    return await anext(stream, [])
-
-
-def _client(settings: EndpointSettings, api_key: str | None) -> AsyncOpenAI:
+def _client(config: EndpointConfig, api_key: str | None) -> AsyncOpenAI:
     from openai import AsyncOpenAI
 
     return AsyncOpenAI(
-        base_url=settings.base_url,
-        api_key=api_key or NO_KEY,
-        timeout=settings.timeout_s,
-        max_retries=settings.max_retries,
+        base_url=config.url, api_key=api_key or NO_KEY, timeout=config.timeout_s, max_retries=config.max_retries
     )
 
 
-def _answer_of(reply: Any, question: Question, wall_time_s: float, *, is_chat: bool, api_key: str | None) -> Answer:
+def _completion_of(reply: Any, config: EndpointConfig, seed: int, api_key: str | None) -> Completion:
     """Return the completion in a reply; a model that wrote nothing wrote an empty one."""
     choice = next(iter(getattr(reply, "choices", None) or ()), None)
-    text = getattr(getattr(choice, "message", None) if is_chat else choice, "content" if is_chat else "text", None)
+    holder, name = (getattr(choice, "message", None), "content") if config.is_chat else (choice, "text")
+    text = getattr(holder, name, None)
     if choice is None or not isinstance(text, str | None):
         fault = f"an answer without a completion: {_without_key(str(reply), api_key)[:MAX_MESSAGE]}"
-        return Answer(question.question_id, None, "", None, None, wall_time_s, fault)
+        return Completion(None, "", config.model, seed, fault=fault)
     usage = getattr(reply, "usage", None)
-    return Answer(
-        question_id=question.question_id,
-        completion=_without_key(text or "", api_key if api_key and len(api_key) >= SHORTEST_KEY else None),
+    return Completion(
+        text=_without_key(text or "", api_key if api_key and len(api_key) >= SHORTEST_KEY else None),
         finish_reason=str(choice.finish_reason or ""),
+        policy_version=config.model,
+        seed=seed,
         prompt_tokens=getattr(usage, "prompt_tokens", None),
         completion_tokens=getattr(usage, "completion_tokens", None),
-        wall_time_s=wall_time_s,
-        fault=None,
     )
 
 
-def _refused(settings: EndpointSettings, error: Exception, api_key: str | None) -> BadInputError:
+def _says_no_room(message: str) -> bool:
+    return bool(PROMPT_TOO_LONG.search(message)) and not ANSWER_TOO_LONG.search(message)
+
+
+def _refused(config: EndpointConfig, error: Exception, api_key: str | None) -> BadInputError:
     """Return the error of a server that cannot be asked at all."""
     from openai import AuthenticationError, NotFoundError, PermissionDeniedError
 
     message = _message(error, api_key)
     if isinstance(error, AuthenticationError | PermissionDeniedError):
         return BadInputError(
-            "the server refuses the key", where=settings.base_url, got=message,
+            "the server refuses the key", where=config.url, got=message,
             expected="the key of an account that may use this model" if api_key else "a key",
             cure="set OPENAI_API_KEY, or name the variable that holds the key with --api-key-env",
         )  # fmt: skip
-    if isinstance(error, NotFoundError) and settings.model:
+    if isinstance(error, NotFoundError) and config.model:
         return BadInputError(
-            f"the server has no model {settings.model!r}, or not at this address", where=settings.base_url, got=message,
+            f"the server has no model {config.model!r}, or not at this address", where=config.url, got=message,
             cure="check --model and the address, which usually ends in /v1",
         )  # fmt: skip
-    return _no_endpoint(settings.base_url, f"{type(error).__name__}: {message}")
+    return _no_endpoint(config.url, f"{type(error).__name__}: {message}")
 
 
 def _no_endpoint(base_url: str, got: str) -> BadInputError:

@@ -12,11 +12,12 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from plansmith.config.generation import SamplingConfig
+from plansmith.config.training import PolicyConfig
 from plansmith.errors import BadInputError, ConfigError, StalePolicyError
 from plansmith.garbage import no_garbage
 
@@ -24,69 +25,6 @@ GIB = 2**30
 
 ENGINE_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks that vLLM 0.32.0 can be built for; an adapter may have any rank up to the one chosen."""
-
-
-@dataclass(frozen=True, slots=True)
-class PolicySettings:
-    """How the engine is built; the defaults suit `tiny` on one CPU core.
-
-    Attributes:
-        max_model_len: prompt plus completion, in tokens; a longer completion is cut with finish reason ``length``.
-        max_num_seqs: rollouts decoded together.
-        kv_cache_gib: memory of the key-value cache; None takes `gpu_memory_utilization` of the device instead.
-        dtype: ``float32``, ``bfloat16`` or ``float16``.
-        n_threads: OpenMP threads of this process. Decoding a small model is bound by Python, so several actors of
-            one thread are meant to serve it better than one actor of several; not yet measured on idle cores.
-        enforce_eager: skip compilation and CUDA graphs; right on a CPU, slower on a GPU.
-        lora_rank: largest rank of an adapter; None builds an engine that takes whole models only, and is faster.
-        has_sleep_mode: let `PolicyActor.sleep` give the GPU's memory away. No effect on a CPU.
-    """
-
-    max_model_len: int = 1024
-    max_num_seqs: int = 256
-    kv_cache_gib: float | None = 0.5
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    gpu_memory_utilization: float = 0.9
-    n_threads: int = 1
-    enforce_eager: bool = True
-    seed: int = 0
-    lora_rank: int | None = None
-    has_sleep_mode: bool = False
-
-    def __post_init__(self) -> None:
-        if self.lora_rank is not None and not 1 <= self.lora_rank <= ENGINE_LORA_RANKS[-1]:
-            raise ConfigError(
-                "the engine takes no adapter of this rank",
-                got=f"lora_rank={self.lora_rank}",
-                expected=f"1 to {ENGINE_LORA_RANKS[-1]}",
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingSettings:
-    """How completions are drawn; `n` rollouts a prompt, temperature 0 is greedy.
-
-    Attributes:
-        top_p: draw from the likeliest tokens that together have this probability.
-        top_k: draw from so many of the likeliest tokens; 0 from all.
-    """
-
-    temperature: float
-    max_new_tokens: int
-    n: int
-    stop_token_ids: tuple[int, ...]
-    top_p: float = 1.0
-    top_k: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature <= 2:
-            raise ValueError(f"temperature {self.temperature} is outside 0 to 2, which is what the engine accepts")
-        if self.max_new_tokens < 1 or self.n < 1:
-            raise ValueError(f"max_new_tokens {self.max_new_tokens} and n {self.n} must be at least 1")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p {self.top_p} is outside 0 to 1")
-        if self.top_k < 0:
-            raise ValueError(f"top_k {self.top_k} is below 0")
 
 
 class Engine:
@@ -179,12 +117,14 @@ class Engine:
         self._llm.wake_up()
 
 
-def build_engine(weights_folder: str, settings: PolicySettings) -> Any:
+def build_engine(
+    weights_folder: str, settings: PolicyConfig, *, seed: int, lora_rank: int | None, has_sleep_mode: bool
+) -> Any:
     """Return a vLLM engine that runs in this process, quietly and without network.
 
     Chunked prefill is off on a CPU: with a seed a request it ends there in "CPU Generator does not use offset"
     (vLLM 0.32.0). `generation_config="vllm"` keeps the folder's sampling defaults out: rollouts are drawn as
-    `SamplingSettings` says and in no other way.
+    `SamplingConfig` says and in no other way.
     """
     os.environ.update(_engine_environment(settings))
     warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")
@@ -203,7 +143,7 @@ def build_engine(weights_folder: str, settings: PolicySettings) -> Any:
             trust_remote_code=False,
             generation_config="vllm",
             dtype=settings.dtype,
-            seed=settings.seed,
+            seed=seed,
             max_model_len=settings.max_model_len,
             max_num_seqs=settings.max_num_seqs,
             kv_cache_memory_bytes=None if settings.kv_cache_gib is None else int(settings.kv_cache_gib * GIB),
@@ -214,30 +154,33 @@ def build_engine(weights_folder: str, settings: PolicySettings) -> Any:
             logprobs_mode="raw_logprobs",
             disable_log_stats=True,
             use_tqdm_on_load=False,
-            enable_sleep_mode=settings.has_sleep_mode and current_platform.is_sleep_mode_available(),
-            **lora_options(settings, is_cpu=current_platform.is_cpu()),
+            enable_sleep_mode=has_sleep_mode and current_platform.is_sleep_mode_available(),
+            **lora_options(lora_rank, settings.dtype, is_cpu=current_platform.is_cpu()),
         )
     gc.collect()
     gc.freeze()  # a million objects of imports, walked again by every full collection while decoding
     return llm
 
 
-def lora_options(settings: PolicySettings, *, is_cpu: bool) -> dict[str, Any]:
+def lora_options(lora_rank: int | None, dtype: str, *, is_cpu: bool) -> dict[str, Any]:
     """Return what an engine with room for one adapter is built with; nothing without adapters.
 
     Raises:
-        ConfigError: float32 on a GPU, where vLLM's kernels for adapters stop at an assertion.
+        ConfigError: a rank beyond vLLM's; or float32 on a GPU, where its kernels for adapters stop at an assertion.
     """
-    if settings.lora_rank is None:
+    if lora_rank is None:
         return {}
-    if settings.dtype == "float32" and not is_cpu:
+    if not 1 <= lora_rank <= ENGINE_LORA_RANKS[-1]:
+        raise ConfigError("the engine takes no adapter of this rank", got=f"rank {lora_rank}",
+                          expected=f"1 to {ENGINE_LORA_RANKS[-1]}")  # fmt: skip
+    if dtype == "float32" and not is_cpu:
         raise ConfigError("vLLM's adapters on a GPU are 16 bits wide", got="dtype=float32",
                           expected="dtype=bfloat16 or float16", cure="set policy.dtype=bfloat16")  # fmt: skip
-    rank = next(rank for rank in ENGINE_LORA_RANKS if rank >= settings.lora_rank)
+    rank = next(rank for rank in ENGINE_LORA_RANKS if rank >= lora_rank)
     return {"enable_lora": True, "max_lora_rank": rank, "max_loras": 1, "max_cpu_loras": 1}
 
 
-def sampling_params(sampling: SamplingSettings, seed: int) -> Any:
+def sampling_params(sampling: SamplingConfig, seed: int) -> Any:
     """Return vLLM's parameters for one completion."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
@@ -264,7 +207,7 @@ def scoring_params() -> Any:
     return SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
 
 
-def _engine_environment(settings: PolicySettings) -> dict[str, str]:
+def _engine_environment(settings: PolicyConfig) -> dict[str, str]:
     return {
         "OMP_NUM_THREADS": str(settings.n_threads),
         "OMP_WAIT_POLICY": "PASSIVE",  # idle threads sleep; the trainer has the cores then

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 from actors.planning_answer import Course, PddlRejectedError, PlanAnswer, PlanRequest, PlanSource, PlanStatus
 from actors.planning_answer import ServiceUnavailableError as ServiceUnavailableError
 from actors.planning_view import PolicyCard, PolicyView, view_of
-from plansmith.data.rows import FinishReason
 from plansmith.data.sampling import problem_id_of
 from plansmith.errors import BadInputError, PddlParseError
+from plansmith.generation import Completion, Conversation, FinishReason, asking
 from plansmith.judging.chains import JudgedChain, attempt_of, judge_completion
 from plansmith.pddl.cases import read_task
 from plansmith.pddl.diagnosis import diagnose
@@ -53,16 +53,6 @@ OUTCOMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """One answer of the policy; ``finish_reason`` is a `FinishReason`."""
-
-    text: str
-    finish_reason: str
-    n_tokens: int
-    policy_version: str
-
-
 class PolicyPort(Protocol):
     """Reaches the policy."""
 
@@ -71,8 +61,8 @@ class PolicyPort(Protocol):
         """Return what is known of it."""
         ...
 
-    async def complete(self, prompt: str, *, seed: int) -> Completion:
-        """Return its answer.
+    async def complete(self, messages: Conversation, *, seed: int) -> Completion:
+        """Return its answer to a conversation.
 
         Raises:
             ServiceUnavailableError: it cannot be reached.
@@ -175,13 +165,17 @@ class PlanningService:
         for turn in range(n_turns):
             seed = row_seed(self._settings.seed, "serve", course.problem_id, turn) % 2**31
             with course.measuring("policy_s"):
-                completion = await policy.complete(prompt, seed=seed)
+                completion = await policy.complete(asking(prompt), seed=seed)
+            if completion.text is None:
+                raise ServiceUnavailableError("the policy gave no answer", got=completion.fault)
             course.policy_version = completion.policy_version
             with course.measuring("validation_s"):
-                judged, verdict = await asyncio.to_thread(_judge, completion, task, view, prompting)
+                judged, verdict = await asyncio.to_thread(_judge, completion.text, task, view, prompting)
             course.judged(task, verdict)
             if verdict.is_valid:
-                return course.solved(task, verdict, PlanSource.POLICY, reason=None, **_chain(completion, judged, view))
+                return course.solved(
+                    task, verdict, PlanSource.POLICY, reason=None, **_chain(completion.text, judged, view)
+                )
             if completion.finish_reason == FinishReason.NO_ROOM:
                 course.reason = f"the prompt does not fit into the policy's {policy.card.max_model_len} tokens"
                 break
@@ -235,19 +229,17 @@ def _read(request: PlanRequest) -> PlanningTask:
     return task
 
 
-def _judge(
-    completion: Completion, task: PlanningTask, view: PolicyView, prompting: Prompting
-) -> tuple[JudgedChain, PlanVerdict]:
+def _judge(text: str, task: PlanningTask, view: PolicyView, prompting: Prompting) -> tuple[JudgedChain, PlanVerdict]:
     """Return the judgement of a completion, and the verdict on its plan under the names of the request."""
-    judged = judge_completion(view.task, completion.text, prompting)
+    judged = judge_completion(view.task, text, prompting)
     if judged.read.fault is not None or judged.read.chain.final_plan is None:
         return judged, replace(judged.plan, plan=())
     return judged, validate_plan(task, rename_plan(judged.plan.plan, view.object_of))
 
 
-def _chain(completion: Completion, judged: JudgedChain, view: PolicyView) -> dict[str, Any]:
+def _chain(text: str, judged: JudgedChain, view: PolicyView) -> dict[str, Any]:
     fault = judged.first_fault
-    return {"chain": view.in_own_names(completion.text), "chain_first_fault": None if fault is None else fault + 1}
+    return {"chain": view.in_own_names(text), "chain_first_fault": None if fault is None else fault + 1}
 
 
 def _verdict_on(task: PlanningTask, plan: Sequence[str]) -> PlanVerdict | str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from plansmith.config.generation import SamplingConfig
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.problems.renaming import random_renaming, rename_problem
 from plansmith.stages import row_rng
@@ -27,9 +28,7 @@ class PolicyCard:
     Attributes:
         prompting: how it is asked: ``compact``, ``full``, ``zero_shot`` or ``chain_of_thought``.
         max_model_len: prompt plus answer, in tokens.
-        temperature: 0 takes the likeliest token.
-        top_p: an answer is drawn from the likeliest tokens that together have this probability.
-        top_k: and from so many of them; 0 means all.
+        sampling: how its answers are drawn.
         words: every word that a word-level model reads; None for a model that reads any text.
         object_names: the names that such a model was trained to call objects by; empty takes every word that rendering
             and domain leave over.
@@ -38,10 +37,7 @@ class PolicyCard:
     policy_version: str
     prompting: str
     max_model_len: int
-    max_new_tokens: int
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
+    sampling: SamplingConfig
     words: frozenset[str] | None = None
     object_names: tuple[str, ...] = ()
 

@@ -8,14 +8,13 @@ and tokenizers live in the library. One engine uses one device; for more, place 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from actors.engine import Engine, build_engine, sampling_params, scoring_params
-from actors.engine import PolicySettings as PolicySettings
-from actors.engine import SamplingSettings as SamplingSettings
 from actors.engine_weights import (
     base_of,
     check_adapter,
@@ -26,28 +25,14 @@ from actors.engine_weights import (
     write_pointer,
 )
 from actors.telemetry import RayListener, was_restarted
+from plansmith.config.generation import SamplingConfig
+from plansmith.config.training import PolicyConfig
 from plansmith.errors import BadInputError, PlansmithError, StalePolicyError
+from plansmith.generation import Generation
 from plansmith.live import LiveFile, LiveProgress, report, report_to
 
 UNKNOWN = "unknown"
 """Version of weights that are being replaced, or could not be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """One completion.
-
-    Attributes:
-        token_ids: the sampled tokens, the stop token included.
-        logprobs: of each sampled token under the model itself, before temperature and `top_p`.
-        finish_reason: ``stop``, or ``length`` for a truncated completion.
-        policy_version: the weights that wrote it.
-    """
-
-    token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    finish_reason: str
-    policy_version: str
 
 
 class PolicyActor:
@@ -60,6 +45,9 @@ class PolicyActor:
         weights_folder: model or adapter to start from; the base of an adapter is loaded first.
         policy_version: name of those weights.
         settings: how the engine is built.
+        seed: of the engine; every completion has one of its own.
+        lora_rank: largest rank of an adapter; None builds an engine that takes whole models only, and is faster.
+        has_sleep_mode: let `sleep` give the GPU's memory away. No effect on a CPU.
         pointer: JSON file that names the current weights. `load_weights` writes it, and an actor that Ray restarts
             starts from it; a first start ignores what it says, so that a leftover of an older run is harmless.
         run_folder: where it says what it is doing (`plansmith.live`).
@@ -74,12 +62,16 @@ class PolicyActor:
         weights_folder: str,
         policy_version: str,
         *,
-        settings: PolicySettings | None = None,
+        settings: PolicyConfig | None = None,
+        seed: int = 0,
+        lora_rank: int | None = None,
+        has_sleep_mode: bool = False,
         pointer: str | None = None,
         run_folder: str | None = None,
         number: int = 0,
     ) -> None:
-        self._settings = settings or PolicySettings()
+        self._settings, self._lora_rank = settings or PolicyConfig(), lora_rank
+        self._seed, self._wants_sleep = seed, has_sleep_mode
         if run_folder is not None:
             source = f"policy-{number}"
             report_to(LiveFile(Path(run_folder), source), RayListener(Path(run_folder).name, source))
@@ -109,15 +101,16 @@ class PolicyActor:
     def generate(
         self,
         prompts: Sequence[Sequence[int]],
-        sampling: SamplingSettings,
+        sampling: SamplingConfig,
         *,
         seeds: Sequence[int],
         description: str | None,
-    ) -> list[list[Generation]]:
-        """Return `n` completions for each prompt, in the order of the prompts.
+    ) -> Iterator[list[Generation]]:
+        """Yield `n` completions for each prompt, in the order of the prompts, as soon as those before are there.
 
         A completion depends on its prompt, its seed and the weights. The engine adds one caveat: rounding in the matrix
-        products depends on how many rollouts are decoded together, which at a near tie can turn a token.
+        products depends on how many rollouts are decoded together, which at a near tie can turn a token. That the order
+        is the prompts' lets Ray begin again, in an actor that died and came back, with what is still to come.
 
         Args:
             prompts: token ids.
@@ -132,12 +125,12 @@ class PolicyActor:
         self._check_idle()
         requests = self.add_requests(prompts, sampling, seeds=seeds)
         progress = LiveProgress(description, len(requests), unit="rollout") if description is not None else None
-        finished = self._finish(requests, progress)
-        generations = [self._generation(finished[number]) for number in requests]
-        return [generations[i : i + sampling.n] for i in range(0, len(generations), sampling.n)]
+        with closing(self._outputs(requests, progress)) as outputs:
+            while group := [self._generation(output) for output in islice(outputs, sampling.n)]:
+                yield group
 
     def add_requests(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, *, seeds: Sequence[int]
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, *, seeds: Sequence[int]
     ) -> list[int]:
         """Queue `n` completions for each prompt and return their numbers; they join those under way at the next step.
 
@@ -180,7 +173,7 @@ class PolicyActor:
         """Return log p(token | tokens before it) for every token but the first: ``len(token_ids) - 1`` numbers."""
         self._check_request([token_ids])
         self._check_idle()
-        [output] = self._finish(self._engine.add([token_ids], [scoring_params()]), None).values()
+        [output] = self._outputs(self._engine.add([token_ids], [scoring_params()]), None)
         rows = output.prompt_logprobs[1:]
         return [row[token].logprob for row, token in zip(rows, token_ids[1:], strict=True)]
 
@@ -211,7 +204,13 @@ class PolicyActor:
 
     def _build_engine(self) -> Any:
         """Return what `actors.engine.Engine` works with."""
-        return build_engine(self._base_folder, self._settings)
+        return build_engine(
+            self._base_folder,
+            self._settings,
+            seed=self._seed,
+            lora_rank=self._lora_rank,
+            has_sleep_mode=self._wants_sleep,
+        )
 
     def _check(self, weights_folder: str) -> None:
         """Refuse a folder that the engine cannot take, before anything changes."""
@@ -219,13 +218,13 @@ class PolicyActor:
         if base == weights_folder:
             check_same_shapes(weights_folder, read_weight_shapes(weights_folder), self._shapes)
             return
-        if self._settings.lora_rank is None:
+        if self._lora_rank is None:
             raise BadInputError("the engine was built without adapters", where=weights_folder,
                                 expected="a whole model", cure="set lora_rank to the adapter's rank")  # fmt: skip
         if base != self._base_folder:
             raise BadInputError("an adapter over another base", where=weights_folder, got=base,
                                 expected=self._base_folder)  # fmt: skip
-        check_adapter(weights_folder, self._shapes, max_rank=self._settings.lora_rank)
+        check_adapter(weights_folder, self._shapes, max_rank=self._lora_rank)
 
     def _load_adapter(self, folder: str, policy_version: str) -> None:
         """Put an adapter beside the base.
@@ -250,7 +249,7 @@ class PolicyActor:
         """
         self._policy_version = UNKNOWN  # until the check below has passed
         self._engine.drop_adapter()
-        if self._settings.lora_rank is None or folder != self._base_folder:
+        if self._lora_rank is None or folder != self._base_folder:
             self._engine.reload(folder)
             self._base_folder = folder
         different = self._engine.ask_model(lambda model: first_different_tensor(model, folder))
@@ -270,7 +269,7 @@ class PolicyActor:
         sleep mode on a CPU, where the two share the host's memory and nothing could be given back: no effect there.
         """
         if self._sleep_level is None and self._engine.has_sleep_mode:
-            level = 2 if self._settings.lora_rank is None else 1
+            level = 2 if self._lora_rank is None else 1
             self._engine.sleep(level)
             self._sleep_level = level
 
@@ -339,29 +338,32 @@ class PolicyActor:
             policy_version=self._policy_version,
         )
 
-    def _finish(self, requests: Sequence[int], progress: LiveProgress | None) -> dict[int, Any]:
-        """Return vLLM's outputs by request, once all are there; without a progress nobody is told.
+    def _outputs(self, requests: Sequence[int], progress: LiveProgress | None) -> Generator[Any, None, None]:
+        """Yield vLLM's outputs in the order of the requests, each as soon as those before are there.
+
+        Without a progress nobody is told. Closed before the end, it leaves nothing in the engine.
 
         Raises:
             PlansmithError: the engine is idle and some request has no output.
         """
         outputs: dict[int, Any] = {}
-        start_s, n_tokens = time.perf_counter(), 0
+        waiting, n_tokens, start_s = list(reversed(requests)), 0, time.perf_counter()
         try:
-            while self._engine.has_unfinished:
+            while waiting:
+                if not self._engine.has_unfinished:
+                    raise PlansmithError("the engine lost prompts", where="PolicyActor", got=f"{len(waiting)} left",
+                                         expected="none", cure="give the command again")  # fmt: skip
                 finished = self._engine.step()
                 outputs |= finished
                 if finished and progress is not None:
                     n_tokens += sum(len(output.outputs[0].token_ids) for output in finished.values())
                     speed = n_tokens / (time.perf_counter() - start_s)
                     progress.advance(len(finished), {"rollout/tokens_per_s": speed})
+                while waiting and waiting[-1] in outputs:
+                    yield outputs.pop(waiting.pop())
         finally:  # after an interrupt nothing may stay in the engine, or the next call would decode it too
-            if len(outputs) < len(requests):
+            if waiting:
                 self._engine.abort(requests)
-        if len(outputs) != len(requests):
-            raise PlansmithError("the engine lost prompts", where="PolicyActor", got=f"{len(outputs)} outputs",
-                                 expected=str(len(requests)), cure="give the command again")  # fmt: skip
-        return outputs
 
 
 def _check_prompts(prompts: Sequence[Sequence[int]], max_model_len: int, vocab_size: int) -> None:

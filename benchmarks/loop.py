@@ -29,13 +29,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from actors.planner import PlannerActor
-from actors.policy import SamplingSettings
 from pipelines.parts.command import PRESETS
 from pipelines.parts.problem_stages import solved_problems
 from pipelines.parts.training_stages import example_rows, hyperparameters_of
 from pipelines.parts.workers import MODEL, Workers, trainer_settings
 from pipelines.pddl_instruct import pddl_instruct
 from plansmith.config.basics import narrowed
+from plansmith.config.generation import SamplingConfig
 from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, Numerics
@@ -77,10 +77,15 @@ class TimedWorkers(Workers):
         finally:
             self.seconds[part] += time.perf_counter() - start
 
-    def generate(self, *arguments: Any, **options: Any) -> Any:
-        """Return completions."""
-        with self.measuring("generation"):
-            return super().generate(*arguments, **options)
+    def streamed(self, streams: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Yield completions; what is done with them is not timed."""
+        stream = super().streamed(streams)
+        while True:
+            with self.measuring("generation"):
+                answer = next(stream, None)
+            if answer is None:
+                return
+            yield answer
 
     def load_policy(self, artifact: Artifact, numerics: EngineNumerics) -> None:
         """Hand weights to the engines, and prove them."""
@@ -148,25 +153,25 @@ def measure_iteration(
         speeds = []
         for repeat in range(REPEATS):
             start = time.perf_counter()
-            groups = workers.generate(prompts, settings, seeds=[repeat] * len(prompts), description="vLLM")
-            n_tokens = sum(len(generation.token_ids) for group in groups for generation in group)
+            answers = workers.engines().stream(prompts, settings, seeds=[repeat] * len(prompts), description="vLLM")
+            n_tokens = sum(len(generation.token_ids) for _, group in answers for generation in group)
             speeds.append(n_tokens / (time.perf_counter() - start))
     return seconds, {"tokens_per_s": median(speeds), "n_tokens": n_tokens}
 
 
 def test_prompts(
     config: PddlInstructConfig, done: dict[str, Artifact], model: Path
-) -> tuple[list[list[int]], SamplingSettings]:
+) -> tuple[list[list[int]], SamplingConfig]:
     """Return prompts of test problems, as token ids, and how they are completed: greedily."""
     tokenizer, rendering = load_tokenizer(str(model)), rendering_of(config.rendering)
     solved = solved_problems(done["sample_problems"], done["synthesize_plans"], Split.TEST)
     tasks = [PlanningTask.from_text(row.domain_pddl, row.problem_pddl) for row in solved]
     prompts = [encode_prompt(tokenizer, rendering.plan_prompt(task)) for task in tasks]
     limit = config.evaluation.max_new_tokens
-    return prompts, SamplingSettings(0.0, limit, 1, end_token_ids(tokenizer, str(model)))
+    return prompts, SamplingConfig(max_new_tokens=limit, stop_token_ids=end_token_ids(tokenizer, model))
 
 
-def complete_with_transformers(model: str, prompts: Sequence[Sequence[int]], settings: SamplingSettings) -> float:
+def complete_with_transformers(model: str, prompts: Sequence[Sequence[int]], settings: SamplingConfig) -> float:
     """Return the tokens per second of `transformers.generate` on every core, at the batch size that suits it best."""
     import torch
     from transformers import AutoModelForCausalLM

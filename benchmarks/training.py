@@ -161,10 +161,12 @@ def train_trl(spec: Spec) -> float:
 
 def roll_out(spec: Spec) -> float:
     """Return vLLM's tokens per second."""
-    from actors.policy import PolicyActor, PolicySettings, SamplingSettings
+    from actors.policy import PolicyActor
+    from plansmith.config.generation import SamplingConfig
+    from plansmith.config.training import PolicyConfig
 
     is_cuda = spec.device == "cuda"
-    settings = PolicySettings(
+    settings = PolicyConfig(
         max_model_len=PROMPT_TOKENS + NEW_TOKENS,
         kv_cache_gib=None if is_cuda else 0.5,
         dtype="bfloat16" if is_cuda else "float32",
@@ -173,10 +175,10 @@ def roll_out(spec: Spec) -> float:
     rng = random.Random(2)
     prompts = [[rng.randrange(spec.vocabulary_size) for _ in range(PROMPT_TOKENS)] for _ in range(PROMPTS)]
     policy = PolicyActor(spec.folder, "random", settings=settings)
-    sampling = SamplingSettings(temperature=1.0, max_new_tokens=NEW_TOKENS, n=1, stop_token_ids=())
-    policy.generate(prompts[:8], sampling, seeds=list(range(8)), description=None)
+    sampling = SamplingConfig(temperature=1.0, max_new_tokens=NEW_TOKENS)
+    list(policy.generate(prompts[:8], sampling, seeds=list(range(8)), description=None))
     start = time.perf_counter()
-    groups = policy.generate(prompts, sampling, seeds=list(range(PROMPTS)), description=None)
+    groups = list(policy.generate(prompts, sampling, seeds=list(range(PROMPTS)), description=None))
     n_tokens = sum(len(generation.token_ids) for group in groups for generation in group)
     return n_tokens / (time.perf_counter() - start)
 

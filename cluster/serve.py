@@ -18,13 +18,15 @@ from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from actors.planning_service import Completion, PlanningService, ServiceSettings, ServiceUnavailableError
+from actors.planning_service import PlanningService, ServiceSettings, ServiceUnavailableError
 from actors.planning_view import PolicyCard
 from cluster.serve_args import EngineArgs, LimitArgs, PlannerArgs, ReplicaArgs, ServeArgs
 from cluster.serve_inflight import InFlightEngine
+from plansmith.config.basics import narrowed
 from plansmith.config.loading import build_model
 from plansmith.config.planner import PlannerConfig
 from plansmith.errors import PlansmithError
+from plansmith.generation import Completion, Conversation, FinishReason, Generation
 from plansmith.planners import FastDownward, PlannerResult, PlannerStatus
 
 logger = logging.getLogger(__name__)
@@ -46,18 +48,20 @@ class Policy:
 
         self._model = ServedModel.read(resolve_model(str(args.policy)), args)
         folder, version = str(self._model.folder), self._model.card.policy_version
-        self._engine = InFlightEngine(
-            partial(PolicyActor, folder, version, settings=self._model.settings), self._model.sampling
+        start = partial(
+            PolicyActor, folder, version, settings=self._model.settings, seed=args.seed, lora_rank=self._model.lora_rank
         )
+        self._engine = InFlightEngine(start, self._model.card.sampling)
 
     async def describe(self) -> PolicyCard:
         """Return what is known of the policy."""
         return self._model.card
 
-    async def complete(self, prompt: str, seed: int) -> Completion:
-        """Return the answer to a prompt."""
-        ids = self._model.encode(prompt)
-        return self._model.no_room() if ids is None else self._model.completion(await self._engine.ask(ids, seed))
+    async def complete(self, messages: Conversation, seed: int) -> Completion:
+        """Return the answer to a conversation."""
+        codec, none = self._model.codec, Generation((), (), FinishReason.NO_ROOM, self._model.card.policy_version)
+        ids = codec.encode(messages)
+        return codec.completion(ids, await self._engine.ask(ids, seed) if codec.has_room(ids) else none, seed=seed)
 
     def check_health(self) -> None:
         """Raise once the engine has failed; Ray Serve then replaces the replica."""
@@ -93,9 +97,9 @@ class RemotePolicy:
     def __init__(self, handle: DeploymentHandle[Any], card: PolicyCard) -> None:
         self._handle, self.card = handle, card
 
-    async def complete(self, prompt: str, *, seed: int) -> Completion:
-        """Return the answer to a prompt; an engine that came back with other weights is asked who it is."""
-        completion: Completion = await _answer_of(self._handle.complete.remote(prompt, seed), "policy")
+    async def complete(self, messages: Conversation, *, seed: int) -> Completion:
+        """Return the answer to a conversation; an engine that came back with other weights is asked who it is."""
+        completion: Completion = await _answer_of(self._handle.complete.remote(messages, seed), "policy")
         if completion.policy_version != self.card.policy_version:
             self.card = await _answer_of(self._handle.describe.remote(), "policy")
         return completion
@@ -140,7 +144,7 @@ class Front:
     def __init__(self, args: ServeArgs, planner: DeploymentHandle[Any], policy: DeploymentHandle[Any] | None) -> None:
         from cluster.serve_metrics import ServiceMetrics
 
-        self.limits, self.metrics = args.part(LimitArgs), ServiceMetrics()
+        self.limits, self.metrics = narrowed(args, LimitArgs), ServiceMetrics()
         self._settings = ServiceSettings(policy_time_share=args.policy_time_share, seed=args.seed)
         self._planner, self._policy_handle = RemotePlanner(planner), policy
         self._policy: RemotePolicy | None = None
@@ -171,8 +175,9 @@ class Front:
         if self._policy is None:
             return {}
         card = self._policy.card
-        names = ("policy_version", "prompting", "max_model_len", "max_new_tokens", "temperature", "top_p", "top_k")
-        return {**{name: getattr(card, name) for name in names}, "is_word_level": card.words is not None}
+        drawn = card.sampling.model_dump(include={"max_new_tokens", "temperature", "top_p", "top_k"})
+        known = {name: getattr(card, name) for name in ("policy_version", "prompting", "max_model_len")}
+        return {**known, **drawn, "is_word_level": card.words is not None}
 
     async def waiting_for(self) -> list[str]:
         """Return the deployments without a running replica, and the policy while nothing is known of it."""
@@ -205,14 +210,14 @@ def build_app(args: dict[str, Any]) -> serve.Application:
 
 def bind_app(args: ServeArgs) -> serve.Application:
     """Return the application for settings that are checked."""
-    replicas, limits = args.part(ReplicaArgs), args.part(LimitArgs)
+    replicas, limits = narrowed(args, ReplicaArgs), narrowed(args, LimitArgs)
     planner = _deployment(
         Planner,
         "planner",
         max_ongoing_requests=1,
         ray_actor_options={"num_cpus": replicas.cpus_per_planner},
         **_scaling(replicas.planners, replicas.max_planners, target=1),
-    ).bind(_planner_settings(args.part(PlannerArgs)))
+    ).bind(_planner_settings(narrowed(args, PlannerArgs)))
     policy = None if args.policy is None else _policy(args, replicas, limits)
     front = _deployment(
         Front,
@@ -234,7 +239,7 @@ def _policy(args: ServeArgs, replicas: ReplicaArgs, limits: LimitArgs) -> serve.
         max_ongoing_requests=replicas.fronts * limits.max_concurrent + 1,
         ray_actor_options={"num_cpus": replicas.cpus_per_engine, "num_gpus": args.gpus_per_engine},
         **_scaling(replicas.engines, replicas.max_engines, target=args.max_batch_size),
-    ).bind(args.part(EngineArgs))
+    ).bind(narrowed(args, EngineArgs))
 
 
 def _deployment(kind: type, name: str, **options: Any) -> serve.Deployment:

@@ -5,13 +5,11 @@ Every part of the service gets its own part of them.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from plansmith.config.basics import StrictModel
-
-PartT = TypeVar("PartT", bound=StrictModel)
 
 
 def _names(value: Any) -> Any:
@@ -137,7 +135,3 @@ class ReplicaArgs(StrictModel):
 
 class ServeArgs(EngineArgs, PlannerArgs, LimitArgs, ReplicaArgs):
     """Everything about one planning service."""
-
-    def part(self, kind: type[PartT]) -> PartT:
-        """Return the settings of one part."""
-        return kind.model_validate(self.model_dump(include=set(kind.model_fields)))

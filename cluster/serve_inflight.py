@@ -2,7 +2,7 @@
 
 A prompt joins between two steps, whatever is under way, and its answer goes out with the step that ends it, so that a
 short answer waits for no longer one. Ray Serve has no part for this: `ray.serve.batch` lines requests up into calls.
-Not here: what a prompt is made of (`cluster.serve_model`), and vLLM (`actors.engine`).
+Not here: what a prompt is made of (`plansmith.learning.codec`), and vLLM (`actors.engine`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
 
-from actors.policy import Generation, SamplingSettings
+from plansmith.config.generation import SamplingConfig
 from plansmith.errors import BadInputError, PlansmithError
+from plansmith.generation import Generation
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ class SteppedEngine(Protocol):
     """What is asked of an engine, from one thread; `actors.policy.PolicyActor` is one."""
 
     def add_requests(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, *, seeds: Sequence[int]
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, *, seeds: Sequence[int]
     ) -> Sequence[int]:
         """Queue prompts and return the number of each.
 
@@ -68,7 +69,7 @@ class InFlightEngine:
         Exception: what `start` raised.
     """
 
-    def __init__(self, start: Callable[[], SteppedEngine], sampling: SamplingSettings) -> None:
+    def __init__(self, start: Callable[[], SteppedEngine], sampling: SamplingConfig) -> None:
         self._sampling = sampling
         self._inbox: SimpleQueue[Question] = SimpleQueue()
         self._under_way: dict[int, Future[Generation]] = {}

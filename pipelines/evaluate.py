@@ -19,43 +19,45 @@ from typing import Any
 if __name__ == "__main__":  # found from any folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from actors.endpoint import Answer
 from pipelines.parts.command import read_run
-from pipelines.parts.endpoint_policy import ANSWERS, FAILURES, check_failures, endpoint_trial
+from pipelines.parts.endpoint_policy import EndpointSession
 from pipelines.parts.evaluation_options import check_arguments, endpoint_of, evaluation_parser
 from pipelines.parts.evaluation_output import Evaluation, Tried
 from pipelines.parts.evaluation_stages import Arm
-from pipelines.parts.folder_policy import FolderPolicy, FolderWorkers, engine_config, has_gpu
+from pipelines.parts.folder_policy import FolderPolicy, FolderWorkers, engine_config
+from pipelines.parts.generating import FAILURES, USAGE, check_failures
 from pipelines.parts.own_problems import (
+    AttemptSettings,
     GivenProblem,
     KnownNames,
-    Trial,
     TrialConfig,
     own_stages,
-    policy_trial,
     read_problems,
 )
 from pipelines.parts.problem_stages import read_domain
-from pipelines.parts.ray_session import RaySession
-from pipelines.parts.rollout_stages import Sampling
 from pipelines.parts.workers import MODEL, Workers, policy_version
 from pipelines.pddl_instruct import arms, pddl_instruct
 from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
+from plansmith.config.generation import EndpointModel, SamplingConfig
+from plansmith.config.loading import build_model
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.data.artifacts import KEY_DIGITS, Artifact, find_artifact
-from plansmith.data.rows import ProblemRow
+from plansmith.data.rows import FailedRequestRow, ProblemRow, UsageRow
 from plansmith.errors import BadInputError
 from plansmith.evaluation.report import format_table
 from plansmith.evaluation.results import Results
+from plansmith.generation import asking
 from plansmith.layout import printable
 from plansmith.learning.hub import resolve_model
 from plansmith.learning.models import load_tokenizer
+from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Domain
 from plansmith.pddl.parser import parse_domain
+from plansmith.text.rendering import prompting_of
 
 GIVEN_ARM = "policy"
 """What the table calls a policy that is no arm of a run."""
@@ -183,19 +185,26 @@ def _tried(run: FinishedRun, arm: str, folder: Path) -> Tried:
     domain = parse_domain(drawn.rows(ProblemRow)[0].domain_pddl)
     given = read_problems(domain, folder, known=known, seed=config.seed)
     drawing = config.evaluation
-    sampling = Sampling(
-        temperature=drawing.temperature, max_new_tokens=drawing.max_new_tokens, prompting=_prompting(run, arm)
+    trial = AttemptSettings(
+        sampling=SamplingConfig(temperature=drawing.temperature, max_new_tokens=drawing.max_new_tokens),
+        engine=narrowed(config.policy, EngineNumerics),
+        prompting=_prompting(run, arm),
+        policy=policy.key,
     )
-    trial = policy_trial(policy, sampling, narrowed(config.policy, EngineNumerics))
-    root = run.folder / "evaluations"
-    stages = own_stages([item.row for item in given], trial, planner=config.planner, seed=config.seed)
+    root, rows = run.folder / "evaluations", [item.row for item in given]
     with Workers(config, root) as workers:
+        stages = own_stages(rows, trial, policy=policy, planner=config.planner, seed=config.seed)
         artifacts = workers.run(stages, root=root)
     return _as_tried(arm, policy, artifacts, given, trial, head=_head(run, policy, str(folder)))
 
 
 def _as_tried(
-    arm: str, policy: Any, artifacts: Mapping[str, Artifact], given: Sequence[GivenProblem], trial: Trial, **more: Any
+    arm: str,
+    policy: Any,
+    artifacts: Mapping[str, Artifact],
+    given: Sequence[GivenProblem],
+    trial: AttemptSettings,
+    **more: Any,
 ) -> Tried:
     """Return what the stages left of a trial on problems of the user's own."""
     return Tried(
@@ -227,15 +236,21 @@ def _in_folder(arguments: argparse.Namespace, domain: Domain, config: TrialConfi
     policy = FolderPolicy.read(resolve_model(arguments.policy))
     known = KnownNames.of(policy.tokenizer, arguments.object_names) if policy.is_word_level else None
     given = read_problems(domain, arguments.problems, known=known, seed=arguments.seed)
-    rows = [item.row for item in given]
     prompting = arguments.rendering or ("compact" if policy.is_word_level else "full")
-    sampling = Sampling(temperature=arguments.temperature, max_new_tokens=arguments.max_new_tokens, prompting=prompting)
-    dtype = arguments.dtype or ("bfloat16" if has_gpu() else "float32")
-    engine = engine_config(policy, rows, sampling, dtype=dtype, n_threads=arguments.num_cpus)
-    trial = policy_trial(policy, sampling, narrowed(engine, EngineNumerics))
+    rows, prompts = [item.row for item in given], prompting_of(prompting)
+    asked = {
+        row.problem_id: asking(prompts.plan_prompt(PlanningTask.from_text(row.domain_pddl, row.problem_pddl)))
+        for row in rows
+    }
+    sampling = _sampling(arguments)
+    engine = engine_config(policy, asked, sampling, dtype=arguments.dtype, n_threads=arguments.num_cpus)
+    trial = AttemptSettings(
+        sampling=sampling, engine=narrowed(engine, EngineNumerics), prompting=prompting, policy=policy.key
+    )
     settings = config.model_copy(update={"policy": engine})
     with FolderWorkers(settings, arguments.store, seed=arguments.seed) as workers:
-        artifacts = _run(arguments, rows, trial, workers, config.planner)
+        stages = own_stages(rows, trial, policy=policy, planner=_planner(arguments, config), seed=arguments.seed)
+        artifacts = workers.run(stages, root=arguments.store)
     name = policy.folder.name if Path(arguments.policy).exists() else arguments.policy
     head = {**_given_head(arguments, name), "policy_version": policy.key[:KEY_DIGITS]}
     return _as_tried(GIVEN_ARM, policy, artifacts, given, trial, head=head)
@@ -244,30 +259,34 @@ def _in_folder(arguments: argparse.Namespace, domain: Domain, config: TrialConfi
 def _behind_endpoint(arguments: argparse.Namespace, domain: Domain, config: TrialConfig) -> Tried:
     given = read_problems(domain, arguments.problems, known=None, seed=arguments.seed)
     endpoint = endpoint_of(arguments)
-    share, url = arguments.max_unjudged_share, endpoint.settings.base_url
-    trial = endpoint_trial(endpoint, arguments.rendering or "full", max_unjudged_share=share)
-    with RaySession(config, arguments.store) as session:
-        artifacts = _run(arguments, [item.row for item in given], trial, session, config.planner)
-    answers = artifacts["try_problems"].rows(Answer, ANSWERS)
-    failures = artifacts["try_problems"].rows(Answer, FAILURES)
-    check_failures(failures, len(answers) + len(failures), share, where=url)
-    head = {**_given_head(arguments, endpoint.settings.model), "policy_version": endpoint.settings.model, "url": url}
+    share, rows = arguments.max_unjudged_share, [item.row for item in given]
+    trial = AttemptSettings(
+        sampling=_sampling(arguments),
+        engine=narrowed(endpoint, EndpointModel),
+        prompting=arguments.rendering or "full",
+        max_failed_share=share,
+    )
+    with EndpointSession(config, arguments.store, endpoint=endpoint) as session:
+        stages = own_stages(rows, trial, policy=None, planner=_planner(arguments, config), seed=arguments.seed)
+        artifacts = session.run(stages, root=arguments.store)
+    usage = artifacts["try_problems"].rows(UsageRow, USAGE)
+    failures = artifacts["try_problems"].rows(FailedRequestRow, FAILURES)
+    check_failures(failures, len(usage) + len(failures), share, where=endpoint.url)
+    head = {**_given_head(arguments, endpoint.model), "policy_version": endpoint.model, "url": endpoint.url}
     return _as_tried(
         GIVEN_ARM, endpoint, artifacts, given, trial, head=head,
-        failures={answer.question_id: str(answer.fault) for answer in failures},
-        tokens={answer.question_id: answer.completion_tokens or 0 for answer in answers},
+        failures={row.problem_id: row.fault for row in failures},
+        tokens={row.problem_id: row.completion_tokens or 0 for row in usage},
     )  # fmt: skip
 
 
-def _run(
-    arguments: argparse.Namespace,
-    rows: Sequence[ProblemRow],
-    trial: Trial,
-    session: RaySession,
-    planner: PlannerConfig,
-) -> dict[str, Artifact]:
-    stages = own_stages(rows, trial, planner=None if arguments.no_planner else planner, seed=arguments.seed)
-    return session.run(stages, root=arguments.store)
+def _sampling(arguments: argparse.Namespace) -> SamplingConfig:
+    drawn = {"temperature": arguments.temperature, "max_new_tokens": arguments.max_new_tokens}
+    return build_model(SamplingConfig, drawn, where="the command line")
+
+
+def _planner(arguments: argparse.Namespace, config: TrialConfig) -> PlannerConfig | None:
+    return None if arguments.no_planner else config.planner
 
 
 def _given_head(arguments: argparse.Namespace, name: str) -> dict[str, Any]:

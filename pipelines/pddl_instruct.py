@@ -19,6 +19,7 @@ from pipelines.parts import feedback_stages, problem_stages, rollout_stages, tra
 from pipelines.parts.command import run_command
 from pipelines.parts.evaluation_stages import chosen_iteration
 from pipelines.parts.feedback_stages import DatasetSettings, ReplanSettings
+from pipelines.parts.generating import GENERATION
 from pipelines.parts.graph import Evaluations, Graph, IsNeeded
 from pipelines.parts.judging_stages import JudgingSettings, judge_plans
 from pipelines.parts.problem_stages import CorruptionSettings, DrawingSettings, WritingSettings, pddl_digest
@@ -96,7 +97,8 @@ def feedback_iteration(
     data = {name: given[name] for name in ("policy", "problems", "plans")}
 
     rolling = rollout_stages.roll_out_settings(config, t)
-    rolled_out = stage(f"roll_out_{t}", rollout_stages.roll_out, rolling, data, is_needed=is_needed)
+    run = rollout_stages.roll_out
+    rolled_out = stage(f"roll_out_{t}", run, rolling, data, is_needed=is_needed, code_roots=GENERATION)
     judging = JudgingSettings(prompting=rendering)
     verdicts = stage(f"judge_{t}", judge_plans, judging, {"rollouts": rolled_out, "problems": problems})
     replanning = ReplanSettings(planner=config.planner, is_on=loop.continuation_renamings > 0)

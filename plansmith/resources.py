@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from plansmith.config.training import EngineNumerics, Numerics
+from plansmith.config.training import Numerics
+from plansmith.generation import Generator
 
 
 class Resources:
@@ -33,19 +34,14 @@ class Resources:
         """Return the trainer, holding the weights of a folder, a whole model or an adapter."""
         raise self._refusal("trainer")
 
-    def load_policy(self, policy: Any, numerics: EngineNumerics) -> None:
-        """Let every engine sample from the weights of an artifact, and prove that it does."""
-        raise self._refusal("policy")
+    def generator(self, policy: Any, engine: Any) -> Generator:
+        """Return who answers with the weights of an artifact, proved to be those; of an endpoint the policy is None.
 
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: Any, *, seeds: Sequence[int], description: str
-    ) -> list[list[Any]]:
-        """Return the completions of each prompt by the policy loaded last."""
-        raise self._refusal("policy")
-
-    @property
-    def n_decoded(self) -> int:
-        """Return how many rollouts all engines decode together."""
+        Args:
+            policy: the artifact.
+            engine: what the answers depend on beside it, as the stage's key has it: an `EngineNumerics`, or of a server
+                an `EndpointModel`.
+        """
         raise self._refusal("policy")
 
     def _refusal(self, what: str) -> TypeError:

@@ -1,4 +1,4 @@
-"""A stand-in for the module `ray` whose remote calls are answered before anybody waits for them."""
+"""A stand-in for the module `ray` whose remote calls are answered before anybody waits for them; engines asked."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class AnsweredRay:
     """What `pipelines.parts.ray_session` uses of Ray."""
 
     @staticmethod
-    def wait(answers: Sequence[Answer], **_: Any) -> tuple[list[Answer], list[Answer]]:
-        """Return all answers as ready."""
+    def wait(answers: Sequence[Any], **_: Any) -> tuple[list[Any], list[Any]]:
+        """Return all answers, or streams of them, as ready."""
         return list(answers), []
 
     @staticmethod
@@ -35,3 +35,9 @@ class AnsweredRay:
     def put(value: Any) -> Any:
         """Return the value itself."""
         return value
+
+
+def generated(workers: Any, prompts: Sequence[Sequence[int]], sampling: Any, **options: Any) -> list[list[Any]]:
+    """Return what the engines of some workers write to prompts, in their order."""
+    found = dict(workers.engines().stream(prompts, sampling, **options))
+    return [found[number] for number in range(len(prompts))]

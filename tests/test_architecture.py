@@ -24,6 +24,7 @@ TRANSLATE_WORKER = "plansmith.planners.translate_worker"
 ALLOWED_IN_LIBRARY = {
     "errors": set(),
     "garbage": set(),
+    "generation": {"data"},
     "console": set(),
     "config": set(),
     "pddl": set(),
@@ -36,10 +37,10 @@ ALLOWED_IN_LIBRARY = {
     "watchdog": {"live"},
     "progress": {"live"},
     "code_digest": set(),
-    "resources": set(),
+    "resources": {"generation"},
     "stages": {"code_digest", "data", "progress", "resources"},
     "judging": {"pddl", "planners", "problems", "text", "data"},
-    "learning": {"pddl", "planners", "problems", "text", "data", "judging"},
+    "learning": {"pddl", "planners", "problems", "text", "data", "judging", "generation"},
     "evaluation": {"pddl", "planners", "problems", "text", "data", "judging", "learning", "layout", "live"},
     "commands": {"pddl", "planners", "problems", "text", "data", "evaluation", "layout", "live", "progress"},
     "cli": {

@@ -14,7 +14,7 @@ import shlex
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,13 +24,14 @@ import pytest
 from checkpoints import qwen3_checkpoint
 from conftest import BLOCKS, BLOCKS_TEXT, NAMES, REFERENCE, random_problem, shortest_plan
 
-from actors.endpoint import Answer, Endpoint, EndpointSettings, Question, served_models
+from actors.endpoint import Endpoint, served_models
 from pipelines import evaluate
 from pipelines.parts.evaluation_options import EXAMPLES, evaluation_parser
 from pipelines.parts.folder_policy import FolderPolicy, engine_config
 from pipelines.parts.own_problems import KnownNames, problem_files, read_problems
-from pipelines.parts.rollout_stages import Sampling
+from plansmith.config.generation import EndpointConfig, SamplingConfig
 from plansmith.errors import BadInputError
+from plansmith.generation import Completion, FinishReason, asking
 from plansmith.learning.model_folder import cache_size_gib, folder_digest
 from plansmith.learning.models import ModelShape, make_model
 from plansmith.learning.tokenizer import encode, word_tokenizer
@@ -378,40 +379,60 @@ def test_endpoint_that_is_none_raises(server: Server) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as closed:
         port = closed.server_address[1]
     with pytest.raises(BadInputError, match="no endpoint answers here"):
-        served_models(f"http://127.0.0.1:{port}/v1")
+        served_models(EndpointConfig(url=f"http://127.0.0.1:{port}/v1", model=""))
     server.models = ()
     with pytest.raises(BadInputError, match="an answer that is no list of models"):
-        served_models(server.url)
+        served_models(EndpointConfig(url=server.url, model=""))
 
 
-def test_answers_of_more_questions_than_go_out_together_come_once_each(server: Server) -> None:
+def answered(server: Server, texts: Sequence[str], **how: Any) -> list[Completion]:
+    """Return the completions of prompts, in their order."""
+    endpoint = Endpoint(EndpointConfig(url=server.url, model=MODEL, **how))
+    answers = endpoint.complete([asking(text) for text in texts], SamplingConfig(), seeds=range(len(texts)))
+    return [completion for _, [completion] in sorted(answers, key=lambda answer: answer[0])]
+
+
+def test_complete_of_more_prompts_than_go_out_together_answers_each_once(server: Server) -> None:
     server.reply = lambda request: (200, completion(request.prompt.upper()))
-    endpoint = Endpoint(EndpointSettings(server.url, MODEL, concurrency=3))
-    batches = list(endpoint.answers([Question(f"q{number}", f"p{number}", number) for number in range(10)]))
-    answers = {answer.question_id: answer.completion for batch in batches for answer in batch}
-    assert sum(map(len, batches)) == 10
-    assert answers == {f"q{number}": f"P{number}" for number in range(10)}
+    found = answered(server, [f"p{number}" for number in range(10)], concurrency=3)
+    assert [item.text for item in found] == [f"P{number}" for number in range(10)]
+    assert len(server.requests) == 10
 
 
 def test_answer_without_content_is_an_empty_completion_and_without_choices_a_fault(server: Server) -> None:
-    endpoint = Endpoint(EndpointSettings(server.url, MODEL))
     cut: dict[str, Any] = completion("")
     cut["choices"][0]["message"]["content"] = None
     cut["choices"][0]["finish_reason"] = "length"
     del cut["usage"]
     server.reply = lambda _: (200, cut)
-    [[answer]] = endpoint.answers([Question("q", "p", 0)])
-    assert (answer.completion, answer.finish_reason, answer.completion_tokens) == ("", "length", None)
+    [found] = answered(server, ["p"])
+    assert (found.text, found.finish_reason, found.completion_tokens) == ("", "length", None)
     server.reply = lambda _: (200, {**completion(""), "choices": []})
-    [[answer]] = endpoint.answers([Question("q", "p", 0)])
-    assert answer.completion is None
-    assert answer.fault is not None
-    assert "without a completion" in answer.fault
+    [found] = answered(server, ["p"])
+    assert found.text is None
+    assert found.fault is not None
+    assert "without a completion" in found.fault
 
 
-def test_answer_with_neither_completion_nor_fault_raises() -> None:
-    with pytest.raises(ValueError, match="question q"):
-        Answer("q", None, "", None, None, 0.0, None)
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("This model's maximum context length is 64 tokens. However, your messages resulted in 90 tokens.",
+         FinishReason.NO_ROOM),
+        ("This model's maximum context length is 64 tokens. However, you requested 90 tokens (30 in the messages, 60 "
+         "in the completion).", ""),
+        ("'max_tokens' or 'max_completion_tokens' is too large: 60. This model's maximum context length is 64 tokens "
+         "and your request has 30 input tokens.", ""),
+        ("temperature must be non-negative", ""),
+    ],
+    ids=["prompt", "answer of a hosted server", "answer of one's own", "another mistake"],
+)  # fmt: skip
+def test_request_too_long_is_an_outcome_where_the_prompt_is_and_a_fault_where_the_answer_is(
+    said: str, expected: str, server: Server
+) -> None:
+    server.reply = lambda _: (400, {"error": {"message": said, "code": 400}})
+    [found] = answered(server, ["p"])
+    assert (found.finish_reason, found.fault is None) == (expected, expected == FinishReason.NO_ROOM)
 
 
 # --- problems
@@ -591,21 +612,21 @@ def test_engine_window_holds_the_longest_prompt_and_an_answer_as_far_as_the_mode
 ) -> None:
     policy = FolderPolicy.read(word_level)
     rows = [item.row for item in read_problems(BLOCKS, problems, known=None, seed=0)]
+    tasks = {row.problem_id: PlanningTask.from_text(row.domain_pddl, row.problem_pddl) for row in rows}
+    asked = {name: asking(CompactRendering().plan_prompt(task)) for name, task in tasks.items()}
 
     def window(max_new_tokens: int) -> int:
-        sampling = Sampling(1, 0.0, max_new_tokens, 0, "compact")
-        return engine_config(policy, rows, sampling, dtype="float32", n_threads=1).max_model_len
+        sampling = SamplingConfig(max_new_tokens=max_new_tokens)
+        return engine_config(policy, asked, sampling, dtype=None, n_threads=1).max_model_len
 
-    longest = max(
-        len(encode(policy.tokenizer, CompactRendering().plan_prompt(
-            PlanningTask.from_text(row.domain_pddl, row.problem_pddl)))) for row in rows)  # fmt: skip
+    longest = max(len(encode(policy.tokenizer, message.text)) for [message] in asked.values())
     assert window(100) == longest + 100
     assert window(10_000) == 256
     short = FolderPolicy(shutil.copytree(word_level, problems / "short"), "key")
     config = json.loads((short.folder / "config.json").read_text(encoding="utf-8"))
     (short.folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": longest}), "utf-8")
     with pytest.raises(BadInputError, match="a problem too long for the model"):
-        engine_config(short, rows, Sampling(1, 0.0, 9, 0, "compact"), dtype="float32", n_threads=1)
+        engine_config(short, asked, SamplingConfig(max_new_tokens=9), dtype=None, n_threads=1)
 
 
 def test_cache_size_of_a_small_model_is_half_a_gib_and_of_a_large_one_four_windows() -> None:

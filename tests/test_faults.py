@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 import ray
 import torch
+from answered_ray import generated
 from checkpoints import qwen3_checkpoint
 from conftest import ROOT
 from ray.cluster_utils import Cluster
@@ -31,10 +32,11 @@ from strikes import Record, is_halfway, once, pid_of
 from transformers import Qwen3ForCausalLM
 
 from actors.mapping import map_rows
-from actors.policy import PolicyActor, SamplingSettings
+from actors.policy import PolicyActor
 from pipelines.parts.workers import MODEL, PROBE, Probe, Workers
 from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
+from plansmith.config.generation import SamplingConfig
 from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, Numerics, PolicyConfig, TrainerConfig
@@ -59,7 +61,7 @@ def config(**cluster: Any) -> PddlInstructConfig:
 
 
 PROMPTS = [[5 + number, 6, 7, 8] for number in range(12)]
-SAMPLED = SamplingSettings(temperature=1.0, max_new_tokens=200, n=2, stop_token_ids=())
+SAMPLED = SamplingConfig(temperature=1.0, max_new_tokens=200, n=2)
 SEEDS = list(range(100, 124))
 
 
@@ -189,8 +191,8 @@ def test_machine_of_the_engine_removed_during_a_rollout_answers_as_if_nothing_ha
 
             def roll_out(context: StageContext) -> None:
                 workers.load_policy(made, narrowed(POLICY, EngineNumerics))
-                found[context.stage.name] = workers.generate(
-                    PROMPTS, SAMPLED, seeds=SEEDS, description=context.stage.name
+                found[context.stage.name] = generated(
+                    workers, PROMPTS, SAMPLED, seeds=SEEDS, description=context.stage.name
                 )
 
             workers.run([Stage(name="calm", run=roll_out)], root=tmp_path)
@@ -287,8 +289,8 @@ def test_engine_that_returns_nothing_is_an_error_that_counts(tmp_path: Path) -> 
     qwen3_checkpoint(tmp_path / "model")
     policy = Idle(str(tmp_path / "model"), "v1")
     with pytest.raises(PlansmithError, match="the engine lost prompts") as caught:
-        policy.generate([[1, 2], [3]], SamplingSettings(0.0, 4, 1, ()), seeds=[1, 2], description="x")
-    assert (caught.value.got, caught.value.expected) == ("0 outputs", "2")
+        list(policy.generate([[1, 2], [3]], SamplingConfig(max_new_tokens=4), seeds=[1, 2], description="x"))
+    assert (caught.value.got, caught.value.expected) == ("2 left", "none")
 
 
 # --- silence

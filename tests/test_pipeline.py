@@ -1,6 +1,6 @@
 """The whole pipeline at its smallest, with real Ray, vLLM, DeepSpeed and Fast Downward: run, reused, killed, resumed.
 
-Below it, the helpers of the stages with hand-written stand-ins for the engine and for Ray.
+Below it, the helpers of the stages.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -20,33 +20,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from answered_ray import Answer, AnsweredRay
-from conftest import BLOCKS, BLOCKS_TEXT, NAMES, SUSSMAN_PLAN, give_command, random_problem, sussman
+from conftest import BLOCKS, BLOCKS_TEXT, NAMES, give_command, random_problem
 from processes import RAY_AGENTS, survivors
 from safetensors import safe_open
 
-from actors.policy import Generation, SamplingSettings
 from pipelines import evaluate, pddl_instruct
 from pipelines.parts.evaluation_options import EXAMPLES
 from pipelines.parts.evaluation_stages import CHOSEN, best_iteration, chosen_iteration, is_still_gaining, keep_policy
-from pipelines.parts.rollout_stages import (
-    GenerationSettings,
-    RollOutSettings,
-    Sampling,
-    problems_of_iteration,
-    roll_out_settings,
-    sample_rollouts,
-)
+from pipelines.parts.rollout_stages import RollOutSettings, problems_of_iteration, roll_out_settings
 from pipelines.parts.training_stages import hyperparameters_of, in_curriculum_order, supervised_sequences
-from pipelines.parts.workers import MODEL, PROBE, Probe, Workers, _seeds_of, policy_version
+from pipelines.parts.workers import MODEL, PROBE, Probe, policy_version
 from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
-from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance, complete_artifacts
 from plansmith.data.rows import (
     ExampleRow,
     FinalPlanRow,
-    FinishReason,
     OptimisationStepRow,
     PlanRow,
     ProblemRow,
@@ -56,18 +45,16 @@ from plansmith.data.rows import (
     StepLossRow,
     VerdictRow,
 )
-from plansmith.errors import PlansmithError
-from plansmith.learning.models import ModelShape, load_tokenizer, make_model
+from plansmith.learning.models import ModelShape, make_model
 from plansmith.learning.optimisation import learning_rate_at
 from plansmith.learning.sequences import TrainingSequence, supervised_sequence
-from plansmith.learning.tokenizer import encode, word_tokenizer
+from plansmith.learning.tokenizer import word_tokenizer
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.printer import print_problem
 from plansmith.pddl.validation import validate_plan
 from plansmith.resources import Resources
 from plansmith.stages import Stage, StageContext
-from plansmith.text.chains import chain_of_plan
 from plansmith.text.compact import CompactRendering
 
 COMPACT = CompactRendering()
@@ -466,97 +453,6 @@ def test_problems_of_iteration_short_first_draws_from_the_shortest_plans_of_each
     assert turns[2] == {row.problem_id for row in solved}
 
 
-@pytest.mark.parametrize(
-    ("number", "count", "expected"),
-    [(0, 1, [10, 11, 20, 21, 30, 31]), (0, 2, [10, 11, 30, 31]), (1, 2, [20, 21]), (3, 4, [])],
-)
-def test_seeds_of_an_engine_are_those_of_its_prompts(number: int, count: int, expected: list[int]) -> None:
-    assert _seeds_of([10, 11, 20, 21, 30, 31], 2, number, count) == expected
-
-
-@dataclass
-class StandInEngine:
-    """Answers each completion with its prompt's first token and its seed."""
-
-    version: str
-    calls: list[tuple[list[int], list[int]]] = field(default_factory=list)
-
-    @property
-    def generate(self) -> Any:
-        """Return something with `remote`, as the method of a Ray actor."""
-        engine = self
-
-        class Method:
-            @staticmethod
-            def remote(prompts: Any, sampling: SamplingSettings, *, seeds: list[int], description: str | None) -> Any:
-                engine.calls.append(([prompt[0] for prompt in prompts], seeds))
-                n = sampling.n
-                return Answer(
-                    [
-                        [Generation((prompt[0], seeds[i * n + k]), (), "stop", engine.version) for k in range(n)]
-                        for i, prompt in enumerate(prompts)
-                    ]
-                )
-
-        return Method
-
-
-class WorkersWithoutRay(Workers):
-    """Workers whose remote calls are already answered."""
-
-    def __init__(
-        self, config: PddlInstructConfig, folder: Path, engines: Sequence[StandInEngine], version: str
-    ) -> None:
-        super().__init__(config, folder)
-        self._policies, self._policy_version = list(engines), version
-
-    def ray(self) -> Any:
-        return AnsweredRay
-
-
-SAMPLED = SamplingSettings(temperature=1.0, max_new_tokens=8, n=2, stop_token_ids=())
-
-
-@pytest.mark.parametrize("n_engines", [1, 2, 3])
-def test_generate_gives_each_prompt_its_own_completions_however_many_engines(tmp_path: Path, n_engines: int) -> None:
-    engines = [StandInEngine("v1") for _ in range(n_engines)]
-    workers = WorkersWithoutRay(SMOKE, tmp_path, engines, "v1")
-    seeds = [10, 11, 20, 21, 30, 31, 40, 41, 50, 51]
-    groups = workers.generate([[1], [2], [3], [4], [5]], SAMPLED, seeds=seeds, description="")
-    assert [[g.token_ids for g in group] for group in groups] == [[(i, 10 * i), (i, 10 * i + 1)] for i in range(1, 6)]
-    assert sorted(prompt for engine in engines for prompts, _ in engine.calls for prompt in prompts) == [1, 2, 3, 4, 5]
-
-
-def test_generate_with_an_engine_left_behind_is_refused(tmp_path: Path) -> None:
-    workers = WorkersWithoutRay(SMOKE, tmp_path, [StandInEngine("v2"), StandInEngine("v1")], "v2")
-    with pytest.raises(PlansmithError, match="other weights") as caught:
-        workers.generate([[1], [2]], SAMPLED, seeds=[1, 2, 3, 4], description="")
-    assert (caught.value.got, caught.value.expected) == ("v1", "v2")
-
-
-@dataclass
-class StandInResources(Resources):
-    """A policy that answers VALID to everything, until it breaks."""
-
-    n_decoded: int = 256
-    breaks_at_call: int | None = None
-    answer: tuple[int, ...] = (1,)
-    loaded: list[str] = field(default_factory=list)
-    seeds_of_calls: list[list[int]] = field(default_factory=list)
-
-    def load_policy(self, policy: Artifact, numerics: EngineNumerics) -> None:
-        self.loaded.append(policy_version(policy))
-
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, *, seeds: list[int], description: str
-    ) -> list[list[Generation]]:
-        if len(self.seeds_of_calls) == self.breaks_at_call:
-            raise InterruptedError
-        self.seeds_of_calls.append(seeds)
-        one = Generation(self.answer, (-0.5,) * len(self.answer), "stop", self.loaded[-1])
-        return [[one] * sampling.n for _ in prompts]
-
-
 def artifact_of(root: Path, name: str, key: str, *rows: Any) -> Artifact:
     """Return an artifact with one table of the given rows."""
     writer = ArtifactWriter(root, name, key)
@@ -571,76 +467,6 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     shape = ModelShape(16, 1, 2, 1, 16, max_position_embeddings=64)
     make_model(writer.path(MODEL), word_tokenizer([BLOCKS], NAMES), shape, seed=0)
     return writer.finish(Provenance("phase1", "policykey" * 4, {}, {}, 0), wall_time_s=0.0)
-
-
-def problem_rows(count: int) -> list[SolvedProblemRow]:
-    texts = [print_problem(random_problem(3, seed)) for seed in range(count)]
-    return [SolvedProblemRow(f"p{i}", "3 blocks", BLOCKS_TEXT, text, ("(a)",)) for i, text in enumerate(texts)]
-
-
-TWO_EACH = Sampling(n_rollouts=2, temperature=1.0, max_new_tokens=8, iteration=1, prompting="compact")
-
-
-def sampled(
-    tmp_path: Path, resources: StandInResources, policy: Artifact, rows: Sequence[SolvedProblemRow], **changes: Any
-) -> StageContext[GenerationSettings]:
-    """Return the context after sampling two rollouts of each row, or as the changed settings say."""
-    window = changes.pop("max_model_len", 512)
-    sampling, engine = TWO_EACH.model_copy(update=changes), EngineNumerics(max_model_len=window)
-    settings = GenerationSettings(sampling=sampling, engine=engine)
-    context = context_of(tmp_path, resources, settings, policy=policy)
-    sample_rollouts(context, rows, description="")
-    return context
-
-
-def test_sample_rollouts_works_in_chunks_that_fill_the_engine_twice(tmp_path: Path, policy: Artifact) -> None:
-    resources = StandInResources(n_decoded=2)
-    context = sampled(tmp_path, resources, policy, problem_rows(5))
-    assert [len(seeds) for seeds in resources.seeds_of_calls] == [4, 4, 2]  # 2 problems, 2 problems, 1 problem
-    rows = context.output.shards("rows", RolloutRow).merged_rows()
-    assert [row.rollout_id for row in rows] == [f"p{i}-01-{k}" for i in range(5) for k in range(2)]
-    assert {row.policy_version for row in rows} == {policy_version(policy)}
-    assert len({row.seed for row in rows}) == 10
-
-
-def test_sample_rollouts_killed_between_chunks_asks_again_only_for_the_rest(tmp_path: Path, policy: Artifact) -> None:
-    whole, broken, again = (StandInResources(2, breaks_at_call=call) for call in (None, 2, None))
-    sampled(tmp_path / "whole", whole, policy, problem_rows(5))
-    with pytest.raises(InterruptedError):
-        sampled(tmp_path, broken, policy, problem_rows(5))
-    context = sampled(tmp_path, again, policy, problem_rows(5))
-    assert broken.seeds_of_calls + again.seeds_of_calls == whole.seeds_of_calls
-    assert len(context.output.shards("rows", RolloutRow).merged_rows()) == 10
-
-
-def test_sample_rollouts_without_a_valid_one_spends_the_resample_budget(tmp_path: Path, policy: Artifact) -> None:
-    context = sampled(tmp_path, StandInResources(), policy, problem_rows(2), resample_budget=3)
-    rows = context.output.shards("rows", RolloutRow).merged_rows()
-    assert [row.rollout_id for row in rows] == [f"p{i}-01-{k}" for i in range(2) for k in range(5)]
-    assert len({row.seed for row in rows}) == 10
-
-
-def test_sample_rollouts_with_a_valid_one_samples_no_more(tmp_path: Path, policy: Artifact) -> None:
-    text = print_problem(sussman().problem)
-    row = SolvedProblemRow("p", "3 blocks", BLOCKS_TEXT, text, ("(a)",))
-    right = COMPACT.write_chain(chain_of_plan(sussman(), SUSSMAN_PLAN))
-    resources = StandInResources(answer=tuple(encode(load_tokenizer(str(policy.path(MODEL))), right)))
-    context = sampled(tmp_path, resources, policy, [row], resample_budget=3)
-    assert len(context.output.shards("rows", RolloutRow).merged_rows()) == 2
-
-
-def test_sample_rollouts_prompt_that_fills_the_window_gets_an_empty_completion(
-    tmp_path: Path, policy: Artifact, caplog: pytest.LogCaptureFixture
-) -> None:
-    rows = [problem_rows(1)[0], replace(problem_rows(1)[0], problem_id="long", problem_pddl=LONG_PROBLEM)]
-    context = sampled(tmp_path, StandInResources(), policy, rows, max_model_len=40)
-    found = context.output.shards("rows", RolloutRow).merged_rows()
-    assert [(row.problem_id, row.finish_reason) for row in found] == [
-        *[("long", FinishReason.NO_ROOM)] * 2,
-        *[("p0", FinishReason.STOP)] * 2,
-    ]
-    assert [len(row.token_ids) for row in found] == [0, 0, 1, 1]
-    assert "1 of 2 prompts do not fit" in caplog.text
 
 
 # --- which iterations, which policy
@@ -714,14 +540,6 @@ def test_keep_policy_with_a_probe_set_keeps_the_best(tmp_path: Path) -> None:
     assert json.loads((kept.path(MODEL) / "config.json").read_text(encoding="utf-8")) == {"t": 1}
     record = json.loads(kept.path(CHOSEN).read_text(encoding="utf-8"))
     assert record["probe_accuracy"] == {"0": 0.25, "1": 1.0, "2": 0.5}
-
-
-def test_sample_rollouts_with_nothing_left_starts_no_engine(tmp_path: Path, policy: Artifact) -> None:
-    first, second = StandInResources(), StandInResources()
-    for resources in (first, second):
-        sampled(tmp_path, resources, policy, problem_rows(2))
-    assert first.loaded == [policy_version(policy)]
-    assert second.loaded == []
 
 
 def test_probe_survives_its_file(tmp_path: Path) -> None:

@@ -14,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.planning_answer import Course, PddlRejectedError, PlanAnswer, PlanRequest, PlanSource, PlanStatus
-from actors.planning_service import Completion, PlanningService, ServiceSettings, ServiceUnavailableError
+from actors.planning_service import PlanningService, ServiceSettings, ServiceUnavailableError
 from actors.planning_view import PolicyCard, view_of
+from plansmith.config.generation import SamplingConfig
 from plansmith.data.sampling import problem_id_of
+from plansmith.generation import Completion, Conversation
 from plansmith.judging.chains import attempt_of, judge_completion
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_plan
@@ -37,7 +39,7 @@ WRONG = "final: pick-up b stack b c verdict: VALID"
 PREDICATES = {"on", "ontable", "clear", "handempty", "holding"}
 DOMAIN_WORDS = {"blocksworld", "pick-up", "put-down", "stack", "unstack"} | PREDICATES | {f"{p}?" for p in PREDICATES}
 WORDS = frozenset({*MARKERS, "VALID", "INVALID", "=", "=?", "<pad>", "<end>", "<unknown>", *DOMAIN_WORDS, *NAMES})
-CARD = PolicyCard("v1", "compact", 1536, 900, words=WORDS)
+CARD = PolicyCard("v1", "compact", 1536, SamplingConfig(max_new_tokens=900), words=WORDS)
 SOLVED = PlannerResult(PlannerStatus.SOLVED, PLAN, 6.0, 0.01)
 
 
@@ -50,12 +52,13 @@ class ScriptedPolicy:
     finish_reason: str = "stop"
     prompts: list[str] = field(default_factory=list)
 
-    async def complete(self, prompt: str, *, seed: int) -> Completion:
+    async def complete(self, messages: Conversation, *, seed: int) -> Completion:
         """Return the next text."""
-        self.prompts.append(prompt)
+        [message] = messages
+        self.prompts.append(message.text)
         if len(self.prompts) > len(self.texts):
             await asyncio.Event().wait()
-        return Completion(self.texts[len(self.prompts) - 1], self.finish_reason, 1, self.card.policy_version)
+        return Completion(self.texts[len(self.prompts) - 1], self.finish_reason, self.card.policy_version, seed)
 
 
 @dataclass
@@ -64,7 +67,7 @@ class LostPolicy:
 
     card: PolicyCard = CARD
 
-    async def complete(self, prompt: str, *, seed: int) -> Completion:
+    async def complete(self, messages: Conversation, *, seed: int) -> Completion:
         """Raise."""
         raise ServiceUnavailableError("gone")
 
@@ -218,7 +221,7 @@ def test_plan_unknown_object_names_are_renamed_for_the_policy_and_back_for_the_u
 
 
 def test_plan_object_names_that_are_given_are_the_only_ones_used() -> None:
-    card = PolicyCard("v1", "compact", 1536, 900, words=WORDS, object_names=("f", "g", "h", "strange"))
+    card = PolicyCard("v1", "compact", 1536, SamplingConfig(), words=WORDS, object_names=("f", "g", "h", "strange"))
     policy = ScriptedPolicy([WRONG], card)
     ask(policy, ScriptedPlanner(), renamed(SUSSMAN, a="x", b="y", c="z"), turns=0)
     assert {word for word in policy.prompts[0].split() if len(word) == 1} == {"f", "g", "h"}
@@ -243,7 +246,7 @@ def test_plan_goal_that_the_compact_rendering_cannot_tell_goes_to_the_planner() 
 
 
 def test_plan_full_rendering_reads_every_domain_and_keeps_the_names() -> None:
-    card = PolicyCard("v1", "full", 8192, 900)
+    card = PolicyCard("v1", "full", 8192, SamplingConfig())
     policy = ScriptedPolicy(["[FINAL PLAN]\n" + "\n".join(PLAN) + "\n[VERDICT] VALID"], card)
     answer = ask(policy, ScriptedPlanner(None))
     assert (answer.plan, answer.source) == (PLAN, PlanSource.POLICY)
@@ -251,7 +254,7 @@ def test_plan_full_rendering_reads_every_domain_and_keeps_the_names() -> None:
 
 
 def test_plan_policy_asked_plainly_gets_one_turn_only() -> None:
-    policy = ScriptedPolicy(["no idea", "no idea"], PolicyCard("v1", "zero_shot", 8192, 900))
+    policy = ScriptedPolicy(["no idea", "no idea"], PolicyCard("v1", "zero_shot", 8192, SamplingConfig()))
     answer = ask(policy, ScriptedPlanner(), turns=3)
     assert (len(policy.prompts), answer.source) == (1, PlanSource.PLANNER)
     assert answer.reason is not None

@@ -9,10 +9,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import ray
@@ -22,20 +21,31 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Co
 
 from actors.engine import lora_options
 from actors.engine_weights import check_adapter, read_weight_shapes
-from actors.policy import Generation, PolicyActor, PolicySettings, SamplingSettings
+from actors.policy import PolicyActor
 from cluster.serve_inflight import InFlightEngine
+from plansmith.config.basics import StrictModel
+from plansmith.config.generation import SamplingConfig
+from plansmith.config.training import PolicyConfig
 from plansmith.errors import BadInputError, ConfigError, PlansmithError, StalePolicyError
+from plansmith.generation import Generation
 
 ROOT = Path(__file__).resolve().parents[1]
 PROMPTS = [[5, 6, 7, 8], [9, 10, 11], list(range(20, 60)), [90, 3]]
-SAMPLED = SamplingSettings(temperature=1.0, max_new_tokens=24, n=2, stop_token_ids=())
-GREEDY = SamplingSettings(temperature=0.0, max_new_tokens=24, n=1, stop_token_ids=())
-SAMPLED_ONCE = replace(SAMPLED, n=1)
+SAMPLED = SamplingConfig(temperature=1.0, max_new_tokens=24, n=2)
+GREEDY = SamplingConfig(max_new_tokens=24)
+SAMPLED_ONCE = SamplingConfig(temperature=1.0, max_new_tokens=24)
 SEEDS = [100, 101, 102, 103, 104, 105, 106, 107]
 PROBE = [1, *range(40, 72)]
-SMALL = PolicySettings(max_model_len=256, max_num_seqs=8, kv_cache_gib=0.05)
-ADAPTING = replace(SMALL, lora_rank=4, has_sleep_mode=True)
+SMALL = PolicyConfig(max_model_len=256, max_num_seqs=8, kv_cache_gib=0.05)
 END_TOKEN = 2
+
+
+SettingsT = TypeVar("SettingsT", bound=StrictModel)
+
+
+def but(settings: SettingsT, **values: Any) -> SettingsT:
+    """Return settings with other values, checked."""
+    return type(settings).model_validate({**settings.model_dump(), **values})
 
 
 def write_model(folder: Path, *, seed: int) -> LlamaForCausalLM:
@@ -143,16 +153,16 @@ def ray_session() -> Iterator[None]:
 
 
 def start_policy(
-    folder: Path, version: str, settings: PolicySettings, pointer: Path, *, of: type[PolicyActor] = PolicyActorThatTells
+    folder: Path, version: str, pointer: Path, *, of: type[PolicyActor] = PolicyActorThatTells, **options: Any
 ) -> Any:
     env_vars = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])}
     actor = ray.remote(of).options(num_cpus=0, max_restarts=1, max_task_retries=-1, runtime_env={"env_vars": env_vars})
-    return actor.remote(str(folder), version, settings=settings, pointer=str(pointer))
+    return actor.remote(str(folder), version, settings=SMALL, pointer=str(pointer), **options)
 
 
 @pytest.fixture(scope="module")
 def engine(ray_session: None, folders: Path, models: dict[str, LlamaForCausalLM]) -> Iterator[Any]:
-    actor = start_policy(folders / "first", "first", SMALL, folders / "current.json")
+    actor = start_policy(folders / "first", "first", folders / "current.json")
     yield actor
     ray.kill(actor)
 
@@ -166,13 +176,11 @@ def policy(engine: Any, folders: Path) -> Any:
 
 
 def roll_out(
-    policy: Any, sampling: SamplingSettings, prompts: list[list[int]] = PROMPTS, seeds: list[int] = SEEDS
+    policy: Any, sampling: SamplingConfig, prompts: list[list[int]] = PROMPTS, seeds: list[int] = SEEDS
 ) -> list[list[Generation]]:
     wanted = seeds[: len(prompts) * sampling.n]
-    groups: list[list[Generation]] = ray.get(
-        policy.generate.remote(prompts, sampling, seeds=wanted, description="roll out")
-    )
-    return groups
+    answers = policy.generate.remote(prompts, sampling, seeds=wanted, description="roll out")
+    return [ray.get(answer) for answer in answers]
 
 
 @torch.no_grad()
@@ -248,7 +256,7 @@ def test_generate_other_seeds_gives_other_tokens(policy: Any) -> None:
 
 def test_generate_more_prompts_than_a_prefill_batch_holds_answers_each(policy: Any) -> None:
     prompts = [[5 + i % 90] * 200 for i in range(60)]
-    groups = roll_out(policy, replace(SAMPLED, n=1, max_new_tokens=4), prompts, list(range(60)))
+    groups = roll_out(policy, but(SAMPLED, n=1, max_new_tokens=4), prompts, list(range(60)))
     assert [len(group[0].token_ids) for group in groups] == [4] * 60
 
 
@@ -266,7 +274,7 @@ def test_generate_greedy_takes_the_likeliest_token_of_transformers(
 def test_generate_logprobs_are_those_of_the_model_at_temperature_one(
     policy: Any, models: dict[str, LlamaForCausalLM], temperature: float
 ) -> None:
-    sampling = replace(SAMPLED, temperature=temperature, top_p=0.9)
+    sampling = but(SAMPLED, temperature=temperature, top_p=0.9)
     for prompt, group in zip(PROMPTS, roll_out(policy, sampling), strict=True):
         for generation in group:
             expected = reference_logprobs(models["first"], [*prompt, *generation.token_ids])[len(prompt) - 1 :]
@@ -277,7 +285,7 @@ def test_generate_frequencies_at_temperature_one_follow_the_model(
     policy: Any, models: dict[str, LlamaForCausalLM]
 ) -> None:
     n = 2000
-    [group] = roll_out(policy, replace(SAMPLED, n=n, max_new_tokens=1), [PROMPTS[0]], list(range(n)))
+    [group] = roll_out(policy, but(SAMPLED, n=n, max_new_tokens=1), [PROMPTS[0]], list(range(n)))
     counts = torch.bincount(torch.tensor([generation.token_ids[0] for generation in group]), minlength=96)
     expected = log_softmax(models["first"], PROMPTS[0])[-1].exp()
     # A fair draw has an expected distance of about sum(sqrt(p / n)) / 2.5; three times that is far outside chance.
@@ -293,7 +301,7 @@ def test_generate_out_of_tokens_says_length_and_keeps_what_was_written(policy: A
 
 
 def test_generate_out_of_model_length_says_length(policy: Any) -> None:
-    [[generation]] = roll_out(policy, replace(GREEDY, max_new_tokens=500), [PROMPTS[2]])
+    [[generation]] = roll_out(policy, but(GREEDY, max_new_tokens=500), [PROMPTS[2]])
     assert (generation.finish_reason, len(generation.token_ids)) == ("length", SMALL.max_model_len - len(PROMPTS[2]))
 
 
@@ -301,7 +309,7 @@ def test_generate_stop_token_ends_the_completion_and_is_its_last_token(policy: A
     [[free]] = roll_out(policy, GREEDY, PROMPTS[:1])
     stop = free.token_ids[5]
     end = free.token_ids.index(stop) + 1
-    [[stopped]] = roll_out(policy, replace(GREEDY, stop_token_ids=(stop,)), PROMPTS[:1])
+    [[stopped]] = roll_out(policy, but(GREEDY, stop_token_ids=(stop,)), PROMPTS[:1])
     assert (stopped.finish_reason, stopped.token_ids) == ("stop", free.token_ids[:end])
 
 
@@ -309,7 +317,7 @@ def test_generate_several_stop_tokens_each_ends_its_completion(policy: Any) -> N
     frees = [free for [free] in roll_out(policy, GREEDY)]
     stops = (frees[0].token_ids[7], frees[1].token_ids[4], 95)
     ends = [next((i + 1 for i, token in enumerate(free.token_ids) if token in stops), None) for free in frees]
-    stopped = [generation for [generation] in roll_out(policy, replace(GREEDY, stop_token_ids=stops))]
+    stopped = [generation for [generation] in roll_out(policy, but(GREEDY, stop_token_ids=stops))]
     assert len({generation.token_ids[-1] for generation in stopped[:2]}) == 2
     assert [generation.token_ids for generation in stopped] == [
         f.token_ids[:e] for f, e in zip(frees, ends, strict=True)
@@ -318,7 +326,7 @@ def test_generate_several_stop_tokens_each_ends_its_completion(policy: Any) -> N
 
 
 def test_generate_end_token_of_the_folder_not_asked_for_does_not_stop(policy: Any) -> None:
-    sampling = replace(SAMPLED, temperature=2.0, n=40, max_new_tokens=60)
+    sampling = but(SAMPLED, temperature=2.0, n=40, max_new_tokens=60)
     [group] = roll_out(policy, sampling, PROMPTS[:1], list(range(40)))
     assert any(END_TOKEN in generation.token_ids[:-1] for generation in group)
     assert {generation.finish_reason for generation in group} == {"length"}
@@ -342,7 +350,7 @@ def test_generate_prompt_that_cannot_be_read_is_bad_input_that_names_it(
 )
 def test_sampling_settings_out_of_range_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        replace(SAMPLED, **wrong)
+        but(SAMPLED, **wrong)
 
 
 def test_generate_too_few_seeds_is_bad_input(policy: Any) -> None:
@@ -361,7 +369,7 @@ def steps_until_idle(policy: Any) -> list[tuple[int, Generation]]:
     return finished
 
 
-def add(policy: Any, prompt: list[int], sampling: SamplingSettings, seed: int) -> int:
+def add(policy: Any, prompt: list[int], sampling: SamplingConfig, seed: int) -> int:
     [number] = ray.get(policy.add_requests.remote([prompt], sampling, seeds=[seed]))
     return int(number)
 
@@ -369,7 +377,7 @@ def add(policy: Any, prompt: list[int], sampling: SamplingSettings, seed: int) -
 def test_add_requests_short_one_joins_a_long_one_and_ends_before_it_both_with_the_tokens_they_have_alone(
     policy: Any,
 ) -> None:
-    long, short = replace(SAMPLED, n=1, max_new_tokens=60), replace(SAMPLED, n=1, max_new_tokens=5)
+    long, short = but(SAMPLED, n=1, max_new_tokens=60), but(SAMPLED, n=1, max_new_tokens=5)
     [[long_alone]] = roll_out(policy, long, [PROMPTS[0]], [1])
     [[short_alone]] = roll_out(policy, short, [PROMPTS[2]], [2])
     first = add(policy, PROMPTS[0], long, 1)
@@ -382,7 +390,7 @@ def test_add_requests_short_one_joins_a_long_one_and_ends_before_it_both_with_th
 
 
 def test_abort_requests_drops_them_for_good_and_the_others_keep_their_tokens(policy: Any) -> None:
-    sampling = replace(SAMPLED, n=1)
+    sampling = but(SAMPLED, n=1)
     [[alone]] = roll_out(policy, sampling, [PROMPTS[1]], [2])
     gone, kept = add(policy, PROMPTS[0], sampling, 1), add(policy, PROMPTS[1], sampling, 2)
     ray.get(policy.step.remote())
@@ -446,7 +454,7 @@ def test_load_weights_forgets_cached_prefixes_of_the_old_weights(
     policy: Any, models: dict[str, LlamaForCausalLM], folders: Path
 ) -> None:
     long_prompt = [*range(5, 85), *range(5, 85)]  # more than a block of 128 tokens, the unit of the cache on a CPU
-    sampling = replace(GREEDY, max_new_tokens=2)
+    sampling = but(GREEDY, max_new_tokens=2)
     roll_out(policy, sampling, [long_prompt])
     ray.get(policy.load_weights.remote(str(folders / "second"), "second"))
     [[generation]] = roll_out(policy, sampling, [long_prompt])
@@ -498,7 +506,7 @@ def adapted_models(folders: Path) -> dict[str, PreTrainedModel | PeftModel]:
 def adapting_engine(
     ray_session: None, folders: Path, adapted_models: dict[str, PreTrainedModel | PeftModel]
 ) -> Iterator[Any]:
-    actor = start_policy(folders / "base", "base", ADAPTING, folders / "adapting.json")
+    actor = start_policy(folders / "base", "base", folders / "adapting.json", lora_rank=4, has_sleep_mode=True)
     yield actor
     ray.kill(actor)
 
@@ -575,7 +583,7 @@ def test_load_weights_same_folder_with_other_content_takes_the_content(
     adapting: Any, folders: Path, adapted_models: Any, tmp_path: Path
 ) -> None:
     long_prompt = [*range(5, 85), *range(5, 85)]  # more than a block of the prefix cache
-    sampling = replace(GREEDY, max_new_tokens=2)
+    sampling = but(GREEDY, max_new_tokens=2)
     for name in ("adapter", "later"):
         shutil.copytree(folders / name, tmp_path / "adapter", dirs_exist_ok=True)
         ray.get(adapting.load_weights.remote(str(tmp_path / "adapter"), "same"))
@@ -673,29 +681,29 @@ def test_policy_actor_adapter_cut_short_is_bad_input_before_an_engine_starts(
     file = tmp_path / "adapter" / damaged
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     with pytest.raises(BadInputError, match="damaged adapter folder"):
-        PolicyActor(str(tmp_path / "adapter"), "v0", settings=ADAPTING)
+        PolicyActor(str(tmp_path / "adapter"), "v0", settings=SMALL, lora_rank=4)
 
 
 @pytest.mark.parametrize(("rank", "engine_rank"), [(1, 1), (2, 8), (8, 8), (9, 16), (33, 64), (512, 512)])
 def test_lora_options_take_the_next_rank_that_vllm_knows(rank: int, engine_rank: int) -> None:
-    options = lora_options(replace(SMALL, lora_rank=rank), is_cpu=True)
+    options = lora_options(rank, "float32", is_cpu=True)
     assert options == {"enable_lora": True, "max_lora_rank": engine_rank, "max_loras": 1, "max_cpu_loras": 1}
 
 
 def test_lora_options_without_adapters_are_none() -> None:
-    assert lora_options(SMALL, is_cpu=True) == lora_options(SMALL, is_cpu=False) == {}
+    assert lora_options(None, "float32", is_cpu=True) == lora_options(None, "float32", is_cpu=False) == {}
 
 
 def test_lora_options_float32_on_a_gpu_is_refused_and_bfloat16_taken() -> None:
     with pytest.raises(ConfigError, match="16 bits"):
-        lora_options(ADAPTING, is_cpu=False)
-    assert lora_options(replace(ADAPTING, dtype="bfloat16"), is_cpu=False)["max_lora_rank"] == 8
+        lora_options(4, "float32", is_cpu=False)
+    assert lora_options(4, "bfloat16", is_cpu=False)["max_lora_rank"] == 8
 
 
 @pytest.mark.parametrize("rank", [0, 513])
-def test_policy_settings_rank_outside_the_engine_is_refused(rank: int) -> None:
+def test_lora_options_rank_outside_the_engine_is_refused(rank: int) -> None:
     with pytest.raises(ConfigError, match="no adapter of this rank"):
-        replace(SMALL, lora_rank=rank)
+        lora_options(rank, "bfloat16", is_cpu=True)
 
 
 # --- sleep on a GPU, with a stand-in for the engine: vLLM refuses sleep mode on a CPU
@@ -730,15 +738,15 @@ class PolicyActorOnStandIn(PolicyActor):
 
     def _build_engine(self) -> StandInEngine:
         self.built_from = self._base_folder
-        return StandInEngine(has_sleep_mode=self._settings.has_sleep_mode)
+        return StandInEngine(has_sleep_mode=self._wants_sleep)
 
     def start(self) -> tuple[int, str]:
         """Return the process and the folder of the first weights."""
         return os.getpid(), self.built_from
 
 
-def policy_on_stand_in(folders: Path, **settings: Any) -> PolicyActorOnStandIn:
-    return PolicyActorOnStandIn(str(folders / "first"), "first", settings=replace(SMALL, **settings))
+def policy_on_stand_in(folders: Path, **options: Any) -> PolicyActorOnStandIn:
+    return PolicyActorOnStandIn(str(folders / "first"), "first", settings=SMALL, **options)
 
 
 def test_sleep_with_whole_models_drops_the_weights_and_reads_them_again(folders: Path, models: object) -> None:
@@ -782,7 +790,7 @@ def test_policy_actor_killed_after_an_update_restarts_with_the_current_weights(
     ray_session: None, by_value: None, folders: Path, models: object, tmp_path: Path
 ) -> None:
     """Of whole models; test_workers.py kills a real engine that holds an adapter."""
-    policy = start_policy(folders / "first", "first", SMALL, tmp_path / "current.json", of=PolicyActorOnStandIn)
+    policy = start_policy(folders / "first", "first", tmp_path / "current.json", of=PolicyActorOnStandIn)
     pid, first = ray.get(policy.start.remote())
     load(policy, folders, "second")
     pointer = json.loads((tmp_path / "current.json").read_text())
@@ -824,7 +832,7 @@ def test_generate_interrupted_leaves_nothing_in_the_engine(folders: Path, models
 
     policy = Interrupted(str(folders / "first"), "first", settings=SMALL)
     with pytest.raises(KeyboardInterrupt):
-        policy.generate(PROMPTS, GREEDY, seeds=SEEDS[:4], description=None)
+        list(policy.generate(PROMPTS, GREEDY, seeds=SEEDS[:4], description=None))
     assert not policy.has_unfinished_requests()
 
 
@@ -832,6 +840,6 @@ def test_question_to_a_sleeping_engine_is_refused(folders: Path, models: object)
     policy = policy_on_stand_in(folders, has_sleep_mode=True)
     policy.sleep()
     with pytest.raises(PlansmithError, match="the engine sleeps"):
-        policy.generate(PROMPTS[:1], GREEDY, seeds=[1], description="")
+        list(policy.generate(PROMPTS[:1], GREEDY, seeds=[1], description=""))
     with pytest.raises(PlansmithError, match="the engine sleeps"):
         policy.prompt_logprobs(PROBE)

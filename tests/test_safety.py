@@ -37,10 +37,11 @@ from pydantic import BaseModel
 from test_report import make_results
 from transformers import AutoModelForCausalLM
 
-from actors.endpoint import Endpoint, EndpointSettings, Question, served_models
+from actors.endpoint import Endpoint
 from actors.engine_weights import read_weight_shapes
 from plansmith.cli import main
 from plansmith.config.dataset import DatasetConfig
+from plansmith.config.generation import EndpointConfig, SamplingConfig
 from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
 from plansmith.data.artifacts import ArtifactWriter, Provenance
@@ -49,6 +50,7 @@ from plansmith.data.rows import PlanRow
 from plansmith.data.tables import arrow_schema, merge_tables, read_table, write_table
 from plansmith.errors import ArtifactError, BadInputError, ConfigError, PddlParseError
 from plansmith.evaluation.report import render_page
+from plansmith.generation import Completion, asking
 from plansmith.layout import printable
 from plansmith.learning.adapters import merge_adapter
 from plansmith.learning.hub import FILES
@@ -560,9 +562,11 @@ def quoting(handler: BaseHTTPRequestHandler, *, is_completion: bool) -> None:
                           "choices": [message] if is_completion else []})  # fmt: skip
 
 
-def answer_of(port: int, key: str | None) -> Any:
-    settings = EndpointSettings(f"http://127.0.0.1:{port}/v1", "m", max_retries=0)
-    [[answer]] = Endpoint(settings, key).answers([Question("q", "prompt", 1)])
+def answer_of(port: int, key: str) -> Completion:
+    config = EndpointConfig(url=f"http://127.0.0.1:{port}/v1", model="m", max_retries=0, account_env="A_KEY")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("A_KEY", key)
+        [(_, [answer])] = Endpoint(config).complete([asking("prompt")], SamplingConfig(), seeds=[1])
     return answer
 
 
@@ -581,7 +585,7 @@ def test_answer_that_quotes_the_key_is_kept_without_it(is_completion: bool) -> N
 def test_answer_with_a_word_that_stands_in_for_a_key_is_kept_as_it_is() -> None:
     server = ScriptedServer(lambda handler: quoting(handler, is_completion=True))
     try:
-        assert answer_of(server.port, "EMPTY").completion == "your key is Bearer EMPTY"
+        assert answer_of(server.port, "EMPTY").text == "your key is Bearer EMPTY"
     finally:
         server.close()
 
@@ -610,11 +614,10 @@ def test_server_that_redirects_elsewhere_does_not_pass_the_key_on() -> None:
 )
 def test_address_with_a_secret_in_it_is_refused_without_quoting_it(rest: str) -> None:
     url = f"http://{rest.replace('HOST', 'localhost:1')}"
-    for ask in (lambda: Endpoint(EndpointSettings(url, "m")), lambda: served_models(url)):
-        with pytest.raises(BadInputError, match="an address may hold no secret") as raised:
-            ask()
-        assert "pa55word" not in str(raised.value)
-        assert "http://localhost:1" in str(raised.value)
+    with pytest.raises(BadInputError, match="an address may hold no secret") as raised:
+        EndpointConfig(url=url, model="m")
+    assert "pa55word" not in str(raised.value)
+    assert "http://localhost:1" in str(raised.value)
 
 
 # --- secrets
@@ -632,10 +635,10 @@ def fields_of(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, An
                 yield from fields_of(part, f"{above}{name}.")
 
 
-@pytest.mark.parametrize("config", [PddlInstructConfig, DatasetConfig])
+@pytest.mark.parametrize("config", [PddlInstructConfig, DatasetConfig, EndpointConfig])
 def test_settings_have_no_place_for_a_secret(config: type[BaseModel]) -> None:
     names = [name for name, _ in fields_of(config)]
-    assert any(name.count(".") for name in names)
+    assert config is EndpointConfig or any(name.count(".") for name in names)
     assert not [name for name in names if any(word in name.rpartition(".")[2] for word in SECRET_WORDS)]
 
 

@@ -31,7 +31,6 @@ from processes import RAY_AGENTS, survivors
 
 from actors.planning_answer import PlanAnswer
 from actors.planning_service import PlanningService, ServiceUnavailableError
-from actors.policy import Generation, SamplingSettings
 from cluster.serve_admission import Admission, OverloadedError
 from cluster.serve_args import EngineArgs, LimitArgs, ServeArgs
 from cluster.serve_http import make_api
@@ -39,8 +38,11 @@ from cluster.serve_inflight import InFlightEngine
 from cluster.serve_model import ServedModel
 from pipelines.serve import main
 from plansmith.cli import main as plansmith
+from plansmith.config.basics import narrowed
+from plansmith.config.generation import SamplingConfig
 from plansmith.config.loading import build_model
 from plansmith.errors import BadInputError, ConfigError, PlansmithError
+from plansmith.generation import Generation
 from plansmith.learning.models import ModelShape, make_model
 from plansmith.learning.tokenizer import word_tokenizer
 from plansmith.pddl.grounding import PlanningTask
@@ -140,7 +142,7 @@ def test_admission_no_place_in_time_is_refused_and_leaves_the_queue() -> None:
 
 ENDLESS = [10**9]
 """A prompt for `SteppingEngine` whose answer no test lives to see."""
-GREEDY = SamplingSettings(temperature=0.0, max_new_tokens=4, n=1, stop_token_ids=())
+GREEDY = SamplingConfig(max_new_tokens=4)
 
 
 @dataclass
@@ -169,7 +171,7 @@ class SteppingEngine:
         self.may_step.set()
 
     def add_requests(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, *, seeds: Sequence[int]
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, *, seeds: Sequence[int]
     ) -> list[int]:
         """Queue one prompt."""
         [[*prompt]], [_] = prompts, seeds
@@ -382,10 +384,9 @@ def test_sampling_is_the_users_then_the_folders(
 ) -> None:
     if said is not None:
         (model_folder / "generation_config.json").write_text(json.dumps(said), encoding="utf-8")
-    model = ServedModel.read(model_folder, EngineArgs(**given))
-    for found in (model.sampling, model.card):
-        assert (found.max_new_tokens, found.temperature, found.top_p, found.top_k) == expected
-    assert model.sampling.stop_token_ids
+    found = ServedModel.read(model_folder, EngineArgs(**given)).card.sampling
+    assert (found.max_new_tokens, found.temperature, found.top_p, found.top_k) == expected
+    assert found.stop_token_ids
 
 
 def test_sampling_of_an_adapter_that_says_nothing_is_that_of_its_base(model_folder: Path, tmp_path: Path) -> None:
@@ -397,9 +398,9 @@ def test_sampling_of_an_adapter_that_says_nothing_is_that_of_its_base(model_fold
     config = {"base_model_name_or_path": str(model_folder), "r": 4, "peft_type": "LORA"}
     (adapter / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
     (adapter / "adapter_model.safetensors").touch()
-    assert ServedModel.read(adapter, EngineArgs()).sampling.max_new_tokens == 77
+    assert ServedModel.read(adapter, EngineArgs()).card.sampling.max_new_tokens == 77
     (adapter / "generation_config.json").write_text('{"max_new_tokens": 9}', encoding="utf-8")
-    assert ServedModel.read(adapter, EngineArgs()).sampling.max_new_tokens == 9
+    assert ServedModel.read(adapter, EngineArgs()).card.sampling.max_new_tokens == 9
 
 
 @pytest.mark.parametrize("said", ["{", "[]", '{"do_sample": true, "temperature": "hot"}', '{"max_new_tokens": 0}'])
@@ -737,7 +738,7 @@ def test_openapi_names_every_route_and_how_it_refuses() -> None:
 def test_settings_as_texts_of_a_command_line_are_read() -> None:
     args = build_model(ServeArgs, {"max_queued": "5", "fallback": "false", "object_names": "A, b c"}, where="test")
     assert (args.max_queued, args.fallback, args.object_names) == (5, False, ("a", "b", "c"))
-    assert args.part(EngineArgs).object_names == ("a", "b", "c")
+    assert narrowed(args, EngineArgs).object_names == ("a", "b", "c")
 
 
 @pytest.mark.parametrize(

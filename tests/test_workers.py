@@ -11,36 +11,35 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
-from answered_ray import Answer, AnsweredRay
+from answered_ray import Answer, AnsweredRay, generated
 from checkpoints import qwen3_checkpoint
 from conftest import ROOT
 from strikes import Record, is_halfway, once, pid_of
 
-from actors.policy import Generation, SamplingSettings
 from pipelines.parts.placement import Placement, placement_of
 from pipelines.parts.workers import (
     MODEL,
     PROBE,
     Probe,
     Workers,
-    _check_complete,
     _free_device_cache,
-    _policy_settings,
     trainer_settings,
 )
 from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
+from plansmith.config.generation import SamplingConfig
 from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, LoraConfig, Numerics, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
-from plansmith.errors import BadInputError, ConfigError, LostWorkerError, PlansmithError, StalePolicyError
+from plansmith.errors import BadInputError, ConfigError, LostWorkerError, StalePolicyError
+from plansmith.generation import Generation
 from plansmith.learning.adapters import LoraSettings, base_folder_of, is_adapter_folder
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.objectives import Objective
@@ -51,7 +50,7 @@ OUR_CODE = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "t
 SMOKE = load_preset("smoke", ROOT / "pipelines" / "presets")
 LORA = LoraConfig(rank=2, alpha=4.0)
 PROMPTS = [[5, 6, 7, 8], [9, 10, 11], list(range(20, 60)), [90, 3], [7, 7, 7]]
-SAMPLED = SamplingSettings(temperature=1.0, max_new_tokens=12, n=2, stop_token_ids=())
+SAMPLED = SamplingConfig(temperature=1.0, max_new_tokens=12, n=2)
 SEEDS = list(range(100, 110))
 
 
@@ -193,13 +192,12 @@ def test_trainer_settings_have_every_setting_of_the_config(tmp_path: Path) -> No
     ],
     ids=["cpu", "cpu_adapter", "colocated", "separate"],
 )
-def test_policy_settings_know_adapters_and_whether_to_sleep(
-    trainer: TrainerConfig, placement: Any, expected: tuple[int | None, bool]
+def test_engines_know_adapters_and_whether_to_sleep(
+    trainer: TrainerConfig, placement: Any, expected: tuple[int | None, bool], tmp_path: Path
 ) -> None:
     policy = PolicyConfig(placement=placement, max_num_seqs=9)
-    settings = _policy_settings(policy, trainer, 3, is_shared=placement_of(trainer, policy, LAPTOP).is_shared)
-    assert (settings.lora_rank, settings.has_sleep_mode) == expected
-    assert (settings.max_num_seqs, settings.seed) == (9, 3)
+    options = Workers(config_with(trainer, policy), tmp_path)._engine_options()
+    assert (options["lora_rank"], options["has_sleep_mode"], options["settings"]) == (*expected, policy)
 
 
 @dataclass
@@ -321,15 +319,6 @@ def test_trainer_handle_asks_every_rank_as_zero_3_needs(question: str, tmp_path:
     assert workers.calls == [f"rank0 {question}", f"rank1 {question}"]
 
 
-@pytest.mark.parametrize(
-    ("groups", "message"), [([[1, 2]], "2 completions"), ([[1, 2], [3]], "3 completions"), ([], "0 completions")]
-)
-def test_generate_engine_that_leaves_prompts_out_is_an_error_that_counts(groups: Any, message: str) -> None:
-    with pytest.raises(PlansmithError, match="did not answer every prompt") as caught:
-        _check_complete(groups, expected=2, n=2, engine=1)
-    assert (caught.value.where, caught.value.got) == ("engine 1", message)
-
-
 # --- a real adapter, from a trainer to engines
 
 
@@ -406,9 +395,7 @@ def test_trainer_of_a_cpu_has_the_allocator_that_ray_brings_along(
 def test_load_policy_takes_base_and_adapter_in_any_order(workers: Workers, policies: dict[str, Artifact]) -> None:
     for name in ("base", "adapter", "base", "adapter"):  # the last test starts an engine from the adapter
         workers.load_policy(policies[name], ENGINE)
-        [[generation]] = workers.generate(
-            PROMPTS[:1], SamplingSettings(0.0, 2, 1, stop_token_ids=()), seeds=[1], description=""
-        )
+        [[generation]] = generated(workers, PROMPTS[:1], SamplingConfig(max_new_tokens=2), seeds=[1], description="")
         assert generation.policy_version == policies[name].key[:12]
 
 
@@ -444,8 +431,8 @@ def alone(workers: Workers, policies: dict[str, Artifact], root: Path) -> Worker
 
 
 def test_generate_with_one_engine_and_with_two_gives_the_same_tokens(workers: Workers, alone: Workers) -> None:
-    two = workers.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="")
-    one = alone.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="")
+    two = generated(workers, PROMPTS, SAMPLED, seeds=SEEDS, description="")
+    one = generated(alone, PROMPTS, SAMPLED, seeds=SEEDS, description="")
     assert (len(workers._policies), len(alone._policies)) == (2, 1)
     assert tokens(two) == tokens(one)
     assert len({g.token_ids for group in one for g in group}) == len(SEEDS)
@@ -459,7 +446,7 @@ def tokens(groups: list[list[Generation]]) -> list[list[tuple[int, ...]]]:
 
 
 MANY_PROMPTS = [[5 + number, 6, 7, 8] for number in range(12)]
-LONG = replace(SAMPLED, max_new_tokens=200)
+LONG = SAMPLED.model_copy(update={"max_new_tokens": 200})
 MANY_SEEDS = list(range(100, 124))
 
 
@@ -467,11 +454,11 @@ def test_engine_killed_during_a_rollout_after_an_update_answers_as_if_nothing_ha
     alone: Workers, policies: dict[str, Artifact], record_property: Record
 ) -> None:
     base, adapter = policies["base"], policies["adapter"]
-    calm = alone.generate(MANY_PROMPTS, LONG, seeds=MANY_SEEDS, description="calm")
+    calm = generated(alone, MANY_PROMPTS, LONG, seeds=MANY_SEEDS, description="calm")
     [engine] = alone._policies  # started from the base
     pid = pid_of(engine)
     with once(alone.run_folder, is_halfway("struck"), lambda: os.kill(pid, signal.SIGKILL)) as struck:
-        again = alone.generate(MANY_PROMPTS, LONG, seeds=MANY_SEEDS, description="struck")
+        again = generated(alone, MANY_PROMPTS, LONG, seeds=MANY_SEEDS, description="struck")
     record_property("recovered_s", time.monotonic() - struck[0])
     assert pid_of(engine) != pid
     assert tokens(again) == tokens(calm)
@@ -488,8 +475,8 @@ def test_engine_that_dies_for_good_is_a_lost_worker_and_the_next_call_starts_ano
 ) -> None:
     ray.kill(alone._policies[0])  # for good: Ray does not restart what is killed so
     with pytest.raises(LostWorkerError):
-        alone.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="sampling")
+        generated(alone, PROMPTS, SAMPLED, seeds=SEEDS, description="sampling")
     start_s = time.monotonic()
     alone.load_policy(policies["adapter"], ENGINE)
     record_property("recovered_s", time.monotonic() - start_s)
-    assert len(alone.generate(PROMPTS, SAMPLED, seeds=SEEDS, description="sampling")) == len(PROMPTS)
+    assert len(generated(alone, PROMPTS, SAMPLED, seeds=SEEDS, description="sampling")) == len(PROMPTS)

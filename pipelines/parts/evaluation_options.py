@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from actors.endpoint import Endpoint, EndpointSettings, served_models
+from actors.endpoint import served_models
+from plansmith.config.generation import EndpointConfig
 from plansmith.errors import BadInputError, ConfigError
 
 PROMPTINGS = ("full", "compact", "zero_shot", "chain_of_thought")
@@ -106,32 +107,29 @@ def check_arguments(arguments: argparse.Namespace) -> None:
                               expected=f"{least} at least")  # fmt: skip
 
 
-def endpoint_of(arguments: argparse.Namespace) -> Endpoint:
+def endpoint_of(arguments: argparse.Namespace) -> EndpointConfig:
     """Return the endpoint that is to be asked; a model is looked for when none is named.
 
     Raises:
         BadInputError: no key where one was named, no server, or a choice of models.
     """
-    url, key = arguments.policy.rstrip("/"), os.environ.get(arguments.api_key_env or KEY_VARIABLE)
-    if arguments.api_key_env and not key:
+    if arguments.api_key_env and not os.environ.get(arguments.api_key_env):
         raise BadInputError("no key", where=f"environment variable {arguments.api_key_env}", got="nothing",
                             cure="set it, or leave out --api-key-env for a server that needs no key")  # fmt: skip
-    model = arguments.model
-    if model is None:
-        models = served_models(url, key)
-        if len(models) != 1:
-            raise BadInputError("which model?", where=url, got=f"{len(models)} models: {', '.join(models[:20])}",
-                                expected="one", cure="name it: --model NAME")  # fmt: skip
-        [model] = models
-    settings = EndpointSettings(
-        base_url=url,
-        model=model,
-        temperature=None if "temperature" in arguments.omit else arguments.temperature,
-        max_tokens=None if "max_tokens" in arguments.omit else arguments.max_new_tokens,
-        is_seeded="seed" not in arguments.omit,
+    config = EndpointConfig(
+        url=arguments.policy,
+        model=arguments.model or "",
         is_chat=not arguments.completions,
+        omit=frozenset(arguments.omit),
+        account_env=arguments.api_key_env or KEY_VARIABLE,
         concurrency=arguments.concurrency,
         timeout_s=arguments.timeout_s,
         max_retries=arguments.max_retries,
     )
-    return Endpoint(settings, key)
+    if config.model:
+        return config
+    models = served_models(config)
+    if len(models) != 1:
+        raise BadInputError("which model?", where=config.url, got=f"{len(models)} models: {', '.join(models[:20])}",
+                            expected="one", cure="name it: --model NAME")  # fmt: skip
+    return config.model_copy(update={"model": models[0]})

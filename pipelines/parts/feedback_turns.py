@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from pipelines.parts.evaluation_stages import chosen_iteration
+from pipelines.parts.generating import GenerationSettings, rollouts_of
 from pipelines.parts.judging_stages import verdicts_on
-from pipelines.parts.rollout_stages import GenerationSettings, sample_prompts
 from plansmith.data.rows import ProblemRow, RolloutRow, VerdictRow
+from plansmith.generation import Conversation, asking
 from plansmith.judging.judge import PlanJudge
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.stages import StageContext
@@ -38,7 +39,7 @@ def hand_back(context: StageContext[FeedbackTurnSettings]) -> None:
     """
     settings = context.settings
     problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
-    judge, chosen = PlanJudge(settings.sampling.prompting), chosen_iteration(context.inputs["policy"])
+    judge, chosen = PlanJudge(settings.prompting), chosen_iteration(context.inputs["policy"])
     rollouts, verdicts = context.output.shards("rows", RolloutRow), context.output.shards(VERDICTS, VerdictRow)
     judged = verdicts.finished_ids("rollout_id")
     verdicts.append(
@@ -46,32 +47,25 @@ def hand_back(context: StageContext[FeedbackTurnSettings]) -> None:
     )
     known = sorted(verdicts.merged_rows(), key=lambda row: row.iteration)
     latest = {row.problem_id: row for row in [*context.inputs[f"judged_{chosen}"].rows(VerdictRow), *known]}
-    context.resources.load_policy(context.inputs["policy"], settings.engine)
     first = 1 + (known[-1].iteration if known else 0)
     for turn in range(first, settings.n_turns + 1):
-        prompts = dict(_feedback_prompts(context, latest.values(), problems))
-        if not prompts:
+        asked = dict(_handed_back(context, latest.values(), problems))
+        if not asked:
             break
-        answers = _answers(context, prompts, turn)
+        description = f"handing failed plans back, turn {turn}"
+        answers = rollouts_of(context, asked, iteration=turn, description=description)
         rollouts.append(answers)
         verdicts.append(verdicts_on(answers, problems, judge))
         latest = {row.problem_id: row for row in verdicts.merged_rows() if row.iteration == turn}
 
 
-def _feedback_prompts(
+def _handed_back(
     context: StageContext[FeedbackTurnSettings], verdicts: Iterable[VerdictRow], problems: Mapping[str, ProblemRow]
-) -> Iterator[tuple[str, str]]:
-    """Yield the prompt that hands each failed attempt back, with the problem's id."""
-    settings = context.settings
-    rendering = rendering_of(settings.sampling.prompting)
+) -> Iterator[tuple[str, Conversation]]:
+    """Yield the conversation that hands each failed attempt back, with the problem's id."""
+    rendering = rendering_of(context.settings.prompting)
     for verdict in verdicts:
-        problem, attempt = problems[verdict.problem_id], verdict.handed_back(settings.feedback)
+        problem, attempt = problems[verdict.problem_id], verdict.handed_back(context.settings.feedback)
         if attempt is not None:
             task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
-            yield verdict.problem_id, rendering.correct_prompt(task, attempt)
-
-
-def _answers(context: StageContext[FeedbackTurnSettings], prompts: dict[str, str], turn: int) -> list[RolloutRow]:
-    sampling = context.settings.sampling.model_copy(update={"iteration": turn})
-    description = f"handing failed plans back, turn {turn}"
-    return list(sample_prompts(context, list(prompts), list(prompts.values()), sampling, description=description))
+            yield verdict.problem_id, asking(rendering.correct_prompt(task, attempt))

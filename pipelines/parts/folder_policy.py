@@ -5,33 +5,30 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pipelines.parts.engines import Engines
 from pipelines.parts.own_problems import TrialConfig
 from pipelines.parts.ray_session import RaySession
-from pipelines.parts.rollout_stages import Sampling
-from pipelines.parts.workers import MODEL, policy_version
+from pipelines.parts.workers import CHUNKS_IN_ENGINE, MODEL, policy_version
+from plansmith.config.generation import SamplingConfig
 from plansmith.config.training import EngineNumerics, PolicyConfig
-from plansmith.data.rows import ProblemRow
 from plansmith.errors import BadInputError
+from plansmith.generation import Conversation
+from plansmith.learning.codec import Codec, EngineGenerator
 from plansmith.learning.model_folder import (
     adapter_rank,
-    cache_size_gib,
+    engine_for,
     folder_digest,
     is_word_level,
-    text_config,
+    reach_of,
     whole_model_of,
 )
 from plansmith.learning.models import check_model_folder, load_tokenizer
-from plansmith.learning.tokenizer import encode_prompt
-from plansmith.pddl.grounding import PlanningTask
-from plansmith.text.rendering import prompting_of
-
-if TYPE_CHECKING:
-    from actors.policy import Generation, SamplingSettings
+from plansmith.learning.tokenizer import encode_messages
 
 logger = logging.getLogger(__name__)
 
@@ -74,29 +71,33 @@ class FolderPolicy:
 
 
 def engine_config(
-    policy: FolderPolicy, rows: Sequence[ProblemRow], sampling: Sampling, *, dtype: str, n_threads: int
+    policy: FolderPolicy,
+    conversations: Mapping[str, Conversation],
+    sampling: SamplingConfig,
+    *,
+    dtype: str | None,
+    n_threads: int,
 ) -> PolicyConfig:
-    """Return an engine whose window holds the longest prompt and a whole answer, as far as the model reaches.
+    """Return an engine whose window holds the longest conversation and a whole answer, as far as the model reaches.
 
     Raises:
-        BadInputError: a prompt that fills the model's window.
+        BadInputError: a conversation that fills the model's window.
     """
-    prompting, lengths = prompting_of(sampling.prompting), {}
-    for row in rows:
-        prompt = prompting.plan_prompt(PlanningTask.from_text(row.domain_pddl, row.problem_pddl))
-        lengths[row.problem_id] = len(encode_prompt(policy.tokenizer, prompt))
-    model = text_config(policy.folder)
+    lengths = {name: len(encode_messages(policy.tokenizer, messages)) for name, messages in conversations.items()}
     longest = max(lengths, key=lengths.__getitem__)
-    reach = int(model.get("max_position_embeddings") or 2**31)
-    if lengths[longest] >= reach:
+    if lengths[longest] >= reach_of(policy.folder):
         raise BadInputError(
             "a problem too long for the model", where=longest, got=f"a prompt of {lengths[longest]} tokens",
-            expected=f"fewer than the {reach} that the model reads", cure="leave this problem out",
+            expected=f"fewer than the {reach_of(policy.folder)} that the model reads", cure="leave this problem out",
         )  # fmt: skip
-    window = max(32, min(lengths[longest] + sampling.max_new_tokens, reach))
-    cache_gib = None if has_gpu() else cache_size_gib(model, window, dtype)
-    settings = {"max_model_len": window, "max_num_seqs": SEQUENCES_DECODED, "kv_cache_gib": cache_gib, "dtype": dtype}
-    return PolicyConfig.model_validate({**settings, "n_threads": n_threads, "enforce_eager": cache_gib is not None})
+    return engine_for(
+        policy.folder,
+        window=lengths[longest] + sampling.max_new_tokens,
+        dtype=dtype,
+        max_num_seqs=SEQUENCES_DECODED,
+        n_threads=n_threads,
+        is_cpu=not has_gpu(),
+    )
 
 
 def has_gpu() -> bool:
@@ -114,47 +115,36 @@ class FolderWorkers(RaySession):
 
     def __init__(self, config: TrialConfig, run_folder: Path, *, seed: int) -> None:
         super().__init__(config, run_folder)
-        self._settings = config.policy
-        self._seed = seed
+        self._settings, self._seed = config.policy, seed
         self._engine: Any = None
         os.environ.setdefault("DS_ACCELERATOR", "cuda" if has_gpu() else "cpu")  # or looking for one is said aloud
 
-    @property
-    def n_decoded(self) -> int:
-        """Return how many rollouts the engine decodes together."""
-        return self._settings.max_num_seqs
-
-    def load_policy(self, policy: FolderPolicy, numerics: EngineNumerics) -> None:
-        """Start the engine.
+    def generator(self, policy: FolderPolicy, engine: EngineNumerics) -> EngineGenerator:
+        """Return the engine with the model of a folder.
 
         Raises:
             BadInputError: damaged weights.
         """
-        if self._engine is not None:
-            return
+        version = policy_version(policy)  # type: ignore[arg-type]  # of the key only
+        if self._engine is None:
+            self._engine = self._start(policy, version)
+        codec = Codec.of(policy.folder, engine.max_model_len)
+        n_together = CHUNKS_IN_ENGINE * self._settings.max_num_seqs
+        return EngineGenerator(codec, Engines([self._engine], version, self.streamed), n_together)
+
+    def _start(self, policy: FolderPolicy, version: str) -> Any:
         from actors.engine_weights import read_weight_shapes
-        from actors.policy import PolicyActor, PolicySettings
+        from actors.policy import PolicyActor
 
         # an error here says what is wrong, one in an actor only that it died
         read_weight_shapes(str(whole_model_of(policy.folder)))
-        ray, settings = self.ray(), self._settings
         logger.info("starting the vLLM engine")
-        shared = {"max_model_len", "max_num_seqs", "kv_cache_gib", "dtype", "n_threads", "enforce_eager"}
-        actor = ray.remote(PolicyActor).options(num_cpus=0, num_gpus=1 if has_gpu() else 0)
-        rank = adapter_rank(policy.folder)
-        self._engine = actor.remote(
+        actor = self.ray().remote(PolicyActor).options(num_cpus=0, num_gpus=1 if has_gpu() else 0)
+        return actor.remote(
             str(policy.folder),
-            policy_version(policy),  # type: ignore[arg-type]  # of the key only
-            settings=PolicySettings(**settings.model_dump(include=shared), lora_rank=rank, seed=self._seed),
+            version,
+            settings=self._settings,
+            seed=self._seed,
+            lora_rank=adapter_rank(policy.folder),
             run_folder=str(self.run_folder),
         )
-
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, *, seeds: Sequence[int], description: str
-    ) -> list[list[Generation]]:
-        """Return the completions of each prompt."""
-        answer = self._engine.generate.remote(prompts, sampling, seeds=seeds, description=description)
-        total = len(prompts) * sampling.n
-        completions: list[list[Generation]]
-        [completions] = self.wait_for([answer], doing=description, unit="rollout", total=total)
-        return completions

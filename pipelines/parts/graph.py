@@ -7,9 +7,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pipelines.parts import evaluation_stages, feedback_turns, rollout_stages, verification_stages
+from pipelines.parts.generating import GENERATION
 from pipelines.parts.judging_stages import JudgingSettings, judge_plans
-from pipelines.parts.rollout_stages import Sampling, TrialSettings
+from pipelines.parts.rollout_stages import TrialSettings
 from plansmith.config.basics import narrowed
+from plansmith.config.generation import SamplingConfig
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, Numerics
 from plansmith.data.artifacts import Artifact
@@ -78,16 +80,15 @@ class Evaluations:
         phase1 = self._config.phase1
         if phase1.n_explained:
             settings = verification_stages.ExplainingSettings(
-                sampling=Sampling(
-                    temperature=phase1.temperature,
-                    max_new_tokens=phase1.max_new_tokens,
-                    prompting=self._config.rendering,
-                ),
+                sampling=SamplingConfig(temperature=phase1.temperature, max_new_tokens=phase1.max_new_tokens),
                 engine=self._engine,
+                prompting=self._config.rendering,
                 n_explained=phase1.n_explained,
             )
             given = {"policy": policy, **self._data}
-            self._graph.stage("explain_plans", verification_stages.explain_plans, settings, given)
+            self._graph.stage(
+                "explain_plans", verification_stages.explain_plans, settings, given, code_roots=GENERATION
+            )
 
     def keep(self, policies: Mapping[int, Stage[Any]]) -> Stage[Any]:
         """Return the stage whose policy is kept: the last one, or with a probe set the best."""
@@ -107,28 +108,31 @@ class Evaluations:
         )
         if evaluation.feedback_turns:
             settings = feedback_turns.FeedbackTurnSettings(
-                sampling=self._sampling(0, None),
+                sampling=self._sampling(),
                 engine=self._engine,
+                prompting=config.rendering,
                 n_turns=evaluation.feedback_turns,
                 feedback=FeedbackKind(config.phase2.feedback),
             )
-            data = {**data, "problems": self._data["problems"]}
-            self._graph.stage("feedback_turns", feedback_turns.hand_back, settings, data, needs_all_inputs=False)
+            data, run = {**data, "problems": self._data["problems"]}, feedback_turns.hand_back
+            self._graph.stage("feedback_turns", run, settings, data, needs_all_inputs=False, code_roots=GENERATION)
 
-    def _sampling(self, iteration: int, prompting: str | None) -> Sampling:
+    def _sampling(self) -> SamplingConfig:
         evaluation = self._config.evaluation
-        return Sampling(
-            temperature=evaluation.temperature,
-            max_new_tokens=evaluation.max_new_tokens,
-            iteration=iteration,
-            prompting=prompting or self._config.rendering,
-        )
+        return SamplingConfig(temperature=evaluation.temperature, max_new_tokens=evaluation.max_new_tokens)
 
     def _try(
         self, name: str, policy: Stage[Any], split: Split, iteration: int, prompting: str | None
     ) -> Stage[TrialSettings]:
-        settings = TrialSettings(sampling=self._sampling(iteration, prompting), engine=self._engine, split=split)
-        return self._graph.stage(name, rollout_stages.try_problems, settings, {"policy": policy, **self._data})
+        settings = TrialSettings(
+            sampling=self._sampling(),
+            engine=self._engine,
+            prompting=prompting or self._config.rendering,
+            iteration=iteration,
+            split=split,
+        )
+        given = {"policy": policy, **self._data}
+        return self._graph.stage(name, rollout_stages.try_problems, settings, given, code_roots=GENERATION)
 
     def _judge(self, name: str, tried: Stage[Any], prompting: str | None) -> Stage[JudgingSettings]:
         settings = JudgingSettings(prompting=prompting or self._config.rendering)

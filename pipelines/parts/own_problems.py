@@ -18,14 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipelines.parts.generating import ASKING, GENERATION, GenerationSettings, sample_rollouts
 from pipelines.parts.graph import Graph
 from pipelines.parts.judging_stages import JudgingSettings, judge_plans
 from pipelines.parts.problem_stages import synthesize_plans
-from pipelines.parts.rollout_stages import GenerationSettings, Sampling, sample_rollouts
 from plansmith.config.basics import StrictModel
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.planner import PlannerConfig
-from plansmith.config.training import EngineNumerics, PolicyConfig
+from plansmith.config.training import PolicyConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import PlanRow, ProblemRow, Split
 from plansmith.data.sampling import draw_problems, problem_row
@@ -84,14 +84,11 @@ class KnownNames:
         return cls(is_known, [name for name in names if is_known(name)])
 
 
-@dataclass(frozen=True)
-class Trial:
-    """How a policy tries problems: its prompts, what else its attempts depend on, and what makes them."""
+class AttemptSettings(GenerationSettings):
+    """What the attempts of a policy depend on."""
 
-    prompting: str
-    settings: Any
-    run: Callable[[StageContext[Any], Sequence[ProblemRow]], None]
-    """Writes the table of `RolloutRow`, one for each problem; a problem may lack one only where the stage says why."""
+    policy: str = ""
+    """Key of its weights; none behind an endpoint."""
 
 
 class TrialConfig(StrictModel):
@@ -185,9 +182,17 @@ def _renamed(problem: Problem, pool: Sequence[str], path: Path, rng: random.Rand
 
 
 def own_stages(
-    rows: Sequence[ProblemRow], trial: Trial, *, planner: PlannerConfig | None, seed: int
+    rows: Sequence[ProblemRow], trial: AttemptSettings, *, policy: Any, planner: PlannerConfig | None, seed: int
 ) -> list[Stage[Any]]:
-    """Return the stages that solve, try and judge problems; without a planner every problem is tried."""
+    """Return the stages that solve, try and judge problems.
+
+    Args:
+        rows: the problems.
+        trial: how they are tried.
+        policy: that tries them; None behind an endpoint.
+        planner: that solves them; without one every problem is tried.
+        seed: of the answers.
+    """
 
     def write_problems(context: StageContext[str]) -> None:
         context.output.write_rows(rows, ProblemRow)
@@ -200,27 +205,11 @@ def own_stages(
         data["plans"] = graph.stage("solve_problems", _leave_unsolved, None, data)
     else:
         data["plans"] = graph.stage("solve_problems", synthesize_plans, planner, data)
-    tried = graph.stage("try_problems", partial(_try_problems, trial=trial), trial.settings, data)
+    run = partial(_try_problems, policy=policy)
+    tried = graph.stage("try_problems", run, trial, data, code_roots=ASKING if policy is None else GENERATION)
     judging = JudgingSettings(prompting=trial.prompting)
     graph.stage("judge_plans", judge_plans, judging, {"rollouts": tried, "problems": problems})
     return graph.stages
-
-
-class PolicyTrialSettings(GenerationSettings):
-    """What a policy writes depends on."""
-
-    policy: str
-    """Key of its weights."""
-
-
-def policy_trial(policy: Any, sampling: Sampling, engine: EngineNumerics) -> Trial:
-    """Return how a policy tries problems on an engine of our own, once each."""
-
-    def run(context: StageContext[Any], rows: Sequence[ProblemRow]) -> None:
-        with_policy: Any = {**context.inputs, "policy": policy}
-        sample_rollouts(replace(context, inputs=with_policy), rows, description="trying problems")
-
-    return Trial(sampling.prompting, PolicyTrialSettings(sampling=sampling, engine=engine, policy=policy.key), run)
 
 
 def _leave_unsolved(context: StageContext[None]) -> None:
@@ -229,7 +218,7 @@ def _leave_unsolved(context: StageContext[None]) -> None:
     context.output.write_rows([PlanRow(name, "none", NOT_ASKED, (), None, 0.0, False) for name in ids], PlanRow)
 
 
-def _try_problems(context: StageContext[Any], trial: Trial) -> None:
+def _try_problems(context: StageContext[AttemptSettings], policy: Any) -> None:
     problems, plans = context.inputs["problems"], context.inputs["plans"]
     left_out = {item.problem_id for item in problems_left_out(problems, plans)}
     rows = [row for row in problems.rows(ProblemRow) if row.problem_id not in left_out]
@@ -239,7 +228,8 @@ def _try_problems(context: StageContext[Any], trial: Trial) -> None:
             expected="a problem whose goal does not hold yet and for which the planner finds a plan",
             cure="give other problems or more --planner-time-s, or try them without reference plans: --no-planner",
         )  # fmt: skip
-    trial.run(context, rows)
+    inputs = {**context.inputs, "policy": policy}
+    sample_rollouts(replace(context, inputs=inputs), rows, description="trying problems")
 
 
 def problems_left_out(problems: Artifact, plans: Artifact) -> list[LeftOut]:

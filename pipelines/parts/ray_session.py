@@ -134,16 +134,13 @@ class RaySession(Resources):
         concurrency = self.n_workers() if jobs else 1
         return map_jobs(jobs, row_type_in, worker, row_type_out, concurrency=concurrency, **options)
 
-    def wait_for(
-        self, answers: Sequence[Any], *, doing: str | None = None, unit: str = "", total: int | None = None
-    ) -> list[Any]:
+    def wait_for(self, answers: Sequence[Any], *, doing: str | None = None, unit: str = "") -> list[Any]:
         """Return the answers of actors, in order; the first error ends the wait.
 
         Args:
             answers: what their remote calls returned.
             doing: what they say they are doing (`plansmith.live`), shown as one bar for all of them; None shows none.
             unit: of the bar.
-            total: units in all; None takes what the actors say.
 
         Raises:
             LostWorkerError: an actor died.
@@ -153,7 +150,7 @@ class RaySession(Resources):
 
         ray, waiting = self.ray(), list(answers)
         found: dict[Any, Any] = {}
-        with own_errors(), _BarOfActors(self.run_folder, doing, unit, total) as bar:
+        with own_errors(), _BarOfActors(self.run_folder, doing, unit) as bar:
             while waiting:
                 ready, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=POLL_S)
                 # an error is raised now: the others may wait for the one that is gone
@@ -161,6 +158,30 @@ class RaySession(Resources):
                 bar.look()
             bar.fill()
         return [found[answer] for answer in answers]
+
+    def streamed(self, streams: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Yield what actors yield, as it comes, each with the number of its stream.
+
+        Args:
+            streams: what the remote calls of methods that yield returned.
+
+        Raises:
+            LostWorkerError: an actor died.
+            PlansmithError: an actor's own.
+        """
+        from actors.failures import own_errors
+
+        ray, numbers = self.ray(), {stream: number for number, stream in enumerate(streams)}
+        with own_errors():
+            while numbers:
+                ready, _ = ray.wait(list(numbers), num_returns=1, timeout=POLL_S)
+                for stream in ready:
+                    answer = next(stream, None)
+                    if answer is None:
+                        del numbers[stream]
+                        continue
+                    [value] = ray.get([answer])
+                    yield numbers[stream], value
 
 
 class LiveStages:
@@ -238,8 +259,8 @@ class _BarOfActors:
     actors' it would feed itself, and no watchdog would ever see a run stand still.
     """
 
-    def __init__(self, run_folder: Path, doing: str | None, unit: str, total: int | None) -> None:
-        self._run_folder, self._doing, self._unit, self._total = run_folder, doing, unit, total
+    def __init__(self, run_folder: Path, doing: str | None, unit: str) -> None:
+        self._run_folder, self._doing, self._unit = run_folder, doing, unit
         self._said_before = {work.source: work.moved for work in self._said()}
         self._bar: Any = None
 
@@ -257,7 +278,7 @@ class _BarOfActors:
             return
         works = [work for work in self._said() if work.moved != self._said_before.get(work.source)]
         if self._bar is None:
-            total = self._total or next((int(work.total) for work in works if work.total), None)
+            total = next((int(work.total) for work in works if work.total), None)
             self._bar = progress_bar(total, self._doing, unit=self._unit) if total else None
         if self._bar is not None:
             losses = [work.values["train/loss"] for work in works if "train/loss" in work.values]

@@ -10,12 +10,13 @@ import random
 from collections.abc import Sequence
 
 from pipelines.parts.evaluation_stages import chosen_iteration
+from pipelines.parts.generating import GenerationSettings, rollouts_of
 from pipelines.parts.problem_stages import solved_problems
-from pipelines.parts.rollout_stages import GenerationSettings, sample_prompts
 from pipelines.parts.workers import MODEL
 from plansmith.config.training import Numerics
 from plansmith.data.examples import corrupted_row, invalid_explanation, valid_explanation
 from plansmith.data.rows import ExampleRow, RolloutRow, SolvedProblemRow, Split, VerdictRow, VerificationRow
+from plansmith.generation import asking
 from plansmith.learning.feedback import SampledTokens, final_sequence
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.printed_losses import LossWeights
@@ -38,14 +39,12 @@ def explain_plans(context: StageContext[ExplainingSettings]) -> None:
 
     Table 2's generation settings of phase 1 (temperature 0.7, 1,024 tokens) are of this.
     """
-    settings, sampling = context.settings, context.settings.sampling
-    rendering = rendering_of(sampling.prompting)
+    settings, rendering = context.settings, rendering_of(context.settings.prompting)
     solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE2)
     examples = plans_to_explain(solved, rendering, count=settings.n_explained, seed=context.seed)
     problems = {row.problem_id: row for row in solved}
-    context.resources.load_policy(context.inputs["policy"], settings.engine)
-    ids, prompts = [row.example_id for row in examples], [row.prompt for row in examples]
-    answers = sample_prompts(context, ids, prompts, sampling, description="explaining plans")
+    asked = {row.example_id: asking(row.prompt) for row in examples}
+    answers = rollouts_of(context, asked, iteration=0, description="explaining plans")
     rows = []
     for example, answer in zip(examples, answers, strict=True):
         problem = problems[example.problem_id]

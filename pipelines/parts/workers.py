@@ -6,30 +6,35 @@ forgotten with its siblings, and the stage that needed it begins again with othe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pipelines.parts.engines import Engines
 from pipelines.parts.placement import Places, placement_of
 from pipelines.parts.ray_session import HasCluster, RaySession
 from plansmith.config.basics import StrictModel, narrowed
 from plansmith.config.training import EngineNumerics, Numerics, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import Artifact
-from plansmith.errors import LostWorkerError, PlansmithError
+from plansmith.errors import LostWorkerError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from actors.policy import Generation, SamplingSettings
+    from plansmith.learning.codec import EngineGenerator
 
 logger = logging.getLogger(__name__)
 
 MODEL, PROBE = "model", "probe.json"
 POLICY_RESTARTS = 2
+CHUNKS_IN_ENGINE = 2
+"""The engines get so many times at once what they decode together: the half that waits fills the places of those that
+end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,16 +205,13 @@ class Workers(RaySession):
         read_weight_shapes(_base_of(Path(folder)))
         ray, count = self.ray(), self._policy_config.n_replicas
         logger.info("starting %d vLLM engine%s", count, "s" * (count > 1))
-        settings = _policy_settings(
-            self._policy_config, self._trainer_config, self._seed, is_shared=self._placement.is_shared
-        )
         actor = ray.remote(PolicyActor)
         restarts = {"max_restarts": POLICY_RESTARTS, "max_task_retries": 1}
         return [
             actor.options(**self._places.options(ray, "engines", number), **restarts).remote(
                 folder,
                 version,
-                settings=settings,
+                **self._engine_options(),
                 pointer=str(self.run_folder / f"current-{number}.json"),
                 run_folder=str(self.run_folder),
                 number=number,
@@ -217,59 +219,42 @@ class Workers(RaySession):
             for number in range(count)
         ]
 
+    def _engine_options(self) -> dict[str, Any]:
+        lora, shared = self._trainer_config.lora, self._placement.is_shared
+        how = {"settings": self._policy_config, "seed": self._seed}
+        return {**how, "lora_rank": None if lora is None else lora.rank, "has_sleep_mode": shared}
+
     def _ask_policies(self, method: str, *arguments: Any, **keywords: Any) -> list[Any]:
         """Return the answer of every engine to a call."""
-        return self._answers_of_policies(
-            [getattr(policy, method).remote(*arguments, **keywords) for policy in self._policies]
-        )
+        with self._together():
+            return self.wait_for([getattr(policy, method).remote(*arguments, **keywords) for policy in self._policies])
 
-    def _answers_of_policies(self, answers: Sequence[Any], **shown: Any) -> list[Any]:
-        """Return the answers of the engines; one that died for good ends the others, and all are started anew."""
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[None]:
+        """Let an engine that died for good end the others, and all be started anew."""
         try:
-            return self.wait_for(answers, **shown)
+            yield
         except LostWorkerError:
             for policy in self._policies:
                 self.ray().kill(policy)
             self._policies = []
             raise
 
-    @property
-    def n_decoded(self) -> int:
-        """Return how many rollouts all engines decode together."""
-        return self._policy_config.max_num_seqs * self._policy_config.n_replicas
+    def generator(self, policy: Artifact, engine: EngineNumerics) -> EngineGenerator:
+        """Return the engines with the weights of an artifact, proved to be those."""
+        from plansmith.learning.codec import Codec, EngineGenerator
 
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, *, seeds: Sequence[int], description: str
-    ) -> list[list[Generation]]:
-        """Return the completions of each prompt; the engines share the prompts, and seeds make the cut irrelevant.
+        self.load_policy(policy, engine)
+        codec, config = Codec.of(policy.path(MODEL), engine.max_model_len), self._policy_config
+        return EngineGenerator(codec, self.engines(), CHUNKS_IN_ENGINE * config.max_num_seqs * config.n_replicas)
 
-        Raises:
-            PlansmithError: an engine answered with other weights than those loaded, or not to every prompt.
-        """
-        count = len(self._policies)
-        answers = self._answers_of_policies(
-            [
-                policy.generate.remote(
-                    prompts[number::count],
-                    sampling,
-                    seeds=_seeds_of(seeds, sampling.n, number, count),
-                    description=description,
-                )
-                for number, policy in enumerate(self._policies)
-            ],
-            doing=description,
-            unit="rollout",
-            total=len(prompts) * sampling.n,
-        )
-        merged: list[list[Generation]] = [[] for _ in prompts]
-        for number, answer in enumerate(answers):
-            _check_complete(answer, expected=len(prompts[number::count]), n=sampling.n, engine=number)
-            merged[number::count] = answer
-        stale = {g.policy_version for group in merged for g in group} - {self._policy_version}
-        if stale:
-            raise PlansmithError("an engine answered with other weights", got=", ".join(sorted(stale)),
-                                 expected=self._policy_version)  # fmt: skip
-        return merged
+    def engines(self) -> Engines:
+        """Return the engines with the policy loaded last."""
+        return Engines(self._policies, self._policy_version or "", self._streamed_together)
+
+    def _streamed_together(self, streams: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        with self._together():
+            yield from self.streamed(streams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,18 +267,6 @@ class Progress:
 
 def _shown(progress: Progress | None) -> dict[str, Any]:
     return {} if progress is None else {"doing": progress.doing, "unit": progress.unit}
-
-
-def _check_complete(groups: Sequence[Sequence[Generation]], *, expected: int, n: int, engine: int) -> None:
-    """Raise unless an engine gave n completions to each of its prompts."""
-    if len(groups) != expected or any(len(group) != n for group in groups):
-        raise PlansmithError(
-            "an engine did not answer every prompt",
-            where=f"engine {engine}",
-            got=f"{sum(map(len, groups))} completions",
-            expected=f"{n} for each of {expected} prompts",
-            cure="give the command again; finished rollouts are kept",
-        )
 
 
 @dataclass(frozen=True)
@@ -374,12 +347,6 @@ def _base_of(model_folder: Path) -> str:
     return base_of(str(model_folder.resolve()))
 
 
-def _seeds_of(seeds: Sequence[int], n: int, number: int, count: int) -> list[int]:
-    """Return the seeds of every `count`-th prompt from `number`, n for each."""
-    n_prompts = len(seeds) // n
-    return [seed for prompt in range(number, n_prompts, count) for seed in seeds[prompt * n : (prompt + 1) * n]]
-
-
 def trainer_settings(config: TrainerConfig, tokenizer: PreTrainedTokenizerBase, seed: int) -> Any:
     """Return the settings of the trainer's actors."""
     from actors.trainer import TrainerSettings
@@ -393,15 +360,4 @@ def trainer_settings(config: TrainerConfig, tokenizer: PreTrainedTokenizerBase, 
         seed=seed,
         valid_token_id=valid,
         invalid_token_id=invalid,
-    )
-
-
-def _policy_settings(config: PolicyConfig, trainer: TrainerConfig, seed: int, *, is_shared: bool) -> Any:
-    from actors.policy import PolicySettings
-
-    return PolicySettings(
-        **config.model_dump(exclude={"n_replicas", "probe_tolerance", "placement"}),
-        seed=seed,
-        lora_rank=None if trainer.lora is None else trainer.lora.rank,
-        has_sleep_mode=is_shared,
     )

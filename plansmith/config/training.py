@@ -107,8 +107,8 @@ class LoraConfig(StrictModel):
     Source: arXiv:2106.09685, section 4.1.
     """
 
-    rank: int = Field(16, ge=1)
-    """Columns of A's transpose and of B: how much an adapter can change."""
+    rank: int = Field(16, ge=1, le=512)
+    """Columns of A's transpose and of B: how much an adapter can change; 512 is the most that vLLM takes."""
     alpha: float = Field(32.0, gt=0)
     """The adapter's product is scaled by alpha / rank."""
     dropout: float = Field(0.0, ge=0, lt=1)

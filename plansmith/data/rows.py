@@ -224,6 +224,24 @@ class RolloutRow:
 
 
 @dataclass(frozen=True, slots=True)
+class UsageRow:
+    """What a server counted of a rollout whose tokens only it knows; None where it does not count."""
+
+    rollout_id: str
+    problem_id: str
+    prompt_tokens: int | None
+    completion_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRequestRow:
+    """A problem without a rollout, because a request failed."""
+
+    problem_id: str
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
 class CompletionRow:
     """What a judge reads of a rollout."""
 

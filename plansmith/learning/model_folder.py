@@ -1,4 +1,4 @@
-"""What a model folder says of itself: its digest, its configuration, and the memory that an engine needs for it.
+"""What a model folder says of itself: its digest, its configuration, and the engine that fits it.
 
 Not here: loading it (`plansmith.learning.models`), and whether its files may be loaded
 (`plansmith.learning.weight_files`).
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from plansmith.config.training import PolicyConfig
 from plansmith.errors import BadInputError
 from plansmith.learning.adapters import ADAPTER_CONFIG, base_folder_of, is_adapter_folder
 
@@ -52,6 +53,36 @@ def text_config(folder: Path) -> Mapping[str, Any]:
     """
     config = _read_json(whole_model_of(folder) / "config.json")
     return {**config, **config.get("text_config", {})}
+
+
+def reach_of(folder: Path) -> int:
+    """Return how many tokens a model reads at most."""
+    return int(text_config(folder).get("max_position_embeddings") or 2**31)
+
+
+def engine_for(
+    folder: Path, *, window: int, dtype: str | None, max_num_seqs: int, n_threads: int, is_cpu: bool
+) -> PolicyConfig:
+    """Return the settings of an engine for the model in a folder.
+
+    Args:
+        folder: with the model.
+        window: tokens of prompt and answer, at most; less where the model reaches less far.
+        dtype: None takes bfloat16 on a GPU and float32 on a CPU.
+        max_num_seqs: prompts decoded together.
+        n_threads: of an engine on a CPU.
+        is_cpu: whether it runs on one.
+    """
+    model, dtype = text_config(folder), dtype or ("float32" if is_cpu else "bfloat16")
+    window = max(32, min(window, reach_of(folder)))
+    return PolicyConfig.model_validate({
+        "max_model_len": window,
+        "max_num_seqs": max_num_seqs,
+        "kv_cache_gib": cache_size_gib(model, window, dtype) if is_cpu else None,
+        "dtype": dtype,
+        "n_threads": n_threads,
+        "enforce_eager": is_cpu,
+    })  # fmt: skip
 
 
 def cache_size_gib(model: Mapping[str, Any], window: int, dtype: str) -> float:

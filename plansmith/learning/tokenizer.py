@@ -18,6 +18,7 @@ from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from plansmith.errors import BadInputError
+from plansmith.generation import Conversation, asking, plain_text
 from plansmith.learning.adapters import base_folder_of, is_adapter_folder
 from plansmith.pddl.model import Domain
 from plansmith.text.chains import INVALID, VALID, Span
@@ -45,20 +46,23 @@ def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str, beginning: str = "") -> list[int]:
-    """Return the token ids of a prompt and of how its answer begins.
+    """Return the token ids of a user's prompt and of how its answer begins; see `encode_messages`."""
+    return encode_messages(tokenizer, asking(prompt, beginning))
 
-    With a chat template the prompt is the user's only message (a system message is refused by some templates, Gemma's
-    among them) and `beginning` the start of the assistant's answer. Special tokens, the begin-of-text one included, are
-    those that the template writes; thinking aloud, where a template has a switch for it, is off. Without a template the
-    text is encoded as it is.
+
+def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: Conversation) -> list[int]:
+    """Return the token ids of a conversation, up to where its next answer begins or goes on.
+
+    With a chat template, special tokens, the begin-of-text one included, are those that the template writes; thinking
+    aloud, where a template has a switch for it, is off. Some templates refuse a system message, Gemma's among them.
+    Without a template the turns are encoded as one plain text.
     """
-    if tokenizer.chat_template:
-        turns = [{"role": "user", "content": prompt}]
-        ids = _templated(tokenizer, turns, add_generation_prompt=True, return_dict=False)
-        return [*ids, *encode(tokenizer, beginning)]
-    if not beginning:
-        return encode(tokenizer, prompt)
-    return encode(tokenizer, f"{prompt}{'' if prompt[-1:].isspace() else ' '}{beginning}")
+    if not tokenizer.chat_template:
+        return encode(tokenizer, plain_text(messages))
+    beginning = messages[-1].text if messages[-1].role == "assistant" else ""
+    turns = [{"role": message.role, "content": message.text} for message in messages]
+    ids = _templated(tokenizer, turns[:-1] if beginning else turns, add_generation_prompt=True, return_dict=False)
+    return [*ids, *encode(tokenizer, beginning)]
 
 
 def end_token_ids(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> tuple[int, ...]:

@@ -1,0 +1,71 @@
+"""Settings of generation: how answers are drawn from a model, and which server is asked where the model is not ours."""
+
+from __future__ import annotations
+
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
+from plansmith.config.basics import StrictModel
+from plansmith.errors import BadInputError
+
+
+class SamplingConfig(StrictModel):
+    """How answers are drawn from a model."""
+
+    temperature: float = Field(0.0, ge=0, le=2)
+    """0 takes the likeliest token."""
+    max_new_tokens: int = Field(1024, ge=1)
+    """Tokens of one answer, at most; a longer one is cut, with finish reason ``length``."""
+    n: int = Field(1, ge=1)
+    """Answers to each prompt."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Draw from the likeliest tokens that together have this probability."""
+    top_k: int = Field(0, ge=0)
+    """Draw from so many of the likeliest tokens; 0 draws from all."""
+    stop: tuple[str, ...] = ()
+    """Texts that end an answer and are no part of it. Our own engines write on until the answer ends otherwise, and
+    what follows is cut off then."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Tokens that end an answer, beside those that the model's folder names."""
+
+
+class EndpointModel(StrictModel):
+    """Who is asked behind an endpoint, and what is not said to it: what changes the answers."""
+
+    url: str
+    """Address of an OpenAI-compatible server, such as http://localhost:8000/v1; no secret may be in it."""
+    model: str
+    """The model's name on that server."""
+    is_chat: bool = True
+    """Ask through /chat/completions; otherwise through /completions, the messages as one plain text, for models without
+    a chat template."""
+    omit: frozenset[Literal["temperature", "max_tokens", "seed"]] = frozenset()
+    """Parameters that are not sent, because the server takes them not; it draws as it likes then."""
+
+    @field_validator("url")
+    @classmethod
+    def _has_no_secret(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+            raise BadInputError(  # no ValueError: pydantic would quote the address
+                "an address may hold no secret", where=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}",
+                got="a name, a password or parameters in the address", expected="such as http://localhost:8000/v1",
+                cure="put the key into an environment variable",
+            )  # fmt: skip
+        return url.rstrip("/")
+
+
+class EndpointConfig(EndpointModel):
+    """A model behind an OpenAI-compatible server."""
+
+    account_env: str = "OPENAI_API_KEY"
+    """Environment variable that holds the key of the account, if the server wants one; the key itself stands in no
+    setting, message or log."""
+    concurrency: int = Field(8, ge=1)
+    """Requests under way together."""
+    timeout_s: float = Field(600.0, gt=0)
+    """Seconds to wait for one answer."""
+    max_retries: int = Field(4, ge=0)
+    """Further tries of a request that met no answer, a busy server or its internal error."""
