@@ -1,38 +1,27 @@
-"""The whole pipeline at its smallest, with real Ray, vLLM, DeepSpeed and Fast Downward: run, reused, killed, resumed.
-
-Below it, the helpers of the stages.
-"""
+"""The whole pipeline at its smallest, with real Ray, vLLM, DeepSpeed, Fast Downward: run, reused, killed, resumed."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from conftest import BLOCKS, BLOCKS_TEXT, NAMES, give_command, random_problem
+from conftest import BLOCKS_TEXT, give_command, random_problem
 from processes import RAY_AGENTS, survivors
 from safetensors import safe_open
+from smoke_runs import SMOKE, FinishedRun, finish, kill_after, manifests
 
 from pipelines import evaluate, pddl_instruct
 from pipelines.parts.evaluation_options import EXAMPLES
-from pipelines.parts.evaluation_stages import CHOSEN, best_iteration, chosen_iteration, is_still_gaining, keep_policy
-from pipelines.parts.rollout_stages import RollOutSettings, problems_of_iteration, roll_out_settings
-from pipelines.parts.training_stages import hyperparameters_of, in_curriculum_order, supervised_sequences
+from pipelines.parts.evaluation_stages import chosen_iteration
 from pipelines.parts.workers import MODEL, PROBE, Probe, policy_version
-from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
-from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance, complete_artifacts
+from plansmith.data.artifacts import Artifact, complete_artifacts
 from plansmith.data.rows import (
     ExampleRow,
     FinalPlanRow,
@@ -40,62 +29,21 @@ from plansmith.data.rows import (
     PlanRow,
     ProblemRow,
     RolloutRow,
-    SolvedProblemRow,
     Split,
     StepLossRow,
     VerdictRow,
 )
-from plansmith.learning.models import ModelShape, make_model
-from plansmith.learning.optimisation import learning_rate_at
-from plansmith.learning.sequences import TrainingSequence, supervised_sequence
-from plansmith.learning.tokenizer import word_tokenizer
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.printer import print_problem
 from plansmith.pddl.validation import validate_plan
-from plansmith.resources import Resources
-from plansmith.stages import Stage, StageContext
-from plansmith.text.compact import CompactRendering
 
-COMPACT = CompactRendering()
-LONG_PROBLEM = print_problem(random_problem(8, 0))
 ROOT = Path(__file__).resolve().parent.parent
-PIPELINE = ROOT / "pipelines" / "pddl_instruct.py"
-SMOKE = load_preset("smoke", ROOT / "pipelines" / "presets")
 ARMS = ["untrained", "phase1", "iteration_1", "iteration_2", "final"]
 ERROR_CLASSES = {"precondition_violation", "incorrect_effect", "goal_not_achieved", "invalid_action_sequence"}
 
 
 # --- the run
-
-
-@dataclass
-class FinishedRun:
-    """A run folder and what the command said."""
-
-    folder: Path
-    done: subprocess.CompletedProcess[str]
-    artifacts: dict[str, Artifact] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        found = complete_artifacts(self.folder / "artifacts")
-        self.artifacts = {artifact.manifest.provenance.stage: artifact for artifact in found}
-
-
-def start(runs: Path, name: str) -> subprocess.Popen[str]:
-    """Start the preset smoke in a session of its own, which all its processes share."""
-    command = [sys.executable, str(PIPELINE), "--preset", "smoke", "--runs", str(runs), "--name", name]
-    return subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def finish(runs: Path, name: str) -> FinishedRun:
-    process = start(runs, name)
-    try:
-        out, err = process.communicate()
-    finally:
-        process.kill()  # its session is its own: an interrupt of the tests does not reach it
-    assert process.returncode == 0, err
-    return FinishedRun(runs / name, subprocess.CompletedProcess(process.args, 0, out, err))
 
 
 @pytest.fixture(scope="module")
@@ -227,12 +175,6 @@ def test_every_policy_has_a_probe_that_is_its_own(run: FinishedRun) -> None:
     assert len({probe.logprobs for probe in probes}) == len(probes)
 
 
-def manifests(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return what changes when an artifact is written again, by its folder."""
-    stats = {path.parent.name: path.stat() for path in (folder / "artifacts").glob("*/manifest.json")}
-    return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in stats.items() if not name.endswith(".partial")}
-
-
 def test_same_run_again_reuses_every_stage_and_starts_no_ray(run: FinishedRun, runs: Path) -> None:
     before = manifests(run.folder)
     again = give_command(pddl_instruct.main, "--preset", "smoke", "--runs", runs, "--name", "whole")
@@ -246,19 +188,6 @@ def test_same_run_again_reuses_every_stage_and_starts_no_ray(run: FinishedRun, r
 
 
 # --- killed
-
-
-def kill_after(stage: str, runs: Path, name: str) -> int:
-    """Start a run, kill its driver as soon as a stage is finished, and return the session of its processes."""
-    process = start(runs, name)
-    try:
-        while not any(folder.startswith(f"{stage}-") for folder in manifests(runs / name)) and process.poll() is None:
-            time.sleep(0.05)
-    finally:
-        process.kill()
-        _, err = process.communicate()
-    assert process.returncode == -signal.SIGKILL, err
-    return process.pid
 
 
 @pytest.fixture(scope="module")
@@ -403,204 +332,6 @@ def test_evaluate_unfinished_arm_names_the_finished_ones(
     message = capsys.readouterr().err
     assert "the arm final is not finished" in message
     assert "expected: an arm whose policy is finished: untrained, phase1, iteration_1\n" in message
-
-
-# --- parts, with stand-ins
-
-
-SOLVED = [SolvedProblemRow(f"p{i}", "3 blocks", "", "", ("(a)",)) for i in range(5)]
-
-
-def context_of(tmp_path: Path, resources: Resources, settings: Any, **inputs: Artifact) -> StageContext[Any]:
-    stage = Stage(name="roll_out_1", run=lambda _: None, settings=settings, seed=3)
-    return StageContext(stage, inputs, ArtifactWriter(tmp_path / "out", stage.name, stage.key), resources)
-
-
-def turn(iteration: int, count: int, **settings: Any) -> RollOutSettings:
-    """Return what iteration t rolls out."""
-    loop = SMOKE.phase2.model_copy(update={"problems_per_iteration": count, **settings})
-    return roll_out_settings(SMOKE.model_copy(update={"phase2": loop}), iteration)
-
-
-def test_problems_of_iteration_goes_round_before_it_repeats() -> None:
-    turns = [[row.problem_id for row in problems_of_iteration(SOLVED, turn(t, 2), seed=3)] for t in range(1, 6)]
-    flat = [problem for turn in turns for problem in turn]
-    assert [len(turn) for turn in turns] == [2] * 5
-    assert set(flat[:5]) == {row.problem_id for row in SOLVED}
-    assert flat[5:] == flat[:5]
-
-
-def test_problems_of_iteration_ignores_the_order_it_is_given() -> None:
-    backwards = problems_of_iteration(SOLVED[::-1], turn(2, 3), seed=3)
-    assert problems_of_iteration(SOLVED, turn(2, 3), seed=3) == backwards
-
-
-def test_problems_of_iteration_with_fewer_than_wanted_has_each_once() -> None:
-    chosen = problems_of_iteration(SOLVED, turn(3, 9), seed=3)
-    assert sorted(row.problem_id for row in chosen) == ["p0", "p1", "p2", "p3", "p4"]
-
-
-def test_problems_of_iteration_short_first_draws_from_the_shortest_plans_of_each_domain() -> None:
-    solved = [
-        SolvedProblemRow(f"{domain}{length}", "", domain, "", ("(a)",) * length)
-        for domain, longest in (("x", 6), ("y", 3))
-        for length in range(1, longest + 1)
-    ]
-    settings = [turn(t, 99, curriculum="short_first", eta=3) for t in (1, 2, 3)]
-    turns = [{row.problem_id for row in problems_of_iteration(solved, of_turn, seed=0)} for of_turn in settings]
-    assert turns[0] == {"x1", "x2", "y1"}
-    assert turns[1] == {"x1", "x2", "x3", "x4", "y1", "y2"}
-    assert turns[2] == {row.problem_id for row in solved}
-
-
-def artifact_of(root: Path, name: str, key: str, *rows: Any) -> Artifact:
-    """Return an artifact with one table of the given rows."""
-    writer = ArtifactWriter(root, name, key)
-    writer.write_rows(rows, type(rows[0]))
-    return writer.finish(Provenance(name, key, {}, {}, 0), wall_time_s=0.0)
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    """Return the artifact of an untrained model."""
-    writer = ArtifactWriter(tmp_path_factory.mktemp("policy"), "phase1", "policykey" * 4)
-    shape = ModelShape(16, 1, 2, 1, 16, max_position_embeddings=64)
-    make_model(writer.path(MODEL), word_tokenizer([BLOCKS], NAMES), shape, seed=0)
-    return writer.finish(Provenance("phase1", "policykey" * 4, {}, {}, 0), wall_time_s=0.0)
-
-
-# --- which iterations, which policy
-
-
-def probes(root: Path, *accuracies: float) -> dict[str, Artifact]:
-    """Return the judged probe sets, of four problems each, of the policies 0, 1, ..."""
-    return {
-        f"judge_probe_{t}": artifact_of(root, f"judge_probe_{t}", f"{t}" * 40, *(
-            VerdictRow(f"r{i}", f"p{i}", t, "v", "valid" if i < 4 * accuracy else "malformed_plan", "", None, None, (),
-                       (), "")
-            for i in range(4)
-        ))
-        for t, accuracy in enumerate(accuracies)
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("accuracies", "patience", "expected"),
-    [
-        ([0.5], 1, True),
-        ([0.5, 0.75], 1, True),
-        ([0.5, 0.5], 1, False),
-        ([0.5, 0.5], 2, True),
-        ([0.5, 0.25, 0.5], 2, False),
-        ([0.5, 0.25, 0.75], 2, True),
-    ],
-)
-def test_is_still_gaining_stops_after_so_many_iterations_without_a_gain(
-    tmp_path: Path, accuracies: list[float], patience: int, expected: bool
-) -> None:
-    done = probes(tmp_path, *accuracies)
-    assert is_still_gaining(done, iteration=len(accuracies), patience=patience) is expected
-
-
-def test_best_iteration_of_equal_ones_is_the_first() -> None:
-    assert best_iteration({0: 0.5, 1: 0.75, 2: 0.75, 3: 0.25}) == 1
-
-
-def keeping(tmp_path: Path, **inputs: Artifact) -> Artifact:
-    """Return what the stage `final_policy` makes of its inputs."""
-    stage = Stage(name="final_policy", run=keep_policy)
-    writer = ArtifactWriter(tmp_path / "kept", stage.name, stage.key)
-    keep_policy(StageContext(stage, inputs, writer, Resources()))
-    return writer.finish(Provenance(stage.name, stage.key, {}, {}, 0), wall_time_s=0.0)
-
-
-def policies(root: Path, count: int) -> dict[str, Artifact]:
-    """Return artifacts of `count` policies, told apart by their probes."""
-    found = {}
-    for t in range(count):
-        writer = ArtifactWriter(root, f"stage2_{t}", f"{t}" * 40)
-        writer.path(MODEL).mkdir()
-        (writer.path(MODEL) / "config.json").write_text(f'{{"t": {t}}}', encoding="utf-8")
-        Probe((t,), (0.0,)).write(writer.path(PROBE))
-        found[f"policy_{t}"] = writer.finish(Provenance("stage2", f"{t}" * 40, {}, {}, 0), wall_time_s=0.0)
-    return found
-
-
-def test_keep_policy_without_a_probe_set_keeps_the_last(tmp_path: Path) -> None:
-    kept = keeping(tmp_path, **policies(tmp_path, 3))
-    assert chosen_iteration(kept) == 2
-    assert json.loads((kept.path(MODEL) / "config.json").read_text(encoding="utf-8")) == {"t": 2}
-    assert Probe.read(kept.path(PROBE)).token_ids == (2,)
-
-
-def test_keep_policy_with_a_probe_set_keeps_the_best(tmp_path: Path) -> None:
-    judged = {name.removeprefix("judge_"): artifact for name, artifact in probes(tmp_path, 0.25, 1.0, 0.5).items()}
-    kept = keeping(tmp_path, **policies(tmp_path, 3), **judged)
-    assert chosen_iteration(kept) == 1
-    assert json.loads((kept.path(MODEL) / "config.json").read_text(encoding="utf-8")) == {"t": 1}
-    record = json.loads(kept.path(CHOSEN).read_text(encoding="utf-8"))
-    assert record["probe_accuracy"] == {"0": 0.25, "1": 1.0, "2": 0.5}
-
-
-def test_probe_survives_its_file(tmp_path: Path) -> None:
-    probe = Probe((1, 2, 3), (-0.5, -1.25, 0.0))
-    probe.write(tmp_path / PROBE)
-    assert Probe.read(tmp_path / PROBE) == probe
-    assert replace(probe, token_ids=(1, 2, 4)) != probe
-
-
-def _of_length(n_tokens: int) -> TrainingSequence:
-    return supervised_sequence([1], [2] * (n_tokens - 1))
-
-
-def test_supervised_sequences_end_with_the_end_mark_but_for_openings(tmp_path: Path) -> None:
-    tokenizer = word_tokenizer([BLOCKS], NAMES)
-    make_model(tmp_path / "model", tokenizer, ModelShape(64, 1, 1, 1, 64, 64), seed=0)
-    texts = {"plan_chain": "do: pick-up a", "plan_opening": "do: stack a b"}
-    rows = [ExampleRow(kind, "p", kind, None, "goal: on? a b plan:", text) for kind, text in texts.items()]
-    bar = SimpleNamespace(update=lambda: None)
-    context: Any = SimpleNamespace(progress=lambda *_, **__: nullcontext(bar))
-    chain, opening = supervised_sequences(context, rows, tmp_path / "model")
-    assert tokenizer.decode(chain.token_ids) == "goal: on? a b plan: do: pick-up a <end>"
-    assert tokenizer.decode(opening.token_ids) == "goal: on? a b plan: do: stack a b"
-    assert opening.nll_weights[-4:] == (1.0,) * 4
-
-
-def test_curriculum_holds_every_sequence_and_depends_on_the_seed_alone() -> None:
-    sequences = [_of_length(n) for n in range(2, 60)]
-    ordered = in_curriculum_order(sequences, seed=3)
-    assert sorted(map(len, ordered)) == list(range(2, 60))
-    assert ordered == in_curriculum_order(sequences, seed=3) != in_curriculum_order(sequences, seed=4)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "rates"),
-    [
-        ("constant", [1.0, 1.0, 1.0, 1.0]),
-        ("linear", [1.0, 0.75, 0.5, 0.25]),
-        ("trapezoid", [1.0, 1.0, 1.0, 0.5]),
-        ("cosine", [1.0, 0.853553, 0.5, 0.146447]),
-    ],
-)
-def test_schedule_named_in_a_preset_is_the_one_the_trainer_follows(schedule: str, rates: list[float]) -> None:
-    settings = SMOKE.phase1.model_copy(update={"schedule": schedule, "warmup_steps": 0, "learning_rate": 1.0})
-    hyperparameters = hyperparameters_of(settings, seed=0)
-    assert [learning_rate_at(step, 4, hyperparameters) for step in range(4)] == pytest.approx(rates, abs=1e-6)
-
-
-def test_small_batches_named_in_a_preset_reach_the_trainer() -> None:
-    settings = SMOKE.phase1.model_copy(update={"small_batch_share": 0.2})
-    assert hyperparameters_of(settings, seed=0).small_batch_share == 0.2
-    assert hyperparameters_of(SMOKE.phase1, seed=0).small_batch_share == 0.0
-
-
-def test_curriculum_begins_from_short_to_long_and_goes_on_with_a_mixture() -> None:
-    lengths = [len(sequence) for sequence in in_curriculum_order([_of_length(n) for n in range(2, 402)], seed=0)]
-    assert lengths[:200] == sorted(lengths[:200])
-    assert min(lengths[-40:]) < 100 < 300 < max(lengths[-40:])  # the last tenth has short and long ones
-
-
-# --- at last
 
 
 def test_agents_of_a_killed_ray_end_as_well(killed_session: int) -> None:
