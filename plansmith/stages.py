@@ -83,6 +83,7 @@ class Stage(Generic[SettingsT]):
     """False: runs with those of its inputs that were not left out."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", dict(self.inputs))  # a pipeline goes on filling the mapping that it gave
         _ = self.key  # settings that are changed later must not change it
 
     @functools.cached_property

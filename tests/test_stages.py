@@ -185,6 +185,13 @@ def test_key_depends_on_the_settings_of_inputs_and_on_their_names() -> None:
     assert len({downstream(1, "y"), downstream(2, "y"), downstream(1, "z")}) == 3
 
 
+def test_stage_keeps_the_inputs_it_was_given_when_their_mapping_is_filled_further(tmp_path: Path) -> None:
+    data = {"one": Stage(name="one", run=nothing)}
+    data["two"] = Stage(name="two", run=nothing, inputs=data)
+    assert set(data["two"].inputs) == {"one"}
+    assert list(run_stages([data["two"]], root=tmp_path)) == ["one", "two"]
+
+
 def test_key_ignores_settings_changed_after_construction() -> None:
     settings = {"n": [1]}
     stage = Stage(name="s", run=nothing, settings=settings)
