@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from stage_stand_ins import artifact_of
 
 from pipelines.parts.evaluation_stages import CHOSEN, best_iteration, chosen_iteration, is_still_gaining, keep_policy
 from pipelines.parts.workers import MODEL, PROBE, Probe
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
-from plansmith.data.rows import (
-    VerdictRow,
-)
+from plansmith.data.rows import VerdictRow
 from plansmith.resources import Resources
 from plansmith.stages import Stage, StageContext
+
+
+def artifact_of(root: Path, name: str, key: str, *rows: Any) -> Artifact:
+    """Return an artifact with one table of the given rows."""
+    writer = ArtifactWriter(root, name, key)
+    writer.write_rows(rows, type(rows[0]))
+    return writer.finish(Provenance(name, key, {}, {}, 0), wall_time_s=0.0)
 
 
 def probes(root: Path, *accuracies: float) -> dict[str, Artifact]:

@@ -47,7 +47,7 @@ class Graph:
         Args:
             name, run, settings, inputs, options: of the `Stage`.
         """
-        made = Stage(name=name, run=run, settings=settings, inputs=dict(inputs), seed=self.seed, **options)
+        made = Stage(name=name, run=run, settings=settings, inputs=inputs, seed=self.seed, **options)
         self.stages.append(made)
         return made
 

@@ -1,26 +1,14 @@
-"""Which problems an iteration tries, and what is sampled of them; the engine is a stand-in."""
+"""Which problems of D2 an iteration tries."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from conftest import BLOCKS, NAMES, random_problem
 from smoke_runs import SMOKE
 
 from pipelines.parts.rollout_stages import RollOutSettings, problems_of_iteration, roll_out_settings
-from pipelines.parts.workers import MODEL
-from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
-from plansmith.data.rows import (
-    SolvedProblemRow,
-)
-from plansmith.learning.models import ModelShape, make_model
-from plansmith.learning.tokenizer import word_tokenizer
-from plansmith.pddl.printer import print_problem
-from plansmith.text.compact import CompactRendering
+from plansmith.data.rows import SolvedProblemRow
 
-COMPACT = CompactRendering()
-LONG_PROBLEM = print_problem(random_problem(8, 0))
 SOLVED = [SolvedProblemRow(f"p{i}", "3 blocks", "", "", ("(a)",)) for i in range(5)]
 
 
@@ -59,12 +47,3 @@ def test_problems_of_iteration_short_first_draws_from_the_shortest_plans_of_each
     assert turns[0] == {"x1", "x2", "y1"}
     assert turns[1] == {"x1", "x2", "x3", "x4", "y1", "y2"}
     assert turns[2] == {row.problem_id for row in solved}
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    """Return the artifact of an untrained model."""
-    writer = ArtifactWriter(tmp_path_factory.mktemp("policy"), "phase1", "policykey" * 4)
-    shape = ModelShape(16, 1, 2, 1, 16, max_position_embeddings=64)
-    make_model(writer.path(MODEL), word_tokenizer([BLOCKS], NAMES), shape, seed=0)
-    return writer.finish(Provenance("phase1", "policykey" * 4, {}, {}, 0), wall_time_s=0.0)
