@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from plansmith.data.artifacts import Shards
 from plansmith.data.tables import columns_of_rows, rows_of_columns
+from plansmith.garbage import no_garbage
 from plansmith.stages import StageContext
 
 FEW_ROLLOUTS = 2000
@@ -56,7 +57,7 @@ def worked_rows(
         )
         return shards.merged_rows()
     made, found = worker(**worker_settings), list[Any]()
-    with context.progress(len(rows), description, unit="problem") as bar:
+    with no_garbage(), context.progress(len(rows), description, unit="problem") as bar:
         for row in sorted(rows, key=lambda row: row.problem_id):  # type: ignore[attr-defined]
             found += rows_of_columns(made(columns_of_rows([row], row_type_in)), row_type_out)  # type: ignore[type-var]
             bar.update()
