@@ -340,7 +340,7 @@ def _join_process_group(config: TrainerConfig, rank: int, address: str) -> None:
     backend = "gloo" if config.device == "cpu" else "nccl"
     meeting: dict[str, Any] = {"init_method": address}
     if world_size == 1:
-        meeting = {"store": distributed.HashStore()}  # type: ignore[attr-defined]  # torch does not list it
+        meeting = {"store": distributed.HashStore()}
     distributed.init_process_group(backend, rank=rank, world_size=world_size, timeout=RANK_TIMEOUT, **meeting)
 
 
