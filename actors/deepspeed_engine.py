@@ -18,41 +18,32 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
 
-    from plansmith.learning.optimisation import Hyperparameters
+    from plansmith.config.training import OptimiserConfig, TrainerConfig
+    from plansmith.learning.objectives.base import Reader
     from plansmith.learning.packing import PackedBatch
 
 NEVER = 10**9
+STATE = "state"
+"""Subfolder of a checkpoint."""
 ZERO3_BUCKET_ELEMENTS = 50_000_000
 """Gradients that are reduced at once; DeepSpeed sets a buffer of that size aside, by default ten times as large."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """What DeepSpeed has to know."""
-
-    zero_stage: int
-    is_bfloat16: bool
-    """The trained weights are bfloat16; the optimizer then keeps them in float32 as well."""
-    is_autocast: bool
-    has_bfloat16: bool
-    """The devices of all ranks have instructions for products in bfloat16."""
-    device: str
-    optimizer: str
-    offload: str
 
 
 class DeepSpeedEngineAdapter:
     """A DeepSpeed engine in the shape that `plansmith.learning.optimisation.Engine` asks for."""
 
-    def __init__(self, model: Any, settings: EngineSettings) -> None:
+    def __init__(self, model: Any, settings: TrainerConfig, *, has_bfloat16: bool) -> None:
+        """Start the engine; `has_bfloat16` tells whether all ranks have instructions for products in bfloat16."""
         import deepspeed
         import torch.distributed as distributed
 
@@ -64,7 +55,7 @@ class DeepSpeedEngineAdapter:
         # ZeRO 3 calls functions that torch is renaming, and would say so at every step
         warnings.filterwarnings("ignore", message="`torch.distributed.*is deprecated", category=FutureWarning)
         self._is_muon, self._is_sharded = settings.optimizer == "muon", settings.zero_stage == 3
-        if not settings.has_bfloat16:
+        if not has_bfloat16:
             _iterate_in_float32()
         optimizer = _muon(model) if self._is_muon else _adamw(model, is_fused=settings.offload != "none")
         self.engine, self.optimizer, _, _ = deepspeed.initialize(
@@ -73,14 +64,14 @@ class DeepSpeedEngineAdapter:
         if self._is_muon:
             self.optimizer.average_tensor = _already_averaged
         self.module = self.engine.module
+        self.device: torch.device = self.engine.device
         self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
         self._gradient_clipping = 0.0
 
     def __call__(self, batch: PackedBatch) -> torch.Tensor:
-        """Return the logits of a micro-batch in float32, ready for `backward`."""
-        inputs = batch.to(self.engine.device).model_inputs(is_rounded=True)
-        logits: torch.Tensor = self.engine(**inputs).logits[:, : batch.token_ids.shape[1]].float()
-        return logits.to(batch.token_ids.device)
+        """Return the logits of a micro-batch on the device in float32, ready for `backward`."""
+        logits: torch.Tensor = self.engine(**batch.model_inputs(is_rounded=True)).logits
+        return logits[:, : batch.token_ids.shape[1]].float()
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradient of a part of the batch's loss."""
@@ -98,16 +89,16 @@ class DeepSpeedEngineAdapter:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate * group["lr_scale"]
 
-    def sum_over_ranks(self, numbers: Sequence[float]) -> list[float]:
+    def sum_over_ranks(self, numbers: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the sums over all ranks."""
+        import numpy as np
         import torch
         import torch.distributed as distributed
 
-        if self.world_size == 1:
-            return list(numbers)
-        total = torch.tensor(numbers, dtype=torch.float64, device=self.engine.device)
-        distributed.all_reduce(total)
-        summed: list[float] = total.tolist()
+        total = torch.from_numpy(np.array(numbers, np.float64)).to(self.device)
+        if self.world_size > 1:
+            distributed.all_reduce(total)
+        summed: NDArray[np.float64] = total.cpu().numpy()
         return summed
 
     def barrier(self) -> None:
@@ -116,30 +107,38 @@ class DeepSpeedEngineAdapter:
 
         distributed.barrier()
 
-    def predict(self, batch: PackedBatch) -> torch.Tensor:
-        """Return the logits of a micro-batch, without gradients and dropout."""
+    def predict(self, batch: PackedBatch, reader: Reader) -> torch.Tensor:
+        """Return what `reader` reads of a micro-batch, on the host; without gradients and dropout."""
         import torch
 
+        batch = batch.to(self.device)
         self.module.eval()
         with torch.no_grad():
-            logits: torch.Tensor = self.module(**batch.to(self.engine.device).model_inputs()).logits
+            numbers = reader.read(self.module(**batch.model_inputs()).logits, batch).cpu()
         self.module.train()
-        return logits.to(batch.token_ids.device)
+        return numbers
 
-    def prepare(self, hyperparameters: Hyperparameters) -> None:
-        """Put the settings of this phase into the resident optimizer."""
+    def prepare(self, settings: OptimiserConfig, *, keeps_moments: bool = False) -> None:
+        """Put the settings of this phase into the resident optimizer, which begins anew unless it keeps its moments."""
         self.module.train()
-        self._gradient_clipping = hyperparameters.gradient_clipping
-        self.optimizer.clip_grad = 0.0 if self._is_muon else hyperparameters.gradient_clipping
+        self._gradient_clipping = settings.gradient_clipping
+        self.optimizer.clip_grad = 0.0 if self._is_muon else settings.gradient_clipping
         for group in self.optimizer.param_groups:
-            group["lr_scale"] = _lr_scale(group, hyperparameters)
-            group["weight_decay"] = hyperparameters.weight_decay / group["lr_scale"] if group["is_decayed"] else 0.0
-            if "momentum" in group:
-                group["momentum"] = hyperparameters.muon_momentum
-            else:
-                group["betas"], group["eps"] = hyperparameters.betas, hyperparameters.eps
-        if hyperparameters.is_optimizer_reset:
+            group["lr_scale"] = _lr_scale(group, settings)
+            group["weight_decay"] = settings.weight_decay / group["lr_scale"] if group["is_decayed"] else 0.0
+            if "momentum" not in group:
+                group["betas"], group["eps"] = (settings.beta1, settings.beta2), settings.eps
+        if not keeps_moments:
             self._reset_moments()
+
+    def save_state(self, folder: Path) -> None:
+        """Write this rank's share of weights and optimizer state into a folder that is there."""
+        self.engine.save_checkpoint(str(folder), tag=STATE, save_latest=False, exclude_frozen_parameters=True)
+
+    def load_state(self, folder: Path) -> bool:
+        """Take what `save_state` of as many ranks wrote; return whether it is there."""
+        path, _ = self.engine.load_checkpoint(str(folder), tag=STATE, load_module_strict=False)
+        return path is not None
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the trained parameters by name, whole ones."""
@@ -222,7 +221,7 @@ def _already_averaged(*_: Any) -> None:
     """Stand in for DeepSpeed's average of the gradient over ranks, which with autocast would round it to bfloat16."""
 
 
-def _deepspeed_config(settings: EngineSettings) -> dict[str, Any]:
+def _deepspeed_config(settings: TrainerConfig) -> dict[str, Any]:
     return {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
@@ -231,14 +230,15 @@ def _deepspeed_config(settings: EngineSettings) -> dict[str, Any]:
         "zero_optimization": _zero_config(settings),
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,  # it is compiled at run time
-        "bf16": {"enabled": settings.is_bfloat16},
+        # an adapter is trained in float32
+        "bf16": {"enabled": settings.dtype == "bfloat16" and settings.lora is None},
         "torch_autocast": _autocast_config(settings),
         "gradient_clipping": 0.0 if settings.optimizer == "muon" else 1.0,
         "steps_per_print": NEVER,
     }
 
 
-def _zero_config(settings: EngineSettings) -> dict[str, Any]:
+def _zero_config(settings: TrainerConfig) -> dict[str, Any]:
     config: dict[str, Any] = {"stage": settings.zero_stage, "overlap_comm": False}
     if settings.optimizer == "muon":
         config["compute_grad_norm"] = False  # the norm that counts is ours; DeepSpeed's costs a message for every group
@@ -252,8 +252,8 @@ def _zero_config(settings: EngineSettings) -> dict[str, Any]:
     return config
 
 
-def _autocast_config(settings: EngineSettings) -> dict[str, Any]:
-    config: dict[str, Any] = {"enabled": settings.is_autocast, "dtype": "bfloat16"}
+def _autocast_config(settings: TrainerConfig) -> dict[str, Any]:
+    config: dict[str, Any] = {"enabled": bool(settings.is_autocast), "dtype": "bfloat16"}
     if settings.zero_stage == 3:
         # With autocast DeepSpeed would bring the float32 weights of linear layers together as bfloat16: right for
         # training, but the probe, which is in float32, would see other weights than those that are saved.
@@ -309,12 +309,12 @@ def _iterate_in_float32() -> None:
     original_muon.ns_compute_dtype = lambda *_: torch.float32
 
 
-def _lr_scale(group: dict[str, Any], hyperparameters: Hyperparameters) -> float:
+def _lr_scale(group: dict[str, Any], optimiser: OptimiserConfig) -> float:
     """Return the factor between the phase's learning rate and this group's."""
     if not group.get("use_muon"):
         return 1.0
-    if hyperparameters.muon_learning_rate is not None:
-        return hyperparameters.muon_learning_rate / hyperparameters.learning_rate
+    if optimiser.muon_learning_rate is not None:
+        return optimiser.muon_learning_rate / optimiser.learning_rate
     return float(group["adamw_scale"])
 
 

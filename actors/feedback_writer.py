@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from plansmith.config.training import LossConfig
 from plansmith.data.examples import chain_examples, continuation_examples, correction_example
 from plansmith.data.rows import (
     ExampleRow,
@@ -28,8 +29,6 @@ from plansmith.learning.feedback import (
     reasoning_sequence,
 )
 from plansmith.learning.models import load_tokenizer
-from plansmith.learning.printed_losses import LossWeights
-from plansmith.learning.sequences import TrainingSequence
 from plansmith.learning.tokenizer import encode, token_spans
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
@@ -71,7 +70,7 @@ class FeedbackWriter:
         *,
         model: str,
         rendering: str,
-        weights: LossWeights,
+        weights: LossConfig,
         feedback: FeedbackKind,
         names: Sequence[str],
         corrections_per_problem: int,
@@ -114,11 +113,12 @@ class FeedbackWriter:
         verdict = item.verdict
         is_exemplary = verdict.is_flawless and len(verdict.plan) <= planner_plan_length
         sequence = reasoning_sequence(item.tokens, item.steps, item.losses, is_exemplary=is_exemplary)
-        yield _sequence_row(item.rollout, "steps", sequence)
+        yield sequence.row(f"{item.rollout.rollout_id}-steps")
         if verdict.first_fault is not None and verdict.expected_outcome is not None:
             expected = encode(self._tokenizer, self._rendering.separator + verdict.expected_outcome)
             choice = item.steps[verdict.first_fault - 1].choice
-            yield _sequence_row(item.rollout, "expected", expected_outcome_sequence(item.tokens, choice, expected))
+            sequence = expected_outcome_sequence(item.tokens, choice, expected)
+            yield sequence.row(f"{item.rollout.rollout_id}-expected")
 
     def _final(self, item: _Judged) -> SequenceRow:
         verdict = item.verdict
@@ -132,7 +132,7 @@ class FeedbackWriter:
             weights=self._weights,
             is_flawless=verdict.is_flawless,
         )
-        return _sequence_row(item.rollout, "final", sequence)
+        return sequence.row(item.rollout.rollout_id)
 
     def _corrections(self, row: LearningRow) -> Iterator[ExampleRow]:
         """Yield the corrected chain from the plain prompt, and failed attempts with their feedback before it."""
@@ -164,15 +164,3 @@ class FeedbackWriter:
                     n_renamings=self._continuation_renamings,
                     seed=self._seed,
                 )
-
-
-def _sequence_row(rollout: RolloutRow, kind: str, sequence: TrainingSequence) -> SequenceRow:
-    return SequenceRow(
-        sequence_id=f"{rollout.rollout_id}-{kind}",
-        rollout_id=rollout.rollout_id,
-        token_ids=sequence.token_ids,
-        nll_weights=sequence.nll_weights,
-        score_weights=sequence.score_weights,
-        verdict_position=sequence.verdict_position,
-        verdict_label=sequence.verdict_label,
-    )

@@ -21,7 +21,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,21 +31,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from actors.planner import PlannerActor
 from pipelines.parts.command import PRESETS
 from pipelines.parts.problem_stages import solved_problems
-from pipelines.parts.training_stages import example_rows, hyperparameters_of
-from pipelines.parts.workers import MODEL, Workers, trainer_settings
+from pipelines.parts.training_stages import example_rows
+from pipelines.parts.workers import MODEL, Workers
 from pipelines.pddl_instruct import pddl_instruct
 from plansmith.config.basics import narrowed
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
-from plansmith.config.training import EngineNumerics, Numerics
+from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import Split
 from plansmith.data.storage import link_folder
 from plansmith.layout import text_table
+from plansmith.learning.encoding import ExampleEncoder
 from plansmith.learning.models import load_tokenizer
-from plansmith.learning.sequences import TrainingSequence, supervised_sequence
-from plansmith.learning.tokenizer import encode, encode_prompt, end_token_ids
+from plansmith.learning.sequences import TrainingSequence
+from plansmith.learning.tokenizer import encode_prompt, end_token_ids
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.stages import run_stages
 from plansmith.text.rendering import rendering_of
@@ -141,7 +142,8 @@ def measure_iteration(
         policy = done[f"stage2_{ITERATION - 1}"]
         model, engine = policy.path(MODEL), narrowed(config.policy, EngineNumerics)
         workers.load_policy(policy, engine)
-        workers.trainer(model, narrowed(config.trainer, Numerics)).logprobs(list(range(8)))
+        warm_up = TrainingSequence.of(range(8), {})
+        workers.trainer(model, narrowed(config.trainer, Numerics)).token_logprobs([warm_up])
         workers.seconds.clear()
         start = time.perf_counter()
         made = run_stages(stages, root=folder / "artifacts", resources=workers)
@@ -209,52 +211,39 @@ def _length(row: Sequence[int], stops: Sequence[int]) -> int:
 def train(model: str, config: PddlInstructConfig, sequences: Sequence[TrainingSequence], is_packed: bool) -> float:
     """Return the tokens per second of one rank on these sequences, with rows packed or one padded sequence a row."""
     from actors.trainer import TrainerActor
-    from plansmith.learning.objectives import Objective, VerdictTokens
-    from plansmith.learning.optimisation import OptimisationPlan, plan_optimisation, run_optimisation
+    from plansmith.learning.objectives.supervised import Supervised
+    from plansmith.learning.optimisation import plan_optimisation, run_optimisation
     from plansmith.learning.packing import packing_report
-    from plansmith.learning.printed_losses import LossWeights
 
     trainer = config.trainer.model_copy(update={"n_threads": 0})
-    settings = trainer_settings(trainer, load_tokenizer(model), config.seed)
-    actor = TrainerActor(model, settings=settings)
-    hyperparameters = hyperparameters_of(config.phase1, seed=0)
+    actor = TrainerActor(model, config=trainer, seed=config.seed)
+    settings, micro_batch_rows = narrowed(config.phase1, OptimiserConfig), trainer.micro_batch_rows
     lengths = [len(sequence) for sequence in sequences]
     plan = plan_optimisation(
         lengths,
-        hyperparameters,
-        row_length_tokens=settings.row_length_tokens,
-        micro_batch_rows=settings.micro_batch_rows,
+        settings,
+        seed=0,
+        row_length_tokens=trainer.row_length_tokens,
+        micro_batch_rows=micro_batch_rows,
     )
-    micro_batch_rows = settings.micro_batch_rows
     if not is_packed:
         batches = tuple(tuple((index,) for row in batch for index in row) for batch in plan.batches)
         micro_batch_rows = max(map(len, batches))
-        plan = OptimisationPlan(batches, packing_report(lengths, batches, micro_batch_rows=micro_batch_rows))
-    actor.engine.prepare(hyperparameters)
-    speeds = []
-    for _ in range(REPEATS):
-        report = run_optimisation(
-            actor.engine,
-            Objective.SUPERVISED,
-            sequences,
-            hyperparameters,
-            plan,
-            micro_batch_rows=micro_batch_rows,
-            weights=LossWeights(),
-            verdict_tokens=VerdictTokens(settings.valid_token_id, settings.invalid_token_id),
-        )
-        speeds.append(report.n_tokens / report.wall_time_s)
-    return median(speeds)
+        packing = packing_report(lengths, batches, micro_batch_rows=micro_batch_rows)
+        plan = replace(plan, batches=batches, packing=packing)
+    actor.engine.prepare(settings)
+    reports = [
+        run_optimisation(actor.engine, Supervised(), sequences, settings, plan, micro_batch_rows=micro_batch_rows)
+        for _ in range(REPEATS)
+    ]
+    return median(report.n_tokens / report.wall_time_s for report in reports)
 
 
 def phase1_sequences(done: dict[str, Artifact], model: str, seed: int) -> list[TrainingSequence]:
     """Return some of what phase 1 was trained on."""
-    tokenizer = load_tokenizer(model)
+    encoder = ExampleEncoder(model)
     rows = random.Random(seed).sample(example_rows(done["write_chains"]), TRAINED_SEQUENCES)
-    end = list(end_token_ids(tokenizer, model)[:1])
-    return [
-        supervised_sequence(encode_prompt(tokenizer, row.prompt), encode(tokenizer, row.response) + end) for row in rows
-    ]
+    return [encoder.encode(row) for row in rows]
 
 
 def in_process(function: Any, *arguments: Any) -> Any:

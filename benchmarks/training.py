@@ -6,6 +6,7 @@ recomputes them on both sides. Needs the extra `dev` (TRL).
 
     python benchmarks/training.py [--shape qwen3-1.7b] [--device cuda] [--peak-tflops 989]
     python benchmarks/training.py --shape tiny --device cpu --row 1024 --sequences 200   # to try the command
+    python benchmarks/training.py --data-tokens 50000000   # how far driver and ranks grow with the data, no more
 
 The table gives both sides; the last line is one JSON object. The peak is that of the card in bfloat16, dense; the
 default is an H100's.
@@ -86,28 +87,28 @@ def make_model(spec: Spec) -> None:
 
 def train_ours(spec: Spec) -> float:
     """Return our tokens per second."""
-    from actors.trainer import TrainerActor, TrainerSettings
-    from plansmith.learning.objectives import Objective
-    from plansmith.learning.optimisation import Hyperparameters
-    from plansmith.learning.sequences import TrainingSequence
+    from actors.trainer import TrainerActor
+    from plansmith.config.training import OptimiserConfig, TrainerConfig
+    from plansmith.learning.objectives.supervised import Supervised
+    from plansmith.learning.sequences import supervised_sequence
 
     is_cuda = spec.device == "cuda"
-    settings = TrainerSettings(
-        device=spec.device,
+    config = TrainerConfig(
+        optimizer="adamw",
+        is_autocast=False,
+        device="cuda" if is_cuda else "cpu",
         dtype="bfloat16" if is_cuda else "float32",
         row_length_tokens=spec.row_length_tokens,
         micro_batch_rows=spec.rows_per_step,
         is_checkpointing_activations=spec.is_checkpointing,
     )
-    trainer = TrainerActor(spec.folder, settings=settings)
-    sequences = [
-        TrainingSequence(tuple(ids), (0.0, *(1.0,) * (len(ids) - 1)), (0.0,) * len(ids)) for ids in spec.token_ids()
-    ]
+    trainer = TrainerActor(spec.folder, config=config)
+    sequences = [supervised_sequence(ids[:1], ids[1:]) for ids in spec.token_ids()]
     tokens_per_step = spec.row_length_tokens * spec.rows_per_step
-    hyperparameters = Hyperparameters(learning_rate=1e-5, batch_sequences=None, batch_tokens=tokens_per_step)
+    settings = OptimiserConfig(learning_rate=1e-5, batch_tokens=tokens_per_step, schedule="constant")
     n_first = next(n for n in range(len(sequences)) if sum(spec.lengths[:n]) > WARM_UP_STEPS * tokens_per_step)
-    trainer.optimise(Objective.SUPERVISED, sequences[:n_first], hyperparameters)
-    report = trainer.optimise(Objective.SUPERVISED, sequences, hyperparameters)
+    trainer.optimise(Supervised(), sequences[:n_first], settings)
+    report = trainer.optimise(Supervised(), sequences, settings)
     return report.n_tokens / report.wall_time_s
 
 
@@ -200,7 +201,13 @@ def main() -> None:
     parser.add_argument("--checkpointing", action="store_true", help="recompute activations")
     parser.add_argument("--peak-tflops", type=float, default=989.0)
     parser.add_argument("--no-rollouts", action="store_true", help="leave vLLM out")
+    parser.add_argument("--data-tokens", type=int, help="measure the memory that so many tokens of data take, no more")
     arguments = parser.parse_args()
+    if arguments.data_tokens:
+        from training_data import measure
+
+        print(json.dumps(measure(arguments.data_tokens)))
+        return
     from plansmith.learning.flops import training_flops
 
     lengths, step_tokens = draw_lengths(arguments.sequences, arguments.row), arguments.row * arguments.rows

@@ -61,6 +61,8 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage[Any]]:
     if config.phases != "phase2":
         tuning = TuningSettings(optimiser=narrowed(config.phase1, OptimiserConfig), numerics=numerics)
         given = {"policy": policy, "examples": examples}
+        sequences = stage("encode_examples", training_stages.encode_examples, None, given)
+        given = {"policy": policy, "sequences": sequences}
         policy = stage("phase1", training_stages.phase1, tuning, given, code_roots=OPTIMISATION)
         evaluations.test("phase1", policy, iteration=0)
         evaluations.explain(policy)
@@ -71,7 +73,7 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage[Any]]:
         evaluations.probe(policy, iteration=0)
         for t in range(1, config.phase2.eta + 1):
             is_needed = evaluations.is_still_gaining(t)
-            given = {"policy": policies[t - 1], "examples": examples, **data}
+            given = {"policy": policies[t - 1], **data}
             policies[t] = feedback_iteration(graph, config, t, given, is_needed=is_needed)
             evaluations.probe(policies[t], iteration=t)
             evaluations.test(f"iteration_{t}", policies[t], iteration=t)
@@ -89,7 +91,7 @@ def feedback_iteration(
         graph: that it is added to.
         config: of the run.
         t: from 1.
-        given: the policy before it, the examples of phase 1, problems and plans.
+        given: the policy before it, problems and plans.
         is_needed: whether it is, see `Stage.is_needed`.
     """
     stage, loop, rendering, numerics = graph.stage, config.phase2, config.rendering, narrowed(config.trainer, Numerics)
@@ -114,11 +116,12 @@ def feedback_iteration(
     judged = {**data, "rollouts": rolled_out, "verdicts": verdicts, "replans": replans}
     datasets = stage(f"build_datasets_{t}", feedback_stages.build_datasets, building, judged)
 
-    read = {"datasets": datasets, "examples": given["examples"]}
     tuning = TuningSettings(optimiser=loop.optimisation(loop.stage1, t), numerics=numerics, losses=loop.losses)
-    reasoned = stage(f"stage1_{t}", training_stages.stage1, tuning, {**read, "policy": policy}, code_roots=OPTIMISATION)
+    read = {"datasets": datasets, "policy": policy}
+    reasoned = stage(f"stage1_{t}", training_stages.stage1, tuning, read, code_roots=OPTIMISATION)
     tuning = TuningSettings(optimiser=loop.optimisation(loop.stage2, t), numerics=numerics, losses=loop.losses)
-    return stage(f"stage2_{t}", training_stages.stage2, tuning, {**read, "policy": reasoned}, code_roots=OPTIMISATION)
+    read = {"datasets": datasets, "policy": reasoned}
+    return stage(f"stage2_{t}", training_stages.stage2, tuning, read, code_roots=OPTIMISATION)
 
 
 def arms(config: PddlInstructConfig, kept: Artifact | None = None) -> dict[str, tuple[str, str]]:

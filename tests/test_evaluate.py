@@ -30,10 +30,11 @@ from pipelines.parts.evaluation_options import EXAMPLES, evaluation_parser
 from pipelines.parts.folder_policy import FolderPolicy, engine_config
 from pipelines.parts.own_problems import KnownNames, problem_files, read_problems
 from plansmith.config.generation import EndpointConfig, SamplingConfig
+from plansmith.config.training import ModelConfig
 from plansmith.errors import BadInputError
 from plansmith.generation import Completion, FinishReason, asking
 from plansmith.learning.model_folder import cache_size_gib, folder_digest
-from plansmith.learning.models import ModelShape, make_model
+from plansmith.learning.models import make_model
 from plansmith.learning.tokenizer import encode, word_tokenizer
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_domain
@@ -530,8 +531,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def word_level(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    shape = ModelShape(16, 1, 2, 1, 32, max_position_embeddings=256)
-    make_model(folder, word_tokenizer([BLOCKS], NAMES), shape, seed=0)
+    shape = ModelConfig(hidden_size=16, n_layers=1, n_heads=2, n_kv_heads=1, intermediate_size=32)
+    make_model(folder, word_tokenizer([BLOCKS], NAMES), shape, max_position_embeddings=256, seed=0)
     return folder
 
 

@@ -19,16 +19,17 @@ from conftest import BLOCKS, NAMES, sussman
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from plansmith.config.training import ModelConfig
 from plansmith.errors import BadInputError
 from plansmith.evaluation.statistics import wilson_interval
 from plansmith.learning.export import CARD, EXAMPLE_PROMPT, MeasuredAccuracy, ModelCard, TrainedOn, export_model
-from plansmith.learning.models import ModelShape, bpe_tokenizer, make_model
+from plansmith.learning.models import bpe_tokenizer, make_model
 from plansmith.learning.tokenizer import encode_prompt, word_tokenizer
 from plansmith.text.compact import CompactRendering
 from plansmith.text.full import FullRendering
 
 N_TOKENS = 12
-SHAPE = ModelShape(32, 1, 2, 1, 64, max_position_embeddings=1024)
+SHAPE = ModelConfig(hidden_size=32, n_layers=1, n_heads=2, n_kv_heads=1, intermediate_size=64)
 
 CARD_OF_QWEN3 = ModelCard(
     name="qwen3-plans",
@@ -54,13 +55,13 @@ CARD_FROM_NOTHING = replace(
 
 def words_checkpoint(folder: Path) -> Path:
     """Write an untrained `tiny`; return its folder."""
-    make_model(folder, word_tokenizer([BLOCKS], NAMES), SHAPE, seed=0)
+    make_model(folder, word_tokenizer([BLOCKS], NAMES), SHAPE, max_position_embeddings=1024, seed=0)
     return folder
 
 
 def pairs_checkpoint(folder: Path) -> Path:
     """Write an untrained Qwen3 with byte pairs and no chat template; return its folder."""
-    make_model(folder, bpe_tokenizer(full_texts(), 800), SHAPE, seed=0)
+    make_model(folder, bpe_tokenizer(full_texts(), 800), SHAPE, max_position_embeddings=1024, seed=0)
     return folder
 
 

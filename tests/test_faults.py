@@ -39,11 +39,10 @@ from plansmith.config.cluster import ClusterConfig
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
-from plansmith.config.training import EngineNumerics, Numerics, PolicyConfig, TrainerConfig
+from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig, PolicyConfig, TrainerConfig
 from plansmith.data.rows import MetricRow
 from plansmith.errors import PlansmithError, StalledError
-from plansmith.learning.objectives import Objective
-from plansmith.learning.optimisation import Hyperparameters
+from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.sequences import supervised_sequence
 from plansmith.live import WRITE_INTERVAL_S, LiveFile, read_live
 from plansmith.stages import Stage, StageContext, run_stages
@@ -230,8 +229,8 @@ def test_object_store_that_is_full_spills_and_loses_no_row(by_value: None, priva
 def trained(workers: Workers, start: Path) -> Callable[[StageContext], None]:
     def run(context: StageContext) -> None:
         trainer = workers.trainer(start, narrowed(TRAINER, Numerics))
-        hyperparameters = Hyperparameters(learning_rate=0.01, batch_sequences=2, epochs=4)
-        trainer.optimise(Objective.SUPERVISED, TRAINED, hyperparameters, description=context.stage.name)
+        settings = OptimiserConfig(learning_rate=0.01, batch_sequences=2, epochs=4, schedule="constant")
+        trainer.optimise(Supervised(), TRAINED, settings, description=context.stage.name)
         trainer.save(str(context.output.path(MODEL)))
 
     return run

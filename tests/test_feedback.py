@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import BLOCKS, BLOCKS_TEXT, NAMES, blocks_task
 from hypothesis import given
@@ -25,7 +26,7 @@ from pipelines.parts.judging_stages import STEPS, JudgingSettings, judge_plans
 from pipelines.parts.workers import MODEL, policy_version
 from plansmith.config.models import CorrectionConfig
 from plansmith.config.planner import PlannerConfig
-from plansmith.config.training import Numerics
+from plansmith.config.training import LossConfig, Numerics
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
 from plansmith.data.rows import (
     ExampleRow,
@@ -49,8 +50,8 @@ from plansmith.learning.feedback import (
     leave_one_out,
     reasoning_sequence,
 )
-from plansmith.learning.printed_losses import LossWeights
-from plansmith.learning.sequences import NO_VERDICT, TrainingSequence
+from plansmith.learning.sequence_files import StoredSequences, lengths_of
+from plansmith.learning.sequences import NLL_WEIGHT, SCORE_WEIGHT, VERDICT_LABEL, TrainingSequence
 from plansmith.learning.tokenizer import encode, token_spans, word_tokenizer
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.parser import parse_plan
@@ -101,11 +102,12 @@ def judged_steps(read: ReadChain, *codes: FeedbackCode) -> list[JudgedStepRow]:
     ]
 
 
-def weighted(sequence: TrainingSequence, weights: tuple[float, ...]) -> list[tuple[str, float]]:
+def weighted(sequence: TrainingSequence, column: str) -> list[tuple[str, float]]:
     """Return the words that carry a weight, run by run: ``("do: pick-up a", 0.5)``."""
+    weights = sequence.columns[column].tolist()
     runs: list[tuple[list[str], float]] = []
     previous = 0.0
-    for token, weight in zip(sequence.token_ids, weights, strict=True):
+    for token, weight in zip(sequence.token_ids.tolist(), weights, strict=True):
         if weight != previous:
             runs.append(([], weight))
         if weight:
@@ -129,17 +131,17 @@ def test_reasoning_sequence_scores_the_part_at_fault_and_teaches_right_outcomes(
     tokens, read = sampled()
     sequence = reasoning_sequence(tokens, judged_steps(read, FeedbackCode.OK, code), [0.0, 2.0])
     assert TOKENIZER.decode(sequence.token_ids) == f"{PROMPT} {COMPLETION} <end>"
-    assert weighted(sequence, sequence.score_weights) == [(blamed, 2.0)]
+    assert weighted(sequence, SCORE_WEIGHT) == [(blamed, 2.0)]
     taught = [(OUTCOME_1, 1.0), (OUTCOME_2, 1.0)] if code is FeedbackCode.GOAL else [(OUTCOME_1, 1.0)]
-    assert weighted(sequence, sequence.nll_weights) == taught
-    assert sequence.verdict_position == NO_VERDICT
+    assert weighted(sequence, NLL_WEIGHT) == taught
+    assert VERDICT_LABEL not in sequence.columns
 
 
 def test_reasoning_sequence_exemplary_rollout_is_kept_likely_word_by_word() -> None:
     tokens, read = sampled()
     sequence = reasoning_sequence(tokens, judged_steps(read, *[FeedbackCode.OK] * 2), [0.0, 0.0], is_exemplary=True)
-    assert weighted(sequence, sequence.nll_weights) == [(f"{COMPLETION} <end>", 1.0)]
-    assert sequence.n_score_tokens == 0
+    assert weighted(sequence, NLL_WEIGHT) == [(f"{COMPLETION} <end>", 1.0)]
+    assert not weighted(sequence, SCORE_WEIGHT)
 
 
 def test_reasoning_sequence_of_fewer_losses_than_steps_must_not_pass() -> None:
@@ -151,7 +153,7 @@ def test_reasoning_sequence_of_fewer_losses_than_steps_must_not_pass() -> None:
 def test_reasoning_sequence_step_without_a_loss_carries_no_score() -> None:
     tokens, read = sampled()
     sequence = reasoning_sequence(tokens, judged_steps(read, *[FeedbackCode.EFFECT] * 2), [0.0, 0.0])
-    assert sequence.n_score_tokens == sequence.n_nll_tokens == 0
+    assert not weighted(sequence, SCORE_WEIGHT) and not weighted(sequence, NLL_WEIGHT)
 
 
 @pytest.mark.parametrize(
@@ -162,8 +164,8 @@ def test_expected_outcome_sequence_keeps_the_rollout_up_to_the_action(index: int
     expected = "check: holding a ok: add: clear a handempty ontable a now: handempty clear a ontable a"
     sequence = expected_outcome_sequence(tokens, read.spans[index].choice, encode(TOKENIZER, expected))
     assert TOKENIZER.decode(sequence.token_ids) == f"{PROMPT} {kept} {expected}"
-    assert weighted(sequence, sequence.nll_weights) == [(expected, 1.0)]
-    assert sequence.n_score_tokens == 0
+    assert weighted(sequence, NLL_WEIGHT) == [(expected, 1.0)]
+    assert set(sequence.columns) == {NLL_WEIGHT}
 
 
 @pytest.mark.parametrize(("v", "baseline", "expected"), [(0, 0.25, 2 * 0.75), (1, 0.25, -2 * 0.25), (0, 0.0, 2.0)])
@@ -171,25 +173,24 @@ def test_final_sequence_scores_the_plan_and_places_the_verdict(v: int, baseline:
     tokens, read = sampled()
     assert read.final_plan_span is not None
     spans = [*(step.choice for step in read.spans), read.final_plan_span]
-    sequence = final_sequence(tokens, spans, read.verdict_span, v=v, baseline=baseline, weights=LossWeights(beta=2.0))
-    assert weighted(sequence, sequence.score_weights) == [(CHOICE_1, expected), (CHOICE_2, expected), (PLAN, expected)]
-    assert sequence.n_nll_tokens == 0
-    assert TOKENIZER.convert_ids_to_tokens(sequence.token_ids[sequence.verdict_position]) == "INVALID"
-    assert sequence.verdict_position == len(sequence.token_ids) - 2 and sequence.verdict_label == v
+    sequence = final_sequence(tokens, spans, read.verdict_span, v=v, baseline=baseline, weights=LossConfig(beta=2.0))
+    assert weighted(sequence, SCORE_WEIGHT) == [(CHOICE_1, expected), (CHOICE_2, expected), (PLAN, expected)]
+    assert not weighted(sequence, NLL_WEIGHT)
+    assert weighted(sequence, VERDICT_LABEL) == [("INVALID", 1.0 if v else -1.0)]
 
 
 def test_final_sequence_of_a_flawless_rollout_anchors_all_that_the_policy_wrote() -> None:
     tokens, read = sampled()
-    sequence = final_sequence(tokens, [], read.verdict_span, v=1, baseline=1.0, weights=LossWeights(), is_flawless=True)
-    assert sequence.nll_weights == (0.0,) * len(tokens.prompt_ids) + (1.0,) * len(tokens.completion_ids)
+    sequence = final_sequence(tokens, [], read.verdict_span, v=1, baseline=1.0, weights=LossConfig(), is_flawless=True)
+    assert sequence.columns[NLL_WEIGHT].tolist() == [0.0] * len(tokens.prompt_ids) + [1.0] * len(tokens.completion_ids)
 
 
-def test_final_sequence_without_a_verdict_has_neither_position_nor_label() -> None:
+def test_final_sequence_without_a_verdict_has_no_label() -> None:
     tokens, read = sampled(COMPLETION.removesuffix(VERDICT).strip())
     assert read.final_plan_span is not None and read.verdict_span is None
-    sequence = final_sequence(tokens, [read.final_plan_span], None, v=0, baseline=0.0, weights=LossWeights())
-    assert (sequence.verdict_position, sequence.verdict_label) == (NO_VERDICT, NO_VERDICT)
-    assert weighted(sequence, sequence.score_weights) == [(PLAN, 2.0)]
+    sequence = final_sequence(tokens, [read.final_plan_span], None, v=0, baseline=0.0, weights=LossConfig())
+    assert not weighted(sequence, VERDICT_LABEL)
+    assert weighted(sequence, SCORE_WEIGHT) == [(PLAN, 2.0)]
 
 
 def test_inside_takes_every_token_that_overlaps_a_range() -> None:
@@ -207,7 +208,7 @@ def test_expected_outcome_sequence_special_token_on_the_way_stays_in_the_prefix(
     text, spans = token_spans(TOKENIZER, ids)
     tokens, read = SampledTokens((1, 2), tuple(ids), tuple(spans)), COMPACT.read(text, BLOCKS)
     sequence = expected_outcome_sequence(tokens, read.spans[0].choice, [9])
-    assert sequence.token_ids == (1, 2, *ids[:8], 9)
+    assert sequence.token_ids.tolist() == [1, 2, *ids[:8], 9]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +247,7 @@ class StandIns(Resources):
 
     def trainer(self, model_folder: Path, numerics: Numerics) -> Any:
         """Return what knows no verdict."""
-        return SimpleNamespace(verdict_probabilities=lambda sequences: [0.5] * len(sequences))
+        return SimpleNamespace(predict=lambda _, sequences: [np.full(n, 0.5) for n in lengths_of(sequences)])
 
 
 TASK = blocks_task("(on c a) (clear c) (ontable a) (ontable b) (clear b) (handempty)", "(on a b)")
@@ -344,7 +345,7 @@ def test_build_datasets_holds_what_each_rollout_teaches_in_their_order(tmp_path:
     assert [row.sequence_id for row in found["stage1"]] == [
         "p-01-0-steps", "p-01-1-steps", "p-01-1-expected", "q-01-0-steps", "q-01-1-steps", "q-01-1-expected",
     ]  # fmt: skip
-    assert [row.sequence_id for row in found["stage2"]] == [f"{name}-01-{k}-final" for name in "pq" for k in (0, 1)]
+    assert [row.sequence_id for row in found["stage2"]] == [f"{name}-01-{k}" for name in "pq" for k in (0, 1)]
     assert [(row.v, row.plan_loss) for row in found["final_plans"][:2]] == [
         (1, pytest.approx(0.5 * 0.693147, rel=1e-5)), (0, pytest.approx(2 + 0.5 * 0.693147, rel=1e-5)),
     ]  # fmt: skip
@@ -359,10 +360,12 @@ def test_build_datasets_holds_what_each_rollout_teaches_in_their_order(tmp_path:
 
 
 def test_build_datasets_baseline_is_the_failure_of_the_other_rollout(tmp_path: Path) -> None:
-    rows = built(tmp_path, iteration(tmp_path, RIGHT, USELESS), StandIns()).rows(SequenceRow, "stage2")
+    made = built(tmp_path, iteration(tmp_path, RIGHT, USELESS), StandIns())
+    stored = StoredSequences([made.path("stage2.parquet")])
+    columns = [stored[position].columns for position in range(4)]
     # the valid one against a failed one is pushed up by beta = 2, the failed one against a valid one down
-    assert [{weight for weight in row.score_weights if weight} for row in rows] == [{-2.0}, {2.0}] * 2
-    assert [row.verdict_label for row in rows] == [1, 0] * 2
+    assert [set(found[SCORE_WEIGHT].tolist()) - {0} for found in columns] == [{-2.0}, {2.0}] * 2
+    assert [found[VERDICT_LABEL].sum() for found in columns] == [1, -1] * 2
 
 
 def test_judging_and_data_sets_are_the_same_here_and_in_workers(

@@ -24,7 +24,7 @@ from pipelines.parts.own_problems import TrialConfig
 from plansmith.config.basics import narrowed
 from plansmith.config.generation import EndpointConfig, SamplingConfig
 from plansmith.config.planner import PlannerConfig
-from plansmith.config.training import EngineNumerics, PolicyConfig
+from plansmith.config.training import EngineNumerics, ModelConfig, PolicyConfig
 from plansmith.errors import BadInputError
 from plansmith.generation import (
     Completion,
@@ -38,7 +38,7 @@ from plansmith.generation import (
     seeds_by_conversation,
 )
 from plansmith.learning.codec import Codec, EngineGenerator
-from plansmith.learning.models import ModelShape, load_tokenizer, make_model
+from plansmith.learning.models import load_tokenizer, make_model
 from plansmith.learning.tokenizer import encode, encode_messages, word_tokenizer
 
 WINDOW = 128
@@ -120,8 +120,8 @@ def served() -> Iterator[Served]:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of an untrained word-level model, which babbles."""
     folder = tmp_path_factory.mktemp("generation") / "model"
-    shape = ModelShape(64, 1, 2, 1, 64, max_position_embeddings=WINDOW)
-    make_model(folder, word_tokenizer([BLOCKS], NAMES), shape, seed=0)
+    shape = ModelConfig(hidden_size=64, n_layers=1, n_heads=2, n_kv_heads=1, intermediate_size=64)
+    make_model(folder, word_tokenizer([BLOCKS], NAMES), shape, max_position_embeddings=WINDOW, seed=0)
     return folder
 
 

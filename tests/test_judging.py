@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.validator import ValidatorActor
+from plansmith.config.training import LossConfig
 from plansmith.data.rows import CompletionRow, JudgedRow, JudgedStepRow, JudgingRow, ProblemRow, VerdictRow
 from plansmith.data.tables import columns_of_rows, read_table, rows_of_columns, write_table
 from plansmith.evaluation.results import StepMark
@@ -18,7 +19,7 @@ from plansmith.evaluation.shown_attempts import attempt_example
 from plansmith.judging.chains import JudgedChain, attempt_of, judge_completion, sound_steps
 from plansmith.judging.judge import PlanJudge
 from plansmith.judging.rewards import Reward, VerdictRewards, rewarded
-from plansmith.learning.printed_losses import LossWeights, step_loss
+from plansmith.learning.printed_losses import step_loss
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import FeedbackCode, Verdict
@@ -28,7 +29,7 @@ from plansmith.text.explanations import FeedbackKind
 from plansmith.text.rendering import rendering_of
 
 COMPACT = rendering_of("compact")
-WEIGHTS = LossWeights()
+WEIGHTS = LossConfig()
 
 PICK = "do: pick-up a check: clear a ontable a handempty ok: add: holding a now: holding a clear b ontable b"
 STACK = (
@@ -72,7 +73,7 @@ def rows(*parts: str, prompting: str = "compact") -> tuple[VerdictRow, tuple[Jud
     return found.verdicts[0], found.steps
 
 
-def losses(*steps: JudgedStepRow, weights: LossWeights = WEIGHTS, is_binary: bool = False) -> list[float]:
+def losses(*steps: JudgedStepRow, weights: LossConfig = WEIGHTS, is_binary: bool = False) -> list[float]:
     """Return L_step of judged steps."""
     return [step_loss(x.state_distance, FeedbackCode(x.feedback_code), weights, is_binary=is_binary) for x in steps]
 
@@ -179,7 +180,7 @@ def test_step_loss_of_judged_steps_is_equation_5(
     parts: tuple[str, ...], detailed: list[float], binary: list[float]
 ) -> None:
     """States and penalties by hand; the step after ``LOST`` drops one atom and gains three where nothing may change."""
-    weights = LossWeights(alpha_effect=2.0, alpha_precond=3.0, alpha_goal=5.0, alpha_any=7.0, lambda_feedback=0.1)
+    weights = LossConfig(alpha_effect=2.0, alpha_precond=3.0, alpha_goal=5.0, alpha_any=7.0, lambda_feedback=0.1)
     _, steps = rows(*parts, "final: pick-up a verdict: VALID")
     assert losses(*steps, weights=weights) == pytest.approx(detailed)
     assert losses(*steps, weights=weights, is_binary=True) == pytest.approx(binary)

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import math
 import pickle
+import random
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from plansmith.config.training import LossConfig
+from plansmith.data.rows import SequenceRow
+from plansmith.data.tables import write_table
 from plansmith.learning import losses
-from plansmith.learning.objectives import METRICS, BatchCounts, Objective, VerdictTokens, objective_loss
+from plansmith.learning.objectives.base import Objective
+from plansmith.learning.objectives.final import Final, VerdictReader, v_hats
+from plansmith.learning.objectives.reasoning import Reasoning
+from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.packing import build_batch
-from plansmith.learning.printed_losses import (
-    LossWeights,
-    binary_cross_entropy,
-    feedback_penalty,
-    mean_loss,
-    plan_loss,
-    step_loss,
-)
-from plansmith.learning.sequences import TrainingSequence, supervised_sequence
+from plansmith.learning.printed_losses import binary_cross_entropy, feedback_penalty, plan_loss, step_loss
+from plansmith.learning.sequence_files import StoredSequences, lengths_of, unit_names_of
+from plansmith.learning.sequences import NLL_WEIGHT, SCORE_WEIGHT, VERDICT_LABEL, TrainingSequence, supervised_sequence
 from plansmith.pddl.validation import FeedbackCode
 
-PAPER = LossWeights()
+PAPER = LossConfig()
 
 
 def logits_of(*probabilities: tuple[float, ...]) -> torch.Tensor:
@@ -65,16 +68,6 @@ def test_binary_cross_entropy_at_the_edges_is_finite_and_out_of_range_refused() 
     for v, v_hat in ((2, 0.5), (1, 1.5), (1, math.nan)):
         with pytest.raises(ValueError, match="must be"):
             binary_cross_entropy(v, v_hat)
-
-
-def test_mean_loss_of_nothing_is_none_not_zero() -> None:
-    assert mean_loss([]) is None
-    assert mean_loss([1.0, 2.0, 6.0]) == 3.0
-
-
-def test_loss_weights_with_a_floor_of_zero_are_refused() -> None:
-    with pytest.raises(ValueError, match="logprob_floor"):
-        LossWeights(logprob_floor=0.0)
 
 
 def test_token_logprobs_read_each_token_from_the_position_before() -> None:
@@ -158,42 +151,12 @@ def test_score_function_descent_on_a_bad_token_stays_bounded() -> None:
 def test_verdict_loss_is_the_cross_entropy_over_two_tokens_one_position_before() -> None:
     # vocabulary: 0 other, 1 VALID, 2 INVALID; the verdict stands at column 1 and is predicted at column 0
     logits = logits_of((0.5, 0.375, 0.125), (0.98, 0.01, 0.01))
-    two = losses.verdict_logits(logits, torch.tensor([0]), torch.tensor([1]), valid_id=1, invalid_id=2)
+    two = losses.verdict_logits(logits, torch.tensor([[0, 1]]), valid_id=1, invalid_id=2)
     # v_hat = 0.375 / (0.375 + 0.125) = 0.75
     assert two.softmax(-1)[0].tolist() == pytest.approx([0.25, 0.75])
     assert losses.verdict_loss(two, torch.tensor([1]), 1).item() == pytest.approx(-math.log(0.75))
     assert losses.verdict_loss(two, torch.tensor([0]), 1).item() == pytest.approx(-math.log(0.25))
     assert losses.verdict_loss(two, torch.tensor([0]), 2).item() == pytest.approx(-math.log(0.25) / 2)
-
-
-def test_reasoning_loss_is_score_term_plus_likelihood() -> None:
-    logprobs = torch.tensor([[0.0, -1.0, -2.0]])
-    nll, score = torch.tensor([[0.0, 0.0, 1.0]]), torch.tensor([[0.0, 1.5, 0.0]])
-    loss = losses.reasoning_loss(logprobs, nll, score, n_nll_tokens=1, n_score_tokens=1, weights=PAPER)
-    assert loss.item() == pytest.approx(1.5 * -1.0 + 2.0)
-    halved = LossWeights(score=0.5)
-    loss = losses.reasoning_loss(logprobs, nll, score, n_nll_tokens=1, n_score_tokens=1, weights=halved)
-    assert loss.item() == pytest.approx(0.75 * -1.0 + 2.0)
-
-
-def test_final_loss_of_two_plans_is_score_plus_verdict_plus_likelihood() -> None:
-    # row 0: an invalid plan, v_hat 0.75; row 1: a valid one, v_hat 0.5
-    logprobs = torch.tensor([[0.0, -1.0, -3.0], [0.0, -2.0, -0.5]])
-    nll, score = torch.tensor([[0.0, 0.0, 0.0], [0.0, 1.0, 1.0]]), torch.tensor([[0.0, 2.0, 0.0], [0.0, -1.0, 0.0]])
-    two = torch.tensor([[math.log(0.25), math.log(0.75)], [math.log(0.5), math.log(0.5)]])
-    loss = losses.final_loss(
-        logprobs,
-        nll,
-        score,
-        two,
-        torch.tensor([0, 1]),
-        n_nll_tokens=2,
-        n_score_tokens=2,
-        n_plans=2,
-        weights=LossWeights(score=0.5),
-    )
-    # 0.5 * (2 * -1 + -1 * -2) / 2 = 0; 0.5 * (log 4 + log 2) / 2 = 0.75 * log 2; (2 + 0.5) / 2
-    assert loss.item() == pytest.approx(0.75 * math.log(2) + 1.25)
 
 
 def test_losses_of_nothing_are_zero_not_nan() -> None:
@@ -206,7 +169,7 @@ def test_losses_of_nothing_are_zero_not_nan() -> None:
 
 def test_verdict_gradient_moves_the_two_words_against_each_other_only() -> None:
     logits = logits_of((0.5, 0.375, 0.125), (0.98, 0.01, 0.01)).requires_grad_()
-    two = losses.verdict_logits(logits, torch.tensor([0]), torch.tensor([1]), valid_id=1, invalid_id=2)
+    two = losses.verdict_logits(logits, torch.tensor([[0, 1]]), valid_id=1, invalid_id=2)
     losses.verdict_loss(two, torch.tensor([1]), 1).backward()
     # d BCE / d logits = p - onehot = (0.25, 0.75) - (0, 1) for (INVALID, VALID); the third word gets none
     assert logits.grad is not None
@@ -215,52 +178,60 @@ def test_verdict_gradient_moves_the_two_words_against_each_other_only() -> None:
 
 
 def judged(label: int, coefficient: float) -> TrainingSequence:
-    return TrainingSequence(
-        token_ids=(0, 0, 1),
-        nll_weights=(0.0, 1.0, 0.0),
-        score_weights=(0.0, coefficient, 0.0),
-        verdict_position=2,
-        verdict_label=label,
-    )
+    columns = {NLL_WEIGHT: (0, 1, 0), SCORE_WEIGHT: (0, coefficient, 0), VERDICT_LABEL: (0, 0, label)}
+    return TrainingSequence.of((0, 0, 1), columns)
 
 
 LOGITS = logits_of((0.5, 0.25, 0.25), (0.2, 0.6, 0.2), (0.4, 0.3, 0.3))
-VERDICT_TOKENS = VerdictTokens(valid_id=1, invalid_id=2)
+OBJECTIVES: list[Objective] = [Supervised(), Reasoning(PAPER), Final(PAPER, VerdictReader(valid_id=1, invalid_id=2))]
+NAMES = [objective.name for objective in OBJECTIVES]
+
+
+def counts_of(objective: Objective, sequences: list[TrainingSequence]) -> dict[str, int]:
+    """Return how many numbers of each column are not 0."""
+    zeros = np.zeros(1)
+    return {name: sum(np.count_nonzero(s.columns.get(name, zeros)) for s in sequences) for name in objective.columns}
 
 
 @pytest.mark.parametrize(
     ("objective", "expected"),
     [
-        (Objective.SUPERVISED, math.log(2)),  # token 0 with p = 0.5
-        (Objective.REASONING, 1.5 * -math.log(2) + math.log(2)),
-        # v = 0, v_hat = 0.6 / 0.8 = 0.75; the anchor is token 0 again
-        (Objective.FINAL, 1.5 * -math.log(2) + 0.5 * -math.log(0.25) + math.log(2)),
+        (OBJECTIVES[0], {"nll": math.log(2), "loss": math.log(2)}),  # token 0 with p = 0.5
+        (
+            Reasoning(LossConfig(score=0.5)),  # half of 1.5 * log 0.5, and the likelihood
+            {"nll": math.log(2), "score": -1.5 * math.log(2), "clamped_share": 0.0, "loss": 0.25 * math.log(2)},
+        ),
+        (
+            OBJECTIVES[2],  # v = 0, v_hat = 0.6 / 0.8 = 0.75; the anchor is token 0 again
+            {
+                "nll": math.log(2),
+                "score": -1.5 * math.log(2),
+                "clamped_share": 0.0,
+                "bce": -math.log(0.25),
+                "loss": 1.5 * -math.log(2) + 0.5 * -math.log(0.25) + math.log(2),
+            },
+        ),
     ],
+    ids=NAMES,
 )
-def test_objective_loss_of_one_judged_plan_is_the_hand_worked_number(objective: Objective, expected: float) -> None:
-    sequence = judged(label=0, coefficient=1.5)
-    loss, numbers = objective_loss(
-        objective,
-        LOGITS,
-        build_batch([sequence], [(0,)]),
-        counts=BatchCounts.of([sequence]),
-        weights=PAPER,
-        verdict_tokens=VERDICT_TOKENS,
-    )
-    assert loss.item() == pytest.approx(expected)
-    assert set(numbers) == set(METRICS[objective])
-    assert numbers["loss"] == pytest.approx(expected)
+def test_objective_of_one_judged_plan_gives_the_hand_worked_numbers(
+    objective: Objective, expected: dict[str, float]
+) -> None:
+    sequence = judged(label=-1, coefficient=1.5)
+    batch = build_batch([sequence], [(0,)], objective.columns)
+    loss, parts = objective.loss(LOGITS, batch, counts_of(objective, [sequence]))
+    assert {name: float(part) for name, part in parts.items()} == pytest.approx(expected)
+    assert loss.item() == pytest.approx(expected["loss"])
 
 
-@pytest.mark.parametrize("objective", list(Objective))
-def test_objective_loss_of_micro_batches_adds_up_to_that_of_the_batch(objective: Objective) -> None:
-    sequences = [judged(0, 1.0), judged(1, -1.0), judged(1, -0.5)]
-    counts = BatchCounts.of(sequences)
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=NAMES)
+def test_objective_of_micro_batches_adds_up_to_that_of_the_batch(objective: Objective) -> None:
+    sequences = [judged(-1, 1.0), judged(1, -1.0), judged(1, -0.5)]
+    counts = counts_of(objective, sequences)
 
     def loss_of(rows: list[tuple[int, ...]]) -> float:
-        batch = build_batch(sequences, rows)
-        logits = LOGITS.repeat(len(rows), len(rows[0]), 1)
-        loss, _ = objective_loss(objective, logits, batch, counts=counts, weights=PAPER, verdict_tokens=VERDICT_TOKENS)
+        batch = build_batch(sequences, rows, objective.columns)
+        loss, _ = objective.loss(LOGITS.repeat(len(rows), len(rows[0]), 1), batch, counts)
         return loss.item()
 
     together = loss_of([(0,), (1,), (2,)])
@@ -268,51 +239,47 @@ def test_objective_loss_of_micro_batches_adds_up_to_that_of_the_batch(objective:
     assert loss_of([(0, 1, 2)]) == pytest.approx(together)
 
 
-@pytest.mark.parametrize("objective", list(Objective))
-def test_objective_loss_without_anything_to_learn_is_zero_and_differentiable(objective: Objective) -> None:
-    nothing = TrainingSequence((0, 1), (0.0, 0.0), (0.0, 0.0))
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=NAMES)
+def test_objective_without_anything_to_learn_is_zero_and_differentiable(objective: Objective) -> None:
+    nothing = TrainingSequence.of((0, 1), {})
     logits = torch.zeros(1, 2, 3, requires_grad=True)
-    loss, _ = objective_loss(
-        objective,
-        logits,
-        build_batch([nothing], [(0,)]),
-        counts=BatchCounts.of([nothing]),
-        weights=PAPER,
-        verdict_tokens=VERDICT_TOKENS,
-    )
+    batch = build_batch([nothing], [(0,)], objective.columns)
+    loss, _ = objective.loss(logits, batch, counts_of(objective, [nothing]))
     loss.backward()
     assert loss.item() == 0
     assert logits.grad is not None and logits.grad.abs().sum() == 0
 
 
+def test_verdict_reader_reads_v_hat_at_verdicts_and_none_without_one() -> None:
+    sequences = [judged(-1, 0.0), supervised_sequence([0], [0, 1])]
+    reader = VerdictReader(valid_id=1, invalid_id=2)
+    read = reader.read(LOGITS.repeat(2, 1, 1), build_batch(sequences, [(0,), (1,)], reader.columns))
+    assert read.tolist() == [[0.0, 0.0, pytest.approx(0.75)], [0.0, 0.0, 0.0]]
+    assert v_hats(list(read.numpy()), sequences) == [pytest.approx(0.75), None]
+
+
 def test_supervised_sequence_weighs_the_response_only() -> None:
     sequence = supervised_sequence([5, 6], [7, 8, 9])
-    assert sequence.token_ids == (5, 6, 7, 8, 9)
-    assert sequence.nll_weights == (0, 0, 1, 1, 1)
-    assert (sequence.n_nll_tokens, sequence.n_score_tokens, len(sequence)) == (3, 0, 5)
+    assert sequence.token_ids.tolist() == [5, 6, 7, 8, 9]
+    assert {name: column.tolist() for name, column in sequence.columns.items()} == {NLL_WEIGHT: [0, 0, 1, 1, 1]}
+    assert len(sequence) == 5
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("token_ids", "column", "message"),
     [
-        ({"token_ids": (), "nll_weights": (), "score_weights": ()}, "at least one"),
-        ({"nll_weights": (0.0, 1.0)}, "2 entries for 3"),
-        ({"score_weights": (0.0, math.nan, 0.0)}, "NaN"),
-        ({"score_weights": (0.0, math.inf, 0.0)}, "infinity"),
-        ({"nll_weights": (1.0, 1.0, 1.0)}, "must be 0"),
-        ({"score_weights": (1.0, 1.0, 1.0)}, "must be 0"),
-        ({"nll_weights": (0.0, -1.0, 0.0)}, ">= 0"),
-        ({"verdict_position": 1}, "does not fit"),
-        ({"verdict_label": 1}, "does not fit"),
-        ({"verdict_position": 0, "verdict_label": 1}, "1..2"),
-        ({"verdict_position": 3, "verdict_label": 1}, "1..2"),
-        ({"verdict_position": 1, "verdict_label": 2}, "0, 1 or -1"),
+        ((), (), "at least one"),
+        ((1, 2, 3), (0.0, 1.0), "2 entries for 3"),
+        ((1, 2, 3), (0.0, math.nan, 0.0), "NaN"),
+        ((1, 2, 3), (0.0, math.inf, 0.0), "infinity"),
+        ((1, 2, 3), (1.0, 1.0, 1.0), "must be 0"),
     ],
 )
-def test_training_sequence_that_does_not_add_up_is_refused(changes: dict[str, object], message: str) -> None:
-    fields = {"token_ids": (1, 2, 3), "nll_weights": (0.0, 1.0, 1.0), "score_weights": (0.0, 0.0, 0.0)}
+def test_training_sequence_that_does_not_add_up_is_refused(
+    token_ids: tuple[int, ...], column: tuple[float, ...], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
-        TrainingSequence(**{**fields, **changes})  # type: ignore[arg-type]
+        TrainingSequence.of(token_ids, {"any": column})
 
 
 @pytest.mark.parametrize(("prompt", "response"), [((), (1,)), ((1,), ())])
@@ -323,8 +290,39 @@ def test_supervised_sequence_without_prompt_or_response_is_refused(
         supervised_sequence(prompt, response)
 
 
-def test_training_sequence_survives_pickling_and_shares_equal_weights() -> None:
-    sequence = TrainingSequence((5, 6, 7), (0.0, 1.0, 1.0), (0.0, -0.25, -0.25), 2, 1)
-    copy = pickle.loads(pickle.dumps(sequence))
-    assert copy == sequence
-    assert copy.score_weights[1] is copy.score_weights[2]
+@pytest.mark.parametrize("n_rows", [1, 300], ids=["one", "over groups and files"])
+@pytest.mark.parametrize("cache_bytes", [0, 2**20])
+def test_stored_sequences_are_those_written_in_any_order(
+    n_rows: int, cache_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plansmith.learning.sequence_files.CACHE_BYTES", cache_bytes)
+    columns = [{}, {NLL_WEIGHT: 0.1}, {NLL_WEIGHT: 1.0, SCORE_WEIGHT: 1 / 3}]
+    written = [
+        TrainingSequence.of(
+            range(1 + number % 7),
+            {name: (0.0, *[weight] * (number % 7)) for name, weight in columns[number % 3].items()},
+            unit=str(number // 2) if number % 5 else "",
+        )
+        for number in range(n_rows)
+    ]
+    rows = [sequence.row(f"s{number}") for number, sequence in enumerate(written)]
+    for name, part in (("a", rows[: 2 * n_rows // 3]), ("b", rows[2 * n_rows // 3 :])):
+        write_table(tmp_path / f"{name}.parquet", part, SequenceRow)
+    order = random.Random(0).sample(range(n_rows), (n_rows + 1) // 2)
+    stored = pickle.loads(pickle.dumps(StoredSequences(sorted(tmp_path.iterdir())).in_order(order)))
+    assert len(stored) == len(order) and stored.ids == [f"s{place}" for place in order]
+    assert lengths_of(stored).tolist() == lengths_of([written[place] for place in order]).tolist()
+    assert unit_names_of(stored) == [written[place].unit for place in order]
+    for position, place in enumerate(order):
+        assert_equal(stored[position], written[place])
+
+
+def test_training_sequence_survives_pickling() -> None:
+    sequence = TrainingSequence.of((5, 6, 7), {NLL_WEIGHT: (0, 1, 1), SCORE_WEIGHT: (0, -0.1, 1 / 3)}, unit="pair 1")
+    assert_equal(pickle.loads(pickle.dumps(sequence)), sequence)
+
+
+def assert_equal(ours: TrainingSequence, theirs: TrainingSequence) -> None:
+    assert (ours.token_ids.tolist(), ours.unit) == (theirs.token_ids.tolist(), theirs.unit)
+    assert {n: c.tolist() for n, c in ours.columns.items()} == {n: c.tolist() for n, c in theirs.columns.items()}
+    assert {array.dtype for array in (*ours.columns.values(), *theirs.columns.values())} <= {np.dtype(np.float32)}

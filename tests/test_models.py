@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from plansmith.config.training import ModelConfig
 from plansmith.errors import BadInputError
 from plansmith.learning.models import (
     SAME_WORD,
-    ModelShape,
     bpe_tokenizer,
     check_model_folder,
     load_tokenizer,
@@ -37,7 +37,7 @@ from plansmith.text.full import FullRendering
 
 FULL = FullRendering()
 BYTES = 256
-SHAPE = ModelShape(16, 1, 2, 1, 32, max_position_embeddings=64)
+SHAPE = ModelConfig(hidden_size=16, n_layers=1, n_heads=2, n_kv_heads=1, intermediate_size=32)
 
 
 @pytest.fixture(scope="module")
@@ -115,9 +115,9 @@ def test_bpe_tokenizer_texts_without_invalid_still_make_each_verdict_one_token()
 def test_make_model_has_the_tokenizers_vocabulary_and_is_the_same_for_the_same_seed(
     tmp_path: Path, pairs: PreTrainedTokenizerFast
 ) -> None:
-    count = make_model(tmp_path / "one", pairs, SHAPE, seed=3)
-    make_model(tmp_path / "again", pairs, SHAPE, seed=3)
-    make_model(tmp_path / "other", pairs, SHAPE, seed=4)
+    count = make_model(tmp_path / "one", pairs, SHAPE, max_position_embeddings=64, seed=3)
+    make_model(tmp_path / "again", pairs, SHAPE, max_position_embeddings=64, seed=3)
+    make_model(tmp_path / "other", pairs, SHAPE, max_position_embeddings=64, seed=4)
     one, again, other = (
         AutoModelForCausalLM.from_pretrained(tmp_path / name).state_dict() for name in ("one", "again", "other")
     )
@@ -131,7 +131,13 @@ def test_make_model_has_the_tokenizers_vocabulary_and_is_the_same_for_the_same_s
 def test_make_model_first_head_of_every_layer_looks_for_the_same_word(
     tmp_path: Path, pairs: PreTrainedTokenizerFast
 ) -> None:
-    make_model(tmp_path, pairs, ModelShape(128, 2, 4, 2, 16, max_position_embeddings=64), seed=0)
+    make_model(
+        tmp_path,
+        pairs,
+        ModelConfig(hidden_size=128, n_layers=2, n_heads=4, n_kv_heads=2, intermediate_size=16),
+        max_position_embeddings=64,
+        seed=0,
+    )
     for layer in AutoModelForCausalLM.from_pretrained(tmp_path).model.layers:
         projections = (layer.self_attn.q_proj, layer.self_attn.k_proj)
         queries, keys = (projection.weight.view(-1, 32 * 128) for projection in projections)
@@ -145,7 +151,7 @@ def test_make_model_first_head_of_every_layer_looks_for_the_same_word(
 @pytest.mark.parametrize("kind", ["words", "pairs"])
 def test_make_model_folder_says_which_token_ends(tmp_path: Path, pairs: PreTrainedTokenizerFast, kind: str) -> None:
     tokenizer = pairs if kind == "pairs" else word_tokenizer([BLOCKS], NAMES)
-    make_model(tmp_path, tokenizer, SHAPE, seed=0)
+    make_model(tmp_path, tokenizer, SHAPE, max_position_embeddings=64, seed=0)
     loaded = load_tokenizer(str(tmp_path))
     assert end_token_ids(loaded, tmp_path) == (tokenizer.eos_token_id,)
     assert loaded.get_vocab() == tokenizer.get_vocab()

@@ -12,11 +12,10 @@ import torch
 
 from plansmith.learning import losses
 from plansmith.learning.feedback import SampledTokens, reasoning_sequence
-from plansmith.learning.objectives import BatchCounts, Objective, VerdictTokens, objective_loss
+from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.packed_attention import register_packed_attention
-from plansmith.learning.packing import build_batch, pack_rows
-from plansmith.learning.printed_losses import LossWeights
-from plansmith.learning.sequences import supervised_sequence
+from plansmith.learning.packing import build_batch, pack_rows, units_of
+from plansmith.learning.sequences import NLL_WEIGHT, SCORE_WEIGHT, supervised_sequence
 from plansmith.pddl.validation import FeedbackCode
 from plansmith.text.chains import Span, StepSpans
 
@@ -44,15 +43,10 @@ def model() -> Any:
 def our_loss(model: Any, indices: range) -> torch.Tensor:
     """Return our supervised loss of these examples, packed into rows of eleven tokens."""
     sequences = [supervised_sequence(*EXAMPLES[index]) for index in indices]
-    batch = build_batch(sequences, pack_rows([len(s) for s in sequences], range(len(sequences)), 11))
-    loss, _ = objective_loss(
-        Objective.SUPERVISED,
-        model(**batch.model_inputs()).logits,
-        batch,
-        counts=BatchCounts.of(sequences),
-        weights=LossWeights(),
-        verdict_tokens=VerdictTokens(-1, -1),
-    )
+    rows = pack_rows(units_of([len(s) for s in sequences], [""] * len(sequences)), 11)
+    batch = build_batch(sequences, rows, Supervised.columns)
+    counts = {NLL_WEIGHT: sum(len(EXAMPLES[index][1]) for index in indices)}
+    loss, _ = Supervised().loss(model(**batch.model_inputs()).logits, batch, counts)
     return loss
 
 
@@ -158,8 +152,9 @@ def test_a_steps_loss_falls_on_the_tokens_of_what_is_at_fault_and_on_no_other() 
     steps = [StepSpans(choice=Span(i, i + 2), outcome=Span(i + 2, i + 4)) for i in (0, 4)]
     sequence = reasoning_sequence(tokens, steps, [2.0, 0.5], [FeedbackCode.EFFECT, FeedbackCode.PRECONDITION])
     # the first step claims a wrong effect: its outcome; the second cannot be taken: its choice
-    assert sequence.score_weights == (0, 0, 0, 0, 2.0, 2.0, 0.5, 0.5, 0, 0)
+    score = sequence.columns[SCORE_WEIGHT]
+    assert score.tolist() == [0, 0, 0, 0, 2.0, 2.0, 0.5, 0.5, 0, 0]
     logprobs = -torch.arange(10.0)[None]
-    loss = losses.score_function_loss(logprobs, torch.tensor([sequence.score_weights]), 4, logprob_floor=-100.0)
+    loss = losses.score_function_loss(logprobs, torch.from_numpy(score)[None], 4, logprob_floor=-100.0)
     # (2 * (-4 - 5) + 0.5 * (-6 - 7)) / 4
     assert loss.item() == pytest.approx(-24.5 / 4)

@@ -41,9 +41,10 @@ from plansmith.cli import main as plansmith
 from plansmith.config.basics import narrowed
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.loading import build_model
+from plansmith.config.training import ModelConfig
 from plansmith.errors import BadInputError, ConfigError, PlansmithError
 from plansmith.generation import Generation
-from plansmith.learning.models import ModelShape, make_model
+from plansmith.learning.models import make_model
 from plansmith.learning.tokenizer import word_tokenizer
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_plan
@@ -352,8 +353,8 @@ def test_in_flight_engine_that_does_not_start_says_why() -> None:
 def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a `tiny` without training, which writes garbage."""
     folder = tmp_path_factory.mktemp("model")
-    shape = ModelShape(64, 1, 2, 1, 128, max_position_embeddings=256)
-    make_model(folder, word_tokenizer([BLOCKS], NAMES), shape, seed=0)
+    shape = ModelConfig(hidden_size=64, n_layers=1, n_heads=2, n_kv_heads=1, intermediate_size=128)
+    make_model(folder, word_tokenizer([BLOCKS], NAMES), shape, max_position_embeddings=256, seed=0)
     return folder
 
 

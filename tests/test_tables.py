@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plansmith.data import rows as row_types
-from plansmith.data.rows import MetricRow, PlanRow, ProblemRow, Split
+from plansmith.data.rows import Float32, Int32, MetricRow, PlanRow, ProblemRow, Split
 from plansmith.data.tables import (
     arrow_schema,
     columns_of_rows,
@@ -38,6 +38,8 @@ SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(-(2**63), 2**63 - 1),
     float: st.floats(),
     bool: st.booleans(),
+    Int32: st.integers(-(2**31), 2**31 - 1),
+    Float32: st.floats(width=32),
 }
 SOLVED = PlanRow("p1", "lama", "solved", ("(pick-up a)", "(stack a b)"), 2.0, 0.25, True)
 UNSOLVABLE = PlanRow("p2", "lama", "unsolvable", (), None, 0.5, False)
@@ -55,7 +57,8 @@ def values_of(annotation: Any) -> st.SearchStrategy[Any]:
 
 def row_strategy(row_type: Any) -> st.SearchStrategy[Any]:
     hints = typing.get_type_hints(row_type)
-    return st.builds(row_type, **{name: values_of(hint) for name, hint in hints.items()})
+    names = [field.name for field in dataclasses.fields(row_type)]
+    return st.builds(row_type, **{name: values_of(hints[name]) for name in names})
 
 
 @pytest.mark.parametrize("row_type", ROW_TYPES, ids=lambda kind: kind.__name__)

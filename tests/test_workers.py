@@ -27,24 +27,22 @@ from pipelines.parts.workers import (
     MODEL,
     PROBE,
     Probe,
+    TrainerHandle,
     Workers,
     _free_device_cache,
-    trainer_settings,
 )
 from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
-from plansmith.config.training import EngineNumerics, LoraConfig, Numerics, PolicyConfig, TrainerConfig
+from plansmith.config.training import EngineNumerics, LoraConfig, Numerics, OptimiserConfig, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
 from plansmith.errors import BadInputError, ConfigError, LostWorkerError, StalePolicyError
 from plansmith.generation import Generation
-from plansmith.learning.adapters import LoraSettings, base_folder_of, is_adapter_folder
-from plansmith.learning.models import load_tokenizer
-from plansmith.learning.objectives import Objective
-from plansmith.learning.optimisation import Hyperparameters
-from plansmith.learning.sequences import supervised_sequence
+from plansmith.learning.adapters import base_folder_of, is_adapter_folder
+from plansmith.learning.objectives.supervised import Supervised
+from plansmith.learning.sequences import TrainingSequence, supervised_sequence
 
 OUR_CODE = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}}
 SMOKE = load_preset("smoke", ROOT / "pipelines" / "presets")
@@ -165,21 +163,6 @@ def test_too_few_devices_is_an_error_that_counts_them(
 
 
 # --- what is told, with stand-ins for the actors
-
-
-def test_trainer_settings_have_every_setting_of_the_config(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(str(qwen3_checkpoint(tmp_path)))
-    config = cuda(
-        2, zero_stage=2, offload="optimizer", lora=LORA, quantisation="nf4", is_checkpointing_activations=True
-    )
-    settings = trainer_settings(config, tokenizer, 7)
-    assert settings.lora == LoraSettings(rank=2, alpha=4.0, dropout=0.0, target_modules="all-linear")
-    assert (settings.zero_stage, settings.offload, settings.quantisation, settings.device) == (
-        2, "optimizer", "nf4", "cuda",
-    )  # fmt: skip
-    assert (settings.seed, settings.is_checkpointing_activations) == (7, True)
-    assert settings.valid_token_id != settings.invalid_token_id
-    assert trainer_settings(TrainerConfig(), tokenizer, 7).lora is None
 
 
 @pytest.mark.parametrize(
@@ -304,18 +287,26 @@ class WorkersOfTwoRanks(WorkersOfStandIns):
 def test_trainer_handle_optimise_hands_its_options_to_every_rank(tmp_path: Path) -> None:
     workers = WorkersOfTwoRanks(SMOKE, tmp_path)
     handle = workers.trainer(tmp_path, narrowed(SMOKE.trainer, Numerics))
-    answer = handle.optimise("objective", [1, 2], "settings", description="d", weights="w", max_length_tokens=64)
+    answer = handle.optimise("objective", [1, 2], "settings", description="d", seed=3, keeps_moments=True)
     assert (answer, workers._is_trainer_changed) == ("rank0", True)
-    options = {"description": "d", "weights": "w", "max_length_tokens": 64}
+    options = {"description": "d", "seed": 3, "keeps_moments": True}
     for rank in workers._trainers:
         assert rank.arguments == [(("objective", [1, 2], "settings"), options)]
 
 
-@pytest.mark.parametrize("question", ["logprobs", "verdict_probabilities"])
-def test_trainer_handle_asks_every_rank_as_zero_3_needs(question: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("question", "given"),
+    [
+        ("token_logprobs", [[1, 2]]),
+        ("predict", ["reader", [1, 2]]),
+        ("save_checkpoint", ["x"]),
+        ("load_checkpoint", ["x"]),
+    ],
+)
+def test_trainer_handle_asks_every_rank_as_zero_3_needs(question: str, given: list[Any], tmp_path: Path) -> None:
     workers = WorkersOfTwoRanks(SMOKE, tmp_path)
     handle = workers.trainer(tmp_path, narrowed(SMOKE.trainer, Numerics))
-    assert getattr(handle, question)([1, 2, 3]) == "rank0"
+    assert getattr(handle, question)(*given) in ("rank0", None)
     assert workers.calls == [f"rank0 {question}", f"rank1 {question}"]
 
 
@@ -340,6 +331,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("run")
 
 
+def probe_of(trainer: TrainerHandle) -> tuple[float, ...]:
+    """Return the trainer's side of the probe."""
+    return tuple(trainer.token_logprobs([TrainingSequence.of(PROBE_TOKENS, {})])[0].tolist())
+
+
 @pytest.fixture(scope="module")
 def policies(ray_session: None, root: Path) -> dict[str, Artifact]:
     """Return the artifacts of a base and of an adapter over it, made by one trainer as the stages of a run do."""
@@ -347,13 +343,13 @@ def policies(ray_session: None, root: Path) -> dict[str, Artifact]:
     with Workers(REAL, root) as workers:
         qwen3_checkpoint(base.path(MODEL))
         trainer = workers.trainer(base.path(MODEL), NUMERICS)
-        Probe(PROBE_TOKENS, tuple(trainer.logprobs(PROBE_TOKENS))).write(base.path(PROBE))
+        Probe(PROBE_TOKENS, probe_of(trainer)).write(base.path(PROBE))
         start = finish(base, "b" * 40)  # the base has moved now
         trainer = workers.trainer(start.path(MODEL), NUMERICS)
-        hyperparameters = Hyperparameters(learning_rate=0.02, batch_sequences=4, epochs=4)
-        trainer.optimise(Objective.SUPERVISED, TRAINED, hyperparameters, max_length_tokens=32)
+        settings = OptimiserConfig(learning_rate=0.02, batch_sequences=4, epochs=4, schedule="constant")
+        trainer.optimise(Supervised(), TRAINED, settings)
         trainer.save(str(adapter.path(MODEL)))
-        Probe(PROBE_TOKENS, tuple(trainer.logprobs(PROBE_TOKENS))).write(adapter.path(PROBE))
+        Probe(PROBE_TOKENS, probe_of(trainer)).write(adapter.path(PROBE))
         workers._end_trainers()
     return {"base": start, "adapter": finish(adapter, "a" * 40)}
 
@@ -377,9 +373,7 @@ def test_trainer_started_from_an_adapter_artifact_holds_it(workers: Workers, pol
     for name in ("adapter", "base", "adapter"):
         folder = policies[name].path(MODEL)
         trainer = workers.trainer(folder, NUMERICS)
-        assert trainer.logprobs(PROBE_TOKENS) == pytest.approx(
-            Probe.read(policies[name].path(PROBE)).logprobs, abs=1e-5
-        )
+        assert probe_of(trainer) == pytest.approx(Probe.read(policies[name].path(PROBE)).logprobs, abs=1e-5)
 
 
 def test_trainer_of_a_cpu_has_the_allocator_that_ray_brings_along(

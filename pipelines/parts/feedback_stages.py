@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -18,7 +19,7 @@ from pipelines.parts.workers import MODEL, policy_version
 from plansmith.config.basics import StrictModel
 from plansmith.config.models import CorrectionConfig
 from plansmith.config.planner import PlannerConfig
-from plansmith.config.training import Numerics
+from plansmith.config.training import LossConfig, Numerics
 from plansmith.data.rows import (
     ExampleRow,
     FinalPlanRow,
@@ -37,8 +38,10 @@ from plansmith.data.rows import (
 )
 from plansmith.errors import PlansmithError, StalePolicyError
 from plansmith.learning.feedback import leave_one_out
-from plansmith.learning.printed_losses import LossWeights, plan_loss, step_loss
-from plansmith.learning.sequences import TrainingSequence
+from plansmith.learning.models import load_tokenizer
+from plansmith.learning.objectives.final import VerdictReader, v_hats
+from plansmith.learning.printed_losses import plan_loss, step_loss
+from plansmith.learning.sequence_files import StoredSequences
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom
@@ -128,7 +131,7 @@ def verdicts_of(context: StageContext[Any]) -> list[VerdictRow]:
 def build_datasets(context: StageContext[DatasetSettings]) -> None:
     """Build D_reasoning and D_final with their training sequences (equations 10 and 11)."""
     settings, policy = context.settings, context.inputs["policy"]
-    weights = LossWeights(**settings.corrections.losses.model_dump())
+    weights = settings.corrections.losses
     verdicts, rollouts = verdicts_of(context), context.inputs["rollouts"].rows(RolloutRow)
     _check_readable(verdicts, settings.max_unjudged_share)
     steps = context.inputs["verdicts"].rows(JudgedStepRow, STEPS)
@@ -140,11 +143,11 @@ def build_datasets(context: StageContext[DatasetSettings]) -> None:
     ]
     context.output.write_rows(printed, StepLossRow, table="reasoning_steps")
 
-    lessons = write_lessons(context, learning_rows(context, rollouts, verdicts, steps, losses), weights)
-    trainer = context.resources.trainer(policy.path(MODEL), settings.numerics)
-    sequences = [row for lesson in lessons for row in lesson.final]
-    v_hats = trainer.verdict_probabilities([_stored(row) for row in sequences])
-    v_hat_of = {row.rollout_id: v_hat for row, v_hat in zip(sequences, v_hats, strict=True)}
+    path = write_lessons(context, learning_rows(context, rollouts, verdicts, steps, losses), weights)
+    folder, final = policy.path(MODEL), StoredSequences([path])
+    trainer = context.resources.trainer(folder, settings.numerics)
+    read = trainer.predict(VerdictReader.of(load_tokenizer(str(folder))), final)
+    v_hat_of = dict(zip(final.ids, v_hats(read, final), strict=True))
     finals = [_final_row(row, v_hat_of[row.rollout_id], weights) for row in verdicts]
     context.output.write_rows(finals, FinalPlanRow, table="final_plans")
     _write_metrics(context, rollouts, verdicts, losses, [row.plan_loss for row in finals])
@@ -163,7 +166,7 @@ def _check_readable(verdicts: Sequence[VerdictRow], bound: float) -> None:
         )
 
 
-def losses_of_steps(steps: Sequence[JudgedStepRow], weights: LossWeights, *, is_binary: bool) -> list[float]:
+def losses_of_steps(steps: Sequence[JudgedStepRow], weights: LossConfig, *, is_binary: bool) -> list[float]:
     """Return L_step of each judged step as printed (equations 5 to 7)."""
     return [
         step_loss(row.state_distance, FeedbackCode(row.feedback_code), weights, is_binary=is_binary) for row in steps
@@ -217,10 +220,8 @@ def _by(names: Iterable[str]) -> Mapping[str, list[int]]:
     return places
 
 
-def write_lessons(
-    context: StageContext[DatasetSettings], rows: Sequence[LearningRow], weights: LossWeights
-) -> list[LessonRow]:
-    """Write and return what is learnt: the sequences of both stages, then what failed attempts teach as text."""
+def write_lessons(context: StageContext[DatasetSettings], rows: Sequence[LearningRow], weights: LossConfig) -> Path:
+    """Write what is learnt, the sequences of both stages and corrections as text; return the path of stage 2's."""
     settings, loop = context.settings, context.settings.corrections
     lessons = worked_rows(
         context,
@@ -245,16 +246,11 @@ def write_lessons(
     corrected = [row for lesson in lessons for row in lesson.corrections]
     continued = [row for lesson in lessons for row in lesson.continuations]
     context.output.write_rows((row for lesson in lessons for row in lesson.reasoning), SequenceRow, table="stage1")
-    context.output.write_rows((row for lesson in lessons for row in lesson.final), SequenceRow, table="stage2")
     context.output.write_rows([*corrected, *continued], ExampleRow, table="corrections")
-    return lessons
+    return context.output.write_rows((row for lesson in lessons for row in lesson.final), SequenceRow, table="stage2")
 
 
-def _stored(row: SequenceRow) -> TrainingSequence:
-    return TrainingSequence(row.token_ids, row.nll_weights, row.score_weights, row.verdict_position, row.verdict_label)
-
-
-def _final_row(verdict: VerdictRow, v_hat: float | None, weights: LossWeights) -> FinalPlanRow:
+def _final_row(verdict: VerdictRow, v_hat: float | None, weights: LossConfig) -> FinalPlanRow:
     v = int(verdict.is_valid)
     return FinalPlanRow(
         rollout_id=verdict.rollout_id,

@@ -11,26 +11,42 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from actors.encoder import EncodingWorker
 from pipelines.parts.workers import MODEL, PROBE, Probe
 from plansmith.config.basics import StrictModel, narrowed
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import LossConfig, ModelConfig, Numerics, OptimiserConfig
-from plansmith.data.rows import ExampleKind, ExampleRow, MetricRow, OptimisationStepRow, ProblemRow, SequenceRow
+from plansmith.data.rows import (
+    EncodingJobRow,
+    ExampleRow,
+    MetricRow,
+    OptimisationStepRow,
+    PartTimeRow,
+    ProblemRow,
+    SequenceRow,
+)
 from plansmith.data.storage import link_folder
+from plansmith.data.tables import count_rows
 from plansmith.learning.adapters import write_quantised_values
+from plansmith.learning.encoding import ExampleEncoder
 from plansmith.learning.hub import resolve_model
-from plansmith.learning.models import ModelShape, bpe_tokenizer, load_tokenizer, make_model
-from plansmith.learning.objectives import Objective
-from plansmith.learning.optimisation import Hyperparameters, OptimisationReport, Schedule
-from plansmith.learning.printed_losses import LossWeights
-from plansmith.learning.sequences import TrainingSequence, supervised_sequence
-from plansmith.learning.tokenizer import encode, encode_prompt, end_token_ids, word_tokenizer
+from plansmith.learning.models import bpe_tokenizer, load_tokenizer, make_model
+from plansmith.learning.objectives.base import Objective
+from plansmith.learning.objectives.final import Final, VerdictReader
+from plansmith.learning.objectives.reasoning import Reasoning
+from plansmith.learning.objectives.supervised import Supervised
+from plansmith.learning.optimisation import OptimisationReport
+from plansmith.learning.sequence_files import StoredSequences
+from plansmith.learning.sequences import TrainingSequence
+from plansmith.learning.tokenizer import word_tokenizer
 from plansmith.pddl.parser import parse_domain
 from plansmith.stages import StageContext
 
 PROBE_TOKENS = 256
-HYPERPARAMETERS = {"learning_rate", "muon_learning_rate", "batch_tokens", "batch_sequences", "small_batch_share",
-                   "epochs", "warmup_steps", "weight_decay", "eps", "gradient_clipping"}  # fmt: skip
+SEQUENCES = "sequences"
+EXAMPLE_TABLES = ("chains", "explanations")
+ROWS_PER_PART = 256
+"""Examples that one job encodes."""
 UNUSED_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx", "*.gguf", "original")
 """What a model folder may hold beside its safetensors."""
 OPTIMISATION = ("plansmith.learning.optimisation.plan_optimisation", "plansmith.learning.optimisation.run_optimisation")
@@ -41,7 +57,7 @@ CURRICULUM = 0.5
 
 def example_rows(examples: Any) -> list[ExampleRow]:
     """Return the examples of phase 1: chains of thought and explanations."""
-    return [*examples.rows(ExampleRow, "chains"), *examples.rows(ExampleRow, "explanations")]
+    return [row for table in EXAMPLE_TABLES for row in examples.rows(ExampleRow, table)]
 
 
 class InitialPolicySettings(StrictModel):
@@ -94,7 +110,9 @@ def initial_policy(context: StageContext[InitialPolicySettings]) -> None:
         write_quantised_values(resolve_model(folder), target, settings.numerics.quantisation)
     else:
         link_folder(resolve_model(folder), target, ignore=UNUSED_WEIGHTS)
-    _write_probe(context, context.resources.trainer(target, settings.numerics), target)
+    row = min(example_rows(context.inputs["examples"]), key=lambda row: row.example_id)
+    probe = ExampleEncoder(str(target)).encode(row).token_ids.tolist()
+    _write_probe(context, context.resources.trainer(target, settings.numerics), probe)
 
 
 def _build_model(context: StageContext[InitialPolicySettings], target: Path) -> None:
@@ -108,89 +126,79 @@ def _build_model(context: StageContext[InitialPolicySettings], target: Path) -> 
         rows = example_rows(context.inputs["examples"])
         texts = (text for row in rows for text in (row.prompt, row.response))
         tokenizer = bpe_tokenizer(texts, model.vocabulary_size)
-    shape = ModelShape(
-        hidden_size=model.hidden_size,
-        n_layers=model.n_layers,
-        n_heads=model.n_heads,
-        n_kv_heads=model.n_kv_heads,
-        intermediate_size=model.intermediate_size,
-        max_position_embeddings=settings.max_position_embeddings or 0,
-    )
-    n_parameters = make_model(target, tokenizer, shape, seed=context.seed)
+    reach = settings.max_position_embeddings or 0
+    n_parameters = make_model(target, tokenizer, model, max_position_embeddings=reach, seed=context.seed)
     context.logger.info("a model from nothing: %d parameters, %d tokens", n_parameters, len(tokenizer))
+
+
+def encode_examples(context: StageContext[None]) -> None:
+    """Write the examples of phase 1 as training sequences, part by part; a part that is there is kept."""
+    parts = context.output.parts(SEQUENCES, SequenceRow)
+    jobs = []
+    for table in EXAMPLE_TABLES:
+        path = context.inputs["examples"].path(f"{table}.parquet")
+        for first in range(0, count_rows(path), ROWS_PER_PART):
+            name = f"{table}-{first // ROWS_PER_PART:06d}"
+            if not parts.is_finished(name):
+                jobs.append(EncodingJobRow(name, str(path), first, ROWS_PER_PART, str(parts.path(name))))
+    worker_settings = {"model": str(context.inputs["policy"].path(MODEL))}
+    with context.progress(len(jobs), "encoding examples", unit="part") as bar:
+        for _ in context.resources.map_jobs(
+            jobs, EncodingJobRow, EncodingWorker, PartTimeRow, worker_settings=worker_settings
+        ):
+            bar.update()
 
 
 def phase1(context: StageContext[TuningSettings]) -> None:
     """Tune on explained plans and chains of D1 (algorithm 1, lines 1 to 9)."""
-    start = context.inputs["policy"].path(MODEL)
-    rows = sorted(example_rows(context.inputs["examples"]), key=lambda row: context.row_seed(row.example_id))
-    sequences = supervised_sequences(context, rows, start)
+    stored = StoredSequences(context.inputs["sequences"].parts(SEQUENCES))
+    seeds = [context.row_seed(example_id) for example_id in stored.ids]
+    order = sorted(range(len(stored)), key=seeds.__getitem__)
     if context.settings.optimiser.is_curriculum:
-        sequences = in_curriculum_order(sequences, seed=context.seed)
-    _optimise(context, Objective.SUPERVISED, sequences, start=start)
+        order = in_curriculum_order(order, stored.lengths.tolist(), seed=context.seed)
+    _optimise(context, Supervised(), stored.in_order(order))
 
 
-def in_curriculum_order(sequences: Sequence[TrainingSequence], *, seed: int) -> list[TrainingSequence]:
+def in_curriculum_order(order: Sequence[int], lengths: Sequence[int], *, seed: int) -> list[int]:
     """Return a random `CURRICULUM` of the sequences from short to long, then the others in random order.
 
     Short chains teach copying and looking up with few distractors. Sorted by length to its end, a model would finish on
     the longest chains and forget the others.
     """
-    shuffled = random.Random(seed).sample(list(sequences), len(sequences))
+    shuffled = random.Random(seed).sample(order, len(order))
     n_sorted = round(CURRICULUM * len(shuffled))
-    return [*sorted(shuffled[:n_sorted], key=len), *shuffled[n_sorted:]]
-
-
-def supervised_sequences(context: StageContext[Any], rows: Sequence[ExampleRow], model: Path) -> list[TrainingSequence]:
-    """Return the examples as tokens; the loss falls on the response and, but for openings, the end mark."""
-    tokenizer = load_tokenizer(str(model))
-    end = list(end_token_ids(tokenizer, str(model))[:1])
-    with context.progress(len(rows), "encoding examples", unit="example") as bar:
-        sequences = []
-        for row in rows:
-            prompt, response = encode_prompt(tokenizer, row.prompt, row.beginning), encode(tokenizer, row.response)
-            is_whole = row.kind != ExampleKind.PLAN_OPENING
-            sequences.append(supervised_sequence(prompt, response + end if is_whole else response))
-            bar.update()
-    return sequences
+    return [*sorted(shuffled[:n_sorted], key=lengths.__getitem__), *shuffled[n_sorted:]]
 
 
 def stage1(context: StageContext[TuningSettings]) -> None:
     """Optimise L_reasoning (equation 2) on the judged steps and the corrected chains."""
-    start = context.inputs["policy"].path(MODEL)
-    sequences = _stored_sequences(context.inputs["datasets"].rows(SequenceRow, "stage1"))
-    corrections = context.inputs["datasets"].rows(ExampleRow, "corrections")
-    sequences += supervised_sequences(context, corrections, start)
-    _optimise(context, Objective.REASONING, sequences, start=start)
+    datasets, encoder = context.inputs["datasets"], ExampleEncoder(str(context.inputs["policy"].path(MODEL)))
+    corrections, parts = datasets.rows(ExampleRow, "corrections"), context.output.parts(SEQUENCES, SequenceRow)
+    paths = [datasets.path("stage1.parquet")]
+    for first in range(0, len(corrections), ROWS_PER_PART):
+        rows = corrections[first : first + ROWS_PER_PART]
+        name = f"corrections-{first // ROWS_PER_PART:06d}"
+        parts.write(name, (encoder.encode(row).row(row.example_id) for row in rows), SequenceRow)
+        paths.append(parts.path(name))
+    _optimise(context, Reasoning(context.settings.losses), StoredSequences(paths))
 
 
 def stage2(context: StageContext[TuningSettings]) -> None:
     """Optimise L_final (equation 3) on whole plans and their verdicts."""
-    start = context.inputs["policy"].path(MODEL)
-    sequences = _stored_sequences(context.inputs["datasets"].rows(SequenceRow, "stage2"))
-    _optimise(context, Objective.FINAL, sequences, start=start)
+    reader = VerdictReader.of(load_tokenizer(str(context.inputs["policy"].path(MODEL))))
+    sequences = StoredSequences([context.inputs["datasets"].path("stage2.parquet")])
+    _optimise(context, Final(context.settings.losses, reader), sequences)
 
 
-def _stored_sequences(rows: Sequence[SequenceRow]) -> list[TrainingSequence]:
-    return [
-        TrainingSequence(row.token_ids, row.nll_weights, row.score_weights, row.verdict_position, row.verdict_label)
-        for row in rows
-    ]
+def _optimise(context: StageContext[TuningSettings], objective: Objective, sequences: StoredSequences) -> None:
+    """Train from the weights of the policy and leave the new weights, their probe and the curve.
 
-
-def _optimise(
-    context: StageContext[TuningSettings], objective: Objective, sequences: list[TrainingSequence], *, start: Path
-) -> None:
-    """Train from the weights in `start` and leave the new weights, their probe and the curve."""
+    The probe is the first sequence: what is trained on is likely enough for both sides to agree on.
+    """
     settings, numerics = context.settings.optimiser, context.settings.numerics
-    trainer = context.resources.trainer(start, numerics)
+    trainer = context.resources.trainer(context.inputs["policy"].path(MODEL), numerics)
     report: OptimisationReport = trainer.optimise(
-        objective,
-        sequences,
-        hyperparameters_of(settings, seed=context.seed),
-        weights=LossWeights(**context.settings.losses.model_dump()),
-        max_length_tokens=settings.max_length_tokens,
-        description=context.stage.name,
+        objective, sequences, settings, seed=context.seed, description=context.stage.name
     )
     if report.n_dropped:
         limit = settings.max_length_tokens or numerics.row_length_tokens
@@ -199,28 +207,14 @@ def _optimise(
             report.n_dropped, report.n_sequences + report.n_dropped, report.n_dropped_tokens, limit,
         )  # fmt: skip
     trainer.save(str(context.output.path(MODEL)))
-    _write_probe(context, trainer, start)
+    _write_probe(context, trainer, sequences[0].token_ids.tolist())
     _write_report(context, report)
 
 
-def hyperparameters_of(settings: OptimiserConfig, *, seed: int) -> Hyperparameters:
-    """Return the trainer's hyperparameters for one optimisation."""
-    plain = settings.model_dump(include=HYPERPARAMETERS)
-    return Hyperparameters(
-        **plain,
-        schedule=Schedule(settings.schedule),
-        betas=(settings.beta1, settings.beta2),
-        seed=seed,
-        is_shuffled=not settings.is_curriculum,
-    )
-
-
-def _write_probe(context: StageContext[Any], trainer: Any, model: Path) -> None:
-    rows = context.inputs["examples"].rows(ExampleRow, "chains")
-    row = min((row for row in rows if row.kind == ExampleKind.PLAN_CHAIN), key=lambda row: row.example_id)
-    tokenizer = load_tokenizer(str(model))
-    token_ids = (encode_prompt(tokenizer, row.prompt) + encode(tokenizer, row.response))[:PROBE_TOKENS]
-    Probe(tuple(token_ids), tuple(trainer.logprobs(token_ids))).write(context.output.path(PROBE))
+def _write_probe(context: StageContext[Any], trainer: Any, token_ids: Sequence[int]) -> None:
+    token_ids = tuple(token_ids[:PROBE_TOKENS])
+    (logprobs,) = trainer.token_logprobs([TrainingSequence.of(token_ids, {})])
+    Probe(token_ids, tuple(logprobs.tolist())).write(context.output.path(PROBE))
 
 
 def _write_report(context: StageContext[Any], report: OptimisationReport) -> None:

@@ -13,13 +13,13 @@ from pipelines.parts.evaluation_stages import chosen_iteration
 from pipelines.parts.generating import GenerationSettings, rollouts_of
 from pipelines.parts.problem_stages import solved_problems
 from pipelines.parts.workers import MODEL
-from plansmith.config.training import Numerics
+from plansmith.config.training import LossConfig, Numerics
 from plansmith.data.examples import corrupted_row, invalid_explanation, valid_explanation
 from plansmith.data.rows import ExampleRow, RolloutRow, SolvedProblemRow, Split, VerdictRow, VerificationRow
 from plansmith.generation import asking
 from plansmith.learning.feedback import SampledTokens, final_sequence
 from plansmith.learning.models import load_tokenizer
-from plansmith.learning.printed_losses import LossWeights
+from plansmith.learning.objectives.final import VerdictReader, v_hats
 from plansmith.learning.tokenizer import token_spans
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.problems.corruption import Corruption
@@ -93,17 +93,17 @@ def verify_attempts(context: StageContext[Numerics]) -> None:
     tokenizer = load_tokenizer(str(folder))
     verdict_of = {row.rollout_id: row for row in context.inputs[f"judged_{chosen}"].rows(VerdictRow)}
     attempts = [(row, verdict_of[row.rollout_id]) for row in context.inputs[f"tried_{chosen}"].rows(RolloutRow)]
-    weights, sequences = LossWeights(), []
+    weights, sequences = LossConfig(), []
     for rollout, verdict in attempts:
         _, spans = token_spans(tokenizer, rollout.token_ids)
         tokens = SampledTokens(rollout.prompt_token_ids, rollout.token_ids, tuple(spans))
         v, span = int(verdict.is_valid), verdict.verdict_span
         sequences.append(final_sequence(tokens, [], span, v=v, baseline=0.0, weights=weights))
-    v_hats = context.resources.trainer(folder, context.settings).verdict_probabilities(sequences)
+    read = context.resources.trainer(folder, context.settings).predict(VerdictReader.of(tokenizer), sequences)
     rows = [
         VerificationRow(
             rollout.rollout_id, rollout.problem_id, None, int(verdict.is_valid), verdict.claimed_verdict, v_hat, ""
         )
-        for (rollout, verdict), v_hat in zip(attempts, v_hats, strict=True)
+        for (rollout, verdict), v_hat in zip(attempts, v_hats(read, sequences), strict=True)
     ]
     context.output.write_rows(rows, VerificationRow)

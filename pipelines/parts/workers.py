@@ -24,9 +24,14 @@ from plansmith.data.artifacts import Artifact
 from plansmith.errors import LostWorkerError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    import numpy as np
+    from numpy.typing import NDArray
 
+    from plansmith.config.training import OptimiserConfig
     from plansmith.learning.codec import EngineGenerator
+    from plansmith.learning.objectives.base import Objective, Reader
+    from plansmith.learning.optimisation import OptimisationReport
+    from plansmith.learning.sequences import Sequences
 
 logger = logging.getLogger(__name__)
 
@@ -127,20 +132,17 @@ class Workers(RaySession):
 
     def _start_trainers(self, model_folder: Path) -> list[Any]:
         from actors.trainer import TrainerActor
-        from plansmith.learning.models import load_tokenizer
 
-        tokenizer = load_tokenizer(str(model_folder))
         ray, count = self.ray(), self._trainer_config.n_ranks
         logger.info("starting the trainer (%d rank%s)", count, "s" * (count > 1))
-        settings = trainer_settings(self._trainer_config, tokenizer, self._seed)
         actor = ray.remote(TrainerActor)
         address, port = self._places.meeting_point(ray) if count > 1 else ("127.0.0.1", 0)
         return [
             actor.options(**self._places.options(ray, "ranks", rank), **_allocator(self._trainer_config)).remote(
                 str(model_folder),
-                settings=settings,
+                config=self._trainer_config,
+                seed=self._seed,
                 rank=rank,
-                world_size=count,
                 master_addr=address,
                 master_port=port,
                 run_folder=str(self.run_folder),
@@ -282,22 +284,25 @@ class TrainerHandle:
 
     def optimise(
         self,
-        objective: Any,
-        sequences: Sequence[Any],
-        hyperparameters: Any,
+        objective: Objective,
+        sequences: Sequences,
+        settings: OptimiserConfig,
         *,
         description: str = "training",
         **options: Any,
-    ) -> Any:
-        """Train on the sequences, which are stored once and cut by the ranks; see `TrainerActor.optimise`.
+    ) -> OptimisationReport:
+        """Train on the sequences, of which each rank reads its own; see `TrainerActor.optimise`.
 
         Args:
-            objective, sequences, hyperparameters, description: as there.
-            options: `weights` and `max_length_tokens`, as there.
+            objective, sequences, settings, description: as there.
+            options: `seed` and `keeps_moments`, as there.
         """
         self.weights_changed()
-        given = (objective, self.put(list(sequences)), hyperparameters)
-        return self.ask("optimise", *given, description=description, progress=Progress(description, "step"), **options)
+        given = (objective, self.put(sequences), settings)
+        report: OptimisationReport = self.ask(
+            "optimise", *given, description=description, progress=Progress(description, "step"), **options
+        )
+        return report
 
     def load(self, folder: str) -> None:
         """Let every rank take the weights of a folder."""
@@ -307,14 +312,23 @@ class TrainerHandle:
         """Write the weights; rank 0 writes, the others wait."""
         self.ask("save", folder)
 
-    def logprobs(self, token_ids: Sequence[int]) -> list[float]:
-        """Return the trainer's side of the probe."""
-        answer: list[float] = self.ask("logprobs", token_ids)
+    def save_checkpoint(self, folder: str) -> None:
+        """Write weights and optimizer state; see `TrainerActor.save_checkpoint`."""
+        self.ask("save_checkpoint", folder)
+
+    def load_checkpoint(self, folder: str) -> None:
+        """Let every rank train on from a checkpoint."""
+        self.weights_changed()
+        self.ask("load_checkpoint", folder)
+
+    def predict(self, reader: Reader, sequences: Sequences) -> list[NDArray[np.float32]]:
+        """Return what a reader reads at each token of each sequence; see `TrainerActor.predict`."""
+        answer: list[NDArray[np.float32]] = self.ask("predict", reader, self.put(sequences))
         return answer
 
-    def verdict_probabilities(self, sequences: Sequence[Any]) -> list[float | None]:
-        """Return v_hat of each sequence."""
-        answer: list[float | None] = self.ask("verdict_probabilities", self.put(list(sequences)))
+    def token_logprobs(self, sequences: Sequences) -> list[NDArray[np.float32]]:
+        """Return the log-probability of each token of each sequence."""
+        answer: list[NDArray[np.float32]] = self.ask("token_logprobs", self.put(sequences))
         return answer
 
 
@@ -345,19 +359,3 @@ def _base_of(model_folder: Path) -> str:
     from actors.engine_weights import base_of
 
     return base_of(str(model_folder.resolve()))
-
-
-def trainer_settings(config: TrainerConfig, tokenizer: PreTrainedTokenizerBase, seed: int) -> Any:
-    """Return the settings of the trainer's actors."""
-    from actors.trainer import TrainerSettings
-    from plansmith.learning.adapters import LoraSettings
-    from plansmith.learning.tokenizer import verdict_token_ids
-
-    valid, invalid = verdict_token_ids(tokenizer)
-    return TrainerSettings(
-        **config.model_dump(exclude={"n_ranks", "lora"}),
-        lora=None if config.lora is None else LoraSettings(**config.lora.model_dump()),
-        seed=seed,
-        valid_token_id=valid,
-        invalid_token_id=invalid,
-    )

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar, NewType
 
 from plansmith.pddl.validation import Verdict
 from plansmith.text.chains import Span
 from plansmith.text.explanations import FeedbackKind
+
+Int32 = NewType("Int32", int)
+Float32 = NewType("Float32", float)
 
 
 class Split(StrEnum):
@@ -404,15 +408,32 @@ class VerificationRow:
 
 @dataclass(frozen=True, slots=True)
 class SequenceRow:
-    """One training sequence of phase 2 (`plansmith.learning.sequences.TrainingSequence`) with its origin."""
+    """One training sequence (`plansmith.learning.sequences.TrainingSequence`).
+
+    ``numbers`` holds one number per token for the first of ``columns``, then for the next.
+    """
+
+    ROWS_PER_GROUP: ClassVar[int] = 128
+    """Few, as what is trained on is drawn from a file in random order (`plansmith.data.tables`)."""
 
     sequence_id: str
-    rollout_id: str
-    token_ids: tuple[int, ...]
-    nll_weights: tuple[float, ...]
-    score_weights: tuple[float, ...]
-    verdict_position: int
-    verdict_label: int
+    unit: str
+    token_ids: tuple[Int32, ...]
+    columns: tuple[str, ...]
+    numbers: tuple[Float32, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodingJobRow:
+    """Examples to encode: so many rows of one table, from number `first` on."""
+
+    job_id: str
+    examples: str
+    """Path of a file of `ExampleRow`."""
+    first: int
+    count: int
+    output: str
+    """Path of the part file of `SequenceRow` that is written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeGuard, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from plansmith.data.rows import Float32, Int32
 from plansmith.data.storage import atomic_file, inner_name
 from plansmith.errors import ArtifactError
 
@@ -28,12 +29,15 @@ if TYPE_CHECKING:
 RowT = TypeVar("RowT", bound="DataclassInstance")
 
 ROWS_PER_GROUP = 10_000
-"""Rows per Parquet row group; keeps each Arrow array of texts far below its limit of 2 GiB."""
+"""Rows per Parquet row group; keeps each Arrow array of texts far below its limit of 2 GiB. A row
+type may have fewer."""
 
 BYTES_PER_GROUP = 32 * 2**20
 """Bytes per Parquet row group that is merged from others."""
 
-_SCALARS: dict[Any, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+_SCALARS: dict[Any, pa.DataType] = {
+    str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_(), Int32: pa.int32(), Float32: pa.float32(),
+}  # fmt: skip
 
 
 def arrow_schema(row_type: type[DataclassInstance]) -> pa.Schema:
@@ -206,15 +210,15 @@ def _sort_key(value: Any) -> tuple[int, Any]:
 def _write_parquet(file: IO[bytes], rows: Iterable[RowT], row_type: type[RowT]) -> int:
     count = 0
     with pq.ParquetWriter(file, arrow_schema(row_type), compression="zstd") as writer:
-        for group in _groups(rows):
+        for group in _groups(rows, getattr(row_type, "ROWS_PER_GROUP", ROWS_PER_GROUP)):
             writer.write_table(arrow_of_rows(group, row_type))
             count += len(group)
     return count
 
 
-def _groups(rows: Iterable[RowT]) -> Iterator[list[RowT]]:
+def _groups(rows: Iterable[RowT], size: int) -> Iterator[list[RowT]]:
     iterator = iter(rows)
-    while group := list(itertools.islice(iterator, ROWS_PER_GROUP)):
+    while group := list(itertools.islice(iterator, size)):
         yield group
 
 

@@ -16,10 +16,10 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plansmith.config.training import LoraConfig
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.learning.weight_files import SAFE_LOADING, check_weight_files
 
@@ -39,27 +39,6 @@ TRAVELLING_FILES = (
 )  # fmt: skip
 """What goes along with trained weights. A list of what to take, because downloaded models bring second copies of their
 weights in other formats and subfolders."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoraSettings:
-    """A low-rank adapter: W x + (alpha / rank) B A x, with B zero at first (arXiv:2106.09685, section 4.1)."""
-
-    rank: int = 16
-    alpha: float = 32.0
-    dropout: float = 0.0
-    """Share of the adapter's inputs that are dropped while training."""
-    target_modules: str | tuple[str, ...] = "all-linear"
-    """Names of linear layers, or ``all-linear``: every one but the output head."""
-
-    def __post_init__(self) -> None:
-        if self.rank < 1 or self.alpha <= 0 or not 0 <= self.dropout < 1 or not self.target_modules:
-            raise ConfigError(
-                "an adapter cannot be made so",
-                got=f"rank={self.rank}, alpha={self.alpha}, dropout={self.dropout}, "
-                f"target_modules={self.target_modules}",
-                expected="rank >= 1, alpha > 0, 0 <= dropout < 1, one target module or more",
-            )
 
 
 def is_adapter_folder(folder: str | Path) -> bool:
@@ -146,17 +125,18 @@ def keep_differentiable(model: Any) -> None:
             module.support_avx512bf16_for_cpu = False
 
 
-def attach_adapter(model: Any, settings: LoraSettings, *, base_folder: Path, seed: int) -> Any:
+def attach_adapter(model: Any, settings: LoraConfig, *, base_folder: Path, seed: int) -> Any:
     """Return the model frozen, with a fresh adapter whose product is zero; the same for the same seed.
 
     Raises:
         ConfigError: a target module does not exist, or belongs to the vocabulary, which stays frozen.
     """
     import torch
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig as PeftConfig
+    from peft import get_peft_model
 
     targets = settings.target_modules
-    config = LoraConfig(
+    config = PeftConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,  # type: ignore[arg-type]  # any number will do
         lora_dropout=settings.dropout,
@@ -189,7 +169,7 @@ def save_adapter(model: Any, folder: Path, *, weights: Mapping[str, torch.Tensor
 
 
 def read_adapter(
-    folder: Path, settings: LoraSettings, *, base_folder: Path, shapes: Mapping[str, tuple[int, ...]]
+    folder: Path, settings: LoraConfig, *, base_folder: Path, shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, torch.Tensor]:
     """Return the weights of an adapter by the names they have in the model.
 

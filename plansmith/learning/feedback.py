@@ -12,9 +12,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from plansmith.config.training import LossConfig
 from plansmith.data.rows import JudgedStepRow
-from plansmith.learning.printed_losses import LossWeights
-from plansmith.learning.sequences import NO_VERDICT, TrainingSequence
+from plansmith.learning.sequences import (
+    NLL_WEIGHT,
+    SCORE_WEIGHT,
+    VERDICT_LABEL,
+    TrainingSequence,
+    supervised_sequence,
+)
 from plansmith.pddl.validation import FeedbackCode
 from plansmith.text.chains import Span
 
@@ -77,18 +83,12 @@ def reasoning_sequence(
 def expected_outcome_sequence(tokens: SampledTokens, choice: Span, expected_ids: Sequence[int]) -> TrainingSequence:
     """Return the rollout up to the choice of a step, then the outcome the validator expects; it alone has weights."""
     kept = sum(span.end <= choice.end for span in tokens.spans)
-    prefix = (*tokens.prompt_ids, *tokens.completion_ids[:kept])
-    zeros = (0.0,) * (len(prefix) + len(expected_ids))
-    return TrainingSequence(
-        token_ids=(*prefix, *expected_ids),
-        nll_weights=(*zeros[: len(prefix)], *(1.0,) * len(expected_ids)),
-        score_weights=zeros,
-    )
+    return supervised_sequence((*tokens.prompt_ids, *tokens.completion_ids[:kept]), expected_ids)
 
 
 def final_sequence(
     tokens: SampledTokens, plan_spans: Sequence[Span], verdict_span: Span | None, *, v: int, baseline: float,
-    weights: LossWeights, is_flawless: bool = False,
+    weights: LossConfig, is_flawless: bool = False,
 ) -> TrainingSequence:  # fmt: skip
     """Return the rollout with the weights of L_final (equations 8 and 9) and of its anchor.
 
@@ -104,25 +104,21 @@ def final_sequence(
     """
     advantage = weights.beta * ((1 - v) - baseline)
     score = [advantage if inside else 0.0 for inside in tokens.inside(*plan_spans)]
-    position = NO_VERDICT
+    stated = [0.0] * len(score)
     if verdict_span is not None:
-        position = len(tokens.prompt_ids) + tokens.inside(verdict_span).index(True)
-    likelihood = [float(is_flawless)] * len(score)
-    return _sequence(tokens, likelihood, score, verdict_position=position, verdict_label=v)
+        stated[tokens.inside(verdict_span).index(True)] = 1.0 if v else -1.0
+    return _sequence(tokens, [float(is_flawless)] * len(score), score, stated)
 
 
 def _sequence(
-    tokens: SampledTokens, likelihood: Sequence[float], score: Sequence[float], *, verdict_position: int = NO_VERDICT,
-    verdict_label: int = NO_VERDICT,
-) -> TrainingSequence:  # fmt: skip
-    zeros = (0.0,) * len(tokens.prompt_ids)
-    return TrainingSequence(
-        token_ids=(*tokens.prompt_ids, *tokens.completion_ids),
-        nll_weights=(*zeros, *likelihood),
-        score_weights=(*zeros, *score),
-        verdict_position=verdict_position,
-        verdict_label=verdict_label if verdict_position != NO_VERDICT else NO_VERDICT,
-    )
+    tokens: SampledTokens, likelihood: Sequence[float], score: Sequence[float], verdict: Sequence[float] | None = None
+) -> TrainingSequence:
+    """Return prompt and completion with numbers for the completion's tokens; 0 on the prompt."""
+    zeros = [0.0] * len(tokens.prompt_ids)
+    columns = {NLL_WEIGHT: [*zeros, *likelihood], SCORE_WEIGHT: [*zeros, *score]}
+    if verdict is not None:
+        columns[VERDICT_LABEL] = [*zeros, *verdict]
+    return TrainingSequence.of((*tokens.prompt_ids, *tokens.completion_ids), columns)
 
 
 def leave_one_out(values: Sequence[float]) -> list[float]:

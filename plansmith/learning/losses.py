@@ -19,8 +19,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plansmith.learning.printed_losses import LossWeights
-
 
 def token_logprobs(logits: Tensor, token_ids: Tensor) -> Tensor:
     """Return log p of each token given those before it, in float32; 0 for the first of a row.
@@ -74,18 +72,18 @@ def clamped_tokens(logprobs: Tensor, score_weights: Tensor, *, logprob_floor: fl
     return ((score_weights > 0) & (logprobs < logprob_floor)).sum()
 
 
-def verdict_logits(logits: Tensor, rows: Tensor, columns: Tensor, *, valid_id: int, invalid_id: int) -> Tensor:
-    """Return the two logits (INVALID, VALID) that predict the verdict token.
+def verdict_logits(logits: Tensor, labels: Tensor, *, valid_id: int, invalid_id: int) -> Tensor:
+    """Return the two logits (INVALID, VALID) that predict each verdict token.
 
     Args:
         logits: (B, T, V).
-        rows, columns: (J,); where the verdict *token* stands. It is predicted one position before.
+        labels: (B, T), not 0 where a verdict *token* stands, J in all. It is predicted one position before.
 
     Returns:
-        (J, 2) in float32; softmax over the last dimension gives (1 - v_hat, v_hat).
+        (J, 2) in float32, row by row; softmax over the last dimension gives (1 - v_hat, v_hat).
     """
-    predicting = logits[rows, columns - 1]
-    return predicting[:, [invalid_id, valid_id]].float()
+    rows, columns = labels.nonzero(as_tuple=True)
+    return logits[rows, columns - 1][:, [invalid_id, valid_id]].float()
 
 
 def verdict_loss(two_logits: Tensor, labels: Tensor, n_plans: float) -> Tensor:
@@ -97,44 +95,3 @@ def verdict_loss(two_logits: Tensor, labels: Tensor, n_plans: float) -> Tensor:
         n_plans: judged plans in the whole batch; a batch without any gives 0.
     """
     return F.cross_entropy(two_logits, labels, reduction="sum") / max(n_plans, 1.0)
-
-
-def reasoning_loss(
-    logprobs: Tensor,
-    nll_weights: Tensor,
-    score_weights: Tensor,
-    *,
-    n_nll_tokens: float,
-    n_score_tokens: float,
-    weights: LossWeights,
-) -> Tensor:
-    """Return L_reasoning as we differentiate it: score term plus likelihood of the expected step (equations 4 to 7).
-
-    The dense second part is ours (DESIGN, "The two losses of phase 2"): the correct next state and the validator's
-    judgement for that action in that state, as tokens with a likelihood weight.
-    """
-    score = score_function_loss(logprobs, score_weights, n_score_tokens, logprob_floor=weights.logprob_floor)
-    return weights.score * score + supervised_loss(logprobs, nll_weights, n_nll_tokens)
-
-
-def final_loss(
-    logprobs: Tensor,
-    nll_weights: Tensor,
-    score_weights: Tensor,
-    two_logits: Tensor,
-    labels: Tensor,
-    *,
-    n_nll_tokens: float,
-    n_score_tokens: float,
-    n_plans: float,
-    weights: LossWeights,
-) -> Tensor:
-    """Return L_final as we differentiate it: score term of beta * 1[v=0] plus alpha * BCE(v, v_hat) (equations 8, 9).
-
-    beta is inside the score weights, beta * (1[v=0] - baseline) on the plan's tokens. v_hat is the probability of VALID
-    against INVALID where the policy states its verdict. A third term is ours: the likelihood of the flawless rollouts,
-    without which the verdict, one token a plan, is all that the gradient knows (docs/log.md).
-    """
-    score = score_function_loss(logprobs, score_weights, n_score_tokens, logprob_floor=weights.logprob_floor)
-    verdict = weights.alpha * verdict_loss(two_logits, labels, n_plans)
-    return weights.score * score + verdict + supervised_loss(logprobs, nll_weights, n_nll_tokens)

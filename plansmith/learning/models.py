@@ -7,13 +7,13 @@ business of the trainer and of the engine.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from plansmith.config.training import ModelConfig
 from plansmith.errors import BadInputError
 from plansmith.garbage import no_garbage
 from plansmith.learning.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, base_folder_of, is_adapter_folder
@@ -29,19 +29,9 @@ SAME_WORD = 0.7
 """Correlation of the first head's queries and keys in a new model."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelShape:
-    """The shape of a Qwen3 trained from nothing; its vocabulary is the tokenizer's."""
-
-    hidden_size: int
-    n_layers: int
-    n_heads: int
-    n_kv_heads: int
-    intermediate_size: int
-    max_position_embeddings: int
-
-
-def make_model(folder: Path, tokenizer: PreTrainedTokenizerFast, shape: ModelShape, *, seed: int) -> int:
+def make_model(
+    folder: Path, tokenizer: PreTrainedTokenizerFast, shape: ModelConfig, *, max_position_embeddings: int, seed: int
+) -> int:
     """Write an untrained Qwen3 with its tokenizer to `folder`; return its number of parameters.
 
     Qwen3 is a Llama that normalises queries and keys, which at the size of `tiny` about halves the tokens it takes to
@@ -63,7 +53,7 @@ def make_model(folder: Path, tokenizer: PreTrainedTokenizerFast, shape: ModelSha
             num_attention_heads=shape.n_heads,
             num_key_value_heads=shape.n_kv_heads,
             head_dim=shape.hidden_size // shape.n_heads,
-            max_position_embeddings=shape.max_position_embeddings,
+            max_position_embeddings=max_position_embeddings,
             tie_word_embeddings=False,
             bos_token_id=None,
             eos_token_id=tokenizer.eos_token_id,

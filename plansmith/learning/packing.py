@@ -11,15 +11,16 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plansmith.learning.sequences import NO_VERDICT, TrainingSequence
+from plansmith.learning.sequences import Sequences
 
 GRAIN_TOKENS = 64
 """What is computed is padded to a multiple of this: on a CPU matrix products of every other length would be compiled
@@ -40,33 +41,42 @@ class PackingReport:
     fill: float
 
 
+class Unit(NamedTuple):
+    """Sequences that are trained on together, in one row, or not at all."""
+
+    indices: tuple[int, ...]
+    n_tokens: int
+
+
 @dataclass(frozen=True, slots=True)
 class PackedBatch:
     """One micro-batch of B rows of T tokens.
 
     Attributes:
         token_ids, position_ids: (B, T) int64.
-        nll_weights, score_weights: (B, T) float32; 0 on padding.
+        columns: (B, T) float32 by name; 0 on padding.
         lengths: per row the lengths of its sequences, and of its padding if any; each sums to T.
         rows: per row the indices of its sequences.
-        verdict_rows, verdict_columns, verdict_labels: (J,) int64.
     """
 
     token_ids: Tensor
     position_ids: Tensor
-    nll_weights: Tensor
-    score_weights: Tensor
+    columns: Mapping[str, Tensor]
     lengths: tuple[tuple[int, ...], ...]
     rows: tuple[Row, ...]
-    verdict_rows: Tensor
-    verdict_columns: Tensor
-    verdict_labels: Tensor
 
     def to(self, device: torch.device | str) -> PackedBatch:
         """Return the same batch with its tensors on ``device``."""
-        values = ((field.name, getattr(self, field.name)) for field in fields(self))
-        moved: dict[str, Any] = {name: value.to(device) for name, value in values if isinstance(value, Tensor)}
-        return replace(self, **moved)
+        return replace(
+            self,
+            token_ids=self.token_ids.to(device),
+            position_ids=self.position_ids.to(device),
+            columns={name: column.to(device) for name, column in self.columns.items()},
+        )
+
+    def without_loss(self) -> PackedBatch:
+        """Return the batch with columns of 0 and no indices: filler for a rank that has run out of rows."""
+        return replace(self, columns={name: torch.zeros_like(c) for name, c in self.columns.items()}, rows=())
 
     def model_inputs(self, *, is_rounded: bool = False) -> dict[str, Any]:
         """Return the keyword arguments for a causal language model of transformers.
@@ -89,76 +99,75 @@ def rounded_up(n_tokens: int) -> int:
     return n_tokens + -n_tokens % GRAIN_TOKENS
 
 
-def fitting_indices(lengths: Sequence[int], max_length_tokens: int) -> tuple[int, ...]:
-    """Return the indices of the sequences that are no longer; the caller counts and reports the others."""
-    return tuple(index for index, length in enumerate(lengths) if length <= max_length_tokens)
+def units_of(lengths: Sequence[int], names: Sequence[str]) -> list[Unit]:
+    """Return the units of sequences in the order of their first members; one without a name is a unit of its own."""
+    members: dict[str | int, list[int]] = {}
+    for index, name in enumerate(names):
+        members.setdefault(name or index, []).append(index)
+    return [Unit(tuple(indices), sum(lengths[index] for index in indices)) for indices in members.values()]
 
 
-def pack_rows(lengths: Sequence[int], indices: Sequence[int], row_length_tokens: int, *, n_ranks: int = 1) -> list[Row]:
-    """Return rows of at most ``row_length_tokens`` tokens that hold every index once, as equally full as can be.
+def pack_rows(units: Sequence[Unit], row_length_tokens: int, *, n_ranks: int = 1) -> list[Row]:
+    """Return rows of at most ``row_length_tokens`` tokens that hold every unit once, as equally full as can be.
 
-    Their number is a multiple of ``n_ranks`` unless there are too few sequences, so that ranks, which take turns at
-    them, have equal work. Longest first, each into the emptiest row (Graham's rule); deterministic: equal lengths keep
-    the order of ``indices``.
+    Their number is a multiple of ``n_ranks`` unless there are too few units, so that ranks, which take turns at them,
+    have equal work. Longest first, each into the emptiest row (Graham's rule); deterministic: equal lengths keep the
+    order of ``units``.
 
     Raises:
-        ValueError: a sequence is longer than a row; nothing is ever truncated.
+        ValueError: a unit is longer than a row; nothing is ever truncated.
     """
-    for index in indices:
-        if lengths[index] > row_length_tokens:
-            raise ValueError(f"sequence {index} has {lengths[index]} tokens, more than a row of {row_length_tokens}")
-    by_length = sorted(indices, key=lambda i: -lengths[i])
-    n_tokens = sum(lengths[index] for index in indices)
-    n_rows = n_ranks * math.ceil(n_tokens / (row_length_tokens * n_ranks))
+    for indices, length in units:
+        if length > row_length_tokens:
+            raise ValueError(f"unit {indices} has {length} tokens, more than a row of {row_length_tokens}")
+    by_length = sorted(units, key=lambda unit: -unit.n_tokens)
+    n_rows = n_ranks * math.ceil(sum(unit.n_tokens for unit in units) / (row_length_tokens * n_ranks))
     while True:
         rows: list[list[int]] = [[] for _ in range(n_rows)]
         emptiest = [(0, row) for row in range(n_rows)]
-        for index in by_length:
+        for indices, length in by_length:
             row_tokens, row = heapq.heappop(emptiest)
-            rows[row].append(index)
-            heapq.heappush(emptiest, (row_tokens + lengths[index], row))
+            rows[row].extend(indices)
+            heapq.heappush(emptiest, (row_tokens + length, row))
         if all(row_tokens <= row_length_tokens for row_tokens, _ in emptiest):
             return [tuple(row) for row in rows if row]
         n_rows += n_ranks
 
 
 def split_batches(
-    lengths: Sequence[int],
-    indices: Sequence[int],
+    units: Sequence[Unit],
     *,
     batch_sequences: int | None,
     batch_tokens: int | None,
     seed: int | None,
     small_batch_share: float = 0.0,
-) -> list[Row]:
-    """Return the optimiser batches of one epoch: a shuffle, cut after so many sequences or before so many tokens.
+) -> list[list[Unit]]:
+    """Return the optimiser batches of one epoch: a shuffle, cut before so many sequences or tokens are exceeded.
 
-    Without a seed the sequences keep their order: a curriculum.
+    Without a seed the units keep their order: a curriculum.
 
-    Exactly one of the two sizes is given. With ``batch_tokens`` a batch holds at least one sequence. The last batch may
-    be smaller; its loss is divided by its own counts. Batches that begin within the first ``small_batch_share`` of the
-    tokens have half the size.
+    Exactly one of the two sizes is given. A batch holds at least one unit. The last batch may be smaller; its loss is
+    divided by its own counts. Batches that begin within the first ``small_batch_share`` of the tokens have half the
+    size.
     """
     if (batch_sequences is None) == (batch_tokens is None):
         raise ValueError(f"give batch_sequences or batch_tokens, got {batch_sequences} and {batch_tokens}")
-    order = list(indices)
+    order = list(units)
     if seed is not None:
         random.Random(seed).shuffle(order)
-    n_small_tokens = small_batch_share * sum(lengths[index] for index in order)
-    batches: list[list[int]] = []
-    n_tokens = n_tokens_before = 0
-    for index in order:
-        halving = 2 if n_tokens_before < n_small_tokens else 1
-        if batch_tokens is None:
-            is_full = bool(batches) and len(batches[-1]) >= max((batch_sequences or 1) // halving, 1)
-        else:
-            is_full = n_tokens + lengths[index] > batch_tokens // halving
-        if not batches or is_full:
+    n_small_tokens = small_batch_share * sum(unit.n_tokens for unit in order)
+    size = batch_tokens or batch_sequences or 1
+    batches: list[list[Unit]] = []
+    filled = n_tokens = n_tokens_before = 0
+    for unit in order:
+        limit = max(size // 2, 1) if n_tokens_before < n_small_tokens else size
+        weight = len(unit.indices) if batch_tokens is None else unit.n_tokens
+        if not batches or filled + weight > limit:
             batches.append([])
-            n_tokens_before, n_tokens = n_tokens_before + n_tokens, 0
-        batches[-1].append(index)
-        n_tokens += lengths[index]
-    return [tuple(batch) for batch in batches]
+            n_tokens_before, n_tokens, filled = n_tokens_before + n_tokens, 0, 0
+        batches[-1].append(unit)
+        n_tokens, filled = n_tokens + unit.n_tokens, filled + weight
+    return batches
 
 
 def packing_report(lengths: Sequence[int], batches: Sequence[Sequence[Row]], *, micro_batch_rows: int) -> PackingReport:
@@ -179,54 +188,26 @@ def packing_report(lengths: Sequence[int], batches: Sequence[Sequence[Row]], *, 
     )
 
 
-def build_batch(sequences: Sequence[TrainingSequence], rows: Sequence[Row]) -> PackedBatch:
-    """Return the tensors for ``rows``; shorter rows are padded at the end with a sequence of their own."""
-    n_tokens = max(sum(len(sequences[index]) for index in row) for row in rows)
-    lengths = tuple(_row_lengths(sequences, row, n_tokens) for row in rows)
-    verdicts = [place for row, indices in enumerate(rows) for place in _verdict_places(sequences, row, indices)]
-    verdict_columns = torch.tensor(verdicts, dtype=torch.int64).reshape(-1, 3)
+def build_batch(sequences: Sequences, rows: Sequence[Row], columns: Iterable[str]) -> PackedBatch:
+    """Return the tensors for ``rows`` with these columns; shorter rows are padded with a sequence of their own."""
+    packed = [[sequences[index] for index in row] for row in rows]
+    n_tokens = max(sum(map(len, row)) for row in packed)
+    token_ids = np.zeros((len(rows), n_tokens), np.int64)
+    numbers = {name: np.zeros(token_ids.shape, np.float32) for name in columns}
+    lengths = []
+    for row, members in enumerate(packed):
+        start = 0
+        for sequence in members:
+            end = start + len(sequence)
+            token_ids[row, start:end] = sequence.token_ids
+            for name in numbers.keys() & sequence.columns.keys():
+                numbers[name][row, start:end] = sequence.columns[name]
+            start = end
+        lengths.append((*map(len, members), *[n_tokens - start] * (start < n_tokens)))
     return PackedBatch(
-        token_ids=_stack([[t for i in row for t in sequences[i].token_ids] for row in rows], n_tokens, torch.int64),
+        token_ids=torch.from_numpy(token_ids),
         position_ids=torch.stack([torch.cat([torch.arange(length) for length in row]) for row in lengths]),
-        nll_weights=_stack([[w for i in row for w in sequences[i].nll_weights] for row in rows], n_tokens),
-        score_weights=_stack([[w for i in row for w in sequences[i].score_weights] for row in rows], n_tokens),
-        lengths=lengths,
+        columns={name: torch.from_numpy(column) for name, column in numbers.items()},
+        lengths=tuple(lengths),
         rows=tuple(rows),
-        verdict_rows=verdict_columns[:, 0],
-        verdict_columns=verdict_columns[:, 1],
-        verdict_labels=verdict_columns[:, 2],
     )
-
-
-def without_loss(batch: PackedBatch) -> PackedBatch:
-    """Return the batch without weights, verdicts and indices: filler for a rank that has run out of rows."""
-    nothing = torch.zeros(0, dtype=torch.int64)
-    zeros = torch.zeros_like(batch.nll_weights)
-    return replace(
-        batch,
-        nll_weights=zeros,
-        score_weights=zeros,
-        rows=(),
-        verdict_rows=nothing,
-        verdict_columns=nothing,
-        verdict_labels=nothing,
-    )
-
-
-def _row_lengths(sequences: Sequence[TrainingSequence], row: Row, n_tokens: int) -> tuple[int, ...]:
-    lengths = tuple(len(sequences[index]) for index in row)
-    n_padding = n_tokens - sum(lengths)
-    return (*lengths, n_padding) if n_padding else lengths
-
-
-def _verdict_places(sequences: Sequence[TrainingSequence], row: int, indices: Row) -> Iterator[tuple[int, int, int]]:
-    start = 0
-    for index in indices:
-        sequence = sequences[index]
-        if sequence.verdict_position != NO_VERDICT:
-            yield row, start + sequence.verdict_position, sequence.verdict_label
-        start += len(sequence)
-
-
-def _stack(rows: Sequence[Sequence[float]], n_tokens: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.stack([F.pad(torch.tensor(row, dtype=dtype), (0, n_tokens - len(row))) for row in rows])

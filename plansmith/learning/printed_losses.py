@@ -7,37 +7,14 @@ What is differentiated instead is in `losses`. No torch here.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
+from plansmith.config.training import LossConfig
 from plansmith.pddl.validation import FeedbackCode
 
 SMALLEST_PROBABILITY = 1e-7
 
 
-@dataclass(frozen=True, slots=True)
-class LossWeights:
-    """Weights of equations 5 to 9 with the paper's values; the last three are ours, where the paper is silent."""
-
-    alpha_precond: float = 1.0
-    alpha_effect: float = 1.0
-    alpha_goal: float = 1.5
-    lambda_feedback: float = 0.1
-    beta: float = 2.0
-    alpha: float = 0.5
-    alpha_any: float = 1.0
-    """Binary feedback: one penalty for any fault."""
-    score: float = 1.0
-    """Weight of the score-function term; 0 leaves the differentiable terms alone."""
-    logprob_floor: float = -4.0
-    """A token is not pushed down any further once its log-probability is below this (p < 0.018)."""
-
-    def __post_init__(self) -> None:
-        if not self.logprob_floor < 0:
-            raise ValueError(f"logprob_floor must be negative, got {self.logprob_floor}")
-
-
-def feedback_penalty(code: FeedbackCode, weights: LossWeights, *, is_binary: bool = False) -> float:
+def feedback_penalty(code: FeedbackCode, weights: LossConfig, *, is_binary: bool = False) -> float:
     """Return L_feedback (equation 7).
 
     Where we add to the paper: under binary feedback the class of a fault is not known, so every fault costs
@@ -55,7 +32,7 @@ def feedback_penalty(code: FeedbackCode, weights: LossWeights, *, is_binary: boo
     }[code]
 
 
-def step_loss(state_distance: int, code: FeedbackCode, weights: LossWeights, *, is_binary: bool = False) -> float:
+def step_loss(state_distance: int, code: FeedbackCode, weights: LossConfig, *, is_binary: bool = False) -> float:
     """Return L_step = d_state + lambda_feedback * L_feedback (equation 5); the validator gives d_state (equation 6)."""
     return state_distance + weights.lambda_feedback * feedback_penalty(code, weights, is_binary=is_binary)
 
@@ -70,7 +47,7 @@ def binary_cross_entropy(v: int, v_hat: float) -> float:
     return -math.log(probability if v == 1 else 1.0 - probability)
 
 
-def plan_loss(v: int, v_hat: float | None, weights: LossWeights) -> float:
+def plan_loss(v: int, v_hat: float | None, weights: LossConfig) -> float:
     """Return L_plan = 1[v=0] * beta + alpha * BCE(v, v_hat) (equation 9).
 
     Where the paper is silent: a policy that states no verdict has no v_hat, and the BCE term is left out; such plans
@@ -78,8 +55,3 @@ def plan_loss(v: int, v_hat: float | None, weights: LossWeights) -> float:
     """
     penalty = weights.beta if v == 0 else 0.0
     return penalty if v_hat is None else penalty + weights.alpha * binary_cross_entropy(v, v_hat)
-
-
-def mean_loss(losses: Sequence[float]) -> float | None:
-    """Return the mean over the data set (equations 4 and 8), or ``None`` for an empty one."""
-    return math.fsum(losses) / len(losses) if losses else None

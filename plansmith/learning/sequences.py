@@ -1,93 +1,84 @@
-"""One training sequence: tokens with a weight per token and, for judged plans, a verdict.
+"""One training sequence: tokens with named numbers per token, and the unit it belongs to.
 
-A phase differs from another only in these weights, so that one loss code serves all. Not here: how rows become
-sequences (the text and the pipelines) and how sequences become tensors (`packing`).
+What a number means is the business of the objective that reads its column (`plansmith.learning.objectives`); 0 always
+means that the token has no part in it. Not here: how rows become sequences (the text and the pipelines), where they are
+stored (`sequence_files`) and how they become tensors (`packing`).
 """
 
 from __future__ import annotations
 
-import math
-from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
-NO_VERDICT = -1
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from plansmith.data.rows import SequenceRow
+
+NLL_WEIGHT = "nll_weight"
+"""Column: weight w >= 0 of ``-w * log p(token)``; 0 on the prompt."""
+SCORE_WEIGHT = "score_weight"
+"""Column: coefficient c of ``c * log p(token)``: loss of the step (or plan) minus the baseline. Minimising it with
+c > 0 makes a bad step less likely, with c < 0 a good one more likely."""
+VERDICT_LABEL = "verdict_label"
+"""Column: at the token VALID or INVALID the validator's verdict, 1 for a valid plan and -1 for another."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TrainingSequence:
-    """Prompt and response as tokens, with what each token adds to the loss.
+    """Prompt and response as tokens, with what objectives read of each token.
 
     Attributes:
-        token_ids: prompt, then response.
-        nll_weights: per token, weight w >= 0 of ``-w * log p(token)``; 0 on the prompt.
-        score_weights: per token, coefficient c of ``c * log p(token)``: loss of the step (or plan) minus the baseline.
-            Minimising it with c > 0 makes a bad step less likely, with c < 0 a good one more likely.
-        verdict_position: index of the token VALID or INVALID; -1 without one.
-        verdict_label: the validator's v at that position, 1 valid, 0 invalid; -1 without one.
+        token_ids: (T,) int32, prompt and then response.
+        columns: (T,) float32 by name. A column that is not there is 0 everywhere.
+        unit: sequences of one unit, such as a preference pair, are trained on in one row or not at all; an empty one
+            is a unit of its own.
+
+    Raises:
+        ValueError: no token; a column of another length, with NaN or infinity, or with a number at the first token,
+            which nothing predicts.
     """
 
-    token_ids: tuple[int, ...]
-    nll_weights: tuple[float, ...]
-    score_weights: tuple[float, ...]
-    verdict_position: int = NO_VERDICT
-    verdict_label: int = NO_VERDICT
+    token_ids: NDArray[np.int32]
+    columns: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    unit: str = ""
 
     def __post_init__(self) -> None:
-        n_tokens = len(self.token_ids)
-        if n_tokens == 0:
+        if len(self.token_ids) == 0:
             raise ValueError("a training sequence needs at least one token")
-        _check_weights("nll_weights", self.nll_weights, n_tokens)
-        _check_weights("score_weights", self.score_weights, n_tokens)
-        if any(weight < 0 for weight in self.nll_weights):
-            raise ValueError("nll_weights must be >= 0; to push a token down give it a score weight")
-        if (self.verdict_position == NO_VERDICT) != (self.verdict_label == NO_VERDICT):
-            raise ValueError(f"verdict_position={self.verdict_position} does not fit label={self.verdict_label}")
-        if self.verdict_position != NO_VERDICT and not 1 <= self.verdict_position < n_tokens:
-            raise ValueError(f"verdict_position must be in 1..{n_tokens - 1}, got {self.verdict_position}")
-        if self.verdict_label not in (NO_VERDICT, 0, 1):
-            raise ValueError(f"verdict_label must be 0, 1 or {NO_VERDICT}, got {self.verdict_label}")
+        for name, numbers in self.columns.items():
+            if len(numbers) != len(self.token_ids):
+                raise ValueError(f"{name} has {len(numbers)} entries for {len(self.token_ids)} tokens")
+            if not np.isfinite(numbers).all():
+                raise ValueError(f"{name} holds NaN or infinity")
+            if numbers[0] != 0:
+                raise ValueError(f"{name}[0] must be 0: nothing predicts the first token; got {numbers[0]}")
+
+    @classmethod
+    def of(cls, token_ids: ArrayLike, columns: Mapping[str, ArrayLike], unit: str = "") -> TrainingSequence:
+        """Return a sequence of any numbers; those of the columns are rounded to float32."""
+        arrays = {name: np.asarray(numbers, np.float32) for name, numbers in columns.items()}
+        return cls(np.asarray(token_ids, np.int32), arrays, unit)
 
     def __len__(self) -> int:
         return len(self.token_ids)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Travel as packed numbers; the copy shares equal ones, where plain pickling would make an object of each."""
-        packed = array("i", self.token_ids), array("d", self.nll_weights), array("d", self.score_weights)
-        return _unpacked, (*packed, self.verdict_position, self.verdict_label)
-
-    @property
-    def n_nll_tokens(self) -> int:
-        """Return how many tokens carry a likelihood weight."""
-        return sum(weight != 0 for weight in self.nll_weights)
-
-    @property
-    def n_score_tokens(self) -> int:
-        """Return how many tokens carry a score weight; a step exactly at the baseline carries none."""
-        return sum(weight != 0 for weight in self.score_weights)
+    def row(self, sequence_id: str) -> SequenceRow:
+        """Return the row under which the sequence is stored."""
+        numbers = [number for column in self.columns.values() for number in column.tolist()]
+        return SequenceRow(sequence_id, self.unit, tuple(self.token_ids.tolist()), tuple(self.columns), tuple(numbers))
 
 
-def _unpacked(
-    token_ids: array[int], nll: array[float], score: array[float], verdict_position: int, verdict_label: int
-) -> TrainingSequence:
-    shared: dict[float, float] = {}
-    nll_weights, score_weights = (
-        tuple(shared.setdefault(weight, weight) for weight in weights) for weights in (nll, score)
-    )
-    return TrainingSequence(tuple(token_ids), nll_weights, score_weights, verdict_position, verdict_label)
+class Sequences(Protocol):
+    """Training sequences by position, held (a list) or stored (`sequence_files.StoredSequences`)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, position: int, /) -> TrainingSequence: ...
 
 
-def _check_weights(name: str, weights: Sequence[float], n_tokens: int) -> None:
-    if len(weights) != n_tokens:
-        raise ValueError(f"{name} has {len(weights)} entries for {n_tokens} tokens")
-    if not all(math.isfinite(weight) for weight in weights):
-        raise ValueError(f"{name} holds NaN or infinity")
-    if weights[0] != 0:
-        raise ValueError(f"{name}[0] must be 0: nothing predicts the first token; got {weights[0]}")
-
-
-def supervised_sequence(prompt_ids: Sequence[int], response_ids: Sequence[int]) -> TrainingSequence:
+def supervised_sequence(prompt_ids: Sequence[int], response_ids: Sequence[int], *, unit: str = "") -> TrainingSequence:
     """Return a sequence whose loss is the plain next-token loss on the response only.
 
     Raises:
@@ -95,9 +86,5 @@ def supervised_sequence(prompt_ids: Sequence[int], response_ids: Sequence[int]) 
     """
     if not prompt_ids or not response_ids:
         raise ValueError(f"prompt has {len(prompt_ids)}, response {len(response_ids)} tokens; both need one or more")
-    n_prompt, n_response = len(prompt_ids), len(response_ids)
-    return TrainingSequence(
-        token_ids=(*prompt_ids, *response_ids),
-        nll_weights=(0.0,) * n_prompt + (1.0,) * n_response,
-        score_weights=(0.0,) * (n_prompt + n_response),
-    )
+    weights = [0.0] * len(prompt_ids) + [1.0] * len(response_ids)
+    return TrainingSequence.of([*prompt_ids, *response_ids], {NLL_WEIGHT: weights}, unit)

@@ -1,0 +1,42 @@
+"""Phase 1: the likelihood of responses. Also the log-probability of each token, which every objective begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from plansmith.learning.losses import supervised_loss, token_logprobs
+from plansmith.learning.packing import PackedBatch
+from plansmith.learning.sequences import NLL_WEIGHT
+
+
+@dataclass(frozen=True, slots=True)
+class Supervised:
+    """Negative log-likelihood by `NLL_WEIGHT` (algorithm 1, line 5)."""
+
+    name: ClassVar[str] = "supervised"
+    columns: ClassVar[tuple[str, ...]] = (NLL_WEIGHT,)
+
+    def loss(self, logits: Tensor, batch: PackedBatch, counts: Mapping[str, int]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the part of the loss, ``loss`` and ``nll``, which are the same."""
+        nll = likelihood_loss(token_logprobs(logits, batch.token_ids), batch, counts)
+        return nll, {"loss": nll, "nll": nll}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Reads log p of each token given those before it; 0 for the first of a row."""
+
+    columns: ClassVar[tuple[str, ...]] = ()
+
+    def read(self, logits: Tensor, batch: PackedBatch) -> Tensor:
+        """Return the log-probabilities."""
+        return token_logprobs(logits, batch.token_ids)
+
+
+def likelihood_loss(logprobs: Tensor, batch: PackedBatch, counts: Mapping[str, int]) -> Tensor:
+    """Return the negative log-likelihood by `NLL_WEIGHT`, divided by the weighted tokens of the whole batch."""
+    return supervised_loss(logprobs, batch.columns[NLL_WEIGHT], counts[NLL_WEIGHT])

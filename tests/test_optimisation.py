@@ -1,0 +1,124 @@
+"""The optimisation loop with an objective that it does not know, and an engine that is no DeepSpeed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from plansmith.config.training import OptimiserConfig
+from plansmith.learning.losses import token_logprobs
+from plansmith.learning.optimisation import OptimisationReport, plan_optimisation, run_optimisation
+from plansmith.learning.packing import PackedBatch
+from plansmith.learning.sequences import TrainingSequence
+
+SIGN, REFERENCE = "sign", "reference_logprob"
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """Prefers the chosen of each pair, as DPO does (arXiv:2305.18290, equation 7): all that a new objective needs."""
+
+    beta: float
+    name: ClassVar[str] = "preference"
+    columns: ClassVar[tuple[str, ...]] = (SIGN, REFERENCE)
+
+    def loss(self, logits: Tensor, batch: PackedBatch, counts: Mapping[str, int]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the mean over pairs; in a row they follow each other, and each token has the sign of its side."""
+        ratio = token_logprobs(logits, batch.token_ids) - batch.columns[REFERENCE]
+        signed, total = batch.columns[SIGN] * ratio, torch.zeros((), device=logits.device)
+        for row, lengths in zip(signed, batch.lengths, strict=True):
+            sides = [part.sum() for part in row.split(lengths)][: len(lengths) // 2 * 2]
+            for one, other in zip(sides[::2], sides[1::2], strict=True):
+                total = total - logsigmoid(self.beta * (one + other))
+        n_pairs = counts[SIGN] / 4  # two sides of two tokens
+        won = (signed.sum(dim=1) > 0).sum() / n_pairs
+        return total / n_pairs, {"loss": total / n_pairs, "won_share": won}
+
+
+def pair(name: str, first: int) -> list[TrainingSequence]:
+    """Return a chosen and a rejected answer of two tokens to one prompt."""
+    reference = (0.0, -math.log(8), -math.log(8))
+    return [
+        TrainingSequence.of((0, first + n, first + n), {SIGN: (0, sign, sign), REFERENCE: reference}, unit=name)
+        for n, sign in ((0, 1), (1, -1))
+    ]
+
+
+class PlainEngine:
+    """A table of logits by the token before, updated by gradient descent."""
+
+    rank, world_size = 0, 1
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = torch.device(device)
+        self.table = torch.zeros(8, 8, requires_grad=True, device=device)
+        self.learning_rate = 0.0
+
+    def __call__(self, batch: PackedBatch) -> Tensor:
+        return self.table[batch.token_ids]
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def step(self) -> float:
+        assert self.table.grad is not None
+        with torch.no_grad():
+            self.table -= self.learning_rate * self.table.grad
+        norm, self.table.grad = float(self.table.grad.norm()), None
+        return norm
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        self.learning_rate = learning_rate
+
+    def sum_over_ranks(self, numbers: Sequence[float]) -> NDArray[np.float64]:
+        return np.asarray(numbers, np.float64)
+
+
+def optimised(objective: Any, engine: PlainEngine, micro_batch_rows: int = 1) -> OptimisationReport:
+    """Train for three epochs on three pairs that come mixed, a row of six tokens holding one."""
+    pairs = [pair(name, first) for name, first in (("a", 1), ("b", 3), ("c", 5))]
+    sequences = [members[side] for side in (0, 1) for members in pairs]
+    settings = OptimiserConfig(learning_rate=1.0, batch_sequences=6, epochs=3)
+    plan = plan_optimisation(
+        [3] * 6, settings, seed=0, row_length_tokens=6, micro_batch_rows=micro_batch_rows,
+        unit_names=[sequence.unit for sequence in sequences],
+    )  # fmt: skip
+    return run_optimisation(engine, objective, sequences, settings, plan, micro_batch_rows=micro_batch_rows)
+
+
+def test_an_objective_of_another_paper_trains_without_a_line_of_the_library_that_knows_it() -> None:
+    report = optimised(Preference(beta=0.5), PlainEngine())
+    assert report.objective == "preference" and set(report.metrics) == {"loss", "won_share"}
+    assert report.losses[0] == pytest.approx(math.log(2))  # nothing is preferred yet
+    assert report.losses[2] < report.losses[1] < report.losses[0]
+    assert report.metrics["won_share"] == pytest.approx((0.0, 1.0, 1.0))
+
+
+def test_an_objective_is_divided_by_the_counts_of_the_whole_batch_whatever_its_micro_batches() -> None:
+    one, three = (optimised(Preference(beta=0.5), PlainEngine(), rows) for rows in (1, 3))
+    assert one.losses == pytest.approx(three.losses)
+    assert one.metrics["won_share"] == pytest.approx(three.metrics["won_share"])
+
+
+def test_the_loss_is_computed_on_the_device_of_the_engine() -> None:
+    seen: list[torch.device] = []
+
+    class Watching:
+        name, columns = "watching", (SIGN,)
+
+        def loss(self, logits: Tensor, batch: PackedBatch, _: Mapping[str, int]) -> tuple[Tensor, dict[str, Tensor]]:
+            seen.extend(tensor.device for tensor in (logits, batch.token_ids, *batch.columns.values()))
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        optimised(Watching(), PlainEngine("meta"))
+    assert seen == [torch.device("meta")] * 3
