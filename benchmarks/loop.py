@@ -29,14 +29,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from actors.planner import PlannerActor
-from pipelines.parts.command import PRESETS
 from pipelines.parts.problem_stages import solved_problems
 from pipelines.parts.training_stages import example_rows
 from pipelines.parts.workers import MODEL, Workers
-from pipelines.pddl_instruct import pddl_instruct
+from pipelines.pddl_instruct import PIPELINE, pddl_instruct
 from plansmith.config.basics import narrowed
 from plansmith.config.generation import SamplingConfig
-from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig
 from plansmith.data.artifacts import Artifact
@@ -259,7 +257,7 @@ def main() -> None:
     parser.add_argument("--from", dest="given", type=Path, help="a run of the preset whose artifacts are taken")
     parser.add_argument("--folder", type=Path, default=Path("runs/benchmark-loop"))
     arguments = parser.parse_args()
-    config, folder = load_preset(arguments.preset, PRESETS), arguments.folder.resolve()
+    config, folder = PIPELINE.settings(arguments.preset), arguments.folder.resolve()
     seconds, engines = measure_iteration(config, arguments.given, folder)
     done = run_stages(prepared_before(config), root=folder / "artifacts")
     model = str(done[f"stage2_{ITERATION - 1}"].path(MODEL))

@@ -13,17 +13,16 @@ import difflib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":  # found from any folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.parts.command import read_run
 from pipelines.parts.endpoint_policy import EndpointSession
 from pipelines.parts.evaluation_options import check_arguments, endpoint_of, evaluation_parser
 from pipelines.parts.evaluation_output import Evaluation, Tried
-from pipelines.parts.evaluation_stages import Arm
 from pipelines.parts.folder_policy import FolderPolicy, FolderWorkers, engine_config
 from pipelines.parts.generating import FAILURES, USAGE, check_failures
 from pipelines.parts.own_problems import (
@@ -35,21 +34,21 @@ from pipelines.parts.own_problems import (
     read_problems,
 )
 from pipelines.parts.problem_stages import read_domain
-from pipelines.parts.workers import MODEL, Workers, policy_version
-from pipelines.pddl_instruct import arms, pddl_instruct
+from pipelines.parts.workers import MODEL, policy_version
 from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.generation import EndpointModel, SamplingConfig
 from plansmith.config.loading import build_model
-from plansmith.config.models import PddlInstructConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.console import exit_code_of, set_up_logging
-from plansmith.data.artifacts import KEY_DIGITS, Artifact, find_artifact
+from plansmith.data.artifacts import KEY_DIGITS, Artifact, StageKind, find_artifact
 from plansmith.data.rows import FailedRequestRow, ProblemRow, UsageRow
 from plansmith.errors import BadInputError
-from plansmith.evaluation.report import format_table
+from plansmith.evaluation.arms import FINAL, Arm, chosen_iteration
+from plansmith.evaluation.report import format_tables
 from plansmith.evaluation.results import Results
+from plansmith.evaluation.tables import further_tables, level_table
 from plansmith.generation import asking
 from plansmith.layout import printable
 from plansmith.learning.hub import resolve_model
@@ -57,6 +56,8 @@ from plansmith.learning.models import load_tokenizer
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Domain
 from plansmith.pddl.parser import parse_domain
+from plansmith.pipeline import Pipeline, RunRecord, find_pipeline
+from plansmith.stages import Stage
 from plansmith.text.rendering import prompting_of
 
 GIVEN_ARM = "policy"
@@ -65,20 +66,46 @@ GIVEN_ARM = "policy"
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run with what its stages left."""
+    """A run with what its stages left; settings are named as those of every pipeline with arms."""
 
     folder: Path
     preset: str
-    config: PddlInstructConfig
+    pipeline: Pipeline[Any, Any]
+    config: Any
 
-    def artifact(self, stage_name: str) -> Artifact | None:
+    @classmethod
+    def read(cls, folder: Path) -> FinishedRun:
+        """Return the run in a folder.
+
+        Raises:
+            BadInputError: it holds none, or one whose pipeline is not there or reads other settings.
+        """
+        record = RunRecord.read(folder)
+        pipeline = find_pipeline(record.pipeline)
+        return cls(folder.resolve(), record.preset, pipeline, record.settings(pipeline.config))
+
+    @cached_property
+    def judges(self) -> dict[str, Stage[Any]]:
+        """Return the stage that judges each arm's attempts; not of the final arm, whose attempts are another's."""
+        stages = self.pipeline.stages(self.config)
+        return {
+            stage.labels["arm"]: stage for stage in stages if stage.kind == StageKind.JUDGES and "arm" in stage.labels
+        }
+
+    @cached_property
+    def keeper(self) -> Stage[Any] | None:
+        """Return the stage that keeps the final policy, if there is one."""
+        stages = self.pipeline.stages(self.config)
+        return next((stage for stage in stages if stage.kind == StageKind.KEEPS), None)
+
+    @property
+    def arms(self) -> list[str]:
+        """Return the names of all arms."""
+        return [*self.judges, *([FINAL] if self.keeper else [])]
+
+    def artifact(self, stage: Stage[Any]) -> Artifact | None:
         """Return the artifact of a stage under the run's settings, or None while it is unfinished."""
-        stage = next(stage for stage in pddl_instruct(self.config) if stage.name == stage_name)
         return find_artifact(self.folder / "artifacts", stage.name, stage.key)
-
-    def arms(self) -> dict[str, tuple[str, str]]:
-        """Return the stage of each arm's policy and the name of its evaluation."""
-        return arms(self.config, self.artifact("final_policy"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,10 +124,9 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         evaluation, preset = Evaluation.of(_given(arguments)), ""
         folder, name = arguments.store, str(evaluation.tried.head["policy"]).replace("/", "-")
     else:
-        config, preset = read_run(arguments.run)
-        run, arm = FinishedRun(arguments.run.resolve(), preset, config), arguments.arm or "final"
+        run, arm = FinishedRun.read(arguments.run), arguments.arm or FINAL
         tried = _stored(run, arm) if arguments.problems is None else _tried(run, arm, arguments.problems)
-        evaluation, folder, name = Evaluation.of(tried), run.folder / "evaluations", arm
+        evaluation, preset, folder, name = Evaluation.of(tried), run.preset, run.folder / "evaluations", arm
     out = arguments.out
     if out is None and arguments.problems is not None:
         out = folder / f"{name}-{evaluation.tried.arm.verdicts.key[:KEY_DIGITS]}.json"
@@ -116,8 +142,8 @@ def _say(evaluation: Evaluation, preset: str, n_shown: int) -> None:
     if "policy" in head:
         print(f"{GIVEN_ARM}: {head['policy']} (prompts: {tried.prompting})\n")
     name = str(head.get("run", GIVEN_ARM))
-    figures = {tried.arm.name: evaluation.figures}
-    print(format_table(Results(name, preset, int(head["seed"]), tried.level, figures)))
+    results = Results(name, preset, int(head["seed"]), tried.level, {tried.arm.name: evaluation.figures})
+    print(format_tables([*(level_table(results, level) for level in results.levels), *further_tables(results)]))
     for note in evaluation.notes():
         print(f"\n{note}")
     for text in evaluation.failed(n_shown):
@@ -127,39 +153,42 @@ def _say(evaluation: Evaluation, preset: str, n_shown: int) -> None:
 # --- a run
 
 
-def _arm_stages(run: FinishedRun, arm: str) -> tuple[str, str]:
-    """Return the stage of an arm's policy and the name of its evaluation."""
-    known = run.arms()
-    if arm not in known:
-        close = difflib.get_close_matches(arm, known, n=1)
-        raise BadInputError("no such arm", where=str(run.folder), got=repr(arm), expected=f"one of {', '.join(known)}",
-                            cure=f"did you mean {close[0]}?" if close else None)  # fmt: skip
-    return known[arm]
+def _arm_stages(run: FinishedRun, arm: str) -> tuple[Stage[Any], Stage[Any]]:
+    """Return the stage of an arm's policy and the stage that judges its attempts.
+
+    Raises:
+        BadInputError: no such arm, or the run has not come so far.
+    """
+    if arm in run.judges:
+        return run.judges[arm].inputs["rollouts"].inputs["policy"], run.judges[arm]
+    if arm == FINAL and run.keeper is not None:
+        (kept,) = _finished(run, arm, [run.keeper])
+        chosen = run.keeper.inputs[f"policy_{chosen_iteration(kept)}"]
+        judges = run.judges.values()
+        return run.keeper, next(stage for stage in judges if stage.inputs["rollouts"].inputs["policy"] is chosen)
+    close = difflib.get_close_matches(arm, run.arms, n=1)
+    raise BadInputError("no such arm", where=str(run.folder), got=repr(arm),
+                        expected=f"one of {', '.join(run.arms)}" if run.arms else "a pipeline that has arms",
+                        cure=f"did you mean {close[0]}?" if close else None)  # fmt: skip
 
 
-def _finished(run: FinishedRun, arm: str, stage_names: Sequence[str]) -> list[Artifact]:
+def _finished(run: FinishedRun, arm: str, stages: Sequence[Stage[Any]]) -> list[Artifact]:
     """Return the artifacts of stages that an arm needs.
 
     Raises:
         BadInputError: the run has not come that far.
     """
-    found = {name: run.artifact(name) for name in stage_names}
+    found = {stage.name: run.artifact(stage) for stage in stages}
     lacking = [name for name, artifact in found.items() if artifact is None]
     if lacking:
-        done = [name for name, (policy, _) in run.arms().items() if run.artifact(policy) is not None]
+        done = [name for name, judge in run.judges.items() if run.artifact(judge) is not None]
         raise BadInputError(
             f"the arm {arm} is not finished", where=str(run.folder), got=f"no result of {', '.join(lacking)}",
-            expected=f"an arm whose policy is finished: {', '.join(done)}" if done else "a run with a finished policy",
-            cure=f"finish the run: plansmith run pddl_instruct --resume --name {run.config.name} "
+            expected=f"an arm that is finished: {', '.join(done)}" if done else "a run with a finished policy",
+            cure=f"finish the run: plansmith run {run.pipeline.name} --resume --name {run.config.name} "
             f"--runs {run.folder.parent}",
         )  # fmt: skip
     return [artifact for artifact in found.values() if artifact is not None]
-
-
-def _prompting(run: FinishedRun, arm: str) -> str:
-    """Return how an arm was asked."""
-    baselines = {f"untrained_{name}": name for name in run.config.evaluation.baseline_prompts}
-    return baselines.get(arm, run.config.rendering)
 
 
 def _head(run: FinishedRun, policy: Artifact, problems: str) -> dict[str, Any]:
@@ -169,18 +198,18 @@ def _head(run: FinishedRun, policy: Artifact, problems: str) -> dict[str, Any]:
 
 def _stored(run: FinishedRun, arm: str) -> Tried:
     """Return the attempts at the test problems that the run itself made."""
-    policy_stage, evaluation = _arm_stages(run, arm)
-    names = (policy_stage, f"try_{evaluation}", f"judge_{evaluation}", "sample_problems", "synthesize_plans")
-    policy, rollouts, verdicts, problems, plans = _finished(run, arm, names)
-    head, level = _head(run, policy, "test problems of the run"), run.config.primary_level
-    found = Arm(arm, policy, rollouts, verdicts)
-    return Tried(found, problems, plans, prompting=_prompting(run, arm), level=level, head=head, is_own=False)
+    policy_stage, judge = _arm_stages(run, arm)
+    tried, drawn = judge.inputs["rollouts"], judge.inputs["problems"]
+    found = _finished(run, arm, (policy_stage, tried, judge, drawn, tried.inputs["plans"]))
+    head, level = _head(run, found[0], "test problems of the run"), run.config.primary_level
+    return Tried(Arm(arm, *found), prompting=judge.labels["prompting"], level=level, head=head, is_own=False)
 
 
 def _tried(run: FinishedRun, arm: str, folder: Path) -> Tried:
     """Return an arm's attempts at every problem of a folder; what is already done is read, not done again."""
     config = run.config
-    policy, drawn = _finished(run, arm, (_arm_stages(run, arm)[0], "sample_problems"))
+    policy_stage, judge = _arm_stages(run, arm)
+    policy, drawn = _finished(run, arm, (policy_stage, judge.inputs["problems"]))
     known = KnownNames.of(load_tokenizer(str(policy.path(MODEL))), config.problems.object_names)
     domain = parse_domain(drawn.rows(ProblemRow)[0].domain_pddl)
     given = read_problems(domain, folder, known=known, seed=config.seed)
@@ -188,13 +217,13 @@ def _tried(run: FinishedRun, arm: str, folder: Path) -> Tried:
     trial = AttemptSettings(
         sampling=SamplingConfig(temperature=drawing.temperature, max_new_tokens=drawing.max_new_tokens),
         engine=narrowed(config.policy, EngineNumerics),
-        prompting=_prompting(run, arm),
+        prompting=judge.labels["prompting"],
         policy=policy.key,
     )
     root, rows = run.folder / "evaluations", [item.row for item in given]
-    with Workers(config, root) as workers:
+    with run.pipeline.session(config, root) as session:
         stages = own_stages(rows, trial, policy=policy, planner=config.planner, seed=config.seed)
-        artifacts = workers.run(stages, root=root)
+        artifacts = session.run(stages, root=root)
     return _as_tried(arm, policy, artifacts, given, trial, head=_head(run, policy, str(folder)))
 
 
@@ -207,10 +236,9 @@ def _as_tried(
     **more: Any,
 ) -> Tried:
     """Return what the stages left of a trial on problems of the user's own."""
+    names = ("try_problems", "judge_plans", "read_problems", "solve_problems")
     return Tried(
-        arm=Arm(arm, policy, artifacts["try_problems"], artifacts["judge_plans"]),
-        problems=artifacts["read_problems"],
-        plans=artifacts["solve_problems"],
+        arm=Arm(arm, policy, *(artifacts[name] for name in names)),
         prompting=trial.prompting,
         level=given[0].row.level,
         object_of={item.row.problem_id: item.object_of for item in given},

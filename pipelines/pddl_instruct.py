@@ -16,18 +16,29 @@ if __name__ == "__main__":  # found from any folder, as `ray job submit` starts 
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipelines.parts import feedback_stages, problem_stages, rollout_stages, training_stages
-from pipelines.parts.command import run_command
-from pipelines.parts.evaluation_stages import chosen_iteration
+from pipelines.parts.ablation_arms import ablation_results, variants
+from pipelines.parts.command import check_model, run_command
 from pipelines.parts.feedback_stages import DatasetSettings, ReplanSettings
 from pipelines.parts.generating import GENERATION
 from pipelines.parts.graph import Evaluations, Graph, IsNeeded
 from pipelines.parts.judging_stages import JudgingSettings, judge_plans
+from pipelines.parts.places import PRESETS
 from pipelines.parts.problem_stages import CorruptionSettings, DrawingSettings, WritingSettings, pddl_digest
+from pipelines.parts.publishing import model_card
 from pipelines.parts.training_stages import OPTIMISATION, TuningSettings
+from pipelines.parts.workers import Workers
 from plansmith.config.basics import narrowed
 from plansmith.config.models import CorrectionConfig, PddlInstructConfig
 from plansmith.config.training import Numerics, OptimiserConfig
-from plansmith.data.artifacts import Artifact
+from plansmith.data.artifacts import StageKind
+from plansmith.evaluation.ablation import AblationResults
+from plansmith.evaluation.ablation_report import ablation_report
+from plansmith.evaluation.finished_stages import RunSoFar
+from plansmith.evaluation.results import Results
+from plansmith.evaluation.run_report import report_of
+from plansmith.evaluation.run_results import results_so_far
+from plansmith.learning.export import ModelCard
+from plansmith.pipeline import Ablation, Pipeline, Reporting
 from plansmith.stages import Stage
 
 
@@ -39,14 +50,16 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage[Any]]:
     # D1, D2, Dtest (section 4)
     pddl = pddl_digest(config.problems)
     drawing = DrawingSettings(problems=config.problems, pddl=pddl, is_word_level=config.is_word_level)
-    problems = stage("sample_problems", problem_stages.sample_problems, drawing, {})
-    plans = stage("synthesize_plans", problem_stages.synthesize_plans, config.planner, {"problems": problems})
+    problems = stage("sample_problems", problem_stages.sample_problems, drawing, {}, kind=StageKind.DRAWS)
+    solving, drawn = problem_stages.synthesize_plans, {"problems": problems}
+    plans = stage("synthesize_plans", solving, config.planner, drawn, kind=StageKind.PLANS)
     data: dict[str, Stage[Any]] = {"problems": problems, "plans": plans}
     corrupting = CorruptionSettings(per_problem=config.examples.invalid_explanations)
     corrupted = stage("corrupt_plans", problem_stages.corrupt_plans, corrupting, data)
     renamings = {level.name: level.renamings for level in config.problems.sampled_levels if level.renamings}
     writing = WritingSettings(rendering=rendering, object_names=names, examples=config.examples, renamings=renamings)
-    examples = stage("write_chains", problem_stages.write_chains, writing, {**data, "corrupted": corrupted})
+    solved = {**data, "corrupted": corrupted}
+    examples = stage("write_chains", problem_stages.write_chains, writing, solved, kind=StageKind.WRITES)
 
     evaluations = Evaluations(graph, config, data)
     start = training_stages.start_settings(config)
@@ -63,7 +76,7 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage[Any]]:
         given = {"policy": policy, "examples": examples}
         sequences = stage("encode_examples", training_stages.encode_examples, None, given)
         given = {"policy": policy, "sequences": sequences}
-        policy = stage("phase1", training_stages.phase1, tuning, given, code_roots=OPTIMISATION)
+        policy = stage("phase1", training_stages.phase1, tuning, given, **optimising("supervised"))
         evaluations.test("phase1", policy, iteration=0)
         evaluations.explain(policy)
     policies = {0: policy}
@@ -99,13 +112,14 @@ def feedback_iteration(
     data = {name: given[name] for name in ("policy", "problems", "plans")}
 
     rolling = rollout_stages.roll_out_settings(config, t)
-    run = rollout_stages.roll_out
-    rolled_out = stage(f"roll_out_{t}", run, rolling, data, is_needed=is_needed, code_roots=GENERATION)
-    judging = JudgingSettings(prompting=rendering)
-    verdicts = stage(f"judge_{t}", judge_plans, judging, {"rollouts": rolled_out, "problems": problems})
+    options = {"kind": StageKind.GENERATES, "iteration": t, "is_needed": is_needed, "code_roots": GENERATION}
+    rolled_out = stage(f"roll_out_{t}", rollout_stages.roll_out, rolling, data, **options)
+    judging, rollouts = JudgingSettings(prompting=rendering), {"rollouts": rolled_out, "problems": problems}
+    options = {"kind": StageKind.JUDGES, "iteration": t, "labels": {"prompting": rendering}}
+    verdicts = stage(f"judge_{t}", judge_plans, judging, rollouts, **options)
     replanning = ReplanSettings(planner=config.planner, is_on=loop.continuation_renamings > 0)
     tried = {"policy": policy, "problems": problems, "verdicts": verdicts}
-    replans = stage(f"replan_{t}", feedback_stages.replan, replanning, tried)
+    replans = stage(f"replan_{t}", feedback_stages.replan, replanning, tried, kind=StageKind.PLANS, iteration=t)
     building = DatasetSettings(
         corrections=narrowed(loop, CorrectionConfig),
         rendering=rendering,
@@ -114,42 +128,59 @@ def feedback_iteration(
         max_unjudged_share=loop.max_unjudged_share,
     )
     judged = {**data, "rollouts": rolled_out, "verdicts": verdicts, "replans": replans}
-    datasets = stage(f"build_datasets_{t}", feedback_stages.build_datasets, building, judged)
+    options = {"kind": StageKind.BUILDS, "iteration": t}
+    datasets = stage(f"build_datasets_{t}", feedback_stages.build_datasets, building, judged, **options)
 
     tuning = TuningSettings(optimiser=loop.optimisation(loop.stage1, t), numerics=numerics, losses=loop.losses)
     read = {"datasets": datasets, "policy": policy}
-    reasoned = stage(f"stage1_{t}", training_stages.stage1, tuning, read, code_roots=OPTIMISATION)
+    reasoned = stage(f"stage1_{t}", training_stages.stage1, tuning, read, **optimising("reasoning", t))
     tuning = TuningSettings(optimiser=loop.optimisation(loop.stage2, t), numerics=numerics, losses=loop.losses)
     read = {"datasets": datasets, "policy": reasoned}
-    return stage(f"stage2_{t}", training_stages.stage2, tuning, read, code_roots=OPTIMISATION)
+    return stage(f"stage2_{t}", training_stages.stage2, tuning, read, **optimising("final", t))
 
 
-def arms(config: PddlInstructConfig, kept: Artifact | None = None) -> dict[str, tuple[str, str]]:
-    """Return each arm of the report with the stage of its policy and the name its evaluation runs under.
+def optimising(objective: str, iteration: int = 0) -> dict[str, Any]:
+    """Return what a stage says of itself that optimises."""
+    labels = {"objective": objective}
+    return {"kind": StageKind.OPTIMISES, "iteration": iteration, "labels": labels, "code_roots": OPTIMISATION}
 
-    Args:
-        config: of the run.
-        kept: the kept policy, once there is one: which iteration ``final`` is, and how many there were, may depend on
-            the probe set.
-    """
-    found = {"untrained": ("initial_policy", "untrained")}
-    for name in config.evaluation.baseline_prompts:
-        found[f"untrained_{name}"] = ("initial_policy", f"untrained_{name}")
-    start, chosen = "untrained", 0
-    if config.phases != "phase2":
-        start = "phase1"
-        found["phase1"] = ("phase1", "phase1")
-    if config.phases != "phase1":
-        chosen = config.phase2.eta
-        found |= {f"iteration_{t}": (f"stage2_{t}", f"iteration_{t}") for t in range(1, chosen + 1)}
-    if kept is not None:
-        chosen = chosen_iteration(kept)
-    return found | {"final": ("final_policy", f"iteration_{chosen}" if chosen else start)}
+
+def card(run: RunSoFar[PddlInstructConfig], results: Results) -> ModelCard:
+    """Return the model card of the policy that a run keeps."""
+    loop = run.config.phase2
+    method = "It was trained with PDDL-INSTRUCT (arXiv:2509.13351): explained plans and chains of thought"
+    if run.config.phases != "phase1":
+        method += (
+            f", then up to {loop.eta} iterations of {loop.feedback} feedback by a plan validator on every step of its "
+            "own attempts"
+        )
+    return model_card(run, results, f"{method}.")
+
+
+PIPELINE = Pipeline(
+    name="pddl_instruct",
+    config=PddlInstructConfig,
+    presets=PRESETS / "pddl_instruct",
+    stages=pddl_instruct,
+    session=Workers,
+    results=results_so_far,
+    reporting=Reporting(Results, report_of),
+    check=check_model,
+    card=card,
+    ablation=Ablation(
+        about="Run every arm of table 1: baseline, phase 1 only, phase 2 only, binary and detailed feedback, two "
+        "numbers of iterations; print tables 1, 4 and 5 with the paper's figures beside ours.",
+        variants=variants,
+        results=ablation_results,
+        reporting=Reporting(AblationResults, ablation_report, "ablation"),
+        preset="laptop",
+    ),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the pipeline; return 0 when done, 1 when it failed, 2 for bad input."""
-    return run_command("pddl_instruct", pddl_instruct, arms, argv)
+    return run_command(PIPELINE, argv)
 
 
 if __name__ == "__main__":

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from plansmith import __version__
 from plansmith.commands import diagnose, plan, problems, validate, watch
 from plansmith.console import exit_code_of, set_up_logging
-from plansmith.errors import BadInputError
 from plansmith.garbage import no_garbage
+from plansmith.pipeline import RunRecord, find_pipeline, pipeline_names
 
-PIPELINES, COMMANDS = "plansmith.pipelines", "plansmith.commands"
+COMMANDS = "plansmith.commands"
 
 DELEGATED = {
     "evaluate": "let the policy of a run try problems, and judge its plans",
@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"plansmith {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    names = ", ".join(sorted(entry.name for entry in entry_points(group=PIPELINES)))
+    names = ", ".join(pipeline_names())
     run = commands.add_parser("run", help=f"run a pipeline ({names}) with a preset", add_help=False)
     run.add_argument("pipeline", nargs="?", help=f"one of {names}")
     for name, help_text in DELEGATED.items():
@@ -65,35 +65,30 @@ def _parser() -> argparse.ArgumentParser:
 
 def _delegate(known: argparse.Namespace, rest: list[str]) -> int:
     if known.command in DELEGATED:
-        return _entry(COMMANDS, known.command)(rest)
+        return _command(known.command)(rest)
     if known.pipeline is None:
-        names = ", ".join(sorted(entry.name for entry in entry_points(group=PIPELINES)))
-        print(f"usage: plansmith run PIPELINE [--preset NAME] [--seed N] [--set KEY=VALUE] [--resume] [--dry-run]\n\n"
-              f"PIPELINE is one of: {names}\n`plansmith run PIPELINE --help` says more.")  # fmt: skip
+        options = "[--preset NAME] [--seed N] [--set KEY=VALUE] [--resume] [--dry-run]"
+        known_names = f"PIPELINE is one of: {', '.join(pipeline_names())}"
+        print(f"usage: plansmith run PIPELINE {options}\n\n{known_names}\n`plansmith run PIPELINE --help` says more.")
         return 0 if {"-h", "--help"} & set(rest) else 2
-    return _entry(PIPELINES, known.pipeline)(rest)
+    return int(_command("run")(find_pipeline(known.pipeline), rest))
 
 
-def _entry(group: str, name: str) -> Callable[[Sequence[str]], int]:
-    found: dict[str, EntryPoint] = {entry.name: entry for entry in entry_points(group=group)}
-    if name not in found:
-        raise BadInputError("no such pipeline", got=repr(name), expected=f"one of {', '.join(sorted(found))}")
+def _command(name: str) -> Callable[..., int]:
+    """Return a command that works on Ray."""
+    (entry,) = entry_points(group=COMMANDS, name=name)
     with no_garbage():
-        command: Callable[[Sequence[str]], int] = found[name].load()
+        command: Callable[..., int] = entry.load()
     return command
 
 
 def _report(run: Path) -> int:
-    from plansmith.evaluation.report import format_table, write_report
-    from plansmith.evaluation.results import read_results
-
-    path = run / "report" / "results.json"
-    if not path.is_file():
-        raise BadInputError("no finished run here", where=str(run), expected="report/results.json",
-                            cure="finish the run first: plansmith run PIPELINE --name ... --resume")  # fmt: skip
-    results = read_results(path)
-    print(format_table(results))
-    print(f"\nreport: {write_report(results, run / 'report')}")
+    """Print what the results in a run folder say, be it a run or an ablation, and write its report anew."""
+    pipeline = find_pipeline(RunRecord.read(run).pipeline)
+    reporting = pipeline.reporting
+    if pipeline.ablation is not None and pipeline.ablation.reporting.is_in(run):
+        reporting = pipeline.ablation.reporting
+    print(reporting.write(reporting.read(run), run))
     return 0
 
 

@@ -32,6 +32,7 @@ from plansmith.data.artifacts import (
     Artifact,
     ArtifactWriter,
     Provenance,
+    StageKind,
     artifact_folder,
     find_artifact,
     has_shards,
@@ -81,6 +82,17 @@ class Stage(Generic[SettingsT]):
 
     needs_all_inputs: bool = True
     """False: runs with those of its inputs that were not left out."""
+
+    kind: StageKind = StageKind.OTHER
+    """What it does, for whoever reads its artifact: figures, curves and speeds go by it. The next two as well; none of
+    the three is a part of the key."""
+
+    iteration: int = 0
+    """Of the loop; 0 before and after it. A stage of every iteration has the number at the end of its name."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """What else its figures go by, as `StageKind` says; also ``series``: the figures of arms of one series are one
+    curve over the iterations."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", dict(self.inputs))  # a pipeline goes on filling the mapping that it gave
@@ -340,6 +352,9 @@ def _run_stage(
         settings=stage.settings_json,
         code=stage.code,
         inputs=stage.input_keys,
+        kind=stage.kind,
+        iteration=stage.iteration,
+        labels=dict(stage.labels),
         seed=stage.seed,
         tool_versions=tool_versions,
     )

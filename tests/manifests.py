@@ -13,7 +13,8 @@ from conftest import ROOT
 from kustomize import Resource, render
 
 from cluster.serve_args import ServeArgs
-from pipelines.parts.command import _parser, config_of
+from pipelines.parts.command import config_of, run_parser
+from pipelines.pddl_instruct import PIPELINE
 from plansmith.config.models import PddlInstructConfig
 
 KUBERAY = ROOT / "cluster" / "kuberay"
@@ -100,12 +101,12 @@ def config_for(overlay: str, preset: str | None = None) -> PddlInstructConfig:
 
     A preset that trains on a CPU has nothing that goes to machines with GPUs.
     """
-    arguments = _parser("pddl_instruct").parse_args(entrypoint(overlay)[2:])
+    arguments = run_parser(PIPELINE).parse_args(entrypoint(overlay)[2:])
     if preset is not None:
         arguments.preset = preset
-        if config_of(arguments).trainer.device == "cpu":
+        if config_of(PIPELINE, arguments)[0].trainer.device == "cpu":
             arguments.overrides = [one for one in arguments.overrides if "_resource=" not in one]
-    return config_of(arguments)
+    return config_of(PIPELINE, arguments)[0]
 
 
 def matches(selector: Resource, labels: dict[str, str]) -> bool:

@@ -9,12 +9,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from plansmith.config.loading import load_preset
+from pipelines import pddl_instruct
 from plansmith.data.artifacts import Artifact, complete_artifacts
 
 ROOT = Path(__file__).resolve().parent.parent
 PIPELINE = ROOT / "pipelines" / "pddl_instruct.py"
-SMOKE = load_preset("smoke", ROOT / "pipelines" / "presets")
+SMOKE = pddl_instruct.PIPELINE.settings("smoke")
 
 
 @dataclass

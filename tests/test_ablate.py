@@ -9,38 +9,37 @@ from typing import Any
 import pytest
 
 from pipelines import ablate
+from pipelines.parts.ablation_arms import ablation_arms, variants
 from pipelines.parts.publishing import base_name
-from pipelines.pddl_instruct import arms, main, pddl_instruct
-from plansmith.config.loading import load_preset
+from pipelines.pddl_instruct import PIPELINE, main, pddl_instruct
 from plansmith.config.models import PddlInstructConfig
 from plansmith.errors import ConfigError
 from plansmith.evaluation.paper_figures import PaperColumn
 
-PRESETS = Path(__file__).resolve().parent.parent / "pipelines" / "presets"
-
 
 def config(*overrides: str) -> PddlInstructConfig:
-    return load_preset("smoke", PRESETS, overrides=["phase2.eta=3", "ablation.eta_low=2", *overrides])
+    return PIPELINE.settings("smoke", overrides=["phase2.eta=3", "ablation.eta_low=2", *overrides])
 
 
 def test_variants_give_every_arm_of_table_1_exactly_once() -> None:
-    given = Counter(arm for variant in ablate.variants(config()) for arm in variant.arm_of.values())
+    given = Counter(arm for variant in variants(config()) for arm in variant.arm_of.values())
     assert set(given.values()) == {1}
-    wanted = ablate.ablation_arms(config())
+    wanted = ablation_arms(config())
     assert set(given) == {arm.id for arm in wanted}
     assert [arm.paper_label for arm in wanted] == list(PaperColumn)
 
 
 def test_variants_name_arms_that_their_runs_have() -> None:
-    for variant in ablate.variants(config("evaluation.baseline_prompts=[zero_shot]")):
-        assert set(variant.arm_of) <= set(arms(variant.config)), variant.name
+    for variant in variants(config("evaluation.baseline_prompts=[zero_shot]")):
+        judged = {stage.labels.get("arm") for stage in pddl_instruct(variant.config)}
+        assert set(variant.arm_of) <= judged, variant.name
         assert variant.loop in variant.arm_of.values()
 
 
 def test_variants_share_every_stage_before_they_differ() -> None:
     keys = {
         variant.name: {stage.name: stage.key for stage in pddl_instruct(variant.config)}
-        for variant in ablate.variants(config())
+        for variant in variants(config())
     }
 
     def shared(one: str, other: str) -> set[str]:
@@ -73,7 +72,7 @@ def test_smaller_eta_is_the_beginning_of_the_greater_one() -> None:
 )
 def test_variants_that_cannot_be_compared_are_refused(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        ablate.variants(config(*overrides))
+        variants(config(*overrides))
 
 
 def test_dry_run_counts_the_stages_of_every_seed_and_writes_nothing(

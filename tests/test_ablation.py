@@ -16,7 +16,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from plansmith.errors import BadInputError
 from plansmith.evaluation.ablation import (
     ALL_DOMAINS,
     NEIGHBOURS,
@@ -26,10 +25,9 @@ from plansmith.evaluation.ablation import (
     standard_arms,
     summarise_ablation,
 )
-from plansmith.evaluation.ablation_json import ablation_from_json, ablation_to_json, read_ablation
 from plansmith.evaluation.ablation_order import OrderTest, Outcome, compare_over_seeds
-from plansmith.evaluation.ablation_plots import draw_ablation
-from plansmith.evaluation.ablation_report import describe_order, format_ablation, headline, render_page, write_ablation
+from plansmith.evaluation.ablation_plots import ablation_drawings
+from plansmith.evaluation.ablation_report import ablation_report, describe_order, headline
 from plansmith.evaluation.ablation_tables import (
     accuracy_table,
     configuration_table,
@@ -40,12 +38,15 @@ from plansmith.evaluation.ablation_tables import (
 )
 from plansmith.evaluation.metrics import EvaluatedProblem
 from plansmith.evaluation.paper_figures import PAPER_DOMAINS, TABLE_1, TABLE_4, TABLE_5, TABLE_5_TOTAL, PaperColumn
+from plansmith.evaluation.report import format_report, render_page
+from plansmith.evaluation.sections import Plot, Table
 from plansmith.evaluation.statistics import wilson_interval
-from plansmith.evaluation.tables import Table
 from plansmith.judging.taxonomy import ErrorClass
+from plansmith.pipeline import Reporting
 
 T_1 = 12.706204736432095  # the 97.5% quantile of Student's t with one degree of freedom
 ARMS = standard_arms(2, 3)
+REPORTING = Reporting(AblationResults, ablation_report, "ablation")
 ATTACK = "<script>alert('x')</script>"
 
 
@@ -350,38 +351,34 @@ def test_describe_order_equal_accuracies_and_one_seed_say_so() -> None:
 
 def test_headline_counts_what_the_tests_say() -> None:
     text = headline(make_ablation())
-    assert text.startswith("Highest mean accuracy: Phase 1 + detailed feedback, eta = 3, 90% in blocksworld")
-    assert "2 seeds. Of 9 comparisons in the paper's order 3 are confirmed (1 also by the spread over seeds)" in text
+    assert text.startswith("It reaches 90% in blocksworld")
+    assert "Of 9 comparisons in the paper's order 3 are confirmed (1 also by the spread over seeds)" in text
     assert text.endswith("6 not significant, 0 reversed.")
 
 
 def test_write_ablation_writes_three_files_that_read_back_equal(tmp_path: Path) -> None:
     results = make_ablation(config={"eta": [2, 3]}, versions={"python": "3.11"}, command="plansmith ablation")
-    page = write_ablation(results, tmp_path / "deep")
-    assert sorted(path.name for path in page.parent.iterdir()) == ["ablation.json", "ablation.md", "index.html"]
-    assert read_ablation(page.parent / "ablation.json") == results
-    write_ablation(ablation_from_json(ablation_to_json(results)), tmp_path / "again")
+    said = REPORTING.write(results, tmp_path / "deep")
+    assert "Highest mean accuracy: Phase 1 + detailed feedback, eta = 3, over 2 seeds." in said
+    report, again = (tmp_path / folder / "report" for folder in ("deep", "again"))
+    assert sorted(path.name for path in report.iterdir()) == ["ablation.json", "ablation.md", "index.html"]
+    assert REPORTING.read(tmp_path / "deep") == results
+    REPORTING.write(REPORTING.read(tmp_path / "deep"), tmp_path / "again")
     for name in ("ablation.json", "ablation.md", "index.html"):
-        assert (tmp_path / "again" / name).read_bytes() == (page.parent / name).read_bytes()
+        assert (again / name).read_bytes() == (report / name).read_bytes()
 
 
 def test_write_ablation_markdown_holds_every_table(tmp_path: Path) -> None:
-    write_ablation(make_ablation(), tmp_path)
-    text = (tmp_path / "ablation.md").read_text(encoding="utf-8")
+    REPORTING.write(make_ablation(), tmp_path)
+    text = (tmp_path / "report" / "ablation.md").read_text(encoding="utf-8")
     for number in (1, 4, 5):
         assert f"(the paper's table {number})" in text
     assert "| Phase 1 only | 55.0 ± 21.2 (paper 78.0 ± 3.1) | 12.5 ± 17.7 |" in text
     assert text.count("paired exact test") == 9
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"arms": []}'], ids=["empty", "other-json", "keys-missing"])
-def test_ablation_from_json_of_something_else_is_bad_input(text: str) -> None:
-    with pytest.raises(BadInputError, match="not the results of an ablation"):
-        ablation_from_json(text)
-
-
 def test_format_ablation_shows_the_tables_and_the_order() -> None:
-    text = format_ablation(make_ablation())
+    text = format_report(ablation_report(make_ablation()))
     assert "55.0 (paper 78)" in text and "55.0 ± 21.2" in text and "Total failure rate" in text
     assert text.count("paired exact test") == 9
 
@@ -401,15 +398,20 @@ class PageReader(HTMLParser):
 
 
 def test_page_asks_nothing_of_the_network_and_escapes_every_text() -> None:
-    hostile = dataclasses.replace(ARMS[1], label=ATTACK, paper_label=None)
-    results = summarise_ablation(ATTACK, [hostile], [ArmRun("phase1", 7, tried("1p", ATTACK))], model=ATTACK)
-    page = render_page(dataclasses.replace(results, config={ATTACK: ATTACK}, command=ATTACK, versions={ATTACK: ATTACK}))
+    arm = dataclasses.replace(ARMS[1], label=ATTACK, paper_label=None)
+    results = summarise_ablation(ATTACK, [arm], [ArmRun("phase1", 7, tried("1p", ATTACK))], model=ATTACK)
+    hostile = dataclasses.replace(results, config={ATTACK: ATTACK}, command=ATTACK, versions={ATTACK: ATTACK})
+    page = render_page(ablation_report(hostile))
     reader = PageReader()
     reader.feed(page)
     assert not {"script", "link", "img", "iframe", "object"} & set(reader.tags)
     assert all(value is not None and value.startswith("#") for value in reader.loads)
     assert re.findall(r"https?:|@import|url\((?!#)", page) == []
     assert "<script" not in page and page.count("&lt;script&gt;") >= 10
+
+
+def draw_ablation(results: AblationResults) -> tuple[Plot, ...]:
+    return tuple(drawing.draw() for drawing in ablation_drawings(results))
 
 
 def test_draw_ablation_every_seed_is_a_dot_and_colours_come_from_the_page() -> None:
@@ -439,7 +441,7 @@ def test_ablation_results_survive_pickling() -> None:
 
 def test_ablation_import_brings_no_heavy_package() -> None:
     code = (
-        "import sys, plansmith.evaluation.ablation, plansmith.evaluation.ablation_json; "
+        "import sys, plansmith.evaluation.ablation; "
         "print([m for m in ('torch', 'ray', 'vllm', 'deepspeed', 'matplotlib', 'jinja2') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

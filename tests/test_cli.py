@@ -17,13 +17,14 @@ from pipelines import evaluate, pddl_instruct
 from plansmith import __version__, cli
 from plansmith.console import exit_code_of
 from plansmith.errors import BadInputError, PddlParseError, PlansmithError, StalePolicyError
+from plansmith.pipeline import pipeline_names
 
 ROOT = Path(__file__).resolve().parent.parent
 RUN = [sys.executable, str(ROOT / "pipelines" / "pddl_instruct.py")]
 STAGES = ("sample_problems", "synthesize_plans", "phase1", "roll_out_1", "judge_2", "stage1_1", "stage2_2")
 
 needs_install = pytest.mark.skipif(
-    not entry_points(group=cli.PIPELINES), reason="entry points exist only where the package is installed (make test)"
+    not pipeline_names(), reason="entry points exist only where the package is installed (make test)"
 )
 Capture = pytest.CaptureFixture[str]
 
@@ -230,11 +231,17 @@ BAD_DOMAIN = """(define (domain blocksworld)
         (["--preset", "smoke", "--set", "problems.domain_file={}/binary.pddl"], ["cannot be read", "binary.pddl"]),
         (["--preset", "smoke", "--set", "problems.levels=[]", "--set", "problems.folder={}/none"],
          ["no problems here", "no such folder"]),
+        (["--preset", "nl2plan"], ["a preset of datasets, not of pddl_instruct", "nl2plan"]),
+        (["--preset", "smoke", "--set", "model.vocabulary_size=500"],
+         ["model.vocabulary_size: no stage reads this setting", "tokenizer=words"]),
+        (["--preset", "smoke", "--set", "phases=phase1", "--set", "phase2.stage1.learning_rate=0.1"],
+         ["phase2.stage1.learning_rate: no stage reads this setting", "phases=phase1"]),
         (["--resume", "--name", "gone"], ["no run here", "gone"]),
         (["--resume", "--set", "seed=1"], ["--resume takes the settings of the run", "leave out --resume"]),
     ],
     ids=["preset", "key", "bounds", "seed", "override", "model folder", "empty model folder", "domain syntax",
-         "no domain", "domain is no text", "no problems", "resume of nothing", "resume with changes"],
+         "no domain", "domain is no text", "no problems", "preset of others", "unread", "unread part",
+         "resume of nothing", "resume with changes"],
 )  # fmt: skip
 def test_run_with_bad_input_ends_with_code_2_and_one_message(
     arguments: list[str], words: list[str], tmp_path: Path, capsys: Capture
@@ -268,8 +275,22 @@ def test_resume_of_a_damaged_record_ends_with_code_2(content: str, tmp_path: Pat
     assert on_disk(tmp_path) == ["old", "old/run.json"]
 
 
+@pytest.mark.parametrize("words", [["--name", "theirs", "--preset", "smoke"], ["--resume", "--name", "theirs"]])
+def test_run_in_a_folder_of_another_pipeline_ends_with_code_2(
+    words: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "run.json").write_text('{"pipeline": "nl2plan", "config": {}}', encoding="utf-8")
+    assert pddl_instruct.main([*words, "--runs", str(tmp_path)]) == 2
+    message = only_message(capsys)
+    assert "a run of another pipeline" in message
+    assert "got: nl2plan" in message
+    assert on_disk(tmp_path) == ["theirs", "theirs/run.json"]
+
+
 @pytest.mark.parametrize("content", [None, "{}", "not json"], ids=["missing", "no results", "no JSON"])
 def test_report_without_results_ends_with_code_2(content: str | None, tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "run.json").write_text('{"pipeline": "pddl_instruct", "config": {"name": "x"}}', encoding="utf-8")
     if content is not None:
         (tmp_path / "report").mkdir()
         (tmp_path / "report" / "results.json").write_text(content, encoding="utf-8")
@@ -291,11 +312,11 @@ def test_evaluate_without_a_run_ends_with_code_2(tmp_path: Path, capsys: Capture
 
 @needs_install
 def test_installed_command_lists_its_pipelines(capsys: Capture) -> None:
-    assert {entry.name for entry in entry_points(group=cli.PIPELINES)} == {"pddl_instruct"}
+    assert pipeline_names() == ["pddl_instruct"]
     assert (
         {entry.name for entry in entry_points(group=cli.COMMANDS)}
-        == {"ablate", "dataset", "evaluate", "serve"}
-        == set(cli.DELEGATED)
+        == {"ablate", "dataset", "evaluate", "run", "serve"}
+        == {"run", *cli.DELEGATED}
     )
     assert cli.main(["run"]) == 2
     assert "pddl_instruct" in capsys.readouterr().out

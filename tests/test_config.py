@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,16 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from plansmith.config.loading import build_config, load_preset, preset_names
+from plansmith.config.loading import build_model, load_settings, preset_names
 from plansmith.config.models import PddlInstructConfig, PlannerConfig
 from plansmith.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parent.parent
-PRESETS = ROOT / "pipelines" / "presets"
+PRESETS = ROOT / "pipelines" / "presets" / "pddl_instruct"
+
+
+def load_preset(preset: str, folder: Path, *, overrides: Sequence[str] = ()) -> PddlInstructConfig:
+    return load_settings(PddlInstructConfig, preset, folder, overrides=overrides)
 
 
 def smoke(*overrides: str) -> PddlInstructConfig:
@@ -33,7 +38,9 @@ def refused(*overrides: str) -> str:
 def test_load_preset_of_every_file_gives_a_config(name: str) -> None:
     config = load_preset(name, PRESETS)
     assert config.problems.sampled_levels or config.problems.folder
-    assert build_config(config.model_dump(mode="json"), where="run.json") == config  # as a resumed run reads it
+    assert (
+        build_model(PddlInstructConfig, config.model_dump(mode="json"), where="run.json") == config
+    )  # as a resumed run reads it
 
 
 def test_preset_names_name_smoke_and_demo() -> None:

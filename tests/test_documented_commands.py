@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.pddl_instruct import PIPELINE
 from plansmith import cli
-from plansmith.config.loading import load_preset
 
 ROOT = Path(__file__).resolve().parent.parent
 HISTORY = {ROOT / "CHANGELOG.md", ROOT / "docs" / "log.md"}
@@ -177,8 +177,8 @@ def stopped_after_parsing(patch: pytest.MonkeyPatch) -> list[argparse.ArgumentPa
 
 
 def hands_on(known: argparse.Namespace) -> bool:
-    """Say whether `plansmith` leaves the other words to a command with a parser of its own."""
-    return getattr(known, "command", None) in ("run", *cli.DELEGATED)
+    """Say whether `plansmith` leaves the other words to a command, or that to a pipeline, with a parser of its own."""
+    return getattr(known, "command", None) in ("run", *cli.DELEGATED) or vars(known).keys() == {"pipeline"}
 
 
 @pytest.fixture(autouse=True)
@@ -248,7 +248,7 @@ def yaml_examples() -> list[str]:
 def test_documented_settings_of_ones_own_domain_are_taken(example: str, tmp_path: Path) -> None:
     path = tmp_path / "my-domain.yaml"
     path.write_text(example, encoding="utf-8")
-    config = load_preset(str(path), next((ROOT / "pipelines" / "presets").rglob("demo.yaml")).parent)
+    config = PIPELINE.settings(str(path))
     assert config.problems.folder == "my-domain/problems"
 
 

@@ -33,11 +33,11 @@ from transformers import Qwen3ForCausalLM
 
 from actors.mapping import map_rows
 from actors.policy import PolicyActor
+from pipelines import pddl_instruct
 from pipelines.parts.workers import MODEL, PROBE, Probe, Workers
 from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.generation import SamplingConfig
-from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig, PolicyConfig, TrainerConfig
 from plansmith.data.rows import MetricRow
@@ -48,7 +48,7 @@ from plansmith.live import WRITE_INTERVAL_S, LiveFile, read_live
 from plansmith.stages import Stage, StageContext, run_stages
 
 OUR_CODE = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}}
-SMOKE = load_preset("smoke", ROOT / "pipelines" / "presets")
+SMOKE = pddl_instruct.PIPELINE.settings("smoke")
 TRAINER = TrainerConfig(optimizer="adamw", is_autocast=False, row_length_tokens=64, n_threads=1, n_ranks=2)
 POLICY = PolicyConfig(max_model_len=512, max_num_seqs=4, kv_cache_gib=0.05, probe_tolerance=1e-3)
 TRAINED = [supervised_sequence([5, 6, 7], [20 + number, 21, 22, 23]) for number in range(32)]

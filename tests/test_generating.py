@@ -20,8 +20,8 @@ from pipelines.parts.generating import (
     sample_rollouts,
 )
 from pipelines.parts.workers import Workers
+from pipelines.pddl_instruct import PIPELINE
 from plansmith.config.generation import EndpointModel, SamplingConfig
-from plansmith.config.loading import load_preset
 from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import ArtifactWriter
 from plansmith.data.rows import FailedRequestRow, RolloutRow, SolvedProblemRow, UsageRow
@@ -34,7 +34,7 @@ from plansmith.stages import Stage, StageContext
 from plansmith.text.chains import chain_of_plan
 from plansmith.text.compact import CompactRendering
 
-SMOKE = load_preset("smoke", Path(__file__).resolve().parent.parent / "pipelines" / "presets")
+SMOKE = PIPELINE.settings("smoke")
 COMPACT = CompactRendering()
 SAMPLED = SamplingConfig(temperature=1.0, max_new_tokens=8, n=2)
 

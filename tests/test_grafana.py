@@ -26,7 +26,7 @@ from pipelines.parts import telemetry as telemetry_of_runs
 from pipelines.parts.telemetry import Telemetry
 from plansmith.config.telemetry import TelemetryConfig
 from plansmith.data.artifacts import ArtifactWriter, Provenance
-from plansmith.evaluation.measurements import METRICS
+from plansmith.evaluation.metric_list import METRICS
 from plansmith.live import report, report_to
 from plansmith.stages import Stage
 

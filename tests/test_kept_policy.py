@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.parts.evaluation_stages import CHOSEN, best_iteration, chosen_iteration, is_still_gaining, keep_policy
+from pipelines.parts.evaluation_stages import best_iteration, is_still_gaining, keep_policy
 from pipelines.parts.workers import MODEL, PROBE, Probe
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
 from plansmith.data.rows import VerdictRow
+from plansmith.evaluation.arms import CHOSEN, chosen_iteration
 from plansmith.resources import Resources
 from plansmith.stages import Stage, StageContext
 

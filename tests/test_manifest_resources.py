@@ -15,8 +15,7 @@ from kustomize import Resource
 from manifests import JOBS, OVERLAYS, SERVICES, cluster_spec, config_for, of_kind, rendered, service_args
 
 from pipelines.parts.placement import placement_of
-from pipelines.parts.places import PRESETS
-from plansmith.config.loading import preset_names
+from pipelines.pddl_instruct import PIPELINE
 from plansmith.config.models import PddlInstructConfig
 
 
@@ -83,7 +82,7 @@ def test_job_of_an_overlay_makes_the_autoscaler_start_just_the_groups_it_needs(
     assert autoscaler_answer(cluster_spec(overlay), asked) == Answer(pods, [])
 
 
-@pytest.mark.parametrize("preset", preset_names(PRESETS))
+@pytest.mark.parametrize("preset", PIPELINE.preset_names)
 def test_every_resource_that_a_preset_asks_for_is_offered_by_some_overlay(preset: str) -> None:
     unmet = {overlay: unmet_asks(overlay, config_for(overlay, preset)) for overlay in JOBS}
     assert not all(unmet.values()), f"preset {preset}: no group offers {unmet}"

@@ -40,7 +40,8 @@ from manifests import (
     service_args,
 )  # fmt: skip
 
-from pipelines.parts.command import _parser
+from pipelines.parts.command import run_parser
+from pipelines.pddl_instruct import PIPELINE
 
 KUBERNETES_VERSION = "1.33.0"
 FOREIGN_KINDS = {"PodMonitor"}
@@ -158,7 +159,7 @@ def test_entrypoint_of_a_job_names_a_script_of_the_image_and_writes_to_the_share
     assert command == "python"
     assert (ROOT / Path(script).relative_to("/opt/plansmith")).is_file()
     assert "WORKDIR /opt/plansmith" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    arguments = _parser("pddl_instruct").parse_args(entrypoint(overlay)[2:])
+    arguments = run_parser(PIPELINE).parse_args(entrypoint(overlay)[2:])
     assert arguments.runs == Path("/artifacts/runs")
 
 

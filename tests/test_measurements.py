@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BLOCKS_TEXT, ROOT
+from conftest import BLOCKS_TEXT
 
-from pipelines.parts.evaluation_stages import arms_of, results_of_run
-from pipelines.pddl_instruct import arms
-from plansmith.config.loading import load_preset
+from pipelines.pddl_instruct import PIPELINE
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
 from plansmith.data.rows import (
     FinalPlanRow,
@@ -29,29 +27,48 @@ from plansmith.data.rows import (
     VerificationRow,
 )
 from plansmith.errors import ArtifactError
-from plansmith.evaluation.measurements import METRICS, Measurement, iteration_of, measurements_of
+from plansmith.evaluation.finished_stages import FinishedStage, RunSoFar
+from plansmith.evaluation.measurements import measurements_of
+from plansmith.evaluation.metric_list import METRICS, Measurement
 from plansmith.evaluation.results import Results
+from plansmith.evaluation.run_results import results_so_far
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.pddl.validation import Verdict
 
 PROBLEM_TEXT = """(define (problem p) (:domain blocksworld) (:objects a b)
   (:init (ontable a) (ontable b) (clear a) (clear b) (handempty)) (:goal (on a b)))"""
 SETTINGS = ["phase2.eta=1", "evaluation.n_failures_shown=0", "evaluation.feedback_turns=2", "name=by-hand"]
-CONFIG = load_preset("smoke", ROOT / "pipelines" / "presets", overrides=SETTINGS)
+CONFIG = PIPELINE.settings("smoke", overrides=SETTINGS)
+PROBING = ["phase2.eta=2", "phase2.patience=2", "problems.probe_share=0.2"]
+CONFIGS = (PIPELINE.settings("smoke", overrides=PROBING), CONFIG)
+DECLARED = {stage.name: stage for config in CONFIGS for stage in PIPELINE.stages(config)}
+"""What the stages say of themselves: kind, iteration, labels, and what they read."""
 
 
 # --- artifacts by hand
 
 
 def write_artifact(root: Path, stage: str, *, files: Mapping[str, str] | None = None, **tables: Any) -> Artifact:
-    """Write the artifact of a stage: tables as (row type, rows), and small files."""
-    key = stage.encode().hex().ljust(64, "0")
-    writer = ArtifactWriter(root, stage, key)
+    """Write the artifact of a stage as the pipeline declares it: tables as (row type, rows), and small files."""
+    writer = ArtifactWriter(root, stage, key_of(stage))
     for table, (row_type, rows) in tables.items():
         writer.write_rows(rows, row_type, table=table)
     for name, text in (files or {}).items():
+        writer.path(name).parent.mkdir(exist_ok=True)
         writer.path(name).write_text(text, encoding="utf-8")
-    return writer.finish(Provenance(stage, key, {}, {}, 0), wall_time_s=2.0)
+    declared, inputs, said = DECLARED.get(stage), {}, {}
+    if declared is not None:
+        inputs = {name: key_of(given.name) for name, given in declared.inputs.items()}
+        said = {"kind": declared.kind, "iteration": declared.iteration, "labels": declared.labels}
+    return writer.finish(Provenance(stage, key_of(stage), {}, inputs, 0, **said), wall_time_s=2.0)
+
+
+def key_of(stage: str) -> str:
+    return stage.encode().hex().ljust(64, "0")
+
+
+def measured(artifact: Artifact, *others: Artifact) -> list[Measurement]:
+    return measurements_of(FinishedStage(artifact, {found.key: found for found in others}))
 
 
 def problem(problem_id: str, domain: str, level: str, split: str = "test") -> ProblemRow:
@@ -113,14 +130,12 @@ class Run:
 
     root: Path
     artifacts: dict[str, Artifact] = field(default_factory=dict)
-    inputs: dict[str, dict[str, Artifact]] = field(default_factory=dict)
 
-    def add(self, stage: str, inputs: Mapping[str, str] | None = None, **content: Any) -> None:
+    def add(self, stage: str, **content: Any) -> None:
         self.artifacts[stage] = write_artifact(self.root, stage, **content)
-        self.inputs[stage] = {name: self.artifacts[given] for name, given in (inputs or {}).items()}
 
     def measured(self, stage: str) -> list[Measurement]:
-        return measurements_of(stage, self.artifacts[stage], self.inputs[stage])
+        return measured(self.artifacts[stage], *self.artifacts.values())
 
     def value(self, stage: str, name: str, /, **labels: str) -> float:
         [found] = [m.value for m in self.measured(stage) if m.name == name and dict(m.labels) == labels]
@@ -135,13 +150,13 @@ def add_training(run: Run, stage: str, losses: list[float]) -> None:
     curve = [OptimisationStepRow(step, loss, 0.01 * step, 1.0) for step, loss in enumerate(losses, 1)]
     numbers = {"n_sequences": 4, "n_dropped": 1, "n_dropped_tokens": 9, "n_tokens": 70, "tokens_per_s": 35, "fill": 0.5}
     metrics = metric_rows(stage, **{f"training__{name}": float(value) for name, value in numbers.items()})
-    run.add(stage, curve=(OptimisationStepRow, curve), metrics=metrics)
+    weights = {"model/model.safetensors": ""}
+    run.add(stage, files=weights, curve=(OptimisationStepRow, curve), metrics=metrics)
 
 
 def add_evaluation(run: Run, arm: str, verdicts: list[VerdictRow]) -> None:
     run.add(f"try_{arm}", rows=(RolloutRow, TRIED))
-    inputs = {"rollouts": f"try_{arm}", "problems": "sample_problems"}
-    run.add(f"judge_{arm}", inputs, rows=(VerdictRow, verdicts), steps=(JudgedStepRow, []))
+    run.add(f"judge_{arm}", rows=(VerdictRow, verdicts), steps=(JudgedStepRow, []))
 
 
 def add_iteration(run: Run) -> None:
@@ -149,12 +164,7 @@ def add_iteration(run: Run) -> None:
     rolled = [rollout("d1", 4, iteration=1), rollout("d2", 6, "length", iteration=1)]
     run.add("roll_out_1", rows=(RolloutRow, rolled))
     verdicts = [verdict("d1", None, iteration=1), verdict("d2", GOAL, iteration=1)]
-    run.add(
-        "judge_1",
-        {"rollouts": "roll_out_1", "problems": "sample_problems"},
-        rows=(VerdictRow, verdicts),
-        steps=(JudgedStepRow, []),
-    )
+    run.add("judge_1", rows=(VerdictRow, verdicts), steps=(JudgedStepRow, []))
     steps = [("d1", 1.0), ("d1", 2.0), ("d2", 6.0)]
     reasoning = [StepLossRow(f"{p}-r", p, n, loss) for n, (p, loss) in enumerate(steps, 1)]
     finals = [
@@ -165,7 +175,6 @@ def add_iteration(run: Run) -> None:
                "rollout__unreadable_rate": 0.25, "rollout__truncated_rate": 0.5, "rollout__tokens": 10.0}  # fmt: skip
     run.add(
         "build_datasets_1",
-        {"verdicts": "judge_1", "problems": "sample_problems"},
         reasoning_steps=(StepLossRow, reasoning),
         final_plans=(FinalPlanRow, finals),
         metrics=metric_rows("build_datasets_1", **metrics),
@@ -177,15 +186,14 @@ def add_iteration(run: Run) -> None:
 
 def add_end(run: Run) -> None:
     """Add what comes after the loop; turn 1 solves p4, turn 2 does not solve p2."""
-    chosen = {"chosen.json": json.dumps({"iteration": 1, "probe_accuracy": {}})}
+    chosen = {"chosen.json": json.dumps({"iteration": 1, "probe_accuracy": {}}), "model/config.json": "{}"}
     run.add("final_policy", files=chosen)
     stated = [("p1", 1, "VALID", 0.75), ("p2", 0, "VALID", 0.5), ("p3", 1, "INVALID", 0.25), ("p4", 0, None, None)]
     rows = [VerificationRow(f"{p}-r", p, None, v, said, v_hat, "") for p, v, said, v_hat in stated]
     run.add("verify_attempts", rows=(VerificationRow, rows))
     turns = [rollout("p2", 2, iteration=1), rollout("p4", 2, iteration=1), rollout("p2", 2, iteration=2)]
     verdicts = [verdict("p2", GOAL, iteration=1), verdict("p4", None, iteration=1), verdict("p2", GOAL, iteration=2)]
-    inputs = {"policy": "final_policy", "tried_1": "try_iteration_1", "problems": "sample_problems"}
-    run.add("feedback_turns", inputs, rows=(RolloutRow, turns), verdicts=(VerdictRow, verdicts))
+    run.add("feedback_turns", rows=(RolloutRow, turns), verdicts=(VerdictRow, verdicts))
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +202,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     made.add("sample_problems", rows=(ProblemRow, PROBLEMS))
     plans = [plan(row.problem_id) for row in PROBLEMS] + [plan("p9", "out_of_time")]
     made.add("synthesize_plans", rows=(PlanRow, plans))
-    made.add("initial_policy")
+    made.add("initial_policy", files={"model/config.json": "{}"})
     add_evaluation(made, "untrained", BEFORE)
     add_training(made, "phase1", [4.0, 3.5, 3.0])
     add_evaluation(made, "phase1", BEFORE)
@@ -263,14 +271,14 @@ def test_judged_rollouts_rate_belongs_to_its_iteration(run: Run) -> None:
 
 def test_judged_probe_is_one_accuracy(run: Run, tmp_path: Path) -> None:
     judged = write_artifact(tmp_path, "judge_probe_2", rows=(VerdictRow, AFTER))
-    found = measurements_of("judge_probe_2", judged, {"problems": run.artifacts["sample_problems"]})
+    found = measured(judged, run.artifacts["sample_problems"])
     named = {m.name: (m.value, m.iteration) for m in found}
     assert (named["probe/accuracy"], named["probe/problems"]) == ((0.5, 2), (4, 2))
 
 
 def test_judged_rollouts_none_at_all_have_no_rate(run: Run, tmp_path: Path) -> None:
-    judged = write_artifact(tmp_path, "judge_7", rows=(VerdictRow, []))
-    found = measurements_of("judge_7", judged, {"problems": run.artifacts["sample_problems"]})
+    judged = write_artifact(tmp_path, "judge_2", rows=(VerdictRow, []))
+    found = measured(judged, run.artifacts["sample_problems"])
     assert {m.name for m in found} == {"stage/wall_time_s", "stage/rows"}
 
 
@@ -298,7 +306,7 @@ def test_generation_of_a_resumed_stage_has_no_speed(tmp_path: Path) -> None:
     (tmp_path / f"roll_out_1-{b'roll_out_1'.hex()[:12]}.partial").mkdir()
     resumed = write_artifact(tmp_path, "roll_out_1", rows=(RolloutRow, TRIED))
     assert resumed.manifest.was_resumed
-    names = {m.name for m in measurements_of("roll_out_1", resumed, {})}
+    names = {m.name for m in measured(resumed)}
     assert "generation/tokens" in names
     assert "generation/tokens_per_s" not in names
 
@@ -339,12 +347,12 @@ def test_every_stage_has_its_time_and_its_rows_and_a_training_one_its_version(ru
     assert run.value("final_policy", "loop/kept_iteration") == 1
 
 
-def test_unknown_stage_has_time_and_rows_only(tmp_path: Path) -> None:
+def test_stage_that_declares_nothing_has_time_and_rows_only(tmp_path: Path) -> None:
     artifact = write_artifact(tmp_path, "polish_3", rows=(PlanRow, [plan("p1")]), files={"note.txt": "x"})
-    found = [(m.name, m.value, m.iteration, dict(m.labels)) for m in measurements_of("polish_3", artifact, {})]
+    found = [(m.name, m.value, m.iteration, dict(m.labels)) for m in measured(artifact)]
     assert found == [
-        ("stage/wall_time_s", 2.0, 3, {"stage": "polish_3"}),
-        ("stage/rows", 1.0, 3, {"stage": "polish_3", "table": "rows"}),
+        ("stage/wall_time_s", 2.0, 0, {"stage": "polish_3"}),
+        ("stage/rows", 1.0, 0, {"stage": "polish_3", "table": "rows"}),
     ]
 
 
@@ -353,8 +361,9 @@ def test_unknown_stage_has_time_and_rows_only(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def results(run: Run) -> Results:
-    names = arms(CONFIG, run.artifacts["final_policy"])
-    return results_of_run(CONFIG, "smoke", arms_of(names, run.artifacts), run.artifacts)
+    found = results_so_far(RunSoFar(PIPELINE.name, CONFIG, "smoke", run.artifacts))
+    assert found is not None
+    return found
 
 
 def shown_arms(results: Results) -> Iterator[tuple[str, Any]]:
@@ -399,11 +408,12 @@ def test_curves_times_and_tokens_are_those_of_the_report(run: Run, results: Resu
         assert points == list(zip(curve.steps, curve.losses, strict=True))
     assert {name: run.value(name, "stage/wall_time_s", stage=name) for name in results.time_s} == results.time_s
     for stage, tokens in results.tokens.items():
-        name = "generation/tokens" if stage.startswith(("try_", "roll_out")) else "training/n_tokens"
+        name = "generation/tokens" if DECLARED[stage].kind == "generates" else "training/n_tokens"
         assert [m.value for m in run.measured(stage) if m.name == name] == [tokens]
+    stages = {"untrained": "initial_policy", "phase1": "phase1", "iteration_1": "stage2_1", "final": "final_policy"}
     versions = {
         name: next(m.labels["policy_version"] for m in run.measured(stage) if m.name == "policy/version")
-        for name, (stage, _) in arms(CONFIG, run.artifacts["final_policy"]).items()
+        for name, stage in stages.items()
     }
     assert versions == results.policy_versions
 
@@ -428,12 +438,4 @@ def test_measurement_with_a_label_its_metric_lacks_is_a_bug() -> None:
 
 def test_measurements_without_an_input_they_need_say_which(run: Run) -> None:
     with pytest.raises(ArtifactError, match="its input 'problems' is lacking"):
-        measurements_of("judge_1", run.artifacts["judge_1"], {})
-
-
-@pytest.mark.parametrize(
-    ("stage", "iteration"),
-    [("stage1_2", 2), ("phase1", 0), ("judge_iteration_12", 12), ("judge_untrained_zero_shot", 0), ("probe_0", 0)],
-)
-def test_iteration_of_a_stage_is_the_number_at_its_end(stage: str, iteration: int) -> None:
-    assert iteration_of(stage) == iteration
+        measured(run.artifacts["judge_1"])

@@ -18,7 +18,6 @@ from smoke_runs import SMOKE, FinishedRun, finish, kill_after, manifests
 
 from pipelines import evaluate, pddl_instruct
 from pipelines.parts.evaluation_options import EXAMPLES
-from pipelines.parts.evaluation_stages import chosen_iteration
 from pipelines.parts.workers import MODEL, PROBE, Probe, policy_version
 from plansmith.config.models import PddlInstructConfig
 from plansmith.data.artifacts import Artifact, complete_artifacts
@@ -33,6 +32,7 @@ from plansmith.data.rows import (
     StepLossRow,
     VerdictRow,
 )
+from plansmith.evaluation.arms import chosen_iteration
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.printer import print_problem

@@ -16,27 +16,45 @@ from xml.etree import ElementTree
 import pytest
 
 from plansmith.errors import BadInputError
-from plansmith.evaluation.drawing import Plot, series
+from plansmith.evaluation import report as report_module
+from plansmith.evaluation.attempts import AttemptExample, StepMark, StepView
+from plansmith.evaluation.drawing import series
 from plansmith.evaluation.feedback_turns import accuracy_by_turn
 from plansmith.evaluation.metrics import EvaluatedProblem, compare_arms, summarise_arm
-from plansmith.evaluation.plots import draw_plots, group_times
-from plansmith.evaluation.report import format_table, headline, render_markdown, render_page, write_report
-from plansmith.evaluation.results import (
-    AttemptExample,
-    Losses,
-    Results,
-    StepMark,
-    StepView,
-    TrainingCurve,
-    read_results,
-    results_from_json,
-    results_to_json,
-)
+from plansmith.evaluation.plots import drawings, group_times
+from plansmith.evaluation.report import format_report
+from plansmith.evaluation.results import IterationRollouts, Losses, Results, TrainingCurve
+from plansmith.evaluation.run_report import headline, report_of
+from plansmith.evaluation.sections import Plot
 from plansmith.evaluation.wording import clock, p_text, percent, spoken
 from plansmith.judging.taxonomy import ErrorClass
+from plansmith.pipeline import Reporting
 
 ATTACK = "<script>alert('x')</script>"
+REPORTING = Reporting(Results, report_of)
 VOID_TAGS = {"meta", "link", "br", "hr", "img", "input"}
+
+
+def render_page(results: Results) -> str:
+    return report_module.render_page(report_of(results))
+
+
+def render_markdown(results: Results) -> str:
+    return report_module.render_markdown(report_of(results))
+
+
+def format_table(results: Results) -> str:
+    return format_report(report_of(results))
+
+
+def draw_plots(results: Results) -> tuple[Plot, ...]:
+    return tuple(drawing.draw() for drawing in drawings(results))
+
+
+def read_back(results: Results, folder: Path) -> Results:
+    """Return the results that their own file holds."""
+    REPORTING.write(results, folder)
+    return REPORTING.read(folder)
 
 
 def evaluated(level: str, solved: int, n: int) -> list[EvaluatedProblem]:
@@ -166,14 +184,15 @@ def read_page(page: str) -> PageReader:
 
 
 def test_write_report_writes_three_files_and_leaves_nothing_else(tmp_path: Path) -> None:
-    page = write_report(make_results(), tmp_path / "deep" / "report")
-    assert page == tmp_path / "deep" / "report" / "index.html"
+    said = REPORTING.write(make_results(), tmp_path / "deep")
+    page = tmp_path / "deep" / "report" / "index.html"
+    assert said.endswith(f"report: {page}")
     assert sorted(p.name for p in page.parent.iterdir()) == ["index.html", "results.json", "results.md"]
 
 
 def test_results_json_has_the_promised_keys(tmp_path: Path) -> None:
-    write_report(make_results(), tmp_path)
-    content = json.loads((tmp_path / "results.json").read_text())
+    REPORTING.write(make_results(), tmp_path)
+    content = json.loads((tmp_path / "report" / "results.json").read_text())
     assert {"arms", "paired_tests", "losses", "time_s", "seed", "config", "versions"} <= content.keys()
     assert list(content["arms"]) == ["untrained", "phase1", "iteration_1", "final"]
     final = content["arms"]["final"]
@@ -196,21 +215,22 @@ def test_results_json_has_the_promised_keys(tmp_path: Path) -> None:
 
 def test_results_json_read_back_is_equal(tmp_path: Path) -> None:
     results = make_results()
-    write_report(results, tmp_path)
-    assert read_results(tmp_path / "results.json") == results
+    assert read_back(results, tmp_path) == results
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"arms": {}}'], ids=["empty", "other-json", "keys-missing"])
-def test_results_from_json_of_something_else_is_bad_input(text: str) -> None:
+def test_results_file_that_holds_something_else_is_bad_input(text: str, tmp_path: Path) -> None:
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "results.json").write_text(text)
     with pytest.raises(BadInputError, match="not the results of a run"):
-        results_from_json(text)
+        REPORTING.read(tmp_path)
 
 
 def test_write_report_same_results_same_bytes(tmp_path: Path) -> None:
-    write_report(make_results(), tmp_path / "one")
-    write_report(results_from_json(results_to_json(make_results())), tmp_path / "two")
+    REPORTING.write(read_back(make_results(), tmp_path / "one"), tmp_path / "two")
     for name in ("index.html", "results.json", "results.md"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+        one, two = (tmp_path / folder / "report" / name for folder in ("one", "two"))
+        assert one.read_bytes() == two.read_bytes()
 
 
 def test_page_nests_properly_and_asks_nothing_of_the_network() -> None:
@@ -299,7 +319,8 @@ def test_headline_says_what_the_paired_test_allows(phase1: int, final: int, resu
 
 def test_format_table_shows_every_arm_at_both_levels() -> None:
     table = format_table(make_results())
-    four, five, tests = table.split("\n\n")
+    four, five, tests, result = table.split("\n\n")
+    assert result == "Plan accuracy improved from 48% (phase 1) to 80% (final) on 25 test problems (4 blocks)."
     assert four.splitlines()[0] == "4 blocks"
     assert five.splitlines()[0] == "5 blocks"
     assert [line.split("  ")[0] for line in four.splitlines()[3:]] == ["untrained", "phase 1", "iteration 1", "final"]
@@ -310,15 +331,16 @@ def test_format_table_shows_every_arm_at_both_levels() -> None:
 
 
 def test_markdown_holds_the_same_figures(tmp_path: Path) -> None:
-    write_report(make_results(), tmp_path)
-    text = (tmp_path / "results.md").read_text()
+    REPORTING.write(make_results(), tmp_path)
+    text = (tmp_path / "report" / "results.md").read_text()
     assert "| final | 25 | 80% | 60.9% to 91.1% | 2 | 1 | 1 | 1 | 8.0 | 6.0 | 50 |" in text
-    assert "| roll_out/1 | 30.0 |" in text
+    assert "| roll_out/1 | 30.0 | - |" in text
+    assert "Preset demo, seed 7." in text
 
 
 def test_format_table_full_run_adds_a_block_for_everything_known() -> None:
     blocks = {
-        block.splitlines()[0]: block.splitlines()[3:] for block in format_table(make_full_results()).split("\n\n")
+        block.splitlines()[0]: block.splitlines()[3:] for block in format_table(make_full_results()).split("\n\n")[:-1]
     }
     assert list(blocks) == [
         "4 blocks",
@@ -347,18 +369,21 @@ def test_page_and_markdown_show_what_is_known_and_leave_out_the_rest() -> None:
     assert {"plan-quality", "the-policys-own-verdict", "plot-calibration", "plot-feedback-turns"} <= set(ids)
 
 
-def test_results_json_of_a_full_run_read_back_is_equal() -> None:
+def test_results_json_of_a_full_run_read_back_is_equal(tmp_path: Path) -> None:
     results = make_full_results()
-    assert results_from_json(results_to_json(results)) == results
+    assert read_back(results, tmp_path) == results
 
 
-def test_results_json_without_the_later_keys_is_still_read() -> None:
-    content = json.loads(results_to_json(make_results()))
+def test_results_json_without_the_later_keys_is_still_read(tmp_path: Path) -> None:
+    REPORTING.write(make_results(), tmp_path)
+    path = tmp_path / "report" / "results.json"
+    content = json.loads(path.read_text())
     del content["feedback_turns"]
     for arm in content["arms"].values():
         for key in ("by_domain", "calibration", "quality", "mean_progress", "self_verification"):
             del arm[key]
-    results = results_from_json(json.dumps(content))
+    path.write_text(json.dumps(content))
+    results = REPORTING.read(tmp_path)
     assert (results.domains, results.arms["final"].quality) == ((), None)
     read_page(render_page(results))
 
@@ -403,6 +428,17 @@ def test_draw_plots_covers_the_run_in_reading_order(plots: tuple[Plot, ...]) -> 
         "training-stage1",
         "times",
     ]
+
+
+def test_report_of_a_loop_shows_what_became_of_its_rollouts() -> None:
+    rollouts = tuple(IterationRollouts.of(t, [None, None, "goal_not_achieved", None]) for t in (1, 2, 3))
+    results = make_results(rollouts=rollouts, n_not_finite=2)
+    text, page = render_markdown(results), render_page(results)
+    assert "| 1 | 4 | 75% | 2.5000 | 0.9000 | 0 | 0 | 1 | 0 |" in text
+    assert "| 3 | 4 | 75% | - | - | 0 | 0 | 1 | 0 |" in text  # its losses are not known yet
+    assert 'id="plot-rollout-verdicts"' in page
+    assert "2 optimiser steps had a loss that is NaN or infinite" in page
+    assert "Feedback iterations" not in format_table(results)
 
 
 def test_draw_plots_svg_parses_and_takes_its_colours_from_the_page(plots: tuple[Plot, ...]) -> None:

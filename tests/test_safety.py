@@ -39,10 +39,11 @@ from transformers import AutoModelForCausalLM
 
 from actors.endpoint import Endpoint
 from actors.engine_weights import read_weight_shapes
+from pipelines.pddl_instruct import PIPELINE
 from plansmith.cli import main
 from plansmith.config.dataset import DatasetConfig
 from plansmith.config.generation import EndpointConfig, SamplingConfig
-from plansmith.config.loading import load_preset
+from plansmith.config.loading import load_settings
 from plansmith.config.models import PddlInstructConfig
 from plansmith.data.artifacts import ArtifactWriter, Provenance
 from plansmith.data.parts import Parts, part_path
@@ -50,6 +51,7 @@ from plansmith.data.rows import PlanRow
 from plansmith.data.tables import arrow_schema, merge_tables, read_table, write_table
 from plansmith.errors import ArtifactError, BadInputError, ConfigError, PddlParseError
 from plansmith.evaluation.report import render_page
+from plansmith.evaluation.run_report import report_of
 from plansmith.generation import Completion, asking
 from plansmith.layout import printable
 from plansmith.learning.adapters import merge_adapter
@@ -300,12 +302,12 @@ def test_preset_with_a_python_object_is_no_yaml(mark: Path, tmp_path: Path) -> N
     path = tmp_path / "preset.yaml"
     path.write_text(f"seed: {PYTHON_TAG.replace('MARK', str(mark))}\n")
     with pytest.raises(ConfigError, match="not YAML"):
-        load_preset(str(path), tmp_path)
+        load_settings(PddlInstructConfig, str(path), tmp_path)
 
 
 def test_override_with_a_python_object_is_no_yaml(mark: Path) -> None:
     with pytest.raises(ConfigError, match="not YAML"):
-        load_preset("demo", ROOT / "pipelines" / "presets", overrides=[f"seed={PYTHON_TAG.replace('MARK', str(mark))}"])
+        PIPELINE.settings("demo", overrides=[f"seed={PYTHON_TAG.replace('MARK', str(mark))}"])
 
 
 TENS = (f"a{n}: &a{n} [{', '.join(10 * [f'*a{n - 1}'])}]" for n in range(1, 12))
@@ -323,7 +325,7 @@ def test_preset_that_stands_for_more_than_it_says_is_refused(text: str, message:
     path = tmp_path / "preset.yaml"
     path.write_text(text, errors="surrogateescape")
     with pytest.raises(ConfigError, match=message):
-        load_preset(str(path), tmp_path)
+        load_settings(PddlInstructConfig, str(path), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["settings.yaml", "phrases.yaml"])
@@ -506,7 +508,7 @@ def test_report_of_a_run_whose_names_are_markup_holds_nothing_that_acts() -> Non
         name: dataclasses.replace(arm, by_level=dict.fromkeys([text], arm.by_level["4 blocks"]), level=text)
         for name, arm in results.arms.items()
     }
-    page = render_page(dataclasses.replace(results, arms=arms, primary_level=text, paired_tests=()))
+    page = render_page(report_of(dataclasses.replace(results, arms=arms, primary_level=text, paired_tests=())))
     parser = ActiveParts()
     parser.feed(page)
     assert parser.found == []

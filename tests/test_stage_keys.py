@@ -20,7 +20,8 @@ from pipelines.dataset import dataset
 from pipelines.pddl_instruct import pddl_instruct
 from plansmith.code_digest import code_of
 from plansmith.config.dataset import DatasetConfig
-from plansmith.config.loading import load_preset, load_settings
+from plansmith.config.loading import load_settings
+from plansmith.config.models import PddlInstructConfig
 from plansmith.data.rows import MetricRow
 from plansmith.stages import Stage, StageContext, preview_stages, run_stages
 
@@ -31,7 +32,7 @@ PROBED = ["phase2.patience=1", "problems.probe_share=0.3"]
 
 
 def stages_of(preset: str, *overrides: str) -> list[Stage[Any]]:
-    return pddl_instruct(load_preset(preset, PRESETS, overrides=list(overrides)))
+    return pddl_instruct(load_settings(PddlInstructConfig, preset, PRESETS / "pddl_instruct", overrides=overrides))
 
 
 def keys(preset: str, *overrides: str) -> dict[str, str]:
@@ -123,9 +124,8 @@ def test_body_is_given_settings_of_the_type_that_it_declares_and_no_way_to_other
 def keys_of_tree(tree: Path) -> dict[str, str]:
     """Return the keys of smoke's stages as a copy of the code computes them."""
     script = (
-        "import json\nfrom pathlib import Path\nfrom pipelines.pddl_instruct import pddl_instruct\n"
-        "from plansmith.config.loading import load_preset\n"
-        "stages = pddl_instruct(load_preset('smoke', Path('pipelines/presets')))\n"
+        "import json\nfrom pipelines.pddl_instruct import PIPELINE, pddl_instruct\n"
+        "stages = pddl_instruct(PIPELINE.settings('smoke'))\n"
         "print(json.dumps({stage.name: stage.key for stage in stages}))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=tree, env={"PYTHONPATH": str(tree)}, check=True,

@@ -24,10 +24,10 @@ from actors.telemetry import RayListener, exported_name, record, tag_keys
 from pipelines.parts.telemetry import RunGauges, Telemetry
 from pipelines.parts.telemetry_sinks import Point, TensorBoardSink, WandbSink, points_of, tag_of
 from plansmith.config.telemetry import TelemetryConfig
-from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
+from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance, StageKind
 from plansmith.data.rows import MetricRow, OptimisationStepRow
 from plansmith.errors import ConfigError
-from plansmith.evaluation.measurements import METRICS, Measurement
+from plansmith.evaluation.metric_list import METRICS, Measurement
 from plansmith.live import LiveFile
 from plansmith.stages import Stage, StageContext, run_stages
 
@@ -51,9 +51,16 @@ def training(losses: Sequence[float]) -> Any:
     return run
 
 
+def stage_of(name: str, iteration: int, run: Any = None, settings: Any = None) -> Stage[Any]:
+    """Return a stage that optimises, or with no body one that ends without a table."""
+    labels, body = {"objective": "reasoning"}, run or (lambda context: None)
+    told = {"kind": StageKind.OPTIMISES, "iteration": iteration, "labels": labels}
+    return Stage(name=name, run=body, settings=settings, **told)
+
+
 def train(root: Path, losses: Sequence[float] = (3.0, 2.0), **settings: Any) -> None:
     """Run one stage under the telemetry of its settings, as the command does."""
-    stage = Stage(name="stage1_2", run=training(losses), settings={"losses": list(losses)})
+    stage = stage_of("stage1_2", 2, training(losses), {"losses": list(losses)})
     with Telemetry(config_of(**settings), root) as telemetry:
         run_stages([stage], root=root / "artifacts", observers=[telemetry])
 
@@ -77,11 +84,11 @@ def artifact(root: Path, name: str = "stage1_2") -> Artifact:
     [
         (Measurement("rollout/valid_plan_rate", 0.5, 3), "rollout/valid_plan_rate", 3),
         (
-            Measurement("evaluation/accuracy", 0.5, 2, {"level": "4 blocks", "arm": "iteration_2"}),
+            Measurement("evaluation/accuracy", 0.5, 2, {"level": "4 blocks", "arm": "iteration_2"}, series="loop"),
             "evaluation/accuracy/level/4 blocks",
             2,
         ),
-        (Measurement("evaluation/accuracy", 0.5, 0, {"arm": "phase1"}), "evaluation/accuracy", 0),
+        (Measurement("evaluation/accuracy", 0.5, 0, {"arm": "phase1"}, series="loop"), "evaluation/accuracy", 0),
         (Measurement("evaluation/accuracy", 0.5, 0, {"arm": "untrained"}), "evaluation/accuracy/arm/untrained", 0),
         (Measurement("stage/wall_time_s", 9, 2, {"stage": "judge_2"}), "stage/wall_time_s/stage/judge", 2),
         (
@@ -176,7 +183,7 @@ def test_window_that_cannot_be_written_is_said_once_and_the_run_goes_on(
 ) -> None:
     folder = tmp_path / "tensorboard"
     folder.write_text("a file where the folder should be", encoding="utf-8")
-    stages = [Stage(name=f"stage1_{t}", run=training([1.0 * t])) for t in (1, 2, 3)]
+    stages = [stage_of(f"stage1_{t}", t, training([1.0 * t])) for t in (1, 2, 3)]
     with Telemetry(config_of(), tmp_path) as telemetry:
         done = run_stages(stages, root=tmp_path / "artifacts", observers=[telemetry])
     assert len(done) == 3
@@ -188,7 +195,7 @@ def test_window_that_cannot_be_written_is_said_once_and_the_run_goes_on(
 def test_figures_that_cannot_be_read_are_said_and_the_run_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stages = [Stage(name="phase1", run=lambda context: None), Stage(name="stage1_1", run=training([1.0]))]
+    stages = [stage_of("phase1", 0), stage_of("stage1_1", 1, training([1.0]))]
     with Telemetry(config_of(), tmp_path) as telemetry:
         run_stages(stages, root=tmp_path / "artifacts", observers=[telemetry])
     assert "the figures of stage phase1 cannot be shown" in caplog.text
@@ -325,8 +332,8 @@ def test_listener_with_a_figure_that_is_no_metric_is_a_bug() -> None:
 
 def test_gauges_of_the_run_show_one_stage_at_a_time(tmp_path: Path, recorded: Recorded) -> None:
     gauges = RunGauges("by-hand", tmp_path)
-    gauges.started("roll_out_2", number=3, count=9)
-    gauges.started("judge_2", number=4, count=9)
+    gauges.started(stage_of("roll_out_2", 2), number=3, count=9)
+    gauges.started(stage_of("judge_2", 2), number=4, count=9)
     gauges.stop()
     latest = {(name, tags.get("stage")): value for name, value, tags in recorded}
     assert (latest["run/stage", "roll_out_2"], latest["run/stage", "judge_2"]) == (0, 0)
@@ -367,7 +374,7 @@ def test_gauges_of_the_run_date_movement_when_it_is_seen(tmp_path: Path, recorde
 
 def test_gauges_of_the_run_are_all_recorded_anew_because_ray_forgets(tmp_path: Path, recorded: Recorded) -> None:
     gauges = RunGauges("by-hand", tmp_path)
-    gauges.started("judge_2", number=4, count=9)
+    gauges.started(stage_of("judge_2", 2), number=4, count=9)
     gauges.measured([Measurement("probe/accuracy", 0.5, 2), Measurement("probe/accuracy", 0.75, 2)])
     latest = {(name, tuple(sorted(tags.items()))): value for name, value, tags in recorded}
     recorded.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import http.client
 import json
@@ -27,19 +28,23 @@ from watched_runs import (
     write_training,
 )
 
+from pipelines.pddl_instruct import PIPELINE
 from plansmith.commands import watch
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import PlanRow, ProblemRow
 from plansmith.data.storage import LOCK_FILE, run_lock
 from plansmith.errors import BadInputError
-from plansmith.evaluation import watched_failures, watched_figures
+from plansmith.evaluation import watch_page, watched_failures
+from plansmith.evaluation.attempts import StepMark
 from plansmith.evaluation.finished_stages import find_rows
-from plansmith.evaluation.results import StepMark
+from plansmith.evaluation.report import DrawnOnce
+from plansmith.evaluation.results import Results
+from plansmith.evaluation.run_results import results_so_far
+from plansmith.evaluation.sections import Plots, Report
 from plansmith.evaluation.statistics import wilson_interval
-from plansmith.evaluation.watch_page import RunPage, RunsPage, figure, stage_words
+from plansmith.evaluation.watch_page import RunPage, RunsPage, figure
 from plansmith.evaluation.watch_server import Site, server_of
 from plansmith.evaluation.watched_failures import FailureShelf
-from plansmith.evaluation.watched_figures import Figures, Measuring, Plotting, figures_of, tables_of
 from plansmith.evaluation.watching import RunState, RunView, RunWatch, StageState, run_folders
 from plansmith.judging.taxonomy import ErrorClass
 
@@ -61,8 +66,20 @@ def view_of(folder: Path, now: float | None = None) -> RunView:
     return RunWatch(folder).view(time.time() if now is None else now)
 
 
-def figures(folder: Path) -> Figures:
-    return figures_of(Measuring().measured(view_of(folder).artifacts), name="demo")
+def report_of(folder: Path) -> Report | None:
+    return watch.report_so_far(view_of(folder).run)
+
+
+def results_of(folder: Path) -> Results:
+    """Return the results of a run so far, of which there are some."""
+    run = view_of(folder).run
+    found = results_so_far(dataclasses.replace(run, config=PIPELINE.config.model_validate(run.config)))
+    assert found is not None
+    return found
+
+
+def page_of(folder: Path) -> RunPage:
+    return RunPage(folder, watch.report_so_far)
 
 
 def lock_of(folder: Path, text: str) -> None:
@@ -160,7 +177,7 @@ def test_stages_with_their_keys_known_say_what_is_reused_done_running_and_to_com
         "phase1": StageState.RUNNING,
         "report": StageState.TO_COME,
     }
-    assert (view.stage, view.number, view.count, view.n_unnamed, view.n_superseded) == ("phase1", 4, 5, 0, 2)
+    assert (view.stage, view.number, view.count, view.n_unnamed, view.n_superseded) == ("phase1", 4, 5, 0, 3)
 
 
 def test_stages_without_known_keys_are_those_on_disk_and_a_number_to_come(run: Path) -> None:
@@ -169,7 +186,7 @@ def test_stages_without_known_keys_are_those_on_disk_and_a_number_to_come(run: P
         write_live(run, "stage", "phase1", done=4, total=37, moved=time.time())
         view = view_of(run)
     assert [line.name for line in view.stages][-1] == "phase1"
-    assert (view.stages[-1].state, view.number, view.n_unnamed) == (StageState.RUNNING, 5, 32)
+    assert (view.stages[-1].state, view.number, view.n_unnamed) == (StageState.RUNNING, 5, 31)
     assert {line.state for line in view.stages[:-1]} == {StageState.DONE}
 
 
@@ -187,7 +204,7 @@ def test_artifacts_made_from_one_that_was_replaced_are_not_of_the_run(run: Path)
     created = json.loads((newer.folder / "manifest.json").read_text()) | {"created": "2100-01-01T00:00:00+00:00"}
     (newer.folder / "manifest.json").write_text(json.dumps(created))
     view = view_of(run)
-    assert list(view.artifacts) == ["synthesize_plans", "sample_problems"]
+    assert set(view.artifacts) == {"synthesize_plans", "initial_policy", "sample_problems"}
     assert view.artifacts["sample_problems"].key == "f" * 64
     assert view.n_superseded == 4  # the old problems, and the training, attempts and verdicts that need them
 
@@ -207,7 +224,7 @@ def test_damaged_files_leave_out_what_they_should_say(run: Path, text: str) -> N
     (damaged / "manifest.json").write_text(text)
     view = view_of(run)
     assert [work.source for work in view.works] == ["run"]
-    assert (view.name, view.seed, len(view.artifacts)) == ("demo", None, 4)
+    assert (view.name, view.seed, len(view.artifacts)) == ("demo", None, 5)
 
 
 def test_live_file_with_another_kind_of_time_breaks_nothing(run: Path) -> None:
@@ -220,82 +237,100 @@ def test_truncated_table_is_no_artifact_and_the_page_stands(run: Path) -> None:
     (table,) = (run / "artifacts").glob("judge_untrained-*/rows.parquet")
     table.write_bytes(table.read_bytes()[:100])
     assert "judge_untrained" not in view_of(run).artifacts
-    assert "No policy has been tried yet" in RunPage(run).snapshot()
+    assert "No policy has been tried yet" in page_of(run).snapshot()
 
 
 def test_tables_removed_after_they_were_found_give_no_figures_and_no_error(run: Path) -> None:
-    artifacts = dict(view_of(run).artifacts)
+    page = page_of(run)
+    seen = page.watch.view(0).run
     for table in (run / "artifacts").glob("*/rows.parquet"):
         table.unlink()
-    assert figures_of(Measuring().measured(artifacts), name="demo").results is None
-    assert FailureShelf().failures(artifacts) == {}
+    assert "No policy has been tried yet" in page.snapshot()
+    assert FailureShelf().failures(seen) == {}
 
 
 # --- its figures
 
 
 def test_figures_of_an_arm_are_counted_by_level(run: Path) -> None:
-    found = figures(run).results
-    assert found is not None
+    found = results_of(run)
     three, four = found.arms["untrained"].by_level["3 blocks"], found.arms["untrained"].by_level["4 blocks"]
     assert (three.n, three.n_valid, three.accuracy, three.errors[PRECONDITION]) == (2, 1, 0.5, 1)
     assert (four.n, four.n_valid, four.errors[PRECONDITION], four.errors[GOAL]) == (2, 0, 1, 1)
     assert three.ci95 == wilson_interval(1, 2)
-    assert tables_of(figures(run))[0].rows[0][:3] == ("untrained", "2", "50%")
+    assert "The untrained policy solves 50% of 2 test problems (3 blocks)." in page_of(run).snapshot()
 
 
 def test_figures_of_rollouts_stand_by_iteration(run: Path) -> None:
     write_attempts(run, "2", {"p1": None, "p3": GOAL}, tried="roll_out")
     write_attempts(run, "1", {"p1": GOAL, "p3": GOAL}, tried="roll_out")
-    rollouts = figures(run).rollouts
-    assert [(r.iteration, r.n, r.n_valid, r.errors[GOAL]) for r in rollouts] == [(1, 2, 0, 2), (2, 2, 1, 1)]
-    assert [r.reasoning for r in rollouts] == [None, None]
+    found = results_of(run)
+    assert [(r.iteration, r.n, r.n_valid, r.errors[GOAL]) for r in found.rollouts] == [(1, 2, 0, 2), (2, 2, 1, 1)]
+    assert found.rollout_valid_rate == (0.0, 0.5)
+    assert found.losses.reasoning == ()
 
 
 def test_figures_of_a_diverged_training_leave_out_its_losses_and_count_them(run: Path) -> None:
     write_training(run, "phase1", [3.0, math.nan, math.inf, 2.0], tokens_per_s=1500.0)
-    found = figures(run)
-    assert found.results is not None
-    assert [(curve.steps, curve.losses) for curve in found.results.losses.curves] == [((1, 4), (3.0, 2.0))]
-    assert (found.n_not_finite, found.tokens_per_s["phase1"]) == (2, 1500.0)
-    assert "2 optimiser steps had a loss that is NaN or infinite" in RunPage(run).snapshot()
+    found, html = results_of(run), page_of(run).snapshot()
+    assert [(curve.steps, curve.losses) for curve in found.losses.curves] == [((1, 4), (3.0, 2.0))]
+    assert "2 optimiser steps had a loss that is NaN or infinite" in html
+    assert "1,500<small>tokens/s in phase 1" in html
 
 
 def test_figures_before_anything_was_tried_are_none(tmp_path: Path) -> None:
-    assert figures_of({}, name="demo") == Figures(None, (), {}, "", 0)
+    write_record(tmp_path)
+    write_problems(tmp_path, LEVELS)
+    assert report_of(tmp_path) is None
+    assert "No policy has been tried yet" in page_of(tmp_path).snapshot()
 
 
-def test_measuring_reads_each_artifact_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("record", ['{"preset": "x"}', '{"pipeline": "gone", "config": {}}',
+                                    '{"pipeline": "pddl_instruct", "config": {"phase2": 3}}'])  # fmt: skip
+def test_figures_of_a_run_that_nobody_knows_are_none_and_its_stages_are_shown(run: Path, record: str) -> None:
+    (run / "run.json").write_text(record)
+    assert report_of(run) is None
+    assert "judge untrained" in page_of(run).snapshot()
+
+
+def test_page_reads_the_speed_of_each_artifact_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    measure = watched_figures.measurements_of
-    monkeypatch.setattr(
-        watched_figures, "measurements_of", lambda name, *more: read.append(name) or measure(name, *more)
-    )
-    measuring, watching = Measuring(), RunWatch(run)
-    first = measuring.measured(watching.view(0).artifacts)
-    assert measuring.measured(watching.view(1).artifacts) == first
-    assert sorted(read) == ["judge_untrained", "sample_problems", "synthesize_plans", "try_untrained"]
+    measure = watch_page.tokens_per_s
+    monkeypatch.setattr(watch_page, "tokens_per_s", lambda stage: read.append(stage.name) or measure(stage))
+    page = page_of(run)
+    page.snapshot()
+    page.snapshot()
+    before = ["initial_policy", "judge_untrained", "sample_problems", "synthesize_plans", "try_untrained"]
+    assert sorted(read) == before
     write_training(run, "phase1", [1.0])
-    measuring.measured(watching.view(2).artifacts)
-    assert read[4:] == ["phase1"]
+    page.snapshot()
+    assert read[len(before) :] == ["phase1"]
 
 
-def test_plotting_draws_again_only_what_changed(run: Path) -> None:
-    plotting = Plotting()
-    before = {plot.slug: plot for plot in plotting.plots(figures(run))}
+def plots_of(folder: Path, drawings: DrawnOnce) -> dict[str, object]:
+    """Return the plots of a run's report so far by their slugs."""
+    report = report_of(folder)
+    assert report is not None
+    [plots] = [block for section in report.course for block in section.blocks if isinstance(block, Plots)]
+    return {plot.slug: plot for plot, _ in map(drawings.drawn, plots.drawings)}
+
+
+def test_drawings_are_drawn_again_only_when_what_they_show_changed(run: Path) -> None:
+    drawings = DrawnOnce()
+    before = plots_of(run, drawings)
     write_training(run, "phase1", [3.0, 2.0])
-    after = {plot.slug: plot for plot in plotting.plots(figures(run))}
+    after = plots_of(run, drawings)
     assert after.keys() - before.keys() == {"training-phase1"}
     assert after["accuracy"] is before["accuracy"]
     write_attempts(run, "phase1", dict.fromkeys(LEVELS))
-    assert {plot.slug: plot for plot in plotting.plots(figures(run))}["accuracy"] is not before["accuracy"]
+    assert plots_of(run, drawings)["accuracy"] is not before["accuracy"]
 
 
 # --- its failures
 
 
 def test_failures_carry_the_step_that_broke_with_its_reason(run: Path) -> None:
-    (found,) = FailureShelf().failures(view_of(run).artifacts).values()
+    (found,) = FailureShelf().failures(view_of(run).run).values()
     failure = next(item for item in found if item.rollout_id == "untrained-p3")
     assert (failure.attempt.arm, failure.attempt.level, failure.prompt) == ("untrained", "4 blocks", "solve p3")
     assert [step.mark for step in failure.attempt.steps] == [StepMark.OK, StepMark.FAILED]
@@ -317,8 +352,8 @@ def test_failures_are_the_worst_of_every_kind_the_commonest_kind_first(tmp_path:
 
 def test_failures_of_another_way_to_ask_are_their_text_alone(tmp_path: Path) -> None:
     write_problems(tmp_path, {"p": "3 blocks"})
-    write_attempts(tmp_path, "untrained", {"p": GOAL}, completion="x" * 20_007, rendering="zero_shot")
-    ((failure,),) = FailureShelf().failures(view_of(tmp_path).artifacts).values()
+    write_attempts(tmp_path, "untrained", {"p": GOAL}, completion="x" * 20_007, prompting="zero_shot")
+    ((failure,),) = FailureShelf().failures(view_of(tmp_path).run).values()
     assert failure.attempt.steps == ()
     assert failure.attempt.completion == "x" * 20_000 + "\n[7 more characters]"
 
@@ -339,7 +374,7 @@ def test_page_shows_model_output_as_text_only(run: Path) -> None:
     write_attempts(run, "phase1", {"p1": GOAL}, completion=f"{BROKEN_CHAIN} {HOSTILE}")
     write_live(run, "trainer", HOSTILE, done=1, moved=time.time())
     with run_lock(run / "artifacts"):
-        page = RunPage(run)
+        page = page_of(run)
         page.watch.folder.joinpath("run.json").write_text(json.dumps({"preset": HOSTILE, "config": {"name": HOSTILE}}))
         html = page.snapshot()
         page.parts()
@@ -353,11 +388,12 @@ def test_page_of_a_running_run_says_what_each_process_does(run: Path) -> None:
     now = time.time()
     with run_lock(run / "artifacts"):
         write_live(run, "stage", "stage1_2", done=20, total=37, moved=now)
+        (run / "stages.json").write_text(json.dumps({"stage1_2": {"key": "f" * 64, "iteration": 2}}))
         values = {"train/loss": 0.125, "train/tokens_per_s": 12345.6}
         write_live(
             run, "trainer", "training", done=50, total=200, unit="step", values=values, started=now - 25, moved=now
         )
-        html = RunPage(run).snapshot()
+        html = page_of(run).snapshot()
     assert "21 of 37: stage 1, iteration 2" in html
     assert "50 of 200 step · 2 step/s · 1 min 15 s left · loss 0.125 · tokens per s 12,346 · moved" in html
 
@@ -368,15 +404,22 @@ def test_page_of_a_run_in_which_nothing_moves_warns(run: Path, quiet_s: float, i
         then = time.time() - quiet_s
         os.utime(run / "artifacts" / LOCK_FILE, (then, then))
         write_live(run, "trainer", "phase 1", moved=then)
-        assert ('class="stale"' in RunPage(run).snapshot()) is is_stale
+        assert ('class="stale"' in page_of(run).snapshot()) is is_stale
 
 
 def test_figure_and_stage_words_are_for_people() -> None:
     assert [figure(value) for value in (0, 12345.6, 99.96, 0.00123, 7.0)] == ["0", "12,346", "100", "0.00123", "7"]
-    names = ("stage1_2", "roll_out_10", "judge_iteration_3", "phase1", "try_untrained_zero_shot")
-    assert list(map(stage_words, names)) == [
+
+
+def test_words_of_a_stage_tell_its_iteration_apart(tmp_path: Path) -> None:
+    iterations = {"stage1_2": 2, "roll_out_10": 10, "judge_iteration_3": 3, "phase1": 0, "try_untrained_zero_shot": 0}
+    for name, iteration in iterations.items():
+        write_artifact(tmp_path / "artifacts", name, {}, iteration=iteration)
+    view = view_of(tmp_path)
+    assert list(map(view.words, iterations)) == [
         "stage 1, iteration 2", "roll out, iteration 10", "judge iteration 3", "phase 1", "try untrained zero shot",
     ]  # fmt: skip
+    assert view.words("stage1_9") == "stage 1 9"  # of which nobody has said that it is in the loop
 
 
 # --- its server
@@ -403,7 +446,7 @@ def until(found: Callable[[], dict[str, str] | None], what: str) -> dict[str, st
 
 
 def test_site_gives_each_part_by_its_name(run: Path) -> None:
-    site = Site(run)
+    site = Site(run, watch.report_so_far)
     assert settled(site).keys() == {"status", "figures", "failures judge_untrained", "stages"}
     answer = site.answer("/part/failures%20judge_untrained")
     assert answer.status is HTTPStatus.OK
@@ -411,7 +454,7 @@ def test_site_gives_each_part_by_its_name(run: Path) -> None:
 
 
 def test_site_answers_not_modified_until_an_artifact_appears(run: Path) -> None:
-    site = Site(run)
+    site = Site(run, watch.report_so_far)
     before = settled(site)
     etag = site.answer("/parts.json").etag
     again = site.answer("/parts.json", etag)
@@ -434,11 +477,11 @@ def test_site_answers_not_modified_until_an_artifact_appears(run: Path) -> None:
      "/artifacts/.lock", "/part/status%00"],
 )  # fmt: skip
 def test_site_knows_no_files(run: Path, path: str) -> None:
-    assert Site(run).answer(path).status is HTTPStatus.NOT_FOUND
+    assert Site(run, watch.report_so_far).answer(path).status is HTTPStatus.NOT_FOUND
 
 
 def test_site_gives_the_report_once_there_is_one(run: Path) -> None:
-    site = Site(run)
+    site = Site(run, watch.report_so_far)
     (run / "report").mkdir()
     (run / "report" / "index.html").write_text("<p>the report</p>")
     assert site.answer("/report").body == b"<p>the report</p>"
@@ -450,7 +493,7 @@ def test_site_of_a_folder_of_runs_lists_them_with_a_page_each(run: Path) -> None
     write_problems(seed, {"p": "3 blocks"})
     write_record(seed.parent)
     assert list(run_folders(run.parent)) == ["ablation/seed0", "demo"]
-    site = Site(run.parent)
+    site = Site(run.parent, watch.report_so_far)
     listed = json.loads(site.answer("/part/runs").body)["html"]
     assert 'href="run/ablation/seed0/"' in listed
     assert 'href="run/demo/"' in listed
@@ -469,7 +512,7 @@ def _names(site: Site, path: str) -> list[str]:
 
 
 def test_list_of_runs_shows_one_that_begins_later(tmp_path: Path) -> None:
-    page = RunsPage(tmp_path)
+    page = RunsPage(tmp_path, watch.report_so_far)
     assert "No run here yet" in page.parts()[0].html
     write_record(tmp_path / "later")
     (name,) = page.pages()
@@ -503,7 +546,7 @@ def test_server_of_this_machine_alone_answers_to_its_names_only(run: Path, name:
 
 def test_server_on_a_taken_port_is_bad_input(run: Path) -> None:
     with serving(run) as port, pytest.raises(BadInputError, match="cannot listen there"):
-        server_of(Site(run), "127.0.0.1", port)
+        server_of(Site(run, watch.report_so_far), "127.0.0.1", port)
 
 
 # --- its command
@@ -552,4 +595,4 @@ def test_artifacts_of_a_view_are_opened_once(run: Path, monkeypatch: pytest.Monk
     watching = RunWatch(run)
     watching.view(0)
     monkeypatch.setattr(Artifact, "damage", lambda _: pytest.fail("checked again"))
-    assert len(watching.view(1).artifacts) == 4
+    assert len(watching.view(1).artifacts) == 5

@@ -20,6 +20,7 @@ from watched_runs import (
     write_training,
 )
 
+from plansmith.commands.watch import report_so_far
 from plansmith.data.storage import run_lock
 from plansmith.evaluation.watch_page import RunPage
 from plansmith.judging.taxonomy import ErrorClass
@@ -129,7 +130,7 @@ def test_page_says_when_its_server_is_gone_and_keeps_what_it_shows(browser: Any,
 def test_written_page_stands_alone(browser: Any, run: Path, tmp_path: Path, width: int) -> None:
     complaints: list[str] = []
     with run_lock(run / "artifacts"):
-        (tmp_path / "page.html").write_text(RunPage(run).snapshot(), encoding="utf-8")
+        (tmp_path / "page.html").write_text(RunPage(run, report_so_far).snapshot(), encoding="utf-8")
     asked: list[str] = []
     page = opened(browser, "about:blank", width, complaints)
     page.on("request", lambda request: asked.append(request.url))

@@ -22,6 +22,7 @@ from checkpoints import qwen3_checkpoint
 from conftest import ROOT
 from strikes import Record, is_halfway, once, pid_of
 
+from pipelines import pddl_instruct
 from pipelines.parts.placement import Placement, placement_of
 from pipelines.parts.workers import (
     MODEL,
@@ -34,7 +35,6 @@ from pipelines.parts.workers import (
 from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.generation import SamplingConfig
-from plansmith.config.loading import load_preset
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, LoraConfig, Numerics, OptimiserConfig, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
@@ -45,7 +45,7 @@ from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.sequences import TrainingSequence, supervised_sequence
 
 OUR_CODE = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}}
-SMOKE = load_preset("smoke", ROOT / "pipelines" / "presets")
+SMOKE = pddl_instruct.PIPELINE.settings("smoke")
 LORA = LoraConfig(rank=2, alpha=4.0)
 PROMPTS = [[5, 6, 7, 8], [9, 10, 11], list(range(20, 60)), [90, 3], [7, 7, 7]]
 SAMPLED = SamplingConfig(temperature=1.0, max_new_tokens=12, n=2)

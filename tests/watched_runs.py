@@ -13,7 +13,9 @@ from typing import Any
 
 from conftest import BLOCKS_TEXT
 
-from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
+from pipelines.pddl_instruct import PIPELINE
+from plansmith.commands.watch import report_so_far
+from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance, StageKind
 from plansmith.data.rows import (
     CompletionRow,
     JudgedStepRow,
@@ -43,7 +45,7 @@ BROKEN_CHAIN = (
 
 HOSTILE = '</script><script>window.stolen = 1</script><img src=x onerror="window.stolen = 2"> {{ 7 * 7 }} &amp;'
 
-KEYS = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("problems", "plans")}
+KEYS = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("problems", "plans", "policy")}
 
 
 def write_artifact(
@@ -55,13 +57,14 @@ def write_artifact(
     inputs: Mapping[str, str] | None = None,
     settings: Any = None,
     wall_time_s: float = 2.0,
+    **said: Any,
 ) -> Artifact:
-    """Write the artifact of a stage; its key is that of its name unless given."""
+    """Write the artifact of a stage; its key is that of its name unless given, and it says what else of itself."""
     key = key or hashlib.sha256(stage.encode()).hexdigest()
     writer = ArtifactWriter(root, stage, key)
     for table, (row_type, rows) in tables.items():
         writer.write_rows(rows, row_type, table=table)
-    provenance = Provenance(stage, key, settings or {}, dict(inputs or {}), 0)
+    provenance = Provenance(stage, key, settings or {}, dict(inputs or {}), 0, **said)
     return writer.finish(provenance, wall_time_s=wall_time_s)
 
 
@@ -73,8 +76,10 @@ def write_problems(run_folder: Path, levels: Mapping[str, str]) -> None:
         for name, level in levels.items()
     ]
     plans = [PlanRow(name, "fd", "solved", ("(unstack c a)",), 6.0, 0.1, is_optimal=True) for name in levels]
-    write_artifact(root, "sample_problems", {"rows": (ProblemRow, problems)}, key=KEYS["problems"])
-    write_artifact(root, "synthesize_plans", {"rows": (PlanRow, plans)}, key=KEYS["plans"])
+    drawn, planned = {"rows": (ProblemRow, problems)}, {"rows": (PlanRow, plans)}
+    write_artifact(root, "sample_problems", drawn, key=KEYS["problems"], kind=StageKind.DRAWS)
+    write_artifact(root, "synthesize_plans", planned, key=KEYS["plans"], kind=StageKind.PLANS)
+    write_artifact(root, "initial_policy", {}, key=KEYS["policy"])
 
 
 def write_attempts(
@@ -83,7 +88,7 @@ def write_attempts(
     failures: Mapping[str, ErrorClass | None],
     *,
     completion: str = BROKEN_CHAIN,
-    rendering: str = "compact",
+    prompting: str = "compact",
     tried: str = "try",
     progress: Mapping[str, float] | None = None,
 ) -> None:
@@ -94,16 +99,20 @@ def write_attempts(
         for it in failures
     ]
     attempts = tuple(CompletionRow(row.rollout_id, 0, "v1", completion) for row in rollouts)
-    judged = PlanJudge(rendering).judge(JudgingRow("", BLOCKS_TEXT, SUSSMAN_TEXT, attempts))
+    judged = PlanJudge(prompting).judge(JudgingRow("", BLOCKS_TEXT, SUSSMAN_TEXT, attempts))
     verdicts = [
         _verdict(row, it, error, (progress or {}).get(it, 0.5 if error else 1.0))
         for row, (it, error) in zip(judged.verdicts, failures.items(), strict=True)
     ]
-    generated = write_artifact(
-        root, f"{tried}_{name}", {"rows": (RolloutRow, rollouts)}, inputs=data, settings={"rendering": rendering}
-    )
+    labels = {"arm": name, "prompting": prompting} if tried == "try" else {"prompting": prompting}
+    iteration = int(number) if (number := name.rpartition("_")[2]).isdecimal() else 0
+    told = {"kind": StageKind.GENERATES, "iteration": iteration}
+    given = data | {"policy": KEYS["policy"]}
+    generated = write_artifact(root, f"{tried}_{name}", {"rows": (RolloutRow, rollouts)}, inputs=given, **told)
+    told |= {"kind": StageKind.JUDGES, "labels": labels}
+    made_from = {"rollouts": generated.key, "problems": KEYS["problems"]}
     tables = {"rows": (VerdictRow, verdicts), "steps": (JudgedStepRow, judged.steps)}
-    write_artifact(root, f"judge_{name}", tables, inputs={"rollouts": generated.key} | data)
+    write_artifact(root, f"judge_{name}", tables, inputs=made_from, **told)
 
 
 def _verdict(row: VerdictRow, problem_id: str, error: ErrorClass | None, progress: float) -> VerdictRow:
@@ -111,7 +120,7 @@ def _verdict(row: VerdictRow, problem_id: str, error: ErrorClass | None, progres
     verdict, step = (Verdict.PRECONDITION_UNSATISFIED, 2) if error else (Verdict.VALID, None)
     return replace(
         row, problem_id=problem_id, verdict=verdict, error_class=error, failed_step=step, claimed_verdict=None,
-        progress=progress,
+        plan_cost=None if error else 6.0, progress=progress,
     )  # fmt: skip
 
 
@@ -120,16 +129,19 @@ def write_training(run_folder: Path, stage: str, losses: Sequence[float], *, tok
     curve = [OptimisationStepRow(step, loss, 0.1, 1.0) for step, loss in enumerate(losses, start=1)]
     metrics = [MetricRow(stage, 0, "", "", "training/tokens_per_s", tokens_per_s)]
     tables = {"curve": (OptimisationStepRow, curve), "metrics": (MetricRow, metrics)}
-    write_artifact(run_folder / "artifacts", stage, tables)
+    told = {"kind": StageKind.OPTIMISES, "labels": {"objective": "supervised"}}
+    write_artifact(run_folder / "artifacts", stage, tables, **told)
 
 
 def write_record(run_folder: Path, *, stages: Mapping[str, str] | None = None) -> None:
     """Write what the run is."""
-    record: dict[str, Any] = {"preset": "by-hand", "config": {"name": "hand-made", "seed": 3}}
+    config = PIPELINE.settings("smoke", overrides=["name=hand-made", "seed=3"]).model_dump(mode="json")
+    record: dict[str, Any] = {"pipeline": PIPELINE.name, "preset": "by-hand", "config": config}
     run_folder.mkdir(parents=True, exist_ok=True)
     (run_folder / "run.json").write_text(json.dumps(record))
     if stages:
-        (run_folder / "stages.json").write_text(json.dumps(dict(stages)))
+        said = {name: {"key": key, "iteration": 0} for name, key in stages.items()}
+        (run_folder / "stages.json").write_text(json.dumps(said))
 
 
 def write_live(run_folder: Path, source: str, doing: str, **values: Any) -> None:
@@ -142,7 +154,7 @@ def write_live(run_folder: Path, source: str, doing: str, **values: Any) -> None
 @contextmanager
 def serving(folder: Path) -> Iterator[int]:
     """Serve the page of a folder from this process; give the port."""
-    with server_of(Site(folder), "127.0.0.1", 0) as server:
+    with server_of(Site(folder, report_so_far), "127.0.0.1", 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:

@@ -1,4 +1,4 @@
-"""The command line of a pipeline: preset to config, config to stages, stages to a report; the same for all of them."""
+"""The command line of a pipeline, the same for all: preset to settings, settings to stages, stages to a report."""
 
 from __future__ import annotations
 
@@ -7,55 +7,56 @@ import json
 import logging
 import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.parts.places import PRESETS, default_runs
+from pipelines.parts.places import default_runs
 from pipelines.parts.problem_stages import PROJECT_ROOT
 from pipelines.parts.publishing import publish_policy
 from pipelines.parts.telemetry import Telemetry
-from pipelines.parts.workers import Workers
-from plansmith.config.loading import build_config, load_preset, preset_names, read_yaml
-from plansmith.config.models import PddlInstructConfig
-from plansmith.console import exit_code_of, set_up_logging
-from plansmith.data.artifacts import Artifact
+from plansmith.config.loading import read_yaml
+from plansmith.config.run import RunConfig
+from plansmith.console import exit_code_of, from_here, set_up_logging
 from plansmith.data.storage import atomic_file, make_folder, storage_errors
 from plansmith.errors import BadInputError
-from plansmith.evaluation.results import Results
+from plansmith.evaluation.finished_stages import RunSoFar
 from plansmith.learning.hub import is_repository, resolve_model
 from plansmith.learning.models import check_model_folder
+from plansmith.pipeline import RUN_RECORD, Pipeline, RunRecord, Session
 from plansmith.stages import Stage, preview_stages
 
 logger = logging.getLogger(__name__)
 
-RUN_RECORD = "run.json"
 COMMIT_VARIABLE = "PLANSMITH_COMMIT"
 
-StagesOf = Callable[[PddlInstructConfig], list[Stage[Any]]]
-ArmsOf = Callable[[PddlInstructConfig, Artifact], Mapping[str, tuple[str, str]]]
 
-
-def run_command(pipeline: str, stages_of: StagesOf, arms_of: ArmsOf, argv: Sequence[str] | None) -> int:
-    """Parse the command line and run; return the exit code."""
-    arguments = _parser(pipeline).parse_args(argv)
+def run_command(pipeline: Pipeline[Any, Any], argv: Sequence[str] | None) -> int:
+    """Parse the command line and run; return 0 when done, 1 when it failed, 2 for bad input."""
+    arguments = run_parser(pipeline).parse_args(argv)
     set_up_logging()
-    return exit_code_of(lambda: _run(arguments, stages_of, arms_of))
+    return exit_code_of(lambda: _run(pipeline, arguments))
 
 
-def _parser(pipeline: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"plansmith run {pipeline}", description=f"Run the pipeline {pipeline}.")
-    parser.add_argument("--preset", default="demo", help=f"{', '.join(preset_names(PRESETS))}, or a YAML file")
-    parser.add_argument(
-        "--set",
-        dest="overrides",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change one setting, such as phase2.eta=5; may be repeated",
+def run_parser(pipeline: Pipeline[Any, Any]) -> argparse.ArgumentParser:
+    """Return the reader of the command line that runs a pipeline."""
+    parser = argparse.ArgumentParser(
+        prog=f"plansmith run {pipeline.name}", description=f"Run the pipeline {pipeline.name}."
     )
+    add_run_options(parser, pipeline, preset="demo")
     parser.add_argument("--seed", type=int, help="seed of the run; also part of its default name")
     parser.add_argument("--name", help="name of the run and its folder; default: the preset's, with the seed if given")
+    parser.add_argument(
+        "--resume", action="store_true", help="continue a run with the settings it was started with; it must exist"
+    )
+    return parser
+
+
+def add_run_options(parser: argparse.ArgumentParser, pipeline: Pipeline[Any, Any], *, preset: str) -> None:
+    """Add the options that every command has which runs a pipeline."""
+    parser.add_argument("--preset", default=preset, help=f"{', '.join(pipeline.preset_names)}, or a YAML file")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
+                        help="change one setting, such as phase2.eta=5; may be repeated")  # fmt: skip
     parser.add_argument(
         "--runs",
         type=Path,
@@ -63,70 +64,89 @@ def _parser(pipeline: str) -> argparse.ArgumentParser:
         help="folder of all runs (default: PLANSMITH_RUNS if set; in a submitted job ~/plansmith-runs, because a job's "
         "own folder is a copy; otherwise runs)",
     )
-    parser.add_argument(
-        "--resume", action="store_true", help="continue a run with the settings it was started with; it must exist"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the resolved config and what would run; do nothing"
-    )
-    return parser
+    parser.add_argument("--dry-run", action="store_true", help="print the settings and what would run; do nothing")
 
 
-def config_of(arguments: argparse.Namespace) -> PddlInstructConfig:
-    """Return the config that a command line asks for; a resumed run has the one it was started with."""
+def config_of(pipeline: Pipeline[Any, Any], arguments: argparse.Namespace) -> tuple[RunConfig, str]:
+    """Return settings and preset that a command line asks for; a resumed run has those it was started with.
+
+    Raises:
+        BadInputError: they cannot be used, or the folder holds a run of another pipeline.
+    """
     path = Path(arguments.preset)
     default_name = path.stem if arguments.seed is None else f"{path.stem}-seed{arguments.seed}"
     name = arguments.name or default_name
-    overrides = [f"name={name}", *arguments.overrides]
-    if arguments.seed is not None:
-        overrides.append(f"seed={arguments.seed}")
     if not arguments.resume:
-        return load_preset(arguments.preset, PRESETS, overrides=overrides)
+        seed = [] if arguments.seed is None else [f"seed={arguments.seed}"]
+        overrides = [f"name={name}", *arguments.overrides, *seed]
+        return pipeline.settings(arguments.preset, overrides=overrides), arguments.preset
     if arguments.overrides:
         raise BadInputError(
             "--resume takes the settings of the run",
             got=f"--set {arguments.overrides[0]}",
             cure="leave out --resume; finished stages that a change does not touch are reused",
         )
-    return read_run(arguments.runs / name)[0]
+    record = RunRecord.read(arguments.runs / name)
+    check_owner(pipeline, arguments.runs / name)
+    return record.settings(pipeline.config), record.preset
 
 
-def read_run(run_folder: Path) -> tuple[PddlInstructConfig, str]:
-    """Return config and preset of an existing run.
+def check_owner(pipeline: Pipeline[Any, Any], run_folder: Path) -> None:
+    """Raise if a folder holds a run of another pipeline.
 
     Raises:
-        BadInputError: the folder holds no run.
+        BadInputError: it does.
     """
     path = run_folder / RUN_RECORD
-    if not path.is_file():
-        raise BadInputError(
-            "no run here",
-            where=str(run_folder),
-            expected=f"a folder with {RUN_RECORD}",
-            cure="check --name and --runs, or start the run without --resume",
-        )
-    record = read_yaml(path)  # JSON is YAML
-    return build_config(record.get("config", {}), where=str(path)), str(record.get("preset", ""))
+    owner = read_yaml(path).get("pipeline", pipeline.name) if path.is_file() else pipeline.name
+    if owner != pipeline.name:
+        raise BadInputError("a run of another pipeline", where=str(run_folder), got=owner, expected=pipeline.name,
+                            cure=f"take another --name, or plansmith run {owner}")  # fmt: skip
 
 
-def _run(arguments: argparse.Namespace, stages_of: StagesOf, arms_of: ArmsOf) -> int:
-    config = config_of(arguments)
+def _run(pipeline: Pipeline[Any, Any], arguments: argparse.Namespace) -> int:
+    config, preset = config_of(pipeline, arguments)
     run_folder = (arguments.runs / config.name).resolve()
-    stages = stages_of(config)
-    check_model(config, is_dry_run=arguments.dry_run)
+    stages = pipeline.stages(config)
+    check_owner(pipeline, run_folder)
+    pipeline.check(config, is_dry_run=arguments.dry_run)
     if arguments.dry_run:
         _print_preview(config, stages, run_folder)
         return 0
-    save_record(run_folder, config, arguments.preset)
-    logger.info("run folder: %s", _short(run_folder))
-    with Workers(config, run_folder) as workers, Telemetry(config, run_folder) as telemetry:
-        artifacts = workers.run(stages, root=run_folder / "artifacts", observers=[telemetry])
-    results = report_run(config, arguments.preset, arms_of(config, artifacts["final_policy"]), artifacts, run_folder)
-    publish_policy(config, results, artifacts, run_folder / "model")
+    save_record(pipeline, config, preset, run_folder)
+    logger.info("run folder: %s", from_here(run_folder))
+    with pipeline.session(config, run_folder) as session:
+        run = run_stages_of(pipeline, config, preset, session, run_folder, run_folder / "artifacts")
+    results = report_run(pipeline, run, run_folder)
+    if pipeline.card is not None:
+        publish_policy(pipeline.card(run, results), run, run_folder / "model")
     return 0
 
 
-def check_model(config: PddlInstructConfig, *, is_dry_run: bool = False) -> None:
+def run_stages_of(
+    pipeline: Pipeline[Any, Any], config: RunConfig, preset: str, session: Session, folder: Path, root: Path
+) -> RunSoFar[Any]:
+    """Return a run with all its artifacts, after running what is not there yet under its telemetry.
+
+    Args:
+        pipeline, config, preset: what is run.
+        session: runs it.
+        folder: of its windows.
+        root: of its artifacts.
+    """
+    with Telemetry(config, folder) as telemetry:
+        artifacts = session.run(pipeline.stages(config), root=root, observers=[telemetry])
+    return RunSoFar(pipeline.name, config, preset, artifacts)
+
+
+def report_run(pipeline: Pipeline[Any, Any], run: RunSoFar[Any], folder: Path) -> Any:
+    """Return the results of a finished run, after writing its report and printing its tables."""
+    results = pipeline.results(run)
+    print(pipeline.reporting.write(results, folder))
+    return results
+
+
+def check_model(config: Any, *, is_dry_run: bool = False) -> None:
     """Raise unless the model of a run is there, before anything starts; a dry run downloads none.
 
     Raises:
@@ -137,39 +157,17 @@ def check_model(config: PddlInstructConfig, *, is_dry_run: bool = False) -> None
         check_model_folder(str(resolve_model(folder)))
 
 
-def save_record(run_folder: Path, config: PddlInstructConfig, preset: str) -> None:
-    """Write what the run is before anything starts: resolved config, preset, commit."""
-    record = {"preset": preset, "commit": _commit(), "config": config.model_dump(mode="json")}
+def save_record(pipeline: Pipeline[Any, Any], config: RunConfig, preset: str, run_folder: Path) -> None:
+    """Write what the run is before anything starts: pipeline, preset, commit, resolved settings."""
+    record = RunRecord(pipeline.name, preset, config.model_dump(mode="json"))
     make_folder(run_folder)
     with storage_errors(run_folder), atomic_file(run_folder / RUN_RECORD) as file:
-        file.write((json.dumps(record, indent=2) + "\n").encode())
+        file.write(record.text(_commit()).encode())
 
 
-def report_run(
-    config: PddlInstructConfig,
-    preset: str,
-    arm_stages: Mapping[str, tuple[str, str]],
-    artifacts: Mapping[str, Artifact],
-    run_folder: Path,
-) -> Results:
-    """Return the results of a finished run, after writing its report and printing its table."""
-    from pipelines.parts.evaluation_stages import arms_of, results_of_run
-    from plansmith.evaluation.report import format_table, write_report
-
-    results = results_of_run(config, preset, arms_of(arm_stages, artifacts), artifacts)
-    page = write_report(results, run_folder / "report")
-    print(format_table(results))
-    print(f"\nreport: {_short(page)}")
-    return results
-
-
-def _short(path: Path) -> str:
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-
-def _print_preview(config: PddlInstructConfig, stages: Sequence[Stage[Any]], run_folder: Path) -> None:
+def _print_preview(config: RunConfig, stages: Sequence[Stage[Any]], run_folder: Path) -> None:
     print(json.dumps(config.model_dump(mode="json"), indent=2))
-    print(f"\nrun folder: {_short(run_folder)}\n")
+    print(f"\nrun folder: {from_here(run_folder)}\n")
     for preview in preview_stages(stages, run_folder / "artifacts"):
         print(
             f"{preview.status:8}  {preview.name:20}  {preview.key[:12]}  from {', '.join(preview.inputs) or 'nothing'}"

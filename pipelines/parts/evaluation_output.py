@@ -9,12 +9,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.parts.evaluation_stages import Arm, evaluated_problems
 from pipelines.parts.own_problems import NOT_ASKED, LeftOut, problems_left_out, summary_of
-from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import JudgedStepRow, PlanRow, ProblemRow, RolloutRow, VerdictRow
 from plansmith.data.storage import atomic_file, storage_errors
 from plansmith.errors import PlansmithError
+from plansmith.evaluation.arms import Arm, evaluated_problems
 from plansmith.evaluation.finished_stages import judged_steps
 from plansmith.evaluation.metrics import ArmResult, EvaluatedProblem, summarise_arm
 from plansmith.pddl.grounding import PlanningTask
@@ -30,9 +29,7 @@ class Tried:
     """A policy's attempts at a set of problems, as the stages left them.
 
     Args:
-        arm: the policy with its rollouts and verdicts.
-        problems: with a table of `ProblemRow`.
-        plans: with a table of `PlanRow`.
+        arm: the policy with its problems, their plans, its rollouts and verdicts.
         prompting: how it was asked.
         level: whose figures stand for the arm.
         head: what the JSON says of policy and problems.
@@ -43,8 +40,6 @@ class Tried:
     """
 
     arm: Arm
-    problems: Artifact
-    plans: Artifact
     prompting: str
     level: str
     head: Mapping[str, Any]
@@ -91,15 +86,15 @@ class Evaluation:
         Raises:
             PlansmithError: not one of them could be judged.
         """
-        evaluated = evaluated_problems(tried.arm, tried.problems, tried.plans)
+        evaluated = evaluated_problems(tried.arm)
         if not evaluated:
             raise PlansmithError("no attempt could be judged", got=f"{len(tried.failures)} failed requests")
         if tried.tokens is not None:
             evaluated = [replace(item, completion_tokens=tried.tokens[item.problem_id]) for item in evaluated]
         figures = summarise_arm(tried.arm.name, evaluated, primary_level=tried.level)
-        if any(row.status == NOT_ASKED for row in tried.plans.rows(PlanRow)):
+        if any(row.status == NOT_ASKED for row in tried.arm.plans.rows(PlanRow)):
             figures = _without_planner(figures)
-        left_out = problems_left_out(tried.problems, tried.plans) if tried.is_own else []
+        left_out = problems_left_out(tried.arm.problems, tried.arm.plans) if tried.is_own else []
         return cls(tried, figures, list(_attempts(tried, evaluated)), left_out)
 
     def notes(self) -> list[str]:
@@ -134,7 +129,7 @@ class Evaluation:
             "not_judged": [{"problem": name, "fault": fault} for name, fault in self.tried.failures.items()],
             "not_tried": [asdict(item) for item in self.left_out],
             "without_a_plan": [
-                row.problem_id for row in self.tried.plans.rows(PlanRow) if row.status not in ("solved", NOT_ASKED)
+                row.problem_id for row in self.tried.arm.plans.rows(PlanRow) if row.status not in ("solved", NOT_ASKED)
             ],
         }
         with storage_errors(out.parent), atomic_file(out) as file:
@@ -146,8 +141,8 @@ def _attempts(tried: Tried, evaluated: Sequence[EvaluatedProblem]) -> Iterator[A
     judged = {item.problem_id: item for item in evaluated}
     rollouts = {row.rollout_id: row for row in tried.arm.rollouts.rows(RolloutRow)}
     verdicts = {row.problem_id: row for row in tried.arm.verdicts.rows(VerdictRow)}
-    planner_plan = {row.problem_id: row.plan for row in tried.plans.rows(PlanRow)}
-    for problem in tried.problems.rows(ProblemRow):
+    planner_plan = {row.problem_id: row.plan for row in tried.arm.plans.rows(PlanRow)}
+    for problem in tried.arm.problems.rows(ProblemRow):
         name = problem.problem_id
         if name in judged:
             verdict = verdicts[name]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from pipelines.parts.evaluation_stages import chosen_iteration
 from pipelines.parts.generating import GenerationSettings, rollouts_of
 from pipelines.parts.judging_stages import verdicts_on
 from plansmith.data.rows import ProblemRow, RolloutRow, VerdictRow
+from plansmith.evaluation.arms import chosen_iteration
 from plansmith.generation import Conversation, asking
 from plansmith.judging.judge import PlanJudge
 from plansmith.pddl.grounding import PlanningTask

@@ -14,8 +14,9 @@ from plansmith.config.basics import narrowed
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, Numerics
-from plansmith.data.artifacts import Artifact
+from plansmith.data.artifacts import Artifact, StageKind
 from plansmith.data.rows import Split
+from plansmith.evaluation.arms import FINAL
 from plansmith.stages import Stage, StageContext
 from plansmith.text.explanations import FeedbackKind
 
@@ -65,7 +66,8 @@ class Evaluations:
     def test(self, arm: str, policy: Stage[Any], *, iteration: int, prompting: str | None = None) -> None:
         """Let a policy try the test problems, and judge it; ``prompting`` asks in another way than the run's."""
         tried = self._try(f"try_{arm}", policy, Split.TEST, iteration, prompting)
-        judged = self._judge(f"judge_{arm}", tried, prompting)
+        series = {"series": "loop"} if iteration or arm == "phase1" else {}  # one curve, which phase 1 begins
+        judged = self._judge(f"judge_{arm}", tried, iteration, prompting, arm=arm, **series)
         if prompting is None:
             self._tried[iteration], self._judged[iteration] = tried, judged
 
@@ -73,7 +75,7 @@ class Evaluations:
         """Let a policy try the probe set, if the loop looks at it; it is how an iteration is told to have gained."""
         if self._config.phase2.patience:
             tried = self._try(f"probe_{iteration}", policy, Split.PROBE, iteration, None)
-            self._probes[iteration] = self._judge(f"judge_probe_{iteration}", tried, None)
+            self._probes[iteration] = self._judge(f"judge_probe_{iteration}", tried, iteration, probe="yes")
 
     def explain(self, policy: Stage[Any]) -> None:
         """Let the policy of phase 1 explain valid and corrupted plans of D2, if the run asks for it."""
@@ -86,16 +88,16 @@ class Evaluations:
                 n_explained=phase1.n_explained,
             )
             given = {"policy": policy, **self._data}
-            self._graph.stage(
-                "explain_plans", verification_stages.explain_plans, settings, given, code_roots=GENERATION
-            )
+            run, options = verification_stages.explain_plans, {"kind": StageKind.VERIFIES, "code_roots": GENERATION}
+            self._graph.stage("explain_plans", run, settings, given, **options)
 
     def keep(self, policies: Mapping[int, Stage[Any]]) -> Stage[Any]:
         """Return the stage whose policy is kept: the last one, or with a probe set the best."""
         given = {f"policy_{t}": policy for t, policy in policies.items()}
         probes = {f"probe_{t}": probe for t, probe in self._probes.items()}
         run = evaluation_stages.keep_policy
-        return self._graph.stage("final_policy", run, None, {**given, **probes}, needs_all_inputs=False)
+        options = {"needs_all_inputs": False, "kind": StageKind.KEEPS}
+        return self._graph.stage("final_policy", run, None, {**given, **probes}, **options)
 
     def finish(self, kept: Stage[Any]) -> None:
         """Measure the kept policy's verification of its own plans, and what feedback at inference adds."""
@@ -103,9 +105,8 @@ class Evaluations:
         tried = {f"tried_{t}": stage for t, stage in self._tried.items()}
         data = {"policy": kept, **tried, **{f"judged_{t}": stage for t, stage in self._judged.items()}}
         numerics = narrowed(config.trainer, Numerics)
-        self._graph.stage(
-            "verify_attempts", verification_stages.verify_attempts, numerics, data, needs_all_inputs=False
-        )
+        options = {"needs_all_inputs": False, "kind": StageKind.VERIFIES, "labels": {"arm": FINAL}}
+        self._graph.stage("verify_attempts", verification_stages.verify_attempts, numerics, data, **options)
         if evaluation.feedback_turns:
             settings = feedback_turns.FeedbackTurnSettings(
                 sampling=self._sampling(),
@@ -114,8 +115,9 @@ class Evaluations:
                 n_turns=evaluation.feedback_turns,
                 feedback=FeedbackKind(config.phase2.feedback),
             )
-            data, run = {**data, "problems": self._data["problems"]}, feedback_turns.hand_back
-            self._graph.stage("feedback_turns", run, settings, data, needs_all_inputs=False, code_roots=GENERATION)
+            data = {**data, "problems": self._data["problems"]}
+            options = {"needs_all_inputs": False, "kind": StageKind.HANDS_BACK, "code_roots": GENERATION}
+            self._graph.stage("feedback_turns", feedback_turns.hand_back, settings, data, **options)
 
     def _sampling(self) -> SamplingConfig:
         evaluation = self._config.evaluation
@@ -132,11 +134,18 @@ class Evaluations:
             split=split,
         )
         given = {"policy": policy, **self._data}
-        return self._graph.stage(name, rollout_stages.try_problems, settings, given, code_roots=GENERATION)
+        options = {"kind": StageKind.GENERATES, "iteration": iteration, "code_roots": GENERATION}
+        return self._graph.stage(name, rollout_stages.try_problems, settings, given, **options)
 
-    def _judge(self, name: str, tried: Stage[Any], prompting: str | None) -> Stage[JudgingSettings]:
+    def _judge(
+        self, name: str, tried: Stage[Any], iteration: int, prompting: str | None = None, **labels: str
+    ) -> Stage[JudgingSettings]:
+        """Return the stage that judges what another generated; its labels say whose attempts these are."""
         settings = JudgingSettings(prompting=prompting or self._config.rendering)
-        return self._graph.stage(name, judge_plans, settings, {"rollouts": tried, "problems": self._data["problems"]})
+        given = {"rollouts": tried, "problems": self._data["problems"]}
+        options = {"kind": StageKind.JUDGES, "iteration": iteration}
+        labels["prompting"] = settings.prompting
+        return self._graph.stage(name, judge_plans, settings, given, labels=labels, **options)
 
     def is_still_gaining(self, iteration: int) -> IsNeeded | None:
         """Return the question whether iteration t is needed, or None where all are."""

@@ -8,13 +8,15 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pipelines.parts.training_stages import example_rows
 from pipelines.parts.workers import MODEL, policy_version
 from plansmith.config.models import PddlInstructConfig
-from plansmith.data.artifacts import Artifact
+from plansmith.data.artifacts import StageKind
 from plansmith.data.rows import ProblemRow, Split
 from plansmith.data.storage import atomic_file, storage_errors
+from plansmith.evaluation.finished_stages import RunSoFar
 from plansmith.evaluation.results import Results
 from plansmith.learning.export import MeasuredAccuracy, ModelCard, TrainedOn, export_model
 from plansmith.learning.hub import is_repository
@@ -26,38 +28,36 @@ logger = logging.getLogger(__name__)
 RECORD = "plansmith.json"
 """Which policy a published folder holds."""
 
-METHOD = "It was trained with PDDL-INSTRUCT (arXiv:2509.13351): explained plans and chains of thought"
-LOOP = ", then up to {eta} iterations of {feedback} feedback by a plan validator on every step of its own attempts"
 
-
-def publish_policy(
-    config: PddlInstructConfig, results: Results, artifacts: Mapping[str, Artifact], target: Path
-) -> None:
+def publish_policy(card: ModelCard, run: RunSoFar[Any], target: Path) -> None:
     """Write the kept policy to ``target``, complete or not at all; one that is there already is left as it is."""
-    kept = artifacts["final_policy"]
-    record = {"policy_version": policy_version(kept), "run": config.name}
+    kept = run.one(StageKind.KEEPS)
+    assert kept is not None, "a pipeline with a model card keeps weights"
+    record = {"policy_version": policy_version(kept.artifact), "run": run.config.name}
     path = target / RECORD
     if path.is_file() and json.loads(path.read_text(encoding="utf-8")) == record:
         return
     with storage_errors(target):
-        export_model(kept.path(MODEL), target, model_card(config, results, artifacts))
+        export_model(kept.artifact.path(MODEL), target, card)
         with atomic_file(path) as file:
             file.write((json.dumps(record, indent=2) + "\n").encode())
     logger.info("the kept policy: %s", target)
 
 
-def model_card(config: PddlInstructConfig, results: Results, artifacts: Mapping[str, Artifact]) -> ModelCard:
-    """Return what the world is told about the kept policy of a run."""
-    rows = artifacts["sample_problems"].rows(ProblemRow)
+def model_card(run: RunSoFar[PddlInstructConfig], results: Results, method: str) -> ModelCard:
+    """Return what the world is told about the kept policy of a run; ``method`` is how it was trained, in a sentence."""
+    config, drawn = run.config, run.one(StageKind.DRAWS)
+    assert drawn is not None, "a finished run has drawn problems"
+    rows = drawn.artifact.rows(ProblemRow)
     tested = next(row for row in rows if row.split == Split.TEST)
     task = PlanningTask.from_text(tested.domain_pddl, tested.problem_pddl)
     trained = Counter((row.domain, row.level) for row in rows if row.split in (Split.PHASE1, Split.PHASE2))
-    examples = Counter(str(row.kind) for row in example_rows(artifacts["write_chains"]))
-    loop = LOOP.format(eta=config.phase2.eta, feedback=config.phase2.feedback) if config.phases != "phase1" else ""
+    written = (row for stage in run.stages(StageKind.WRITES) for row in example_rows(stage.artifact))
+    examples = Counter(str(row.kind) for row in written)
     return ModelCard(
         name=config.name,
         base_model=config.model.folder and base_name(config.model.folder),
-        method=f"{METHOD}{loop}.",
+        method=method,
         rendering=config.rendering,
         example_prompt=rendering_of(config.rendering).plan_prompt(task),
         max_new_tokens=config.evaluation.max_new_tokens,

@@ -33,8 +33,8 @@ IDLE_PROCESS_MS = 120_000
 """How long a Ray of our own keeps an idle process. Its default, a second, ends the processes of one stage while the
 next is being prepared, and starting and importing anew takes three seconds."""
 
-STAGE_KEYS = "stages.json"
-"""Key of every stage of the run by name; `plansmith watch` tells from it what is of the run and what is to come."""
+STAGES = "stages.json"
+"""Key and iteration of every stage of the run by name, for `plansmith watch`."""
 
 POLL_S = 0.5
 """How often the progress of actors is looked at."""
@@ -79,8 +79,9 @@ class RaySession(Resources):
             StalledError: nothing has moved for `cluster.stall_limit_s`.
         """
         make_folder(self.run_folder)
-        with storage_errors(self.run_folder), atomic_file(self.run_folder / STAGE_KEYS) as file:
-            file.write(json.dumps({stage.name: stage.key for stage in stages}, indent=1).encode())
+        said = {stage.name: {"key": stage.key, "iteration": stage.iteration} for stage in stages}
+        with storage_errors(self.run_folder), atomic_file(self.run_folder / STAGES) as file:
+            file.write(json.dumps(said, indent=1).encode())
         with (
             reporting_to(LiveFile(self.run_folder, RUN)),
             LiveStages(self.run_folder) as live,

@@ -19,8 +19,9 @@ from pipelines.parts.telemetry_sinks import Sink, TensorBoardSink, WandbSink, po
 from plansmith.config.telemetry import TelemetryConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.errors import PlansmithError
-from plansmith.evaluation.measurements import Measurement, Source, iteration_of, measurements_of
-from plansmith.evaluation.metric_list import METRICS
+from plansmith.evaluation.finished_stages import FinishedStage
+from plansmith.evaluation.measurements import measurements_of
+from plansmith.evaluation.metric_list import METRICS, Measurement, Source
 from plansmith.live import STAGE, read_live
 from plansmith.stages import Stage
 
@@ -60,6 +61,7 @@ class Telemetry:
     def __init__(self, config: HasTelemetry, run_folder: Path) -> None:
         self._sinks = _sinks(config, run_folder)
         self._gauges = RunGauges(config.name, run_folder) if config.telemetry.ray_metrics else None
+        self._by_key: dict[str, Artifact] = {}
 
     def __enter__(self) -> Self:
         if self._gauges:
@@ -75,14 +77,15 @@ class Telemetry:
     def started(self, stage: Stage[Any], *, number: int, count: int) -> None:
         """Show which stage the run is at."""
         if self._gauges:
-            self._gauges.started(stage.name, number=number, count=count)
+            self._gauges.started(stage, number=number, count=count)
 
     def finished(
         self, stage: Stage[Any], artifact: Artifact, inputs: Mapping[str, Artifact], *, was_reused: bool
     ) -> None:
         """Show what a stage measured, a reused one as well: points that are there already are not written again."""
+        self._by_key |= {found.key: found for found in (artifact, *inputs.values())}
         try:
-            measurements = measurements_of(stage.name, artifact, inputs)
+            measurements = measurements_of(FinishedStage(artifact, self._by_key))
         except (PlansmithError, OSError) as error:
             logger.warning("the figures of stage %s cannot be shown: %s", stage.name, error)
             return
@@ -145,15 +148,15 @@ class RunGauges:
         if self._stage is not None:
             self._set("run/stage", 0, stage=self._stage)
 
-    def started(self, stage: str, *, number: int, count: int) -> None:
+    def started(self, stage: Stage[Any], *, number: int, count: int) -> None:
         """Say which stage it is now."""
         if self._stage is not None:
             self._set("run/stage", 0, stage=self._stage)
-        self._stage = stage
-        self._set("run/stage", 1, stage=stage)
+        self._stage = stage.name
+        self._set("run/stage", 1, stage=stage.name)
         self._set("run/stage_number", number)
         self._set("run/stage_count", count)
-        self._set("run/iteration", iteration_of(stage))
+        self._set("run/iteration", stage.iteration)
         self._set("run/last_movement", time.time())
 
     def measured(self, measurements: Sequence[Measurement]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import re
 import secrets
 import socket
 import struct
@@ -24,14 +23,10 @@ from typing import Any, Protocol
 from plansmith.data.artifacts import Artifact
 from plansmith.data.storage import atomic_file
 from plansmith.errors import ConfigError
-from plansmith.evaluation.measurements import Measurement, Source
-from plansmith.evaluation.metric_list import METRICS
+from plansmith.evaluation.finished_stages import family_of
+from plansmith.evaluation.metric_list import METRICS, Measurement, Source
 
 logger = logging.getLogger(__name__)
-
-NUMBER = re.compile(r"_\d+$")
-LOOP_ARM = re.compile(r"phase1|iteration_\d+")
-"""Arms that are one curve over the iterations, which phase 1 begins."""
 
 SERVICE_WAIT_S = 120.0
 """How long the process of Weights & Biases may take to start, on a machine that is busy with the run."""
@@ -71,14 +66,15 @@ def points_of(measurements: Iterable[Measurement]) -> list[Point]:
 def tag_of(measurement: Measurement) -> str:
     """Return the curve that a measurement belongs to: the name, then each label and its value.
 
-    The number of the iteration is no part of it but in the curve of one optimisation, whose points are its steps.
+    Arms of one series are one curve. The number of the iteration is no part of it but in the curve of one optimisation,
+    whose points are its steps.
     """
     parts = [measurement.name]
     for label in METRICS[measurement.name].labels:
         value = measurement.labels.get(label)
-        if value is None or label == "turn" or (label == "arm" and LOOP_ARM.fullmatch(value)):
+        if value is None or label == "turn" or (label == "arm" and measurement.series):
             continue
-        parts += [label, NUMBER.sub("", value) if label == "stage" else value]
+        parts += [label, family_of(value, measurement.iteration) if label == "stage" else value]
     if METRICS[measurement.name].source is Source.CURVE and measurement.iteration:
         parts.append(f"iteration_{measurement.iteration}")
     return "/".join(parts)

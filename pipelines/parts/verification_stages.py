@@ -9,13 +9,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from pipelines.parts.evaluation_stages import chosen_iteration
 from pipelines.parts.generating import GenerationSettings, rollouts_of
 from pipelines.parts.problem_stages import solved_problems
 from pipelines.parts.workers import MODEL
 from plansmith.config.training import LossConfig, Numerics
 from plansmith.data.examples import corrupted_row, invalid_explanation, valid_explanation
 from plansmith.data.rows import ExampleRow, RolloutRow, SolvedProblemRow, Split, VerdictRow, VerificationRow
+from plansmith.evaluation.arms import chosen_iteration
 from plansmith.generation import asking
 from plansmith.learning.feedback import SampledTokens, final_sequence
 from plansmith.learning.models import load_tokenizer

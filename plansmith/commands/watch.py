@@ -7,10 +7,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from plansmith.errors import BadInputError
+from plansmith.errors import BadInputError, ConfigError
+
+if TYPE_CHECKING:
+    from plansmith.evaluation.finished_stages import RunSoFar
+    from plansmith.evaluation.sections import Report
+
+logger = logging.getLogger(__name__)
 
 NICENESS = 5
 """Less in a hurry than the run, which may need every core."""
@@ -40,13 +50,30 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadInputError("no such folder", where=str(folder), expected="a run folder, or a folder of runs")
     os.nice(NICENESS)
     if arguments.once:
-        write_page(folder, arguments.once)
+        write_page(folder, arguments.once, report_so_far)
         print(f"page: {arguments.once}")
         return 0
-    with server_of(Site(folder), arguments.host, arguments.port) as server:
+    with server_of(Site(folder, report_so_far), arguments.host, arguments.port) as server:
         host, port = server.server_address[:2]
         shown = f"[{host!s}]" if ":" in str(host) else str(host)
         print(f"watching {folder}: http://{shown}:{port}/ (Ctrl-C ends the page, not the run)", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
     return 0
+
+
+def report_so_far(run: RunSoFar[Mapping[str, Any]]) -> Report | None:
+    """Return what a run's own pipeline says of it by now; None where nothing is known yet, or nobody knows the run."""
+    from plansmith.config.loading import build_model
+    from plansmith.pipeline import find_pipeline
+
+    if not run.pipeline:
+        return None
+    try:
+        pipeline = find_pipeline(run.pipeline)
+        config = build_model(pipeline.config, run.config, where="run.json")
+    except (BadInputError, ConfigError) as error:
+        logger.warning("the figures of this run cannot be shown: %s", error)
+        return None
+    results = pipeline.results(replace(run, config=config))
+    return None if results is None else pipeline.reporting.report(results)

@@ -10,15 +10,9 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from plansmith.config.models import PddlInstructConfig
 from plansmith.errors import ConfigError
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-
-
-def load_preset(preset: str, folder: Path, *, overrides: Sequence[str] = ()) -> PddlInstructConfig:
-    """Return the config of a run; see `load_settings`."""
-    return load_settings(PddlInstructConfig, preset, folder, overrides=overrides)
 
 
 def load_settings(model: type[ModelT], preset: str, folder: Path, *, overrides: Sequence[str] = ()) -> ModelT:
@@ -86,11 +80,6 @@ def _count_values(value: Any, known: dict[int, int]) -> int:
     return known[id(value)]
 
 
-def build_config(settings: Mapping[str, Any], *, where: str) -> PddlInstructConfig:
-    """Return the checked config of a run; `where` names its source in errors."""
-    return build_model(PddlInstructConfig, settings, where=where)
-
-
 def build_model(model: type[ModelT], settings: Mapping[str, Any], *, where: str) -> ModelT:
     """Return checked settings of any kind; `where` names their source in errors.
 
@@ -134,14 +123,17 @@ def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 def _preset_path(preset: str, folder: Path) -> Path:
     path = Path(preset) if preset.endswith((".yaml", ".yml")) else folder / f"{preset}.yaml"
-    if not path.is_file():
-        known = preset_names(folder)
-        close = difflib.get_close_matches(preset, known, n=1)
-        raise ConfigError(
-            "no such preset", got=repr(preset), expected=f"one of {', '.join(known)}, or a path ending in .yaml",
-            cure=f"did you mean {close[0]}?" if close else None,
-        )  # fmt: skip
-    return path
+    beside = path.resolve().parent
+    if path.is_file() and (beside == folder.resolve() or beside.parent != folder.resolve().parent):
+        return path
+    known = preset_names(folder)
+    owners = sorted(other.parent.name for other in folder.parent.glob(f"*/{path.name}") if other.parent != folder)
+    close = difflib.get_close_matches(preset, known, n=1)
+    raise ConfigError(
+        f"a preset of {', '.join(owners)}, not of {folder.name}" if owners else "no such preset",
+        got=repr(preset), expected=f"one of {', '.join(known)}, or a path ending in .yaml",
+        cure=f"did you mean {close[0]}?" if close else None,
+    )  # fmt: skip
 
 
 def _unknown_key(model: Any, location: Sequence[int | str], where: str) -> ConfigError:

@@ -11,10 +11,9 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from plansmith.config.basics import StrictModel
-from plansmith.config.cluster import ClusterConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import ProblemsConfig
-from plansmith.config.telemetry import TelemetryConfig
+from plansmith.config.run import RunConfig
 from plansmith.config.training import (
     LossConfig,
     ModelConfig,
@@ -147,13 +146,9 @@ class AblationConfig(StrictModel):
     """The smaller number of feedback iterations; the paper's is 10, and 15 the greater."""
 
 
-class PddlInstructConfig(StrictModel):
+class PddlInstructConfig(RunConfig):
     """Everything about one run of the pipeline `pddl_instruct`."""
 
-    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    """Name of the run and of its folder."""
-    seed: int = Field(0, ge=0)
-    """Of everything that is drawn at random."""
     rendering: Literal["compact", "full"] = "compact"
     """How prompts and chains are written: `compact` for word-level models such as `tiny`, `full` for real ones."""
     problems: ProblemsConfig
@@ -178,10 +173,6 @@ class PddlInstructConfig(StrictModel):
     """How policies are measured."""
     ablation: AblationConfig = AblationConfig()
     """Which arms `plansmith ablate` has."""
-    cluster: ClusterConfig = ClusterConfig()
-    """Which Ray the run uses."""
-    telemetry: TelemetryConfig = TelemetryConfig()
-    """Where a run is shown while it goes on."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -213,3 +204,19 @@ class PddlInstructConfig(StrictModel):
     def is_word_level(self) -> bool:
         """Return whether the policy reads only the words that it was made with."""
         return self.model.folder is None and self.model.tokenizer == "words"
+
+    def unread(self) -> dict[str, str]:
+        """Return the settings that no stage reads under these settings, each with the reason."""
+        found = {}
+        if self.is_word_level:
+            found["model.vocabulary_size"] = "tokenizer=words has the words of the compact rendering"
+        if self.model.folder is not None:
+            of_shape = ("tokenizer", "vocabulary_size", "hidden_size", "n_layers", "n_heads", "n_kv_heads")
+            reason = f"model.folder={self.model.folder} has a tokenizer and a shape of its own"
+            found |= {f"model.{name}": reason for name in (*of_shape, "intermediate_size")}
+        if self.phases == "phase1":
+            loop = set(Phase2Config.model_fields) - {"feedback"}  # which feedback turns at the end read, too
+            found |= {f"phase2.{name}": "phases=phase1 has no feedback iterations" for name in loop}
+        if self.phases == "phase2":
+            found["phase1"] = "phases=phase2 leaves phase 1 out"
+        return found

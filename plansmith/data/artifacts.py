@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -54,9 +55,40 @@ class FileEntry:
     n_rows: int | None = None
 
 
+class StageKind(StrEnum):
+    """What a stage does, as far as somebody who only has its artifact must know to read it."""
+
+    OTHER = ""
+    DRAWS = "draws problems"
+    """Table of `ProblemRow`."""
+    PLANS = "plans"
+    """Table of `PlanRow`."""
+    WRITES = "writes"
+    """Table of `ExampleRow`."""
+    BUILDS = "builds data sets"
+    """Tables of judged steps and plans, and ``metrics``."""
+    OPTIMISES = "optimises"
+    """Table ``curve`` of `OptimisationStepRow`, and ``metrics``; its label ``objective`` says what it optimises."""
+    GENERATES = "generates"
+    """Table of `RolloutRow`."""
+    JUDGES = "judges"
+    """Table of `VerdictRow`; its label ``prompting`` says how the policy was asked, ``arm`` whose attempts at the test
+    problems they are, ``probe`` that they are at the probe set; without these two they are rollouts to learn from."""
+    VERIFIES = "verifies"
+    """Table of `VerificationRow`; its label ``arm`` says whose test plans."""
+    HANDS_BACK = "hands back"
+    """Table of `RolloutRow` and table ``verdicts``: failed test plans that the policy got back."""
+    KEEPS = "keeps"
+    """The weights that a run ends with."""
+
+
 @dataclass(frozen=True)
 class Provenance:
-    """What an artifact was made from; `key` is the hash of everything else here except the tools."""
+    """What an artifact was made from, and what its stage is.
+
+    `key` is the hash of everything else here except the tools, and kind, iteration and labels: these tell a reader what
+    it has before it, and change no content.
+    """
 
     stage: str
     key: str
@@ -67,6 +99,9 @@ class Provenance:
     code: Mapping[str, str] = field(default_factory=dict)
     """Digest of the code that decides the content, by module."""
     tool_versions: Mapping[str, str] = field(default_factory=dict)
+    kind: str = StageKind.OTHER
+    iteration: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

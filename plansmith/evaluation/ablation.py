@@ -1,8 +1,8 @@
 """The ablation of the paper over several seeds: accuracy by arm and domain, and whether the arms stand in its order.
 
 An *arm* here is a way of training: which phases, which feedback, how many iterations. Many `ArmRun` become one
-`AblationResults`. Not here: its file (`ablation_json`), tables and sentences (`ablation_tables`, `ablation_report`),
-the paper's own figures (`paper_figures`).
+`AblationResults`. Not here: tables and sentences (`ablation_tables`, `ablation_report`), the paper's own figures
+(`paper_figures`).
 """
 
 from __future__ import annotations

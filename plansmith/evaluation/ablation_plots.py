@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,7 +13,6 @@ from plansmith.evaluation.ablation import AblationArm, AblationCell, AblationRes
 from plansmith.evaluation.drawing import (
     MUTED,
     SERIES,
-    Plot,
     interval_bars,
     legend_above,
     legend_height,
@@ -21,15 +21,16 @@ from plansmith.evaluation.drawing import (
     svg_of,
 )
 from plansmith.evaluation.paper_figures import PAPER_MODEL, TABLE_1
+from plansmith.evaluation.sections import Drawing, Plot
 
 
-def draw_ablation(results: AblationResults) -> tuple[Plot, ...]:
-    """Return every plot the ablation has data for; equal results give equal bytes."""
-    plots = [_draw_arms(results, number, domain) for number, domain in enumerate(results.domains, 1)]
+def ablation_drawings(results: AblationResults) -> Iterator[Drawing]:
+    """Yield every plot the ablation has data for; equal results give equal bytes."""
+    for number, domain in enumerate(results.domains, 1):
+        yield Drawing(f"arms {domain}", results.cells, partial(_draw_arms, results, number, domain))
     for number, domain in enumerate(results.domains, 1):
         if any(cell.domain == domain for cell in results.iterations):
-            plots.append(_draw_iterations(results, number, domain))
-    return tuple(plots)
+            yield Drawing(f"loop {domain}", results.iterations, partial(_draw_iterations, results, number, domain))
 
 
 def _draw_arms(results: AblationResults, number: int, domain: str) -> Plot:

@@ -1,28 +1,18 @@
-"""The report of an ablation: ``ablation.json``, ``ablation.md``, ``index.html``, and what a terminal prints.
+"""The report of an ablation: its sentences, and which sections it has.
 
-Not here: the figures (`ablation`), the tables (`ablation_tables`), the drawings (`ablation_plots`). The page needs no
-network.
+Not here: the figures (`ablation`), the tables (`ablation_tables`), the drawings (`ablation_plots`), how a report is
+shown (`report`).
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from plansmith.evaluation.ablation import AblationResults
-from plansmith.evaluation.ablation_json import ablation_to_json
 from plansmith.evaluation.ablation_order import OrderTest, Outcome
-from plansmith.evaluation.ablation_plots import draw_ablation
-from plansmith.evaluation.ablation_tables import (
-    ablation_tables,
-    accuracy_table,
-    configuration_table,
-    difference_text,
-    error_table,
-)
+from plansmith.evaluation.ablation_plots import ablation_drawings
+from plansmith.evaluation.ablation_tables import ablation_tables, difference_text
 from plansmith.evaluation.paper_figures import TABLE_1
-from plansmith.evaluation.report import flatten, page_environment, table_markdown, trusted_svg, write_text
+from plansmith.evaluation.sections import Listing, Plots, Report, Section, Sentences, flatten, provenance_section
 from plansmith.evaluation.wording import interval, p_text, percent
-from plansmith.layout import text_table
 
 OUTCOME_WORDS = {
     Outcome.CONFIRMED: "more than chance, in the paper's order",
@@ -31,28 +21,31 @@ OUTCOME_WORDS = {
 }
 
 
-def write_ablation(results: AblationResults, folder: Path) -> Path:
-    """Return the path of the page, after writing it, ``ablation.json`` and ``ablation.md`` into ``folder``.
-
-    Equal results give equal files. Each file appears complete or not at all.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "ablation.json", ablation_to_json(results))
-    write_text(folder / "ablation.md", render_markdown(results))
-    write_text(folder / "index.html", render_page(results))
-    return folder / "index.html"
-
-
-def format_ablation(results: AblationResults) -> str:
-    """Return what a terminal shows: the headline, tables 1, 4 and 5, and the order of the arms in words."""
-    tables = (accuracy_table(results), configuration_table(results), error_table(results))
-    blocks = [f"{table.title}\n{text_table(table.header, table.rows)}\n{table.note}" for table in tables]
-    sentences = [describe_order(results, test) for test in results.tests]
-    return "\n\n".join([headline(results), *blocks, *(["\n".join(sentences)] if sentences else [])])
+def ablation_report(results: AblationResults) -> Report:
+    """Return what is said about an ablation: tables 1, 4 and 5, the order of the arms, every figure."""
+    seeds = len(results.seeds)
+    best = f"Highest mean accuracy: {results.best_arm.label}, over {seeds} seed{'s' * (seeds > 1)}."
+    shown, further = ablation_tables(results)
+    orders = tuple(describe_order(results, test) for test in results.tests)
+    course = " and by iteration" if results.iterations else ""
+    return Report(
+        f"Plansmith ablation: {results.name}",
+        best,
+        headline(results),
+        (
+            Section(f"Accuracy by arm{course}", (Plots(tuple(ablation_drawings(results))),)),
+            Section("As the paper's tables", shown),
+            Section("Further figures", further, is_printed=False),
+            Section("The order of the arms in words", (Sentences(orders),) if orders else ()),
+            provenance_section(
+                results.command, Listing("Settings", flatten(results.config)), Listing("Versions", results.versions)
+            ),
+        ),
+    )
 
 
 def headline(results: AblationResults) -> str:
-    """Return which arm is best, by how much over the first arm, and how much of the paper's order the tests confirm."""
+    """Return what the best arm reaches, beside the first arm, and how much of the paper's order the tests confirm."""
     best, first = results.best_arm, results.arms[0]
     parts = []
     for domain in results.domains:
@@ -62,11 +55,9 @@ def headline(results: AblationResults) -> str:
                          f"{percent(first_cell.mean)})")  # fmt: skip
     counts = {outcome: sum(test.outcome is outcome for test in results.tests) for outcome in Outcome}
     n_firm = sum(test.outcome is Outcome.CONFIRMED and test.is_beyond_seeds for test in results.tests)
-    n_seeds = len(results.seeds)
     return (
-        f"Highest mean accuracy: {best.label}, {'; '.join(parts)}; {n_seeds} seed{'s' if n_seeds > 1 else ''}. "
-        f"Of {len(results.tests)} comparisons in the paper's order {counts[Outcome.CONFIRMED]} are confirmed "
-        f"({n_firm} also by the spread over seeds), "
+        f"It reaches {'; '.join(parts)}. Of {len(results.tests)} comparisons in the paper's order "
+        f"{counts[Outcome.CONFIRMED]} are confirmed ({n_firm} also by the spread over seeds), "
         f"{counts[Outcome.NOT_SIGNIFICANT]} not significant, {counts[Outcome.REVERSED]} reversed."
     )
 
@@ -85,35 +76,6 @@ def describe_order(results: AblationResults, test: OrderTest) -> str:
         f"{test.test.only_after} solved only after, {test.test.only_before} only before; paired exact test "
         f"{p_text(test.test.p_value)} (two-sided): {OUTCOME_WORDS[test.outcome]}. By seed: {seeds}. Difference over "
         f"seeds {difference_text(test)} points{_seed_words(test)}.{_paper_words(results, test)}"
-    )
-
-
-def render_markdown(results: AblationResults) -> str:
-    """Return ``ablation.md``: headline, every table, the order of the arms in words."""
-    parts = [f"# Ablation: {results.name}", f"**{headline(results)}**"]
-    for table in ablation_tables(results):
-        parts += table_markdown(table)
-    if results.tests:
-        parts += ["## The order of the arms in words"]
-        parts.append("\n".join(f"- {describe_order(results, test)}" for test in results.tests))
-    if results.command:
-        parts.append(f"Made by `{results.command}`.")
-    return "\n\n".join(parts) + "\n"
-
-
-def render_page(results: AblationResults) -> str:
-    """Return ``index.html``: one file, no outside resource, every text of the ablation escaped."""
-    return (
-        page_environment()
-        .get_template("ablation.html.j2")
-        .render(
-            results=results,
-            headline=headline(results),
-            tables=ablation_tables(results),
-            sentences=[describe_order(results, test) for test in results.tests],
-            plots=[(plot, trusted_svg(plot)) for plot in draw_ablation(results)],
-            settings=list(flatten(results.config)),
-        )
     )
 
 

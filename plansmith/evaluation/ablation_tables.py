@@ -17,7 +17,7 @@ from plansmith.evaluation.paper_figures import (
     TABLE_5_NAMES,
     TABLE_5_TOTAL,
 )
-from plansmith.evaluation.tables import Table
+from plansmith.evaluation.sections import Table
 from plansmith.evaluation.wording import interval, p_text, percent
 from plansmith.judging.taxonomy import ErrorClass
 
@@ -28,16 +28,10 @@ INTERVALS = (
 )
 
 
-def ablation_tables(results: AblationResults) -> tuple[Table, ...]:
-    """Return every table, in reading order."""
-    return (
-        accuracy_table(results),
-        configuration_table(results),
-        order_table(results),
-        error_table(results),
-        interval_table(results),
-        run_table(results),
-    )
+def ablation_tables(results: AblationResults) -> tuple[tuple[Table, ...], tuple[Table, ...]]:
+    """Return the tables in the shapes of the paper's, and then the others."""
+    shown = (accuracy_table(results), configuration_table(results), error_table(results))
+    return shown, (order_table(results), interval_table(results), run_table(results))
 
 
 def accuracy_table(results: AblationResults) -> Table:

@@ -65,16 +65,6 @@ STYLE: dict[Any, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Plot:
-    """One drawing with the words around it; ``svg`` is a complete ``<svg>`` element without outside references."""
-
-    slug: str
-    title: str
-    caption: str
-    svg: str
-
-
-@dataclass(frozen=True, slots=True)
 class Series:
     """How one of several lines looks; the first twenty differ in colour or marker."""
 

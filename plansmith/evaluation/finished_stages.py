@@ -1,16 +1,19 @@
-"""A finished stage as what measures it sees it: its tables by column, and where its problems belong."""
+"""What a run has finished so far: its stages by what they do, each with its tables by column and what it was made from.
+
+Nothing here needs more than the run folder: what a stage is stands in the manifest of its artifact.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from plansmith.data.artifacts import Artifact
+from plansmith.data.artifacts import Artifact, Provenance, StageKind
 from plansmith.data.rows import JudgedStepRow, ProblemRow
 from plansmith.data.tables import read_arrow, row_of
 from plansmith.errors import ArtifactError
@@ -19,33 +22,74 @@ from plansmith.evaluation.metric_list import Measurement
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+ConfigT = TypeVar("ConfigT")
 Place = tuple[str, str]
 """Domain and level of a problem."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FinishedStage:
-    """An artifact with its inputs; ``family`` is the stage's name without the number of the iteration."""
+    """An artifact among those of its run, which are given by their keys."""
 
-    name: str
-    family: str
-    iteration: int
     artifact: Artifact
-    inputs: Mapping[str, Artifact]
+    by_key: Mapping[str, Artifact]
 
-    def input(self, name: str) -> Artifact:
-        """Return an artifact that the stage read.
+    @property
+    def provenance(self) -> Provenance:
+        """Return what the stage is, and what its artifact was made from."""
+        return self.artifact.manifest.provenance
+
+    @property
+    def name(self) -> str:
+        """Return the name of the stage."""
+        return self.provenance.stage
+
+    @property
+    def family(self) -> str:
+        """Return the name without the number of the iteration: what the stages of all iterations share."""
+        return family_of(self.name, self.provenance.iteration)
+
+    def input(self, name: str) -> FinishedStage:
+        """Return a stage whose artifact this one read, by the name it knows it by.
 
         Raises:
-            ArtifactError: it is not given.
+            ArtifactError: it is not there.
         """
-        if name not in self.inputs:
+        found = self.by_key.get(self.provenance.inputs.get(name, ""))
+        if found is None:
             raise ArtifactError(f"its input {name!r} is lacking", where=str(self.artifact.folder))
-        return self.inputs[name]
+        return FinishedStage(found, self.by_key)
 
     def measured(self, name: str, value: float, **labels: str) -> Measurement:
         """Return a number of this stage's iteration."""
-        return Measurement(name, float(value), self.iteration, labels)
+        series = self.provenance.labels.get("series", "")
+        return Measurement(name, float(value), self.provenance.iteration, labels, series=series)
+
+
+@dataclass(frozen=True)
+class RunSoFar(Generic[ConfigT]):
+    """A run, finished or not: its settings, and the artifact of each finished stage in their order."""
+
+    pipeline: str
+    config: ConfigT
+    preset: str
+    artifacts: Mapping[str, Artifact]
+
+    def stages(self, kind: StageKind | None = None) -> Iterator[FinishedStage]:
+        """Yield the finished stages, all or those of a kind."""
+        by_key = {artifact.key: artifact for artifact in self.artifacts.values()}
+        for artifact in self.artifacts.values():
+            if kind is None or artifact.manifest.provenance.kind == kind:
+                yield FinishedStage(artifact, by_key)
+
+    def one(self, kind: StageKind) -> FinishedStage | None:
+        """Return the first finished stage of a kind, or None."""
+        return next(self.stages(kind), None)
+
+
+def family_of(stage: str, iteration: int) -> str:
+    """Return the name of a stage without the number of its iteration: ``roll_out`` of ``roll_out_2``."""
+    return stage.removesuffix(f"_{iteration}")
 
 
 def read_columns(

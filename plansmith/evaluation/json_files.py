@@ -15,12 +15,10 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True)
 class JsonFile(Generic[ResultT]):
-    """How a type of results is kept: the file's name, what it holds, and what to do about another file."""
+    """How a type of results is kept, and in a file of what name."""
 
     type: type[ResultT]
     name: str
-    holds: str
-    cure: str
 
     def write(self, results: ResultT) -> str:
         """Return the text of the file."""
@@ -38,11 +36,11 @@ class JsonFile(Generic[ResultT]):
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"]) or "the file"
             raise BadInputError(
-                f"these are not the results of {self.holds}",
+                "these are not the results of a run of this pipeline",
                 where=self.name,
                 got=f"{place}: {first['msg']}",
-                expected=f"the {self.name} that a finished {self.holds.split()[-1]} writes",
-                cure=self.cure,
+                expected=f"the {self.name} that a finished run writes",
+                cure="give the command of the run again; what is finished is reused",
             ) from error
 
     @cached_property

@@ -1,22 +1,19 @@
 """What a finished stage measured, as plain numbers with names and labels: what every window of a run shows.
 
-The figures of arms agree with the report's (`plansmith.evaluation.metrics`), whose inputs include the planner's plans;
-here each stage is measured by itself, as soon as it is finished. Only the columns that are needed are read. Not here:
-the list of names (`metric_list`), and where numbers go (`pipelines.parts.telemetry`, `plansmith watch`).
+Which reader a stage has is told by the kind that it declared, never by its name. Figures of arms and rollouts are those
+of the report, made by the same functions (`arms`, `metrics`). Not here: the list of names (`metric_list`), and where
+numbers go (`pipelines.parts.telemetry`, `plansmith watch`).
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-import pyarrow.compute as pc
-
-from plansmith.data.artifacts import KEY_DIGITS, Artifact
+from plansmith.data.artifacts import KEY_DIGITS, StageKind
 from plansmith.data.rows import (
     FinalPlanRow,
     FinishReason,
@@ -29,54 +26,32 @@ from plansmith.data.rows import (
     VerdictRow,
     VerificationRow,
 )
-from plansmith.data.tables import read_arrow
+from plansmith.evaluation.arms import chosen_iteration
 from plansmith.evaluation.calibration import calibrate
 from plansmith.evaluation.feedback_turns import accuracy_by_turn
 from plansmith.evaluation.finished_stages import FinishedStage, places_of, read_columns
-from plansmith.evaluation.metric_list import METRICS, Measurement, Metric, Source
-from plansmith.evaluation.verdict_measurements import judged_attempts, judged_probe, judged_rollouts
+from plansmith.evaluation.metric_list import Measurement
+from plansmith.evaluation.run_results import n_tokens, solved_at
+from plansmith.evaluation.verdict_measurements import judged
 from plansmith.pddl.validation import Verdict
 from plansmith.text.chains import VALID as STATED_VALID
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["METRICS", "Measurement", "Metric", "Source", "iteration_of", "measurements_of"]
-
-OBJECTIVES = {"phase1": "supervised", "stage1": "reasoning", "stage2": "final"}
-"""The training stages, without the number of their iteration, and what each optimises."""
-
-MAKES_WEIGHTS = ("initial_policy", *OBJECTIVES, "final_policy")
+WEIGHTS = "model/"
+"""The folder of an artifact that holds weights."""
+_GENERATES = (StageKind.GENERATES, StageKind.HANDS_BACK)
 
 
-def measurements_of(stage_name: str, artifact: Artifact, inputs: Mapping[str, Artifact]) -> list[Measurement]:
-    """Return what a finished stage measured; of a stage that nothing is known about, its time and its rows.
-
-    Args:
-        stage_name: as the pipeline names it, with the number of the iteration at its end if it has one.
-        artifact: of the stage.
-        inputs: the artifacts that it read, under the names it knows them by; some figures need them.
+def measurements_of(stage: FinishedStage) -> list[Measurement]:
+    """Return what a finished stage measured; of one that declares no kind, its time and its rows.
 
     Raises:
-        ArtifactError: a table cannot be read, or an input that a figure needs is not given.
+        ArtifactError: a table cannot be read, or an artifact that a figure needs is not there.
     """
-    family, iteration = _FAMILY.sub("", stage_name), iteration_of(stage_name)
-    stage = FinishedStage(stage_name, family, iteration, artifact, inputs)
-    reader = _READERS.get(family)
-    if reader is None and family.startswith("judge_"):
-        reader = judged_attempts
-    elif reader is None and family.startswith("try_"):
-        reader = _generation
+    reader = _READERS.get(stage.provenance.kind)
     return [*_of_every_stage(stage), *(reader(stage) if reader else ())]
-
-
-def iteration_of(stage_name: str) -> int:
-    """Return the number at the end of a stage's name, or 0: 2 of ``stage1_2``, 0 of ``phase1``."""
-    found = _FAMILY.search(stage_name)
-    return int(found[1]) if found else 0
-
-
-_FAMILY = re.compile(r"_(\d+)$")
 
 
 def _of_every_stage(stage: FinishedStage) -> list[Measurement]:
@@ -88,10 +63,28 @@ def _of_every_stage(stage: FinishedStage) -> list[Measurement]:
         if entry.n_rows is not None:
             rows[name.split("/")[0].partition(".")[0]] += entry.n_rows
     found += [stage.measured("stage/rows", count, stage=stage.name, table=table) for table, count in rows.items()]
-    if stage.family in MAKES_WEIGHTS:
-        version = stage.artifact.key[:KEY_DIGITS]
+    if version := policy_version(stage):
         found.append(stage.measured("policy/version", 1, stage=stage.name, policy_version=version))
     return found
+
+
+def policy_version(stage: FinishedStage) -> str | None:
+    """Return the version of the weights that a stage made, or None of one that made none."""
+    has_weights = any(name.startswith(WEIGHTS) for name in stage.artifact.manifest.files)
+    return stage.artifact.key[:KEY_DIGITS] if has_weights else None
+
+
+def tokens_per_s(stage: FinishedStage) -> float | None:
+    """Return the tokens of one epoch a second of an optimisation, or those written a second of a stage that generates.
+
+    None of other stages, and of a resumed generation, whose time is its last session's.
+    """
+    manifest = stage.artifact.manifest
+    if stage.provenance.kind == StageKind.OPTIMISES:
+        written = stage.artifact.rows(MetricRow, "metrics")
+        return next((row.value for row in written if row.name == "training/tokens_per_s"), None)
+    is_timed = stage.provenance.kind in _GENERATES and manifest.wall_time_s > 0 and not manifest.was_resumed
+    return n_tokens(stage.artifact) / manifest.wall_time_s if is_timed else None
 
 
 def _problems_drawn(stage: FinishedStage) -> list[Measurement]:
@@ -116,37 +109,34 @@ def _planner_outcomes(stage: FinishedStage) -> list[Measurement]:
 
 def _optimisation(stage: FinishedStage) -> list[Measurement]:
     """Return the curve of an optimisation, and the figures that the trainer wrote beside it."""
-    objective = OBJECTIVES[stage.family]
+    labels = {"objective": stage.provenance.labels["objective"]}
     curve = stage.artifact.rows(OptimisationStepRow, "curve")
     columns = {
         "train/loss": [row.loss for row in curve],
         "train/learning_rate": [row.learning_rate for row in curve],
         "train/gradient_norm": [row.gradient_norm for row in curve],
     }
-    labels = {"objective": objective}
     found = [
-        Measurement(name, value, stage.iteration, labels, step=row.step)
+        replace(stage.measured(name, value, **labels), step=row.step)
         for name, values in columns.items()
         for row, value in zip(curve, values, strict=True)
     ]
-    found.append(stage.measured("training/steps", len(curve), objective=objective))
+    found.append(stage.measured("training/steps", len(curve), **labels))
     if curve:
-        found.append(stage.measured("training/last_loss", curve[-1].loss, objective=objective))
+        found.append(stage.measured("training/last_loss", curve[-1].loss, **labels))
     written = stage.artifact.rows(MetricRow, "metrics")
-    return found + [stage.measured(row.name, row.value, objective=objective) for row in written]
+    return found + [stage.measured(row.name, row.value, **labels) for row in written]
 
 
 def _generation(stage: FinishedStage) -> list[Measurement]:
-    """Return how much a stage wrote and how fast; no speed of a resumed one, whose time is its last session's."""
-    table = read_arrow(stage.artifact.path("rows.parquet"), RolloutRow, ["token_ids", "finish_reason"])
-    reasons, manifest = table.column("finish_reason").to_pylist(), stage.artifact.manifest
-    n_tokens = int(pc.sum(pc.list_value_length(table.column("token_ids"))).as_py() or 0)
-    found = {"generation/tokens": float(n_tokens), "generation/completions": len(reasons)}
+    """Return how much a stage wrote and how fast."""
+    (reasons,) = read_columns(stage.artifact, RolloutRow, "finish_reason")
+    found = {"generation/tokens": float(n_tokens(stage.artifact)), "generation/completions": len(reasons)}
     if reasons:
         found["generation/truncated_rate"] = reasons.count(FinishReason.LENGTH) / len(reasons)
         found["generation/no_room_rate"] = reasons.count(FinishReason.NO_ROOM) / len(reasons)
-    if manifest.wall_time_s > 0 and not manifest.was_resumed:
-        found["generation/tokens_per_s"] = n_tokens / manifest.wall_time_s
+    if (speed := tokens_per_s(stage)) is not None:
+        found["generation/tokens_per_s"] = speed
     return [stage.measured(name, value, stage=stage.name) for name, value in found.items()]
 
 
@@ -155,8 +145,10 @@ def _losses(stage: FinishedStage) -> list[Measurement]:
     wanted = ("loss/reasoning_as_printed", "loss/final_as_printed", "rollout/unreadable_rate")
     written = stage.artifact.rows(MetricRow, "metrics")
     found = [stage.measured(row.name, row.value) for row in written if row.name in wanted]
-    place_of = places_of(stage.input("problems"))
-    class_of = dict(zip(*read_columns(stage.input("verdicts"), VerdictRow, "rollout_id", "error_class"), strict=True))
+    place_of = places_of(stage.input("problems").artifact)
+    class_of = dict(
+        zip(*read_columns(stage.input("verdicts").artifact, VerdictRow, "rollout_id", "error_class"), strict=True)
+    )
     tables: list[tuple[str, type[DataclassInstance], str, str]] = [
         ("loss/reasoning_as_printed", StepLossRow, "step_loss", "reasoning_steps"),
         ("loss/final_as_printed", FinalPlanRow, "plan_loss", "final_plans"),
@@ -188,39 +180,26 @@ def _verification(stage: FinishedStage) -> list[Measurement]:
 
 
 def _feedback_turns(stage: FinishedStage) -> list[Measurement]:
-    """Return the accuracy after each turn; turn 0 failed where there is a turn 1, because every failure has one."""
-    tried = stage.input(f"tried_{_kept_iteration(stage.input('policy'))}")
-    solved: dict[str, int | None] = dict.fromkeys(read_columns(tried, RolloutRow, "problem_id")[0], 0)
-    columns = read_columns(stage.artifact, VerdictRow, "problem_id", "iteration", "verdict", table="verdicts")
-    turns = sorted(zip(*columns, strict=True), key=lambda row: row[1])
-    for problem_id, turn, verdict in turns:
-        solved[problem_id] = turn if verdict == Verdict.VALID else None
-    numbers = range(1 + max((turn for _, turn, _ in turns), default=0))
-    found = accuracy_by_turn(list(solved.values()), numbers) if solved else ()
+    """Return the accuracy after each turn, and what was written in all of them."""
+    tried = stage.input(f"tried_{chosen_iteration(stage.input('policy').artifact)}")
+    solved = solved_at(stage.artifact, tried.artifact)
+    (turns,) = read_columns(stage.artifact, VerdictRow, "iteration", table="verdicts")
+    found = accuracy_by_turn(solved, range(1 + max(turns, default=0))) if solved else ()
     return _generation(stage) + [stage.measured("feedback/accuracy", x.accuracy, turn=str(x.turn)) for x in found]
 
 
 def _kept(stage: FinishedStage) -> list[Measurement]:
-    return [stage.measured("loop/kept_iteration", _kept_iteration(stage.artifact))]
-
-
-def _kept_iteration(kept: Artifact) -> int:
-    return int(json.loads(kept.path("chosen.json").read_text(encoding="utf-8"))["iteration"])
+    return [stage.measured("loop/kept_iteration", chosen_iteration(stage.artifact))]
 
 
 _READERS: Mapping[str, Callable[[FinishedStage], list[Measurement]]] = {
-    "sample_problems": _problems_drawn,
-    "synthesize_plans": _planner_outcomes,
-    "replan": _planner_outcomes,
-    **dict.fromkeys(OBJECTIVES, _optimisation),
-    "roll_out": _generation,
-    "probe": _generation,
-    "judge": judged_rollouts,
-    "judge_probe": judged_probe,
-    "build_datasets": _losses,
-    "explain_plans": _verification,
-    "verify_attempts": _verification,
-    "feedback_turns": _feedback_turns,
-    "final_policy": _kept,
+    StageKind.DRAWS: _problems_drawn,
+    StageKind.PLANS: _planner_outcomes,
+    StageKind.BUILDS: _losses,
+    StageKind.OPTIMISES: _optimisation,
+    StageKind.GENERATES: _generation,
+    StageKind.JUDGES: judged,
+    StageKind.VERIFIES: _verification,
+    StageKind.HANDS_BACK: _feedback_turns,
+    StageKind.KEEPS: _kept,
 }
-"""How each kind of stage is read; those of arms (``try_ARM``, ``judge_ARM``) besides."""

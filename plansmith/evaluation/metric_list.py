@@ -166,6 +166,7 @@ class Measurement:
         iteration: the feedback iteration; 0 before the loop, and for what belongs to none.
         labels: a label that is left out means all: no ``domain`` is all domains together.
         step: the optimiser step, from 1, for curves.
+        series: of an arm that is one point of a curve over the iterations; arms without one are curves of their own.
 
     Raises:
         ValueError: a name or a label that `METRICS` does not have.
@@ -176,6 +177,7 @@ class Measurement:
     iteration: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     step: int | None = None
+    series: str = ""
 
     def __post_init__(self) -> None:
         if self.name not in METRICS:

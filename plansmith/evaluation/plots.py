@@ -6,7 +6,8 @@ Not here: how a plot is drawn (`drawing`), and those about the policy's own verd
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,7 +19,6 @@ from plansmith.evaluation.drawing import (
     MARKERS,
     ON_ERROR,
     SERIES,
-    Plot,
     interval_bars,
     legend_above,
     legend_height,
@@ -28,7 +28,8 @@ from plansmith.evaluation.drawing import (
     whole_steps,
 )
 from plansmith.evaluation.metrics import LevelFigures
-from plansmith.evaluation.results import Results, TrainingCurve
+from plansmith.evaluation.results import IterationRollouts, Results, TrainingCurve
+from plansmith.evaluation.sections import Drawing, Plot
 from plansmith.evaluation.verdict_plots import draw_calibration, draw_feedback_turns
 from plansmith.evaluation.wording import clock, spoken
 from plansmith.judging.taxonomy import ErrorClass
@@ -37,26 +38,30 @@ MAX_POINTS = 150
 MAX_STAGES = 14
 
 
-def draw_plots(results: Results) -> tuple[Plot, ...]:
-    """Return every plot this run has data for, in reading order; equal results give equal bytes."""
-    plots = [draw_accuracy(results)]
+def drawings(results: Results) -> Iterator[Drawing]:
+    """Yield every plot this run has data for, in reading order."""
+    arms, losses = results.arms, results.losses
+    yield Drawing("accuracy", arms, partial(draw_accuracy, results))
     if len(results.domains) > 1:
-        plots.append(draw_domains(results))
-    plots += [draw_errors(results, level) for level in results.levels]
-    if results.feedback_turns:
-        plots.append(draw_feedback_turns(results.feedback_turns))
-    calibrated = [arm for arm in results.arms.values() if arm.calibration is not None]
-    if calibrated and calibrated[-1].calibration is not None:
-        plots.append(draw_calibration(calibrated[-1].name, calibrated[-1].calibration))
-    if results.losses.reasoning or results.losses.final:
-        plots.append(draw_iteration_losses(results))
-    if results.rollout_valid_rate:
-        plots.append(draw_rollouts(results))
-    stages = dict.fromkeys(curve.stage for curve in results.losses.curves if curve.steps)
-    plots += [draw_training_curve(results, stage) for stage in stages]
+        yield Drawing("domains", arms, partial(draw_domains, results))
+    for level in results.levels:
+        yield Drawing(f"errors {level}", arms, partial(draw_errors, results, level))
+    if turns := results.feedback_turns:
+        yield Drawing("feedback turns", turns, partial(draw_feedback_turns, turns))
+    known = [(arm.name, arm.calibration) for arm in arms.values() if arm.calibration is not None]
+    if known:
+        yield Drawing("calibration", known[-1], partial(draw_calibration, *known[-1]))
+    if rollouts := results.rollouts:
+        yield Drawing("rollout verdicts", rollouts, partial(draw_rollout_errors, rollouts))
+    if losses.reasoning or losses.final:
+        yield Drawing("losses", (losses.reasoning, losses.final), partial(draw_iteration_losses, results))
+    if rates := results.rollout_valid_rate:
+        yield Drawing("rollouts", rates, partial(draw_rollouts, results))
+    for stage in dict.fromkeys(curve.stage for curve in losses.curves if curve.steps):
+        curves = tuple(curve for curve in losses.curves if curve.stage == stage)
+        yield Drawing(f"training {stage}", curves, partial(draw_training_curve, stage, curves))
     if results.time_s:
-        plots.append(draw_times(results))
-    return tuple(plots)
+        yield Drawing("times", results.time_s, partial(draw_times, results))
 
 
 def draw_accuracy(results: Results) -> Plot:
@@ -110,34 +115,50 @@ def _accuracy_svg(slug: str, names: list[str], groups: dict[str, list[LevelFigur
 
 def draw_errors(results: Results, level: str) -> Plot:
     """Return the failed problems of one level by error class, one stacked bar an arm."""
-    names = list(results.arms)
     figures = [arm.by_level[level] for arm in results.arms.values()]
-    most = max(f.n for f in figures)
-
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        left = [0] * len(figures)
-        for kind, colour in zip(ErrorClass, ERRORS, strict=True):
-            counts = [f.errors[kind] for f in figures]
-            bars = axes.barh(range(len(names)), counts, left=left, height=0.68, color=colour, label=spoken(kind))
-            labels = [str(c) if c >= 0.045 * most else "" for c in counts]
-            axes.bar_label(bars, labels=labels, label_type="center", color=ON_ERROR, fontsize=7.5)
-            left = [start + count for start, count in zip(left, counts, strict=True)]
-        axes.set_yticks(range(len(names)), [spoken(name) for name in names])
-        axes.invert_yaxis()
-        axes.set_xlim(0, most)
-        axes.set_xlabel(f"failed problems, of {most}")
-        axes.tick_params(axis="y", length=0)
-        axes.grid(axis="x")
-        legend_above(figure, axes)
-
-    slug = f"errors-{results.levels.index(level) + 1}"
+    slug, most = f"errors-{results.levels.index(level) + 1}", max(f.n for f in figures)
+    bars = {spoken(name): f.errors for name, f in zip(results.arms, figures, strict=True)}
     return Plot(
         slug,
         f"Errors by class, {level}",
         "Each failed problem counts once, under its root cause.",
-        svg_of(slug, 1.35 + 0.27 * len(names), draw),
+        _error_svg(slug, bars, most, f"failed problems, of {most}"),
     )
+
+
+def draw_rollout_errors(rollouts: Sequence[IterationRollouts]) -> Plot:
+    """Return the failed rollouts of each feedback iteration by error class, one stacked bar an iteration."""
+    slug, most = "rollout-verdicts", max(r.n for r in rollouts)
+    bars = {f"iteration {r.iteration}": r.errors for r in rollouts}
+    return Plot(
+        slug,
+        "Failed rollouts by class",
+        "Attempts at training problems, judged before anything is learnt from them; each under its root cause.",
+        _error_svg(slug, bars, most, f"failed rollouts, of {most}"),
+    )
+
+
+def _error_svg(slug: str, errors: Mapping[str, Mapping[ErrorClass, int]], most: int, label: str) -> str:
+    """Return counts by error class as one stacked bar a name."""
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        left = [0] * len(errors)
+        for kind, colour in zip(ErrorClass, ERRORS, strict=True):
+            counts = [of[kind] for of in errors.values()]
+            bars = axes.barh(range(len(errors)), counts, left=left, height=0.68, color=colour, label=spoken(kind))
+            labels = [str(c) if c >= 0.045 * most else "" for c in counts]
+            axes.bar_label(bars, labels=labels, label_type="center", color=ON_ERROR, fontsize=7.5)
+            left = [start + count for start, count in zip(left, counts, strict=True)]
+        axes.set_yticks(range(len(errors)), list(errors))
+        axes.invert_yaxis()
+        axes.set_xlim(0, most)
+        axes.set_xlabel(label)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x")
+        legend_above(figure, axes)
+
+    return svg_of(slug, 1.35 + 0.27 * len(errors), draw)
 
 
 def draw_iteration_losses(results: Results) -> Plot:
@@ -186,9 +207,9 @@ def draw_rollouts(results: Results) -> Plot:
     )
 
 
-def draw_training_curve(results: Results, stage: str) -> Plot:
+def draw_training_curve(stage: str, curves: Sequence[TrainingCurve]) -> Plot:
     """Return the loss that one kind of training stage minimised; iterations follow each other on one axis."""
-    curves = [curve for curve in results.losses.curves if curve.stage == stage and curve.steps]
+    curves = [curve for curve in curves if curve.steps]
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()

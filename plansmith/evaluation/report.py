@@ -1,146 +1,81 @@
-"""The report of a run: ``results.json``, ``results.md``, ``index.html``, and the table a terminal prints.
+"""A report in a terminal, as Markdown and as a page; it knows sections (`sections`), and of no pipeline what they say.
 
-Not here: the figures (`metrics`), what a run is (`results`), its tables (`tables`), the drawings (`plots`). The page
-needs no network.
+The page is one file, needs no network, and every text in it is escaped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from plansmith.evaluation.drawing import Plot
-from plansmith.evaluation.metrics import PairedComparison
-from plansmith.evaluation.plots import draw_plots
-from plansmith.evaluation.results import Results, StepMark, results_to_json
-from plansmith.evaluation.tables import Table, further_tables, level_table
-from plansmith.evaluation.wording import SIGNIFICANCE, clock, interval, p_text, percent, spoken
-from plansmith.judging.taxonomy import ErrorClass
+from plansmith.data.storage import atomic_file
+from plansmith.evaluation.attempts import MARK_WORDS
+from plansmith.evaluation.sections import Block, Drawing, Plot, Report, Sentences, Table
+from plansmith.evaluation.wording import clock, interval, percent, spoken
 from plansmith.layout import markdown_table, text_table
 
-MARK_WORDS = {
-    StepMark.OK: "correct",
-    StepMark.WRONG_STATE: "wrong state",
-    StepMark.FAILED: "fails here",
-    StepMark.UNREACHED: "not reached",
-}
-ERROR_WORDS = {
-    ErrorClass.PRECONDITION_VIOLATION: "an action whose precondition does not hold, with every state before it right",
-    ErrorClass.INCORRECT_EFFECT: "a wrong state claimed first; a later step or the goal fails after it",
-    ErrorClass.GOAL_NOT_ACHIEVED: "every step legal and every state right, the goal missed",
-    ErrorClass.INVALID_ACTION_SEQUENCE: "no plan can be read: malformed, cut off, or an action the domain lacks",
-}
 
+def write_report(report: Report, folder: Path, name: str, results: str) -> Path:
+    """Return the path of the page, after writing it, ``NAME.json`` and ``NAME.md`` into ``folder``.
 
-def write_report(results: Results, folder: Path) -> Path:
-    """Return the path of the page, after writing it, ``results.json`` and ``results.md`` into ``folder``.
+    Equal reports give equal files. Each file appears complete or not at all.
 
-    Equal results give equal files. Each file appears complete or not at all.
+    Args:
+        report: what is said.
+        folder: made when absent.
+        name: of the two files beside ``index.html``.
+        results: the text of the JSON file, from which the report can be made again.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "results.json", results_to_json(results))
-    write_text(folder / "results.md", render_markdown(results))
-    write_text(folder / "index.html", render_page(results))
+    for file_name, text in (
+        (f"{name}.json", results),
+        (f"{name}.md", render_markdown(report)),
+        ("index.html", render_page(report)),
+    ):
+        with atomic_file(folder / file_name) as file:
+            file.write(text.encode())
     return folder / "index.html"
 
 
-def format_table(results: Results) -> str:
-    """Return the terminal table: one block a level, one line an arm, then what else is known, then the paired tests."""
-    tables = [*(level_table(results, level) for level in results.levels), *further_tables(results)]
-    blocks = [f"{table.title}\n{text_table(table.header, table.rows)}" for table in tables]
-    tests = [describe_comparison(results, comparison) for comparison in results.paired_tests]
-    return "\n\n".join([*blocks, *(["\n".join(tests)] if tests else [])])
+def format_report(report: Report) -> str:
+    """Return what a terminal shows: every table, then the sentences, and last the main result."""
+    sentences = ("\n".join(block.lines) for block in report.printed(Sentences))
+    return "\n\n".join([format_tables(report.printed(Table)), *sentences, report.result])
 
 
-def describe_comparison(results: Results, comparison: PairedComparison) -> str:
-    """Return one paired test in plain words, saying so when the difference may be chance."""
-    before = results.arms[comparison.before].by_level[comparison.level]
-    after = results.arms[comparison.after].by_level[comparison.level]
-    test = comparison.test
-    verb = "rose" if after.n_valid > before.n_valid else "fell" if after.n_valid < before.n_valid else "stayed"
-    names = f"{spoken(comparison.before)} to {spoken(comparison.after)}"
-    change = f"from {percent(before.accuracy)} to {percent(after.accuracy)}"
-    if verb == "stayed":
-        change = f"at {percent(after.accuracy)}"
-    judgement = "more than chance" if test.p_value < SIGNIFICANCE else "not significant, it may be chance"
-    return (
-        f"{comparison.level}, {names}: accuracy {verb} {change} of {test.n} problems; "
-        f"{test.only_after} solved only after, {test.only_before} only before; "
-        f"paired exact test {p_text(test.p_value)} (two-sided): {judgement}."
-    )
+def format_tables(tables: Sequence[Table]) -> str:
+    """Return tables for a terminal, each under its title."""
+    return "\n\n".join(f"{table.title}\n{text_table(table.header, table.rows)}" for table in tables)
 
 
-def headline(results: Results) -> tuple[str, str]:
-    """Return the main result of the run, and the evidence for it, as two sentences.
-
-    The result is the last arm on the primary level, against the arm its first paired test there compares it with.
-    """
-    final = list(results.arms.values())[-1]
-    interval_text = f"95% interval {interval(final.ci95)}"
-    comparison = next(
-        (c for c in results.paired_tests if c.after == final.name and c.level == results.primary_level), None
-    )
-    scope = f"{final.n} test problems ({final.level})"
-    if comparison is None:
-        return f"The {spoken(final.name)} policy solves {percent(final.accuracy)} of {scope}.", f"{interval_text}."
-    before, test = results.arms[comparison.before], comparison.test
-    change = (
-        f"from {percent(before.accuracy)} ({spoken(before.name)}) to {percent(final.accuracy)} ({spoken(final.name)}) "
-        f"on {scope}"
-    )
-    evidence = (
-        f"Final {interval_text}. Paired exact test: {test.only_after} problems solved only by {spoken(final.name)}, "
-        f"{test.only_before} only by {spoken(before.name)}; {p_text(test.p_value)} (two-sided)"
-    )
-    if test.p_value >= SIGNIFICANCE:
-        return (
-            f"No significant change in plan accuracy: {change}.",
-            f"{evidence}, not significant: a difference of this size may be chance.",
-        )
-    verb = "improved" if test.only_after > test.only_before else "fell"
-    return f"Plan accuracy {verb} {change}.", f"{evidence}: more than chance."
-
-
-def render_markdown(results: Results) -> str:
-    """Return ``results.md``: headline, one table a level, what else is known, paired tests, time by stage."""
-    result, evidence = headline(results)
-    parts = [f"# Plansmith report: {results.run_name}", f"**{result}** {evidence}"]
-    for level in results.levels:
-        parts += table_markdown(level_table(results, level))
-    for table in further_tables(results):
-        parts += table_markdown(table)
-    if results.paired_tests:
-        parts += ["## Paired tests", "\n".join(f"- {describe_comparison(results, c)}" for c in results.paired_tests)]
-    if results.time_s:
-        times = [(stage, f"{seconds:.1f}") for stage, seconds in results.time_s.items()]
-        parts += ["## Time by stage", markdown_table(("stage", "time (s)"), times)]
-    parts.append(f"Preset `{results.preset}`, seed {results.seed}.")
+def render_markdown(report: Report) -> str:
+    """Return the main result, every table and every sentence as Markdown."""
+    parts = [f"# {report.title}", f"**{report.result}** {report.evidence}".strip()]
+    for section in report.sections:
+        blocks = [part for block in section.blocks for part in _markdown(block)]
+        heading = [f"## {section.title}", section.note] if section.title and blocks else []
+        parts += [*filter(None, heading), *blocks]
     return "\n\n".join(parts) + "\n"
 
 
-def render_page(results: Results) -> str:
-    """Return ``index.html``: one file, no outside resource, every text of the run escaped."""
-    result, evidence = headline(results)
-    return (
-        page_environment()
-        .get_template("report.html.j2")
-        .render(
-            results=results,
-            result=result,
-            evidence=evidence,
-            levels=[level_table(results, level) for level in results.levels],
-            tables=further_tables(results),
-            comparisons=[describe_comparison(results, c) for c in results.paired_tests],
-            plots=[(plot, trusted_svg(plot)) for plot in draw_plots(results)],
-            mark_words=MARK_WORDS,
-            error_words=ERROR_WORDS,
-            settings=list(flatten(results.config)),
-        )
-    )
+def _markdown(block: Block) -> Iterator[str]:
+    """Yield the paragraphs of a block; what a page alone shows has none."""
+    if isinstance(block, Table | Sentences) and block.title:
+        yield f"### {block.title}"
+    if isinstance(block, Table):
+        yield from filter(None, (block.note, markdown_table(block.header, block.rows)))
+    elif isinstance(block, Sentences):
+        yield "\n".join(block.lines if len(block.lines) == 1 else (f"- {line}" for line in block.lines))
+
+
+def render_page(report: Report) -> str:
+    """Return ``index.html``: one file, no outside resource, every text escaped."""
+    template = page_environment().get_template("report.html.j2")
+    return template.render(report=report, draw=lambda drawing: shown_plot(drawing.draw()), mark_words=MARK_WORDS)
 
 
 def page_environment() -> Environment:
@@ -152,31 +87,29 @@ def page_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(spoken=spoken, percent=percent, clock=clock, interval=interval)
+    environment.filters.update(spoken=spoken, percent=percent, clock=clock, interval=interval, slug=_slug)
     return environment
 
 
-def table_markdown(table: Table) -> list[str]:
-    """Return a table with its heading and its note."""
-    return [f"## {table.title}", *([table.note] if table.note else []), markdown_table(table.header, table.rows)]
+def _slug(title: str) -> str:
+    """Return a title as the id of its heading."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower().replace("'", "")).strip("-")
 
 
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every setting with its dotted name."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            yield from flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", str(value)
+def shown_plot(plot: Plot) -> tuple[Plot, Markup]:
+    """Return a plot with its drawing for the page unescaped: matplotlib has escaped the texts in it."""
+    return plot, Markup(plot.svg)
 
 
-def trusted_svg(plot: Plot) -> Markup:
-    """Return the drawing for the page unescaped: matplotlib has escaped the texts in it."""
-    return Markup(plot.svg)
+class DrawnOnce:
+    """Draws each drawing once, and again only when what it shows has changed."""
 
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[object, tuple[Plot, Markup]]] = {}
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file under a temporary name and rename it when complete."""
-    temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(text, encoding="utf-8", newline="\n")
-    temporary.replace(path)
+    def drawn(self, drawing: Drawing) -> tuple[Plot, Markup]:
+        """Return the plot of a drawing."""
+        known = self._known.get(drawing.slug)
+        if known is None or known[0] != drawing.shows:
+            known = self._known[drawing.slug] = (drawing.shows, shown_plot(drawing.draw()))
+        return known[1]

@@ -6,14 +6,13 @@ Not here: computing the figures (`metrics`), rendering them (`report`, `plots`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
+from plansmith.evaluation.attempts import AttemptExample
 from plansmith.evaluation.feedback_turns import FeedbackTurn
-from plansmith.evaluation.json_files import JsonFile
 from plansmith.evaluation.metrics import ArmResult, PairedComparison
 from plansmith.judging.taxonomy import ErrorClass
 
@@ -37,51 +36,21 @@ class Losses:
     curves: tuple[TrainingCurve, ...] = ()
 
 
-class StepMark(StrEnum):
-    """What the validator says about one step of a chain."""
-
-    OK = "ok"
-    WRONG_STATE = "wrong_state"
-    """The action is legal, the state the policy claims after it is not the one it leads to."""
-    FAILED = "failed"
-    """The precondition does not hold."""
-    UNREACHED = "unreached"
-    """Comes after a failed step, so it was not judged."""
-
-
 @dataclass(frozen=True, slots=True)
-class StepView:
-    """One step as the policy wrote it, with its mark; ``note`` says what is wrong with it."""
+class IterationRollouts:
+    """What became of the rollouts of one feedback iteration, before anything was learnt from them."""
 
-    number: int
-    action: str
-    text: str
-    mark: StepMark
-    note: str = ""
+    iteration: int
+    n: int
+    n_valid: int
+    errors: dict[ErrorClass, int]
 
-
-@dataclass(frozen=True, slots=True)
-class AttemptExample:
-    """One attempt shown in the report. ``error_class`` is None for a solved problem.
-
-    ``completion`` is shown when ``steps`` is empty: a completion that cannot be read has no steps.
-    """
-
-    problem_id: str
-    level: str
-    arm: str
-    initial_state: str
-    goal: str
-    steps: tuple[StepView, ...]
-    error_class: ErrorClass | None
-    validator_text: str
-    planner_plan: tuple[str, ...]
-    completion: str = ""
-
-    @property
-    def first_wrong_step(self) -> int | None:
-        """Return the number of the first step that is not right, or None when all of them are."""
-        return next((s.number for s in self.steps if s.mark in (StepMark.WRONG_STATE, StepMark.FAILED)), None)
+    @classmethod
+    def of(cls, iteration: int, error_classes: Sequence[str | None]) -> IterationRollouts:
+        """Return the counts of rollouts whose error classes are given; None is a valid plan."""
+        counts = Counter(error_classes)
+        errors = {kind: counts[kind] for kind in ErrorClass}
+        return cls(iteration, len(error_classes), counts[None], errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +58,9 @@ class Results:
     """One finished run. ``arms`` is in the order of training; every arm has the same levels.
 
     ``time_s`` and ``tokens`` are by stage, in the order of the pipeline; ``policy_versions`` by arm;
-    ``rollout_valid_rate`` by iteration, over the rollouts the policy was trained on; ``feedback_turns`` by number of
-    turns, of the last arm on all its test problems.
+    ``rollout_valid_rate`` by iteration, over the rollouts the policy was trained on; ``n_not_finite`` counts losses
+    that are NaN or infinite, which no curve has; ``feedback_turns`` by number of turns, of the last arm on all its test
+    problems.
     """
 
     run_name: str
@@ -110,6 +80,8 @@ class Results:
     failures: tuple[AttemptExample, ...] = ()
     solved: AttemptExample | None = None
     feedback_turns: tuple[FeedbackTurn, ...] = ()
+    rollouts: tuple[IterationRollouts, ...] = ()
+    n_not_finite: int = 0
 
     def __post_init__(self) -> None:
         _check_arms(self)
@@ -131,28 +103,6 @@ class Results:
     def domains(self) -> tuple[str, ...]:
         """Return the domains in the order in which they were tried."""
         return tuple(next(iter(self.arms.values())).by_domain)
-
-
-_FILE = JsonFile(Results, "results.json", "a run", "run the report stage of this run again")
-
-
-def results_to_json(results: Results) -> str:
-    """Return the text of ``results.json``; `results_from_json` reads it back to an equal value."""
-    return _FILE.write(results)
-
-
-def results_from_json(text: str) -> Results:
-    """Return the results in a ``results.json``.
-
-    Raises:
-        BadInputError: not JSON, or not the results of a run.
-    """
-    return _FILE.read(text)
-
-
-def read_results(path: Path) -> Results:
-    """Return the results in the file at ``path``; raises like `results_from_json`, and OSError when unreadable."""
-    return results_from_json(path.read_text(encoding="utf-8"))
 
 
 def _check_arms(results: Results) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from plansmith.data.rows import JudgedStepRow, ProblemRow, VerdictRow
-from plansmith.evaluation.results import AttemptExample, StepMark, StepView
+from plansmith.evaluation.attempts import AttemptExample, StepMark, StepView
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.validation import FeedbackCode

@@ -1,46 +1,27 @@
 """The tables about one run, as header and cells; the terminal, Markdown and the page show the same ones.
 
-Not here: their sentences and files (`report`).
+Not here: the sentences beside them (`run_report`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
 
 from plansmith.evaluation.metrics import LevelFigures
 from plansmith.evaluation.results import Results
+from plansmith.evaluation.sections import Table
 from plansmith.evaluation.wording import interval, number_or_dash, percent, percent_or_dash, spoken
 from plansmith.judging.taxonomy import ErrorClass
 
-COLUMNS = (
-    "policy",
-    "n",
-    "accuracy",
-    "95% interval",
-    "precondition",
-    "effect",
-    "goal",
-    "sequence",
-    "plan length",
-    "planner",
-    "tokens",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table with the words above it."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
+ERROR_COLUMNS = ("precondition", "effect", "goal", "sequence")
+"""The classes of error, in their order."""
+COLUMNS = ("policy", "n", "accuracy", "95% interval", *ERROR_COLUMNS, "plan length", "planner", "tokens")
 
 
 def level_table(results: Results, level: str) -> Table:
     """Return the figures of every arm on one level, one row an arm."""
     rows = [(spoken(name), *_cells(arm.by_level[level])) for name, arm in results.arms.items()]
-    return Table(level, COLUMNS, tuple(rows))
+    return Table(level, COLUMNS, tuple(rows), is_last_strong=True)
 
 
 def further_tables(results: Results) -> tuple[Table, ...]:
@@ -53,6 +34,34 @@ def further_tables(results: Results) -> tuple[Table, ...]:
         feedback_table(results),
     )
     return tuple(table for table in tables if table is not None)
+
+
+def rollout_table(results: Results) -> Table:
+    """Return what the feedback iterations did, one row each."""
+    unknown = itertools.repeat(None)
+    printed = [itertools.chain(losses, unknown) for losses in (results.losses.reasoning, results.losses.final)]
+    rows = [
+        (
+            str(rolled.iteration),
+            str(rolled.n),
+            percent(rolled.n_valid / rolled.n),
+            number_or_dash(reasoning, 4),
+            number_or_dash(final, 4),
+            *(str(rolled.errors[kind]) for kind in ErrorClass),
+        )
+        for rolled, reasoning, final in zip(results.rollouts, *printed, strict=False)
+    ]
+    header = ("iteration", "rollouts", "valid", "L_reasoning", "L_final", *ERROR_COLUMNS)
+    note = "Of training problems, sampled; losses as the paper prints them (equations 4 and 8), before the update."
+    return Table("Feedback iterations", header, tuple(rows), note)
+
+
+def time_table(results: Results) -> Table:
+    """Return wall time and tokens by stage."""
+    tokens = results.tokens
+    rows = [(stage, f"{time_s:.1f}", str(tokens.get(stage, "-"))) for stage, time_s in results.time_s.items()]
+    header, note = ("stage", "wall time (s)", "tokens"), f"Preset {results.preset}, seed {results.seed}."
+    return Table("Time and tokens by stage", header, tuple(rows), note, is_folded=True)
 
 
 def domain_table(results: Results) -> Table | None:

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from plansmith.evaluation.calibration import N_BINS, Calibration
-from plansmith.evaluation.drawing import GRID, MUTED, SERIES, Plot, interval_bars, percent_axis, svg_of
+from plansmith.evaluation.drawing import GRID, MUTED, SERIES, interval_bars, percent_axis, svg_of
 from plansmith.evaluation.feedback_turns import FeedbackTurn
+from plansmith.evaluation.sections import Plot
 from plansmith.evaluation.wording import number_or_dash, spoken
 
 

@@ -1,17 +1,19 @@
 """The live page of a run, and the list of several: parts of HTML that a browser renews when they have changed.
 
 A part has a name and a digest, so that a browser asks only for what changed. What the run does is read at every look;
-figures, plots and failures are made in a thread of their own when an artifact has appeared, and the page shows the
-former ones meanwhile. Not here: the server (`plansmith.commands.watch`).
+its report so far and its failures are made in a thread of their own when an artifact has appeared, and the page shows
+the former ones meanwhile. Not here: the server (`plansmith.commands.watch`), and what the report of a run says, which
+its pipeline knows.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -22,12 +24,22 @@ from urllib.parse import quote
 from jinja2 import Environment
 from markupsafe import Markup
 
-from plansmith.evaluation.report import MARK_WORDS, page_environment, trusted_svg
+from plansmith.data.artifacts import Artifact, StageKind
+from plansmith.errors import PlansmithError
+from plansmith.evaluation.attempts import MARK_WORDS
+from plansmith.evaluation.finished_stages import FinishedStage, RunSoFar
+from plansmith.evaluation.measurements import policy_version, tokens_per_s
+from plansmith.evaluation.report import DrawnOnce, page_environment
+from plansmith.evaluation.sections import Report, Tile, Tiles
 from plansmith.evaluation.watched_failures import FailureShelf
-from plansmith.evaluation.watched_figures import Figures, Measuring, Plotting, figures_of, tables_of
 from plansmith.evaluation.watching import RunView, RunWatch, report_of, run_folders
-from plansmith.evaluation.wording import clock, spoken
+from plansmith.evaluation.wording import clock
 from plansmith.live import LiveWork
+
+logger = logging.getLogger(__name__)
+
+ReportOfRun = Callable[[RunSoFar[Mapping[str, Any]]], Report | None]
+"""Makes the report of a run, finished or not; None where there is nothing to say yet."""
 
 STALE_S = 180.0
 """A running run in which nothing has moved for so long is shown in the colour of a warning."""
@@ -72,15 +84,16 @@ class RunPage:
         folder: of the run.
         name: what to call it; by default what the run calls itself.
         home: address of the list that the run is in, if it is in one.
+        report_of_run: makes the report of what is known so far.
     """
 
-    def __init__(self, folder: Path, name: str = "", home: str = "") -> None:
+    def __init__(self, folder: Path, report_of_run: ReportOfRun, name: str = "", home: str = "") -> None:
         self.folder, self.watch, self._home = folder, RunWatch(folder, name), home
-        self._measuring, self._plotting, self._failures = Measuring(), Plotting(), FailureShelf()
+        self._report_of_run, self._drawings, self._failures = report_of_run, DrawnOnce(), FailureShelf()
         self._lock = threading.Lock()
         self._worker: threading.Thread | None = None
         self._seen: tuple[Path, ...] = ()
-        self._figures: Figures | None = None
+        self._speeds: dict[Artifact, float | None] = {}
         self._slow: tuple[Part, ...] = ()
 
     def parts(self) -> tuple[Part, ...]:
@@ -121,33 +134,62 @@ class RunPage:
             stale_s=STALE_S,
             now=now,
         )
-        speeds = self._figures.tokens_per_s if self._figures else {}
+        speeds = {name: self._speeds.get(artifact) for name, artifact in view.artifacts.items()}
         stages = _part("stages", "stages", "watch_stages.html.j2", view=view, tokens_per_s=speeds)
         return (status, *self._slow, stages)
 
     def _work(self, view: RunView) -> None:
         """Make the parts that take long; artifacts that appear meanwhile have their turn at the next look."""
-        figures = figures_of(self._measuring.measured(view.artifacts), name=view.name)
+        self._speeds = {
+            stage.artifact: self._speeds[stage.artifact] if stage.artifact in self._speeds else _speed(stage)
+            for stage in view.run.stages()
+        }
+        failures = self._failures.failures(view.run)
+        report = self._report(view)
         with _DRAWING:
-            plots = self._plotting.plots(figures)
-        failures = self._failures.failures(view.artifacts)
-        self._figures = figures
-        self._slow = (
-            _figures_part(figures, [(plot, trusted_svg(plot)) for plot in plots]),
-            *(
-                _part(f"failures {stage}", "failures", "watch_failures.html.j2", stage=stage, failures=found,
-                      mark_words=MARK_WORDS)
-                for stage, found in failures.items()
-            ),
-        )  # fmt: skip
-        self._seen = _folders(view)
+            figures = _part("figures", "figures", "watch_figures.html.j2", report=report, mark_words=MARK_WORDS,
+                            tiles=Tiles(tuple(self._tiles(view))), draw=self._drawings.drawn)  # fmt: skip
+        shown = [
+            _part(f"failures {stage}", "failures", "watch_failures.html.j2", stage=stage, failures=found,
+                  mark_words=MARK_WORDS)
+            for stage, found in failures.items()
+        ]  # fmt: skip
+        self._slow, self._seen = (figures, *shown), _folders(view)
+
+    def _report(self, view: RunView) -> Report | None:
+        """Return the report so far; what cannot be said is not, with a warning."""
+        try:
+            return self._report_of_run(view.run)
+        except (PlansmithError, OSError, ValueError, KeyError, TypeError) as error:
+            logger.warning("the figures of %s cannot be shown: %s", view.name, error)
+            return None
+
+    def _tiles(self, view: RunView) -> Iterator[Tile]:
+        """Yield the latest speed of training and of generation, and the newest weights."""
+        for kind, title in ((StageKind.OPTIMISES, "training"), (StageKind.GENERATES, "generation")):
+            speeds = [(stage, speed) for stage in view.run.stages(kind) if (speed := self._speeds[stage.artifact])]
+            if speeds:
+                stage, speed = speeds[-1]
+                yield Tile(title, figure(speed), f"tokens/s in {view.words(stage.name)}")
+        versions = [version for stage in view.run.stages() if (version := policy_version(stage))]
+        if versions:
+            yield Tile("policy version", versions[-1], is_code=True)
+
+
+def _speed(stage: FinishedStage) -> float | None:
+    """Return how many tokens a stage dealt with in a second, or None; what cannot be read has no speed."""
+    try:
+        return tokens_per_s(stage)
+    except (PlansmithError, OSError, ValueError) as error:
+        logger.warning("stage %s has no speed: %s", stage.name, error)
+        return None
 
 
 class RunsPage:
     """The list of the runs in a folder, each with a page of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, report_of_run: ReportOfRun) -> None:
+        self.folder, self._report_of_run = folder, report_of_run
         self._pages: dict[str, RunPage] = {}
         self._lock = threading.Lock()
 
@@ -156,7 +198,7 @@ class RunsPage:
         with self._lock:
             found = run_folders(self.folder)
             self._pages = {
-                name: self._pages.get(name) or RunPage(path, name, home="../" * (2 + name.count("/")))
+                name: self._pages.get(name) or RunPage(path, self._report_of_run, name, "../" * (2 + name.count("/")))
                 for name, path in found.items()
             }
             return dict(self._pages)
@@ -215,13 +257,6 @@ def figure(value: float) -> str:
     return f"{value:.3g}"
 
 
-def stage_words(stage: str) -> str:
-    """Return a stage's name as words, its iteration told apart: ``stage1_2`` is "stage 1, iteration 2"."""
-    family, _, iteration = stage.rpartition("_")
-    is_numbered = iteration.isdecimal() and family and not family.endswith("iteration")
-    return f"{spoken(family)}, iteration {iteration}" if is_numbered else spoken(stage)
-
-
 def utc(moment: float) -> str:
     """Return a time for people."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -233,16 +268,6 @@ def _is_done(work: LiveWork) -> bool:
 
 def _folders(view: RunView) -> tuple[Path, ...]:
     return tuple(artifact.folder for artifact in view.artifacts.values())
-
-
-def _figures_part(figures: Figures, plots: Sequence[tuple[Any, Markup]]) -> Part:
-    titles = {"training": ("phase1", "stage1", "stage2"), "generation": ("roll_out", "try_", "probe")}
-    speeds = []
-    for title, prefixes in titles.items():
-        stages = [stage for stage in figures.tokens_per_s if stage.startswith(prefixes)]
-        speeds += [(title, stages[-1], figures.tokens_per_s[stages[-1]])] if stages else []
-    return _part("figures", "figures", "watch_figures.html.j2", figures=figures, plots=plots, speeds=speeds,
-                 tables=tables_of(figures))  # fmt: skip
 
 
 def _part(name: str, group: str, template: str, **values: Any) -> Part:
@@ -261,7 +286,7 @@ def _page(title: str, parts: Sequence[Part], *, home: str = "", now: float | Non
 @cache
 def _environment() -> Environment:
     environment = page_environment()
-    environment.filters.update(figure=figure, utc=utc, stage_words=stage_words)
+    environment.filters.update(figure=figure, utc=utc)
     return environment
 
 

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from plansmith.data.storage import atomic_file, storage_errors
 from plansmith.errors import BadInputError
-from plansmith.evaluation.watch_page import Page, RunPage, RunsPage
+from plansmith.evaluation.watch_page import Page, ReportOfRun, RunPage, RunsPage
 from plansmith.evaluation.watching import is_run, report_of, run_folders
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -48,8 +48,9 @@ class Answer:
 class Site:
     """The pages of one folder: that of a run, or a list of runs with the page of each."""
 
-    def __init__(self, folder: Path) -> None:
-        self._page: RunPage | RunsPage = RunPage(folder) if is_run(folder) else RunsPage(folder)
+    def __init__(self, folder: Path, report_of_run: ReportOfRun) -> None:
+        kind = RunPage if is_run(folder) else RunsPage
+        self._page: RunPage | RunsPage = kind(folder, report_of_run)
 
     def answer(self, target: str, etag: str = "") -> Answer:
         """Return the answer to a GET request.
@@ -165,7 +166,7 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def write_page(folder: Path, target: Path) -> None:
+def write_page(folder: Path, target: Path, report_of_run: ReportOfRun) -> None:
     """Write the page of a run as one file.
 
     Raises:
@@ -178,7 +179,7 @@ def write_page(folder: Path, target: Path) -> None:
             expected="the folder of one of them",
         )  # fmt: skip
     (run_folder,) = found.values()
-    page, report = RunPage(run_folder), report_of(run_folder)
+    page, report = RunPage(run_folder, report_of_run), report_of(run_folder)
     link = os.path.relpath(report.resolve(), target.resolve().parent) if report else None
     with storage_errors(target), atomic_file(target) as file:
         file.write(page.snapshot(link).encode())

@@ -10,17 +10,25 @@ import heapq
 import itertools
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import ProblemRow, VerdictRow
 from plansmith.data.tables import row_of
 from plansmith.errors import PlansmithError
-from plansmith.evaluation.finished_stages import Place, find_rows, judged_steps, places_of, read_columns
-from plansmith.evaluation.results import AttemptExample
+from plansmith.evaluation.attempts import AttemptExample
+from plansmith.evaluation.finished_stages import (
+    FinishedStage,
+    Place,
+    RunSoFar,
+    find_rows,
+    judged_steps,
+    places_of,
+    read_columns,
+)
 from plansmith.evaluation.shown_attempts import attempt_example
-from plansmith.evaluation.watched_figures import inputs_of
 from plansmith.evaluation.wording import spoken
 
 logger = logging.getLogger(__name__)
@@ -65,23 +73,24 @@ class FailureShelf:
     def __init__(self) -> None:
         self._known: dict[Artifact, tuple[WatchedFailure, ...]] = {}
 
-    def failures(self, artifacts: Mapping[str, Artifact]) -> dict[str, tuple[WatchedFailure, ...]]:
+    def failures(self, run: RunSoFar[Any]) -> dict[str, tuple[WatchedFailure, ...]]:
         """Return the worst failures by judged stage, in the order of the stages."""
-        by_key = {artifact.key: artifact for artifact in artifacts.values()}
         found = {}
-        for stage, artifact in artifacts.items():
-            table = artifact.manifest.files.get("rows.parquet")
+        for stage in run.stages():
+            table = stage.artifact.manifest.files.get("rows.parquet")
             if table is not None and table.row_type == VerdictRow.__name__:
-                if artifact not in self._known:
-                    self._known[artifact] = _failures(stage, artifact, by_key)
-                found[stage] = self._known[artifact]
+                if stage.artifact not in self._known:
+                    self._known[stage.artifact] = _failures(stage)
+                found[stage.name] = self._known[stage.artifact]
         return {stage: failures for stage, failures in found.items() if failures}
 
 
-def policy_of(stage: str) -> str:
+def policy_of(stage: FinishedStage) -> str:
     """Return in words whose attempts a stage judged: those of an arm, or the rollouts of an iteration."""
-    name = stage.removeprefix("judge_")
-    return f"rollouts of iteration {name}" if name.isdecimal() else spoken(name)
+    labels, iteration = stage.provenance.labels, stage.provenance.iteration
+    if "arm" in labels:
+        return spoken(labels["arm"])
+    return f"{'probe' if 'probe' in labels else 'rollouts'} of iteration {iteration}"
 
 
 def worst_first(verdicts: Iterable[_Verdict], count: int) -> list[_Verdict]:
@@ -95,13 +104,12 @@ def worst_first(verdicts: Iterable[_Verdict], count: int) -> list[_Verdict]:
     return [verdict for one_of_each in rounds for verdict in one_of_each if verdict is not None][:count]
 
 
-def _failures(stage: str, judged: Artifact, by_key: Mapping[str, Artifact]) -> tuple[WatchedFailure, ...]:
+def _failures(stage: FinishedStage) -> tuple[WatchedFailure, ...]:
     try:
-        inputs = inputs_of(judged, by_key)
-        chosen = worst_first(_failed(judged, inputs["problems"]), N_SHOWN)
-        return tuple(_shown(stage, chosen, judged, inputs["rollouts"], inputs["problems"], by_key))
+        chosen = worst_first(_failed(stage.artifact, stage.input("problems").artifact), N_SHOWN)
+        return tuple(_shown(stage, chosen))
     except (PlansmithError, KeyError, ValueError, TypeError) as error:
-        logger.warning("the failures of stage %s cannot be shown: %s", stage, error)
+        logger.warning("the failures of stage %s cannot be shown: %s", stage.name, error)
         return ()
 
 
@@ -114,22 +122,16 @@ def _failed(judged: Artifact, problems: Artifact) -> Iterator[_Verdict]:
             yield _Verdict(rollout_id, problem_id, error_class, failed_step, progress, place_of[problem_id])
 
 
-def _shown(
-    stage: str,
-    chosen: Sequence[_Verdict],
-    judged: Artifact,
-    rollouts: Artifact,
-    problems: Artifact,
-    by_key: Mapping[str, Artifact],
-) -> Iterator[WatchedFailure]:
+def _shown(stage: FinishedStage, chosen: Sequence[_Verdict]) -> Iterator[WatchedFailure]:
     """Yield the chosen failures with their texts."""
+    judged, rollouts, problems = stage.artifact, stage.input("rollouts"), stage.input("problems").artifact
     ids, rollout_ids = {verdict.problem_id for verdict in chosen}, {verdict.rollout_id for verdict in chosen}
     problem_of = {row["problem_id"]: row_of(row, ProblemRow) for row in find_rows(problems, "problem_id", ids)}
-    plans = inputs_of(rollouts, by_key).get("plans")
+    plans = rollouts.input("plans").artifact if "plans" in rollouts.provenance.inputs else None
     planned = find_rows(plans, "problem_id", ids, "problem_id", "plan") if plans else []
     plan_of = {row["problem_id"]: tuple(row["plan"]) for row in planned}
     columns = ("rollout_id", "prompt", "completion")
-    text_of = {row["rollout_id"]: row for row in find_rows(rollouts, "rollout_id", rollout_ids, *columns)}
+    text_of = {row["rollout_id"]: row for row in find_rows(rollouts.artifact, "rollout_id", rollout_ids, *columns)}
     verdict_of = {row["rollout_id"]: row_of(row, VerdictRow) for row in find_rows(judged, "rollout_id", rollout_ids)}
     steps_of = judged_steps(judged, rollout_ids)
     for verdict in chosen:

@@ -2,7 +2,7 @@
 
 Read only, and from the folder only, so that it works while the run goes on, after it, and on another machine that sees
 the folder. Files that are damaged, half written or not there are nothing to show, never an error. Not here: figures
-(`watched_figures`), failures (`watched_failures`), the page (`watch_page`).
+(`run_results`), failures (`watched_failures`), the page (`watch_page`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from typing import Any
 from plansmith.data.artifacts import KEY_DIGITS, MANIFEST, Artifact
 from plansmith.data.storage import LOCK_FILE
 from plansmith.errors import ArtifactError
+from plansmith.evaluation.finished_stages import RunSoFar, family_of
+from plansmith.evaluation.wording import spoken
 from plansmith.live import STAGE, LiveWork, read_live
 
 RUN_RECORD = "run.json"
-STAGE_KEYS = "stages.json"
-"""Key of every stage of the run by name, in their order, as the run writes it when it begins."""
+STAGES = "stages.json"
+"""Key and iteration of every stage of the run by name, in their order, as the run writes it when it begins."""
 ARTIFACTS = "artifacts"
 STARTING, FINISHED, ENDED = "starting", "finished", "ended: "
 """What `STAGE` says where no stage has its turn."""
@@ -79,12 +81,15 @@ class Session:
 class RunView:
     """A run at one moment; times are seconds since 1970.
 
-    ``stage`` is the one whose turn it is or was last, the ``number``-th of ``count``; None where nobody said.
-    ``n_unnamed`` stages are to come whose names are not known. ``n_superseded`` artifacts belong to other settings.
-    ``ended_by`` names the error that ended the run.
+    ``pipeline`` and ``config`` are what the run says it is, empty where it does not. ``stage`` is the one whose turn it
+    is or was last, the ``number``-th of ``count``; None where nobody said. ``iterations`` has those of the stages that
+    are in the loop. ``n_unnamed`` stages are to come whose names are not known. ``n_superseded`` artifacts belong to
+    other settings. ``ended_by`` names the error that ended the run.
     """
 
     name: str
+    pipeline: str
+    config: Mapping[str, Any]
     preset: str
     seed: int | None
     state: RunState
@@ -96,19 +101,44 @@ class RunView:
     count: int | None
     works: tuple[LiveWork, ...]
     stages: tuple[StageLine, ...]
+    iterations: Mapping[str, int]
     n_unnamed: int
     n_superseded: int
     artifacts: Mapping[str, Artifact]
 
+    def words(self, stage: str) -> str:
+        """Return a stage's name as words, its iteration told apart: ``stage1_2`` is "stage 1, iteration 2"."""
+        iteration = self.iterations.get(stage, 0)
+        family = family_of(stage, iteration)
+        is_told = family != stage and not family.endswith("iteration")
+        return f"{spoken(family)}, iteration {iteration}" if is_told else spoken(stage)
+
+    @property
+    def run(self) -> RunSoFar[Mapping[str, Any]]:
+        """Return the run with what it has finished."""
+        return RunSoFar(self.pipeline, self.config, self.preset, self.artifacts)
+
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What the run says it is; ``keys`` has the key of every stage, in their order, where that is known."""
+    """What the run says it is; ``stages`` has key and iteration of every stage, in their order, where that is known."""
 
     name: str
-    preset: str = ""
-    seed: int | None = None
-    keys: Mapping[str, str] | None = None
+    pipeline: str
+    preset: str
+    config: Mapping[str, Any]
+    stages: Mapping[str, tuple[str, int]]
+
+    @property
+    def keys(self) -> Mapping[str, str] | None:
+        """Return the key of every stage, or None where they are not known."""
+        return {name: key for name, (key, _) in self.stages.items()} or None
+
+    @property
+    def seed(self) -> int | None:
+        """Return the seed of the run."""
+        seed = self.config.get("seed")
+        return seed if isinstance(seed, int) else None
 
 
 class ArtifactShelf:
@@ -163,6 +193,8 @@ class RunWatch:
         count = int(turn.total) if turn and turn.total else len(record.keys) if record.keys else None
         return RunView(
             name=self._name or record.name,
+            pipeline=record.pipeline,
+            config=record.config,
             preset=record.preset,
             seed=record.seed,
             state=state,
@@ -174,6 +206,8 @@ class RunWatch:
             count=count,
             works=tuple(work for work in works if work.source != STAGE),
             stages=stages,
+            iterations={name: iteration for name, (_, iteration) in record.stages.items()}
+            | {name: artifact.manifest.provenance.iteration for name, artifact in artifacts.items()},
             n_unnamed=max(0, count - len(stages)) if count and not record.keys else 0,
             n_superseded=len(found) - len(artifacts),
             artifacts=artifacts,
@@ -339,15 +373,23 @@ def _unfinished(root: Path) -> list[tuple[str, float]]:
 
 def _read_record(folder: Path) -> _Record:
     """Return what the run is, as far as it says so."""
-    record, keys = _read_object(folder / RUN_RECORD), _read_object(folder / STAGE_KEYS)
+    record, stages = _read_object(folder / RUN_RECORD), _read_object(folder / STAGES)
     config = record["config"] if isinstance(record.get("config"), dict) else {}
-    seed = config.get("seed")
     return _Record(
-        str(config.get("name") or folder.resolve().name),
-        str(record.get("preset") or ""),
-        seed if isinstance(seed, int) else None,
-        {stage: str(key) for stage, key in keys.items()} or None,
+        name=str(config.get("name") or folder.resolve().name),
+        pipeline=str(record.get("pipeline") or ""),
+        preset=str(record.get("preset") or ""),
+        config=config,
+        stages={name: stage for name, said in stages.items() if (stage := _stage(said))},
     )
+
+
+def _stage(said: Any) -> tuple[str, int] | None:
+    """Return key and iteration of a stage, or None of what is neither."""
+    if not isinstance(said, dict):
+        return None
+    key, iteration = said.get("key"), said.get("iteration")
+    return (key, iteration) if isinstance(key, str) and isinstance(iteration, int) else None
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -1,0 +1,40 @@
+"""The settings that a run of any pipeline has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pydantic import Field
+
+from plansmith.config.basics import StrictModel
+from plansmith.config.cluster import ClusterConfig
+from plansmith.config.telemetry import TelemetryConfig
+from plansmith.errors import ConfigError
+
+
+class RunConfig(StrictModel):
+    """Everything about one run; a pipeline adds its own."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of the run and of its folder."""
+    seed: int = Field(0, ge=0)
+    """Of every random number."""
+    cluster: ClusterConfig = ClusterConfig()
+    """Where it runs."""
+    telemetry: TelemetryConfig = TelemetryConfig()
+    """Where its figures are shown."""
+
+    def unread(self) -> Mapping[str, str]:
+        """Return the settings, or parts of them, that no stage reads under these settings, each with the reason."""
+        return {}
+
+    def check_read(self, given: Iterable[str]) -> None:
+        """Raise for a setting that was given by name and changes nothing; presets may set what they do not need.
+
+        Raises:
+            ConfigError: it names the setting and why.
+        """
+        for key in given:
+            for unread, reason in self.unread().items():
+                if key == unread or key.startswith(f"{unread}."):
+                    raise ConfigError("no stage reads this setting", where=key, got=reason, cure="leave it out")
