@@ -368,19 +368,17 @@ def test_build_datasets_baseline_is_the_failure_of_the_other_rollout(tmp_path: P
     assert [found[VERDICT_LABEL].sum() for found in columns] == [1, -1] * 2
 
 
-def test_build_datasets_blames_the_step_at_fault_by_its_scaled_loss_and_tells_what_was_expected(tmp_path: Path) -> None:
-    rows = built(tmp_path, iteration(tmp_path, RIGHT, USELESS), StandIns()).rows(SequenceRow, "stage1")
-    exemplary, faulty, expected = rows[:3]
-    assert set(exemplary.score_weights) == {0.0} and sum(exemplary.nll_weights) == len(RIGHT.split()) + 1
-    scored = [(place, weight) for place, weight in enumerate(faulty.score_weights) if weight]
-    words = [TOKENIZER.convert_ids_to_tokens(faulty.token_ids[place]) for place, _ in scored]
-    assert words == ["do:", "stack", "b", "b"]
+def test_build_datasets_blames_the_step_at_fault_and_teaches_what_was_expected(tmp_path: Path) -> None:
+    made = built(tmp_path, iteration(tmp_path, RIGHT, USELESS), StandIns())
+    stored = StoredSequences([made.path("stage1.parquet")])
+    exemplary, faulty, expected = (stored[position] for position in range(3))
+    assert weighted(exemplary, SCORE_WEIGHT) == []
+    assert weighted(exemplary, NLL_WEIGHT) == [(f"{RIGHT} <end>", 1.0)]
     # two losses of 0.1 among fourteen: their standard deviation is 0.1 * sqrt(6) / 7
-    assert {weight for _, weight in scored} == {pytest.approx(7 / 6**0.5)}
-    text = TOKENIZER.decode(expected.token_ids)
-    assert text.endswith(f"{USELESS.partition(' check: holding b')[0]} check: holding b clear b fails: holding b")
-    taught = [token for token, weight in zip(expected.token_ids, expected.nll_weights, strict=True) if weight]
-    assert TOKENIZER.decode(taught) == "check: holding b clear b fails: holding b"
+    assert weighted(faulty, SCORE_WEIGHT) == [("do: stack b b", pytest.approx(7 / 6**0.5))]
+    outcome = "check: holding b clear b fails: holding b"
+    assert weighted(expected, NLL_WEIGHT) == [(outcome, 1.0)]
+    assert TOKENIZER.decode(expected.token_ids).endswith(f"{USELESS.partition(outcome)[0]}{outcome}")
 
 
 def test_judging_and_data_sets_are_the_same_here_and_in_workers(
