@@ -368,6 +368,19 @@ def test_build_datasets_baseline_is_the_failure_of_the_other_rollout(tmp_path: P
     assert [found[VERDICT_LABEL].sum() for found in columns] == [1, -1] * 2
 
 
+def test_build_datasets_blames_the_step_at_fault_and_teaches_what_was_expected(tmp_path: Path) -> None:
+    made = built(tmp_path, iteration(tmp_path, RIGHT, USELESS), StandIns())
+    stored = StoredSequences([made.path("stage1.parquet")])
+    exemplary, faulty, expected = (stored[position] for position in range(3))
+    assert weighted(exemplary, SCORE_WEIGHT) == []
+    assert weighted(exemplary, NLL_WEIGHT) == [(f"{RIGHT} <end>", 1.0)]
+    # two losses of 0.1 among fourteen: their standard deviation is 0.1 * sqrt(6) / 7
+    assert weighted(faulty, SCORE_WEIGHT) == [("do: stack b b", pytest.approx(7 / 6**0.5))]
+    outcome = "check: holding b clear b fails: holding b"
+    assert weighted(expected, NLL_WEIGHT) == [(outcome, 1.0)]
+    assert TOKENIZER.decode(expected.token_ids).endswith(f"{USELESS.partition(outcome)[0]}{outcome}")
+
+
 def test_judging_and_data_sets_are_the_same_here_and_in_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
