@@ -171,7 +171,6 @@ def test_every_policy_has_a_probe_that_is_its_own(run: FinishedRun) -> None:
     names = ("initial_policy", "phase1", "stage1_1", "stage2_1", "stage1_2", "stage2_2")
     probes = [Probe.read(run.artifacts[name].path(PROBE)) for name in names]
     assert all(len(probe.token_ids) == len(probe.logprobs) > 1 for probe in probes)
-    assert len({probe.token_ids for probe in probes}) == 1
     assert len({probe.logprobs for probe in probes}) == len(probes)
 
 
