@@ -184,7 +184,7 @@ def peft_reference(base: Any) -> tuple[dict[str, torch.Tensor], list[float]]:
     """Train PEFT's model in plain torch: one sequence at a time, no packing, no DeepSpeed, none of our losses."""
     from peft import LoraConfig, get_peft_model
 
-    torch.manual_seed(SETTINGS.seed)
+    torch.manual_seed(0)
     config = LoraConfig(r=LORA.rank, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
     model = get_peft_model(base, config)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
