@@ -15,13 +15,14 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
 from plansmith.config.loading import ModelT, build_model, load_settings, preset_names, read_yaml
 from plansmith.config.run import RunConfig
 from plansmith.console import from_here
 from plansmith.data.artifacts import Artifact
 from plansmith.errors import BadInputError
 from plansmith.evaluation.finished_stages import RunSoFar
-from plansmith.evaluation.json_files import JsonFile
 from plansmith.evaluation.report import format_report, write_report
 from plansmith.evaluation.sections import Report
 from plansmith.garbage import no_garbage
@@ -63,12 +64,13 @@ class Reporting(Generic[ResultsT]):
     def write(self, results: ResultsT, run_folder: Path) -> str:
         """Return what a terminal shows, after writing the page and its files into the run's folder ``report``."""
         report = self.report(results)
-        page = write_report(report, run_folder / "report", self.name, self._file.write(results))
+        text = self._json.dump_json(results, indent=2).decode() + "\n"
+        page = write_report(report, run_folder / "report", self.name, text)
         return f"{format_report(report)}\n\nreport: {from_here(page)}"
 
     def is_in(self, run_folder: Path) -> bool:
         """Return whether a run's folder has these results."""
-        return (run_folder / "report" / self._file.name).is_file()
+        return self._path(run_folder).is_file()
 
     def read(self, run_folder: Path) -> ResultsT:
         """Return the results of a finished run.
@@ -77,13 +79,26 @@ class Reporting(Generic[ResultsT]):
             BadInputError: there are none, or the file holds something else.
         """
         if not self.is_in(run_folder):
-            raise BadInputError("no finished run here", where=str(run_folder), expected=f"report/{self._file.name}",
+            raise BadInputError("no finished run here", where=str(run_folder), expected=f"report/{self.name}.json",
                                 cure="finish the run first: give its command again")  # fmt: skip
-        return self._file.read((run_folder / "report" / self._file.name).read_text(encoding="utf-8"))
+        try:
+            return self._json.validate_json(self._path(run_folder).read_bytes())
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"]) or "the file"
+            raise BadInputError(
+                "these are not the results of a run of this pipeline", where=str(self._path(run_folder)),
+                got=f"{place}: {first['msg']}", expected="the file that a finished run writes",
+                cure="give the command of the run again; what is finished is reused",
+            ) from error  # fmt: skip
+
+    def _path(self, run_folder: Path) -> Path:
+        return run_folder / "report" / f"{self.name}.json"
 
     @cached_property
-    def _file(self) -> JsonFile[ResultsT]:
-        return JsonFile(self.kind, f"{self.name}.json")
+    def _json(self) -> TypeAdapter[ResultsT]:
+        """Return the reader and writer, built at first use."""
+        return TypeAdapter(self.kind)
 
 
 @dataclass(frozen=True)

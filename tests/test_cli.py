@@ -199,8 +199,8 @@ def test_dry_run_shows_which_stages_a_setting_touches(tmp_path: Path, capsys: Ca
     before = keys()
     assert before == keys("--name", "other")
     first = {
-        "sample_problems", "synthesize_plans", "corrupt_plans", "write_chains", "initial_policy", "try_untrained",
-        "judge_untrained", "phase1", "try_phase1", "judge_phase1", "explain_plans",
+        "sample_problems", "synthesize_plans", "corrupt_plans", "write_chains", "encode_examples", "initial_policy",
+        "try_untrained", "judge_untrained", "phase1", "try_phase1", "judge_phase1", "explain_plans",
     }  # fmt: skip
     assert kept("phase2.temperature=0.5") == first
     in_order = list(before)

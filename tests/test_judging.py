@@ -14,8 +14,7 @@ from actors.validator import ValidatorActor
 from plansmith.config.training import LossConfig
 from plansmith.data.rows import CompletionRow, JudgedRow, JudgedStepRow, JudgingRow, ProblemRow, VerdictRow
 from plansmith.data.tables import columns_of_rows, read_table, rows_of_columns, write_table
-from plansmith.evaluation.attempts import StepMark
-from plansmith.evaluation.shown_attempts import attempt_example
+from plansmith.evaluation.attempts import StepMark, attempt_example
 from plansmith.judging.chains import JudgedChain, attempt_of, judge_completion, sound_steps
 from plansmith.judging.judge import PlanJudge
 from plansmith.judging.rewards import Reward, VerdictRewards, rewarded

@@ -1,11 +1,19 @@
-"""One attempt at a problem as reports and the live page show it: step by step, each with the validator's mark."""
+"""One attempt at a problem as reports and the live page show it: step by step, each with the validator's mark.
+
+Attempts are read from rows; nothing is judged here.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from plansmith.data.rows import JudgedStepRow, ProblemRow, VerdictRow
 from plansmith.judging.taxonomy import ErrorClass
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.validation import FeedbackCode
+from plansmith.text.chains import in_order
 
 
 class StepMark(StrEnum):
@@ -60,4 +68,54 @@ MARK_WORDS = {
     StepMark.WRONG_STATE: "wrong state",
     StepMark.FAILED: "fails here",
     StepMark.UNREACHED: "not reached",
+}
+
+
+def attempt_example(
+    problem: ProblemRow,
+    completion: str,
+    verdict: VerdictRow,
+    steps: Sequence[JudgedStepRow],
+    planner_plan: tuple[str, ...],
+    *,
+    arm: str,
+) -> AttemptExample:
+    """Return an attempt as the report shows it: the policy's own words step by step, each with its mark."""
+    task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
+    return AttemptExample(
+        problem_id=problem.problem_id,
+        level=problem.level,
+        arm=arm,
+        initial_state=" ".join(str(atom) for atom in in_order(task.problem.init)),
+        goal=" ".join(str(literal) for literal in task.goal),
+        steps=tuple(_step_views(steps, completion)),
+        error_class=ErrorClass(verdict.error_class) if verdict.error_class else None,
+        validator_text=verdict.report,
+        planner_plan=planner_plan,
+        completion=completion,
+    )
+
+
+def _step_views(steps: Sequence[JudgedStepRow], completion: str) -> Iterator[StepView]:
+    is_reached = True
+    for row in steps:
+        mark = _MARKS[FeedbackCode(row.feedback_code)] if is_reached else StepMark.UNREACHED
+        text = completion[row.choice.start : row.outcome.end]
+        yield StepView(row.step, row.action, text, mark, _note(row) if is_reached else "")
+        is_reached = is_reached and mark is not StepMark.FAILED
+
+
+def _note(row: JudgedStepRow) -> str:
+    """Return what is wrong with a step, false words about its preconditions and the goal if nothing else is."""
+    if row.reason or not row.wrong_marks:
+        return row.reason
+    return f"says wrongly what holds: {' '.join(row.wrong_marks)}"
+
+
+_MARKS = {
+    FeedbackCode.OK: StepMark.OK,
+    FeedbackCode.GOAL: StepMark.OK,
+    FeedbackCode.EFFECT: StepMark.WRONG_STATE,
+    FeedbackCode.PRECONDITION: StepMark.FAILED,
+    FeedbackCode.MALFORMED: StepMark.FAILED,
 }

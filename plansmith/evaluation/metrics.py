@@ -38,7 +38,6 @@ class EvaluatedProblem:
     plan_length: int | None
     planner_plan_length: int
     completion_tokens: int
-    wall_time_s: float = 0.0
     plan_cost: float | None = None
     planner_cost: float | None = None
     is_planner_optimal: bool = False
@@ -51,9 +50,9 @@ class EvaluatedProblem:
             raise ValueError(f"problem {self.problem_id}: is_valid={self.is_valid}, error_class={self.error_class!r}")
         if self.is_valid and self.plan_length is None:
             raise ValueError(f"problem {self.problem_id}: a valid plan has a length")
-        counts = (self.plan_length or 0, self.planner_plan_length, self.completion_tokens, self.wall_time_s)
+        counts = (self.plan_length or 0, self.planner_plan_length, self.completion_tokens)
         if not all(math.isfinite(count) and count >= 0 for count in counts):
-            raise ValueError(f"problem {self.problem_id}: lengths, tokens and time are finite and >= 0; got {counts}")
+            raise ValueError(f"problem {self.problem_id}: lengths and tokens are finite and >= 0; got {counts}")
         self._check_costs()
         self._check_shares()
 

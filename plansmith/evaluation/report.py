@@ -15,7 +15,7 @@ from markupsafe import Markup
 from plansmith.data.storage import atomic_file
 from plansmith.evaluation.attempts import MARK_WORDS
 from plansmith.evaluation.sections import Block, Drawing, Plot, Report, Sentences, Table
-from plansmith.evaluation.wording import clock, interval, percent, spoken
+from plansmith.evaluation.wording import clock, percent, spoken
 from plansmith.layout import markdown_table, text_table
 
 
@@ -87,7 +87,7 @@ def page_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(spoken=spoken, percent=percent, clock=clock, interval=interval, slug=_slug)
+    environment.filters.update(spoken=spoken, percent=percent, clock=clock, slug=_slug)
     return environment
 
 

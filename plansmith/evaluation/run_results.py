@@ -18,12 +18,11 @@ from plansmith.data.artifacts import KEY_DIGITS, Artifact, StageKind
 from plansmith.data.rows import MetricRow, OptimisationStepRow, PlanRow, ProblemRow, RolloutRow, VerdictRow
 from plansmith.data.tables import read_arrow
 from plansmith.evaluation.arms import FINAL, Arm, arms_of, evaluated_problems
-from plansmith.evaluation.attempts import AttemptExample
+from plansmith.evaluation.attempts import AttemptExample, attempt_example
 from plansmith.evaluation.feedback_turns import FeedbackTurn, accuracy_by_turn
 from plansmith.evaluation.finished_stages import RunSoFar, judged_steps, read_columns
 from plansmith.evaluation.metrics import EvaluatedProblem, PairedComparison, compare_arms, summarise_arm
 from plansmith.evaluation.results import IterationRollouts, Losses, Results, TrainingCurve
-from plansmith.evaluation.shown_attempts import attempt_example
 from plansmith.pddl.validation import Verdict
 
 Run = RunSoFar[PddlInstructConfig]

@@ -18,7 +18,7 @@ from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import ProblemRow, VerdictRow
 from plansmith.data.tables import row_of
 from plansmith.errors import PlansmithError
-from plansmith.evaluation.attempts import AttemptExample
+from plansmith.evaluation.attempts import AttemptExample, attempt_example
 from plansmith.evaluation.finished_stages import (
     FinishedStage,
     Place,
@@ -28,7 +28,6 @@ from plansmith.evaluation.finished_stages import (
     places_of,
     read_columns,
 )
-from plansmith.evaluation.shown_attempts import attempt_example
 from plansmith.evaluation.wording import spoken
 
 logger = logging.getLogger(__name__)
