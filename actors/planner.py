@@ -10,13 +10,13 @@ from typing import Any
 
 from plansmith.config.planner import PlannerConfig
 from plansmith.data.parts import Stopwatch, write_part
-from plansmith.data.rows import PartJobRow, PartTimeRow, PlanRow, ProblemRow
+from plansmith.data.rows import AlternativePlan, PartJobRow, PartTimeRow, PlanRow, ProblemRow
 from plansmith.data.tables import columns_of_rows, read_table, rows_of_columns
 from plansmith.errors import PlannerCrashError, PlansmithError
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.validation import validate_plan
-from plansmith.planners import PlannerResult, PlannerStatus, make_planner
+from plansmith.planners import FastDownward, PlannerResult, PlannerStatus, diverse_plans, make_planner
 from plansmith.planners.tie_breaking import first_plan_of_length
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class PlannerActor:
     def __init__(self, config: PlannerConfig) -> None:
         """Start the planner."""
         self._planner = make_planner(config)
-        self._tie_break_states = config.tie_break_states
+        self._tie_break_states, self._n_plans = config.tie_break_states, config.n_plans
 
     def solve(self, domain_pddl: str, problem_pddl: str) -> PlannerResult:
         """Return the outcome of one problem."""
@@ -63,15 +63,25 @@ class PlannerActor:
             raise
         if result.status is PlannerStatus.CRASHED:
             logger.warning("problem %s: the planner crashed: %s", problem_id, result.message)
+        plan = self._chosen_plan(domain_pddl, problem_pddl, result)
         return PlanRow(
             problem_id=problem_id,
             planner=self._planner.name,
             status=result.status.value,
-            plan=self._chosen_plan(domain_pddl, problem_pddl, result),
+            plan=plan,
             cost=result.cost,
             wall_time_s=result.wall_time_s,
             is_optimal=result.is_optimal,
+            alternatives=self._alternatives(domain_pddl, problem_pddl, plan),
         )
+
+    def _alternatives(self, domain_pddl: str, problem_pddl: str, plan: tuple[str, ...]) -> tuple[AlternativePlan, ...]:
+        """Return further plans, none where only one is wanted; the seed of their searches is the same everywhere."""
+        if not plan or self._n_plans == 1 or not isinstance(self._planner, FastDownward):
+            return ()
+        found = diverse_plans(self._planner, domain_pddl, problem_pddl, k=self._n_plans)
+        others = [item for item in found if sorted(item.plan or ()) != sorted(plan)]
+        return tuple(AlternativePlan(item.plan or (), item.cost) for item in others[: self._n_plans - 1])
 
     def _chosen_plan(self, domain_pddl: str, problem_pddl: str, result: PlannerResult) -> tuple[str, ...]:
         plan = result.plan or ()

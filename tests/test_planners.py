@@ -23,6 +23,9 @@ from pydantic import ValidationError
 from actors.planner import PlannerActor
 from plansmith.config.planner import PlannerConfig
 from plansmith.errors import ConfigError, PddlParseError, PlannerCrashError
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.parser import parse_step
+from plansmith.pddl.validation import validate_plan
 from plansmith.planners import (
     FastDownward,
     PlannerResult,
@@ -644,6 +647,26 @@ def test_planner_actor_batch_returns_plan_columns(actor: PlannerActor) -> None:
     assert columns["plan"][1] == []
     assert columns["cost"] == [6.0, None]
     assert columns["is_optimal"] == [True, False]
+
+
+def test_planner_actor_asked_for_several_plans_keeps_its_own_first_and_adds_others(actor: PlannerActor) -> None:
+    tower = one_tower(5)
+    batch = {"problem_id": ["t", "u"], "domain_pddl": [BLOCKSWORLD] * 2, "problem_pddl": [tower, UNSOLVABLE]}
+    several = PlannerActor(PlannerConfig(n_plans=3))
+    columns = several(batch)
+    several.close()
+    assert columns["plan"] == actor(batch)["plan"]
+    others = [item.plan for item in columns["alternatives"][0]]
+    assert len(others) == 2
+    assert len({tuple(sorted(plan)) for plan in (tuple(columns["plan"][0]), *others)}) == 3
+    task = PlanningTask.from_text(BLOCKSWORLD, tower)
+    assert all(validate_plan(task, [parse_step(step) for step in plan]).is_valid for plan in others)
+    assert (columns["alternatives"][1], actor(batch)["alternatives"]) == ((), [(), ()])
+
+
+def test_several_plans_of_another_planner_are_refused() -> None:
+    with pytest.raises(ValueError, match="n_plans=2 needs name=fast-downward, got name=up:pyperplan"):
+        PlannerConfig(name="up:pyperplan", n_plans=2)
 
 
 def test_planner_actor_batch_with_bad_problem_raises_error_naming_it(actor: PlannerActor) -> None:

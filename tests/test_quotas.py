@@ -13,7 +13,9 @@ SHARES = {"train": 80, "test": 20}
 
 
 def quota(wanted: dict[str, int], *, reserve: float = 0.0, max_draws: int = 40) -> Quota:
-    return Quota(Cell("ferry", "L1", SHARES, wanted, None), reserve=reserve, max_draws=max_draws, seed=0)
+    return Quota(
+        Cell(domain="ferry", level="L1", shares=SHARES, wanted=wanted), reserve=reserve, max_draws=max_draws, seed=0
+    )
 
 
 def test_split_of_follows_the_shares_and_the_form_alone() -> None:

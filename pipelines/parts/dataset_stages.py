@@ -19,6 +19,7 @@ from tqdm.std import tqdm
 from actors.part_writer import COUNTS, EXAMPLES, PLANS, PartWriter
 from actors.planner import REFUSED, PartPlanner
 from actors.sampler import SamplerWorker
+from pipelines.parts.problem_stages import plans_of
 from plansmith.config.basics import StrictModel
 from plansmith.config.dataset import Cell, DatasetExamplesConfig
 from plansmith.config.planner import PlannerConfig
@@ -36,9 +37,10 @@ from plansmith.data.rows import (
     PartTimeRow,
     PlanRow,
     ProblemRow,
+    SolvedProblemRow,
 )
 from plansmith.data.sampling import problem_id_of
-from plansmith.data.tables import read_arrow
+from plansmith.data.tables import read_arrow, read_table
 from plansmith.pddl.printer import print_domain
 from plansmith.planners import PlannerStatus
 from plansmith.problems.library import PlanningDomain, load_domain
@@ -307,16 +309,49 @@ def _warn(context: StageContext[Any], counts: Sequence[CountRow]) -> None:
         context.logger.error("%d plans are not valid for our validator and are left out; report this", refused)
 
 
-def write_dataset(context: StageContext[WritingSettings]) -> None:
-    """Write the solved problems and their training examples."""
-    cells = _problems_by_cell(context.settings.cells, context.inputs["problems"])
-    plans: dict[str, list[Path]] = defaultdict(list)
-    for path in context.inputs["plans"].parts(PLANS):
-        plans[f"{path.parent.name}/{path.stem.rpartition('-')[0]}"].append(path)
-    for cell in cells:
+def solved_rows(
+    problems: Artifact, plans: Artifact, cells: Sequence[Cell], split: str, *, n_plans: int = 1
+) -> Iterator[SolvedProblemRow]:
+    """Yield the solved problems of a split, as many as are wanted, for a stage of any pipeline.
+
+    Args:
+        problems: of `draw_problems`.
+        plans: of `solve_problems`.
+        cells: of both.
+        split: of the problems.
+        n_plans: rows of a problem, at most, each with another plan.
+    """
+    found, parts = _solved_by_cell(cells, problems, plans)
+    for cell in found:
+        for path, numbers in cell.by_part(first_that_fit(cell.splits, cell.fits, cell.cell.wanted)):
+            rows = read_table(path, ProblemRow)
+            plan_of = {row.problem_id: row for part in parts[_part_name(path)] for row in read_table(part, PlanRow)}
+            for row in (rows[number] for number in numbers if rows[number].split == split):
+                for plan in plans_of(plan_of[row.problem_id], n_plans):
+                    yield SolvedProblemRow(row.problem_id, row.level, row.domain_pddl, row.problem_pddl, plan)
+
+
+def _solved_by_cell(
+    cells: Sequence[Cell], problems: Artifact, plans: Artifact
+) -> tuple[list[_CellProblems], dict[str, list[Path]]]:
+    """Return what is known of all problems, and the files with the plans of each part."""
+    found, parts = _problems_by_cell(cells, problems), defaultdict[str, list[Path]](list)
+    for path in plans.parts(PLANS):
+        parts[f"{path.parent.name}/{path.stem.rpartition('-')[0]}"].append(path)
+    for cell in found:
         for part, _ in cell.by_part(range(len(cell.splits))):
-            for path in plans[f"{part.parent.name}/{part.stem}"]:
+            for path in parts[_part_name(part)]:
                 cell.read_plans(path)
+    return found, parts
+
+
+def _part_name(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+def write_dataset(context: StageContext[WritingSettings]) -> None:
+    """Write the solved problems, each with its first plan, and their training examples."""
+    cells, plans = _solved_by_cell(context.settings.cells, context.inputs["problems"], context.inputs["plans"])
     output = context.output
     parts = output.parts(COUNTS, CountRow)
     output.parts(PLANS, DatasetPlanRow)
@@ -342,5 +377,5 @@ def _write_jobs(
 ) -> Iterator[PartJobRow]:
     for path, rows in cell.by_part(first_that_fit(cell.splits, cell.fits, cell.cell.wanted)):
         name = f"{path.parent.name}-{path.stem}"
-        given = tuple(str(plan) for plan in plans[f"{path.parent.name}/{path.stem}"])
+        given = tuple(str(plan) for plan in plans[_part_name(path)])
         yield PartJobRow(name, loaded.reference, cell.cell.level, str(path), rows, given, str(folder))

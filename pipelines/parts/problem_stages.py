@@ -279,18 +279,31 @@ def solve_problems(
         context.logger.warning("%d of %d problems have no plan and are left out", unsolved, len(plans))
 
 
+def plans_of(row: PlanRow, n_plans: int) -> list[tuple[str, ...]]:
+    """Return so many plans of a solved problem, fewer where there are fewer."""
+    return [row.plan, *(item.plan for item in row.alternatives)][:n_plans]
+
+
 def _is_valid(problem: ProblemRow, plan: PlanRow) -> bool:
     task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
     return validate_plan(task, [parse_step(step) for step in plan.plan]).is_valid
 
 
-def solved_problems(problems: Artifact, plans: Artifact, split: Split) -> list[SolvedProblemRow]:
-    """Return the solved problems of a split with their plans; a goal that holds from the start teaches nothing."""
-    plan_of = {row.problem_id: row.plan for row in plans.rows(PlanRow) if row.status == "solved" and row.plan}
+def solved_problems(problems: Artifact, plans: Artifact, split: str, *, n_plans: int = 1) -> list[SolvedProblemRow]:
+    """Return the solved problems of a split with their plans; a goal that holds from the start teaches nothing.
+
+    Args:
+        problems: with a table of `ProblemRow`.
+        plans: with a table of `PlanRow`.
+        split: of the problems.
+        n_plans: rows of a problem, at most: each has another plan, the first as it was before there were others.
+    """
+    found = {row.problem_id: row for row in plans.rows(PlanRow) if row.status == "solved" and row.plan}
     return [
-        SolvedProblemRow(row.problem_id, row.level, row.domain_pddl, row.problem_pddl, plan_of[row.problem_id])
+        SolvedProblemRow(row.problem_id, row.level, row.domain_pddl, row.problem_pddl, plan)
         for row in problems.rows(ProblemRow)
-        if row.split == split and row.problem_id in plan_of
+        if row.split == split and row.problem_id in found
+        for plan in plans_of(found[row.problem_id], n_plans)
     ]
 
 

@@ -43,6 +43,10 @@ class PlannerConfig(StrictModel):
     """Where a plan is optimal, search so many states for the first plan of its length in the domain's order of actions,
     so that equal situations are solved equally; 0 keeps the planner's plan."""
 
+    n_plans: int = Field(1, ge=1)
+    """Different plans wanted of each problem, of Fast Downward; the first is found as the settings above say, the
+    others by whichever searches find any, each within the same limits."""
+
     @field_validator("search")
     @classmethod
     def _is_known(cls, search: str) -> str:
@@ -54,6 +58,8 @@ class PlannerConfig(StrictModel):
     def _limits_fit(self) -> Self:
         if self.kill_after_s <= self.time_limit_s:
             raise ValueError(f"kill_after_s={self.kill_after_s} must exceed time_limit_s={self.time_limit_s}")
+        if self.n_plans > 1 and self.name != "fast-downward":
+            raise ValueError(f"n_plans={self.n_plans} needs name=fast-downward, got name={self.name}")
         return self
 
     @property

@@ -55,8 +55,19 @@ class ProblemRow:
 
 
 @dataclass(frozen=True, slots=True)
+class AlternativePlan:
+    """A further valid plan of a problem, with other actions than those before it."""
+
+    plan: tuple[str, ...]
+    cost: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class PlanRow:
-    """One planner run; ``plan`` is empty unless ``status`` is ``solved``."""
+    """One problem and what the planner found; ``plan`` is empty unless ``status`` is ``solved``.
+
+    Further plans are there where they were asked for (`PlannerConfig.n_plans`); all else is of the first.
+    """
 
     problem_id: str
     planner: str
@@ -65,6 +76,7 @@ class PlanRow:
     cost: float | None
     wall_time_s: float
     is_optimal: bool
+    alternatives: tuple[AlternativePlan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
