@@ -85,18 +85,23 @@ class FinishedRun:
         return cls(folder.resolve(), record.preset, pipeline, record.settings(pipeline.config))
 
     @cached_property
+    def stages(self) -> Sequence[Stage[Any]]:
+        """Return the stages of the run."""
+        return self.pipeline.stages(self.config)
+
+    @property
     def judges(self) -> dict[str, Stage[Any]]:
         """Return the stage that judges each arm's attempts; not of the final arm, whose attempts are another's."""
-        stages = self.pipeline.stages(self.config)
         return {
-            stage.labels["arm"]: stage for stage in stages if stage.kind == StageKind.JUDGES and "arm" in stage.labels
+            stage.labels["arm"]: stage
+            for stage in self.stages
+            if stage.kind == StageKind.JUDGES and "arm" in stage.labels
         }
 
-    @cached_property
+    @property
     def keeper(self) -> Stage[Any] | None:
         """Return the stage that keeps the final policy, if there is one."""
-        stages = self.pipeline.stages(self.config)
-        return next((stage for stage in stages if stage.kind == StageKind.KEEPS), None)
+        return next((stage for stage in self.stages if stage.kind == StageKind.KEEPS), None)
 
     @property
     def arms(self) -> list[str]:
@@ -181,10 +186,11 @@ def _finished(run: FinishedRun, arm: str, stages: Sequence[Stage[Any]]) -> list[
     found = {stage.name: run.artifact(stage) for stage in stages}
     lacking = [name for name, artifact in found.items() if artifact is None]
     if lacking:
-        done = [name for name, judge in run.judges.items() if run.artifact(judge) is not None]
+        policies = {name: judge.inputs["rollouts"].inputs["policy"] for name, judge in run.judges.items()}
+        done = [name for name, policy in policies.items() if run.artifact(policy) is not None]
         raise BadInputError(
             f"the arm {arm} is not finished", where=str(run.folder), got=f"no result of {', '.join(lacking)}",
-            expected=f"an arm that is finished: {', '.join(done)}" if done else "a run with a finished policy",
+            expected=f"an arm whose policy is finished: {', '.join(done)}" if done else "a run with a finished policy",
             cure=f"finish the run: plansmith run {run.pipeline.name} --resume --name {run.config.name} "
             f"--runs {run.folder.parent}",
         )  # fmt: skip
