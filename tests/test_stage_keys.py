@@ -148,7 +148,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("plansmith/text/compact.py", 'parts += ["verdict:"', 'parts += ["judgement:"',
          {"corrupt_plans": False, "write_chains": True}),
         ("plansmith/learning/losses.py", "max(n_plans, 1.0)", "max(n_plans, 2.0)",
-         {"write_chains": False, "try_untrained": False, "stage1_1": True}),
+         {"write_chains": False, "try_untrained": False, "stage1_1": False, "stage2_1": True}),
         ("plansmith/text/compact.py", '"""', '"""Other words. ', {"write_chains": False, "phase1": False}),
     ],
     ids=["chain text", "loss", "docstrings"],
