@@ -43,6 +43,7 @@ class ServedModel:
         Raises:
             BadInputError: no model there, or its `generation_config.json` cannot be used.
         """
+        sampling = _sampling(folder, args)  # first: it says what is wrong with a damaged file that the codec reads too
         settings = engine_for(
             folder,
             window=args.max_model_len,
@@ -57,7 +58,7 @@ class ServedModel:
             policy_version=folder_digest(folder)[:VERSION_DIGITS],
             prompting=args.rendering or ("full" if words is None else "compact"),
             max_model_len=settings.max_model_len,
-            sampling=codec.sampling(_sampling(folder, args)),
+            sampling=codec.sampling(sampling),
             words=words,
             object_names=args.object_names,
         )
