@@ -292,7 +292,7 @@ def exported(_hasty_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
     folder = tmp_path_factory.mktemp("run")
     settings = SimpleNamespace(name="by-hand", telemetry=TelemetryConfig(), model_dump=lambda *, mode: {})
     writer = ArtifactWriter(folder / "artifacts", "polish_2", "f" * 64)
-    artifact = writer.finish(Provenance("polish_2", "f" * 64, {}, {}, 0), wall_time_s=2.5)
+    artifact = writer.finish(Provenance("polish_2", "f" * 64, {}, {}, 0, iteration=2), wall_time_s=2.5)
     stage = Stage(name="polish_2", run=lambda context: None)
     with Telemetry(settings, folder) as telemetry:
         telemetry.started(stage, number=3, count=7)  # before there is a Ray

@@ -178,9 +178,8 @@ def _replaced(text: str, old: str, new: str) -> str:
 def test_code_of_a_body_is_what_it_reaches_by_name_and_not_what_moves_rows() -> None:
     writing = code_of("pipelines.parts.problem_stages.write_chains")
     assert {"plansmith.text.chains", "plansmith.data.examples", "actors.writer"} <= writing.keys()
-    assert not {"plansmith.data.tables", "plansmith.data.artifacts", "actors.mapping", "plansmith.config.models"} & {
-        *writing
-    }
+    moving = {"plansmith.data.tables", "plansmith.data.artifacts", "actors.mapping"}
+    assert not moving & writing.keys()
 
 
 def test_code_of_a_partial_application_or_of_something_nested_is_that_of_its_function() -> None:
