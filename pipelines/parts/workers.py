@@ -20,7 +20,7 @@ from pipelines.parts.placement import Places, placement_of
 from pipelines.parts.ray_session import HasCluster, RaySession
 from plansmith.config.basics import StrictModel, narrowed
 from plansmith.config.training import EngineNumerics, Numerics, PolicyConfig, TrainerConfig
-from plansmith.data.artifacts import Artifact
+from plansmith.data.artifacts import WEIGHTS, Artifact
 from plansmith.errors import LostWorkerError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MODEL, PROBE = "model", "probe.json"
+MODEL, PROBE = WEIGHTS, "probe.json"
 POLICY_RESTARTS = 2
 CHUNKS_IN_ENGINE = 2
 """The engines get so many times at once what they decode together: the half that waits fills the places of those that
