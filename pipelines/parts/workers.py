@@ -172,8 +172,9 @@ class Workers(RaySession):
             self.ray().kill(rank)
         self._trainers, self._trainer_weights, self._is_trainer_changed = [], None, False
 
-    def _weights_changed(self) -> None:
-        self._is_trainer_changed = True
+    def _weights_changed(self, folder: Path | None = None) -> None:
+        """Note that the trainer's weights are no longer those of their folder, or those that were saved in this one."""
+        self._trainer_weights, self._is_trainer_changed = folder or self._trainer_weights, folder is None
 
     def load_policy(self, artifact: Artifact, numerics: EngineNumerics) -> None:
         """Let every engine sample from the weights of an artifact, and prove it by the artifact's probe.
@@ -280,7 +281,7 @@ class TrainerHandle:
 
     put: Callable[[Any], Any]
     ask: Callable[..., Any]
-    weights_changed: Callable[[], None]
+    weights_changed: Callable[..., None]
 
     def optimise(
         self,
@@ -309,8 +310,9 @@ class TrainerHandle:
         self.ask("load", folder)
 
     def save(self, folder: str) -> None:
-        """Write the weights; rank 0 writes, the others wait."""
+        """Write the weights; rank 0 writes, the others wait. The trainer holds those of this folder then."""
         self.ask("save", folder)
+        self.weights_changed(Path(folder))
 
     def save_checkpoint(self, folder: str) -> None:
         """Write weights and optimizer state; see `TrainerActor.save_checkpoint`."""
