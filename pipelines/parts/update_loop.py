@@ -170,11 +170,11 @@ def run_updates(context: StageContext[Updating], rule: UpdateRule) -> None:
     shutil.copy(loop.policy.path(PROBE), context.output.path(PROBE))
     curve = [OptimisationStepRow(step, *values) for step, values in enumerate(loop.record.curve, 1)]
     context.output.write_rows(curve, OptimisationStepRow, table="curve")
-    rows = [MetricRow(context.stage.name, update, "", "", *figure) for update, *figure in loop.record.figures]
+    rows = [MetricRow(context.stage.name, update, "", "", name, x) for update, name, x in loop.record.figures]
     context.output.write_rows(rows, MetricRow, table=UPDATES)
     names = sorted({row.name for row in rows if row.name.startswith("training/")})
     totals = [sum(row.value for row in rows if row.name == name) for name in names]
-    metrics = [MetricRow(context.stage.name, 0, "", "", *total) for total in zip(names, totals, strict=True)]
+    metrics = [MetricRow(context.stage.name, 0, "", "", name, x) for name, x in zip(names, totals, strict=True)]
     context.output.write_rows(metrics, MetricRow, table="metrics")
 
 

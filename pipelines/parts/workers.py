@@ -82,9 +82,9 @@ def _check_same(asked: StrictModel, held: StrictModel) -> None:
         raise ValueError(f"a stage counts on {asked!r}, the run has {held!r}")
 
 
-def policy_version(artifact: Artifact) -> str:
-    """Return the name of the weights in an artifact."""
-    return artifact.key[:12]
+def policy_version(policy: Any) -> str:
+    """Return the name of the weights in an artifact, or in what stands for one."""
+    return str(policy.key[:12])
 
 
 class Workers(RaySession):
