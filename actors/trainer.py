@@ -104,7 +104,7 @@ class TrainerActor:
             objective: what is minimised.
             sequences: the same on every rank, which reads those of its rows; too long ones are left out whole.
             settings: of this phase.
-            seed: of the order of the sequences.
+            seed: of the order of the sequences, and of dropout.
             keeps_moments: let the optimizer go on from the moments of the call before, or of the checkpoint. Otherwise
                 they start anew: those of another phase describe another loss.
             description: what a progress bar says.
@@ -113,6 +113,8 @@ class TrainerActor:
             BadInputError: nothing to train on.
             PlansmithError: training diverged.
         """
+        import torch
+
         from plansmith.learning.optimisation import plan_optimisation, run_optimisation
         from plansmith.learning.sequence_files import lengths_of, unit_names_of
 
@@ -125,6 +127,7 @@ class TrainerActor:
             n_ranks=self.config.n_ranks,
             unit_names=unit_names_of(sequences),
         )
+        torch.manual_seed(seed + self.rank)  # what is dropped must not depend on what was trained before
         self.engine.prepare(settings, keeps_moments=keeps_moments)
         record_as(objective=objective.name)
         return run_optimisation(

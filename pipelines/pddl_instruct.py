@@ -15,7 +15,7 @@ from typing import Any
 if __name__ == "__main__":  # found from any folder, as `ray job submit` starts it
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.parts import feedback_stages, problem_stages, rollout_stages, training_stages
+from pipelines.parts import feedback_stages, problem_stages, rejection, rollout_stages, training_stages
 from pipelines.parts.ablation_arms import ablation_results, variants
 from pipelines.parts.command import check_model, run_command
 from pipelines.parts.feedback_stages import DatasetSettings, ReplanSettings
@@ -79,6 +79,11 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage[Any]]:
         policy = stage("phase1", training_stages.phase1, tuning, given, **optimising("supervised"))
         evaluations.test("phase1", policy, iteration=0)
         evaluations.explain(policy)
+    if config.rejection is not None:  # ours
+        updating = rejection.rejection_settings(config, config.rejection)
+        given, options = {"policy": policy, **data}, optimising("supervised", code_roots=(*GENERATION, *OPTIMISATION))
+        policy = stage("rejection", rejection.reject, updating, given, **options)
+        evaluations.test("rejection", policy, iteration=0)
     policies = {0: policy}
 
     # Phase 2: chain-of-thought instruction tuning (lines 10 to 41)
@@ -139,10 +144,10 @@ def feedback_iteration(
     return stage(f"stage2_{t}", training_stages.stage2, tuning, read, **optimising("final", t))
 
 
-def optimising(objective: str, iteration: int = 0) -> dict[str, Any]:
+def optimising(objective: str, iteration: int = 0, *, code_roots: tuple[str, ...] = OPTIMISATION) -> dict[str, Any]:
     """Return what a stage says of itself that optimises."""
     labels = {"objective": objective}
-    return {"kind": StageKind.OPTIMISES, "iteration": iteration, "labels": labels, "code_roots": OPTIMISATION}
+    return {"kind": StageKind.OPTIMISES, "iteration": iteration, "labels": labels, "code_roots": code_roots}
 
 
 def card(run: RunSoFar[PddlInstructConfig], results: Results) -> ModelCard:

@@ -42,7 +42,12 @@ class Session(Protocol):
     """What the stages of a run share, such as processes that hold models; it runs them."""
 
     def run(
-        self, stages: Sequence[Stage[Any]], *, root: Path, observers: Sequence[Observer] = ()
+        self,
+        stages: Sequence[Stage[Any]],
+        *,
+        root: Path,
+        observers: Sequence[Observer] = (),
+        keep_weights: int | None = None,
     ) -> dict[str, Artifact]:
         """Return the artifacts of stages; see `plansmith.stages.run_stages`."""
 

@@ -169,7 +169,8 @@ class StagePreview:
     """One line of a dry run; ``inputs`` are names of stages.
 
     ``reason`` says why a stage that was run before would run again: what of settings, inputs, code or seed is another
-    than for the latest artifact of its name. Empty where there is none, or the stage would be reused.
+    than for the latest artifact of its name, or who reads weights that were removed. Empty where there is none, or the
+    stage would be reused.
     """
 
     name: str
@@ -198,10 +199,12 @@ def run_stages(
     resources: Resources | None = None,
     tool_versions: Mapping[str, str] | None = None,
     observers: Sequence[Observer] = (),
+    keep_weights: int | None = None,
 ) -> dict[str, Artifact]:
     """Return the artifact of each stage by name; a stage runs only when no artifact of its key lies under ``root``.
 
-    A stage that is not needed has none, nor has a stage that needs it.
+    A stage that is not needed has none, nor has a stage that needs it. One whose weights were removed runs again when a
+    stage that will run reads it.
 
     Stages run in the given order, except that the inputs of a stage come before it, listed or not. Killed at any
     moment, the same call continues with the first unfinished stage and that one's first unfinished shard.
@@ -212,6 +215,8 @@ def run_stages(
         resources: given to every stage function; None lends nothing.
         tool_versions: recorded in the manifests beside those found installed.
         observers: told of every stage that is due.
+        keep_weights: of how many iterations of a loop, the latest, the weights are kept; those of others are removed
+            once the turn of every stage that reads them has come. None keeps all.
 
     Raises:
         BadInputError: another run holds the folder, or it is full or cannot be written.
@@ -224,6 +229,7 @@ def run_stages(
     done: dict[str, Artifact] = {}
     lent = resources or Resources()
     with run_lock(root):
+        remade = _remade(ordered, root)
         for number, stage in enumerate(ordered, start=1):
             label = f"stage {number}/{len(ordered)} {stage.name}"
             if not _is_due(stage, done):
@@ -233,11 +239,43 @@ def run_stages(
                 observer.started(stage, number=number, count=len(ordered))
             inputs = {name: done[given.name] for name, given in stage.inputs.items() if given.name in done}
             with storage_errors(root):
-                found = _reused(stage, root, label)
+                found = None if stage.name in remade else _reused(stage, root, label)
                 done[stage.name] = found or _run_despite_losses(stage, root, inputs, lent, versions, label)
             for observer in observers:
                 observer.finished(stage, done[stage.name], inputs, was_reused=found is not None)
+            if keep_weights is not None:
+                _remove_superseded(ordered[:number], ordered[number:], done, keep_weights)
     return done
+
+
+def _remade(stages: Sequence[Stage[Any]], root: Path) -> dict[str, str]:
+    """Return why stages run again whose weights were removed: a stage that will run reads them."""
+    found: dict[str, Artifact] = {}
+    for stage in stages:
+        with contextlib.suppress(ArtifactError):
+            found[stage.name] = Artifact(artifact_folder(root, stage.name, stage.key))
+    removed = {name for name, artifact in found.items() if artifact.manifest.removed}
+    reasons: dict[str, str] = {}
+    readers: dict[str, str] = {}
+    for stage in reversed(stages) if removed else ():
+        if stage.name in removed & readers.keys():
+            reasons[stage.name] = f"its weights were removed, and {readers[stage.name]} reads them"
+        if stage.name in reasons or stage.name not in found or found[stage.name].damage():
+            readers |= {given.name: stage.name for given in stage.inputs.values()}
+    return reasons
+
+
+def _remove_superseded(
+    past: Sequence[Stage[Any]], to_come: Sequence[Stage[Any]], done: Mapping[str, Artifact], keep: int
+) -> None:
+    """Remove the weights of all but the last iterations that no stage to come reads."""
+    made = [stage for stage in past if stage.kind is StageKind.OPTIMISES and stage.iteration and stage.name in done]
+    latest = max((stage.iteration for stage in made), default=0)
+    read = {given.name for stage in to_come for given in stage.inputs.values()}
+    for stage in made:
+        if stage.iteration <= latest - keep and stage.name not in read and not done[stage.name].manifest.removed:
+            done[stage.name].remove_weights(f"iteration {latest} is there, keep_weights={keep}")
+            logger.info("%s: its weights were removed (keep_weights=%d)", stage.name, keep)
 
 
 def _is_due(stage: Stage[Any], done: Mapping[str, Artifact]) -> bool:
@@ -250,12 +288,15 @@ def _is_due(stage: Stage[Any], done: Mapping[str, Artifact]) -> bool:
 
 def preview_stages(stages: Sequence[Stage[Any]], root: Path) -> list[StagePreview]:
     """Return what `run_stages` would do, in its order; changes nothing on disk."""
-    latest = _latest_artifacts(root)
-    previews = []
-    for stage in _in_order(stages):
+    latest, ordered = _latest_artifacts(root), _in_order(stages)
+    previews, remade = [], _remade(ordered, root)
+    for stage in ordered:
         status, inputs = _status(stage, root), tuple(given.name for given in stage.inputs.values())
-        known = latest.get(stage.name)
-        reason = _difference(stage, known.manifest.provenance) if known and status is not StageStatus.REUSED else ""
+        known, reason = latest.get(stage.name), remade.get(stage.name, "")
+        if reason:
+            status = StageStatus.TO_RUN
+        elif known and status is not StageStatus.REUSED:
+            reason = _difference(stage, known.manifest.provenance)
         previews.append(StagePreview(stage.name, stage.key, status, inputs, reason))
     return previews
 
@@ -371,7 +412,7 @@ def _reused(stage: Stage[Any], root: Path, label: str) -> Artifact | None:
         logger.warning("%s: its artifact is damaged and is made again (the old one is now %s): %s", label, aside, error)
         return None
     if artifact is not None:
-        remove_working_folders(artifact.folder)
+        remove_working_folders(artifact)
         logger.info("%s: reused", label)
     return artifact
 

@@ -40,7 +40,8 @@ from plansmith.config.cluster import ClusterConfig
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.models import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig, PolicyConfig, TrainerConfig
-from plansmith.data.rows import MetricRow
+from plansmith.data.artifacts import complete_artifacts
+from plansmith.data.rows import MetricRow, OptimisationStepRow
 from plansmith.errors import PlansmithError, StalledError
 from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.sequences import supervised_sequence
@@ -320,7 +321,37 @@ def test_stage_that_waits_for_an_actor_that_never_answers_is_ended_by_the_watchd
     assert [work.doing for work in read_live(tmp_path) if work.source == "stage"] == ["ended: StalledError"]
 
 
-# --- the driver, killed in each of its stages: minutes, run by `make faults`
+# --- a loop of updates, killed with its driver: minutes, run by `make faults` as what follows
+
+
+def start_loop(folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(ROOT / "tests" / "update_loop_run.py"), str(folder)],
+                            env={**os.environ, **OUR_CODE["env_vars"]}, stderr=subprocess.DEVNULL)  # fmt: skip
+
+
+def loop_of(folder: Path) -> dict[str, str]:
+    """Return the content of every file that the loop left."""
+    [made] = [a for a in complete_artifacts(folder / "artifacts") if a.manifest.provenance.stage == "loop"]
+    return {name: entry.sha256 for name, entry in made.manifest.files.items()}
+
+
+@pytest.mark.faults
+def test_loop_of_updates_killed_while_it_generates_and_in_a_checkpoint_ends_as_a_calm_one(tmp_path: Path) -> None:
+    assert start_loop(tmp_path / "calm").wait() == 0
+    for due in ("update-000001/record.json", "update-000003/.*"):  # the second update begins; a checkpoint is written
+        process = start_loop(tmp_path / "struck")
+        while not list((tmp_path / "struck").glob(f"artifacts/loop-*.partial/scratch/updates/{due}")):
+            assert process.poll() is None
+            time.sleep(0.002)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+    assert start_loop(tmp_path / "struck").wait() == 0
+    assert loop_of(tmp_path / "struck") == loop_of(tmp_path / "calm")
+    [made] = [a for a in complete_artifacts(tmp_path / "struck" / "artifacts") if (a.folder / "curve.parquet").exists()]
+    assert len(made.rows(OptimisationStepRow, "curve")) >= 4  # every update has learnt
+
+
+# --- the driver, killed in each of its stages
 
 
 def start_pipeline(runs: Path, name: str) -> subprocess.Popen[str]:

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from plansmith.data.artifacts import Artifact, ArtifactWriter, complete_artifacts
+from plansmith.data.artifacts import Artifact, ArtifactWriter, StageKind, complete_artifacts
 from plansmith.data.rows import MetricRow
 from plansmith.data.storage import run_lock, storage_errors
 from plansmith.errors import ArtifactError, BadInputError, LostWorkerError
@@ -752,3 +753,140 @@ def test_run_stages_is_asked_with_the_artifacts_before_it(tmp_path: Path) -> Non
 
 def test_key_does_not_depend_on_whether_a_stage_is_asked_for() -> None:
     assert noting("x", [], is_needed=lambda _: False, needs_all_inputs=False).key == noting("x", []).key
+
+
+# --- weights that are superseded
+
+
+def training(context: StageContext[Any]) -> None:
+    """Leave weights made of those before, and a table."""
+    given = context.inputs.get("policy")
+    text = (given.path("model") / "w").read_text() if given else ""
+    context.output.path("model").mkdir()
+    (context.output.path("model") / "w").write_text(f"{text}{context.stage.name} ")
+    nothing(context)
+
+
+def reading(context: StageContext[Any]) -> None:
+    (context.inputs["policy"].path("model") / "w").read_text()
+    nothing(context)
+
+
+def weights_loop(count: int, *, is_tried_again: int = 0) -> list[Stage[Any]]:
+    """Return a start and iterations of two trainings each, whose policies are tried; one is tried once more at last."""
+    stages = [Stage(name="start", run=training)]
+    for t in range(1, count + 1):
+        options: Any = {"run": training, "kind": StageKind.OPTIMISES, "iteration": t}
+        stages.append(Stage(name=f"stage1_{t}", inputs={"policy": stages[-2 if t > 1 else -1]}, **options))
+        stages.append(Stage(name=f"stage2_{t}", inputs={"policy": stages[-1]}, **options))
+        stages.append(Stage(name=f"try_{t}", run=reading, inputs={"policy": stages[-1]}))
+    if is_tried_again:
+        policy = next(stage for stage in stages if stage.name == f"stage2_{is_tried_again}")
+        stages.append(Stage(name="again", run=reading, inputs={"policy": policy}))
+    return stages
+
+
+def with_weights(root: Path) -> set[str]:
+    return {path.parent.parent.name.rpartition("-")[0] for path in root.glob("*/model/w")}
+
+
+def test_keep_weights_removes_those_of_superseded_iterations_and_says_so(tmp_path: Path) -> None:
+    run_stages(weights_loop(3), root=tmp_path, keep_weights=1)
+    assert with_weights(tmp_path) == {"start", "stage1_3", "stage2_3"}
+    made = artifact_of(tmp_path, "stage2_1")
+    assert "iteration 2 is there, keep_weights=1" in made.manifest.removed
+    assert made.rows(MetricRow) == [metric("stage2_1")]
+    assert made.manifest.files["model/w"].size_bytes == len("start stage1_1 stage2_1 ")
+    with pytest.raises(ArtifactError, match="its weights were removed") as caught:
+        made.path("model/w")
+    assert caught.value.got == made.manifest.removed
+    assert "keep_weights" in str(caught.value.cure)
+
+
+def test_keep_weights_none_keeps_all_and_two_keeps_two(tmp_path: Path) -> None:
+    run_stages(weights_loop(3), root=tmp_path / "all")
+    assert len(with_weights(tmp_path / "all")) == 7
+    run_stages(weights_loop(3), root=tmp_path / "two", keep_weights=2)
+    assert with_weights(tmp_path / "two") == {"start", "stage1_2", "stage2_2", "stage1_3", "stage2_3"}
+
+
+def test_weights_that_a_stage_to_come_reads_are_kept_until_its_turn_has_come(tmp_path: Path) -> None:
+    seen: list[set[str]] = []
+
+    class Looker:
+        def started(self, stage: Stage[Any], *, number: int, count: int) -> None:
+            if stage.name == "again":
+                seen.append(with_weights(tmp_path))
+
+        def finished(self, *arguments: Any, **options: Any) -> None:
+            pass
+
+    run_stages(weights_loop(3, is_tried_again=1), root=tmp_path, keep_weights=1, observers=[Looker()])
+    assert seen == [{"start", "stage2_1", "stage1_3", "stage2_3"}]
+    assert with_weights(tmp_path) == {"start", "stage1_3", "stage2_3"}
+
+
+def test_artifact_without_weights_is_reused_for_its_tables(tmp_path: Path) -> None:
+    run_stages(weights_loop(3), root=tmp_path, keep_weights=1)
+    assert {preview.status for preview in preview_stages(weights_loop(3), tmp_path)} == {StageStatus.REUSED}
+    before = content(tmp_path)
+    run_stages(weights_loop(3), root=tmp_path)
+    assert content(tmp_path) == before
+    run_stages(weights_loop(4), root=tmp_path, keep_weights=1)  # a longer loop goes on from the last weights
+    assert with_weights(tmp_path) == {"start", "stage1_4", "stage2_4"}
+
+
+def test_stage_that_reads_removed_weights_has_them_made_again_with_all_that_led_to_them(tmp_path: Path) -> None:
+    run_stages(weights_loop(3), root=tmp_path, keep_weights=1)
+    before = content(tmp_path)
+    stages = weights_loop(3, is_tried_again=2)
+    told = {preview.name: (preview.status, preview.reason) for preview in preview_stages(stages, tmp_path)}
+    assert told["stage2_2"] == (StageStatus.TO_RUN, "its weights were removed, and again reads them")
+    assert told["stage1_2"] == (StageStatus.TO_RUN, "its weights were removed, and stage2_2 reads them")
+    assert told["stage2_1"] == (StageStatus.TO_RUN, "its weights were removed, and stage1_2 reads them")
+    assert {name for name, (status, _) in told.items() if status is StageStatus.REUSED} == {
+        "start", "try_1", "try_2", "stage1_3", "stage2_3", "try_3",
+    }  # fmt: skip
+    made = run_stages(stages, root=tmp_path)
+    assert {name: hashes for name, hashes in content(tmp_path).items() if name != "again"} == before
+    assert not any(artifact.manifest.removed for artifact in made.values())
+    assert len(with_weights(tmp_path)) == 7
+
+
+REMOVED_AND_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from test_stages import weights_loop
+from plansmith.stages import run_stages
+
+root, number, count = Path(sys.argv[1]), int(sys.argv[2]), 0
+
+def hook(event, arguments):
+    global count
+    if event in ("os.rename", "os.remove", "os.rmdir", "shutil.rmtree"):
+        count += 1
+        if count == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(hook)
+run_stages(weights_loop(2), root=root, keep_weights=1)
+"""
+
+
+def test_run_killed_while_it_removes_weights_removes_them_all_the_next_time(tmp_path: Path) -> None:
+    run_stages(weights_loop(2), root=tmp_path / "made")
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    number, statuses = 1, []
+    while 0 not in statuses:
+        root = tmp_path / str(number)
+        shutil.copytree(tmp_path / "made", root)
+        command = [sys.executable, "-c", REMOVED_AND_KILLED, str(root), str(number)]
+        statuses.append(subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False).returncode)
+        made = run_stages(weights_loop(2), root=root, keep_weights=1)
+        assert with_weights(root) == {"start", "stage1_2", "stage2_2"}
+        assert not list(root.glob("stage?_1-*/model"))
+        assert [name for name, artifact in made.items() if artifact.manifest.removed] == ["stage1_1", "stage2_1"]
+        assert not list(root.glob("*.damaged"))
+        number += 1
+    assert len(statuses) > 6
+    assert set(statuses[:-1]) == {-signal.SIGKILL}

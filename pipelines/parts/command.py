@@ -135,7 +135,9 @@ def run_stages_of(
         root: of its artifacts.
     """
     with Telemetry(config, folder) as telemetry:
-        artifacts = session.run(pipeline.stages(config), root=root, observers=[telemetry])
+        artifacts = session.run(
+            pipeline.stages(config), root=root, observers=[telemetry], keep_weights=config.keep_weights
+        )
     return RunSoFar(pipeline.name, config, preset, artifacts)
 
 

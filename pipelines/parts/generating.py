@@ -85,14 +85,19 @@ def completions_of(
 
 
 def rollouts_of(
-    context: StageContext[Generating], conversations: Mapping[str, Conversation], *, iteration: int, description: str
+    context: StageContext[Generating],
+    conversations: Mapping[str, Conversation],
+    *,
+    iteration: int,
+    first: int = 0,
+    description: str,
 ) -> list[RolloutRow]:
-    """Return the rollouts of all conversations, in their order.
+    """Return the rollouts of all conversations, in their order; see `completions_of`.
 
     Raises:
         PlansmithError: a request failed.
     """
-    found = dict(completions_of(context, conversations, description=description))
+    found = dict(completions_of(context, conversations, first=first, description=description))
     if fault := next((item.fault for group in found.values() for item in group if item.fault), None):
         raise PlansmithError("a request failed", got=fault, cure="give the command again")
     return [

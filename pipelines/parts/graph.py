@@ -92,8 +92,8 @@ class Evaluations:
             self._graph.stage("explain_plans", run, settings, given, **options)
 
     def keep(self, policies: Mapping[int, Stage[Any]]) -> Stage[Any]:
-        """Return the stage whose policy is kept: the last one, or with a probe set the best."""
-        given = {f"policy_{t}": policy for t, policy in policies.items()}
+        """Return the stage whose policy is kept: the last one, or with a probe set the best, which reads all."""
+        given = {f"policy_{t}": policy for t, policy in policies.items() if self._probes or t == max(policies)}
         probes = {f"probe_{t}": probe for t, probe in self._probes.items()}
         run = evaluation_stages.keep_policy
         options = {"needs_all_inputs": False, "kind": StageKind.KEEPS}

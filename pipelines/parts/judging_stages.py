@@ -16,6 +16,7 @@ from plansmith.data.rows import (
     JudgingRow,
     ProblemRow,
     RolloutRow,
+    SolvedProblemRow,
     VerdictRow,
 )
 from plansmith.evaluation.finished_stages import read_columns
@@ -62,7 +63,7 @@ def judge_rollouts(context: StageContext[Any], judge: Judge) -> None:
     context.output.write_rows(sorted(steps, key=lambda row: (row.rollout_id, row.step)), JudgedStepRow, table=STEPS)
 
 
-def judging_row(problem: ProblemRow, completions: Sequence[CompletionRow]) -> JudgingRow:
+def judging_row(problem: ProblemRow | SolvedProblemRow, completions: Sequence[CompletionRow]) -> JudgingRow:
     """Return a problem joined with completions."""
     return JudgingRow(problem.problem_id, problem.domain_pddl, problem.problem_pddl, tuple(completions))
 

@@ -71,7 +71,12 @@ class RaySession(Resources):
             ray.shutdown()
 
     def run(
-        self, stages: Sequence[Stage[Any]], *, root: Path, observers: Sequence[Observer] = ()
+        self,
+        stages: Sequence[Stage[Any]],
+        *,
+        root: Path,
+        observers: Sequence[Observer] = (),
+        keep_weights: int | None = None,
     ) -> dict[str, Artifact]:
         """Return the artifacts of stages, run under the watch of the session; see `plansmith.stages.run_stages`.
 
@@ -87,7 +92,8 @@ class RaySession(Resources):
             LiveStages(self.run_folder) as live,
             watchdog(self.run_folder, limit_s=self._cluster.stall_limit_s),
         ):
-            return run_stages(stages, root=root, resources=self, observers=[live, *observers])
+            told = [live, *observers]
+            return run_stages(stages, root=root, resources=self, observers=told, keep_weights=keep_weights)
 
     def ray(self) -> Any:
         """Return the `ray` module with a Ray running.

@@ -112,7 +112,7 @@ def initial_policy(context: StageContext[InitialPolicySettings]) -> None:
         link_folder(resolve_model(folder), target, ignore=UNUSED_WEIGHTS)
     row = min(example_rows(context.inputs["examples"]), key=lambda row: row.example_id)
     probe = ExampleEncoder(str(target)).encode(row).token_ids.tolist()
-    _write_probe(context, context.resources.trainer(target, settings.numerics), probe)
+    write_probe(context.resources.trainer(target, settings.numerics), probe, context.output.path(PROBE))
 
 
 def _build_model(context: StageContext[InitialPolicySettings], target: Path) -> None:
@@ -207,14 +207,15 @@ def _optimise(context: StageContext[TuningSettings], objective: Objective, seque
             report.n_dropped, report.n_sequences + report.n_dropped, report.n_dropped_tokens, limit,
         )  # fmt: skip
     trainer.save(str(context.output.path(MODEL)))
-    _write_probe(context, trainer, sequences[0].token_ids.tolist())
+    write_probe(trainer, sequences[0].token_ids.tolist(), context.output.path(PROBE))
     _write_report(context, report)
 
 
-def _write_probe(context: StageContext[Any], trainer: Any, token_ids: Sequence[int]) -> None:
+def write_probe(trainer: Any, token_ids: Sequence[int], path: Path) -> None:
+    """Write what the trainer, as it is, gives the first tokens of a sequence."""
     token_ids = tuple(token_ids[:PROBE_TOKENS])
     (logprobs,) = trainer.token_logprobs([TrainingSequence.of(token_ids, {})])
-    Probe(token_ids, tuple(logprobs.tolist())).write(context.output.path(PROBE))
+    Probe(token_ids, tuple(logprobs.tolist())).write(path)
 
 
 def _write_report(context: StageContext[Any], report: OptimisationReport) -> None:

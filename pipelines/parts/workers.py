@@ -20,7 +20,7 @@ from pipelines.parts.placement import Places, placement_of
 from pipelines.parts.ray_session import HasCluster, RaySession
 from plansmith.config.basics import StrictModel, narrowed
 from plansmith.config.training import EngineNumerics, Numerics, PolicyConfig, TrainerConfig
-from plansmith.data.artifacts import Artifact
+from plansmith.data.artifacts import WEIGHTS, Artifact
 from plansmith.errors import LostWorkerError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MODEL, PROBE = "model", "probe.json"
+MODEL, PROBE = WEIGHTS, "probe.json"
 POLICY_RESTARTS = 2
 CHUNKS_IN_ENGINE = 2
 """The engines get so many times at once what they decode together: the half that waits fills the places of those that
@@ -82,9 +82,9 @@ def _check_same(asked: StrictModel, held: StrictModel) -> None:
         raise ValueError(f"a stage counts on {asked!r}, the run has {held!r}")
 
 
-def policy_version(artifact: Artifact) -> str:
-    """Return the name of the weights in an artifact."""
-    return artifact.key[:12]
+def policy_version(policy: Any) -> str:
+    """Return the name of the weights in an artifact, or in what stands for one."""
+    return str(policy.key[:12])
 
 
 class Workers(RaySession):
@@ -172,8 +172,9 @@ class Workers(RaySession):
             self.ray().kill(rank)
         self._trainers, self._trainer_weights, self._is_trainer_changed = [], None, False
 
-    def _weights_changed(self) -> None:
-        self._is_trainer_changed = True
+    def _weights_changed(self, folder: Path | None = None) -> None:
+        """Note that the trainer's weights are no longer those of their folder, or those that were saved in this one."""
+        self._trainer_weights, self._is_trainer_changed = folder or self._trainer_weights, folder is None
 
     def load_policy(self, artifact: Artifact, numerics: EngineNumerics) -> None:
         """Let every engine sample from the weights of an artifact, and prove it by the artifact's probe.
@@ -280,7 +281,7 @@ class TrainerHandle:
 
     put: Callable[[Any], Any]
     ask: Callable[..., Any]
-    weights_changed: Callable[[], None]
+    weights_changed: Callable[..., None]
 
     def optimise(
         self,
@@ -309,8 +310,9 @@ class TrainerHandle:
         self.ask("load", folder)
 
     def save(self, folder: str) -> None:
-        """Write the weights; rank 0 writes, the others wait."""
+        """Write the weights; rank 0 writes, the others wait. The trainer holds those of this folder then."""
         self.ask("save", folder)
+        self.weights_changed(Path(folder))
 
     def save_checkpoint(self, folder: str) -> None:
         """Write weights and optimizer state; see `TrainerActor.save_checkpoint`."""

@@ -117,13 +117,28 @@ class Phase2Config(RolloutConfig, CorrectionConfig):
 
     def optimisation(self, settings: OptimiserConfig, iteration: int) -> OptimiserConfig:
         """Return `stage1` or `stage2` with the rates it has by iteration t."""
-        decay = self.learning_rate_decay ** (iteration - 1)
-        rates = ("learning_rate", "muon_learning_rate")
-        return settings.model_copy(update={name: rate * decay for name in rates if (rate := getattr(settings, name))})
+        return settings.with_rates(self.learning_rate_decay ** (iteration - 1))
 
     def share_of_d2(self, iteration: int) -> float:
         """Return the share of each domain's problems, those with the shortest plans, that iteration t draws from."""
         return iteration / self.eta if self.curriculum == "short_first" else 1.0
+
+
+class RejectionConfig(OptimiserConfig, AttemptConfig):
+    """Rejection sampling: updates that let the policy try problems of D2 and train on its flawless rollouts.
+
+    An update is one optimisation, which keeps the optimizer's moments of the one before; schedule and warm-up go over
+    the updates.
+    """
+
+    updates: int = Field(ge=1)
+    """How many."""
+    problems_per_update: int = Field(16, ge=1)
+    """Problems of D2 tried in one update; updates go through D2 in turn."""
+    rollouts_per_problem: int = Field(4, ge=1)
+    """Attempts at each problem."""
+    temperature: float = Field(0.7, ge=0)
+    """Of the attempts."""
 
 
 class EvaluationConfig(AttemptConfig):
@@ -167,6 +182,8 @@ class PddlInstructConfig(RunConfig):
     """phase1: without feedback iterations. phase2: iterations on the untrained policy (ablations of table 1)."""
     phase1: Phase1Config
     """The tuning of phase 1."""
+    rejection: RejectionConfig | None = None
+    """Rejection sampling between phase 1 and the feedback loop; None leaves it out."""
     phase2: Phase2Config
     """The feedback loop."""
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -24,6 +24,10 @@ class RunConfig(StrictModel):
     telemetry: TelemetryConfig = TelemetryConfig()
     """Where its figures are shown."""
 
+    keep_weights: int | None = Field(None, ge=1)
+    """Of how many iterations of a loop, the latest, the weights stay in the run's folder; those before are removed once
+    no further stage reads them, while their tables stay. None keeps all. Changes no result."""
+
     def unread(self) -> Mapping[str, str]:
         """Return the settings, or parts of them, that no stage reads under these settings, each with the reason."""
         return {}

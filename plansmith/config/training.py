@@ -91,6 +91,11 @@ class OptimiserConfig(StrictModel):
     is_curriculum: bool = False
     """Phase 1: begin with short sequences, then mix; one order for all epochs."""
 
+    def with_rates(self, factor: float) -> Self:
+        """Return the same with its learning rates times a factor."""
+        rates = ("learning_rate", "muon_learning_rate")
+        return self.model_copy(update={name: rate * factor for name in rates if (rate := getattr(self, name))})
+
     @model_validator(mode="after")
     def _has_one_batch_size(self) -> Self:
         if (self.batch_tokens is None) == (self.batch_sequences is None):

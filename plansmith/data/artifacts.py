@@ -15,7 +15,7 @@ import platform
 import re
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 SHARDS_FOLDER = "shards"
 SCRATCH_FOLDER = "scratch"
+WEIGHTS = "model"
+"""The folder of an artifact that holds weights; the one part of it that may be removed."""
 KEY_DIGITS = 12
 """Digits of the key that a folder's name shows; the manifest holds the whole key."""
 
@@ -113,6 +115,8 @@ class Manifest:
     wall_time_s: float
     was_resumed: bool
     created: str
+    removed: str = ""
+    """When and why its weights were removed, whose files still stand here; empty while they are there."""
 
 
 class Artifact:
@@ -147,17 +151,32 @@ class Artifact:
         """Return the path of a file or folder in it, which exists.
 
         Raises:
-            ArtifactError: the artifact has none of that name.
+            ArtifactError: the artifact has none of that name, or no longer.
         """
         path = self.folder / name
+        if self.manifest.removed and name.split("/")[0] == WEIGHTS:
+            raise ArtifactError(
+                "its weights were removed", where=str(self.folder), got=self.manifest.removed,
+                expected="the weights of a newer iteration, or those that the run kept (final_policy)",
+                cure="take keep_weights back and remove this folder: the run's command makes it again",
+            )  # fmt: skip
         if not path.exists():
             has = ", ".join(sorted({file.split("/")[0] for file in self.manifest.files}))
             raise ArtifactError(f"has no {name!r}", where=str(self.folder), expected=f"one of: {has or 'nothing'}")
         return path
 
+    def remove_weights(self, why: str) -> None:
+        """Remove the weights and say so in the manifest, first: killed between, they are as good as removed."""
+        removed = f"removed {datetime.now(UTC).isoformat(timespec='seconds')}: {why}"
+        self.manifest = replace(self.manifest, removed=removed)
+        _write_manifest(self.folder, self.manifest)
+        remove(self.folder / WEIGHTS)
+
     def damage(self) -> str | None:
         """Return what is wrong with its files, or None. Sizes are checked for all files, content for tables."""
         for name, entry in self.manifest.files.items():
+            if self.manifest.removed and name.split("/")[0] == WEIGHTS:
+                continue
             path = self.folder / name
             if not path.is_file():
                 return f"{name} is missing"
@@ -277,12 +296,13 @@ class ArtifactWriter:
             self.write_rows(shards.merged_rows(), shards.row_type, table=table)
         created = datetime.now(UTC).isoformat(timespec="seconds")
         manifest = Manifest(provenance, self._file_entries(), round(wall_time_s, 3), self.was_resumed, created)
-        with atomic_file(self.folder / MANIFEST) as file:
-            file.write(json.dumps(asdict(manifest), indent=1, allow_nan=False).encode())
+        _write_manifest(self.folder, manifest)
+        remove(self.final_folder)  # one without its weights, which are needed again
         self.folder.rename(self.final_folder)
         sync_folder(self.final_folder.parent)
-        remove_working_folders(self.final_folder)
-        return Artifact(self.final_folder)
+        artifact = Artifact(self.final_folder)
+        remove_working_folders(artifact)
+        return artifact
 
     def _file_entries(self) -> dict[str, FileEntry]:
         entries = {}
@@ -358,10 +378,10 @@ def has_shards(root: Path, name: str, key: str) -> bool:
     return any((folder / SHARDS_FOLDER).glob("*.parquet")) or any(folder.glob(f"*{PARTS}/**/*.parquet"))
 
 
-def remove_working_folders(folder: Path) -> None:
-    """Remove what a finished artifact no longer needs."""
-    remove(folder / SHARDS_FOLDER)
-    remove(folder / SCRATCH_FOLDER)
+def remove_working_folders(artifact: Artifact) -> None:
+    """Remove what a finished artifact no longer needs, and what is left of weights that it has no more."""
+    for name in (SHARDS_FOLDER, SCRATCH_FOLDER, *([WEIGHTS] if artifact.manifest.removed else [])):
+        remove(artifact.folder / name)
 
 
 def installed_tool_versions() -> dict[str, str]:
@@ -386,6 +406,11 @@ def _file_entry(path: Path, row_type: type[DataclassInstance] | None) -> FileEnt
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_manifest(folder: Path, manifest: Manifest) -> None:
+    with atomic_file(folder / MANIFEST) as file:
+        file.write(json.dumps(asdict(manifest), indent=1, allow_nan=False).encode())
 
 
 def _read_manifest(path: Path) -> Manifest:

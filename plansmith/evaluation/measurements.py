@@ -13,7 +13,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from plansmith.data.artifacts import KEY_DIGITS, StageKind
+from plansmith.data.artifacts import KEY_DIGITS, WEIGHTS, StageKind
 from plansmith.data.rows import (
     FinalPlanRow,
     FinishReason,
@@ -39,8 +39,6 @@ from plansmith.text.chains import VALID as STATED_VALID
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-WEIGHTS = "model/"
-"""The folder of an artifact that holds weights."""
 _GENERATES = (StageKind.GENERATES, StageKind.HANDS_BACK)
 
 
@@ -70,7 +68,7 @@ def _of_every_stage(stage: FinishedStage) -> list[Measurement]:
 
 def policy_version(stage: FinishedStage) -> str | None:
     """Return the version of the weights that a stage made, or None of one that made none."""
-    has_weights = any(name.startswith(WEIGHTS) for name in stage.artifact.manifest.files)
+    has_weights = any(name.startswith(f"{WEIGHTS}/") for name in stage.artifact.manifest.files)
     return stage.artifact.key[:KEY_DIGITS] if has_weights else None
 
 

@@ -1,0 +1,245 @@
+"""The durable inner loop: what an update learns, what is carried on, and tables that no kill changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import BLOCKS_TEXT, ROOT, random_problem
+from stand_in_updates import OPTIMISER, SETTINGS, StandInUpdates, stages
+
+from pipelines.parts.rejection import Rejection, reject
+from pipelines.parts.update_loop import JUDGED, ROLLOUTS, UPDATES, Tried, _at_update
+from pipelines.parts.workers import MODEL, PROBE, Probe
+from plansmith.data.artifacts import Artifact
+from plansmith.data.rows import JudgedRow, MetricRow, OptimisationStepRow, RolloutRow, SolvedProblemRow, VerdictRow
+from plansmith.data.tables import read_table, write_table
+from plansmith.errors import StalePolicyError
+from plansmith.judging.judge import PlanJudge
+from plansmith.judging.rewards import Reward
+from plansmith.learning.sequences import NLL_WEIGHT
+from plansmith.pddl.printer import print_problem
+from plansmith.stages import Stage, run_stages
+
+
+def looped(root: Path, resources: StandInUpdates, **changes: Any) -> Artifact:
+    made = stages(SETTINGS.model_copy(update=changes))
+    return run_stages(made, root=root, resources=resources)["loop"]
+
+
+def parts(artifact: Artifact, table: str, row_type: type[Any]) -> list[list[Any]]:
+    """Return the rows of each update."""
+    return [read_table(path, row_type) for path in artifact.parts(table)]
+
+
+def figures(artifact: Artifact) -> dict[tuple[int, str], float]:
+    return {(row.iteration, row.name): row.value for row in artifact.rows(MetricRow, UPDATES)}
+
+
+# --- what an update does
+
+
+def test_loop_asks_each_update_by_the_policy_of_the_one_before(tmp_path: Path) -> None:
+    resources = StandInUpdates()
+    made = looped(tmp_path, resources)
+    versions = [{row.policy_version for row in rows} for rows in parts(made, ROLLOUTS, RolloutRow)]
+    assert versions == [{key[:12]} for key in resources.asked]
+    assert len(set(resources.asked)) == 4
+    again = StandInUpdates()
+    looped(tmp_path / "again", again)
+    assert again.asked == resources.asked  # versions follow from the stage's key
+
+
+def test_loop_gives_every_rollout_a_seed_of_its_own(tmp_path: Path) -> None:
+    rows = [row for found in parts(looped(tmp_path, StandInUpdates()), ROLLOUTS, RolloutRow) for row in found]
+    assert len(rows) == 4 * 2 * 3
+    assert len({row.seed for row in rows}) == len({row.rollout_id for row in rows}) == len(rows)
+
+
+def test_loop_records_rewards_and_those_that_nobody_can_tell_apart_by_reason(tmp_path: Path) -> None:
+    made = looped(tmp_path, StandInUpdates())
+    found = figures(made)
+    values = {"valid": 1.0, "goal_not_reached": 0.1, "precondition_unsatisfied": -0.1}
+    for number, judged in enumerate(parts(made, JUDGED, JudgedRow), 1):
+        verdicts = [verdict.verdict for row in judged for verdict in row.verdicts]
+        rewards = [values[verdict] for verdict in verdicts if verdict in values]
+        assert found[number, "rollout/reward"] == pytest.approx(sum(rewards) / len(rewards))
+        assert found[number, "rollout/valid_plan_rate"] == verdicts.count("valid") / 6
+        assert found.get((number, "rollout/without reward: bad_input, by count"), 0) == verdicts.count("bad_input")
+    assert sum(name.startswith("rollout/without") for _, name in found) > 0
+
+
+def test_loop_carries_the_state_of_its_rule_on(tmp_path: Path) -> None:
+    found = figures(looped(tmp_path, StandInUpdates()))
+    multiplier = 0.5
+    for number in range(1, 5):
+        cost = 1 - found[number, "rollout/valid_plan_rate"]
+        multiplier = max(0.0, multiplier + 0.1 * (cost - 0.25))
+        assert found[number, "cost/multiplier"] == pytest.approx(multiplier)
+
+
+def test_update_without_sequences_leaves_the_weights_and_goes_on(tmp_path: Path) -> None:
+    resources = StandInUpdates()
+    made = looped(tmp_path, resources)
+    assert resources.held.steps == [f"update {number}, training" for number in (1, 3, 4)]
+    found = figures(made)
+    assert found[2, "training/n_sequences"] == 0
+    steps = sum(found[number, "training/n_sequences"] for number in range(1, 5))
+    assert len(made.rows(OptimisationStepRow, "curve")) == steps
+    totals = {row.name: row.value for row in made.rows(MetricRow, "metrics")}
+    assert totals["training/n_sequences"] == steps
+
+
+def test_sequences_too_long_for_the_trainer_are_left_out_and_counted(tmp_path: Path) -> None:
+    resources = StandInUpdates()
+    optimiser = OPTIMISER.model_copy(update={"max_length_tokens": 45})
+    found = figures(looped(tmp_path, resources, optimiser=optimiser))
+    assert found[1, "training/n_dropped"] > 0
+    whole = figures(looped(tmp_path / "whole", StandInUpdates()))
+    assert found[1, "training/n_dropped"] + found[1, "training/n_sequences"] == whole[1, "training/n_sequences"]
+
+
+def test_loop_leaves_the_last_weights_with_their_probe_and_no_checkpoint(tmp_path: Path) -> None:
+    resources = StandInUpdates()
+    made = looped(tmp_path, resources)
+    assert json.loads((made.path(MODEL) / "weight.json").read_text()) == resources.held.weight
+    resources.generator(made, SETTINGS.engine)  # which checks the probe
+    assert len(Probe.read(made.path(PROBE)).token_ids) > 3
+    assert {path.name for path in made.folder.iterdir()} == {
+        MODEL, PROBE, "curve.parquet", "judged.parts", "manifest.json", "metrics.parquet", "rollouts.parts",
+        "updates.parquet",
+    }  # fmt: skip
+
+
+def test_rates_of_an_update_follow_the_schedule_over_all_updates() -> None:
+    optimiser = OPTIMISER.model_copy(update={"muon_learning_rate": 0.1, "warmup_steps": 2})
+    found = [_at_update(optimiser, number, 6) for number in range(1, 7)]
+    assert [item.learning_rate for item in found] == pytest.approx([0.005, 0.01, 0.01, 0.0075, 0.005, 0.0025])
+    assert [item.muon_learning_rate for item in found] == pytest.approx([0.05, 0.1, 0.1, 0.075, 0.05, 0.025])
+    assert {(item.schedule, item.warmup_steps) for item in found} == {("constant", 0)}
+
+
+# --- kills
+
+
+def test_rollouts_of_another_policy_are_refused(tmp_path: Path) -> None:
+    class Killed(Exception):
+        pass
+
+    class Dying(StandInUpdates):
+        def trainer(self, model_folder: Path, numerics: Any) -> Any:
+            raise Killed
+
+    with pytest.raises(Killed):
+        looped(tmp_path, Dying())
+    [path] = tmp_path.glob("loop-*.partial/rollouts.parts/update-000001.parquet")
+    rows = [dataclasses.replace(row, policy_version="other") for row in read_table(path, RolloutRow)]
+    write_table(path, rows, RolloutRow)
+    with pytest.raises(StalePolicyError, match="another policy"):
+        looped(tmp_path, StandInUpdates())
+
+
+KILLED_EVERYWHERE = """
+import json, os, shutil, signal, sys
+from pathlib import Path
+from plansmith.data.artifacts import complete_artifacts
+from plansmith.stages import run_stages
+from stand_in_updates import SETTINGS, StandInUpdates, stages
+
+os.fsync = lambda descriptor: None  # guards against power cuts, not kills, and is slow
+EVENTS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "os.link"}
+root, made = Path(sys.argv[1]), stages(SETTINGS.model_copy(update={"updates": 3}))
+
+def run(number=0):
+    count, resources = 0, StandInUpdates()
+
+    def hook(event, arguments):
+        nonlocal count
+        count += event in EVENTS
+        if event in EVENTS and count == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if number:
+        sys.addaudithook(hook)
+    run_stages(made, root=root, resources=resources)
+    (root / "asked").write_text(str(len(resources.asked)))
+
+def in_child(*arguments):
+    child = os.fork()
+    if child == 0:
+        run(*arguments)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+run()  # what it imports and caches, every child would do again
+number, died = 1, True
+while died:
+    shutil.rmtree(root, ignore_errors=True)
+    died = in_child(number) == -signal.SIGKILL
+    assert in_child() == 0
+    hashes = {f"{a.manifest.provenance.stage}/{name}": entry.sha256
+              for a in complete_artifacts(root) for name, entry in a.manifest.files.items()}
+    print(json.dumps([number, hashes, len(list(root.glob("*.partial"))), int((root / "asked").read_text())]))
+    number += 1
+"""
+
+
+def test_loop_killed_before_each_single_file_operation_ends_with_the_tables_of_a_calm_one(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    command = [sys.executable, "-c", textwrap.dedent(KILLED_EVERYWHERE), str(tmp_path / "run")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
+    *_, calm = outcomes
+    assert len(outcomes) > 60
+    for number, hashes, n_partial, _ in outcomes:
+        assert hashes == calm[1], number
+        assert n_partial == 0, number
+    # after a kill in a later update the earlier ones are not made again
+    assert {asked for *_, asked in outcomes[:-1]} == {0, 1, 2, 3}
+
+
+# --- rejection sampling
+
+
+def tried(
+    rollout_id: str, token_ids: tuple[int, ...], *, verdict: str = "valid", first_fault: int | None = None
+) -> Tried:
+    rollout = RolloutRow(rollout_id, "p", 1, "v", "", "", (1, 2), token_ids, (), "stop", 0)
+    judged = VerdictRow(rollout_id, "p", 1, "v", verdict, "", None, None, (), (), "", first_fault=first_fault)
+    return Tried(rollout, judged, (), Reward(1.0, ""))
+
+
+def test_rejection_learns_each_flawless_rollout_once_and_nothing_else() -> None:
+    rule = Rejection((), PlanJudge("compact"), 2)
+    found = rule.lesson(
+        [tried("a", (5, 6)), tried("b", (5, 6)), tried("c", (7,), first_fault=1), tried("d", (8,), verdict="x"),
+         tried("e", (9,))], None,
+    ).sequences  # fmt: skip
+    assert [sequence.token_ids.tolist() for sequence in found] == [[1, 2, 5, 6], [1, 2, 9]]
+    assert found[0].columns[NLL_WEIGHT].tolist() == [0, 0, 1, 1]
+
+
+def test_rejection_goes_through_the_problems_in_turn(blocks_problems: tuple[SolvedProblemRow, ...]) -> None:
+    rule = Rejection(blocks_problems, PlanJudge("compact"), 2)
+    asked = [[item.problem.problem_id for item in rule.questions(1, number)] for number in range(1, 4)]
+    assert sorted(asked[0] + asked[1]) == sorted(row.problem_id for row in blocks_problems)
+    assert asked[2] == asked[0]
+
+
+@pytest.fixture
+def blocks_problems() -> tuple[SolvedProblemRow, ...]:
+    texts = [print_problem(random_problem(3, seed)) for seed in range(4)]
+    return tuple(SolvedProblemRow(f"p{i}", "", BLOCKS_TEXT, text, ("(a)",)) for i, text in enumerate(texts))
+
+
+def test_key_of_a_loop_holds_the_code_of_the_loop_and_of_its_rule() -> None:
+    code = Stage(name="rejection", run=reject).code
+    assert {"pipelines.parts.update_loop", "pipelines.parts.rejection", "plansmith.judging.rewards"} <= code.keys()
