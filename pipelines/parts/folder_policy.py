@@ -125,7 +125,7 @@ class FolderWorkers(RaySession):
         Raises:
             BadInputError: damaged weights.
         """
-        version = policy_version(policy)  # type: ignore[arg-type]  # of the key only
+        version = policy_version(policy)
         if self._engine is None:
             self._engine = self._start(policy, version)
         codec = Codec.of(policy.folder, engine.max_model_len)
