@@ -56,8 +56,10 @@ class CountingJudge:
 
 @dataclass(frozen=True)
 class GroupAdvantages:
-    """Weights rollouts by their rewards' difference from those of their group; update 2 learns nothing, update 1 asks for the
-    reference."""
+    """Weights rollouts by their rewards' difference from those of their group.
+
+    Update 1 asks for the reference, update 2 learns nothing, the others have nothing but the checkpoint's state.
+    """
 
     judge: Any = CountingJudge()
     problems: tuple[SolvedProblemRow, ...] = tuple(PROBLEMS)
