@@ -56,7 +56,10 @@ class CountingJudge:
 
 @dataclass(frozen=True)
 class GroupAdvantages:
-    """Weights rollouts by their rewards' difference from those of their group; update 2 learns nothing."""
+    """Weights rollouts by their rewards' difference from those of their group.
+
+    Update 1 asks for the reference, update 2 learns nothing, the others have nothing but the checkpoint's state.
+    """
 
     judge: Any = CountingJudge()
     problems: tuple[SolvedProblemRow, ...] = tuple(PROBLEMS)
@@ -83,7 +86,10 @@ class GroupAdvantages:
         if tried[0].rollout.iteration == self.silent:
             sequences = []
         state, figures = {"multiplier": multiplier}, {"cost/multiplier": multiplier}
-        return Lesson(Supervised(), sequences, state, reference_column=REFERENCE, figures=figures)
+        column = (
+            REFERENCE if tried[0].rollout.iteration == 1 else ""
+        )  # then the trainer's state comes from a checkpoint
+        return Lesson(Supervised(), sequences, state, reference_column=column, figures=figures)
 
 
 def weighted(rollout: RolloutRow, weight: float) -> TrainingSequence:
@@ -125,7 +131,7 @@ class StandInTrainer:
             self.moment = 0.0
         losses = []
         for sequence in sequences:
-            assert sequence.columns[REFERENCE].any()
+            assert (REFERENCE in sequence.columns) == description.startswith("update 1,")
             gradient = float(sum(column.sum() for column in sequence.columns.values())) + seed % 7
             self.moment = 0.9 * self.moment + gradient
             self.weight += settings.learning_rate * self.moment

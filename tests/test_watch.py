@@ -30,7 +30,7 @@ from watched_runs import (
 
 from pipelines.pddl_instruct import PIPELINE
 from plansmith.commands import watch
-from plansmith.data.artifacts import Artifact
+from plansmith.data.artifacts import Artifact, complete_artifacts
 from plansmith.data.rows import PlanRow, ProblemRow
 from plansmith.data.storage import LOCK_FILE, run_lock
 from plansmith.errors import BadInputError
@@ -188,6 +188,15 @@ def test_stages_without_known_keys_are_those_on_disk_and_a_number_to_come(run: P
     assert [line.name for line in view.stages][-1] == "phase1"
     assert (view.stages[-1].state, view.number, view.n_unnamed) == (StageState.RUNNING, 5, 31)
     assert {line.state for line in view.stages[:-1]} == {StageState.DONE}
+
+
+def test_stage_whose_weights_were_removed_says_so(run: Path) -> None:
+    [policy] = [a for a in complete_artifacts(run / "artifacts") if a.key == KEYS["policy"]]
+    policy.remove_weights("iteration 2 is there")
+    [line] = [line for line in view_of(run).stages if line.removed]
+    assert line.name == policy.manifest.provenance.stage
+    assert "iteration 2 is there" in line.removed
+    assert f'title="{line.removed}">without weights' in page_of(run).snapshot()
 
 
 def test_stage_of_a_run_that_says_nothing_is_the_artifact_in_the_making(run: Path) -> None:

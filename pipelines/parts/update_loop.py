@@ -207,7 +207,7 @@ class _Loop:
         figures["training/n_sequences"] = len(sequences)
         figures["training/n_dropped"] = len(lesson.sequences) - len(sequences)
         if sequences:
-            report = self._step(lesson, sequences, update)
+            report = self._step(trainer, lesson, sequences, update)
             curve += tuple(zip(report.losses, report.learning_rates, report.gradient_norms, strict=True))
             figures["training/n_tokens"] = report.n_tokens
         known = tuple((update, name, float(value)) for name, value in figures.items())
@@ -268,7 +268,9 @@ class _Loop:
         self._is_held = True
         return trainer
 
-    def _step(self, lesson: Lesson, sequences: Sequence[TrainingSequence], update: int) -> OptimisationReport:
+    def _step(
+        self, trainer: Any, lesson: Lesson, sequences: Sequence[TrainingSequence], update: int
+    ) -> OptimisationReport:
         context, settings = self._context, self._context.settings
         if lesson.reference_column:
             reference = context.resources.trainer(context.inputs["policy"].path(MODEL), settings.numerics)
@@ -277,7 +279,8 @@ class _Loop:
                 for sequence, logprobs in zip(sequences, reference.token_logprobs(sequences), strict=True)
             ]
             self._is_held = False
-        report: OptimisationReport = self._trainer().optimise(
+            trainer = self._trainer()
+        report: OptimisationReport = trainer.optimise(
             lesson.objective,
             sequences,
             _at_update(settings.optimiser, update, settings.updates),

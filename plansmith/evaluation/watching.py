@@ -62,11 +62,12 @@ class StageState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StageLine:
-    """One stage of a run; ``wall_time_s`` is None until it is done."""
+    """One stage of a run; ``wall_time_s`` is None until it is done, ``removed`` says when and why its weights went."""
 
     name: str
     state: StageState
     wall_time_s: float | None = None
+    removed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +351,8 @@ def _stage_lines(
         if name in artifacts:
             is_old = session.started is not None and _created(artifacts[name]) < session.started - 1
             done = StageState.REUSED if is_old else StageState.DONE
-            lines.append(StageLine(name, done, artifacts[name].manifest.wall_time_s))
+            manifest = artifacts[name].manifest
+            lines.append(StageLine(name, done, manifest.wall_time_s, manifest.removed))
         elif name == current:
             lines.append(StageLine(name, StageState.RUNNING if state is RunState.RUNNING else StageState.INTERRUPTED))
         else:
