@@ -8,7 +8,6 @@ the folder. Files that are damaged, half written or not there are nothing to sho
 from __future__ import annotations
 
 import json
-import math
 import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
@@ -181,7 +180,7 @@ class RunWatch:
     def view(self, now: float) -> RunView:
         """Return the run as it is at a time, in seconds since 1970."""
         record, session, found = _read_record(self.folder), read_session(self.root), self._shelf.all(self.root)
-        works = [work for work in sound_works(self.folder) if _is_of(work, session)]
+        works = [work for work in read_live(self.folder) if _is_of(work, session)]
         turn = next((work for work in works if work.source == STAGE), None)
         artifacts, unfinished = artifacts_of_run(found, record.keys), _unfinished(self.root)
         moved = max([work.moved for work in works] + [time for _, time in unfinished], default=None)
@@ -276,27 +275,6 @@ def artifacts_of_run(found: Sequence[Artifact], keys: Mapping[str, str] | None) 
             return dict(sorted(newest.items(), key=lambda item: _order(item[1])))
         for name in stale:
             del newest[name]
-
-
-def sound_works(run_folder: Path) -> list[LiveWork]:
-    """Return what the processes of a run say, the latest first, without what no program of ours could have said."""
-    try:
-        works = read_live(run_folder)
-    except (OSError, TypeError):
-        return []
-    return [work for work in works if _is_sound(work)]
-
-
-def _is_sound(work: LiveWork) -> bool:
-    """Return whether every field holds what it should; a file that was written by hand may hold anything."""
-    numbers = [work.done, work.started, work.moved, *([] if work.total is None else [work.total])]
-    values = work.values if isinstance(work.values, dict) else {"": None}
-    texts = [work.doing, work.unit, *values]
-    are_numbers = all(
-        isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n)
-        for n in [*numbers, *values.values()]
-    )
-    return are_numbers and all(isinstance(text, str) for text in texts)
 
 
 def _is_of(work: LiveWork, session: Session) -> bool:
