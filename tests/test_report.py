@@ -62,7 +62,6 @@ def evaluated(level: str, solved: int, n: int) -> list[EvaluatedProblem]:
     return [
         EvaluatedProblem(
             problem_id=f"{level} {i}",
-            canonical_form=f"form {i}",
             domain="blocksworld",
             level=level,
             is_valid=i < solved,
