@@ -120,7 +120,7 @@ class RunPage:
             stale_s=STALE_S,
             now=now,
         )
-        speeds = {name: self._speeds.get(artifact) for name, artifact in view.artifacts.items()}
+        speeds = {name: self._speeds.get(artifact) for name, artifact in view.run.artifacts.items()}
         stages = _part("stages", "stages", "watch_stages.html.j2", view=view, tokens_per_s=speeds)
         return (status, *self._slow, stages)
 
@@ -232,7 +232,7 @@ def _is_done(work: LiveWork) -> bool:
 
 
 def _folders(view: RunView) -> tuple[Path, ...]:
-    return tuple(artifact.folder for artifact in view.artifacts.values())
+    return tuple(artifact.folder for artifact in view.run.artifacts.values())
 
 
 def _part(name: str, group: str, template: str, **values: Any) -> Part:
@@ -240,9 +240,12 @@ def _part(name: str, group: str, template: str, **values: Any) -> Part:
 
 
 def _page(title: str, parts: Sequence[Part], *, home: str = "", now: float | None = None) -> str:
-    script = _script()
+    """Return a page; its policy lets no script run but ours, which is the same for every run."""
+    environment = _environment()
+    assert environment.loader is not None, "page_environment has a loader"
+    script = Markup(environment.loader.get_source(environment, "watch.js.j2")[0])
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _environment().get_template("watch.html.j2").render(
+    return environment.get_template("watch.html.j2").render(
         title=title, parts=parts, groups=GROUPS, filters=FILTERS, home=home, is_within=bool(home), now=now,
         script=script, script_hash=f"sha256-{digest}",
     )  # fmt: skip
@@ -253,11 +256,3 @@ def _environment() -> Environment:
     environment = page_environment()
     environment.filters.update(figure=figure, utc=utc, said=said, is_done=_is_done)
     return environment
-
-
-@cache
-def _script() -> Markup:
-    """Return the script of the page: ours, the same for every run, and the only one that its policy lets run."""
-    environment = _environment()
-    assert environment.loader is not None, "page_environment has a loader"
-    return Markup(environment.loader.get_source(environment, "watch.js.j2")[0])

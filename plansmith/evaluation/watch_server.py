@@ -91,9 +91,8 @@ def _parts(page: RunPage | RunsPage, etag: str) -> Answer:
     rows = [{"name": part.name, "group": part.group, "digest": part.digest} for part in page.parts()]
     body = json.dumps({"parts": rows}).encode()
     found = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
-    if etag == found:
-        return Answer(HTTPStatus.NOT_MODIFIED, JSON, b"", found)
-    return Answer(HTTPStatus.OK, JSON, body, found)
+    is_known = etag == found
+    return Answer(HTTPStatus.NOT_MODIFIED if is_known else HTTPStatus.OK, JSON, b"" if is_known else body, found)
 
 
 _NOT_FOUND = Answer(HTTPStatus.NOT_FOUND, TEXT, b"nothing here\n")
