@@ -44,7 +44,12 @@ class Telemetry:
     """
 
     def __init__(self, config: RunConfig, run_folder: Path) -> None:
-        self._sinks = _sinks(config, run_folder)
+        self._sinks: list[Sink] = []
+        if config.telemetry.tensorboard:
+            self._sinks.append(TensorBoardSink(run_folder / TENSORBOARD_FOLDER))
+        if (project := config.telemetry.wandb_project) is not None:
+            plain = config.model_dump(mode="json")
+            self._sinks.append(WandbSink(run_folder, name=config.name, project=project, config=plain))
         self._gauges = RunGauges(config.name, run_folder) if config.telemetry.ray_metrics else None
         self._by_key: dict[str, Artifact] = {}
 
@@ -88,16 +93,6 @@ class Telemetry:
             self._sinks.remove(sink)
             name = type(sink).__name__.removesuffix("Sink")
             logger.warning("%s gets no more figures of this run: %s: %s", name, type(error).__name__, error)
-
-
-def _sinks(config: RunConfig, run_folder: Path) -> list[Sink]:
-    settings, sinks = config.telemetry, list[Sink]()
-    if settings.tensorboard:
-        sinks.append(TensorBoardSink(run_folder / TENSORBOARD_FOLDER))
-    if settings.wandb_project is not None:
-        plain = config.model_dump(mode="json")
-        sinks.append(WandbSink(run_folder, name=config.name, project=settings.wandb_project, config=plain))
-    return sinks
 
 
 class RunGauges:
