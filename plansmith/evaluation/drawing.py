@@ -65,7 +65,7 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def series(number: int) -> dict[str, str]:
+def series(number: int) -> dict[str, Any]:
     """Return the looks of a line by its number, counted from 0; the first twenty differ in colour or marker."""
     return {"color": SERIES[number % 4], "marker": MARKERS[number % 5], "linestyle": LINE_STYLES[number % 4]}
 
