@@ -94,9 +94,7 @@ def settings_of(arguments: argparse.Namespace) -> ServeArgs:
                           cure="give more, or let them reserve less, such as --set cpus_per_engine=0.5")  # fmt: skip
     # a wrong search is said now, not by a replica
     build_model(PlannerConfig, {"search": settings.planner_search}, where="--set planner_search")
-    if settings.policy is None:
-        return settings
-    if is_repository(settings.policy):
+    if settings.policy is None or is_repository(settings.policy):
         return settings
     folder = str(Path(settings.policy).expanduser().resolve())
     read_weight_shapes(base_of(folder))  # damaged weights too are said now

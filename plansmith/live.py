@@ -16,7 +16,9 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
+
+from pydantic import ConfigDict, TypeAdapter
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,8 @@ class LiveWork:
         moved: when `done` or `doing` last changed.
     """
 
+    __pydantic_config__: ClassVar = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
+
     source: str
     doing: str
     done: float = 0
@@ -62,6 +66,10 @@ class LiveWork:
         """Return units a second since the work began, or None before there is one."""
         elapsed = self.moved - self.started
         return self.done / elapsed if self.done and elapsed > 0 else None
+
+
+_SAID = TypeAdapter(LiveWork)
+"""What a program of ours can have said; a file that was written by hand may hold anything."""
 
 
 class LiveFile:
@@ -180,10 +188,6 @@ def read_live(run_folder: Path) -> list[LiveWork]:
     """
     found = []
     for path in (run_folder / LIVE_FOLDER).glob("[!.]*.json"):
-        try:
-            work = replace(LiveWork(**json.loads(path.read_text(encoding="utf-8"))), source=path.stem)
-            float(work.moved)  # what it is sorted by
-            found.append(work)
-        except (OSError, ValueError, TypeError):
-            continue
-    return sorted(found, key=lambda work: float(work.moved), reverse=True)
+        with contextlib.suppress(OSError, ValueError):
+            found.append(replace(_SAID.validate_json(path.read_bytes()), source=path.stem))
+    return sorted(found, key=lambda work: work.moved, reverse=True)

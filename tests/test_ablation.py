@@ -56,7 +56,6 @@ def tried(marks: str, domain: str = "blocksworld") -> tuple[EvaluatedProblem, ..
     return tuple(
         EvaluatedProblem(
             problem_id=f"{domain} {number}",
-            canonical_form="",
             domain=domain,
             level=domain,
             is_valid=mark == "1",

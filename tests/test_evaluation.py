@@ -36,7 +36,6 @@ def attempt(
 ) -> EvaluatedProblem:
     return EvaluatedProblem(
         problem_id=problem_id,
-        canonical_form=f"canonical {problem_id}",
         domain="blocksworld",
         level=level,
         is_valid=error_class is None,

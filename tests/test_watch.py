@@ -93,7 +93,7 @@ def lock_of(folder: Path, text: str) -> None:
 def test_state_without_a_session_is_not_started(tmp_path: Path) -> None:
     write_record(tmp_path)
     view = view_of(tmp_path)
-    assert (view.state, view.name, view.preset, view.seed) == (RunState.NOT_STARTED, "hand-made", "by-hand", 3)
+    assert (view.state, view.name, view.run.preset, view.seed) == (RunState.NOT_STARTED, "hand-made", "by-hand", 3)
 
 
 def test_state_while_the_lock_is_held_is_running_and_afterwards_stopped(run: Path) -> None:
@@ -213,8 +213,8 @@ def test_artifacts_made_from_one_that_was_replaced_are_not_of_the_run(run: Path)
     created = json.loads((newer.folder / "manifest.json").read_text()) | {"created": "2100-01-01T00:00:00+00:00"}
     (newer.folder / "manifest.json").write_text(json.dumps(created))
     view = view_of(run)
-    assert set(view.artifacts) == {"synthesize_plans", "initial_policy", "sample_problems"}
-    assert view.artifacts["sample_problems"].key == "f" * 64
+    assert set(view.run.artifacts) == {"synthesize_plans", "initial_policy", "sample_problems"}
+    assert view.run.artifacts["sample_problems"].key == "f" * 64
     assert view.n_superseded == 4  # the old problems, and the training, attempts and verdicts that need them
 
 
@@ -233,7 +233,7 @@ def test_damaged_files_leave_out_what_they_should_say(run: Path, text: str) -> N
     (damaged / "manifest.json").write_text(text)
     view = view_of(run)
     assert [work.source for work in view.works] == ["run"]
-    assert (view.name, view.seed, len(view.artifacts)) == ("demo", None, 5)
+    assert (view.name, view.seed, len(view.run.artifacts)) == ("demo", None, 5)
 
 
 def test_live_file_with_another_kind_of_time_breaks_nothing(run: Path) -> None:
@@ -245,7 +245,7 @@ def test_live_file_with_another_kind_of_time_breaks_nothing(run: Path) -> None:
 def test_truncated_table_is_no_artifact_and_the_page_stands(run: Path) -> None:
     (table,) = (run / "artifacts").glob("judge_untrained-*/rows.parquet")
     table.write_bytes(table.read_bytes()[:100])
-    assert "judge_untrained" not in view_of(run).artifacts
+    assert "judge_untrained" not in view_of(run).run.artifacts
     assert "No policy has been tried yet" in page_of(run).snapshot()
 
 
@@ -353,7 +353,7 @@ def test_failures_are_the_worst_of_every_kind_the_commonest_kind_first(tmp_path:
     kinds = dict.fromkeys("abcd", PRECONDITION) | dict.fromkeys("ef", GOAL)
     progress = {"a": 0.9, "b": 0.1, "c": 0.5, "d": 0.3, "e": 0.7, "f": 0.2}
     write_attempts(tmp_path, "phase1", kinds, progress=progress)
-    artifacts = view_of(tmp_path).artifacts
+    artifacts = view_of(tmp_path).run.artifacts
     failed = list(watched_failures._failed(artifacts["judge_phase1"], artifacts["sample_problems"]))
     chosen = watched_failures.worst_first(failed, 5)
     assert [verdict.problem_id for verdict in chosen] == ["b", "f", "d", "e", "c"]
@@ -604,4 +604,4 @@ def test_artifacts_of_a_view_are_opened_once(run: Path, monkeypatch: pytest.Monk
     watching = RunWatch(run)
     watching.view(0)
     monkeypatch.setattr(Artifact, "damage", lambda _: pytest.fail("checked again"))
-    assert len(watching.view(1).artifacts) == 5
+    assert len(watching.view(1).run.artifacts) == 5

@@ -16,7 +16,7 @@ from plansmith.config.basics import StrictModel
 from plansmith.config.run import RunConfig
 from plansmith.data.artifacts import StageKind
 from plansmith.data.rows import MetricRow, OptimisationStepRow
-from plansmith.evaluation.drawing import svg_of
+from plansmith.evaluation.drawing import plot_of
 from plansmith.evaluation.finished_stages import RunSoFar
 from plansmith.evaluation.sections import Drawing, Plot, Plots, Report, Section, Sentences, Table
 from plansmith.pipeline import Ablation, Pipeline, Reporting, Variant
@@ -104,8 +104,7 @@ def report(found: ToyResults) -> Report:
 
 def draw_losses(losses: Sequence[float]) -> Plot:
     """Return the losses as a line."""
-    svg = svg_of("toy-losses", 1.0, lambda figure: figure.add_subplot().plot(losses))
-    return Plot("toy-losses", "Toy losses", "By step.", svg)
+    return plot_of("toy-losses", "Toy losses", "By step.", 1.0, lambda figure: figure.add_subplot().plot(losses))
 
 
 def variants(config: ToyConfig) -> list[Variant[ToyConfig]]:

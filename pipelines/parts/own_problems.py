@@ -115,7 +115,9 @@ def problem_files(folder: Path) -> list[Path]:
         BadInputError: there are none.
     """
     files = [path for path in folder.glob("*") if path.suffix.lower() == ".pddl" and path.is_file()]
-    problems = [path for path in files if path.name != "domain.pddl" and not _is_domain(path)]
+    problems = [
+        path for path in files if path.name != "domain.pddl" and not _DOMAIN.match(_COMMENT.sub("", read_text(path)))
+    ]
     if not problems:
         inside = sorted({str(path.parent) for path in folder.glob("*/*.pddl")})
         raise BadInputError(
@@ -124,10 +126,6 @@ def problem_files(folder: Path) -> list[Path]:
             cure=f"give one folder, such as {inside[0]}" if inside else "give a folder of PDDL problems",
         )  # fmt: skip
     return sorted(problems, key=_by_number)
-
-
-def _is_domain(path: Path) -> bool:
-    return _DOMAIN.match(_COMMENT.sub("", read_text(path))) is not None
 
 
 def _by_number(path: Path) -> list[tuple[int, str]]:

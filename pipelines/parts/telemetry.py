@@ -12,11 +12,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from actors.telemetry import ITERATION, RUN, is_recording, record
 from pipelines.parts.telemetry_sinks import Sink, TensorBoardSink, WandbSink, points_of
-from plansmith.config.telemetry import TelemetryConfig
+from plansmith.config.run import RunConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.errors import PlansmithError
 from plansmith.evaluation.finished_stages import FinishedStage
@@ -32,21 +32,6 @@ REFRESH_INTERVAL_S = 8.0
 """How often Ray hears everything: it reports every ten seconds what was recorded since, and forgets after twenty."""
 
 
-class HasTelemetry(Protocol):
-    """Settings of any kind of run that has a name and windows."""
-
-    @property
-    def name(self) -> str:
-        """Return the name of the run."""
-
-    @property
-    def telemetry(self) -> TelemetryConfig:
-        """Return which windows it has."""
-
-    def model_dump(self, *, mode: str) -> dict[str, Any]:
-        """Return all settings as plain values."""
-
-
 class Telemetry:
     """The windows of one run, told by `run_stages`; use as a context manager within that of the workers.
 
@@ -58,8 +43,13 @@ class Telemetry:
         ConfigError: a window is asked for that is not installed.
     """
 
-    def __init__(self, config: HasTelemetry, run_folder: Path) -> None:
-        self._sinks = _sinks(config, run_folder)
+    def __init__(self, config: RunConfig, run_folder: Path) -> None:
+        self._sinks: list[Sink] = []
+        if config.telemetry.tensorboard:
+            self._sinks.append(TensorBoardSink(run_folder / TENSORBOARD_FOLDER))
+        if (project := config.telemetry.wandb_project) is not None:
+            plain = config.model_dump(mode="json")
+            self._sinks.append(WandbSink(run_folder, name=config.name, project=project, config=plain))
         self._gauges = RunGauges(config.name, run_folder) if config.telemetry.ray_metrics else None
         self._by_key: dict[str, Artifact] = {}
 
@@ -103,16 +93,6 @@ class Telemetry:
             self._sinks.remove(sink)
             name = type(sink).__name__.removesuffix("Sink")
             logger.warning("%s gets no more figures of this run: %s: %s", name, type(error).__name__, error)
-
-
-def _sinks(config: HasTelemetry, run_folder: Path) -> list[Sink]:
-    settings, sinks = config.telemetry, list[Sink]()
-    if settings.tensorboard:
-        sinks.append(TensorBoardSink(run_folder / TENSORBOARD_FOLDER))
-    if settings.wandb_project is not None:
-        plain = config.model_dump(mode="json")
-        sinks.append(WandbSink(run_folder, name=config.name, project=settings.wandb_project, config=plain))
-    return sinks
 
 
 class RunGauges:
@@ -165,7 +145,10 @@ class RunGauges:
             if METRICS[item.name].source is Source.STAGE:
                 self._set(item.name, item.value, **{ITERATION: str(item.iteration)}, **item.labels)
             if item.name == "policy/version":
-                self._newest(item.labels["policy_version"])
+                if self._version is not None:
+                    self._set("run/policy_version", 0, policy_version=self._version)
+                self._version = item.labels["policy_version"]
+                self._set("run/policy_version", 1, policy_version=self._version)
 
     def look(self) -> None:
         """Take what the processes say; movement is dated here, because the clocks of machines may differ."""
@@ -184,12 +167,6 @@ class RunGauges:
             with self._lock:
                 for (name, labels), value in self._values.items():
                     record(name, value, **{RUN: self._run}, **dict(labels))
-
-    def _newest(self, version: str) -> None:
-        if self._version not in (None, version):
-            self._set("run/policy_version", 0, policy_version=str(self._version))
-        self._version = version
-        self._set("run/policy_version", 1, policy_version=version)
 
     def _watch(self) -> None:
         while not self._is_over.wait(REFRESH_INTERVAL_S):

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from plansmith.config.loading import build_model
@@ -22,7 +23,6 @@ from plansmith.pddl.parser import parse_domain, parse_problem
 from plansmith.planners import (
     DEFAULT_PLANNER,
     FastDownward,
-    Planner,
     PlannerResult,
     PlannerStatus,
     diverse_plans,
@@ -186,7 +186,8 @@ def _run_batch(arguments: argparse.Namespace, settings: PlannerConfig) -> int:
         raise BadInputError("a batch needs --batch and --out, at least one worker, and neither PROBLEM nor --k",
                             cure="plansmith plan --help")  # fmt: skip
     cases = _cases(arguments)
-    rows = read_results(arguments.out, _planner_name(settings))
+    is_default = settings.name == DEFAULT_PLANNER
+    rows = read_results(arguments.out, f"{settings.name} {settings.search}" if is_default else settings.name)
     rows = {case.id: rows[case.id] for case in cases if case.id in rows}
     if rows:
         print(f"{len(rows)} of {len(cases)} problems have their row already", file=sys.stderr)
@@ -198,10 +199,6 @@ def _run_batch(arguments: argparse.Namespace, settings: PlannerConfig) -> int:
         print(line)
     print(f"results: {arguments.out}")
     return 0
-
-
-def _planner_name(settings: PlannerConfig) -> str:
-    return f"{settings.name} {settings.search}" if settings.name == DEFAULT_PLANNER else settings.name
 
 
 def _cases(arguments: argparse.Namespace) -> list[PlanningCase]:
@@ -219,10 +216,6 @@ def _solved(
     settings: PlannerConfig,
 ) -> Iterable[SolvedCase]:
     """Yield the new rows; each is in the file before the next is waited for."""
-
-    def new_planner() -> Planner:
-        return make_planner(settings)
-
     todo = [case for case in cases if case.id not in known]
     if not todo:
         return
@@ -233,7 +226,7 @@ def _solved(
     with (
         file,
         progress_bar(len(todo), "planning", unit="problem") as bar,
-        contextlib.closing(solve_cases(todo, new_planner, n_workers=arguments.workers)) as rows,
+        contextlib.closing(solve_cases(todo, partial(make_planner, settings), n_workers=arguments.workers)) as rows,
     ):
         for row in rows:
             file.write(row.to_json() + "\n")

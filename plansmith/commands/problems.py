@@ -53,7 +53,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(arguments: argparse.Namespace) -> int:
     """Draw what the command line asks for; return 0, or 1 when the level has fewer problems than asked for."""
     if arguments.list:
-        print(_listing())
+        print(text_table(("domain", "level", "sizes"), list(_listed())))
         return 0
     if arguments.domain is None:
         raise BadInputError("which domain?", expected=f"one of {', '.join(domain_names())}, or a folder",
@@ -69,10 +69,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out is None:
         for number, problem in enumerate(found):
             print(_shown(loaded, problem, number, with_text=arguments.text))
-        return 0 if len(found) == arguments.number else 1
-    with storage_errors(arguments.out):
-        _write(loaded, found, arguments.out, with_text=arguments.text)
-    print(_summary(loaded, level, found))
+    else:
+        with storage_errors(arguments.out):
+            _write(loaded, found, arguments.out, with_text=arguments.text)
+        print(_summary(loaded, level, found))
     return 0 if len(found) == arguments.number else 1
 
 
@@ -123,10 +123,6 @@ def _range(values: list[int]) -> str:
     if not values:
         return "-"
     return f"{min(values)} to {max(values)}" if min(values) < max(values) else str(values[0])
-
-
-def _listing() -> str:
-    return text_table(("domain", "level", "sizes"), list(_listed()))
 
 
 def _listed() -> Iterator[list[str]]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
 import sys
 from collections import Counter
 from pathlib import Path
 
+from plansmith.data.storage import atomic_file
 from plansmith.errors import BadInputError
 from plansmith.layout import printable
 from plansmith.pddl.cases import JudgedCase, judge_cases, judge_texts, read_text
@@ -97,23 +96,18 @@ def _print(judged: JudgedCase, arguments: argparse.Namespace) -> None:
 def _run_batch(cases: Path, out: Path, n_workers: int) -> int:
     """Judge every row of a file; the file of verdicts is complete or not there."""
     lines = read_text(cases).split("\n")
-    partial = out.with_name(f".{out.name}.partial-{os.getpid()}")
     counts: Counter[str] = Counter()
     try:
         with (
-            partial.open("w", encoding="utf-8") as file,
+            atomic_file(out) as file,
             progress_bar(sum(map(bool, map(str.strip, lines))), "validating", unit="plan") as bar,
         ):
             for rows in judge_cases(lines, folder=cases.parent, n_workers=n_workers):
-                file.writelines(json.dumps(row) + "\n" for row in rows)
+                file.writelines((json.dumps(row) + "\n").encode() for row in rows)
                 counts.update(row["verdict"] for row in rows)
                 bar.update(len(rows))
-        partial.replace(out)
     except OSError as error:
         raise BadInputError("cannot write the verdicts", where=str(out), got=error.strerror) from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
     for verdict, count in counts.most_common():
         print(f"{count:8d}  {verdict}")
     print(f"verdicts: {out}")

@@ -7,6 +7,7 @@ An *arm* here is a way of training: which phases, which feedback, how many itera
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
@@ -136,12 +137,10 @@ class AblationResults:
     @property
     def best_arm(self) -> AblationArm:
         """Return the arm with the greatest mean accuracy over its domains, the later one where two are equal."""
-        means = {arm.id: fmean(c.mean for c in self.cells if c.arm == arm.id) for arm in self.arms if self._has(arm)}
+        tried = {cell.arm for cell in self.cells}
+        means = {name: fmean(cell.mean for cell in self.cells if cell.arm == name) for name in tried}
         best = max(means.values())
         return [arm for arm in self.arms if means.get(arm.id) == best][-1]
-
-    def _has(self, arm: AblationArm) -> bool:
-        return any(cell.arm == arm.id for cell in self.cells)
 
 
 def standard_arms(eta_low: int, eta_high: int) -> tuple[AblationArm, ...]:
@@ -231,15 +230,12 @@ def _cells(
 ) -> tuple[AblationCell, ...]:
     """Return the cells of every arm and domain that was tried."""
     cells = []
-    for arm in arms:
-        for domain in domains:
-            seeds = [
-                _seed_figures(run.seed, [item for item in run.evaluated if item.domain == domain])
-                for run in sorted(runs, key=lambda run: run.seed)
-                if run.arm == arm.id and any(item.domain == domain for item in run.evaluated)
-            ]
-            if seeds:
-                cells.append(_cell(arm.id, domain, seeds, iteration=iteration))
+    for arm, domain in itertools.product(arms, domains):
+        found = {
+            run.seed: [item for item in run.evaluated if item.domain == domain] for run in runs if run.arm == arm.id
+        }
+        if seeds := [_seed_figures(seed, items) for seed, items in sorted(found.items()) if items]:
+            cells.append(_cell(arm.id, domain, seeds, iteration=iteration))
     return tuple(cells)
 
 

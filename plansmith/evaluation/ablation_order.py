@@ -5,7 +5,8 @@ Not here: which pairs are compared, and why (`ablation`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
@@ -16,6 +17,7 @@ from plansmith.evaluation.statistics import (
     mean_interval,
     paired_difference_interval,
     paired_test,
+    solved_by_both,
 )
 from plansmith.evaluation.wording import SIGNIFICANCE
 
@@ -96,41 +98,25 @@ def compare_over_seeds(
     seeds = sorted(before.keys() & after.keys())
     if not seeds:
         raise ValueError(f"{arm_before} and {arm_after} have no seed in common in {domain}")
-    pairs = {seed: _pairs(arm_before, arm_after, seed, before=before[seed], after=after[seed]) for seed in seeds}
-    every_pair = [pair for of_seed in pairs.values() for pair in of_seed]
-    accuracies = [[fmean(pair[side] for pair in pairs[seed]) for seed in seeds] for side in (0, 1)]
+    names = f"{arm_before} and {arm_after}"
+    pairs = [solved_by_both(before[seed], after[seed], names=names, where=f"under seed {seed}") for seed in seeds]
+    sides = list(zip(*pairs, strict=True))
+    accuracies = [[fmean(of_seed) for of_seed in side] for side in sides]
     differences = [second - first for first, second in zip(*accuracies, strict=True)]
-    pooled = paired_test(*_sides(every_pair))
+    pooled = paired_test(*(list(itertools.chain(*side)) for side in sides))
     return OrderTest(
         before=arm_before,
         after=arm_after,
         domain=domain,
         accuracy_before=fmean(accuracies[0]),
-        ci95_before=_interval(before, seeds),
+        ci95_before=_interval(sides[0]),
         accuracy_after=fmean(accuracies[1]),
-        ci95_after=_interval(after, seeds),
+        ci95_after=_interval(sides[1]),
         test=pooled,
-        by_seed=tuple(SeedTest(seed, paired_test(*_sides(pairs[seed]))) for seed in seeds),
+        by_seed=tuple(SeedTest(seed, paired_test(*pair)) for seed, pair in zip(seeds, pairs, strict=True)),
         difference=fmean(differences),
         difference_ci95=_difference_interval(differences, pooled),
     )
-
-
-def _pairs(
-    arm_before: str, arm_after: str, seed: int, *, before: SolvedByProblem, after: SolvedByProblem
-) -> list[tuple[bool, bool]]:
-    """Return for each problem of one seed whether each arm solved it."""
-    if before.keys() != after.keys():
-        differing = len(before.keys() ^ after.keys())
-        raise ValueError(
-            f"{arm_before} and {arm_after} differ in {differing} problems under seed {seed}; a pair needs none"
-        )
-    return [(before[problem_id], after[problem_id]) for problem_id in sorted(before)]
-
-
-def _sides(pairs: list[tuple[bool, bool]]) -> tuple[list[bool], list[bool]]:
-    """Return the first and the second members of pairs."""
-    return [first for first, _ in pairs], [second for _, second in pairs]
 
 
 def _difference_interval(differences: list[float], pooled: PairedTest) -> tuple[float, float] | None:
@@ -142,6 +128,6 @@ def _difference_interval(differences: list[float], pooled: PairedTest) -> tuple[
     return max(-1.0, min(low, spread[0])), min(1.0, max(high, spread[1]))
 
 
-def _interval(solved: Mapping[int, SolvedByProblem], seeds: list[int]) -> tuple[float, float]:
+def _interval(solved: Sequence[Sequence[bool]]) -> tuple[float, float]:
     """Return the interval of the mean accuracy over seeds."""
-    return interval_over_seeds([sum(solved[seed].values()) for seed in seeds], [len(solved[seed]) for seed in seeds])
+    return interval_over_seeds([sum(of_seed) for of_seed in solved], [len(of_seed) for of_seed in solved])

@@ -13,12 +13,13 @@ from plansmith.evaluation.ablation import AblationArm, AblationCell, AblationRes
 from plansmith.evaluation.drawing import (
     MUTED,
     SERIES,
+    draw_shares,
     interval_bars,
     legend_above,
     legend_height,
     percent_axis,
+    plot_of,
     series,
-    svg_of,
 )
 from plansmith.evaluation.paper_figures import PAPER_MODEL, TABLE_1
 from plansmith.evaluation.sections import Drawing, Plot
@@ -50,13 +51,13 @@ def _draw_arms(results: AblationResults, number: int, domain: str) -> Plot:
         axes.grid(axis="x")
         legend_above(figure, axes)
 
-    slug = f"arms-{number}"
-    return Plot(
-        slug,
+    return plot_of(
+        f"arms-{number}",
         f"Accuracy by arm, {domain}",
         f"Mean over seeds with its 95% interval; every seed is a dot. Crosses are the paper's {PAPER_MODEL} with its "
         "own eta, where it has the domain.",
-        svg_of(slug, 1.3 + 0.3 * len(shown), draw),
+        1.3 + 0.3 * len(shown),
+        draw,
     )
 
 
@@ -113,31 +114,22 @@ def _draw_iterations(results: AblationResults, number: int, domain: str) -> Plot
         axes.set_xlabel("feedback iteration")
         legend_above(figure, axes)
 
-    slug = f"iterations-{number}"
-    return Plot(
-        slug,
+    return plot_of(
+        f"iterations-{number}",
         f"Accuracy by feedback iteration, {domain}",
         "Mean over seeds with its 95% interval; every seed is a small dot.",
-        svg_of(slug, 2.7 + legend_height([arm.column for arm, _ in lines]), draw),
+        2.7 + legend_height([arm.column for arm, _ in lines]),
+        draw,
     )
 
 
 def _draw_line(axes: Axes, number: int, n_lines: int, label: str, cells: Sequence[AblationCell]) -> None:
     """Draw one arm, a little beside the others so that intervals do not cover each other."""
-    look, shift = series(number), (number - (n_lines - 1) / 2) * 0.06
+    shift = (number - (n_lines - 1) / 2) * 0.06
     x = [(cell.iteration or 0) + shift for cell in cells]
-    means = [cell.mean for cell in cells]
-    axes.errorbar(
-        x,
-        [100 * mean for mean in means],
-        yerr=interval_bars(means, [cell.ci95 for cell in cells]),
-        color=look.color,
-        marker=look.marker,
-        linestyle=look.linestyle,
-        elinewidth=1.0,
-        capsize=2.5,
-        label=label,
-    )
+    draw_shares(axes, x, [cell.mean for cell in cells], [cell.ci95 for cell in cells], number=number, label=label)
     for place, cell in zip(x, cells, strict=True):
         seeds = [100 * figures.accuracy for figures in cell.seeds]
-        axes.plot([place] * len(seeds), seeds, color=look.color, marker=".", markersize=3, linestyle="none")
+        axes.plot(
+            [place] * len(seeds), seeds, color=series(number)["color"], marker=".", markersize=3, linestyle="none"
+        )

@@ -70,7 +70,7 @@ def chosen_iteration(kept: Artifact) -> int:
 
 def evaluated_problems(arm: Arm, verification: Artifact | None = None) -> list[EvaluatedProblem]:
     """Return the attempts of one arm with the facts of their problems; ``verification`` has the arm's v_hat."""
-    problem_of = _by_id(arm.problems, ProblemRow, "problem_id", "canonical_form", "domain", "level")
+    problem_of = _by_id(arm.problems, ProblemRow, "problem_id", "domain", "level")
     plan_of = _by_id(arm.plans, PlanRow, "problem_id", "plan", "cost", "is_optimal")
     tokens_of = _token_counts(arm.rollouts)
     v_hats = dict(zip(*read_columns(verification, VerificationRow, "example_id", "v_hat"), strict=True)) if (
@@ -80,12 +80,11 @@ def evaluated_problems(arm: Arm, verification: Artifact | None = None) -> list[E
     for rollout_id, problem_id, verdict, error, plan, cost, progress, stated in zip(
         *read_columns(arm.verdicts, VerdictRow, *names), strict=True
     ):
-        canonical_form, domain, level = problem_of[problem_id]
+        domain, level = problem_of[problem_id]
         planner_plan, planner_cost, is_optimal = plan_of[problem_id]
         evaluated.append(
             EvaluatedProblem(
                 problem_id=problem_id,
-                canonical_form=canonical_form,
                 domain=domain,
                 level=level,
                 is_valid=verdict == Verdict.VALID,

@@ -9,7 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import JudgedStepRow, ProblemRow, VerdictRow
+from plansmith.data.tables import row_of
+from plansmith.evaluation.finished_stages import find_rows, judged_steps
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.validation import FeedbackCode
@@ -94,6 +97,28 @@ def attempt_example(
         planner_plan=planner_plan,
         completion=completion,
     )
+
+
+def read_attempts(
+    verdicts: Sequence[VerdictRow],
+    *,
+    arm: str,
+    judged: Artifact,
+    rollouts: Artifact,
+    problems: Artifact,
+    plans: Artifact | None,
+) -> Iterator[AttemptExample]:
+    """Yield some judged attempts of an arm as the report shows them; no texts are read but theirs."""
+    ids, rollout_ids = {verdict.problem_id for verdict in verdicts}, {verdict.rollout_id for verdict in verdicts}
+    problem_of = {row["problem_id"]: row_of(row, ProblemRow) for row in find_rows(problems, "problem_id", ids)}
+    planned = find_rows(plans, "problem_id", ids, "problem_id", "plan") if plans else []
+    plan_of = {row["problem_id"]: tuple(row["plan"]) for row in planned}
+    written = find_rows(rollouts, "rollout_id", rollout_ids, "rollout_id", "completion")
+    completion_of = {row["rollout_id"]: row["completion"] for row in written}
+    steps_of = judged_steps(judged, rollout_ids)
+    for verdict in verdicts:
+        problem, name, plan = problem_of[verdict.problem_id], verdict.rollout_id, plan_of.get(verdict.problem_id, ())
+        yield attempt_example(problem, completion_of[name], verdict, steps_of[name], plan, arm=arm)
 
 
 def _step_views(steps: Sequence[JudgedStepRow], completion: str) -> Iterator[StepView]:

@@ -80,7 +80,18 @@ def reliability_bins(pairs: Sequence[Pair]) -> tuple[ReliabilityBin, ...]:
     members: list[list[Pair]] = [[] for _ in range(N_BINS)]
     for v, v_hat in pairs:
         members[min(int(v_hat * N_BINS), N_BINS - 1)].append((v, v_hat))
-    return tuple(_bin(number, found) for number, found in enumerate(members) if found)
+    return tuple(
+        ReliabilityBin(
+            low=number / N_BINS,
+            high=(number + 1) / N_BINS,
+            n=len(found),
+            mean_v_hat=fmean(v_hat for _, v_hat in found),
+            share_valid=fmean(v for v, _ in found),
+            ci95=wilson_interval(sum(v for v, _ in found), len(found)),
+        )
+        for number, found in enumerate(members)
+        if found
+    )
 
 
 def area_under_roc(pairs: Sequence[Pair]) -> float | None:
@@ -95,16 +106,3 @@ def area_under_roc(pairs: Sequence[Pair]) -> float | None:
     ranks = rankdata([v_hat for _, v_hat in pairs])
     rank_sum = sum(float(rank) for rank, (v, _) in zip(ranks, pairs, strict=True) if v)
     return (rank_sum - n_valid * (n_valid + 1) / 2) / (n_valid * n_invalid)
-
-
-def _bin(number: int, pairs: Sequence[Pair]) -> ReliabilityBin:
-    """Return one bin that holds at least one plan."""
-    n_valid = sum(v for v, _ in pairs)
-    return ReliabilityBin(
-        low=number / N_BINS,
-        high=(number + 1) / N_BINS,
-        n=len(pairs),
-        mean_v_hat=fmean(v_hat for _, v_hat in pairs),
-        share_valid=n_valid / len(pairs),
-        ci95=wilson_interval(n_valid, len(pairs)),
-    )

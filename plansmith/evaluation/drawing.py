@@ -10,13 +10,14 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+
+from plansmith.evaluation.sections import Plot
 
 INK, MUTED, GRID = "#0a0b0c", "#7a7b7c", "#dadbdc"
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
@@ -64,18 +65,24 @@ STYLE: dict[Any, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """How one of several lines looks; the first twenty differ in colour or marker."""
-
-    color: str
-    marker: str
-    linestyle: str
+def series(number: int) -> dict[str, Any]:
+    """Return the looks of a line by its number, counted from 0; the first twenty differ in colour or marker."""
+    return {"color": SERIES[number % 4], "marker": MARKERS[number % 5], "linestyle": LINE_STYLES[number % 4]}
 
 
-def series(number: int) -> Series:
-    """Return the looks of a line by its number, counted from 0."""
-    return Series(SERIES[number % 4], MARKERS[number % 5], LINE_STYLES[number % 4])
+def draw_shares(
+    axes: Axes,
+    x: Sequence[float],
+    shares: Sequence[float],
+    intervals: Sequence[tuple[float, float]],
+    *,
+    number: int = 0,
+    label: str | None = None,
+) -> None:
+    """Draw shares with their intervals, in percent, as the line of a number."""
+    bars = interval_bars(shares, intervals)
+    percents = [100 * share for share in shares]
+    axes.errorbar(x, percents, yerr=bars, **series(number), elinewidth=1.0, capsize=2.5, label=label)
 
 
 def interval_bars(shares: Sequence[float], intervals: Sequence[tuple[float, float]]) -> list[list[float]]:
@@ -119,14 +126,14 @@ def whole_steps(axes: Axes, count: int) -> None:
     axes.grid(axis="y")
 
 
-def svg_of(slug: str, height_in: float, draw: Callable[[Figure], None]) -> str:
-    """Return what ``draw`` draws as an ``<svg>`` element that takes its colours from the page."""
+def plot_of(slug: str, title: str, caption: str, height_in: float, draw: Callable[[Figure], None]) -> Plot:
+    """Return what ``draw`` draws as an ``<svg>`` element that takes its colours from the page, and words around it."""
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": slug}):
         figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
         draw(figure)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", transparent=True)
-    return _fit_into_page(buffer.getvalue())
+    return Plot(slug, title, caption, _fit_into_page(buffer.getvalue()))
 
 
 def _fit_into_page(svg: str) -> str:

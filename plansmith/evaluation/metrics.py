@@ -7,12 +7,12 @@ Not here: judging (`plansmith.pddl`), drawing and printing (`report`, `plots`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
 from plansmith.evaluation.calibration import Calibration, calibrate
-from plansmith.evaluation.statistics import PairedTest, paired_test, wilson_interval
+from plansmith.evaluation.statistics import PairedTest, paired_test, solved_by_both, wilson_interval
 from plansmith.judging.taxonomy import ErrorClass
 
 COST_TOLERANCE = 1e-9
@@ -30,7 +30,6 @@ class EvaluatedProblem:
     """
 
     problem_id: str
-    canonical_form: str
     domain: str
     level: str
     is_valid: bool
@@ -46,40 +45,32 @@ class EvaluatedProblem:
     v_hat: float | None = None
 
     def __post_init__(self) -> None:
+        for fault in self._faults():
+            raise ValueError(f"problem {self.problem_id}: {fault}")
+
+    def _faults(self) -> Iterator[str]:
+        """Yield what cannot be so."""
         if self.is_valid != (self.error_class is None):
-            raise ValueError(f"problem {self.problem_id}: is_valid={self.is_valid}, error_class={self.error_class!r}")
+            yield f"is_valid={self.is_valid}, error_class={self.error_class!r}"
         if self.is_valid and self.plan_length is None:
-            raise ValueError(f"problem {self.problem_id}: a valid plan has a length")
+            yield "a valid plan has a length"
         counts = (self.plan_length or 0, self.planner_plan_length, self.completion_tokens)
         if not all(math.isfinite(count) and count >= 0 for count in counts):
-            raise ValueError(f"problem {self.problem_id}: lengths and tokens are finite and >= 0; got {counts}")
-        self._check_costs()
-        self._check_shares()
-
-    def _check_costs(self) -> None:
-        """Raise when costs are no numbers, are lacking beside an optimum, or lie below it."""
+            yield f"lengths and tokens are finite and >= 0; got {counts}"
         costs = [cost for cost in (self.plan_cost, self.planner_cost) if cost is not None]
         if not all(math.isfinite(cost) and cost >= 0 for cost in costs):
-            raise ValueError(f"problem {self.problem_id}: costs are finite and >= 0; got {costs}")
-        if not self.is_planner_optimal:
-            return
-        if self.planner_cost is None or (self.is_valid and self.plan_cost is None):
-            raise ValueError(
-                f"problem {self.problem_id}: an optimal plan, and a valid plan beside it, have a cost; got "
+            yield f"costs are finite and >= 0; got {costs}"
+        if self.is_planner_optimal and (self.planner_cost is None or (self.is_valid and self.plan_cost is None)):
+            yield "an optimal plan, and a valid plan beside it, have a cost; got " + (
                 f"planner_cost={self.planner_cost}, plan_cost={self.plan_cost}"
             )
-        if self.is_valid and self.cost_over_optimum < -COST_TOLERANCE:
-            raise ValueError(
-                f"problem {self.problem_id}: the plan costs {self.plan_cost}, less than the optimum {self.planner_cost}"
-            )
-
-    def _check_shares(self) -> None:
-        """Raise when a share lies outside [0, 1], or a valid plan has not come all the way."""
+        if self.is_planner_optimal and self.is_valid and self.cost_over_optimum < -COST_TOLERANCE:
+            yield f"the plan costs {self.plan_cost}, less than the optimum {self.planner_cost}"
         shares = [share for share in (self.progress, self.v_hat) if share is not None]
         if not all(0.0 <= share <= 1.0 for share in shares):
-            raise ValueError(f"problem {self.problem_id}: progress and v_hat lie in [0, 1]; got {shares}")
+            yield f"progress and v_hat lie in [0, 1]; got {shares}"
         if self.is_valid and self.progress not in (None, 1.0):
-            raise ValueError(f"problem {self.problem_id}: a valid plan has progress 1; got {self.progress}")
+            yield f"a valid plan has progress 1; got {self.progress}"
 
     @property
     def cost_over_optimum(self) -> float:
@@ -281,11 +272,8 @@ def compare_arms(
     """
     valid_before = {e.problem_id: e.is_valid for e in evaluated_before if e.level == level}
     valid_after = {e.problem_id: e.is_valid for e in evaluated_after if e.level == level}
-    if valid_before.keys() != valid_after.keys():
-        differing = len(valid_before.keys() ^ valid_after.keys())
-        raise ValueError(f"{before} and {after} differ in {differing} problems of level {level!r}; a pair needs none")
-    ids = sorted(valid_before)
-    test = paired_test([valid_before[i] for i in ids], [valid_after[i] for i in ids])
+    names, where = f"{before} and {after}", f"of level {level!r}"
+    test = paired_test(*solved_by_both(valid_before, valid_after, names=names, where=where))
     return PairedComparison(before, after, level, test)
 
 

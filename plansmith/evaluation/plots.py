@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,12 +20,11 @@ from plansmith.evaluation.drawing import (
     MARKERS,
     ON_ERROR,
     SERIES,
-    interval_bars,
+    draw_shares,
     legend_above,
     legend_height,
     percent_axis,
-    series,
-    svg_of,
+    plot_of,
     whole_steps,
 )
 from plansmith.evaluation.metrics import LevelFigures
@@ -67,26 +67,20 @@ def drawings(results: Results) -> Iterator[Drawing]:
 def draw_accuracy(results: Results) -> Plot:
     """Return accuracy by arm with 95% Wilson intervals, one line a level."""
     groups = {level: [arm.by_level[level] for arm in results.arms.values()] for level in results.levels}
-    return Plot(
-        "accuracy",
-        "Accuracy by iteration",
-        "Share of test problems with a valid plan; bars are 95% Wilson intervals.",
-        _accuracy_svg("accuracy", list(results.arms), groups),
-    )
+    caption = "Share of test problems with a valid plan; bars are 95% Wilson intervals."
+    return _accuracy_plot("accuracy", "Accuracy by iteration", caption, list(results.arms), groups)
 
 
 def draw_domains(results: Results) -> Plot:
     """Return accuracy by arm with 95% Wilson intervals, one line a domain."""
     groups = {domain: [arm.by_domain[domain] for arm in results.arms.values()] for domain in results.domains}
-    return Plot(
-        "domains",
-        "Accuracy by domain",
-        "All levels of a domain together; bars are 95% Wilson intervals.",
-        _accuracy_svg("domains", list(results.arms), groups),
-    )
+    caption = "All levels of a domain together; bars are 95% Wilson intervals."
+    return _accuracy_plot("domains", "Accuracy by domain", caption, list(results.arms), groups)
 
 
-def _accuracy_svg(slug: str, names: list[str], groups: dict[str, list[LevelFigures]]) -> str:
+def _accuracy_plot(
+    slug: str, title: str, caption: str, names: list[str], groups: dict[str, list[LevelFigures]]
+) -> Plot:
     """Return one line of accuracies over the arms for each group, side by side where they would cover each other."""
     gap, middle = min(0.12, 0.7 / len(groups)), (len(groups) - 1) / 2
     labels = [f"{group} (n = {figures[0].n})" for group, figures in groups.items()]
@@ -94,23 +88,13 @@ def _accuracy_svg(slug: str, names: list[str], groups: dict[str, list[LevelFigur
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
         for i, figures in enumerate(groups.values()):
-            look, shares = series(i), [f.accuracy for f in figures]
-            axes.errorbar(
-                [place + (i - middle) * gap for place in range(len(names))],
-                [100 * share for share in shares],
-                yerr=interval_bars(shares, [f.ci95 for f in figures]),
-                color=look.color,
-                marker=look.marker,
-                linestyle=look.linestyle,
-                elinewidth=1.0,
-                capsize=2.5,
-                label=labels[i],
-            )
+            x, shares = [place + (i - middle) * gap for place in range(len(names))], [f.accuracy for f in figures]
+            draw_shares(axes, x, shares, [f.ci95 for f in figures], number=i, label=labels[i])
         percent_axis(axes, "plan accuracy (%)")
         _label_arms(axes, names)
         legend_above(figure, axes)
 
-    return svg_of(slug, 2.9 + legend_height(labels), draw)
+    return plot_of(slug, title, caption, 2.9 + legend_height(labels), draw)
 
 
 def draw_errors(results: Results, level: str) -> Plot:
@@ -118,27 +102,21 @@ def draw_errors(results: Results, level: str) -> Plot:
     figures = [arm.by_level[level] for arm in results.arms.values()]
     slug, most = f"errors-{results.levels.index(level) + 1}", max(f.n for f in figures)
     bars = {spoken(name): f.errors for name, f in zip(results.arms, figures, strict=True)}
-    return Plot(
-        slug,
-        f"Errors by class, {level}",
-        "Each failed problem counts once, under its root cause.",
-        _error_svg(slug, bars, most, f"failed problems, of {most}"),
-    )
+    caption = "Each failed problem counts once, under its root cause."
+    return _error_plot(slug, f"Errors by class, {level}", caption, f"failed problems, of {most}", most, bars)
 
 
 def draw_rollout_errors(rollouts: Sequence[IterationRollouts]) -> Plot:
     """Return the failed rollouts of each feedback iteration by error class, one stacked bar an iteration."""
-    slug, most = "rollout-verdicts", max(r.n for r in rollouts)
-    bars = {f"iteration {r.iteration}": r.errors for r in rollouts}
-    return Plot(
-        slug,
-        "Failed rollouts by class",
-        "Attempts at training problems, judged before anything is learnt from them; each under its root cause.",
-        _error_svg(slug, bars, most, f"failed rollouts, of {most}"),
-    )
+    most, bars = max(r.n for r in rollouts), {f"iteration {r.iteration}": r.errors for r in rollouts}
+    caption = "Attempts at training problems, judged before anything is learnt from them; each under its root cause."
+    title, label = "Failed rollouts by class", f"failed rollouts, of {most}"
+    return _error_plot("rollout-verdicts", title, caption, label, most, bars)
 
 
-def _error_svg(slug: str, errors: Mapping[str, Mapping[ErrorClass, int]], most: int, label: str) -> str:
+def _error_plot(
+    slug: str, title: str, caption: str, label: str, most: int, errors: Mapping[str, Mapping[ErrorClass, int]]
+) -> Plot:
     """Return counts by error class as one stacked bar a name."""
 
     def draw(figure: Figure) -> None:
@@ -158,7 +136,7 @@ def _error_svg(slug: str, errors: Mapping[str, Mapping[ErrorClass, int]], most: 
         axes.grid(axis="x")
         legend_above(figure, axes)
 
-    return svg_of(slug, 1.35 + 0.27 * len(errors), draw)
+    return plot_of(slug, title, caption, 1.35 + 0.27 * len(errors), draw)
 
 
 def draw_iteration_losses(results: Results) -> Plot:
@@ -179,11 +157,12 @@ def draw_iteration_losses(results: Results) -> Plot:
             whole_steps(axes, len(values))
         axes.set_xlabel("feedback iteration")
 
-    return Plot(
+    return plot_of(
         "losses",
         "Both losses of phase 2",
         "Evaluated exactly as the paper prints them, before each iteration's update; no unit.",
-        svg_of("losses", 0.5 + 1.35 * len(losses), draw),
+        0.5 + 1.35 * len(losses),
+        draw,
     )
 
 
@@ -199,11 +178,12 @@ def draw_rollouts(results: Results) -> Plot:
         axes.set_xlabel("feedback iteration")
         whole_steps(axes, len(rates))
 
-    return Plot(
+    return plot_of(
         "rollouts",
         "Valid rollouts while training",
         "Sampled on training problems, at the start of each iteration; not comparable with test accuracy.",
-        svg_of("rollouts", 2.2, draw),
+        2.2,
+        draw,
     )
 
 
@@ -228,13 +208,9 @@ def draw_training_curve(stage: str, curves: Sequence[TrainingCurve]) -> Plot:
         if 1 < len(curves) <= 4:
             legend_above(figure, axes)
 
-    slug = f"training-{stage}"
-    return Plot(
-        re.sub(r"[^a-z0-9]+", "-", slug.lower()),
-        f"Training loss, {spoken(stage)}",
-        f"The loss the optimiser saw; long curves are averaged to {MAX_POINTS} points.",
-        svg_of(slug, 2.2, draw),
-    )
+    slug = re.sub(r"[^a-z0-9]+", "-", f"training-{stage}".lower())
+    caption = f"The loss the optimiser saw; long curves are averaged to {MAX_POINTS} points."
+    return plot_of(slug, f"Training loss, {spoken(stage)}", caption, 2.2, draw)
 
 
 def draw_times(results: Results) -> Plot:
@@ -255,7 +231,7 @@ def draw_times(results: Results) -> Plot:
         axes.grid(axis="x")
 
     total = clock(sum(results.time_s.values()))
-    return Plot("times", "Time by stage", f"{total} in all.", svg_of("times", 0.75 + 0.24 * len(bars), draw))
+    return plot_of("times", "Time by stage", f"{total} in all.", 0.75 + 0.24 * len(bars), draw)
 
 
 def group_times(time_s: dict[str, float]) -> list[tuple[str, float]]:
@@ -286,9 +262,4 @@ def _thin_out(curve: TrainingCurve) -> tuple[list[float], list[float]]:
     """Return the curve as means over equal blocks of steps, at most `MAX_POINTS` of them."""
     size = -(-len(curve.steps) // MAX_POINTS)
     blocks = [slice(i, i + size) for i in range(0, len(curve.steps), size)]
-    return [_mean(curve.steps[b]) for b in blocks], [_mean(curve.losses[b]) for b in blocks]
-
-
-def _mean(values: Sequence[float]) -> float:
-    """Return the mean of at least one value."""
-    return sum(values) / len(values)
+    return [fmean(curve.steps[b]) for b in blocks], [fmean(curve.losses[b]) for b in blocks]

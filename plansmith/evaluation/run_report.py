@@ -19,10 +19,10 @@ from plansmith.evaluation.sections import (
     Report,
     Section,
     Sentences,
+    Terms,
     Tile,
     Tiles,
     flatten,
-    meanings,
     provenance_section,
 )
 from plansmith.evaluation.tables import further_tables, level_table, rollout_table, time_table
@@ -56,9 +56,10 @@ def _sections(results: Results) -> Iterator[Section]:
     """Yield the sections in reading order; those that a run has no data for are empty."""
     levels = tuple(level_table(results, level) for level in results.levels)
     tests = tuple(describe_comparison(results, comparison) for comparison in results.paired_tests)
+    terms = Terms({spoken(kind): meaning for kind, meaning in ERROR_WORDS.items()})
     compared = (Sentences(tests, "Paired tests"),) if tests else ()
     yield Section("", (Tiles(tuple(_tiles(results))),))
-    yield Section("Every policy on the same test problems", (*levels, meanings(ERROR_WORDS), *compared), note=SOLVED)
+    yield Section("Every policy on the same test problems", (*levels, terms, *compared), note=SOLVED)
     yield Section("Domains, quality, and its own judgement", further_tables(results))
     yield Section("How it got there", tuple(_course(results)), is_printed=False)
     failures = (Attempts(results.failures, is_first_open=True),) if results.failures else ()

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from plansmith.config.models import PddlInstructConfig
 from plansmith.data.artifacts import KEY_DIGITS, Artifact, StageKind
-from plansmith.data.rows import MetricRow, OptimisationStepRow, PlanRow, ProblemRow, RolloutRow, VerdictRow
+from plansmith.data.rows import MetricRow, OptimisationStepRow, RolloutRow, VerdictRow
 from plansmith.data.tables import read_arrow
 from plansmith.evaluation.arms import FINAL, Arm, arms_of, evaluated_problems
-from plansmith.evaluation.attempts import AttemptExample, attempt_example
+from plansmith.evaluation.attempts import AttemptExample, read_attempts
 from plansmith.evaluation.feedback_turns import FeedbackTurn, accuracy_by_turn
-from plansmith.evaluation.finished_stages import RunSoFar, judged_steps, read_columns
+from plansmith.evaluation.finished_stages import RunSoFar, places_of, read_columns
 from plansmith.evaluation.metrics import EvaluatedProblem, PairedComparison, compare_arms, summarise_arm
 from plansmith.evaluation.results import IterationRollouts, Losses, Results, TrainingCurve
 from plansmith.pddl.validation import Verdict
@@ -141,23 +141,11 @@ def shown_attempts(arm: Arm, *, is_valid: bool, count: int) -> list[AttemptExamp
     """Return so many attempts to show, spread over the levels and error classes."""
     if not count:
         return []
-    problem_of = {row.problem_id: row for row in arm.problems.rows(ProblemRow)}
-    plan_of = {row.problem_id: row.plan for row in arm.plans.rows(PlanRow)}
-    completions = dict(zip(*read_columns(arm.rollouts, RolloutRow, "rollout_id", "completion"), strict=True))
+    place_of = places_of(arm.problems)
     groups: dict[tuple[str, str | None], list[VerdictRow]] = {}
     for verdict in arm.verdicts.rows(VerdictRow):
         if verdict.is_valid == is_valid:
-            groups.setdefault((problem_of[verdict.problem_id].level, verdict.error_class), []).append(verdict)
+            groups.setdefault((place_of[verdict.problem_id][1], verdict.error_class), []).append(verdict)
     chosen = [group[place] for place in range(count) for group in groups.values() if place < len(group)][:count]
-    steps_of = judged_steps(arm.verdicts, [verdict.rollout_id for verdict in chosen])
-    return [
-        attempt_example(
-            problem_of[v.problem_id],
-            completions[v.rollout_id],
-            v,
-            steps_of[v.rollout_id],
-            plan_of[v.problem_id],
-            arm=arm.name,
-        )
-        for v in chosen
-    ]
+    tables = {"judged": arm.verdicts, "rollouts": arm.rollouts, "problems": arm.problems, "plans": arm.plans}
+    return list(read_attempts(chosen, arm=arm.name, **tables))

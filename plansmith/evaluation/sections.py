@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from plansmith.evaluation.attempts import AttemptExample
-from plansmith.evaluation.wording import spoken
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +207,3 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         inner = isinstance(value, Mapping) and value
         flat |= flatten(value, f"{prefix}{key}.") if inner else {f"{prefix}{key}": str(value)}
     return flat
-
-
-def meanings(words: Mapping[Any, str]) -> Terms:
-    """Return the members of an enumeration as they are spoken, with their meanings."""
-    return Terms({spoken(str(member)): meaning for member, meaning in words.items()})

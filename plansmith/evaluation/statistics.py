@@ -6,12 +6,15 @@ Not here: what is counted (`metrics`, `ablation`). The functions are thin: the m
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from scipy.stats import binomtest, norm
 from scipy.stats import t as student_t
+
+CONFIDENCE = 0.95
+"""Coverage of every interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,35 +31,33 @@ class PairedTest:
     p_value_improved: float
 
 
-def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+def wilson_interval(successes: int, n: int) -> tuple[float, float]:
     """Return the Wilson score interval of a share, without continuity correction, within [0, 1].
 
     Raises:
-        ValueError: no trials, more successes than trials, or a confidence outside (0, 1).
+        ValueError: no trials, or more successes than trials.
     """
     if n < 1 or not 0 <= successes <= n:
         raise ValueError(f"an interval needs 0 <= successes <= n and n >= 1; got successes={successes}, n={n}")
-    _check_confidence(confidence)
-    interval = binomtest(successes, n).proportion_ci(confidence_level=confidence, method="wilson")
+    interval = binomtest(successes, n).proportion_ci(confidence_level=CONFIDENCE, method="wilson")
     return max(0.0, float(interval.low)), min(1.0, float(interval.high))
 
 
-def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """Return Student's t-interval of the mean, or None of a single value, which tells nothing about its spread.
 
     Raises:
-        ValueError: no values, or a confidence outside (0, 1).
+        ValueError: no values.
     """
     if not values:
         raise ValueError("an interval of a mean needs at least one value")
-    _check_confidence(confidence)
     if len(values) == 1:
         return None
-    reach = float(student_t.ppf((1 + confidence) / 2, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    reach = float(student_t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
     return fmean(values) - reach, fmean(values) + reach
 
 
-def interval_over_seeds(successes: Sequence[int], ns: Sequence[int], confidence: float = 0.95) -> tuple[float, float]:
+def interval_over_seeds(successes: Sequence[int], ns: Sequence[int]) -> tuple[float, float]:
     """Return an interval of the mean accuracy over training seeds, within [0, 1].
 
     It is Student's t-interval over the accuracies of the seeds, made wider where the Wilson interval of all problems
@@ -69,18 +70,31 @@ def interval_over_seeds(successes: Sequence[int], ns: Sequence[int], confidence:
     Args:
         successes: (S,) problems solved, by seed.
         ns: (S,) problems tried, by seed.
-        confidence: coverage of both intervals.
 
     Raises:
         ValueError: no seeds, sequences of different length, or a seed without problems.
     """
     if not ns or len(successes) != len(ns) or min(ns) < 1:
         raise ValueError(f"every seed has its successes and at least one problem; got {list(successes)} of {list(ns)}")
-    low, high = wilson_interval(sum(successes), sum(ns), confidence)
-    spread = mean_interval([solved / n for solved, n in zip(successes, ns, strict=True)], confidence)
+    low, high = wilson_interval(sum(successes), sum(ns))
+    spread = mean_interval([solved / n for solved, n in zip(successes, ns, strict=True)])
     if spread is None:
         return low, high
     return max(0.0, min(low, spread[0])), min(1.0, max(high, spread[1]))
+
+
+def solved_by_both(
+    before: Mapping[str, bool], after: Mapping[str, bool], *, names: str, where: str
+) -> tuple[list[bool], list[bool]]:
+    """Return whether each problem was solved before and after, matched by id whatever their order.
+
+    Raises:
+        ValueError: other problems before than after; it says between whom (``names``) and ``where``.
+    """
+    if differing := len(before.keys() ^ after.keys()):
+        raise ValueError(f"{names} differ in {differing} problems {where}; a pair needs none")
+    ids = sorted(before)
+    return [before[i] for i in ids], [after[i] for i in ids]
 
 
 def paired_test(before: Sequence[bool], after: Sequence[bool]) -> PairedTest:
@@ -103,19 +117,12 @@ def paired_test(before: Sequence[bool], after: Sequence[bool]) -> PairedTest:
     return PairedTest(len(before), only_before, only_after, two_sided, improved)
 
 
-def paired_difference_interval(test: PairedTest, confidence: float = 0.95) -> tuple[float, float]:
+def paired_difference_interval(test: PairedTest) -> tuple[float, float]:
     """Return an interval of the gain in accuracy from "before" to "after" on the same problems, within [-1, 1].
 
     Source: Agresti and Min, Statistics in Medicine 24 (2005), the Wald interval after half a problem is added to each
     of the four outcomes of a pair, so that it has a width even when all pairs agree.
     """
-    _check_confidence(confidence)
     n, gain = test.n + 2, test.only_after - test.only_before
-    reach = float(norm.ppf((1 + confidence) / 2)) * math.sqrt(test.only_before + test.only_after + 1 - gain**2 / n) / n
+    reach = float(norm.ppf((1 + CONFIDENCE) / 2)) * math.sqrt(test.only_before + test.only_after + 1 - gain**2 / n) / n
     return max(-1.0, gain / n - reach), min(1.0, gain / n + reach)
-
-
-def _check_confidence(confidence: float) -> None:
-    """Raise unless the confidence is a probability strictly between 0 and 1."""
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence must lie between 0 and 1; got {confidence}")

@@ -27,13 +27,13 @@ def level_table(results: Results, level: str) -> Table:
 def further_tables(results: Results) -> tuple[Table, ...]:
     """Return the tables that this run has data for: domains, plan quality, own verdicts, v_hat, feedback turns."""
     tables = (
-        domain_table(results),
+        *([domain_table(results)] if len(results.domains) > 1 else []),
         quality_table(results),
         self_verification_table(results),
         calibration_table(results),
         feedback_table(results),
     )
-    return tuple(table for table in tables if table is not None)
+    return tuple(table for table in tables if table.rows)
 
 
 def rollout_table(results: Results) -> Table:
@@ -64,10 +64,8 @@ def time_table(results: Results) -> Table:
     return Table("Time and tokens by stage", header, tuple(rows), note, is_folded=True)
 
 
-def domain_table(results: Results) -> Table | None:
-    """Return accuracy by domain and arm, the shape of the paper's table 1; None with fewer than two domains."""
-    if len(results.domains) < 2:
-        return None
+def domain_table(results: Results) -> Table:
+    """Return accuracy by domain and arm, the shape of the paper's table 1."""
     arms = list(results.arms.values())
     rows = [
         (domain, str(arms[0].by_domain[domain].n), *(_accuracy(arm.by_domain[domain]) for arm in arms))
@@ -80,15 +78,13 @@ def domain_table(results: Results) -> Table | None:
     return Table("Accuracy by domain", ("domain", "n", *map(spoken, results.arms)), tuple(rows), note)
 
 
-def quality_table(results: Results) -> Table | None:
-    """Return cost against the optimum, and progress, by domain and arm; None where neither is known."""
+def quality_table(results: Results) -> Table:
+    """Return cost against the optimum, and progress, by domain and arm, where either is known."""
     rows = [
         (name, *_quality_cells(figures))
         for name, figures in _by_domain(results)
         if figures.quality is not None or figures.mean_progress is not None
     ]
-    if not rows:
-        return None
     note = (
         "Optimal: the plan costs no more than a plan proven cheapest. Of all: of every problem whose optimum is known. "
         "Cost ratio: plan over optimum, mean over the problems solved. Progress: share of the goal that holds before "
@@ -98,15 +94,13 @@ def quality_table(results: Results) -> Table | None:
     return Table("Plan quality", header, tuple(rows), note)
 
 
-def self_verification_table(results: Results) -> Table | None:
-    """Return how often the verdict the policy states is the validator's, by domain and arm, or None."""
+def self_verification_table(results: Results) -> Table:
+    """Return how often the verdict the policy states is the validator's, by domain and arm."""
     rows = []
     for name, figures in _by_domain(results):
         if (own := figures.self_verification) is not None:
             counts = (name, str(own.n), str(own.n_said_valid), str(own.n_correct))
             rows.append((*counts, percent(own.accuracy), interval(own.ci95)))
-    if not rows:
-        return None
     note = (
         "The verdict that the policy ends its chain with, against the validator's. Always saying the same is right "
         "as often as that verdict occurs."
@@ -115,16 +109,14 @@ def self_verification_table(results: Results) -> Table | None:
     return Table("The policy's own verdict", header, tuple(rows), note)
 
 
-def calibration_table(results: Results) -> Table | None:
-    """Return the scores of v_hat by arm, all levels together; None where no v_hat is known."""
+def calibration_table(results: Results) -> Table:
+    """Return the scores of v_hat by arm, all levels together, where a v_hat is known."""
     rows = []
     for name, arm in results.arms.items():
         if (scores := arm.calibration) is not None:
             counts = (spoken(name), str(scores.n), percent(scores.n_valid / scores.n))
             errors = (f"{scores.brier:.3f}", f"{scores.expected_calibration_error:.3f}")
             rows.append((*counts, *errors, percent(scores.accuracy), number_or_dash(scores.auroc, 3)))
-    if not rows:
-        return None
     note = (
         "v_hat is the probability that the policy gives to VALID. Brier score and expected calibration error: 0 is "
         "best. AUROC: the chance that a valid plan has the greater v_hat; 0.5 is no better than chance."
@@ -133,10 +125,8 @@ def calibration_table(results: Results) -> Table | None:
     return Table("Calibration of v_hat", header, tuple(rows), note)
 
 
-def feedback_table(results: Results) -> Table | None:
-    """Return accuracy by turns of validator feedback; None where no plan was given back."""
-    if not results.feedback_turns:
-        return None
+def feedback_table(results: Results) -> Table:
+    """Return accuracy by turns of validator feedback."""
     rows = tuple(
         (str(turn.turn), str(turn.n), str(turn.n_valid), percent(turn.accuracy), interval(turn.ci95))
         for turn in results.feedback_turns

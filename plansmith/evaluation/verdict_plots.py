@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from plansmith.evaluation.calibration import N_BINS, Calibration
-from plansmith.evaluation.drawing import GRID, MUTED, SERIES, interval_bars, percent_axis, svg_of
+from plansmith.evaluation.drawing import GRID, MUTED, SERIES, draw_shares, percent_axis, plot_of
 from plansmith.evaluation.feedback_turns import FeedbackTurn
 from plansmith.evaluation.sections import Plot
 from plansmith.evaluation.wording import number_or_dash, spoken
@@ -27,56 +27,43 @@ def draw_calibration(arm: str, calibration: Calibration) -> Plot:
         f"Brier score {calibration.brier:.3f}, expected calibration error "
         f"{calibration.expected_calibration_error:.3f}, AUROC {number_or_dash(calibration.auroc, 3)}."
     )
-    return Plot(
+    return plot_of(
         "calibration",
         f"Does the {spoken(arm)} policy know when its plan is valid?",
         f"Share of valid plans by v_hat, the probability the policy gives to VALID; on the dashed line belief and "
         f"truth agree. {scores}",
-        svg_of("calibration", 3.4, draw),
+        3.4,
+        draw,
     )
 
 
 def draw_feedback_turns(turns: Sequence[FeedbackTurn]) -> Plot:
     """Return accuracy by turns of validator feedback with 95% Wilson intervals."""
-    shares = [turn.accuracy for turn in turns]
+    numbers = [turn.turn for turn in turns]
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
-        axes.errorbar(
-            [turn.turn for turn in turns],
-            [100 * share for share in shares],
-            yerr=interval_bars(shares, [turn.ci95 for turn in turns]),
-            color=SERIES[0],
-            marker="o",
-            elinewidth=1.0,
-            capsize=2.5,
-        )
+        draw_shares(axes, numbers, [turn.accuracy for turn in turns], [turn.ci95 for turn in turns])
         percent_axis(axes, "plan accuracy (%)")
-        axes.set_xticks([turn.turn for turn in turns])
+        axes.set_xticks(numbers)
         axes.set_xlabel("turns of validator feedback, at most")
 
-    return Plot(
+    return plot_of(
         "feedback-turns",
         "Accuracy with feedback on failed plans",
         f"A failed plan goes back to the policy with the validator's words (LLM-Modulo), n = {turns[0].n}; turn 0 is "
         "the first attempt. Bars are 95% Wilson intervals.",
-        svg_of("feedback-turns", 2.3, draw),
+        2.3,
+        draw,
     )
 
 
 def _draw_reliability(axes: Axes, calibration: Calibration) -> None:
     """Draw the share of valid plans against the mean v_hat of each bin."""
-    shares = [item.share_valid for item in calibration.bins]
+    bins = calibration.bins
     axes.plot([0, 1], [0, 100], color=MUTED, linestyle="--", linewidth=1.0)
-    axes.errorbar(
-        [item.mean_v_hat for item in calibration.bins],
-        [100 * share for share in shares],
-        yerr=interval_bars(shares, [item.ci95 for item in calibration.bins]),
-        color=SERIES[0],
-        marker="o",
-        elinewidth=1.0,
-        capsize=2.5,
-    )
+    x, shares = [item.mean_v_hat for item in bins], [item.share_valid for item in bins]
+    draw_shares(axes, x, shares, [item.ci95 for item in bins])
     percent_axis(axes, "valid plans (%)")
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment
@@ -61,20 +61,6 @@ class Part:
     def digest(self) -> str:
         """Return what changes with the part."""
         return hashlib.sha256(self.html.encode()).hexdigest()[:16]
-
-
-class Page(Protocol):
-    """What a browser can look at, from one folder."""
-
-    @property
-    def folder(self) -> Path:
-        """Return the folder."""
-
-    def parts(self) -> tuple[Part, ...]:
-        """Return the parts as they are now."""
-
-    def html(self) -> str:
-        """Return the whole page."""
 
 
 class RunPage:
@@ -127,14 +113,14 @@ class RunPage:
             "status",
             "watch_status.html.j2",
             view=view,
-            works=[_WorkLine.of(work) for work in sorted(view.works, key=lambda work: (_is_done(work), work.source))],
+            works=sorted(view.works, key=lambda work: (_is_done(work), work.source)),
             time_s=sum(stage.wall_time_s or 0.0 for stage in view.stages),
             has_report=report_link is not None and report_of(self.folder) is not None,
             report_link=report_link,
             stale_s=STALE_S,
             now=now,
         )
-        speeds = {name: self._speeds.get(artifact) for name, artifact in view.artifacts.items()}
+        speeds = {name: self._speeds.get(artifact) for name, artifact in view.run.artifacts.items()}
         stages = _part("stages", "stages", "watch_stages.html.j2", view=view, tokens_per_s=speeds)
         return (status, *self._slow, stages)
 
@@ -207,47 +193,26 @@ class RunsPage:
         """Return the list."""
         now = time.time()
         runs = [(f"run/{quote(name)}/", page.watch.view(now)) for name, page in self.pages().items()]
-        return (
-            _part(
-                "runs",
-                "status",
-                "watch_runs.html.j2",
-                runs=runs,
-                has_report=report_of(self.folder) is not None,
-                now=None,
-            ),
-        )
+        has_report = report_of(self.folder) is not None
+        return (_part("runs", "status", "watch_runs.html.j2", runs=runs, has_report=has_report, now=None),)
 
     def html(self) -> str:
         """Return the page of the list."""
         return _page(self.folder.resolve().name, self.parts())
 
 
-@dataclass(frozen=True, slots=True)
-class _WorkLine:
-    """What a process does, in words."""
-
-    source: str
-    doing: str
-    done: float
-    total: float | None
-    moved: float
-    is_done: bool
-    words: tuple[str, ...]
-
-    @classmethod
-    def of(cls, work: LiveWork) -> _WorkLine:
-        total = work.total if work.total and work.total > 0 else None
-        count = f"{figure(work.done)} of {figure(total)} {work.unit}" if total else f"{figure(work.done)} {work.unit}"
-        words = [count.strip()] if total or work.done else []
-        if work.rate and not _is_done(work):
-            words.append(
-                f"{figure(work.rate)} {work.unit}/s" if work.rate >= 1 else f"{figure(60 * work.rate)} {work.unit}/min"
-            )
-            if total:
-                words.append(f"{clock((total - work.done) / work.rate)} left")
-        words += [f"{name.rpartition('/')[2].replace('_', ' ')} {figure(value)}" for name, value in work.values.items()]
-        return cls(work.source, work.doing, work.done, total, work.moved, _is_done(work), tuple(words))
+def said(work: LiveWork) -> list[str]:
+    """Return how far a process has come, how fast it is, and its latest figures, in words."""
+    total = work.total if work.total and work.total > 0 else None
+    count = f"{figure(work.done)} of {figure(total)} {work.unit}" if total else f"{figure(work.done)} {work.unit}"
+    words = [count.strip()] if total or work.done else []
+    if work.rate and not _is_done(work):
+        words.append(
+            f"{figure(work.rate)} {work.unit}/s" if work.rate >= 1 else f"{figure(60 * work.rate)} {work.unit}/min"
+        )
+        if total:
+            words.append(f"{clock((total - work.done) / work.rate)} left")
+    return words + [f"{name.rpartition('/')[2].replace('_', ' ')} {figure(n)}" for name, n in work.values.items()]
 
 
 def figure(value: float) -> str:
@@ -267,7 +232,7 @@ def _is_done(work: LiveWork) -> bool:
 
 
 def _folders(view: RunView) -> tuple[Path, ...]:
-    return tuple(artifact.folder for artifact in view.artifacts.values())
+    return tuple(artifact.folder for artifact in view.run.artifacts.values())
 
 
 def _part(name: str, group: str, template: str, **values: Any) -> Part:
@@ -275,9 +240,12 @@ def _part(name: str, group: str, template: str, **values: Any) -> Part:
 
 
 def _page(title: str, parts: Sequence[Part], *, home: str = "", now: float | None = None) -> str:
-    script = _script()
+    """Return a page; its policy lets no script run but ours, which is the same for every run."""
+    environment = _environment()
+    assert environment.loader is not None, "page_environment has a loader"
+    script = Markup(environment.loader.get_source(environment, "watch.js.j2")[0])
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _environment().get_template("watch.html.j2").render(
+    return environment.get_template("watch.html.j2").render(
         title=title, parts=parts, groups=GROUPS, filters=FILTERS, home=home, is_within=bool(home), now=now,
         script=script, script_hash=f"sha256-{digest}",
     )  # fmt: skip
@@ -286,13 +254,5 @@ def _page(title: str, parts: Sequence[Part], *, home: str = "", now: float | Non
 @cache
 def _environment() -> Environment:
     environment = page_environment()
-    environment.filters.update(figure=figure, utc=utc)
+    environment.filters.update(figure=figure, utc=utc, said=said, is_done=_is_done)
     return environment
-
-
-@cache
-def _script() -> Markup:
-    """Return the script of the page: ours, the same for every run, and the only one that its policy lets run."""
-    environment = _environment()
-    assert environment.loader is not None, "page_environment has a loader"
-    return Markup(environment.loader.get_source(environment, "watch.js.j2")[0])

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from plansmith.data.storage import atomic_file, storage_errors
 from plansmith.errors import BadInputError
-from plansmith.evaluation.watch_page import Page, ReportOfRun, RunPage, RunsPage
+from plansmith.evaluation.watch_page import ReportOfRun, RunPage, RunsPage
 from plansmith.evaluation.watching import is_run, report_of, run_folders
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -70,7 +70,7 @@ class Site:
         return _of_page(page, path, etag)
 
 
-def _of_page(page: Page, path: str, etag: str) -> Answer:
+def _of_page(page: RunPage | RunsPage, path: str, etag: str) -> Answer:
     """Return the page, the list of its parts, one of its parts, or the report."""
     if path == "":
         return Answer(HTTPStatus.OK, HTML, page.html().encode())
@@ -87,13 +87,12 @@ def _of_page(page: Page, path: str, etag: str) -> Answer:
     return _NOT_FOUND
 
 
-def _parts(page: Page, etag: str) -> Answer:
+def _parts(page: RunPage | RunsPage, etag: str) -> Answer:
     rows = [{"name": part.name, "group": part.group, "digest": part.digest} for part in page.parts()]
     body = json.dumps({"parts": rows}).encode()
     found = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
-    if etag == found:
-        return Answer(HTTPStatus.NOT_MODIFIED, JSON, b"", found)
-    return Answer(HTTPStatus.OK, JSON, body, found)
+    is_known = etag == found
+    return Answer(HTTPStatus.NOT_MODIFIED if is_known else HTTPStatus.OK, JSON, b"" if is_known else body, found)
 
 
 _NOT_FOUND = Answer(HTTPStatus.NOT_FOUND, TEXT, b"nothing here\n")
@@ -109,8 +108,7 @@ def server_of(site: Site, host: str, port: int) -> ThreadingHTTPServer:
     Raises:
         BadInputError: the address is taken, or none of this machine.
     """
-    is_local = host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
-    names = LOCAL_NAMES | {host} if is_local else None
+    names = LOCAL_NAMES | {host} if _is_local(host) else None
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -158,12 +156,10 @@ def _host_name(header: str) -> str:
     return ""
 
 
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+def _is_local(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    return False
 
 
 def write_page(folder: Path, target: Path, report_of_run: ReportOfRun) -> None:

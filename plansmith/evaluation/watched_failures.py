@@ -15,16 +15,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from plansmith.data.artifacts import Artifact
-from plansmith.data.rows import ProblemRow, VerdictRow
+from plansmith.data.rows import VerdictRow
 from plansmith.data.tables import row_of
 from plansmith.errors import PlansmithError
-from plansmith.evaluation.attempts import AttemptExample, attempt_example
+from plansmith.evaluation.attempts import AttemptExample, read_attempts
 from plansmith.evaluation.finished_stages import (
     FinishedStage,
     Place,
     RunSoFar,
     find_rows,
-    judged_steps,
     places_of,
     read_columns,
 )
@@ -60,11 +59,6 @@ class _Verdict:
     progress: float | None
     place: Place
 
-    @property
-    def badness(self) -> tuple[float, int, str]:
-        """Return what sorts failures: least progress first, then the earliest fault, then a fixed order."""
-        return self.progress or 0.0, self.failed_step or 0, self.rollout_id
-
 
 class FailureShelf:
     """Looks for the failures of each judged stage once."""
@@ -98,7 +92,10 @@ def worst_first(verdicts: Iterable[_Verdict], count: int) -> list[_Verdict]:
     for verdict in verdicts:
         groups[verdict.place, verdict.error_class].append(verdict)
     common_first = sorted(groups, key=lambda key: (-len(groups[key]), key))
-    worst = [heapq.nsmallest(count, groups[key], key=lambda verdict: verdict.badness) for key in common_first]
+    worst = [
+        heapq.nsmallest(count, groups[key], key=lambda x: (x.progress or 0.0, x.failed_step or 0, x.rollout_id))
+        for key in common_first
+    ]
     rounds = itertools.zip_longest(*worst)
     return [verdict for one_of_each in rounds for verdict in one_of_each if verdict is not None][:count]
 
@@ -123,24 +120,22 @@ def _failed(judged: Artifact, problems: Artifact) -> Iterator[_Verdict]:
 
 def _shown(stage: FinishedStage, chosen: Sequence[_Verdict]) -> Iterator[WatchedFailure]:
     """Yield the chosen failures with their texts."""
-    judged, rollouts, problems = stage.artifact, stage.input("rollouts"), stage.input("problems").artifact
-    ids, rollout_ids = {verdict.problem_id for verdict in chosen}, {verdict.rollout_id for verdict in chosen}
-    problem_of = {row["problem_id"]: row_of(row, ProblemRow) for row in find_rows(problems, "problem_id", ids)}
-    plans = rollouts.input("plans").artifact if "plans" in rollouts.provenance.inputs else None
-    planned = find_rows(plans, "problem_id", ids, "problem_id", "plan") if plans else []
-    plan_of = {row["problem_id"]: tuple(row["plan"]) for row in planned}
-    columns = ("rollout_id", "prompt", "completion")
-    text_of = {row["rollout_id"]: row for row in find_rows(rollouts.artifact, "rollout_id", rollout_ids, *columns)}
-    verdict_of = {row["rollout_id"]: row_of(row, VerdictRow) for row in find_rows(judged, "rollout_id", rollout_ids)}
-    steps_of = judged_steps(judged, rollout_ids)
-    for verdict in chosen:
-        name, problem, text = verdict.rollout_id, problem_of[verdict.problem_id], text_of[verdict.rollout_id]
-        plan = plan_of.get(verdict.problem_id, ())
-        attempt = attempt_example(
-            problem, text["completion"], verdict_of[name], steps_of[name], plan, arm=policy_of(stage)
-        )
-        attempt = replace(attempt, completion=_cut(text["completion"]))
-        yield WatchedFailure(name, problem.domain, _cut(text["prompt"]), verdict.progress, attempt)
+    judged, rollouts, ids = stage.artifact, stage.input("rollouts"), [verdict.rollout_id for verdict in chosen]
+    verdict_of = {row["rollout_id"]: row_of(row, VerdictRow) for row in find_rows(judged, "rollout_id", ids)}
+    asked = find_rows(rollouts.artifact, "rollout_id", ids, "rollout_id", "prompt")
+    prompt_of = {row["rollout_id"]: row["prompt"] for row in asked}
+    attempts = read_attempts(
+        [verdict_of[name] for name in ids],
+        arm=policy_of(stage),
+        judged=judged,
+        rollouts=rollouts.artifact,
+        problems=stage.input("problems").artifact,
+        plans=rollouts.input("plans").artifact if "plans" in rollouts.provenance.inputs else None,
+    )
+    for verdict, attempt in zip(chosen, attempts, strict=True):
+        name, (domain, _) = verdict.rollout_id, verdict.place
+        shown = replace(attempt, completion=_cut(attempt.completion))
+        yield WatchedFailure(name, domain, _cut(prompt_of[name]), verdict.progress, shown)
 
 
 def _cut(text: str) -> str:

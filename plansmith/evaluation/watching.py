@@ -7,8 +7,8 @@ the folder. Files that are damaged, half written or not there are nothing to sho
 
 from __future__ import annotations
 
+import contextlib
 import json
-import math
 import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,16 +82,14 @@ class Session:
 class RunView:
     """A run at one moment; times are seconds since 1970.
 
-    ``pipeline`` and ``config`` are what the run says it is, empty where it does not. ``stage`` is the one whose turn it
-    is or was last, the ``number``-th of ``count``; None where nobody said. ``iterations`` has those of the stages that
-    are in the loop. ``n_unnamed`` stages are to come whose names are not known. ``n_superseded`` artifacts belong to
-    other settings. ``ended_by`` names the error that ended the run.
+    ``run`` is what the run says it is, empty where it does not, with what it has finished. ``stage`` is the one whose
+    turn it is or was last, the ``number``-th of ``count``; None where nobody said. ``iterations`` has those of the
+    stages that are in the loop. ``n_unnamed`` stages are to come whose names are not known. ``n_superseded`` artifacts
+    belong to other settings. ``ended_by`` names the error that ended the run.
     """
 
     name: str
-    pipeline: str
-    config: Mapping[str, Any]
-    preset: str
+    run: RunSoFar[Mapping[str, Any]]
     seed: int | None
     state: RunState
     ended_by: str
@@ -105,7 +103,6 @@ class RunView:
     iterations: Mapping[str, int]
     n_unnamed: int
     n_superseded: int
-    artifacts: Mapping[str, Artifact]
 
     def words(self, stage: str) -> str:
         """Return a stage's name as words, its iteration told apart: ``stage1_2`` is "stage 1, iteration 2"."""
@@ -113,11 +110,6 @@ class RunView:
         family = family_of(stage, iteration)
         is_told = family != stage and not family.endswith("iteration")
         return f"{spoken(family)}, iteration {iteration}" if is_told else spoken(stage)
-
-    @property
-    def run(self) -> RunSoFar[Mapping[str, Any]]:
-        """Return the run with what it has finished."""
-        return RunSoFar(self.pipeline, self.config, self.preset, self.artifacts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,26 +134,6 @@ class _Record:
         return seed if isinstance(seed, int) else None
 
 
-class ArtifactShelf:
-    """The finished artifacts of a folder, each opened and checked once: an artifact never changes."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[Path, int], Artifact | None] = {}
-
-    def all(self, root: Path) -> list[Artifact]:
-        """Return the sound artifacts, oldest first."""
-        present = {}
-        for path in root.glob(f"*/{MANIFEST}"):
-            try:
-                version = (path.parent, path.stat().st_mtime_ns)
-            except OSError:
-                continue
-            if _ARTIFACT_FOLDER.fullmatch(path.parent.name):
-                present[version] = self._known[version] if version in self._known else _opened(path.parent)
-        self._known = present
-        return sorted(filter(None, present.values()), key=_order)
-
-
 class RunWatch:
     """A run folder that is looked at again and again.
 
@@ -172,7 +144,7 @@ class RunWatch:
 
     def __init__(self, folder: Path, name: str = "") -> None:
         self.folder, self._name = folder, name
-        self._shelf = ArtifactShelf()
+        self._known: dict[tuple[Path, int], Artifact | None] = {}
 
     @property
     def root(self) -> Path:
@@ -181,8 +153,9 @@ class RunWatch:
 
     def view(self, now: float) -> RunView:
         """Return the run as it is at a time, in seconds since 1970."""
-        record, session, found = _read_record(self.folder), read_session(self.root), self._shelf.all(self.root)
-        works = [work for work in sound_works(self.folder) if _is_of(work, session)]
+        record, session, found = _read_record(self.folder), read_session(self.root), self._artifacts()
+        begun = (session.started or 0.0) - 60  # the clocks of two machines may differ by a little
+        works = [work for work in read_live(self.folder) if work.moved >= begun]
         turn = next((work for work in works if work.source == STAGE), None)
         artifacts, unfinished = artifacts_of_run(found, record.keys), _unfinished(self.root)
         moved = max([work.moved for work in works] + [time for _, time in unfinished], default=None)
@@ -194,9 +167,7 @@ class RunWatch:
         count = int(turn.total) if turn and turn.total else len(record.keys) if record.keys else None
         return RunView(
             name=self._name or record.name,
-            pipeline=record.pipeline,
-            config=record.config,
-            preset=record.preset,
+            run=RunSoFar(record.pipeline, record.config, record.preset, artifacts),
             seed=record.seed,
             state=state,
             ended_by=turn.doing.removeprefix(ENDED) if turn and turn.doing.startswith(ENDED) else "",
@@ -211,8 +182,18 @@ class RunWatch:
             | {name: artifact.manifest.provenance.iteration for name, artifact in artifacts.items()},
             n_unnamed=max(0, count - len(stages)) if count and not record.keys else 0,
             n_superseded=len(found) - len(artifacts),
-            artifacts=artifacts,
         )
+
+    def _artifacts(self) -> list[Artifact]:
+        """Return the sound artifacts, oldest first; each is opened and checked once, for an artifact never changes."""
+        present = {}
+        for path in self.root.glob(f"*/{MANIFEST}"):
+            with contextlib.suppress(OSError):
+                version = (path.parent, path.stat().st_mtime_ns)
+                if _ARTIFACT_FOLDER.fullmatch(path.parent.name):
+                    present[version] = self._known[version] if version in self._known else _opened(path.parent)
+        self._known = present
+        return sorted(filter(None, present.values()), key=_order)
 
 
 def report_of(folder: Path) -> Path | None:
@@ -279,32 +260,6 @@ def artifacts_of_run(found: Sequence[Artifact], keys: Mapping[str, str] | None) 
             del newest[name]
 
 
-def sound_works(run_folder: Path) -> list[LiveWork]:
-    """Return what the processes of a run say, the latest first, without what no program of ours could have said."""
-    try:
-        works = read_live(run_folder)
-    except (OSError, TypeError):
-        return []
-    return [work for work in works if _is_sound(work)]
-
-
-def _is_sound(work: LiveWork) -> bool:
-    """Return whether every field holds what it should; a file that was written by hand may hold anything."""
-    numbers = [work.done, work.started, work.moved, *([] if work.total is None else [work.total])]
-    values = work.values if isinstance(work.values, dict) else {"": None}
-    texts = [work.doing, work.unit, *values]
-    are_numbers = all(
-        isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n)
-        for n in [*numbers, *values.values()]
-    )
-    return are_numbers and all(isinstance(text, str) for text in texts)
-
-
-def _is_of(work: LiveWork, session: Session) -> bool:
-    """Return whether this was said in the last session; the clocks of two machines may differ by a little."""
-    return session.started is None or work.moved >= session.started - 60
-
-
 def _state(session: Session, turn: LiveWork | None, *, is_complete: bool, silent_s: float) -> RunState:
     """Return the state; what the run said counts only when its lock is free, for a new session may not have spoken."""
     if session.started is None:
@@ -331,10 +286,8 @@ def _has_report(folder: Path, found: Sequence[Artifact], unfinished: Sequence[tu
     """Return whether results were written after all artifacts, be it the run's or those of an arm of an ablation."""
     times = []
     for path in (*folder.glob("report/results.json"), *folder.glob("*/report/results.json")):
-        try:
+        with contextlib.suppress(OSError):
             times.append(path.stat().st_mtime)
-        except OSError:
-            continue
     worked = [*map(_created, found), *(time for _, time in unfinished)]
     return bool(times) and max(times) >= max(worked, default=0.0)
 
@@ -365,11 +318,9 @@ def _unfinished(root: Path) -> list[tuple[str, float]]:
     found = []
     for path in root.glob("*.partial/"):
         name = _ARTIFACT_FOLDER.fullmatch(path.name.removesuffix(".partial"))
-        try:
+        with contextlib.suppress(OSError):
             if name:
                 found.append((name["stage"], max(p.stat().st_mtime for p in (path, *path.glob("*/")))))
-        except OSError:
-            continue
     return sorted(found, key=lambda item: item[1])
 
 
