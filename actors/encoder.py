@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from plansmith.data.parts import Stopwatch, write_part
 from plansmith.data.rows import EncodingJobRow, ExampleRow, PartTimeRow, SequenceRow
-from plansmith.data.tables import columns_of_rows, read_arrow, rows_of_arrow, rows_of_columns
+from plansmith.data.tables import read_arrow, rows_of_arrow
 from plansmith.learning.encoding import ExampleEncoder
 
 
@@ -20,14 +19,14 @@ class EncodingWorker:
         self._encoder = ExampleEncoder(model)
         self._read = functools.lru_cache(maxsize=1)(read_arrow)
 
-    def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        """Return the columns of `PartTimeRow` for a batch of `EncodingJobRow` columns."""
+    def __call__(self, jobs: Sequence[EncodingJobRow]) -> list[PartTimeRow]:
+        """Return where the time of each job went."""
         watch = Stopwatch()
         times = []
-        for job in rows_of_columns(batch, EncodingJobRow):
+        for job in jobs:
             with watch.measuring("encoding"):
                 examples = self._read(Path(job.examples), ExampleRow).slice(job.first, job.count)
                 rows = [self._encoder.encode(row).row(row.example_id) for row in rows_of_arrow(examples, ExampleRow)]
                 write_part(Path(job.output), rows, SequenceRow)
             times += watch.rows(job.job_id)
-        return columns_of_rows(times, PartTimeRow)
+        return times

@@ -6,9 +6,8 @@ and the baselines, comes with them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from plansmith.config.training import LossConfig
 from plansmith.data.examples import chain_examples, continuation_examples, correction_example
@@ -21,7 +20,6 @@ from plansmith.data.rows import (
     SequenceRow,
     VerdictRow,
 )
-from plansmith.data.tables import columns_of_rows, rows_of_columns
 from plansmith.learning.feedback import (
     SampledTokens,
     expected_outcome_sequence,
@@ -84,9 +82,9 @@ class FeedbackWriter:
         self._corrections_per_problem, self._correction_renamings = corrections_per_problem, correction_renamings
         self._continuation_renamings, self._seed, self._stage = continuation_renamings, seed, stage
 
-    def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        """Return the columns of `LessonRow` for a batch of `LearningRow` columns."""
-        return columns_of_rows([self.lesson(row) for row in rows_of_columns(batch, LearningRow)], LessonRow)
+    def __call__(self, rows: Sequence[LearningRow]) -> list[LessonRow]:
+        """Return what is learnt from each problem."""
+        return [self.lesson(row) for row in rows]
 
     def lesson(self, row: LearningRow) -> LessonRow:
         """Return what is learnt from the rollouts of one problem."""

@@ -22,16 +22,14 @@ import ray.data
 
 from actors.failures import own_errors
 from plansmith.data.artifacts import Shards
-from plansmith.data.tables import RowT, arrow_of_rows, columns_of_rows, rows_of_arrow, rows_of_columns
+from plansmith.data.tables import RowT, arrow_of_rows, rows_of_arrow
 from plansmith.errors import ArtifactError, LostWorkerError
 from plansmith.progress import progress_bar
 
 logger = logging.getLogger(__name__)
 
-Columns = Mapping[str, Sequence[Any]]
-"""A batch as the worker sees it: one sequence per column, with Python values; list columns hold tuples."""
-
-Worker = Callable[[Columns], Columns]
+Worker = Callable[[Sequence[Any]], Sequence[Any]]
+"""Takes the rows of a batch and returns what it makes of them, rows of another type."""
 
 MAX_LOSSES = 3
 """How many pools in a row may lose a worker without a finished batch: a row that kills its worker kills the next."""
@@ -47,7 +45,6 @@ def map_rows(
     rows: Sequence[Any],
     row_type_in: type[Any],
     worker: type[Any] | Worker,
-    row_type_out: type[RowT],
     *,
     shards: Shards[RowT],
     batch_size: int,
@@ -67,8 +64,7 @@ def map_rows(
         rows: of ``row_type_in``.
         row_type_in: row type of ``rows``.
         worker: a class, made once per worker process with ``worker_settings``, whose objects take a batch, or a
-            function that takes one. Both return the columns of ``row_type_out``, and all rows of each id of the batch.
-        row_type_out: row type of ``shards``.
+            function that takes one. Both return rows of the type of ``shards``, all those of each id of the batch.
         shards: where finished rows are and go.
         batch_size: rows per call of the worker, which is also the most that a crash loses per worker.
         concurrency: most worker processes; as many are asked for at once, and the work begins with the first.
@@ -81,12 +77,12 @@ def map_rows(
     Raises:
         PlansmithError: the worker's own, unchanged.
         LostWorkerError: workers' processes or machines died, and nothing was finished in between.
-        ArtifactError: the worker returned other columns, or other ids, than it should.
+        ArtifactError: the worker returned other values, or other ids, than it should.
     """
     settings = {
         "worker": worker,
         "worker_settings": dict(worker_settings or {}),
-        "row_types": (row_type_in, row_type_out),
+        "row_types": (row_type_in, shards.row_type),
         "id_column": id_column,
     }
 
@@ -105,7 +101,7 @@ def map_rows(
 
     with progress_bar(len(rows), description) as bar:
         for block in _despite_losses(unfinished, outputs_of, description):
-            shards.append(rows_of_arrow(block, row_type_out))
+            shards.append(rows_of_arrow(block, shards.row_type))
             bar.update(len(set(block.column(id_column).to_pylist())))
         bar.update(len(rows) - bar.n)  # found finished, or the worker had nothing to say
 
@@ -174,9 +170,8 @@ class BatchWorker:
 
     def __call__(self, block: pa.Table) -> pa.Table:
         """Return the worker's rows for one block."""
-        batch = columns_of_rows(rows_of_arrow(block, self.row_type_in), self.row_type_in)
-        rows = rows_of_columns(self.work(batch), self.row_type_out)
-        foreign = {getattr(row, self.id_column) for row in rows} - set(batch[self.id_column])
+        rows = self.work(rows_of_arrow(block, self.row_type_in))
+        foreign = {getattr(row, self.id_column) for row in rows} - set(block.column(self.id_column).to_pylist())
         if foreign:
             raise ArtifactError(
                 f"the worker returned rows whose {self.id_column!r} was not in its batch",

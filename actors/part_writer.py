@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from plansmith.config.dataset import DatasetExamplesConfig
 from plansmith.data.dataset_examples import ExampleWriter, plan_row
@@ -23,7 +22,7 @@ from plansmith.data.rows import (
     PlanRow,
     ProblemRow,
 )
-from plansmith.data.tables import columns_of_rows, read_table, rows_of_columns
+from plansmith.data.tables import read_table
 from plansmith.errors import BadInputError
 from plansmith.problems.library import load_domain
 
@@ -49,10 +48,9 @@ class PartWriter:
     def __init__(self, examples: DatasetExamplesConfig, seed: int) -> None:
         self._examples, self._seed = examples, seed
 
-    def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        """Return the columns of `PartTimeRow` for a batch of `PartJobRow` columns."""
-        times = [row for job in rows_of_columns(batch, PartJobRow) for row in self._write(job)]
-        return columns_of_rows(times, PartTimeRow)
+    def __call__(self, jobs: Sequence[PartJobRow]) -> list[PartTimeRow]:
+        """Return where the time of each job went."""
+        return [row for job in jobs for row in self._write(job)]
 
     def _write(self, job: PartJobRow) -> list[PartTimeRow]:
         clock, loaded = Stopwatch(), load_domain_once(job.domain)

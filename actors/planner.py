@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from plansmith.config.planner import PlannerConfig
 from plansmith.data.parts import Stopwatch, write_part
 from plansmith.data.rows import AlternativePlan, PartJobRow, PartTimeRow, PlanRow, ProblemRow
-from plansmith.data.tables import columns_of_rows, read_table, rows_of_columns
+from plansmith.data.tables import read_table
 from plansmith.errors import PlannerCrashError, PlansmithError
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
@@ -28,8 +27,8 @@ REFUSED = "refused"
 class PlannerActor:
     """Solves problems; holds no state worth saving, so a restart loses nothing.
 
-    A plain class: give it to `actors.mapping.map_rows`, to Ray Data's ``map_batches`` or to ``ray.remote``. The
-    planner's processes end with the Ray worker, however that ends.
+    A plain class: give it to `actors.mapping.map_rows` or to ``ray.remote``. The planner's processes end with the Ray
+    worker, however that ends.
     """
 
     def __init__(self, config: PlannerConfig) -> None:
@@ -41,17 +40,15 @@ class PlannerActor:
         """Return the outcome of one problem."""
         return self._planner.solve(domain_pddl, problem_pddl)
 
-    def __call__(self, batch: Mapping[str, Sequence[str]]) -> dict[str, list[Any]]:
-        """Return the columns of `PlanRow` for a batch with ``problem_id``, ``domain_pddl`` and ``problem_pddl``.
+    def __call__(self, problems: Sequence[ProblemRow]) -> list[PlanRow]:
+        """Return what became of each problem.
 
         A planner that crashes over one problem leaves a row that says so, and a line in the log; the others go on.
 
         Raises:
             PlansmithError: bad input, with the problem's id in front of where it is.
         """
-        ids, domains, problems = (batch[name] for name in ("problem_id", "domain_pddl", "problem_pddl"))
-        rows = [self._plan_row(*(str(text) for text in entry)) for entry in zip(ids, domains, problems, strict=True)]
-        return columns_of_rows(rows, PlanRow) | {"plan": [list(row.plan) for row in rows]}
+        return [self._plan_row(row.problem_id, row.domain_pddl, row.problem_pddl) for row in problems]
 
     def _plan_row(self, problem_id: str, domain_pddl: str, problem_pddl: str) -> PlanRow:
         try:
@@ -102,17 +99,16 @@ class PartPlanner:
     def __init__(self, config: PlannerConfig) -> None:
         self._planner = PlannerActor(config)
 
-    def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        """Return the columns of `PartTimeRow` for a batch of `PartJobRow` columns."""
-        times = [row for job in rows_of_columns(batch, PartJobRow) for row in self._solve(job)]
-        return columns_of_rows(times, PartTimeRow)
+    def __call__(self, jobs: Sequence[PartJobRow]) -> list[PartTimeRow]:
+        """Return where the time of each job went."""
+        return [row for job in jobs for row in self._solve(job)]
 
     def _solve(self, job: PartJobRow) -> list[PartTimeRow]:
         clock = Stopwatch()
         problems = read_table(Path(job.problems), ProblemRow)
         chosen = [problems[number] for number in job.rows]
         with clock.measuring("planning"):
-            plans = rows_of_columns(self._planner(columns_of_rows(chosen, ProblemRow)), PlanRow)
+            plans = self._planner(chosen)
         with clock.measuring("validating"):
             plans = [_judged(problem, plan) for problem, plan in zip(chosen, plans, strict=True)]
         with clock.measuring("writing files"):

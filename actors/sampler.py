@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 from plansmith.data.rows import CandidateRow, DrawJobRow
-from plansmith.data.tables import columns_of_rows, rows_of_columns
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.printer import print_problem
 from plansmith.problems.library import PlanningDomain, load_domain
@@ -20,11 +18,9 @@ load_domain_once = cache(load_domain)
 class SamplerWorker:
     """Draws candidates; candidate n of a domain and level is the same whoever draws it."""
 
-    def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        """Return the columns of `CandidateRow` for a batch of `DrawJobRow` columns."""
-        jobs = rows_of_columns(batch, DrawJobRow)
-        rows = [_candidate(job, number) for job in jobs for number in range(job.first, job.first + job.count)]
-        return columns_of_rows(rows, CandidateRow)
+    def __call__(self, jobs: Sequence[DrawJobRow]) -> list[CandidateRow]:
+        """Return the candidates of each job."""
+        return [_candidate(job, number) for job in jobs for number in range(job.first, job.first + job.count)]
 
 
 def _candidate(job: DrawJobRow, number: int) -> CandidateRow:

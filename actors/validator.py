@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from plansmith.data.rows import JudgedRow, JudgingRow
-from plansmith.data.tables import columns_of_rows, rows_of_columns
 from plansmith.judging.judge import Judge
 
 
@@ -16,6 +14,6 @@ class ValidatorActor:
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
 
-    def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        """Return the columns of `JudgedRow` for a batch of `JudgingRow` columns."""
-        return columns_of_rows([self._judge.judge(row) for row in rows_of_columns(batch, JudgingRow)], JudgedRow)
+    def __call__(self, rows: Sequence[JudgingRow]) -> list[JudgedRow]:
+        """Return what the judge says of each problem's completions."""
+        return [self._judge.judge(row) for row in rows]

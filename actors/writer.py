@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from plansmith.data.examples import (
     chain_examples,
@@ -13,12 +12,9 @@ from plansmith.data.examples import (
     valid_explanation,
 )
 from plansmith.data.rows import CorruptedPlanRow, ExampleRow, SolvedProblemRow
-from plansmith.data.tables import columns_of_rows, rows_of_columns
 from plansmith.problems.corruption import Corruption
 from plansmith.stages import row_seed
 from plansmith.text.rendering import rendering_of
-
-Columns = Mapping[str, Sequence[Any]]
 
 
 def _is_drawn(share: float, *ids: str | int) -> bool:
@@ -32,16 +28,15 @@ class CorruptionWriter:
     def __init__(self, per_problem: float, seed: int) -> None:
         self._share, self._seed = per_problem / len(Corruption), seed
 
-    def __call__(self, batch: Columns) -> dict[str, list[Any]]:
-        """Return the columns of `CorruptedPlanRow` for a batch of `SolvedProblemRow` columns."""
-        wanted = [
-            (row, corruption)
-            for row in rows_of_columns(batch, SolvedProblemRow)
+    def __call__(self, solved: Sequence[SolvedProblemRow]) -> list[CorruptedPlanRow]:
+        """Return the corrupted plans of some solved problems."""
+        drawn = (
+            corrupted_row(row, corruption, seed=self._seed)
+            for row in solved
             for corruption in Corruption
             if _is_drawn(self._share, self._seed, row.problem_id, corruption)
-        ]
-        rows = [corrupted_row(row, corruption, seed=self._seed) for row, corruption in wanted]
-        return columns_of_rows([row for row in rows if row is not None], CorruptedPlanRow)
+        )
+        return [row for row in drawn if row is not None]
 
 
 class ChainWriter:
@@ -61,10 +56,10 @@ class ChainWriter:
         self._n_renamings, self._valid_share, self._seed = n_renamings, valid_share, seed
         self._n_openings, self._opening_steps = n_openings, opening_steps
 
-    def __call__(self, batch: Columns) -> dict[str, list[Any]]:
-        """Return the columns of `ExampleRow` for a batch of `SolvedProblemRow` columns."""
+    def __call__(self, solved: Sequence[SolvedProblemRow]) -> list[ExampleRow]:
+        """Return the examples of some solved problems."""
         rows: list[ExampleRow] = []
-        for row in rows_of_columns(batch, SolvedProblemRow):
+        for row in solved:
             copies = self._n_renamings[row.level]
             rows += chain_examples(row, self._rendering, self._names, n_renamings=copies, seed=self._seed)
             rows += opening_examples(
@@ -73,7 +68,7 @@ class ChainWriter:
             )  # fmt: skip
             if _is_drawn(self._valid_share, self._seed, row.problem_id):
                 rows.append(valid_explanation(row, self._rendering, seed=self._seed))
-        return columns_of_rows(rows, ExampleRow)
+        return rows
 
 
 class ExplanationWriter:
@@ -82,7 +77,6 @@ class ExplanationWriter:
     def __init__(self, rendering: str) -> None:
         self._rendering = rendering_of(rendering)
 
-    def __call__(self, batch: Columns) -> dict[str, list[Any]]:
-        """Return the columns of `ExampleRow` for a batch of `CorruptedPlanRow` columns."""
-        rows = [invalid_explanation(row, self._rendering) for row in rows_of_columns(batch, CorruptedPlanRow)]
-        return columns_of_rows(rows, ExampleRow)
+    def __call__(self, corrupted: Sequence[CorruptedPlanRow]) -> list[ExampleRow]:
+        """Return each plan with its explanation."""
+        return [invalid_explanation(row, self._rendering) for row in corrupted]

@@ -91,11 +91,11 @@ class TimedWorkers(Workers):
         with self.measuring("weights to the engine, probe"):
             super().load_policy(artifact, numerics)
 
-    def map_rows(self, rows: Any, row_type_in: Any, worker: Any, row_type_out: Any, **options: Any) -> None:
+    def map_rows(self, rows: Any, row_type_in: Any, worker: Any, **options: Any) -> None:
         """Work on rows in parallel; judging is timed by its stage, wherever it is done."""
         is_timed = worker is PlannerActor
         with self.measuring("planning") if is_timed else nullcontext():
-            super().map_rows(rows, row_type_in, worker, row_type_out, **options)
+            super().map_rows(rows, row_type_in, worker, **options)
 
     def trainer(self, *arguments: Any, **options: Any) -> Any:
         """Return the trainer, its calls timed too."""

@@ -141,7 +141,7 @@ def _judge(rows: Sequence[JudgingRow], n_workers: int, folder: Path) -> tuple[fl
     start_s, driver_s = time.perf_counter(), time.process_time()
     writer = ArtifactWriter(folder, JUDGE, "0" * 64)
     map_rows(
-        rows, JudgingRow, ValidatorActor, JudgedRow, shards=writer.shards("rows", JudgedRow),
+        rows, JudgingRow, ValidatorActor, shards=writer.shards("rows", JudgedRow),
         batch_size=max(1, min(BATCH, len(rows) // n_workers)), concurrency=n_workers, description="judging",
         id_column="problem_id", worker_settings={"judge": PlanJudge("full")},
     )  # fmt: skip

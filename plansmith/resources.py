@@ -20,7 +20,7 @@ class Resources:
         TypeError: (by each) this run does not lend it.
     """
 
-    def map_rows(self, rows: Sequence[Any], row_type_in: type, worker: Any, row_type_out: type, **options: Any) -> None:
+    def map_rows(self, rows: Sequence[Any], row_type_in: type, worker: Any, **options: Any) -> None:
         """Apply a worker to rows in parallel, into shards; see `actors.mapping.map_rows`."""
         raise self._refusal("workers")
 

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -102,13 +103,13 @@ class Slow:
         self.log, self.size, self.n_workers = Path(log), size, n_workers
         self.log.with_name(f"worker-{os.getpid()}").touch()
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, rows: Sequence[MetricRow]) -> list[MetricRow]:
         while len(list(self.log.parent.glob("worker-*"))) < self.n_workers:
             time.sleep(0.01)
         time.sleep(0.05)
         with self.log.open("a", encoding="utf-8") as file:
-            file.writelines(f"{name}\n" for name in batch["name"])
-        return {**batch, "stage": ["x" * self.size] * len(batch["name"])}
+            file.writelines(f"{row.name}\n" for row in rows)
+        return [replace(row, stage="x" * self.size) for row in rows]
 
 
 ROWS = [MetricRow("s", number, "d", "l", f"r{number:04d}", float(number)) for number in range(160)]
@@ -119,7 +120,7 @@ def mapped(folder: Path, *, size: int = 0, count: int = len(ROWS), n_workers: in
 
     def run(context: StageContext) -> None:
         map_rows(
-            ROWS[:count], MetricRow, Slow, MetricRow, shards=context.output.shards("rows", MetricRow), batch_size=2,
+            ROWS[:count], MetricRow, Slow, shards=context.output.shards("rows", MetricRow), batch_size=2,
             concurrency=2, description="working", id_column="name",
             worker_settings={"log": str(folder / "log"), "size": size, "n_workers": n_workers},
         )  # fmt: skip

@@ -41,7 +41,6 @@ from plansmith.data.rows import (
     StepLossRow,
     VerdictRow,
 )
-from plansmith.data.tables import columns_of_rows, rows_of_columns
 from plansmith.errors import PlansmithError, StalePolicyError
 from plansmith.learning.feedback import (
     SampledTokens,
@@ -234,7 +233,7 @@ class StandIns(Resources):
     def __init__(self) -> None:
         self.mapped: list[Any] = []
 
-    def map_rows(self, rows: Sequence[Any], row_type_in: type, worker: Any, row_type_out: type, **options: Any) -> None:
+    def map_rows(self, rows: Sequence[Any], row_type_in: type, worker: Any, **options: Any) -> None:
         """Apply a worker to rows; problems are left unsolved."""
         self.mapped += rows
         if row_type_in is ProblemRow:
@@ -242,8 +241,7 @@ class StandIns(Resources):
             options["shards"].append(found)
             return
         for row in reversed(rows):
-            made = worker(**options["worker_settings"])(columns_of_rows([row], row_type_in))
-            options["shards"].append(rows_of_columns(made, row_type_out))
+            options["shards"].append(worker(**options["worker_settings"])([row]))
 
     def trainer(self, model_folder: Path, numerics: Numerics) -> Any:
         """Return what knows no verdict."""

@@ -208,8 +208,7 @@ def test_plan_judge_keeps_the_rollouts_of_a_problem_apart_and_a_step_tells_the_s
 def test_judged_rows_come_back_from_a_worker_and_from_a_file_as_they_were(tmp_path: Path) -> None:
     given = [judging_row(f"{LOST} {STACK} {END}", f"{PICK} {FAILS} {END}"), judging_row("nothing")]
     judge = PlanJudge("compact")
-    batch = columns_of_rows(rows_of_columns(columns_of_rows(given, JudgingRow), JudgingRow), JudgingRow)
-    found = rows_of_columns(ValidatorActor(judge)(batch), JudgedRow)
+    found = ValidatorActor(judge)(rows_of_columns(columns_of_rows(given, JudgingRow), JudgingRow))
     assert found == [judge.judge(row) for row in given]
     write_table(tmp_path / "judged.parquet", found, JudgedRow)
     assert read_table(tmp_path / "judged.parquet", JudgedRow) == found

@@ -6,7 +6,8 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,27 +32,24 @@ class PlanLetters:
     def __init__(self, planner: str, log: str | None = None, die_once: str | None = None) -> None:
         self.planner, self.log, self.die_once = planner, log, die_once
 
-    def __call__(self, batch: Any) -> Any:
-        ids, counts = batch["problem_id"], batch["n_objects"]
+    def __call__(self, rows: Sequence[ProblemRow]) -> list[PlanRow]:
         if self.log:
             with Path(self.log).open("a", encoding="utf-8") as file:
-                file.writelines(f"{row_id}\n" for row_id in ids)
-        if "broken" in batch["problem_pddl"]:
+                file.writelines(f"{row.problem_id}\n" for row in rows)
+        texts = [row.problem_pddl for row in rows]
+        if "broken" in texts:
             raise BadInputError("no such action", where="broken.pddl:3:1", expected="pick-up")
-        if "deadly" in batch["problem_pddl"]:
+        if "deadly" in texts:
             os.kill(os.getpid(), 9)
         if self.die_once and not Path(self.die_once).exists():
             Path(self.die_once).touch()
             os.kill(os.getpid(), 9)
-        return {
-            "problem_id": ids,
-            "planner": [self.planner] * len(ids),
-            "status": ["solved" if count % 2 == 0 else "unsolvable" for count in counts],
-            "plan": [tuple("abcdef"[: count if count % 2 == 0 else 0]) for count in counts],
-            "cost": [float(count) if count % 2 == 0 else None for count in counts],
-            "wall_time_s": [0.0] * len(ids),
-            "is_optimal": [False] * len(ids),
-        }
+        return [self.plan_of(row.problem_id, row.n_objects) for row in rows]
+
+    def plan_of(self, row_id: str, count: int) -> PlanRow:
+        is_even = count % 2 == 0
+        plan, cost = tuple("abcdef"[: count if is_even else 0]), float(count) if is_even else None
+        return PlanRow(row_id, self.planner, "solved" if is_even else "unsolvable", plan, cost, 0.0, False)
 
 
 def problem(number: int, text: str = "(define)") -> ProblemRow:
@@ -84,7 +82,6 @@ def run_map(
         rows,
         ProblemRow,
         PlanLetters,
-        PlanRow,
         shards=output.shards("rows", PlanRow),
         batch_size=4,
         concurrency=concurrency,
@@ -179,7 +176,6 @@ def test_map_rows_with_nothing_to_do_needs_no_ray(tmp_path: Path) -> None:
         [],
         ProblemRow,
         PlanLetters,
-        PlanRow,
         shards=shards,
         batch_size=4,
         concurrency=1,
@@ -193,25 +189,27 @@ def test_batch_worker_with_a_function_gets_tuples_and_checks_ids() -> None:
     seen: list[Any] = []
 
     def echo(batch: Any) -> Any:
-        seen.append(batch)
+        seen.extend(batch)
         return batch
 
     rows = [PlanRow("a", "p", "solved", ("x", "y"), None, 0.0, True)]
     block = arrow_of_rows(rows, PlanRow)
     assert rows_of_arrow(BatchWorker(echo, {}, (PlanRow, PlanRow), "problem_id")(block), PlanRow) == rows
-    assert seen[0]["plan"] == [("x", "y")]
+    assert seen == rows
 
     def rename(batch: Any) -> Any:
-        return {**batch, "problem_id": ["b"]}
+        return [replace(row, problem_id="b") for row in batch]
 
     with pytest.raises(ArtifactError, match="not in its batch"):
         BatchWorker(rename, {}, (PlanRow, PlanRow), "problem_id")(block)
 
 
-def test_batch_worker_whose_worker_forgets_a_column_names_it() -> None:
-    block: pa.Table = arrow_of_rows([problem(1)], ProblemRow)
-    with pytest.raises(ArtifactError, match="column 'cost' is missing"):
-        BatchWorker(lambda batch: batch, {}, (ProblemRow, PlanRow), "problem_id")(block)
+def test_batch_worker_whose_worker_leaves_a_value_out_names_its_column() -> None:
+    block: pa.Table = arrow_of_rows([PlanRow("a", "p", "solved", (), None, 0.0, True)], PlanRow)
+    with pytest.raises(ArtifactError, match=r"PlanRow\.planner"):
+        BatchWorker(lambda rows: [replace(row, planner=None) for row in rows], {}, (PlanRow, PlanRow), "problem_id")(
+            block
+        )
 
 
 def test_progress_bar_without_a_terminal_writes_whole_lines_first_and_last() -> None:

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from actors.planner import PlannerActor
 from plansmith.config.planner import PlannerConfig
+from plansmith.data.rows import ProblemRow
 from plansmith.errors import ConfigError, PddlParseError, PlannerCrashError
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
@@ -636,32 +637,34 @@ def actor() -> Iterator[PlannerActor]:
     actor.close()
 
 
-def test_planner_actor_batch_returns_plan_columns(actor: PlannerActor) -> None:
-    columns = actor(
-        {"problem_id": ["s", "u"], "domain_pddl": [BLOCKSWORLD, BLOCKSWORLD], "problem_pddl": [SUSSMAN, UNSOLVABLE]}
-    )
-    assert columns["problem_id"] == ["s", "u"]
-    assert columns["planner"] == ["fast-downward optimal"] * 2
-    assert columns["status"] == ["solved", "unsolvable"]
-    assert columns["plan"][0][0] == "(unstack c a)"
-    assert columns["plan"][1] == []
-    assert columns["cost"] == [6.0, None]
-    assert columns["is_optimal"] == [True, False]
+def problem_row(problem_id: str, problem_pddl: str = SUSSMAN, domain_pddl: str = BLOCKSWORLD) -> ProblemRow:
+    return ProblemRow(problem_id, "", "blocksworld", "easy", "d1", 3, domain_pddl, problem_pddl, "test")
+
+
+def test_planner_actor_batch_returns_a_row_for_each_problem(actor: PlannerActor) -> None:
+    solved, unsolvable = actor([problem_row("s", SUSSMAN), problem_row("u", UNSOLVABLE)])
+    assert (solved.problem_id, unsolvable.problem_id) == ("s", "u")
+    assert solved.planner == unsolvable.planner == "fast-downward optimal"
+    assert (solved.status, unsolvable.status) == ("solved", "unsolvable")
+    assert solved.plan[0] == "(unstack c a)"
+    assert unsolvable.plan == ()
+    assert (solved.cost, unsolvable.cost) == (6.0, None)
+    assert (solved.is_optimal, unsolvable.is_optimal) == (True, False)
 
 
 def test_planner_actor_asked_for_several_plans_keeps_its_own_first_and_adds_others(actor: PlannerActor) -> None:
     tower = one_tower(5)
-    batch = {"problem_id": ["t", "u"], "domain_pddl": [BLOCKSWORLD] * 2, "problem_pddl": [tower, UNSOLVABLE]}
+    batch = [problem_row("t", tower), problem_row("u", UNSOLVABLE)]
     several = PlannerActor(PlannerConfig(n_plans=3))
-    columns = several(batch)
+    rows, alone = several(batch), actor(batch)
     several.close()
-    assert columns["plan"] == actor(batch)["plan"]
-    others = [item.plan for item in columns["alternatives"][0]]
+    assert [row.plan for row in rows] == [row.plan for row in alone]
+    others = [item.plan for item in rows[0].alternatives]
     assert len(others) == 2
-    assert len({tuple(sorted(plan)) for plan in (tuple(columns["plan"][0]), *others)}) == 3
+    assert len({tuple(sorted(plan)) for plan in (rows[0].plan, *others)}) == 3
     task = PlanningTask.from_text(BLOCKSWORLD, tower)
     assert all(validate_plan(task, [parse_step(step) for step in plan]).is_valid for plan in others)
-    assert (columns["alternatives"][1], actor(batch)["alternatives"]) == ((), [(), ()])
+    assert [row.alternatives for row in (rows[1], *alone)] == [(), (), ()]
 
 
 def test_several_plans_of_another_planner_are_refused() -> None:
@@ -671,21 +674,18 @@ def test_several_plans_of_another_planner_are_refused() -> None:
 
 def test_planner_actor_batch_with_bad_problem_raises_error_naming_it(actor: PlannerActor) -> None:
     with pytest.raises(PddlParseError, match="problem p7, domain"):
-        actor({"problem_id": ["p7"], "domain_pddl": ["("], "problem_pddl": [SUSSMAN]})
+        actor([problem_row("p7", SUSSMAN, "(")])
 
 
 def test_planner_actor_crash_over_one_problem_leaves_a_row_and_goes_on(
     actor: PlannerActor, caplog: pytest.LogCaptureFixture
 ) -> None:
     tripping = BLOCKSWORLD.replace(":parameters (?x ?y)", ":parameters ((?x) ?y)")
-    batch = {
-        "problem_id": ["p1", "p2"], "domain_pddl": [tripping, BLOCKSWORLD], "problem_pddl": [SUSSMAN, SUSSMAN],
-    }  # fmt: skip
     logger = logging.getLogger("actors.planner")
     logger.addHandler(caplog.handler)  # a command run before may have set the logs apart
-    columns = actor(batch)
+    rows = actor([problem_row("p1", SUSSMAN, tripping), problem_row("p2", SUSSMAN)])
     logger.removeHandler(caplog.handler)
-    assert (columns["status"], columns["cost"]) == (["crashed", "solved"], [None, 6.0])
+    assert [(row.status, row.cost) for row in rows] == [("crashed", None), ("solved", 6.0)]
     assert "problem p1: the planner crashed" in caplog.text
 
 

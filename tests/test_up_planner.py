@@ -29,6 +29,7 @@ from tests.test_planners import (
     blocks_problem,
     is_alive,
     one_tower,
+    problem_row,
     wait_until_dead,
 )
 
@@ -404,16 +405,14 @@ def test_planner_actor_with_an_engine_names_it_in_the_rows_and_leaves_no_tempora
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     monkeypatch.setenv("TMPDIR", str(scratch))
     actor = PlannerActor(PlannerConfig(name="up:fast-downward-opt"))
-    columns = actor({"problem_id": ["s"], "domain_pddl": [BLOCKSWORLD], "problem_pddl": [SUSSMAN]})
+    [row] = actor([problem_row("s")])
     actor.close()
-    assert (columns["planner"], columns["status"], columns["cost"]) == (["up:fast-downward-opt"], ["solved"], [6.0])
+    assert (row.planner, row.status, row.cost) == ("up:fast-downward-opt", "solved", 6.0)
     assert list(scratch.iterdir()) == []
 
 
 def test_planner_actor_crash_over_one_problem_leaves_a_row_and_goes_on(tmp_path: Path) -> None:
     actor = PlannerActor(PlannerConfig(name="up:small_engines:Exits"))
-    batch = {"problem_id": ["a", "b"], "domain_pddl": [BLOCKSWORLD] * 2, "problem_pddl": [SUSSMAN] * 2}
-    columns = actor(batch)
+    rows = actor([problem_row("a"), problem_row("b")])
     actor.close()
-    assert columns["status"] == ["crashed", "crashed"]
-    assert columns["plan"] == [[], []]
+    assert [(row.status, row.plan) for row in rows] == [("crashed", ())] * 2

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from plansmith.data.artifacts import Shards
-from plansmith.data.tables import columns_of_rows, rows_of_columns
 from plansmith.garbage import no_garbage
 from plansmith.stages import StageContext
 
@@ -36,7 +35,7 @@ def worked_rows(
         context: of the stage; in its scratch folder lies what workers have finished.
         rows: with a ``problem_id`` that no two share, which the results have too.
         row_types: of ``rows`` and of the results.
-        worker: class whose objects take and return columns, see `actors.mapping.map_rows`.
+        worker: class whose objects take and return rows, see `actors.mapping.map_rows`.
         worker_settings: keyword arguments of the class.
         n_rollouts: how many rollouts the rows hold.
         description: of the progress bar.
@@ -48,7 +47,6 @@ def worked_rows(
             rows,
             row_type_in,
             worker,
-            row_type_out,
             shards=shards,
             batch_size=BATCH_SIZE,
             description=description,
@@ -59,6 +57,6 @@ def worked_rows(
     made, found = worker(**worker_settings), list[Any]()
     with no_garbage(), context.progress(len(rows), description, unit="problem") as bar:
         for row in sorted(rows, key=lambda row: row.problem_id):  # type: ignore[attr-defined]
-            found += rows_of_columns(made(columns_of_rows([row], row_type_in)), row_type_out)  # type: ignore[type-var]
+            found += made([row])
             bar.update()
     return found

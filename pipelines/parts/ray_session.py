@@ -123,12 +123,12 @@ class RaySession(Resources):
             return cluster.max_workers
         return cluster.num_cpus if cluster.is_local else max(1, int(self.ray().cluster_resources().get("CPU", 1)))
 
-    def map_rows(self, rows: Sequence[Any], row_type_in: type, worker: Any, row_type_out: type, **options: Any) -> None:
+    def map_rows(self, rows: Sequence[Any], row_type_in: type, worker: Any, **options: Any) -> None:
         """Apply a worker to rows in parallel; see `actors.mapping.map_rows`."""
         from actors.mapping import map_rows
 
         self.ray()
-        map_rows(rows, row_type_in, worker, row_type_out, concurrency=self.n_workers(), **options)
+        map_rows(rows, row_type_in, worker, concurrency=self.n_workers(), **options)
 
     def map_jobs(
         self, jobs: Sequence[Any], row_type_in: type, worker: Any, row_type_out: type, **options: Any
