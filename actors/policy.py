@@ -90,10 +90,6 @@ class PolicyActor:
             self._load_adapter(folder, policy_version)
         self._remember(folder, policy_version)
 
-    def ping(self) -> str:
-        """Return the policy version; an answer means that the engine is up."""
-        return self._policy_version
-
     def policy_version(self) -> str:
         """Return the name of the weights that the engine holds."""
         return self._policy_version

@@ -213,11 +213,16 @@ def shortest_plan(task: PlanningTask) -> tuple[PlanStep, ...]:
     raise AssertionError("the task has no plan")
 
 
+def print_plan(plan: Iterable[PlanStep]) -> str:
+    """Return a plan as text, one step a line."""
+    return "".join(f"{step}\n" for step in plan)
+
+
 def random_walk(task: PlanningTask, length: int, rng: random.Random) -> tuple[PlanStep, ...]:
-    """Return applicable steps from the initial state, whatever they lead to."""
-    state, plan = task.initial_state, []
-    for _ in range(length):
-        action = rng.choice(applicable_actions(task, state))
+    """Return applicable steps from the initial state, fewer where no action applies."""
+    state, plan = task.initial_state, list[PlanStep]()
+    while len(plan) < length and (choices := applicable_actions(task, state)):
+        action = rng.choice(choices)
         plan.append(action.step)
         state = action.apply(state)
     return tuple(plan)

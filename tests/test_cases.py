@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import BLOCKS_TEXT, SUSSMAN_PLAN
+from conftest import BLOCKS_TEXT, SUSSMAN_PLAN, print_plan
 
 from plansmith import cli
 from plansmith.pddl.cases import CHUNK_CASES, CaseRow, judge_cases, judge_texts
-from plansmith.pddl.printer import print_plan
 from plansmith.pddl.validation import Verdict
 
 Capture = pytest.CaptureFixture[str]

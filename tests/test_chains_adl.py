@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from conftest import atoms
+from conftest import atoms, random_walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_pddl_properties import Slow, random_domain, random_plan, random_problem, tasks
@@ -23,7 +23,6 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import TOTAL_COST, Condition, Conjunction, Literal, PlanStep
 from plansmith.pddl.parser import parse_domain, parse_plan, parse_problem
 from plansmith.pddl.printer import print_domain, print_problem
-from plansmith.pddl.simulation import random_walk
 from plansmith.pddl.validation import FeedbackCode, Verdict, validate_plan
 from plansmith.problems.corruption import Corruption, corrupt_plan
 from plansmith.problems.library import domain_names, load_domain
@@ -54,10 +53,10 @@ def walked(name: str, seed: int) -> tuple[PlanningTask, tuple[PlanStep, ...]]:
     text = f"(define (problem p) (:domain {domain.name}) {STARTS[name]} (:goal (and)))"
     task = PlanningTask.from_text(_text(name), text)
     state = task.initial_state
-    for step in random_walk(task, rng, 8):
+    for step in random_walk(task, 8, rng):
         state = _after(task, step, state)
     start = replace(task.problem, init=in_order(task.atoms_of(state)))
-    walk = random_walk(PlanningTask(domain, start), rng, rng.randrange(3, 11))
+    walk = random_walk(PlanningTask(domain, start), rng.randrange(3, 11), rng)
     for step in walk:
         state = _after(task, step, state)
     reached = in_order(task.atoms_of(state))
@@ -542,7 +541,7 @@ def reached(name: str, seed: int) -> tuple[PlanningTask, tuple[PlanStep, ...]]:
     loaded, rng = load_domain(name), random.Random(seed)
     problem = loaded.sample(loaded.levels[0], rng)
     task = PlanningTask(loaded.domain, problem)
-    plan = random_walk(task, rng, 5)
+    plan = random_walk(task, 5, rng)
     states = validate_plan(task, plan).states
     plan = plan[: max(index for index, state in enumerate(states) if index < 2 or state != states[0])]
     before, after = set(problem.init), set(task.atoms_of(states[len(plan)]))

@@ -9,14 +9,13 @@ import random
 import re
 
 import pytest
-from conftest import BLOCKS_TEXT, DEPOT_PROBLEM_TEXT, DEPOT_TEXT, SUSSMAN_PLAN
+from conftest import BLOCKS_TEXT, DEPOT_PROBLEM_TEXT, DEPOT_TEXT, SUSSMAN_PLAN, print_plan
 
 from plansmith.errors import PddlParseError
 from plansmith.pddl.cases import judge_texts
 from plansmith.pddl.diagnosis import diagnose
 from plansmith.pddl.diagnostics import MAX_DIAGNOSTICS, Diagnostic
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.printer import print_plan
 from plansmith.pddl.sexpr import MAX_DEPTH
 from plansmith.pddl.val_report import val_output
 from plansmith.pddl.validation import PlanVerdict, Verdict

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import pairwise, product
 
 import pytest
-from conftest import BLOCKS_TEXT, SUSSMAN_PLAN, atoms, blocks_task, depot_task, sussman
+from conftest import BLOCKS_TEXT, SUSSMAN_PLAN, atoms, blocks_task, depot_task, print_plan, sussman
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +29,7 @@ from plansmith.pddl.model import (
     TypedName,
 )
 from plansmith.pddl.parser import parse_plan, parse_step
-from plansmith.pddl.printer import print_plan, print_problem
+from plansmith.pddl.printer import print_problem
 from plansmith.pddl.validation import Verdict, validate_plan, validate_plan_text
 
 P, Q, R = AllOf(required=1), AllOf(required=2), AllOf(required=4)

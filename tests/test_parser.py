@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from plansmith.errors import PddlParseError
 from plansmith.pddl.model import Atom, Conjunction, Literal, PlanStep, Problem, TypedName
 from plansmith.pddl.parser import parse_domain, parse_plan, parse_problem, parse_step
-from plansmith.pddl.printer import print_domain, print_plan, print_problem
+from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.sexpr import MAX_DEPTH
 
 DEPOT = parse_domain(DEPOT_TEXT)
@@ -262,12 +262,6 @@ def test_print_problem_typed_then_parse_gives_the_same_problem() -> None:
     problem = parse_problem(DEPOT_PROBLEM_TEXT, DEPOT)
     assert parse_problem(print_problem(problem), DEPOT) == problem
     assert problem.objects[-2:] == (TypedName("m", ("truck", "parcel")), TypedName("o1"))
-
-
-def test_print_plan_then_parse_gives_the_same_plan() -> None:
-    plan = (PlanStep("finish"), PlanStep("move", ("t1", "l1", "hub")))
-    assert print_plan(plan) == "(finish)\n(move t1 l1 hub)\n"
-    assert parse_plan(print_plan(plan)) == plan
 
 
 def mistake_in(read: Callable[[str], object], text: str) -> PddlParseError | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 
-from conftest import BLOCKS
+from conftest import BLOCKS, print_plan, random_walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,8 +42,8 @@ from plansmith.pddl.model import (
     UniversalEffect,
 )
 from plansmith.pddl.parser import parse_domain, parse_plan, parse_problem
-from plansmith.pddl.printer import print_domain, print_plan, print_problem
-from plansmith.pddl.simulation import applicable_actions, random_walk
+from plansmith.pddl.printer import print_domain, print_problem
+from plansmith.pddl.simulation import applicable_actions
 from plansmith.pddl.validation import Verdict, validate_plan, validate_plan_text
 
 TYPES = (TypedName("t"), TypedName("u", ("t",)), TypedName("v"), TypedName("w", ("u", "v")))
@@ -202,7 +202,7 @@ tasks = st.builds(PlanningTask, domains, problems)
 
 def random_plan(task: PlanningTask, rng: random.Random) -> tuple[PlanStep, ...]:
     """Return a walk with some steps exchanged for any step, well-formed or not."""
-    plan = list(random_walk(task, rng, rng.randint(0, 5)))
+    plan = list(random_walk(task, rng.randint(0, 5), rng))
     names = [*task.objects, "nobody"]
     for _ in range(rng.randint(0, 2)):
         schema = rng.choice(task.domain.actions)
@@ -302,7 +302,7 @@ def true_atoms(task: PlanningTask, state: int) -> set[Atom]:
 
 def states_of(task: PlanningTask, seed: int) -> list[int]:
     """Return the states of a random walk."""
-    return list(validate_plan(task, random_walk(task, random.Random(seed), 4)).states)
+    return list(validate_plan(task, random_walk(task, 4, random.Random(seed))).states)
 
 
 # --- properties
@@ -377,7 +377,7 @@ def test_effects_read_the_state_before_and_adding_wins_over_deleting(task: Plann
 @settings(max_examples=100)
 @given(tasks, SEEDS)
 def test_random_walk_is_a_plan_that_fails_at_most_at_the_goal(task: PlanningTask, seed: int) -> None:
-    plan = random_walk(task, random.Random(seed), 6)
+    plan = random_walk(task, 6, random.Random(seed))
     verdict = validate_plan(task, plan)
     assert verdict.verdict in (Verdict.VALID, Verdict.GOAL_NOT_REACHED)
     assert len(verdict.states) == len(plan) + 1

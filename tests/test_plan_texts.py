@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from conftest import print_plan
 from hypothesis import given
 from hypothesis import strategies as st
 
 from plansmith.errors import PddlParseError
 from plansmith.pddl.model import PlanStep
 from plansmith.pddl.parser import parse_plan
-from plansmith.pddl.printer import print_plan
 from plansmith.text.plans import compact_plan, decode_compact_plan, numbered_plan, read_plan_text
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_-]{0,6}", fullmatch=True) | st.just("end")

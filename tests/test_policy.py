@@ -447,7 +447,7 @@ def test_load_weights_other_folder_changes_answers_and_is_proved_by_transformers
     assert tokens(after) != tokens(before)
     assert {generation.policy_version for [generation] in after} == {"second"}
     assert ray.get(policy.prove.remote(PROBE, expected, tolerance=1e-4)) < 1e-4
-    assert ray.get(policy.ping.remote()) == "second"
+    assert ray.get(policy.policy_version.remote()) == "second"
 
 
 def test_load_weights_forgets_cached_prefixes_of_the_old_weights(
@@ -576,7 +576,7 @@ def test_load_weights_base_again_takes_the_adapter_away(adapting: Any, folders: 
     load(adapting, folders, "base")
     assert ray.get(adapting.adapter_numbers.remote()) == []
     assert reference_logprobs(adapted_models["base"], PROBE) == probe(adapting)
-    assert ray.get(adapting.ping.remote()) == "base"
+    assert ray.get(adapting.policy_version.remote()) == "base"
 
 
 def test_load_weights_same_folder_with_other_content_takes_the_content(
@@ -615,7 +615,7 @@ def test_load_weights_adapter_over_another_base_is_refused_and_the_old_one_stays
     with pytest.raises(BadInputError, match="another base") as caught:
         load(adapting, folders, "of_stranger")
     assert (caught.value.got, caught.value.expected) == (str(folders / "stranger"), str(folders / "base"))
-    assert ray.get(adapting.ping.remote()) == "adapter"
+    assert ray.get(adapting.policy_version.remote()) == "adapter"
     assert reference_logprobs(adapted_models["adapter"], PROBE) == probe(adapting)
 
 
@@ -628,7 +628,7 @@ def test_load_weights_adapter_that_vllm_refuses_is_bad_input_and_the_old_one_sta
     load(adapting, folders, "adapter")
     with pytest.raises(BadInputError, match="vLLM refuses the adapter"):
         load(adapting, tmp_path, "refused")
-    assert ray.get(adapting.ping.remote()) == "adapter"
+    assert ray.get(adapting.policy_version.remote()) == "adapter"
     assert reference_logprobs(adapted_models["adapter"], PROBE) == probe(adapting)
 
 
@@ -799,7 +799,7 @@ def test_policy_actor_killed_after_an_update_restarts_with_the_current_weights(
     restarted, second = ray.get(policy.start.remote())
     assert restarted != pid
     assert (first, second) == (str(folders / "first"), str(folders / "second"))
-    assert ray.get(policy.policy_version.remote()) == ray.get(policy.ping.remote()) == "second"
+    assert ray.get(policy.policy_version.remote()) == "second"
     ray.kill(policy)
 
 

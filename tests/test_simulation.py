@@ -5,15 +5,13 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-import pytest
-from conftest import atoms, blocks_task, depot_task, sussman
+from conftest import atoms, depot_task, sussman
 from hypothesis import given
 from hypothesis import strategies as st
 
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.simulation import applicable_actions, goal_count, random_walk, successors
-from plansmith.pddl.validation import validate_plan
+from plansmith.pddl.simulation import applicable_actions, successors
 
 LITERALS = ["(p ?x)", "(q ?x ?y)", "(q ?y ?x)", "(q ?x ?x)", "(q ?y k)", "(not (p ?y))", "(not (q ?x ?z))", "(= ?x ?y)"]
 LITERALS += ["(not (= ?y ?z))", "(s ?x ?z)", "(d ?x)", "(not (d ?z))", "(or (p ?x) (q ?y ?z))"]
@@ -102,23 +100,3 @@ def test_successors_pair_each_applicable_action_with_its_state() -> None:
     found = successors(task, task.initial_state)
     assert [str(action.step) for action, _ in found] == ["(pick-up b)", "(unstack c a)"]
     assert [state == action.apply(task.initial_state) for action, state in found] == [True, True]
-
-
-@pytest.mark.parametrize("length", [0, 1, 7])
-def test_random_walk_is_executable_and_fixed_by_its_seed(length: int) -> None:
-    task = sussman()
-    plan = random_walk(task, random.Random(3), length)
-    assert len(plan) == length and validate_plan(task, plan).failed_step is None
-    assert plan == random_walk(sussman(), random.Random(3), length)
-
-
-def test_random_walk_at_a_dead_end_stops() -> None:
-    task = blocks_task("(holding a)", "(on a a)", "a")
-    assert [str(step) for step in random_walk(task, random.Random(0), 1)] == ["(put-down a)"]
-    assert random_walk(blocks_task("(clear a)", "(holding a)", "a"), random.Random(0), 5) == ()
-
-
-def test_goal_count_is_the_number_of_missing_conjuncts() -> None:
-    task = sussman()  # wants (on a b) and (on b c)
-    counts = [goal_count(task, task.state_of(atoms(text))) for text in ("", "(on b c)", "(on a b) (on b c)")]
-    assert counts == [2, 1, 0]

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import REFERENCE
+from conftest import REFERENCE, print_plan
 
 from plansmith.config.planner import PlannerConfig
 from plansmith.pddl.cases import judge_texts
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import TOTAL_COST, PlanStep
 from plansmith.pddl.parser import parse_plan
-from plansmith.pddl.printer import print_plan
 from plansmith.pddl.validation import Verdict, validate_plan
 from plansmith.planners import FastDownward, PlannerStatus
 

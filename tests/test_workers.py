@@ -461,7 +461,7 @@ def test_engine_killed_during_a_rollout_after_an_update_answers_as_if_nothing_ha
     assert pointer == {"weights_folder": str(adapter.path(MODEL).resolve()), "policy_version": "a" * 12}
     for policy in (adapter, base):  # proves by the probe that it holds the one, and beneath it the other
         alone.load_policy(policy, ENGINE)
-        assert ray.get(engine.ping.remote()) == policy.key[:12]
+        assert ray.get(engine.policy_version.remote()) == policy.key[:12]
 
 
 def test_engine_that_dies_for_good_is_a_lost_worker_and_the_next_call_starts_another(

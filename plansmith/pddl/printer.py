@@ -1,10 +1,10 @@
-"""`Domain`, `Problem` and plans back to PDDL text; parse, print, parse is the identity."""
+"""`Domain` and `Problem` back to PDDL text; parse, print, parse is the identity."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from plansmith.pddl.model import ActionSchema, Domain, PlanStep, Problem, TypedName, typed_text
+from plansmith.pddl.model import ActionSchema, Domain, Problem, TypedName, typed_text
 
 _TEXTS_LIMIT = 64
 _texts: dict[int, tuple[Domain, str]] = {}
@@ -68,8 +68,3 @@ def print_problem(problem: Problem) -> str:
         f"  (:init {init})\n"
         f"  (:goal {problem.goal}){metric})\n"
     )
-
-
-def print_plan(plan: Iterable[PlanStep]) -> str:
-    """Return a plan as text, one step a line."""
-    return "".join(f"{step}\n" for step in plan)

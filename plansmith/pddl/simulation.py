@@ -1,4 +1,4 @@
-"""Moving through states: which actions can be applied, where they lead, random walks, goals still missing.
+"""Moving through states: which actions can be applied, and where they lead.
 
 Applicable actions are found by a join: the positive literals of a precondition are matched one after another against
 the atoms of the state, so that only arguments that satisfy them all are ever tried. Not here: search (`planners`).
@@ -6,14 +6,13 @@ the atoms of the state, so that only arguments that satisfy them all are ever tr
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from itertools import product
 
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.matching import Index, in_join_order, index_of, matches
-from plansmith.pddl.model import ActionSchema, Atom, Literal, PlanStep, conjuncts_of
+from plansmith.pddl.model import ActionSchema, Atom, Literal, conjuncts_of
 
 
 def applicable_actions(task: PlanningTask, state: int) -> tuple[GroundAction, ...]:
@@ -33,21 +32,6 @@ def applicable_actions(task: PlanningTask, state: int) -> tuple[GroundAction, ..
 def successors(task: PlanningTask, state: int) -> tuple[tuple[GroundAction, int], ...]:
     """Return the applicable actions with the states they lead to."""
     return tuple((action, action.apply(state)) for action in applicable_actions(task, state))
-
-
-def random_walk(task: PlanningTask, rng: random.Random, length: int) -> tuple[PlanStep, ...]:
-    """Return `length` random applicable steps from the initial state, fewer if they end where no action applies."""
-    state, plan = task.initial_state, list[PlanStep]()
-    while len(plan) < length and (choices := applicable_actions(task, state)):
-        action = rng.choice(choices)
-        plan.append(action.step)
-        state = action.apply(state)
-    return tuple(plan)
-
-
-def goal_count(task: PlanningTask, state: int) -> int:
-    """Return the number of conjuncts of the goal that do not hold in `state`."""
-    return len(task.unsatisfied(task.goal, state))
 
 
 def _candidates(task: PlanningTask, schema: ActionSchema, index: Index) -> Iterator[tuple[str, ...]]:
