@@ -1,7 +1,7 @@
 """Fast Downward as a function from PDDL text to `PlannerResult`.
 
 A warm worker process (`translate_worker.py`, the only GPL file) forks one child a problem, which translates and then
-becomes the search binary. Here is what a request holds, what exit codes mean, and how plan files are read. Not here:
+becomes the search binary. Here is what exit codes mean, and how plan files are read. Not here:
 settings (`settings.py`) and the worker's life (`process.py`). Nothing of Fast Downward is imported into this process.
 
 Exit codes: https://www.fast-downward.org/latest/documentation/exit-codes
@@ -13,16 +13,14 @@ import importlib.util
 import os
 import re
 import signal
-import tempfile
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import NoReturn
 
 from plansmith.config.planner import PlannerConfig
 from plansmith.errors import ConfigError, PddlParseError, PlannerCrashError, PlansmithError
+from plansmith.planners.interface import ANSWER_GRACE_S, MESSAGE_CHARACTERS, Planner, request_of, stopped_message
 from plansmith.planners.process import WorkerProcess
 from plansmith.planners.result import PlannerResult, PlannerStatus
 
@@ -66,9 +64,6 @@ UNSUPPORTED_INPUT = re.compile(
 )
 """What the translator says about correct PDDL beyond its reach; it has one exit code for this and for mistakes."""
 
-ANSWER_GRACE_S = 15.0
-MESSAGE_CHARACTERS = 2000
-
 
 def status_from_exit_code(exit_code: int) -> PlannerStatus:
     """Map a documented exit code, or minus the signal of a limit, to its outcome; anything else is loud.
@@ -95,28 +90,19 @@ def find_search_binary() -> Path:
     raise PlansmithError("Fast Downward is not installed", cure="pip install up-fast-downward")
 
 
-class FastDownward:
-    """Solves problems one at a time with a warm worker process; close it, or use it as a context manager.
-
-    Concurrent calls wait for each other. A worker that died is replaced and the problem given to the new one.
-    """
+class FastDownward(Planner):
+    """Fast Downward, its translator warm."""
 
     def __init__(self, settings: PlannerConfig | None = None, *, search_binary: Path | None = None) -> None:
-        self.settings = settings or PlannerConfig()
         cure = "pip install up-fast-downward (it brings fast-downward.translate)"
-        self._worker = WorkerProcess("translate_worker.py", str(search_binary or find_search_binary()), cure=cure)
-        self._lock = threading.Lock()
-        self._worker.start()
+        worker = WorkerProcess("translate_worker.py", str(search_binary or find_search_binary()), cure=cure)
+        super().__init__(settings, worker)
+        worker.start()
 
     @property
     def name(self) -> str:
         """Return the planner with its search, as rows name it."""
         return f"fast-downward {self.settings.search}"
-
-    @property
-    def worker_pid(self) -> int | None:
-        """Return the process id of the warm worker; None when closed."""
-        return self._worker.pid
 
     def solve(self, domain_pddl: str, problem_pddl: str) -> PlannerResult:
         """Return the outcome of one problem.
@@ -131,45 +117,19 @@ class FastDownward:
 
     def solve_with(self, settings: PlannerConfig, domain_pddl: str, problem_pddl: str) -> PlannerResult:
         """Return the outcome of one problem under other settings than the planner's own; raises as `solve`."""
-        with self._lock, tempfile.TemporaryDirectory(prefix="plansmith-planner-") as folder:
-            start = time.perf_counter()
-            run = _Run(Path(folder), settings)
-            run.write_input(domain_pddl, problem_pddl)
-            answer = self._worker.ask(run.request(), limit_s=settings.kill_after_s + ANSWER_GRACE_S)
+        with self._problem_folder(domain_pddl, problem_pddl) as folder:
+            start, run = time.perf_counter(), _Run(folder, settings)
+            request = request_of(folder, settings, search=settings.search_string)
+            answer = self._worker.ask(request, limit_s=settings.kill_after_s + ANSWER_GRACE_S)
             return run.result(answer["exit_code"], answer["killed_for"], time.perf_counter() - start)
-
-    def close(self) -> None:
-        """End the worker, and with it a call that another thread waits for; closing twice does no harm."""
-        self._worker.hang_up()
-        with self._lock:
-            self._worker.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One problem in its folder: input files, request, and what the child left behind."""
+    """One problem in its folder, and what the child left behind."""
 
     folder: Path
     settings: PlannerConfig
-
-    def write_input(self, domain_pddl: str, problem_pddl: str) -> None:
-        (self.folder / "domain.pddl").write_text(domain_pddl, encoding="utf-8")
-        (self.folder / "problem.pddl").write_text(problem_pddl, encoding="utf-8")
-
-    def request(self) -> dict[str, Any]:
-        return {
-            "folder": str(self.folder),
-            "search": self.settings.search_string,
-            "time_limit_s": self.settings.time_limit_s,
-            "kill_after_s": self.settings.kill_after_s,
-            "memory_limit_mib": self.settings.memory_limit_mib,
-        }
 
     def result(self, exit_code: int, killed_for: str | None, wall_time_s: float) -> PlannerResult:
         """Return the outcome; a plan found before a limit struck counts as solved, though not as optimal."""
@@ -212,7 +172,7 @@ class _Run:
     def _message(self, status: PlannerStatus | None = None) -> str:
         """Return the translator's complaint, or the last words of the log."""
         if status is PlannerStatus.OUT_OF_TIME:
-            return f"stopped at {self.settings.time_limit_s} CPU or {self.settings.kill_after_s} wall-clock seconds"
+            return stopped_message(self.settings)
         noise = ("[t=", "Peak memory")
         log = [line for line in self._read("log.txt").splitlines() if line and not line.startswith(noise)]
         return (self._read("error.txt") or "\n".join(log[-5:]))[-MESSAGE_CHARACTERS:]

@@ -10,16 +10,14 @@ import contextlib
 import json
 import os
 import signal
-import tempfile
-import threading
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from plansmith.config.planner import PlannerConfig
 from plansmith.errors import ConfigError, PlannerCrashError
 from plansmith.pddl.grounding import PlanningTask
+from plansmith.planners.interface import ANSWER_GRACE_S, MESSAGE_CHARACTERS, Planner, request_of, stopped_message
 from plansmith.planners.judging import judged_result
 from plansmith.planners.process import WorkerProcess
 from plansmith.planners.result import PlannerResult, PlannerStatus
@@ -39,12 +37,9 @@ UP_STATUS = {
 }
 MAY_LEAVE_PLAN = {PlannerStatus.SOLVED, PlannerStatus.OUT_OF_TIME, PlannerStatus.OUT_OF_MEMORY, PlannerStatus.GAVE_UP}
 
-ANSWER_GRACE_S = 15.0
-MESSAGE_CHARACTERS = 2000
 
-
-class UnifiedPlanningPlanner:
-    """Solves problems one at a time with an engine of unified-planning; close it, or use it as a context manager.
+class UnifiedPlanningPlanner(Planner):
+    """An engine of unified-planning.
 
     ``time_limit_s`` is given to the engine, whose clock is on the wall, and limits the CPU seconds of each of its
     processes; ``kill_after_s`` ends all of them. The engine's own search is used, not the one of the settings.
@@ -60,13 +55,12 @@ class UnifiedPlanningPlanner:
         Raises:
             ConfigError: no such engine, with those that are installed.
         """
-        self.settings = settings or PlannerConfig()
+        worker = WorkerProcess("up_worker.py", engine, cure="pip install unified-planning")
+        super().__init__(settings, worker)
         self._engine = engine
-        self._worker = WorkerProcess("up_worker.py", engine, cure="pip install unified-planning")
-        self._lock = threading.Lock()
-        greeting = self._worker.start()
+        greeting = worker.start()
         if "engines" in greeting:
-            self._worker.stop()
+            worker.stop()
             raise ConfigError(
                 "unified-planning has no such planner",
                 where="planner",
@@ -80,11 +74,6 @@ class UnifiedPlanningPlanner:
         """Return the planner as rows name it."""
         return f"{PREFIX}{self._engine}"
 
-    @property
-    def worker_pid(self) -> int | None:
-        """Return the process id of the warm worker; None when closed."""
-        return self._worker.pid
-
     def solve(self, domain_pddl: str, problem_pddl: str) -> PlannerResult:
         """Return the outcome of one problem; a plan that is not valid is a crash of the engine.
 
@@ -94,23 +83,17 @@ class UnifiedPlanningPlanner:
                 `close` was called meanwhile.
         """
         task = PlanningTask.from_text(domain_pddl, problem_pddl)
-        with self._lock, tempfile.TemporaryDirectory(prefix="plansmith-planner-") as name:
-            start, folder = time.perf_counter(), Path(name)
-            (folder / "domain.pddl").write_text(domain_pddl, encoding="utf-8")
-            (folder / "problem.pddl").write_text(problem_pddl, encoding="utf-8")
+        with self._problem_folder(domain_pddl, problem_pddl) as folder:
+            start = time.perf_counter()
             ending = self._ask(folder)
             return judged_result(task, self._result(folder, ending, time.perf_counter() - start))
 
     def _ask(self, folder: Path) -> dict[str, Any]:
-        request = {
-            "folder": str(folder),
-            "time_limit_s": self.settings.time_limit_s,
-            "kill_after_s": self.settings.kill_after_s,
-            "memory_limit_mib": self.settings.memory_limit_mib,
-        }
         pid = self._worker.pid
         try:
-            return self._worker.ask(request, limit_s=self.settings.kill_after_s + ANSWER_GRACE_S)
+            return self._worker.ask(
+                request_of(folder, self.settings), limit_s=self.settings.kill_after_s + ANSWER_GRACE_S
+            )
         finally:
             if self._worker.pid != pid:  # it died without its descendants
                 kill_processes_of(folder)
@@ -134,27 +117,15 @@ class UnifiedPlanningPlanner:
         """
         killed_for = "time" if ending["exit_code"] == -signal.SIGXCPU else ending["killed_for"]
         if killed_for:
-            limits = f"{self.settings.time_limit_s} CPU or {self.settings.kill_after_s} wall-clock seconds"
             status = {"time": "TIMEOUT", "memory": "MEMOUT"}[killed_for]
-            return {"status": status, "plan": None, "message": f"stopped at {limits}" if killed_for == "time" else ""}
+            message = stopped_message(self.settings) if killed_for == "time" else ""
+            return {"status": status, "plan": None, "message": message}
         if ending["exit_code"] != 0:
             log = (folder / "log.txt").read_text(encoding="utf-8", errors="replace").strip()
             words = log[-MESSAGE_CHARACTERS:]
             got = f"exit code {ending['exit_code']}"
             raise PlannerCrashError(f"the engine {self._engine} ended without an answer: {words}", got=got)
         return dict(json.loads((folder / "answer.json").read_text(encoding="utf-8")))
-
-    def close(self) -> None:
-        """End the worker, and with it a call that another thread waits for; closing twice does no harm."""
-        self._worker.hang_up()
-        with self._lock:
-            self._worker.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
 
 def kill_processes_of(folder: Path) -> None:
