@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from plansmith.config.training import LossConfig
+from plansmith.config.models import CorrectionConfig
 from plansmith.data.examples import chain_examples, continuation_examples, correction_example
 from plansmith.data.rows import (
     ExampleRow,
@@ -53,12 +53,8 @@ class FeedbackWriter:
     Args:
         model: folder of the policy that wrote the rollouts; its tokenizer is used.
         rendering: of the run.
-        weights: beta.
-        feedback: what is handed back with a failed attempt.
+        corrections: what is made of failed attempts, and the weights of the losses.
         names: objects' names for renamed copies.
-        corrections_per_problem: failed attempts of a problem that are handed back.
-        correction_renamings: copies of the corrected chain.
-        continuation_renamings: copies of each failed attempt continued.
         seed: of the run.
         stage: whose random numbers the copies of corrected chains take.
     """
@@ -68,19 +64,13 @@ class FeedbackWriter:
         *,
         model: str,
         rendering: str,
-        weights: LossConfig,
-        feedback: FeedbackKind,
+        corrections: CorrectionConfig,
         names: Sequence[str],
-        corrections_per_problem: int,
-        correction_renamings: int,
-        continuation_renamings: int,
         seed: int,
         stage: str,
     ) -> None:
         self._tokenizer, self._rendering = load_tokenizer(model), rendering_of(rendering)
-        self._weights, self._feedback, self._names = weights, feedback, names
-        self._corrections_per_problem, self._correction_renamings = corrections_per_problem, correction_renamings
-        self._continuation_renamings, self._seed, self._stage = continuation_renamings, seed, stage
+        self._config, self._names, self._seed, self._stage = corrections, names, seed, stage
 
     def __call__(self, rows: Sequence[LearningRow]) -> list[LessonRow]:
         """Return what is learnt from each problem."""
@@ -127,7 +117,7 @@ class FeedbackWriter:
             verdict.verdict_span,
             v=int(verdict.is_valid),
             baseline=item.baseline,
-            weights=self._weights,
+            weights=self._config.losses,
             is_flawless=verdict.is_flawless,
         )
         return sequence.row(item.rollout.rollout_id)
@@ -137,10 +127,10 @@ class FeedbackWriter:
         failed = [verdict for verdict in row.verdicts if not verdict.is_valid]
         if failed:
             seed = row_seed(self._seed, self._stage, row.problem_id)
-            copies = self._correction_renamings
+            copies = self._config.correction_renamings
             yield from chain_examples(row.problem, self._rendering, self._names, n_renamings=copies, seed=seed)
-        for verdict in failed[: self._corrections_per_problem]:
-            attempt = verdict.handed_back(self._feedback)
+        for verdict in failed[: self._config.corrections_per_problem]:
+            attempt = verdict.handed_back(FeedbackKind(self._config.feedback))
             if attempt is not None:
                 yield correction_example(verdict.rollout_id, row.problem, attempt, self._rendering)
 
@@ -159,6 +149,6 @@ class FeedbackWriter:
                     [parse_step(step) for step in plan_of[rollout.rollout_id]],
                     self._rendering,
                     self._names,
-                    n_renamings=self._continuation_renamings,
+                    n_renamings=self._config.continuation_renamings,
                     seed=self._seed,
                 )

@@ -51,7 +51,7 @@ def map_rows(
     concurrency: int,
     num_cpus: float = 1.0,
     description: str,
-    id_column: str,
+    id_column: str = "problem_id",
     worker_settings: Mapping[str, Any] | None = None,
     is_resident: bool = True,
 ) -> None:

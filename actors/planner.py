@@ -36,10 +36,6 @@ class PlannerActor:
         self._planner = make_planner(config)
         self._tie_break_states, self._n_plans = config.tie_break_states, config.n_plans
 
-    def solve(self, domain_pddl: str, problem_pddl: str) -> PlannerResult:
-        """Return the outcome of one problem."""
-        return self._planner.solve(domain_pddl, problem_pddl)
-
     def __call__(self, problems: Sequence[ProblemRow]) -> list[PlanRow]:
         """Return what became of each problem.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from plansmith.config.models import ExamplesConfig
 from plansmith.data.examples import (
     chain_examples,
     corrupted_row,
@@ -40,33 +41,38 @@ class CorruptionWriter:
 
 
 class ChainWriter:
-    """Writes chains of thought, whole and their first steps, and explanations of valid plans."""
+    """Writes chains of thought, whole and their first steps, and explanations of valid plans.
+
+    Args:
+        rendering: how chains are written.
+        names: of the objects; none: each problem keeps its own.
+        examples: how many of which kind.
+        renamings: `examples.renamings` of the levels that have their own.
+        seed: of the run.
+    """
 
     def __init__(
         self,
         rendering: str,
         names: Sequence[str],
-        n_renamings: Mapping[str, int],
-        n_openings: int,
-        opening_steps: int,
-        valid_share: float,
+        examples: ExamplesConfig,
+        renamings: Mapping[str, int],
         seed: int,
     ) -> None:
-        self._rendering, self._names = rendering_of(rendering), tuple(names)
-        self._n_renamings, self._valid_share, self._seed = n_renamings, valid_share, seed
-        self._n_openings, self._opening_steps = n_openings, opening_steps
+        self._rendering, self._names, self._seed = rendering_of(rendering), names, seed
+        self._examples, self._renamings = examples, renamings
 
     def __call__(self, solved: Sequence[SolvedProblemRow]) -> list[ExampleRow]:
         """Return the examples of some solved problems."""
-        rows: list[ExampleRow] = []
+        config, rows = self._examples, list[ExampleRow]()
         for row in solved:
-            copies = self._n_renamings[row.level]
+            copies = self._renamings.get(row.level, config.renamings)
             rows += chain_examples(row, self._rendering, self._names, n_renamings=copies, seed=self._seed)
             rows += opening_examples(
-                row, self._rendering, self._names, n_renamings=self._n_openings, n_steps=self._opening_steps,
+                row, self._rendering, self._names, n_renamings=config.openings, n_steps=config.opening_steps,
                 seed=self._seed,
             )  # fmt: skip
-            if _is_drawn(self._valid_share, self._seed, row.problem_id):
+            if _is_drawn(config.valid_explanations, self._seed, row.problem_id):
                 rows.append(valid_explanation(row, self._rendering, seed=self._seed))
         return rows
 

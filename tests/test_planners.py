@@ -687,7 +687,3 @@ def test_planner_actor_crash_over_one_problem_leaves_a_row_and_goes_on(
     logger.removeHandler(caplog.handler)
     assert [(row.status, row.cost) for row in rows] == [("crashed", None), ("solved", 6.0)]
     assert "problem p1: the planner crashed" in caplog.text
-
-
-def test_planner_actor_solve_returns_result(actor: PlannerActor) -> None:
-    assert actor.solve(BLOCKSWORLD, SUSSMAN).cost == 6.0

@@ -143,7 +143,7 @@ def build_datasets(context: StageContext[DatasetSettings]) -> None:
     ]
     context.output.write_rows(printed, StepLossRow, table="reasoning_steps")
 
-    path = write_lessons(context, learning_rows(context, rollouts, verdicts, steps, losses), weights)
+    path = write_lessons(context, learning_rows(context, rollouts, verdicts, steps, losses))
     folder, final = policy.path(MODEL), StoredSequences([path])
     trainer = context.resources.trainer(folder, settings.numerics)
     read = trainer.predict(VerdictReader.of(load_tokenizer(str(folder))), final)
@@ -220,9 +220,9 @@ def _by(names: Iterable[str]) -> Mapping[str, list[int]]:
     return places
 
 
-def write_lessons(context: StageContext[DatasetSettings], rows: Sequence[LearningRow], weights: LossConfig) -> Path:
+def write_lessons(context: StageContext[DatasetSettings], rows: Sequence[LearningRow]) -> Path:
     """Write what is learnt, the sequences of both stages and corrections as text; return the path of stage 2's."""
-    settings, loop = context.settings, context.settings.corrections
+    settings = context.settings
     lessons = worked_rows(
         context,
         rows,
@@ -231,12 +231,8 @@ def write_lessons(context: StageContext[DatasetSettings], rows: Sequence[Learnin
         {
             "model": str(context.inputs["policy"].path(MODEL)),
             "rendering": settings.rendering,
-            "weights": weights,
-            "feedback": FeedbackKind(loop.feedback),
+            "corrections": settings.corrections,
             "names": settings.object_names,
-            "corrections_per_problem": loop.corrections_per_problem,
-            "correction_renamings": loop.correction_renamings,
-            "continuation_renamings": loop.continuation_renamings,
             "seed": context.seed,
             "stage": context.stage.name,
         },

@@ -50,7 +50,6 @@ def worked_rows(
             shards=shards,
             batch_size=BATCH_SIZE,
             description=description,
-            id_column="problem_id",
             worker_settings=worker_settings,
         )
         return shards.merged_rows()

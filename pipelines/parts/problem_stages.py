@@ -260,7 +260,6 @@ def solve_problems(
         shards=shards,
         batch_size=64,
         description=description,
-        id_column="problem_id",
         worker_settings={"config": planner},
     )
     plans = {row.problem_id: row for row in shards.merged_rows()}
@@ -323,7 +322,6 @@ def corrupt_plans(context: StageContext[CorruptionSettings]) -> None:
         shards=context.output.shards("rows", CorruptedPlanRow),
         batch_size=256,
         description="corrupting plans",
-        id_column="problem_id",
         worker_settings={"per_problem": context.settings.per_problem, "seed": context.seed},
         is_resident=False,
     )
@@ -346,14 +344,11 @@ def write_chains(context: StageContext[WritingSettings]) -> None:
     """Write the plans of D1 as chains of thought, and valid and corrupted plans with their explanations."""
     settings = context.settings
     solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE1)
-    examples = settings.examples
     writing = {
         "rendering": settings.rendering,
         "names": settings.object_names,
-        "n_renamings": {row.level: settings.renamings.get(row.level, examples.renamings) for row in solved},
-        "n_openings": examples.openings,
-        "opening_steps": examples.opening_steps,
-        "valid_share": examples.valid_explanations,
+        "examples": settings.examples,
+        "renamings": settings.renamings,
         "seed": context.seed,
     }
     context.resources.map_rows(
@@ -363,7 +358,6 @@ def write_chains(context: StageContext[WritingSettings]) -> None:
         shards=context.output.shards("chains", ExampleRow),
         batch_size=64,
         description="writing chains of thought",
-        id_column="problem_id",
         worker_settings=writing,
         is_resident=False,
     )
@@ -374,7 +368,6 @@ def write_chains(context: StageContext[WritingSettings]) -> None:
         shards=context.output.shards("explanations", ExampleRow),
         batch_size=64,
         description="explaining corrupted plans",
-        id_column="problem_id",
         worker_settings={"rendering": settings.rendering},
         is_resident=False,
     )

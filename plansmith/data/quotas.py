@@ -93,18 +93,12 @@ def next_to_solve(splits: Sequence[str], fits: Sequence[bool | None], wanted: Ma
     """
     lacking = Counter(wanted)
     lacking.subtract(split for split, fit in zip(splits, fits, strict=True) if fit)
-    chosen = []
-    for number, (split, fit) in enumerate(zip(splits, fits, strict=True)):
-        if fit is None and lacking[split] > 0:
-            lacking[split] -= 1
-            chosen.append(number)
-    return chosen
+    return first_that_fit(splits, [fit is None for fit in fits], lacking)
 
 
 def first_that_fit(splits: Sequence[str], fits: Sequence[bool | None], wanted: Mapping[str, int]) -> list[int]:
     """Return the first problems that fit, as many of each split as are wanted."""
-    left = Counter(wanted)
-    chosen = []
+    left, chosen = Counter(wanted), []
     for number, (split, fit) in enumerate(zip(splits, fits, strict=True)):
         if fit and left[split] > 0:
             left[split] -= 1

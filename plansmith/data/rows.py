@@ -223,13 +223,19 @@ class FinishReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutRow:
-    """One sampled completion with its tokens; ``rollout_logprobs`` are the engine's, one per completion token."""
+class OfRollout:
+    """The first columns of every table with rows of a rollout."""
 
     rollout_id: str
     problem_id: str
     iteration: int
     policy_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRow(OfRollout):
+    """One sampled completion with its tokens; ``rollout_logprobs`` are the engine's, one per completion token."""
+
     prompt: str
     completion: str
     prompt_token_ids: tuple[int, ...]
@@ -281,17 +287,13 @@ class JudgingRow:
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictRow:
+class VerdictRow(OfRollout):
     """The judgement of one rollout, whole: of its plan, of the chain's steps taken together, of how it could be read.
 
     Steps count from 1; spans are of the completion. Everything that later stages ask about a rollout stands here or in
     `JudgedStepRow`: nothing is judged twice.
     """
 
-    rollout_id: str
-    problem_id: str
-    iteration: int
-    policy_version: str
     verdict: str
     """A `plansmith.pddl.validation.Verdict` on the plan."""
     reason: str
@@ -343,7 +345,7 @@ class VerdictRow:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedStepRow:
+class JudgedStepRow(OfRollout):
     """One step of a chain with its judgement: a triplet of D_reasoning (equation 10), and where it stands.
 
     States are atoms in the order of the text; ``s_expected`` of a right step is what it claims. ``state_distance`` is
@@ -351,10 +353,6 @@ class JudgedStepRow:
     ``choice`` and ``outcome`` are those of `plansmith.text.chains.StepSpans`.
     """
 
-    rollout_id: str
-    problem_id: str
-    iteration: int
-    policy_version: str
     step: int
     action: str
     feedback_code: str
@@ -389,13 +387,9 @@ class StepLossRow:
 
 
 @dataclass(frozen=True, slots=True)
-class FinalPlanRow:
+class FinalPlanRow(OfRollout):
     """One row of D_final (equation 11): the plan, the validator's v, the policy's v_hat, equation 9 as printed."""
 
-    rollout_id: str
-    problem_id: str
-    iteration: int
-    policy_version: str
     plan: tuple[str, ...]
     v: int
     v_hat: float | None

@@ -13,7 +13,6 @@ import shutil
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from plansmith.errors import BadInputError, PlansmithError
@@ -139,26 +138,21 @@ def _locked_error(root: Path, file: IO[str]) -> BadInputError:
     )
 
 
-class storage_errors:  # noqa: N801 - used like a function, as contextlib's own are
-    """Context manager: a full, read-only or forbidden disk leaves the block as `BadInputError`; the rest passes.
+@contextlib.contextmanager
+def storage_errors(folder: Path, *, refused: frozenset[int] = _REFUSED) -> Iterator[None]:
+    """Let a full, read-only or forbidden disk leave the block as `BadInputError`; the rest passes.
 
     "Permission denied" counts only when the file it names is ``folder``, lies in it or holds it; elsewhere it may be
     anything, a planner that is not executable for one.
     """
-
-    def __init__(self, folder: Path, *, refused: frozenset[int] = _REFUSED) -> None:
-        self.folder, self.refused = folder, refused
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if isinstance(error, Exception) and not isinstance(error, PlansmithError):
-            translated = _translate(error, self.folder, self.refused)
-            if translated is not None:
-                raise translated from error
+    try:
+        yield
+    except PlansmithError:
+        raise
+    except Exception as error:
+        if translated := _translate(error, folder, refused):
+            raise translated from error
+        raise
 
 
 def _translate(error: Exception, folder: Path, refused: frozenset[int]) -> BadInputError | None:

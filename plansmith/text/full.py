@@ -69,15 +69,15 @@ class FullRendering:
 
     def write_chain(self, chain: Chain) -> str:
         """Return the text of a chain of thought."""
-        return "\n".join(_chain_lines(chain))
+        return "\n".join([*_lines_of(chain.steps), *_closing_lines(chain)])
 
     def write_steps(self, steps: Sequence[ChainStep]) -> str:
         """Return the text with which a chain of these steps begins."""
-        return "\n".join(line for number, step in enumerate(steps, 1) for line in step_lines(number, step))
+        return "\n".join(_lines_of(steps))
 
     def write_explanation(self, explanation: Explanation) -> str:
         """Return the text that explains a plan: its steps, the fault if any, the verdict."""
-        lines = [line for number, step in enumerate(explanation.chain.steps, 1) for line in step_lines(number, step)]
+        lines = _lines_of(explanation.chain.steps)
         if explanation.fault is not None:
             lines += ["[FAULT]", *_fault_lines(explanation.fault)]
         return "\n".join([*lines, *_closing_lines(explanation.chain)])
@@ -118,9 +118,8 @@ def outcome_lines(step: ChainStep) -> list[str]:
     return [*lines, f"- Next state: {_spaced(step.next_state)}"]
 
 
-def _chain_lines(chain: Chain) -> list[str]:
-    lines = [line for number, step in enumerate(chain.steps, 1) for line in step_lines(number, step)]
-    return [*lines, *_closing_lines(chain)]
+def _lines_of(steps: Sequence[ChainStep]) -> list[str]:
+    return [line for number, step in enumerate(steps, 1) for line in step_lines(number, step)]
 
 
 def _closing_lines(chain: Chain) -> list[str]:
