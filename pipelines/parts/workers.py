@@ -150,13 +150,15 @@ class Workers(RaySession):
             for rank in range(count)
         ]
 
-    def _ask_trainers(self, method: str, *arguments: Any, progress: Progress | None = None, **keywords: Any) -> Any:
+    def _ask_trainers(
+        self, method: str, *arguments: Any, doing: str | None = None, unit: str = "", **keywords: Any
+    ) -> Any:
         """Return rank 0's answer to a call of every rank; without one of them the others are of no use."""
         from actors.failures import is_any_dead
 
         answers = [getattr(rank, method).remote(*arguments, **keywords) for rank in self._trainers]
         try:
-            return self.wait_for(answers, **_shown(progress))[0]
+            return self.wait_for(answers, doing=doing, unit=unit)[0]
         except LostWorkerError:
             self._end_trainers()
             raise
@@ -260,18 +262,6 @@ class Workers(RaySession):
             yield from self.streamed(streams)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What actors say they are doing while they are waited for, and what they count."""
-
-    doing: str
-    unit: str
-
-
-def _shown(progress: Progress | None) -> dict[str, Any]:
-    return {} if progress is None else {"doing": progress.doing, "unit": progress.unit}
-
-
 @dataclass(frozen=True)
 class TrainerHandle:
     """The ranks of the trainer, called together and waited for; the answer is rank 0's.
@@ -301,7 +291,7 @@ class TrainerHandle:
         self.weights_changed()
         given = (objective, self.put(sequences), settings)
         report: OptimisationReport = self.ask(
-            "optimise", *given, description=description, progress=Progress(description, "step"), **options
+            "optimise", *given, description=description, doing=description, unit="step", **options
         )
         return report
 
