@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 from plansmith.errors import BadInputError
 
@@ -68,41 +69,37 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Conjunction:
+class Junction:
+    """Conditions joined by a word."""
+
+    WORD: ClassVar[str]
+    parts: tuple[Condition, ...] = ()
+
+    def __str__(self) -> str:
+        return _joined(self.WORD, self.parts)
+
+    @property
+    def members(self) -> tuple[Condition, ...]:
+        """Return the conditions that this one is made of."""
+        return self.parts
+
+    def substitute(self, binding: Binding) -> Self:
+        """Return the condition with every variable of `binding` replaced by its object."""
+        return type(self)(tuple(part.substitute(binding) for part in self.parts))
+
+
+class Conjunction(Junction):
     """All parts hold; the empty conjunction is true."""
 
-    parts: tuple[Condition, ...] = ()
-
-    def __str__(self) -> str:
-        return _joined("and", self.parts)
-
-    @property
-    def members(self) -> tuple[Condition, ...]:
-        """Return the conditions that this one is made of."""
-        return self.parts
-
-    def substitute(self, binding: Binding) -> Conjunction:
-        """Return the condition with every variable of `binding` replaced by its object."""
-        return Conjunction(tuple(part.substitute(binding) for part in self.parts))
+    __slots__ = ()
+    WORD = "and"
 
 
-@dataclass(frozen=True, slots=True)
-class Disjunction:
+class Disjunction(Junction):
     """Some part holds; the empty disjunction is false."""
 
-    parts: tuple[Condition, ...] = ()
-
-    def __str__(self) -> str:
-        return _joined("or", self.parts)
-
-    @property
-    def members(self) -> tuple[Condition, ...]:
-        """Return the conditions that this one is made of."""
-        return self.parts
-
-    def substitute(self, binding: Binding) -> Disjunction:
-        """Return the condition with every variable of `binding` replaced by its object."""
-        return Disjunction(tuple(part.substitute(binding) for part in self.parts))
+    __slots__ = ()
+    WORD = "or"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import random
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from plansmith.code_digest import code_of
@@ -173,6 +173,16 @@ def is_goal_reached_at_start(domain: Domain, problem: Problem) -> bool:
 def domain_names() -> list[str]:
     """Return the project's own domains."""
     return sorted(path.parent.name for path in DOMAINS_FOLDER.glob(f"*/{SETTINGS}"))
+
+
+def random_names(domain_name: str, kind: str, count: int, rng: random.Random) -> list[str]:
+    """Return different names for objects of a kind, of those that a domain of the project lists in ``objects.yaml``."""
+    return rng.sample(_listed_names(domain_name)[kind], count)
+
+
+@cache
+def _listed_names(domain_name: str) -> dict[str, list[str]]:
+    return read_yaml(DOMAINS_FOLDER / domain_name / "objects.yaml")
 
 
 def load_domain(name_or_folder: str) -> PlanningDomain:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from itertools import pairwise
 
-from plansmith.config.loading import read_yaml
 from plansmith.pddl.model import Atom, Problem
 from plansmith.problems.building import atom, build_problem, numbered
-from plansmith.problems.library import DOMAINS_FOLDER
+from plansmith.problems.library import random_names
+
+_names = partial(random_names, "machine-parts-assembly")
 
 SPARE_FITS_CHANCE = 0.3
 """Probability that a spare part fits somewhere; half of these stand in the way, where there is a begun machine."""
@@ -98,12 +99,3 @@ def _vacant(machines: Sequence[Machine], furniture: Sequence[str], rng: random.R
     """Return the furniture on which a base can be clamped: benches of machines not begun, and some more."""
     begun = {machine.bench: machine.n_fixed > 0 for machine in machines}
     return [place for place in furniture if not begun.get(place, rng.random() > VACANT_CHANCE)]
-
-
-def _names(kind: str, count: int, rng: random.Random) -> list[str]:
-    return rng.sample(_all_names()[kind], count)
-
-
-@cache
-def _all_names() -> dict[str, list[str]]:
-    return read_yaml(DOMAINS_FOLDER / "machine-parts-assembly" / "objects.yaml")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 
-from plansmith.config.loading import read_yaml
 from plansmith.pddl.model import Problem
 from plansmith.problems.building import atom, build_problem, numbered
-from plansmith.problems.library import DOMAINS_FOLDER
+from plansmith.problems.library import random_names
 from plansmith.problems.samplers.blocks_classic import Rests, goal_atoms, random_rests, resting_atoms, uncovered
+
+_names = partial(random_names, "prepare-experiment")
 
 INSIDE_CHANCE = 0.5
 """Probability that a piece of equipment is in a container at the start."""
@@ -57,7 +58,10 @@ def sample(rng: random.Random, *, robots: int, furniture: int, containers: int, 
     Solvable: the goal is what random moves lead to; containers open at the start can be closed before the first of
     them. In the goal every container is closed.
     """
-    vessels, things = _names("containers", containers, rng), _names("equipment", equipment, rng)
+    vessels, things = (
+        _names("containers", containers, rng),
+        _names("equipment", equipment, rng),
+    )
     places, arms = _names("furniture", furniture, rng), numbered("robot", robots)
     laboratory = _random_laboratory(vessels, things, places, rng)
     start = resting_atoms(laboratory.rests, places)
@@ -80,12 +84,3 @@ def _random_laboratory(
     inside = {thing: rng.choice(containers) for thing in equipment if rng.random() < INSIDE_CHANCE}
     outside = [*containers, *(thing for thing in equipment if thing not in inside)]
     return Laboratory(furniture, rng.choice(furniture), inside, random_rests(outside, furniture, rng))
-
-
-def _names(kind: str, count: int, rng: random.Random) -> list[str]:
-    return rng.sample(_all_names()[kind], count)
-
-
-@cache
-def _all_names() -> dict[str, list[str]]:
-    return read_yaml(DOMAINS_FOLDER / "prepare-experiment" / "objects.yaml")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from functools import cache
+from functools import partial
 
-from plansmith.config.loading import read_yaml
 from plansmith.pddl.model import Atom, Literal, Problem
 from plansmith.problems.building import atom, build_problem, numbered
-from plansmith.problems.library import DOMAINS_FOLDER
+from plansmith.problems.library import random_names
+
+_names = partial(random_names, "reorganize-room")
 
 PACKED_CHANCE = 0.5
 """Probability that an item is in a container, at the start and in the goal."""
@@ -21,7 +22,10 @@ def sample(rng: random.Random, *, robots: int, furniture: int, containers: int, 
     Solvable: every action can be undone and every robot reaches all furniture, so all items can be unpacked, all
     containers put in their places and all items packed again; a container can be opened or closed at any place.
     """
-    boxes, things = _names("containers", containers, rng), _names("items", items, rng)
+    boxes, things = (
+        _names("containers", containers, rng),
+        _names("items", items, rng),
+    )
     places, arms = _names("furniture", furniture, rng), numbered("robot", robots)
     init: list[Atom] = [*_random_places(things, boxes, places, rng), *_random_places(boxes, [], places, rng)]
     init += [atom("opened", box) for box in boxes if rng.random() < 1 / 2]
@@ -47,12 +51,3 @@ def _random_places(
         else atom("on-table", thing, rng.choice(furniture))
         for thing in things
     ]
-
-
-def _names(kind: str, count: int, rng: random.Random) -> list[str]:
-    return rng.sample(_all_names()[kind], count)
-
-
-@cache
-def _all_names() -> dict[str, list[str]]:
-    return read_yaml(DOMAINS_FOLDER / "reorganize-room" / "objects.yaml")
