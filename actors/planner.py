@@ -42,8 +42,22 @@ class PlannerActor:
         A planner that crashes over one problem leaves a row that says so, and a line in the log; the others go on.
 
         Raises:
-            PlansmithError: bad input, with the problem's id in front of where it is.
+            PlansmithError: bad input, with the problem's id in front of where it is; or a plan that is not valid for
+                our validator, which is no outcome of a problem.
         """
+        rows = self.solve(problems)
+        for problem, row in zip(problems, rows, strict=True):
+            if _is_refused(problem, row):
+                raise PlansmithError(
+                    "the planner's plan is not valid for our validator",
+                    where=row.problem_id,
+                    got=" ".join(row.plan),
+                    cure="report this: one of the two is wrong",
+                )
+        return rows
+
+    def solve(self, problems: Sequence[ProblemRow]) -> list[PlanRow]:
+        """Return what the planner says of each problem; nobody has looked at the plans. Raises for bad input."""
         return [self._plan_row(row.problem_id, row.domain_pddl, row.problem_pddl) for row in problems]
 
     def _plan_row(self, problem_id: str, domain_pddl: str, problem_pddl: str) -> PlanRow:
@@ -104,18 +118,24 @@ class PartPlanner:
         problems = read_table(Path(job.problems), ProblemRow)
         chosen = [problems[number] for number in job.rows]
         with clock.measuring("planning"):
-            plans = self._planner(chosen)
+            plans = self._planner.solve(chosen)
         with clock.measuring("validating"):
-            plans = [_judged(problem, plan) for problem, plan in zip(chosen, plans, strict=True)]
+            plans = [_kept(problem, plan) for problem, plan in zip(chosen, plans, strict=True)]
         with clock.measuring("writing files"):
             write_part(Path(job.plans[0]), plans, PlanRow)
         return clock.rows(job.job_id)
 
 
-def _judged(problem: ProblemRow, plan: PlanRow) -> PlanRow:
-    if plan.status != PlannerStatus.SOLVED:
-        return plan
+def _is_refused(problem: ProblemRow, row: PlanRow) -> bool:
+    """Return whether a row has a plan that is not valid for our validator."""
+    if row.status != PlannerStatus.SOLVED:
+        return False
     task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
-    if validate_plan(task, [parse_step(step) for step in plan.plan]).is_valid:
-        return plan
-    return replace(plan, status=REFUSED, plan=(), cost=None, is_optimal=False)
+    return not validate_plan(task, [parse_step(step) for step in row.plan]).is_valid
+
+
+def _kept(problem: ProblemRow, row: PlanRow) -> PlanRow:
+    """Return the row as a dataset keeps it: a refused plan is none."""
+    if _is_refused(problem, row):
+        return replace(row, status=REFUSED, plan=(), cost=None, is_optimal=False)
+    return row

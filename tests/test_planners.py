@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
@@ -23,7 +24,7 @@ from pydantic import ValidationError
 from actors.planner import PlannerActor
 from plansmith.config.planner import PlannerConfig
 from plansmith.data.rows import ProblemRow
-from plansmith.errors import ConfigError, PddlParseError, PlannerCrashError
+from plansmith.errors import ConfigError, PddlParseError, PlannerCrashError, PlansmithError
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.validation import validate_plan
@@ -650,6 +651,17 @@ def test_planner_actor_batch_returns_a_row_for_each_problem(actor: PlannerActor)
     assert unsolvable.plan == ()
     assert (solved.cost, unsolvable.cost) == (6.0, None)
     assert (solved.is_optimal, unsolvable.is_optimal) == (True, False)
+
+
+def test_planner_actor_with_a_plan_that_is_not_valid_raises_error_naming_problem_and_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = PlannerResult(PlannerStatus.SOLVED, ("(pick-up a)",), 1.0, 0.1)
+    wrong = SimpleNamespace(name="wrong", solve=lambda domain, problem: found)
+    monkeypatch.setattr("actors.planner.make_planner", lambda config: wrong)
+    with pytest.raises(PlansmithError, match="not valid for our validator") as caught:
+        PlannerActor(PlannerConfig())([problem_row("p7")])
+    assert (caught.value.where, caught.value.got) == ("p7", "(pick-up a)")
 
 
 def test_planner_actor_asked_for_several_plans_keeps_its_own_first_and_adds_others(actor: PlannerActor) -> None:
