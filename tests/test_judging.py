@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from actors.validator import ValidatorActor
 from plansmith.config.training import LossConfig
 from plansmith.data.rows import CompletionRow, JudgedRow, JudgedStepRow, JudgingRow, ProblemRow, VerdictRow
-from plansmith.data.tables import columns_of_rows, read_table, rows_of_columns, write_table
+from plansmith.data.tables import arrow_of_rows, read_table, rows_of_arrow, write_table
 from plansmith.evaluation.attempts import StepMark, attempt_example
 from plansmith.judging.chains import JudgedChain, attempt_of, judge_completion, sound_steps
 from plansmith.judging.judge import PlanJudge
@@ -208,7 +208,7 @@ def test_plan_judge_keeps_the_rollouts_of_a_problem_apart_and_a_step_tells_the_s
 def test_judged_rows_come_back_from_a_worker_and_from_a_file_as_they_were(tmp_path: Path) -> None:
     given = [judging_row(f"{LOST} {STACK} {END}", f"{PICK} {FAILS} {END}"), judging_row("nothing")]
     judge = PlanJudge("compact")
-    found = ValidatorActor(judge)(rows_of_columns(columns_of_rows(given, JudgingRow), JudgingRow))
+    found = ValidatorActor(judge)(rows_of_arrow(arrow_of_rows(given, JudgingRow), JudgingRow))
     assert found == [judge.judge(row) for row in given]
     write_table(tmp_path / "judged.parquet", found, JudgedRow)
     assert read_table(tmp_path / "judged.parquet", JudgedRow) == found

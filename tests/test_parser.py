@@ -38,8 +38,8 @@ def test_parse_domain_blocksworld_gives_schemas_in_the_order_of_the_text() -> No
 
 
 def test_parse_domain_types_hierarchy_and_either_are_kept() -> None:
-    assert DEPOT.supertypes("truck") == {"truck", "vehicle", "object"}
-    assert DEPOT.supertypes("parcel") == {"parcel", "movable", "thing", "object"}
+    assert DEPOT.ancestors()["truck"] == {"truck", "vehicle", "object"}
+    assert DEPOT.ancestors()["parcel"] == {"parcel", "movable", "thing", "object"}
     in_predicate = DEPOT.predicate("in")
     assert in_predicate is not None and in_predicate.parameters[1].types == ("truck", "car")
     assert DEPOT.constants == (TypedName("hub", ("place",)),)
@@ -48,7 +48,7 @@ def test_parse_domain_types_hierarchy_and_either_are_kept() -> None:
 def test_parse_domain_undeclared_supertype_is_added_below_object() -> None:
     domain = parse_domain(domain_of("(:types truck - vehicle) (:predicates (p ?x - vehicle))"))
     assert domain.types == (TypedName("truck", ("vehicle",)), TypedName("vehicle"))
-    assert domain.supertypes("truck") == {"truck", "vehicle", "object"}
+    assert domain.ancestors()["truck"] == {"truck", "vehicle", "object"}
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from plansmith.data import rows as row_types
 from plansmith.data.rows import Float32, Int32, MetricRow, PlanRow, ProblemRow, Split
 from plansmith.data.tables import (
+    arrow_of_rows,
     arrow_schema,
-    columns_of_rows,
     count_rows,
     read_column,
     read_table,
-    rows_of_columns,
+    rows_of_arrow,
     sorted_rows,
     write_table,
 )
@@ -222,13 +222,11 @@ def test_text_enum_reads_back_as_its_text(tmp_path: Path) -> None:
     assert read_table(tmp_path / "p.parquet", ProblemRow)[0].split == "test"
 
 
-def test_rows_of_columns_undoes_columns_of_rows_and_refuses_ragged_columns() -> None:
-    columns = columns_of_rows([SOLVED, UNSOLVABLE], PlanRow)
-    assert rows_of_columns(columns, PlanRow) == [SOLVED, UNSOLVABLE]
-    with pytest.raises(ArtifactError, match="differ in length"):
-        rows_of_columns({**columns, "cost": [1.0]}, PlanRow)
+def test_rows_of_arrow_undoes_arrow_of_rows_and_refuses_a_table_without_a_column() -> None:
+    table = arrow_of_rows([SOLVED, UNSOLVABLE], PlanRow)
+    assert rows_of_arrow(table, PlanRow) == [SOLVED, UNSOLVABLE]
     with pytest.raises(ArtifactError, match="column 'cost' is missing"):
-        rows_of_columns({name: column for name, column in columns.items() if name != "cost"}, PlanRow)
+        rows_of_arrow(table.drop_columns(["cost"]), PlanRow)
 
 
 def test_sorted_rows_with_equal_ids_none_and_nan_has_one_order() -> None:

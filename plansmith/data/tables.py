@@ -144,39 +144,21 @@ def read_arrow(path: Path, row_type: type[DataclassInstance], columns: list[str]
         ) from error
 
 
-def rows_of_columns(columns: Mapping[str, Sequence[Any]], row_type: type[RowT]) -> list[RowT]:
-    """Return the rows of a table given as one sequence per column, in any order of columns; lists become tuples.
+def rows_of_arrow(table: pa.Table, row_type: type[RowT]) -> list[RowT]:
+    """Return the rows of an Arrow table, with its columns in any order; lists become tuples.
 
     Raises:
-        ArtifactError: a column is missing or unexpected, or the columns differ in length.
+        ArtifactError: a column is missing or unexpected.
     """
     names = [field.name for field in dataclasses.fields(row_type)]
-    if set(columns) != set(names):
-        raise _columns_error(row_type.__name__, set(columns), set(names))
-    lengths = {name: len(columns[name]) for name in names}
-    if len(set(lengths.values())) > 1:
-        raise ArtifactError("columns differ in length", where=row_type.__name__, got=str(lengths))
+    if set(table.column_names) != set(names):
+        raise _columns_error(row_type.__name__, set(table.column_names), set(names))
     held = _held_row_types(row_type)
-    values = zip(
-        *(
-            [_read_back(value, held[name]) for value in columns[name]]
-            if name in held
-            else map(_tuple_if_list, columns[name])
-            for name in names
-        ),
-        strict=True,
+    values = (
+        [_read_back(value, held[name]) for value in column] if name in held else map(_tuple_if_list, column)
+        for name, column in ((name, table.column(name).to_pylist()) for name in names)
     )
-    return [row_type(*row) for row in values]
-
-
-def columns_of_rows(rows: Sequence[RowT], row_type: type[RowT]) -> dict[str, list[Any]]:
-    """Return one list per column, the opposite of `rows_of_columns`."""
-    return {field.name: [getattr(row, field.name) for row in rows] for field in dataclasses.fields(row_type)}
-
-
-def rows_of_arrow(table: pa.Table, row_type: type[RowT]) -> list[RowT]:
-    """Return the rows of an Arrow table."""
-    return rows_of_columns({name: table.column(name).to_pylist() for name in table.column_names}, row_type)
+    return [row_type(*row) for row in zip(*values, strict=True)]
 
 
 def arrow_of_rows(rows: Sequence[RowT], row_type: type[RowT], *, where: str | None = None) -> pa.Table:
@@ -186,8 +168,8 @@ def arrow_of_rows(rows: Sequence[RowT], row_type: type[RowT], *, where: str | No
         ArtifactError: a value does not fit its column.
     """
     schema = arrow_schema(row_type)
-    columns = columns_of_rows(rows, row_type)
-    arrays = [_arrow_array(columns[field.name], field, where or row_type.__name__) for field in schema]
+    place = where or row_type.__name__
+    arrays = [_arrow_array([getattr(row, field.name) for row in rows], field, place) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

@@ -262,10 +262,6 @@ class Domain:
         """Return the predicate of that name, or None."""
         return next((predicate for predicate in self.predicates if predicate.name == name), None)
 
-    def supertypes(self, name: str) -> frozenset[str]:
-        """Return `name` with every type above it; `object` is always among them."""
-        return self.ancestors().get(name, frozenset({OBJECT, name}))
-
     def ancestors(self) -> dict[str, frozenset[str]]:
         """Return each declared type, and `object`, with itself and every type above it."""
         return ancestors_of({typed.name: typed.types for typed in self.types})

@@ -1,8 +1,9 @@
 """Fast Downward as a function from PDDL text to `PlannerResult`.
 
 A warm worker process (`translate_worker.py`, the only GPL file) forks one child a problem, which translates and then
-becomes the search binary. Here is what exit codes mean, and how plan files are read. Not here:
-settings (`settings.py`) and the worker's life (`process.py`). Nothing of Fast Downward is imported into this process.
+becomes the search binary. Here is what exit codes mean, and how plan files are read. Not here: settings
+(`plansmith.config.planner`) and the worker's life (`process.py`). Nothing of Fast Downward is imported into this
+process.
 
 Exit codes: https://www.fast-downward.org/latest/documentation/exit-codes
 """
