@@ -17,7 +17,7 @@ from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.simulation import applicable_actions
 from plansmith.pddl.validation import Verdict, validate_plan
 from plansmith.problems.library import domain_names, load_domain
-from plansmith.text.anonymisation import AnonymisedTuple, anonymisation_probability, anonymise, is_anonymised
+from plansmith.text.anonymisation import AnonymisedTuple, anonymise
 
 ADL = parse_domain("""(define (domain lamps)
   (:requirements :adl :action-costs :derived-predicates)
@@ -132,18 +132,3 @@ def test_rename_plan_is_the_inverse_of_restore_plan_and_refuses_other_names() ->
     assert names.restore_plan(names.rename_plan(SUSSMAN_PLAN)) == SUSSMAN_PLAN
     with pytest.raises(KeyError, match="fly"):
         names.rename_plan((PlanStep("fly"),))
-
-
-def test_anonymisation_probability_grows_from_zero_to_one() -> None:
-    assert [anonymisation_probability(index, 5) for index in range(1, 6)] == [0, 0.25, 0.5, 0.75, 1]
-    assert anonymisation_probability(1, 1) == 0
-    for index, total in ((0, 5), (6, 5), (1, 0)):
-        with pytest.raises(ValueError, match=f"got {index}"):
-            anonymisation_probability(index, total)
-
-
-def test_is_anonymised_never_at_the_first_always_at_the_last_half_in_the_middle() -> None:
-    rng = random.Random(0)
-    counts = [sum(is_anonymised(index, 3, rng) for _ in range(1000)) for index in (1, 2, 3)]
-    assert counts[0] == 0 and counts[2] == 1000
-    assert 450 < counts[1] < 550

@@ -92,7 +92,7 @@ def test_write_table_twice_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_arrow_schema_names_types_nullability_and_the_row_type() -> None:
-    schema = arrow_schema(PlanRow)
+    schema, alternative = arrow_schema(PlanRow), "plan: list<element: string not null> not null, cost: double"
     assert [(column.name, str(column.type), column.nullable) for column in schema] == [
         ("problem_id", "string", False),
         ("planner", "string", False),
@@ -101,9 +101,10 @@ def test_arrow_schema_names_types_nullability_and_the_row_type() -> None:
         ("cost", "double", True),
         ("wall_time_s", "double", False),
         ("is_optimal", "bool", False),
+        ("alternatives", f"list<element: struct<{alternative}> not null>", False),
     ]
     assert schema.metadata[b"row_type"] == b"PlanRow"
-    assert schema.metadata[b"doc"].startswith(b"One planner run")
+    assert schema.metadata[b"doc"].startswith(b"One problem and what the planner found")
 
 
 def test_written_file_is_zstd_and_carries_docs(tmp_path: Path) -> None:

@@ -105,25 +105,6 @@ def anonymise(domain: Domain, problem: Problem, plan: Sequence[PlanStep], rng: r
     return AnonymisedTuple(renamer.domain(domain), renamer.problem(problem), names.rename_plan(plan), names)
 
 
-def anonymisation_probability(index: int, total: int) -> float:
-    """Return the probability that tuple `index` of `total`, from 1, is anonymised: (i - 1) / (N - 1).
-
-    Source: sec. 4.1, where N counts the dataset stacked three times. A single tuple, of which the paper does not speak,
-    has probability 0, as every first one.
-
-    Raises:
-        ValueError: `index` is not one of 1 to `total`.
-    """
-    if not 1 <= index <= total:
-        raise ValueError(f"tuples are counted from 1 to {total}, got {index}")
-    return (index - 1) / (total - 1) if total > 1 else 0.0
-
-
-def is_anonymised(index: int, total: int, rng: random.Random) -> bool:
-    """Return whether tuple `index` of `total` is anonymised, drawn with `anonymisation_probability` (sec. 4.1)."""
-    return rng.random() < anonymisation_probability(index, total)
-
-
 def _draw(domain: Domain, problem: Problem, plan: Iterable[PlanStep], rng: random.Random) -> Anonymisation:
     steps = tuple(plan)
     actions = [*(action.name for action in domain.actions), *(step.name for step in steps)]
