@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from plansmith.config.models import CorrectionConfig
+from plansmith.config.pddl_instruct import CorrectionConfig
 from plansmith.data.examples import chain_examples, continuation_examples, correction_example
 from plansmith.data.rows import (
     ExampleRow,

@@ -1,8 +1,8 @@
 """Ray metrics: numbers that any process of a run hands to Ray, which serves them to Prometheus.
 
-The names are those of `plansmith.evaluation.metric_list`. They are gauges and counters only, because the sums of Ray's
+The names are those of `plansmith.report.metric_list`. They are gauges and counters only, because the sums of Ray's
 histograms are estimates. Outside Ray nothing happens, and Ray is not imported. Not here: TensorBoard and Weights &
-Biases, which only the process that conducts the run writes to (`pipelines.parts.telemetry`).
+Biases, which only the process that conducts the run writes to (`pipelines.run.telemetry`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from plansmith.evaluation.metric_list import METRICS, Metric, Source
+from plansmith.report.metric_list import METRICS, Metric, Source
 
 PREFIX = "plansmith"
 RUN, ITERATION = "run", "iteration"

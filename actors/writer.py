@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from plansmith.config.models import ExamplesConfig
+from plansmith.config.pddl_instruct import ExamplesConfig
 from plansmith.data.examples import (
     chain_examples,
     corrupted_row,

@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import yaml
 
-from pipelines.dataset import build
-from pipelines.parts.dataset_stages import TIMES
-from pipelines.parts.ray_session import RaySession
+from pipelines.commands.dataset import build
+from pipelines.run.ray_session import RaySession
+from pipelines.stages.dataset import TIMES
 from plansmith.config.dataset import DatasetConfig
 from plansmith.data.artifacts import complete_artifacts
 from plansmith.data.rows import PartTimeRow

@@ -29,13 +29,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from actors.planner import PlannerActor
-from pipelines.parts.problem_stages import solved_problems
-from pipelines.parts.training_stages import example_rows
-from pipelines.parts.workers import MODEL, Workers
 from pipelines.pddl_instruct import PIPELINE, pddl_instruct
+from pipelines.run.workers import MODEL, Workers
+from pipelines.stages.phase1_data import solved_problems
+from pipelines.stages.training import example_rows
 from plansmith.config.basics import narrowed
 from plansmith.config.generation import SamplingConfig
-from plansmith.config.models import PddlInstructConfig
+from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import Split

@@ -121,7 +121,7 @@ def _measured(layout: str, ray_start_s: float, configs: Sequence[DatasetConfig],
 
 def _build(config: DatasetConfig, folder: Path) -> tuple[dict[str, float], float, str]:
     """Return the seconds of a build and its stages, the driver's processor seconds, and the digest of the tables."""
-    from pipelines.dataset import build
+    from pipelines.commands.dataset import build
 
     start_s, driver_s = time.perf_counter(), time.process_time()
     build(config, folder / "run", folder / "dataset")

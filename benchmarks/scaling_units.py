@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from plansmith.config.planner import PlannerConfig
+from plansmith.data.drawing import problem_id_of
 from plansmith.data.rows import CompletionRow, JudgingRow, SolvedProblemRow
-from plansmith.data.sampling import problem_id_of
 from plansmith.judging.judge import PlanJudge
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask

@@ -162,7 +162,7 @@ def serving(policy: Path | None, settings: Sequence[str]) -> Iterator[tuple[str,
         RuntimeError: it does not start.
     """
     port = free_port()
-    command = [sys.executable, str(ROOT / "pipelines" / "serve.py"), "--port", str(port)]
+    command = [sys.executable, str(ROOT / "pipelines" / "commands" / "serve.py"), "--port", str(port)]
     command += [] if policy is None else ["--policy", str(policy)]
     command += [word for setting in settings for word in ("--set", setting)]
     with tempfile.TemporaryFile("w+") as log:

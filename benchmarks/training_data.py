@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.parts.training_stages import ROWS_PER_PART
+from pipelines.stages.training import ROWS_PER_PART
 from plansmith.config.training import OptimiserConfig
 from plansmith.data.parts import write_part
 from plansmith.data.rows import SequenceRow

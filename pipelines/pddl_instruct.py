@@ -15,30 +15,30 @@ from typing import Any
 if __name__ == "__main__":  # found from any folder, as `ray job submit` starts it
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.parts import feedback_stages, problem_stages, rejection, rollout_stages, training_stages
-from pipelines.parts.ablation_arms import ablation_results, variants
-from pipelines.parts.command import check_model, run_command
-from pipelines.parts.feedback_stages import DatasetSettings, ReplanSettings
-from pipelines.parts.generating import GENERATION
-from pipelines.parts.graph import Evaluations, Graph, IsNeeded
-from pipelines.parts.judging_stages import JudgingSettings, judge_plans
-from pipelines.parts.places import PRESETS
-from pipelines.parts.problem_stages import CorruptionSettings, DrawingSettings, WritingSettings, pddl_digest
-from pipelines.parts.publishing import model_card
-from pipelines.parts.training_stages import OPTIMISATION, TuningSettings
-from pipelines.parts.workers import Workers
+from pipelines.commands.run import check_model, run_command
+from pipelines.run.paths import PRESETS
+from pipelines.run.publishing import model_card
+from pipelines.run.workers import Workers
+from pipelines.stages import feedback_data, phase1_data, rejection, rollout, training
+from pipelines.stages.feedback_data import DatasetSettings, ReplanSettings
+from pipelines.stages.generating import GENERATION
+from pipelines.stages.graph import Evaluations, Graph, IsNeeded
+from pipelines.stages.judging import JudgingSettings, judge_plans
+from pipelines.stages.phase1_data import CorruptionSettings, DrawingSettings, WritingSettings, pddl_digest
+from pipelines.stages.training import OPTIMISATION, TuningSettings
+from plansmith.ablation.report import ablation_report
+from plansmith.ablation.summary import AblationResults
+from plansmith.ablation.variants import ablation_results, variants
 from plansmith.config.basics import narrowed
-from plansmith.config.models import CorrectionConfig, PddlInstructConfig
+from plansmith.config.pddl_instruct import CorrectionConfig, PddlInstructConfig
 from plansmith.config.training import Numerics, OptimiserConfig
 from plansmith.data.artifacts import StageKind
-from plansmith.evaluation.ablation import AblationResults
-from plansmith.evaluation.ablation_report import ablation_report
-from plansmith.evaluation.finished_stages import RunSoFar
-from plansmith.evaluation.results import Results
-from plansmith.evaluation.run_report import report_of
-from plansmith.evaluation.run_results import results_so_far
 from plansmith.learning.export import ModelCard
 from plansmith.pipeline import Ablation, Pipeline, Reporting
+from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.results import Results
+from plansmith.report.run_report import report_of
+from plansmith.report.run_results import results_so_far
 from plansmith.stages import Stage
 
 
@@ -50,21 +50,21 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage[Any]]:
     # D1, D2, Dtest (section 4)
     pddl = pddl_digest(config.problems)
     drawing = DrawingSettings(problems=config.problems, pddl=pddl, is_word_level=config.is_word_level)
-    problems = stage("sample_problems", problem_stages.sample_problems, drawing, {}, kind=StageKind.DRAWS)
-    solving, drawn = problem_stages.synthesize_plans, {"problems": problems}
+    problems = stage("sample_problems", phase1_data.sample_problems, drawing, {}, kind=StageKind.DRAWS)
+    solving, drawn = phase1_data.synthesize_plans, {"problems": problems}
     plans = stage("synthesize_plans", solving, config.planner, drawn, kind=StageKind.PLANS)
     data: dict[str, Stage[Any]] = {"problems": problems, "plans": plans}
     corrupting = CorruptionSettings(per_problem=config.examples.invalid_explanations)
-    corrupted = stage("corrupt_plans", problem_stages.corrupt_plans, corrupting, data)
+    corrupted = stage("corrupt_plans", phase1_data.corrupt_plans, corrupting, data)
     renamings = {level.name: level.renamings for level in config.problems.sampled_levels if level.renamings}
     writing = WritingSettings(rendering=rendering, object_names=names, examples=config.examples, renamings=renamings)
     solved = {**data, "corrupted": corrupted}
-    examples = stage("write_chains", problem_stages.write_chains, writing, solved, kind=StageKind.WRITES)
+    examples = stage("write_chains", phase1_data.write_chains, writing, solved, kind=StageKind.WRITES)
 
     evaluations = Evaluations(graph, config, data)
-    start = training_stages.start_settings(config)
+    start = training.start_settings(config)
     policy: Stage[Any] = stage(
-        "initial_policy", training_stages.initial_policy, start, {"problems": problems, "examples": examples}
+        "initial_policy", training.initial_policy, start, {"problems": problems, "examples": examples}
     )
     evaluations.test("untrained", policy, iteration=0)
     for prompting in config.evaluation.baseline_prompts:
@@ -74,9 +74,9 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage[Any]]:
     if config.phases != "phase2":
         tuning = TuningSettings(optimiser=narrowed(config.phase1, OptimiserConfig), numerics=numerics)
         given = {"policy": policy, "examples": examples}
-        sequences = stage("encode_examples", training_stages.encode_examples, None, given)
+        sequences = stage("encode_examples", training.encode_examples, None, given)
         given = {"policy": policy, "sequences": sequences}
-        policy = stage("phase1", training_stages.phase1, tuning, given, **optimising("supervised"))
+        policy = stage("phase1", training.phase1, tuning, given, **optimising("supervised"))
         evaluations.test("phase1", policy, iteration=0)
         evaluations.explain(policy)
     if config.rejection is not None:  # ours
@@ -116,15 +116,15 @@ def feedback_iteration(
     policy, problems = given["policy"], given["problems"]
     data = {name: given[name] for name in ("policy", "problems", "plans")}
 
-    rolling = rollout_stages.roll_out_settings(config, t)
+    rolling = rollout.roll_out_settings(config, t)
     options = {"kind": StageKind.GENERATES, "iteration": t, "is_needed": is_needed, "code_roots": GENERATION}
-    rolled_out = stage(f"roll_out_{t}", rollout_stages.roll_out, rolling, data, **options)
+    rolled_out = stage(f"roll_out_{t}", rollout.roll_out, rolling, data, **options)
     judging, rollouts = JudgingSettings(prompting=rendering), {"rollouts": rolled_out, "problems": problems}
     options = {"kind": StageKind.JUDGES, "iteration": t, "labels": {"prompting": rendering}}
     verdicts = stage(f"judge_{t}", judge_plans, judging, rollouts, **options)
     replanning = ReplanSettings(planner=config.planner, is_on=loop.continuation_renamings > 0)
     tried = {"policy": policy, "problems": problems, "verdicts": verdicts}
-    replans = stage(f"replan_{t}", feedback_stages.replan, replanning, tried, kind=StageKind.PLANS, iteration=t)
+    replans = stage(f"replan_{t}", feedback_data.replan, replanning, tried, kind=StageKind.PLANS, iteration=t)
     building = DatasetSettings(
         corrections=narrowed(loop, CorrectionConfig),
         rendering=rendering,
@@ -134,14 +134,14 @@ def feedback_iteration(
     )
     judged = {**data, "rollouts": rolled_out, "verdicts": verdicts, "replans": replans}
     options = {"kind": StageKind.BUILDS, "iteration": t}
-    datasets = stage(f"build_datasets_{t}", feedback_stages.build_datasets, building, judged, **options)
+    datasets = stage(f"build_datasets_{t}", feedback_data.build_datasets, building, judged, **options)
 
     tuning = TuningSettings(optimiser=loop.optimisation(loop.stage1, t), numerics=numerics, losses=loop.losses)
     read = {"datasets": datasets, "policy": policy}
-    reasoned = stage(f"stage1_{t}", training_stages.stage1, tuning, read, **optimising("reasoning", t))
+    reasoned = stage(f"stage1_{t}", training.stage1, tuning, read, **optimising("reasoning", t))
     tuning = TuningSettings(optimiser=loop.optimisation(loop.stage2, t), numerics=numerics, losses=loop.losses)
     read = {"datasets": datasets, "policy": reasoned}
-    return stage(f"stage2_{t}", training_stages.stage2, tuning, read, **optimising("final", t))
+    return stage(f"stage2_{t}", training.stage2, tuning, read, **optimising("final", t))
 
 
 def optimising(objective: str, iteration: int = 0, *, code_roots: tuple[str, ...] = OPTIMISATION) -> dict[str, Any]:

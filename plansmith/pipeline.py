@@ -22,10 +22,10 @@ from plansmith.config.run import RunConfig
 from plansmith.console import from_here
 from plansmith.data.artifacts import Artifact
 from plansmith.errors import BadInputError
-from plansmith.evaluation.finished_stages import RunSoFar
-from plansmith.evaluation.report import format_report, write_report
-from plansmith.evaluation.sections import Report
 from plansmith.garbage import no_garbage
+from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.render import format_report, write_report
+from plansmith.report.sections import Report
 from plansmith.stages import Observer, Stage
 
 if TYPE_CHECKING:

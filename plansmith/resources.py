@@ -1,6 +1,6 @@
 """What a run lends to its stages: workers, a trainer and a policy. It holds no setting that changes a result.
 
-On Ray they are `pipelines.parts.ray_session` and `workers`; tests have stand-ins.
+On Ray they are `pipelines.run.ray_session` and `workers`; tests have stand-ins.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ class Answer:
 
 
 class AnsweredRay:
-    """What `pipelines.parts.ray_session` uses of Ray."""
+    """What `pipelines.run.ray_session` uses of Ray."""
 
     @staticmethod
     def wait(answers: Sequence[Any], **_: Any) -> tuple[list[Any], list[Any]]:

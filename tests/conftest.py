@@ -96,7 +96,7 @@ def by_value(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def running_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep one Ray, such as a run starts for itself, for all commands that a module gives in its own process."""
-    from pipelines.parts.ray_session import RaySession
+    from pipelines.run.ray_session import RaySession
     from plansmith.config.cluster import ClusterConfig
 
     with RaySession(SimpleNamespace(cluster=ClusterConfig()), tmp_path_factory.mktemp("ray")) as session:

@@ -12,10 +12,10 @@ import yaml
 from conftest import ROOT
 from kustomize import Resource, render
 
-from cluster.serve_args import ServeArgs
-from pipelines.parts.command import config_of, run_parser
+from cluster.service.args import ServeArgs
+from pipelines.commands.run import config_of, run_parser
 from pipelines.pddl_instruct import PIPELINE
-from plansmith.config.models import PddlInstructConfig
+from plansmith.config.pddl_instruct import PddlInstructConfig
 
 KUBERAY = ROOT / "cluster" / "kuberay"
 OVERLAYS = sorted(path.name for path in (KUBERAY / "overlays").iterdir())

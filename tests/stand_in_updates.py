@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 from stand_in_generator import StandInGenerator, babble
 
-from pipelines.parts.update_loop import Lesson, Question, Tried, UpdateSettings, run_updates
-from pipelines.parts.workers import MODEL, PROBE, Probe
+from pipelines.run.workers import MODEL, PROBE, Probe
+from pipelines.stages.update_loop import Lesson, Question, Tried, UpdateSettings, run_updates
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig
 from plansmith.data.rows import JudgedRow, JudgingRow, RolloutRow, SolvedProblemRow, VerdictRow
@@ -156,7 +156,7 @@ class StandInTrainer:
 
 @dataclass
 class StandInUpdates(Resources):
-    """Lends the two; keeps track of the trainer's weights as `pipelines.parts.workers.Workers` does."""
+    """Lends the two; keeps track of the trainer's weights as `pipelines.run.workers.Workers` does."""
 
     held: StandInTrainer = field(default_factory=StandInTrainer)
     folder: Path | None = None

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from pipelines import ablate
-from pipelines.parts.ablation_arms import ablation_arms, variants
-from pipelines.parts.publishing import base_name
+from pipelines.commands import ablate
 from pipelines.pddl_instruct import PIPELINE, main, pddl_instruct
-from plansmith.config.models import PddlInstructConfig
+from pipelines.run.publishing import base_name
+from plansmith.ablation.paper_figures import PaperColumn
+from plansmith.ablation.variants import ablation_arms, variants
+from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.errors import ConfigError
-from plansmith.evaluation.paper_figures import PaperColumn
 
 
 def config(*overrides: str) -> PddlInstructConfig:

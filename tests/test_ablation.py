@@ -16,7 +16,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from plansmith.evaluation.ablation import (
+from plansmith.ablation.order import OrderTest, Outcome, compare_over_seeds
+from plansmith.ablation.paper_figures import PAPER_DOMAINS, TABLE_1, TABLE_4, TABLE_5, TABLE_5_TOTAL, PaperColumn
+from plansmith.ablation.plots import ablation_drawings
+from plansmith.ablation.report import ablation_report, describe_order, headline
+from plansmith.ablation.summary import (
     ALL_DOMAINS,
     NEIGHBOURS,
     AblationArm,
@@ -25,10 +29,7 @@ from plansmith.evaluation.ablation import (
     standard_arms,
     summarise_ablation,
 )
-from plansmith.evaluation.ablation_order import OrderTest, Outcome, compare_over_seeds
-from plansmith.evaluation.ablation_plots import ablation_drawings
-from plansmith.evaluation.ablation_report import ablation_report, describe_order, headline
-from plansmith.evaluation.ablation_tables import (
+from plansmith.ablation.tables import (
     accuracy_table,
     configuration_table,
     error_table,
@@ -36,13 +37,12 @@ from plansmith.evaluation.ablation_tables import (
     order_table,
     run_table,
 )
-from plansmith.evaluation.metrics import EvaluatedProblem
-from plansmith.evaluation.paper_figures import PAPER_DOMAINS, TABLE_1, TABLE_4, TABLE_5, TABLE_5_TOTAL, PaperColumn
-from plansmith.evaluation.report import format_report, render_page
-from plansmith.evaluation.sections import Plot, Table
-from plansmith.evaluation.statistics import wilson_interval
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.pipeline import Reporting
+from plansmith.report.metrics import EvaluatedProblem
+from plansmith.report.render import format_report, render_page
+from plansmith.report.sections import Plot, Table
+from plansmith.report.statistics import wilson_interval
 
 T_1 = 12.706204736432095  # the 97.5% quantile of Student's t with one degree of freedom
 ARMS = standard_arms(2, 3)
@@ -440,7 +440,7 @@ def test_ablation_results_survive_pickling() -> None:
 
 def test_ablation_import_brings_no_heavy_package() -> None:
     code = (
-        "import sys, plansmith.evaluation.ablation; "
+        "import sys, plansmith.ablation.summary; "
         "print([m for m in ('torch', 'ray', 'vllm', 'deepspeed', 'matplotlib', 'jinja2') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("plansmith", "actors", "cluster", "pipelines")
 TRANSLATE_WORKER = "plansmith.planners.translate_worker"
 
+BELOW_REPORT = {"pddl", "planners", "problems", "text", "data", "judging", "learning", "layout", "live"}
 ALLOWED_IN_LIBRARY = {
     "errors": set(),
     "garbage": set(),
@@ -41,8 +42,10 @@ ALLOWED_IN_LIBRARY = {
     "stages": {"code_digest", "data", "progress", "resources"},
     "judging": {"pddl", "planners", "problems", "text", "data"},
     "learning": {"pddl", "planners", "problems", "text", "data", "judging", "generation"},
-    "evaluation": {"pddl", "planners", "problems", "text", "data", "judging", "learning", "layout", "live"},
-    "pipeline": {"console", "data", "evaluation", "learning", "stages"},
+    "report": BELOW_REPORT,
+    "ablation": {*BELOW_REPORT, "report", "pipeline"},
+    "watch": {*BELOW_REPORT, "report", "pipeline", "progress"},
+    "pipeline": {"console", "data", "report", "learning", "stages"},
     "commands": {
         "pipeline",
         "pddl",
@@ -50,7 +53,8 @@ ALLOWED_IN_LIBRARY = {
         "problems",
         "text",
         "data",
-        "evaluation",
+        "report",
+        "watch",
         "layout",
         "live",
         "progress",
@@ -65,7 +69,8 @@ ALLOWED_IN_LIBRARY = {
         "data",
         "judging",
         "learning",
-        "evaluation",
+        "report",
+        "watch",
         "progress",
         "stages",
         "pipeline",
@@ -87,8 +92,8 @@ PARTS_OF_ACTORS = {
     "actors.engine": "actors.policy",
     "actors.engine_weights": "actors.policy",
     "actors.deepspeed_engine": "actors.trainer",
-    "actors.planning_answer": "actors.planning_service",
-    "actors.planning_view": "actors.planning_service",
+    "cluster.service.answer": "cluster.service.planning",
+    "cluster.service.view": "cluster.service.planning",
 }
 """Modules that are a part of one actor, and that actor."""
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import evaluate, pddl_instruct
+from pipelines import pddl_instruct
+from pipelines.commands import evaluate
 from plansmith import __version__, cli
 from plansmith.console import exit_code_of
 from plansmith.errors import BadInputError, PddlParseError, PlansmithError, StalePolicyError

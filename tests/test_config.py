@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from plansmith.config.loading import build_model, load_settings, preset_names
-from plansmith.config.models import PddlInstructConfig, PlannerConfig
+from plansmith.config.pddl_instruct import PddlInstructConfig, PlannerConfig
 from plansmith.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -19,8 +19,9 @@ import yaml
 from conftest import ROOT, Said, give_command
 from processes import RAY_AGENTS, survivors
 
-from pipelines import dataset as command
-from pipelines.parts.dataset_stages import (
+from pipelines.commands import dataset as command
+from pipelines.run.ray_session import RaySession
+from pipelines.stages.dataset import (
     DrawingSettings,
     SolvingSettings,
     domains_digest,
@@ -28,8 +29,7 @@ from pipelines.parts.dataset_stages import (
     solve_problems,
     solved_rows,
 )
-from pipelines.parts.graph import Graph
-from pipelines.parts.ray_session import RaySession
+from pipelines.stages.graph import Graph
 from plansmith.config.basics import StrictModel
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.dataset import Cell, DatasetConfig
@@ -103,7 +103,14 @@ def write_preset(folder: Path, settings: dict[str, object]) -> Path:
 def start(folder: Path, settings: dict[str, object], *arguments: str) -> subprocess.Popen[str]:
     """Start the command in a session of its own."""
     preset = str(write_preset(folder, settings))
-    program = [sys.executable, str(ROOT / "pipelines" / "dataset.py"), "build", preset, "--runs", str(folder)]
+    program = [
+        sys.executable,
+        str(ROOT / "pipelines" / "commands" / "dataset.py"),
+        "build",
+        preset,
+        "--runs",
+        str(folder),
+    ]
     return subprocess.Popen([*program, *arguments], start_new_session=True, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True)  # fmt: skip
 

@@ -25,10 +25,10 @@ from checkpoints import qwen3_checkpoint
 from conftest import BLOCKS, BLOCKS_TEXT, NAMES, REFERENCE, random_problem, shortest_plan
 
 from actors.endpoint import Endpoint, served_models
-from pipelines import evaluate
-from pipelines.parts.evaluation_options import EXAMPLES, evaluation_parser
-from pipelines.parts.folder_policy import FolderPolicy, engine_config
-from pipelines.parts.own_problems import KnownNames, problem_files, read_problems
+from pipelines.commands import evaluate
+from pipelines.trials.folder_policy import FolderPolicy, engine_config
+from pipelines.trials.options import EXAMPLES, evaluation_parser
+from pipelines.trials.own_problems import KnownNames, problem_files, read_problems
 from plansmith.config.generation import EndpointConfig, SamplingConfig
 from plansmith.config.training import ModelConfig
 from plansmith.errors import BadInputError

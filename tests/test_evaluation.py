@@ -10,7 +10,11 @@ import sys
 
 import pytest
 
-from plansmith.evaluation.metrics import (
+from plansmith.judging.progress_score import progress_score
+from plansmith.judging.taxonomy import ErrorClass, classify_failure
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.validation import Verdict, validate_plan_text
+from plansmith.report.metrics import (
     EvaluatedProblem,
     PlanQuality,
     compare_arms,
@@ -19,10 +23,6 @@ from plansmith.evaluation.metrics import (
     summarise_arm,
     summarise_level,
 )
-from plansmith.judging.progress_score import progress_score
-from plansmith.judging.taxonomy import ErrorClass, classify_failure
-from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.validation import Verdict, validate_plan_text
 
 
 def attempt(
@@ -323,7 +323,7 @@ def test_progress_score_is_the_share_of_the_goal_before_the_first_wrong_action(p
 
 def test_metrics_import_brings_no_heavy_package() -> None:
     code = (
-        "import sys, plansmith.evaluation.metrics, plansmith.evaluation.results; "
+        "import sys, plansmith.report.metrics, plansmith.report.results; "
         "print([m for m in ('torch', 'ray', 'vllm', 'deepspeed', 'matplotlib', 'jinja2') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -21,10 +21,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from plansmith.config.training import ModelConfig
 from plansmith.errors import BadInputError
-from plansmith.evaluation.statistics import wilson_interval
 from plansmith.learning.export import CARD, EXAMPLE_PROMPT, MeasuredAccuracy, ModelCard, TrainedOn, export_model
 from plansmith.learning.models import bpe_tokenizer, make_model
 from plansmith.learning.tokenizer import encode_prompt, word_tokenizer
+from plansmith.report.statistics import wilson_interval
 from plansmith.text.compact import CompactRendering
 from plansmith.text.full import FullRendering
 

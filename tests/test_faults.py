@@ -35,11 +35,11 @@ from transformers import Qwen3ForCausalLM
 from actors.mapping import map_rows
 from actors.policy import PolicyActor
 from pipelines import pddl_instruct
-from pipelines.parts.workers import MODEL, PROBE, Probe, Workers
+from pipelines.run.workers import MODEL, PROBE, Probe, Workers
 from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.generation import SamplingConfig
-from plansmith.config.models import PddlInstructConfig
+from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import complete_artifacts
 from plansmith.data.rows import MetricRow, OptimisationStepRow

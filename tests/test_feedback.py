@@ -14,17 +14,17 @@ from conftest import BLOCKS, BLOCKS_TEXT, NAMES, blocks_task
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.parts import few_rows
-from pipelines.parts.feedback_stages import (
+from pipelines.run.workers import MODEL, policy_version
+from pipelines.stages import few_rows
+from pipelines.stages.feedback_data import (
     DatasetSettings,
     ReplanSettings,
     build_datasets,
     replan,
     step_loss_scale,
 )
-from pipelines.parts.judging_stages import STEPS, JudgingSettings, judge_plans
-from pipelines.parts.workers import MODEL, policy_version
-from plansmith.config.models import CorrectionConfig
+from pipelines.stages.judging import STEPS, JudgingSettings, judge_plans
+from plansmith.config.pddl_instruct import CorrectionConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import LossConfig, Numerics
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance

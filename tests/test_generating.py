@@ -12,15 +12,15 @@ from answered_ray import Answer, AnsweredRay
 from conftest import BLOCKS_TEXT, SUSSMAN_PLAN, random_problem, sussman
 from stand_in_generator import StandInGenerator
 
-from pipelines.parts.generating import (
+from pipelines.pddl_instruct import PIPELINE
+from pipelines.run.workers import Workers
+from pipelines.stages.generating import (
     FAILURES,
     USAGE,
     GenerationSettings,
     rollouts_of,
     sample_rollouts,
 )
-from pipelines.parts.workers import Workers
-from pipelines.pddl_instruct import PIPELINE
 from plansmith.config.generation import EndpointModel, SamplingConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import ArtifactWriter

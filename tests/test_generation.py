@@ -19,8 +19,8 @@ from conftest import BLOCKS, NAMES
 from stand_in_generator import StandInGenerator
 
 from actors.endpoint import Endpoint
-from pipelines.parts.folder_policy import FolderPolicy, FolderWorkers
-from pipelines.parts.own_problems import TrialConfig
+from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers
+from pipelines.trials.own_problems import TrialConfig
 from plansmith.config.basics import narrowed
 from plansmith.config.generation import EndpointConfig, SamplingConfig
 from plansmith.config.planner import PlannerConfig

@@ -22,12 +22,12 @@ from conftest import ROOT
 from prometheus_client.parser import text_string_to_metric_families
 
 from actors.telemetry import RayListener, exported_name, metrics_table, record, tag_keys
-from pipelines.parts import telemetry as telemetry_of_runs
-from pipelines.parts.telemetry import Telemetry
+from pipelines.run import telemetry as telemetry_of_runs
+from pipelines.run.telemetry import Telemetry
 from plansmith.config.telemetry import TelemetryConfig
 from plansmith.data.artifacts import ArtifactWriter, Provenance
-from plansmith.evaluation.metric_list import METRICS
 from plansmith.live import report, report_to
+from plansmith.report.metric_list import METRICS
 from plansmith.stages import Stage
 
 GRAFANA = ROOT / "cluster" / "grafana"
@@ -198,8 +198,8 @@ class Engine:
 
 def counting_service() -> Any:
     """Return the metrics of a replica of the planning service that has counted a request."""
-    from actors.planning_answer import PlanAnswer, PlanSource, PlanStatus
-    from cluster.serve_metrics import ServiceMetrics
+    from cluster.service.answer import PlanAnswer, PlanSource, PlanStatus
+    from cluster.service.metrics import ServiceMetrics
 
     metrics = ServiceMetrics()
     answer = PlanAnswer(

@@ -14,7 +14,6 @@ from actors.validator import ValidatorActor
 from plansmith.config.training import LossConfig
 from plansmith.data.rows import CompletionRow, JudgedRow, JudgedStepRow, JudgingRow, ProblemRow, VerdictRow
 from plansmith.data.tables import arrow_of_rows, read_table, rows_of_arrow, write_table
-from plansmith.evaluation.attempts import StepMark, attempt_example
 from plansmith.judging.chains import JudgedChain, attempt_of, judge_completion, sound_steps
 from plansmith.judging.judge import PlanJudge
 from plansmith.judging.rewards import Reward, VerdictRewards, rewarded
@@ -22,6 +21,7 @@ from plansmith.learning.printed_losses import step_loss
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import FeedbackCode, Verdict
+from plansmith.report.attempts import StepMark, attempt_example
 from plansmith.text.chains import chain_of_plan
 from plansmith.text.compact import MARKERS
 from plansmith.text.explanations import FeedbackKind

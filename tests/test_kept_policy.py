@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.parts.evaluation_stages import best_iteration, is_still_gaining, keep_policy
-from pipelines.parts.workers import MODEL, PROBE, Probe
+from pipelines.run.workers import MODEL, PROBE, Probe
+from pipelines.stages.kept_policy import best_iteration, is_still_gaining, keep_policy
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
 from plansmith.data.rows import VerdictRow
-from plansmith.evaluation.arms import CHOSEN, chosen_iteration
+from plansmith.report.arms import CHOSEN, chosen_iteration
 from plansmith.resources import Resources
 from plansmith.stages import Stage, StageContext
 

@@ -14,9 +14,9 @@ import pytest
 from kustomize import Resource
 from manifests import JOBS, OVERLAYS, SERVICES, cluster_spec, config_for, of_kind, rendered, service_args
 
-from pipelines.parts.placement import placement_of
 from pipelines.pddl_instruct import PIPELINE
-from plansmith.config.models import PddlInstructConfig
+from pipelines.run.placement import placement_of
+from plansmith.config.pddl_instruct import PddlInstructConfig
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from manifests import (
     service_args,
 )  # fmt: skip
 
-from pipelines.parts.command import run_parser
+from pipelines.commands.run import run_parser
 from pipelines.pddl_instruct import PIPELINE
 
 KUBERNETES_VERSION = "1.33.0"

@@ -27,13 +27,13 @@ from plansmith.data.rows import (
     VerificationRow,
 )
 from plansmith.errors import ArtifactError
-from plansmith.evaluation.finished_stages import FinishedStage, RunSoFar
-from plansmith.evaluation.measurements import measurements_of
-from plansmith.evaluation.metric_list import METRICS, Measurement
-from plansmith.evaluation.results import Results
-from plansmith.evaluation.run_results import results_so_far
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.pddl.validation import Verdict
+from plansmith.report.finished_stages import FinishedStage, RunSoFar
+from plansmith.report.measurements import measurements_of
+from plansmith.report.metric_list import METRICS, Measurement
+from plansmith.report.results import Results
+from plansmith.report.run_results import results_so_far
 
 PROBLEM_TEXT = """(define (problem p) (:domain blocksworld) (:objects a b)
   (:init (ontable a) (ontable b) (clear a) (clear b) (handempty)) (:goal (on a b)))"""

@@ -16,10 +16,11 @@ from processes import RAY_AGENTS, survivors
 from safetensors import safe_open
 from smoke_runs import SMOKE, FinishedRun, finish, kill_after, manifests
 
-from pipelines import evaluate, pddl_instruct
-from pipelines.parts.evaluation_options import EXAMPLES
-from pipelines.parts.workers import MODEL, PROBE, Probe, policy_version
-from plansmith.config.models import PddlInstructConfig
+from pipelines import pddl_instruct
+from pipelines.commands import evaluate
+from pipelines.run.workers import MODEL, PROBE, Probe, policy_version
+from pipelines.trials.options import EXAMPLES
+from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.data.artifacts import Artifact, complete_artifacts
 from plansmith.data.rows import (
     ExampleRow,
@@ -32,11 +33,11 @@ from plansmith.data.rows import (
     StepLossRow,
     VerdictRow,
 )
-from plansmith.evaluation.arms import chosen_iteration
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.printer import print_problem
 from plansmith.pddl.validation import validate_plan
+from plansmith.report.arms import chosen_iteration
 
 ROOT = Path(__file__).resolve().parent.parent
 ARMS = ["untrained", "phase1", "iteration_1", "iteration_2", "final"]
@@ -289,7 +290,7 @@ def test_evaluate_own_problems_renames_unknown_objects_and_answers_in_their_name
     prompted = {row.problem_id: row.problem_pddl for row in problems.rows(ProblemRow)}
     assert not {"red", "green", "blue"} & set(prompted["colours"].replace("(", " ").replace(")", " ").split())
 
-    command = [sys.executable, str(ROOT / "pipelines" / "evaluate.py"), *map(str, words)]
+    command = [sys.executable, str(ROOT / "pipelines" / "commands" / "evaluate.py"), *map(str, words)]
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert again.stderr.count(": reused") == 4
     assert "starting" not in again.stderr

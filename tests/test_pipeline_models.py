@@ -15,13 +15,13 @@ from conftest import give_command
 from transformers import AutoModelForCausalLM
 
 from pipelines import pddl_instruct
-from pipelines.parts.workers import MODEL
+from pipelines.run.workers import MODEL
 from plansmith.data.artifacts import Artifact, complete_artifacts
 from plansmith.data.rows import ExampleKind, ExampleRow, ProblemRow, RolloutRow, Split, VerdictRow
-from plansmith.evaluation.arms import chosen_iteration
 from plansmith.learning.adapters import base_folder_of, is_adapter_folder
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.tokenizer import encode, encode_prompt, end_token_ids
+from plansmith.report.arms import chosen_iteration
 
 pytestmark = pytest.mark.usefixtures("running_ray")
 

@@ -13,11 +13,11 @@ from conftest import BLOCKS, BLOCKS_TEXT, NAMES, SUSSMAN_PLAN, random_problem, r
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.planning_answer import Course, PddlRejectedError, PlanAnswer, PlanRequest, PlanSource, PlanStatus
-from actors.planning_service import PlanningService, ServiceSettings, ServiceUnavailableError
-from actors.planning_view import PolicyCard, view_of
+from cluster.service.answer import Course, PddlRejectedError, PlanAnswer, PlanRequest, PlanSource, PlanStatus
+from cluster.service.planning import PlanningService, ServiceSettings, ServiceUnavailableError
+from cluster.service.view import PolicyCard, view_of
 from plansmith.config.generation import SamplingConfig
-from plansmith.data.sampling import problem_id_of
+from plansmith.data.drawing import problem_id_of
 from plansmith.generation import Completion, Conversation
 from plansmith.judging.chains import attempt_of, judge_completion
 from plansmith.pddl.grounding import PlanningTask
@@ -283,7 +283,7 @@ def test_plan_policy_too_slow_without_fallback_is_out_of_time() -> None:
 
 
 def test_plan_planner_that_never_answers_is_out_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.planning_service.PLANNER_GRACE_S", -59.8)
+    monkeypatch.setattr("cluster.service.planning.PLANNER_GRACE_S", -59.8)
     answer = ask(None, ScriptedPlanner(None), time_limit_s=60.0)
     assert (answer.status, answer.reason) == (PlanStatus.OUT_OF_TIME, "the planner had no time left")
 

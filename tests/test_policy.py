@@ -22,7 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Co
 from actors.engine import lora_options
 from actors.engine_weights import check_adapter, read_weight_shapes
 from actors.policy import PolicyActor
-from cluster.serve_inflight import InFlightEngine
+from cluster.service.inflight import InFlightEngine
 from plansmith.config.basics import StrictModel
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.training import PolicyConfig

@@ -6,7 +6,7 @@ from typing import Any
 
 from smoke_runs import SMOKE
 
-from pipelines.parts.rollout_stages import RollOutSettings, problems_of_iteration, roll_out_settings
+from pipelines.stages.rollout import RollOutSettings, problems_of_iteration, roll_out_settings
 from plansmith.data.rows import SolvedProblemRow
 
 SOLVED = [SolvedProblemRow(f"p{i}", "3 blocks", "", "", ("(a)",)) for i in range(5)]

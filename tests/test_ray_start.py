@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.parts.ray_start import START_WAIT_S, WAITS, start_ray
+from pipelines.run.ray_start import START_WAIT_S, WAITS, start_ray
 from plansmith.console import exit_code_of
 from plansmith.errors import PlansmithError
 

@@ -16,19 +16,19 @@ from xml.etree import ElementTree
 import pytest
 
 from plansmith.errors import BadInputError
-from plansmith.evaluation import report as report_module
-from plansmith.evaluation.attempts import AttemptExample, StepMark, StepView
-from plansmith.evaluation.drawing import series
-from plansmith.evaluation.feedback_turns import accuracy_by_turn
-from plansmith.evaluation.metrics import EvaluatedProblem, compare_arms, summarise_arm
-from plansmith.evaluation.plots import drawings, group_times
-from plansmith.evaluation.report import format_report
-from plansmith.evaluation.results import IterationRollouts, Losses, Results, TrainingCurve
-from plansmith.evaluation.run_report import headline, report_of
-from plansmith.evaluation.sections import Plot
-from plansmith.evaluation.wording import clock, p_text, percent, spoken
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.pipeline import Reporting
+from plansmith.report import render as report_module
+from plansmith.report.attempts import AttemptExample, StepMark, StepView
+from plansmith.report.feedback_turns import accuracy_by_turn
+from plansmith.report.metrics import EvaluatedProblem, compare_arms, summarise_arm
+from plansmith.report.plots import drawings, group_times
+from plansmith.report.render import format_report
+from plansmith.report.results import IterationRollouts, Losses, Results, TrainingCurve
+from plansmith.report.run_report import headline, report_of
+from plansmith.report.sections import Plot
+from plansmith.report.svg import series
+from plansmith.report.wording import clock, p_text, percent, spoken
 
 ATTACK = "<script>alert('x')</script>"
 REPORTING = Reporting(Results, report_of)
@@ -543,7 +543,7 @@ def test_spoken_turns_names_into_words() -> None:
 
 def test_report_import_brings_no_training_package_and_no_display() -> None:
     code = (
-        "import sys, plansmith.evaluation.report; "
+        "import sys, plansmith.report.render; "
         "print([m for m in ('torch', 'ray', 'vllm', 'deepspeed', 'matplotlib.pyplot', 'tkinter') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -44,14 +44,12 @@ from plansmith.cli import main
 from plansmith.config.dataset import DatasetConfig
 from plansmith.config.generation import EndpointConfig, SamplingConfig
 from plansmith.config.loading import load_settings
-from plansmith.config.models import PddlInstructConfig
+from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.data.artifacts import ArtifactWriter, Provenance
 from plansmith.data.parts import Parts, part_path
 from plansmith.data.rows import PlanRow
 from plansmith.data.tables import arrow_schema, merge_tables, read_table, write_table
 from plansmith.errors import ArtifactError, BadInputError, ConfigError, PddlParseError
-from plansmith.evaluation.report import render_page
-from plansmith.evaluation.run_report import report_of
 from plansmith.generation import Completion, asking
 from plansmith.layout import printable
 from plansmith.learning.adapters import merge_adapter
@@ -60,6 +58,8 @@ from plansmith.learning.models import load_tokenizer
 from plansmith.learning.tokenizer import encode_prompt
 from plansmith.learning.weight_files import INDEX
 from plansmith.problems.library import load_domain
+from plansmith.report.render import render_page
+from plansmith.report.run_report import report_of
 from plansmith.text.plans import read_plan_text
 
 KEY = "sk-a-key-that-nobody-may-see"
@@ -663,7 +663,7 @@ def test_artifact_made_with_secrets_in_the_environment_holds_none(
 SESSION = """
 import json, os, sys
 from pathlib import Path
-from pipelines.parts.ray_session import RaySession
+from pipelines.run.ray_session import RaySession
 from plansmith.config.cluster import ClusterConfig
 class Settings:
     cluster = ClusterConfig(num_cpus=1)

@@ -10,8 +10,8 @@ from conftest import BLOCKS, NAMES, blocks_problems, random_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plansmith.data.drawing import SplitShares, choose_problems, draw_problems, problem_row, split_of_form
 from plansmith.data.rows import Split
-from plansmith.data.sampling import SplitShares, choose_problems, draw_problems, problem_row, split_of_form
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.model import Problem
 from plansmith.pddl.parser import parse_domain, parse_problem

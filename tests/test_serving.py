@@ -29,14 +29,14 @@ import pytest
 from conftest import BLOCKS, BLOCKS_TEXT, NAMES, ROOT, SUSSMAN_PLAN, sussman
 from processes import RAY_AGENTS, survivors
 
-from actors.planning_answer import PlanAnswer
-from actors.planning_service import PlanningService, ServiceUnavailableError
-from cluster.serve_admission import Admission, OverloadedError
-from cluster.serve_args import EngineArgs, LimitArgs, ServeArgs
-from cluster.serve_http import make_api
-from cluster.serve_inflight import InFlightEngine
-from cluster.serve_model import ServedModel
-from pipelines.serve import main
+from cluster.service.admission import Admission, OverloadedError
+from cluster.service.answer import PlanAnswer
+from cluster.service.args import EngineArgs, LimitArgs, ServeArgs
+from cluster.service.http import make_api
+from cluster.service.inflight import InFlightEngine
+from cluster.service.model import ServedModel
+from cluster.service.planning import PlanningService, ServiceUnavailableError
+from pipelines.commands.serve import main
 from plansmith.cli import main as plansmith
 from plansmith.config.basics import narrowed
 from plansmith.config.generation import SamplingConfig
@@ -81,7 +81,7 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def admission_of(max_concurrent: int, max_queued: int) -> Admission:
-    """Return places that tell nobody how many of them are taken."""
+    """Return slots that tell nobody how many of them are taken."""
     return Admission(max_concurrent=max_concurrent, max_queued=max_queued, on_change=lambda *_: None)
 
 
@@ -90,13 +90,13 @@ def test_admission_full_queue_refuses_and_says_when_to_come_back() -> None:
         admission, gate = admission_of(1, 1), asyncio.Event()
 
         async def hold() -> None:
-            async with admission.place(wait_s=GENEROUS_S):
+            async with admission.slot(wait_s=GENEROUS_S):
                 await gate.wait()
 
         held = [asyncio.create_task(hold()) for _ in range(2)]
         await until(lambda: (admission.running, admission.queued) == (1, 1), "a full queue")
         with pytest.raises(OverloadedError, match="queue is full") as refused:
-            async with admission.place(wait_s=1.0):
+            async with admission.slot(wait_s=1.0):
                 pytest.fail("let in")
         assert refused.value.retry_after_s == 2  # one second a request at first, two before the next
         gate.set()
@@ -111,7 +111,7 @@ def test_admission_cancelled_while_working_or_waiting_gives_its_place_back() -> 
         admission = admission_of(1, 1)
 
         async def hold() -> None:
-            async with admission.place(wait_s=GENEROUS_S):
+            async with admission.slot(wait_s=GENEROUS_S):
                 await asyncio.Event().wait()
 
         working, waiting = (asyncio.create_task(hold()) for _ in range(2))
@@ -119,8 +119,8 @@ def test_admission_cancelled_while_working_or_waiting_gives_its_place_back() -> 
         waiting.cancel()
         await until(lambda: admission.queued == 0, "an empty queue")
         working.cancel()
-        await until(lambda: admission.running == 0, "a free place")
-        async with admission.place(wait_s=GENEROUS_S) as queued_s:
+        await until(lambda: admission.running == 0, "a free slot")
+        async with admission.slot(wait_s=GENEROUS_S) as queued_s:
             assert queued_s < GENEROUS_S
 
     asyncio.run(run())
@@ -129,9 +129,9 @@ def test_admission_cancelled_while_working_or_waiting_gives_its_place_back() -> 
 def test_admission_no_place_in_time_is_refused_and_leaves_the_queue() -> None:
     async def run() -> None:
         admission = admission_of(1, 5)
-        async with admission.place(wait_s=GENEROUS_S):
-            with pytest.raises(OverloadedError, match=r"no place was free in 0\.1 s"):
-                async with admission.place(wait_s=0.1):
+        async with admission.slot(wait_s=GENEROUS_S):
+            with pytest.raises(OverloadedError, match=r"no slot was free in 0\.1 s"):
+                async with admission.slot(wait_s=0.1):
                     pytest.fail("let in")
         assert (admission.running, admission.queued) == (0, 0)
 
@@ -651,7 +651,7 @@ def test_plans_beyond_the_queue_get_503_and_the_others_their_plans() -> None:
 
 
 def test_gauges_of_an_idle_application_are_set_again_and_again_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.serve_http.GAUGE_PERIOD_S", 0.001)
+    monkeypatch.setattr("cluster.service.http.GAUGE_PERIOD_S", 0.001)
 
     async def run() -> None:
         behind = Behind(LimitArgs())
@@ -865,7 +865,14 @@ def service(tmp_path_factory: pytest.TempPathFactory, untrained: Path) -> Iterat
         "feedback_turns=2",
     ]
     port, said = free_port(), temporary / "log"
-    command = [sys.executable, str(ROOT / "pipelines" / "serve.py"), "--policy", str(untrained), "--port", str(port)]
+    command = [
+        sys.executable,
+        str(ROOT / "pipelines" / "commands" / "serve.py"),
+        "--policy",
+        str(untrained),
+        "--port",
+        str(port),
+    ]
     command += [word for setting in settings for word in ("--set", setting)]
     environment = {**os.environ, "TMPDIR": str(temporary), "RAY_TMPDIR": "/tmp"}
     with said.open("w") as log:
@@ -929,15 +936,15 @@ def test_service_beyond_its_limits_refuses_and_is_free_again_when_the_others_hav
 
         def refusal_or_one_more() -> Any:
             if not (found := service.refusal(body(time_limit_s=0.5))):
-                hold()  # one was refused itself, because a place of an earlier test was not free yet
+                hold()  # one was refused itself, because a slot of an earlier test was not free yet
             return found
 
-        for _ in range(8):  # four places and a queue of four
+        for _ in range(8):  # four slots and a queue of four
             hold()
         refused = eventually(refusal_or_one_more, "a queue that is full")
         assert refused["error"] == "overloaded"
         assert service.ask("/healthz")[0] == 200
-    assert eventually(lambda: service.ask("/v1/plans", body())[0] == 200, "a place")
+    assert eventually(lambda: service.ask("/v1/plans", body())[0] == 200, "a slot")
     assert eventually(lambda: not service.searches(), "the searches of nobody to end")
 
 

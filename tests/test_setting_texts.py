@@ -11,8 +11,8 @@ from plansmith.config.basics import StrictModel
 
 MODULES = (
     *(f"plansmith.config.{module.name}" for module in pkgutil.iter_modules(plansmith.config.__path__)),
-    "cluster.serve_args",
-    "cluster.serve_http",
+    "cluster.service.args",
+    "cluster.service.http",
 )
 """Where settings of runs, datasets and domain folders stand, those of the service, and the fields of its requests."""
 

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from pipelines.dataset import dataset
+from pipelines.commands.dataset import dataset
 from pipelines.pddl_instruct import pddl_instruct
 from plansmith.code_digest import code_of
 from plansmith.config.dataset import DatasetConfig
 from plansmith.config.loading import load_settings
-from plansmith.config.models import PddlInstructConfig
+from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.data.rows import MetricRow
 from plansmith.stages import Stage, StageContext, preview_stages, run_stages
 
@@ -176,7 +176,7 @@ def _replaced(text: str, old: str, new: str) -> str:
 
 
 def test_code_of_a_body_is_what_it_reaches_by_name_and_not_what_moves_rows() -> None:
-    writing = code_of("pipelines.parts.problem_stages.write_chains")
+    writing = code_of("pipelines.stages.phase1_data.write_chains")
     assert {"plansmith.text.chains", "plansmith.data.examples", "actors.writer"} <= writing.keys()
     moving = {"plansmith.data.tables", "plansmith.data.artifacts", "actors.mapping"}
     assert not moving & writing.keys()

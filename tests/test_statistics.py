@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plansmith.evaluation.calibration import area_under_roc, calibrate, reliability_bins
-from plansmith.evaluation.feedback_turns import accuracy_by_turn
-from plansmith.evaluation.statistics import (
+from plansmith.report.calibration import area_under_roc, calibrate, reliability_bins
+from plansmith.report.feedback_turns import accuracy_by_turn
+from plansmith.report.statistics import (
     interval_over_seeds,
     mean_interval,
     paired_difference_interval,

@@ -21,14 +21,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import actors.telemetry as ray_metrics
 from actors.telemetry import RayListener, exported_name, record, tag_keys
-from pipelines.parts.telemetry import RunGauges, Telemetry
-from pipelines.parts.telemetry_sinks import Point, TensorBoardSink, WandbSink, points_of, tag_of
+from pipelines.run.telemetry import RunGauges, Telemetry
+from pipelines.run.telemetry_sinks import Point, TensorBoardSink, WandbSink, points_of, tag_of
 from plansmith.config.telemetry import TelemetryConfig
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance, StageKind
 from plansmith.data.rows import MetricRow, OptimisationStepRow
 from plansmith.errors import ConfigError
-from plansmith.evaluation.metric_list import METRICS, Measurement
 from plansmith.live import LiveFile
+from plansmith.report.metric_list import METRICS, Measurement
 from plansmith.stages import Stage, StageContext, run_stages
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from conftest import BLOCKS, NAMES
 
-from pipelines.parts.training_stages import in_curriculum_order
+from pipelines.stages.training import in_curriculum_order
 from plansmith.config.training import ModelConfig
 from plansmith.data.rows import ExampleRow
 from plansmith.learning.encoding import ExampleEncoder

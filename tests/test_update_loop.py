@@ -15,9 +15,9 @@ import pytest
 from conftest import BLOCKS_TEXT, ROOT, random_problem
 from stand_in_updates import OPTIMISER, SETTINGS, StandInUpdates, stages
 
-from pipelines.parts.rejection import Rejection, reject
-from pipelines.parts.update_loop import JUDGED, ROLLOUTS, UPDATES, Tried, _at_update
-from pipelines.parts.workers import MODEL, PROBE, Probe
+from pipelines.run.workers import MODEL, PROBE, Probe
+from pipelines.stages.rejection import Rejection, reject
+from pipelines.stages.update_loop import JUDGED, ROLLOUTS, UPDATES, Tried, _at_update
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import JudgedRow, MetricRow, OptimisationStepRow, RolloutRow, SolvedProblemRow, VerdictRow
 from plansmith.data.tables import read_table, write_table
@@ -242,4 +242,4 @@ def blocks_problems() -> tuple[SolvedProblemRow, ...]:
 
 def test_key_of_a_loop_holds_the_code_of_the_loop_and_of_its_rule() -> None:
     code = Stage(name="rejection", run=reject).code
-    assert {"pipelines.parts.update_loop", "pipelines.parts.rejection", "plansmith.judging.rewards"} <= code.keys()
+    assert {"pipelines.stages.update_loop", "pipelines.stages.rejection", "plansmith.judging.rewards"} <= code.keys()

@@ -34,19 +34,20 @@ from plansmith.data.artifacts import Artifact, complete_artifacts
 from plansmith.data.rows import PlanRow, ProblemRow
 from plansmith.data.storage import LOCK_FILE, run_lock
 from plansmith.errors import BadInputError
-from plansmith.evaluation import watch_page, watched_failures
-from plansmith.evaluation.attempts import StepMark
-from plansmith.evaluation.finished_stages import find_rows
-from plansmith.evaluation.report import DrawnOnce
-from plansmith.evaluation.results import Results
-from plansmith.evaluation.run_results import results_so_far
-from plansmith.evaluation.sections import Plots, Report
-from plansmith.evaluation.statistics import wilson_interval
-from plansmith.evaluation.watch_page import RunPage, RunsPage, figure
-from plansmith.evaluation.watch_server import Site, server_of
-from plansmith.evaluation.watched_failures import FailureShelf
-from plansmith.evaluation.watching import RunState, RunView, RunWatch, StageState, run_folders
 from plansmith.judging.taxonomy import ErrorClass
+from plansmith.report.attempts import StepMark
+from plansmith.report.finished_stages import find_rows
+from plansmith.report.render import DrawnOnce
+from plansmith.report.results import Results
+from plansmith.report.run_results import results_so_far
+from plansmith.report.sections import Plots, Report
+from plansmith.report.statistics import wilson_interval
+from plansmith.watch import failures as watched_failures
+from plansmith.watch import page as watch_page
+from plansmith.watch.failures import FailureShelf
+from plansmith.watch.page import RunPage, RunsPage, figure
+from plansmith.watch.run_view import RunState, RunView, RunWatch, StageState, run_folders
+from plansmith.watch.server import Site, server_of
 
 PRECONDITION, GOAL = ErrorClass.PRECONDITION_VIOLATION, ErrorClass.GOAL_NOT_ACHIEVED
 LEVELS = {"p1": "3 blocks", "p2": "3 blocks", "p3": "4 blocks", "p4": "4 blocks"}

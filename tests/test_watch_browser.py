@@ -22,8 +22,8 @@ from watched_runs import (
 
 from plansmith.commands.watch import report_so_far
 from plansmith.data.storage import run_lock
-from plansmith.evaluation.watch_page import RunPage
 from plansmith.judging.taxonomy import ErrorClass
+from plansmith.watch.page import RunPage
 
 PRECONDITION, GOAL = ErrorClass.PRECONDITION_VIOLATION, ErrorClass.GOAL_NOT_ACHIEVED
 PATIENCE_MS = 180_000

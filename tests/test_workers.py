@@ -23,8 +23,8 @@ from conftest import ROOT
 from strikes import Record, is_halfway, once, pid_of
 
 from pipelines import pddl_instruct
-from pipelines.parts.placement import Placement, placement_of
-from pipelines.parts.workers import (
+from pipelines.run.placement import Placement, placement_of
+from pipelines.run.workers import (
     MODEL,
     PROBE,
     Probe,
@@ -35,7 +35,7 @@ from pipelines.parts.workers import (
 from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.generation import SamplingConfig
-from plansmith.config.models import PddlInstructConfig
+from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, LoraConfig, Numerics, OptimiserConfig, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
 from plansmith.errors import BadInputError, ConfigError, LostWorkerError, StalePolicyError
@@ -128,9 +128,9 @@ class HoldersOnly(Workers):
                 numbers: list[int] = ray.get_gpu_ids()
                 return numbers
 
-        holder, places = ray.remote(Holder), self._places
-        engines = [holder.options(**places.options(ray, "engines", i)).remote() for i in range(n_engines)]
-        ranks = [holder.options(**places.options(ray, "ranks", i)).remote() for i in range(n_ranks)]
+        holder, groups = ray.remote(Holder), self._groups
+        engines = [holder.options(**groups.options(ray, "engines", i)).remote() for i in range(n_engines)]
+        ranks = [holder.options(**groups.options(ray, "ranks", i)).remote() for i in range(n_ranks)]
         self._holders = [*engines, *ranks]  # a device is free again once nobody holds its actor
         return ray.get([rank.gpus.remote() for rank in ranks]), ray.get([engine.gpus.remote() for engine in engines])
 
@@ -155,10 +155,10 @@ def test_separate_ranks_and_engines_share_no_device(ray_session: None, tmp_path:
 def test_too_few_devices_is_an_error_that_counts_them(
     ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.parts.placement.LOCAL_WAIT_S", 0.2)  # they will not come, however long one waits
+    monkeypatch.setattr("pipelines.run.placement.LOCAL_WAIT_S", 0.2)  # they will not come, however long one waits
     workers = HoldersOnly(config_with(cuda(3), PolicyConfig()), tmp_path)
     with pytest.raises(ConfigError, match="Ray does not offer what the ranks need") as caught:
-        workers._places.options(ray, "ranks", 0)
+        workers._groups.options(ray, "ranks", 0)
     assert (caught.value.got, caught.value.expected) == ("2 GPU in all", "3 times 1 GPU, free")
 
 

@@ -10,16 +10,16 @@ from typing import Any
 
 from pydantic import Field
 
-from pipelines.parts.command import run_command
-from pipelines.parts.ray_session import RaySession
+from pipelines.commands.run import run_command
+from pipelines.run.ray_session import RaySession
 from plansmith.config.basics import StrictModel
 from plansmith.config.run import RunConfig
 from plansmith.data.artifacts import StageKind
 from plansmith.data.rows import MetricRow, OptimisationStepRow
-from plansmith.evaluation.drawing import plot_of
-from plansmith.evaluation.finished_stages import RunSoFar
-from plansmith.evaluation.sections import Drawing, Plot, Plots, Report, Section, Sentences, Table
 from plansmith.pipeline import Ablation, Pipeline, Reporting, Variant
+from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.sections import Drawing, Plot, Plots, Report, Section, Sentences, Table
+from plansmith.report.svg import plot_of
 from plansmith.stages import Stage, StageContext
 
 

@@ -10,11 +10,11 @@ from typing import Any
 from conftest import BLOCKS, BLOCKS_TEXT, NAMES, random_problem
 from smoke_runs import SMOKE
 
-from pipelines.parts.generating import GENERATION
-from pipelines.parts.rejection import Rejection
-from pipelines.parts.training_stages import OPTIMISATION, write_probe
-from pipelines.parts.update_loop import Lesson, Tried, UpdateSettings, run_updates
-from pipelines.parts.workers import MODEL, PROBE, Workers
+from pipelines.run.workers import MODEL, PROBE, Workers
+from pipelines.stages.generating import GENERATION
+from pipelines.stages.rejection import Rejection
+from pipelines.stages.training import OPTIMISATION, write_probe
+from pipelines.stages.update_loop import Lesson, Tried, UpdateSettings, run_updates
 from plansmith.config.basics import narrowed
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig

@@ -27,10 +27,10 @@ from plansmith.data.rows import (
     RolloutRow,
     VerdictRow,
 )
-from plansmith.evaluation.watch_server import Site, server_of
 from plansmith.judging.judge import PlanJudge
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.pddl.validation import Verdict
+from plansmith.watch.server import Site, server_of
 
 SUSSMAN_TEXT = """(define (problem p) (:domain blocksworld) (:objects a b c)
   (:init (on c a) (ontable a) (ontable b) (clear c) (clear b) (handempty)) (:goal (and (on a b) (on b c))))"""

@@ -1,6 +1,6 @@
 """``plansmith watch``: a page in the browser that shows a run while it goes on, and afterwards.
 
-Not here: the server (`plansmith.evaluation.watch_server`), which is imported when it is needed: it draws plots.
+Not here: the server (`plansmith.watch.server`), which is imported when it is needed: it draws plots.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from plansmith.errors import BadInputError, ConfigError
 
 if TYPE_CHECKING:
-    from plansmith.evaluation.finished_stages import RunSoFar
-    from plansmith.evaluation.sections import Report
+    from plansmith.report.finished_stages import RunSoFar
+    from plansmith.report.sections import Report
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve the page until interrupted, or write it once; return the exit code."""
-    from plansmith.evaluation.watch_server import Site, server_of, write_page
+    from plansmith.watch.server import Site, server_of, write_page
 
     folder: Path = arguments.run
     if not folder.is_dir():

@@ -61,13 +61,13 @@ class Codec:
     ) -> Completion:
         """Return what an engine wrote, up to the first text of `stop`."""
         text = str(self.tokenizer.decode(list(generation.token_ids), skip_special_tokens=True))
-        ends = [(place + len(mark), place) for mark in stop if (place := text.find(mark)) >= 0]
+        ends = [(position + len(mark), position) for mark in stop if (position := text.find(mark)) >= 0]
         if ends:
-            end, place = min(ends)
+            end, position = min(ends)
             _, spans = token_spans(self.tokenizer, generation.token_ids)
             n = next(number for number, span in enumerate(spans, 1) if span.end >= end)
             cut = replace(generation, token_ids=generation.token_ids[:n], logprobs=generation.logprobs[:n])
-            text, generation = text[:place], replace(cut, finish_reason=FinishReason.STOP)
+            text, generation = text[:position], replace(cut, finish_reason=FinishReason.STOP)
         return Completion(
             text,
             generation.finish_reason,
@@ -155,8 +155,8 @@ class EngineGenerator:
             seeds=[seed for number in fitting for seed in seeds_of[number]],
             description=description,
         )
-        for place, group in stream:
-            number = fitting[place]
+        for position, group in stream:
+            number = fitting[position]
             yield (
                 number,
                 [

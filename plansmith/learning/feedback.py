@@ -36,8 +36,8 @@ class SampledTokens:
     completion_ids: tuple[int, ...]
     spans: tuple[Span, ...]
 
-    def places(self, outer: Span) -> range:
-        """Return the places of the completion tokens that reach into a range of characters."""
+    def positions(self, outer: Span) -> range:
+        """Return the positions of the completion tokens that reach into a range of characters."""
         first = bisect_right(self.spans, outer.start, key=lambda span: span.end)
         return range(first, max(first, bisect_left(self.spans, outer.end, key=lambda span: span.start)))
 
@@ -45,8 +45,8 @@ class SampledTokens:
         """Return for each completion token whether it reaches into one of the ranges."""
         marks = [False] * len(self.spans)
         for outer in ranges:
-            for place in self.places(outer):
-                marks[place] = True
+            for position in self.positions(outer):
+                marks[position] = True
         return marks
 
 
@@ -72,11 +72,11 @@ def reasoning_sequence(
     likelihood = [0.0] * len(tokens.completion_ids)
     for step, loss in zip(steps, losses, strict=True):
         code = FeedbackCode(step.feedback_code)
-        for place in tokens.places(step.outcome if code is FeedbackCode.EFFECT else step.choice):
-            score[place] = loss
+        for position in tokens.positions(step.outcome if code is FeedbackCode.EFFECT else step.choice):
+            score[position] = loss
         if code.is_outcome_right:
-            for place in tokens.places(step.outcome):
-                likelihood[place] = 1.0
+            for position in tokens.positions(step.outcome):
+                likelihood[position] = 1.0
     return _sequence(tokens, likelihood, score)
 
 

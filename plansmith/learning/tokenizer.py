@@ -142,10 +142,10 @@ def token_spans(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) ->
     special = _special_ids(tokenizer)
     plain = [token for token in token_ids if token not in special]
     if list(encoded["input_ids"]) == plain:
-        places = iter(_ending_characters(encoded["offset_mapping"]))
+        endings = iter(_ending_characters(encoded["offset_mapping"]))
         spans, end = [], 0
         for token in token_ids:
-            start, end = (end, end) if token in special else next(places)
+            start, end = (end, end) if token in special else next(endings)
             spans.append(Span(start, end))
         return text, spans
     lengths = _lengths_by_stream(tokenizer, token_ids, text) or _lengths_by_prefix(tokenizer, token_ids)
@@ -153,7 +153,7 @@ def token_spans(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) ->
 
 
 def _ending_characters(offsets: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the places of tokens; of those that share a character only the last has it."""
+    """Yield the endings of tokens; of those that share a character only the last has it."""
     for (start, end), following in zip_longest(offsets, offsets[1:]):
         yield (start, start) if following and following[0] < end else (start, end)
 
@@ -202,6 +202,6 @@ def _first_token_of(tokenizer: PreTrainedTokenizerBase, word: str) -> tuple[list
     """Return the tokens before a verdict and the first that writes a letter of it."""
     marker = "[VERDICT] "
     encoded = tokenizer(f"{marker}{word}", add_special_tokens=False, return_offsets_mapping=True)
-    ids, places = list(encoded["input_ids"]), encoded["offset_mapping"]
-    first = next(index for index, (_, end) in enumerate(places) if end > len(marker))
+    ids, endings = list(encoded["input_ids"]), encoded["offset_mapping"]
+    first = next(index for index, (_, end) in enumerate(endings) if end > len(marker))
     return ids[:first], ids[first]

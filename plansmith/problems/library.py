@@ -2,7 +2,7 @@
 
 A domain folder holds ``domain.pddl``, ``settings.yaml`` and, for natural language, ``phrases.yaml``; the project's own
 lie under ``datasets/domains``. A user's folder needs no code: the sampler ``walk`` draws in any domain. Not here: how
-one domain is sampled (`plansmith.problems.samplers`, `plansmith.problems.walk`), splits (`plansmith.data.sampling`).
+one domain is sampled (`plansmith.problems.samplers`, `plansmith.problems.walk`), splits (`plansmith.data.drawing`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""The command `ablate`: every variant of a pipeline's ablation over several seeds, common stages made once.
+
+The runs of a seed share one folder of artifacts, so what is equal is reused. The same command continues a killed
+ablation. What is compared, and what its figures are, is the pipeline's (`plansmith.pipeline.Ablation`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":  # found from any folder
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from pipelines.commands.run import add_run_options, check_owner, report_run, run_stages_of, save_record
+from plansmith.config.run import RunConfig
+from plansmith.console import exit_code_of, set_up_logging
+from plansmith.errors import BadInputError, ConfigError
+from plansmith.pipeline import Ablation, Pipeline, find_pipeline, pipeline_names
+from plansmith.report.finished_stages import RunSoFar
+from plansmith.stages import preview_stages
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the ablation; return 0 when done, 1 when it failed, 2 for bad input."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(
+        prog="plansmith ablate",
+        description="Run every variant of a pipeline over several seeds, and print the tables that compare them.",
+        epilog="example:\n  plansmith ablate pddl_instruct --preset laptop --seeds 3\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+    )
+    parser.add_argument("pipeline", nargs="?", help=f"one of {', '.join(pipeline_names())}")
+    known, rest = parser.parse_known_args(given)
+    if known.pipeline is None:
+        parser.print_help()
+        return 0 if {"-h", "--help"} & set(rest) else 2
+    set_up_logging()
+    return exit_code_of(lambda: ablate_command(find_pipeline(known.pipeline), rest))
+
+
+def ablate_command(pipeline: Pipeline[Any, Any], argv: Sequence[str]) -> int:
+    """Run the ablation of one pipeline; return 0 when done.
+
+    Raises:
+        PlansmithError: it has none, or it cannot be run.
+    """
+    ablation = pipeline.ablation
+    if ablation is None:
+        raise BadInputError("a pipeline without an ablation", got=pipeline.name)
+    parser = argparse.ArgumentParser(prog=f"plansmith ablate {pipeline.name}", description=ablation.about)
+    add_run_options(parser, pipeline, preset=ablation.preset)
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="run with the seeds 0 to N-1 (default: 3)")
+    parser.add_argument("--name", help="name of the folder of the ablation; default: ablation-PRESET")
+    return _ablate(
+        pipeline, ablation, parser.parse_args(argv), shlex.join(["plansmith", "ablate", pipeline.name, *argv])
+    )
+
+
+def _ablate(
+    pipeline: Pipeline[Any, Any], ablation: Ablation[Any, Any], arguments: argparse.Namespace, command: str
+) -> int:
+    if arguments.seeds < 1:
+        raise ConfigError("--seeds must be at least 1", got=str(arguments.seeds))
+    name, preset = arguments.name or f"ablation-{Path(arguments.preset).stem}", arguments.preset
+    config = pipeline.settings(preset, overrides=[f"name={name}", *arguments.overrides])
+    folder = (arguments.runs / config.name).resolve()
+    ablation.variants(config)  # what cannot be compared is refused before anything starts
+    check_owner(pipeline, folder)
+    pipeline.check(config, is_dry_run=arguments.dry_run)
+    configs = [config.model_copy(update={"seed": seed}) for seed in range(arguments.seeds)]
+    if arguments.dry_run:
+        for seeded in configs:
+            _print_preview(pipeline, ablation, seeded, folder / f"seed{seeded.seed}")
+        return 0
+    save_record(pipeline, config, preset, folder)
+    runs: list[tuple[str, RunSoFar[Any]]] = []
+    for seeded in configs:
+        runs += run_seed(pipeline, ablation, seeded, preset, folder / f"seed{seeded.seed}")
+        print(ablation.reporting.write(ablation.results(config, runs, command), folder))
+    return 0
+
+
+def run_seed(
+    pipeline: Pipeline[Any, Any], ablation: Ablation[Any, Any], config: RunConfig, preset: str, folder: Path
+) -> Iterator[tuple[str, RunSoFar[Any]]]:
+    """Yield the run of each variant under one seed, after running what is not there yet."""
+    save_record(pipeline, config, preset, folder)
+    with pipeline.session(config, folder) as session:
+        for variant in ablation.variants(config):
+            logger.info("seed %d, %s", config.seed, variant.name)
+            own, root = folder / variant.name, folder / "artifacts"
+            run = run_stages_of(pipeline, variant.config, preset, session, own, root)
+            report_run(pipeline, run, own)
+            yield variant.name, run
+
+
+def _print_preview(pipeline: Pipeline[Any, Any], ablation: Ablation[Any, Any], config: RunConfig, folder: Path) -> None:
+    for variant in ablation.variants(config):
+        previews = preview_stages(pipeline.stages(variant.config), folder / "artifacts")
+        counts = {status: sum(preview.status == status for preview in previews) for status in ("reused", "to run")}
+        print(f"seed {config.seed}  {variant.name:12}  {len(previews)} stages: {json.dumps(counts)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

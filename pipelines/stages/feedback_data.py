@@ -1,0 +1,280 @@
+"""Stages that turn judged rollouts into what is trained on: replan, build both data sets (algorithm 1, lines 17-27)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+from pydantic import Field
+
+from actors.feedback_writer import FeedbackWriter
+from pipelines.run.workers import MODEL, policy_version
+from pipelines.stages.few_rows import worked_rows
+from pipelines.stages.judging import STEPS
+from pipelines.stages.phase1_data import solve_problems, solved_problems
+from plansmith.config.basics import StrictModel
+from plansmith.config.pddl_instruct import CorrectionConfig
+from plansmith.config.planner import PlannerConfig
+from plansmith.config.training import LossConfig, Numerics
+from plansmith.data.rows import (
+    ExampleRow,
+    FinalPlanRow,
+    FinishReason,
+    JudgedStepRow,
+    LearningRow,
+    LessonRow,
+    MetricRow,
+    PlanRow,
+    ProblemRow,
+    RolloutRow,
+    SequenceRow,
+    Split,
+    StepLossRow,
+    VerdictRow,
+)
+from plansmith.errors import PlansmithError, StalePolicyError
+from plansmith.learning.feedback import leave_one_out
+from plansmith.learning.models import load_tokenizer
+from plansmith.learning.objectives.final import VerdictReader, v_hats
+from plansmith.learning.printed_losses import plan_loss, step_loss
+from plansmith.learning.sequence_files import StoredSequences
+from plansmith.pddl.canonical import canonical_form
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Atom
+from plansmith.pddl.printer import print_problem
+from plansmith.pddl.validation import FeedbackCode
+from plansmith.stages import StageContext
+from plansmith.text.explanations import FeedbackKind
+
+
+class ReplanSettings(StrictModel):
+    """How failed attempts are planned on."""
+
+    planner: PlannerConfig
+    """Which planner, within which limits."""
+    is_on: bool
+    """Whether anything is made of the new plans."""
+
+
+class DatasetSettings(StrictModel):
+    """What is made of the judged rollouts of an iteration."""
+
+    corrections: CorrectionConfig
+    """Which feedback, how many examples, and the weights of the losses."""
+    rendering: str
+    """How attempts are written."""
+    object_names: tuple[str, ...]
+    """Names that objects get when an attempt is written again."""
+    numerics: Numerics
+    """How the trainer, which is asked for v_hat, holds the model."""
+    max_unjudged_share: float = Field(exclude=True)
+    """The run ends when more than this share of the rollouts cannot be read; changes no row."""
+
+
+def replan(context: StageContext[ReplanSettings]) -> None:
+    """Solve anew, from the state after their last sound step, the problems of failed attempts.
+
+    Such a problem may have the canonical form of a test problem; it is left out then.
+    """
+    if not context.settings.is_on:
+        context.output.write_rows([], PlanRow)
+        return
+    problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
+    test_forms = {row.canonical_form for row in problems.values() if row.split == Split.TEST}
+    failed = [row for row in verdicts_of(context) if not row.is_valid]
+    steps = {(row.rollout_id, row.step): row for row in context.inputs["verdicts"].rows(JudgedStepRow, STEPS)}
+    ahead = [
+        problem_ahead(problems[row.problem_id], row.rollout_id, steps.get((row.rollout_id, row.sound_steps)))
+        for row in failed
+    ]
+    rows = [row for row in ahead if row.canonical_form not in test_forms]
+    solve_problems(context, rows, context.settings.planner, description="planning on from failed attempts")
+
+
+def problem_ahead(tried: ProblemRow, rollout_id: str, last_sound: JudgedStepRow | None) -> ProblemRow:
+    """Return what is left of a problem after the sound steps of an attempt at it, under the attempt's id."""
+    task = PlanningTask.from_text(tried.domain_pddl, tried.problem_pddl)
+    ahead = task.problem if last_sound is None else replace(task.problem, init=_atoms(last_sound.s_claimed))
+    return replace(
+        tried,
+        problem_id=rollout_id,
+        canonical_form=canonical_form(task.domain, ahead),
+        problem_pddl=print_problem(ahead),
+        source="rollout",
+    )
+
+
+def _atoms(texts: Iterable[str]) -> tuple[Atom, ...]:
+    """Return ground atoms from their texts."""
+    words = (text[1:-1].split() for text in texts)
+    return tuple(Atom(predicate, tuple(arguments)) for predicate, *arguments in words)
+
+
+def verdicts_of(context: StageContext[Any]) -> list[VerdictRow]:
+    """Return the verdicts on the rollouts of the iteration.
+
+    Raises:
+        StalePolicyError: a rollout was not written by the policy that is about to be trained.
+    """
+    verdicts, version = context.inputs["verdicts"].rows(VerdictRow), policy_version(context.inputs["policy"])
+    for row in verdicts:
+        if row.policy_version != version:
+            raise StalePolicyError("a rollout of another policy", where=row.rollout_id,
+                                   got=row.policy_version, expected=version)  # fmt: skip
+    return verdicts
+
+
+def build_datasets(context: StageContext[DatasetSettings]) -> None:
+    """Build D_reasoning and D_final with their training sequences (equations 10 and 11)."""
+    settings, policy = context.settings, context.inputs["policy"]
+    weights = settings.corrections.losses
+    verdicts, rollouts = verdicts_of(context), context.inputs["rollouts"].rows(RolloutRow)
+    _check_readable(verdicts, settings.max_unjudged_share)
+    steps = context.inputs["verdicts"].rows(JudgedStepRow, STEPS)
+    losses = losses_of_steps(
+        steps, weights, is_binary=FeedbackKind(settings.corrections.feedback) is FeedbackKind.BINARY
+    )
+    printed = [
+        StepLossRow(row.rollout_id, row.problem_id, row.step, loss) for row, loss in zip(steps, losses, strict=True)
+    ]
+    context.output.write_rows(printed, StepLossRow, table="reasoning_steps")
+
+    path = write_lessons(context, learning_rows(context, rollouts, verdicts, steps, losses))
+    folder, final = policy.path(MODEL), StoredSequences([path])
+    trainer = context.resources.trainer(folder, settings.numerics)
+    read = trainer.predict(VerdictReader.of(load_tokenizer(str(folder))), final)
+    v_hat_of = dict(zip(final.ids, v_hats(read, final), strict=True))
+    finals = [_final_row(row, v_hat_of[row.rollout_id], weights) for row in verdicts]
+    context.output.write_rows(finals, FinalPlanRow, table="final_plans")
+    _write_metrics(context, rollouts, verdicts, losses, [row.plan_loss for row in finals])
+
+
+def _check_readable(verdicts: Sequence[VerdictRow], bound: float) -> None:
+    """Raise when more rollouts than are allowed cannot be read as a chain with a plan."""
+    unread = [row for row in verdicts if row.reading_fault is not None]
+    if len(unread) > bound * len(verdicts):
+        raise PlansmithError(
+            "too many rollouts cannot be read",
+            where=unread[0].rollout_id,
+            got=f"{len(unread)} of {len(verdicts)}, the first because of: {unread[0].reading_fault}",
+            expected=f"at most a share of {bound:g} (phase2.max_unjudged_share)",
+            cure="look at the completions in the stage roll_out; raise phase2.max_new_tokens if they are cut off",
+        )
+
+
+def losses_of_steps(steps: Sequence[JudgedStepRow], weights: LossConfig, *, is_binary: bool) -> list[float]:
+    """Return L_step of each judged step as printed (equations 5 to 7)."""
+    return [
+        step_loss(row.state_distance, FeedbackCode(row.feedback_code), weights, is_binary=is_binary) for row in steps
+    ]
+
+
+def step_loss_scale(losses: Sequence[float]) -> float:
+    """Return the standard deviation of the step losses of an iteration; 1 where there is nothing to compare.
+
+    A badly claimed state costs ten atoms and more. Unscaled, a few such steps would outweigh the likelihood of all the
+    right ones: a policy that we let train on the raw losses forgot how to write a chain.
+    """
+    deviation = pstdev(losses) if len(losses) > 1 else 0.0
+    return deviation if deviation > 0 else 1.0
+
+
+def learning_rows(
+    context: StageContext[Any],
+    rollouts: Sequence[RolloutRow],
+    verdicts: Sequence[VerdictRow],
+    steps: Sequence[JudgedStepRow],
+    losses: Sequence[float],
+) -> list[LearningRow]:
+    """Return what is known about each problem; the baseline is the mean failure of the other rollouts of a group."""
+    solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE2)
+    problem_of = {row.problem_id: row for row in solved}
+    scale, tried_of = step_loss_scale(losses), {row.rollout_id: row.problem_id for row in verdicts}
+    replans = [row for row in context.inputs["replans"].rows(PlanRow) if row.status == "solved"]
+    rollouts_of, verdicts_by = _by(row.problem_id for row in rollouts), _by(row.problem_id for row in verdicts)
+    steps_of, replans_of = _by(row.problem_id for row in steps), _by(tried_of[row.problem_id] for row in replans)
+    return [
+        LearningRow(
+            problem_id,
+            problem_of[problem_id],
+            tuple(rollouts[i] for i in rollouts_of[problem_id]),
+            tuple(verdicts[i] for i in indices),
+            tuple(steps[i] for i in steps_of[problem_id]),
+            tuple(losses[i] / scale for i in steps_of[problem_id]),
+            tuple(leave_one_out([1.0 - int(verdicts[i].is_valid) for i in indices])),
+            tuple(replans[i] for i in replans_of[problem_id]),
+        )
+        for problem_id, indices in verdicts_by.items()
+    ]
+
+
+def _by(names: Iterable[str]) -> Mapping[str, list[int]]:
+    """Return the positions of each name."""
+    positions: dict[str, list[int]] = defaultdict(list)
+    for position, name in enumerate(names):
+        positions[name].append(position)
+    return positions
+
+
+def write_lessons(context: StageContext[DatasetSettings], rows: Sequence[LearningRow]) -> Path:
+    """Write what is learnt, the sequences of both stages and corrections as text; return the path of stage 2's."""
+    settings = context.settings
+    lessons = worked_rows(
+        context,
+        rows,
+        (LearningRow, LessonRow),
+        FeedbackWriter,
+        {
+            "model": str(context.inputs["policy"].path(MODEL)),
+            "rendering": settings.rendering,
+            "corrections": settings.corrections,
+            "names": settings.object_names,
+            "seed": context.seed,
+            "stage": context.stage.name,
+        },
+        n_rollouts=sum(len(row.rollouts) for row in rows),
+        description="building data sets",
+    )
+    corrected = [row for lesson in lessons for row in lesson.corrections]
+    continued = [row for lesson in lessons for row in lesson.continuations]
+    context.output.write_rows((row for lesson in lessons for row in lesson.reasoning), SequenceRow, table="stage1")
+    context.output.write_rows([*corrected, *continued], ExampleRow, table="corrections")
+    return context.output.write_rows((row for lesson in lessons for row in lesson.final), SequenceRow, table="stage2")
+
+
+def _final_row(verdict: VerdictRow, v_hat: float | None, weights: LossConfig) -> FinalPlanRow:
+    v = int(verdict.is_valid)
+    return FinalPlanRow(
+        rollout_id=verdict.rollout_id,
+        problem_id=verdict.problem_id,
+        iteration=verdict.iteration,
+        policy_version=verdict.policy_version,
+        plan=verdict.plan,
+        v=v,
+        v_hat=v_hat,
+        plan_loss=plan_loss(v, v_hat, weights),
+    )
+
+
+def _write_metrics(
+    context: StageContext[Any],
+    rollouts: Sequence[RolloutRow],
+    verdicts: Sequence[VerdictRow],
+    step_losses: Sequence[float],
+    plan_losses: Sequence[float],
+) -> None:
+    numbers = {
+        "loss/reasoning_as_printed": fmean(step_losses) if step_losses else 0.0,
+        "loss/final_as_printed": fmean(plan_losses),
+        "rollout/valid_plan_rate": fmean(row.is_valid for row in verdicts),
+        "rollout/unreadable_rate": fmean(row.reading_fault is not None for row in verdicts),
+        "rollout/truncated_rate": fmean(row.finish_reason == FinishReason.LENGTH for row in rollouts),
+        "rollout/tokens": float(sum(len(row.token_ids) for row in rollouts)),
+    }
+    iteration = verdicts[0].iteration
+    rows = [MetricRow(context.stage.name, iteration, "", "", name, value) for name, value in numbers.items()]
+    context.output.write_rows(rows, MetricRow, table="metrics")

@@ -1,0 +1,81 @@
+"""Rejection sampling: the policy is trained on those of its own rollouts in which the validator finds no fault."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.stages.phase1_data import solved_problems
+from pipelines.stages.update_loop import Lesson, Question, Tried, UpdateSettings, run_updates
+from plansmith.config.basics import narrowed
+from plansmith.config.generation import SamplingConfig
+from plansmith.config.pddl_instruct import PddlInstructConfig, RejectionConfig
+from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig
+from plansmith.data.rows import RolloutRow, SolvedProblemRow, Split, VerdictRow
+from plansmith.generation import asking
+from plansmith.judging.judge import PlanJudge
+from plansmith.judging.rewards import Reward, VerdictRewards
+from plansmith.learning.objectives.supervised import Supervised
+from plansmith.learning.sequences import supervised_sequence
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.stages import StageContext, row_seed
+from plansmith.text.rendering import prompting_of
+
+
+class RejectionSettings(UpdateSettings):
+    """What the policy tries and learns."""
+
+    n_problems: int
+    """Problems of D2 in one update, the next ones in a fixed random order."""
+
+
+def rejection_settings(config: PddlInstructConfig, loop: RejectionConfig) -> RejectionSettings:
+    """Return the settings of the stage."""
+    return RejectionSettings(
+        sampling=SamplingConfig(
+            temperature=loop.temperature, max_new_tokens=loop.max_new_tokens, n=loop.rollouts_per_problem
+        ),
+        engine=narrowed(config.policy, EngineNumerics),
+        prompting=config.rendering,
+        updates=loop.updates,
+        optimiser=narrowed(loop, OptimiserConfig),
+        numerics=narrowed(config.trainer, Numerics),
+        n_problems=loop.problems_per_update,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """The likelihood of flawless rollouts, each once however often it was drawn; all else teaches nothing."""
+
+    problems: tuple[SolvedProblemRow, ...]
+    judge: PlanJudge
+    n_problems: int
+
+    def questions(self, seed: int, update: int) -> list[Question]:
+        """Return the next problems, round and round."""
+        order = sorted(self.problems, key=lambda row: row_seed(seed, "order of D2", row.problem_id))
+        first, count = (update - 1) * self.n_problems, min(self.n_problems, len(order))
+        return [self._question(order[(first + offset) % len(order)]) for offset in range(count)]
+
+    def _question(self, row: SolvedProblemRow) -> Question:
+        task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
+        return Question(row, asking(prompting_of(self.judge.prompting).plan_prompt(task)))
+
+    def reward(self, rollout: RolloutRow, verdict: VerdictRow) -> Reward:
+        """Return the reward by verdict."""
+        return VerdictRewards().reward(verdict, rollout.finish_reason)
+
+    def lesson(self, tried: Sequence[Tried], state: Any) -> Lesson:
+        """Return what is kept."""
+        flawless = (item.rollout for item in tried if item.verdict.is_flawless)
+        kept = dict.fromkeys((row.prompt_token_ids, row.token_ids) for row in flawless)
+        return Lesson(Supervised(), [supervised_sequence(prompt, response) for prompt, response in kept])
+
+
+def reject(context: StageContext[RejectionSettings]) -> None:
+    """Let the policy try problems of D2 and train on its flawless rollouts, update by update."""
+    solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE2)
+    judge = PlanJudge(context.settings.prompting)
+    run_updates(context, Rejection(tuple(solved), judge, context.settings.n_problems))

@@ -1,0 +1,232 @@
+"""Stages that change weights: the initial policy, phase 1, and both optimisation stages of phase 2.
+
+Each leaves an artifact with the model in Hugging Face layout, the probe that proves a hand-over, and the training
+curve.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from actors.encoder import EncodingWorker
+from pipelines.run.workers import MODEL, PROBE, Probe
+from plansmith.config.basics import StrictModel, narrowed
+from plansmith.config.pddl_instruct import PddlInstructConfig
+from plansmith.config.training import LossConfig, ModelConfig, Numerics, OptimiserConfig
+from plansmith.data.rows import (
+    EncodingJobRow,
+    ExampleRow,
+    MetricRow,
+    OptimisationStepRow,
+    PartTimeRow,
+    ProblemRow,
+    SequenceRow,
+)
+from plansmith.data.storage import link_folder
+from plansmith.data.tables import count_rows
+from plansmith.learning.adapters import write_quantised_values
+from plansmith.learning.encoding import ExampleEncoder
+from plansmith.learning.hub import resolve_model
+from plansmith.learning.models import bpe_tokenizer, load_tokenizer, make_model
+from plansmith.learning.objectives.base import Objective
+from plansmith.learning.objectives.final import Final, VerdictReader
+from plansmith.learning.objectives.reasoning import Reasoning
+from plansmith.learning.objectives.supervised import Supervised
+from plansmith.learning.optimisation import OptimisationReport
+from plansmith.learning.sequence_files import StoredSequences
+from plansmith.learning.sequences import TrainingSequence
+from plansmith.learning.tokenizer import word_tokenizer
+from plansmith.pddl.parser import parse_domain
+from plansmith.stages import StageContext
+
+PROBE_TOKENS = 256
+SEQUENCES = "sequences"
+EXAMPLE_TABLES = ("chains", "explanations")
+ROWS_PER_PART = 256
+"""Examples that one job encodes."""
+UNUSED_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx", "*.gguf", "original")
+"""What a model folder may hold beside its safetensors."""
+OPTIMISATION = ("plansmith.learning.optimisation.plan_optimisation", "plansmith.learning.optimisation.run_optimisation")
+"""The code that changes weights, which the stages reach through their run's trainer."""
+CURRICULUM = 0.5
+"""Share of phase 1 that goes from short sequences to long ones."""
+
+
+def example_rows(examples: Any) -> list[ExampleRow]:
+    """Return the examples of phase 1: chains of thought and explanations."""
+    return [row for table in EXAMPLE_TABLES for row in examples.rows(ExampleRow, table)]
+
+
+class InitialPolicySettings(StrictModel):
+    """What the run starts from."""
+
+    model: ModelConfig
+    """The model."""
+    numerics: Numerics
+    """How the trainer holds it."""
+    object_names: tuple[str, ...] = ()
+    """Words of a word-level model beside those of its domains."""
+    max_position_embeddings: int | None = None
+    """Reach of a model from nothing, in tokens."""
+
+
+class TuningSettings(StrictModel):
+    """One optimisation."""
+
+    optimiser: OptimiserConfig
+    """Its rates, batches and epochs."""
+    numerics: Numerics
+    """How the trainer holds the model."""
+    losses: LossConfig = LossConfig()
+    """Weights of the losses of phase 2."""
+
+
+def start_settings(config: PddlInstructConfig) -> InitialPolicySettings:
+    """Return what a run starts from; a folder's model has its own words and reach."""
+    numerics = narrowed(config.trainer, Numerics)
+    if config.model.folder is not None:
+        return InitialPolicySettings(model=config.model, numerics=numerics)
+    return InitialPolicySettings(
+        model=config.model,
+        numerics=numerics,
+        object_names=config.problems.object_names if config.is_word_level else (),
+        max_position_embeddings=config.policy.max_model_len,
+    )
+
+
+def initial_policy(context: StageContext[InitialPolicySettings]) -> None:
+    """Build a model from nothing, or link the one given; write the probe of the untouched weights.
+
+    Where the trainer holds them in four bits, the values are those that four bits can hold, for the engine too.
+    """
+    settings, target = context.settings, context.output.path(MODEL)
+    folder = settings.model.folder
+    if folder is None:
+        _build_model(context, target)
+    elif settings.numerics.quantisation != "none":
+        write_quantised_values(resolve_model(folder), target, settings.numerics.quantisation)
+    else:
+        link_folder(resolve_model(folder), target, ignore=UNUSED_WEIGHTS)
+    row = min(example_rows(context.inputs["examples"]), key=lambda row: row.example_id)
+    probe = ExampleEncoder(str(target)).encode(row).token_ids.tolist()
+    write_probe(context.resources.trainer(target, settings.numerics), probe, context.output.path(PROBE))
+
+
+def _build_model(context: StageContext[InitialPolicySettings], target: Path) -> None:
+    """Write an untrained model whose tokenizer is made of the domains' words, or learnt from the texts of phase 1."""
+    settings, model = context.settings, context.settings.model
+    if model.tokenizer == "words":
+        texts_of_domains = dict.fromkeys(row.domain_pddl for row in context.inputs["problems"].rows(ProblemRow))
+        domains = [parse_domain(text, source="a problem's domain") for text in texts_of_domains]
+        tokenizer = word_tokenizer(domains, settings.object_names)
+    else:
+        rows = example_rows(context.inputs["examples"])
+        texts = (text for row in rows for text in (row.prompt, row.response))
+        tokenizer = bpe_tokenizer(texts, model.vocabulary_size)
+    reach = settings.max_position_embeddings or 0
+    n_parameters = make_model(target, tokenizer, model, max_position_embeddings=reach, seed=context.seed)
+    context.logger.info("a model from nothing: %d parameters, %d tokens", n_parameters, len(tokenizer))
+
+
+def encode_examples(context: StageContext[None]) -> None:
+    """Write the examples of phase 1 as training sequences, part by part; a part that is there is kept."""
+    parts = context.output.parts(SEQUENCES, SequenceRow)
+    jobs = []
+    for table in EXAMPLE_TABLES:
+        path = context.inputs["examples"].path(f"{table}.parquet")
+        for first in range(0, count_rows(path), ROWS_PER_PART):
+            name = f"{table}-{first // ROWS_PER_PART:06d}"
+            if not parts.is_finished(name):
+                jobs.append(EncodingJobRow(name, str(path), first, ROWS_PER_PART, str(parts.path(name))))
+    worker_settings = {"model": str(context.inputs["policy"].path(MODEL))}
+    with context.progress(len(jobs), "encoding examples", unit="part") as bar:
+        for _ in context.resources.map_jobs(
+            jobs, EncodingJobRow, EncodingWorker, PartTimeRow, worker_settings=worker_settings
+        ):
+            bar.update()
+
+
+def phase1(context: StageContext[TuningSettings]) -> None:
+    """Tune on explained plans and chains of D1 (algorithm 1, lines 1 to 9)."""
+    stored = StoredSequences(context.inputs["sequences"].parts(SEQUENCES))
+    seeds = [context.row_seed(example_id) for example_id in stored.ids]
+    order = sorted(range(len(stored)), key=seeds.__getitem__)
+    if context.settings.optimiser.is_curriculum:
+        order = in_curriculum_order(order, stored.lengths.tolist(), seed=context.seed)
+    _optimise(context, Supervised(), stored.in_order(order))
+
+
+def in_curriculum_order(order: Sequence[int], lengths: Sequence[int], *, seed: int) -> list[int]:
+    """Return a random `CURRICULUM` of the sequences from short to long, then the others in random order.
+
+    Short chains teach copying and looking up with few distractors. Sorted by length to its end, a model would finish on
+    the longest chains and forget the others.
+    """
+    shuffled = random.Random(seed).sample(order, len(order))
+    n_sorted = round(CURRICULUM * len(shuffled))
+    return [*sorted(shuffled[:n_sorted], key=lengths.__getitem__), *shuffled[n_sorted:]]
+
+
+def stage1(context: StageContext[TuningSettings]) -> None:
+    """Optimise L_reasoning (equation 2) on the judged steps and the corrected chains."""
+    datasets, encoder = context.inputs["datasets"], ExampleEncoder(str(context.inputs["policy"].path(MODEL)))
+    corrections, parts = datasets.rows(ExampleRow, "corrections"), context.output.parts(SEQUENCES, SequenceRow)
+    paths = [datasets.path("stage1.parquet")]
+    for first in range(0, len(corrections), ROWS_PER_PART):
+        rows = corrections[first : first + ROWS_PER_PART]
+        name = f"corrections-{first // ROWS_PER_PART:06d}"
+        parts.write(name, (encoder.encode(row).row(row.example_id) for row in rows), SequenceRow)
+        paths.append(parts.path(name))
+    _optimise(context, Reasoning(context.settings.losses), StoredSequences(paths))
+
+
+def stage2(context: StageContext[TuningSettings]) -> None:
+    """Optimise L_final (equation 3) on whole plans and their verdicts."""
+    reader = VerdictReader.of(load_tokenizer(str(context.inputs["policy"].path(MODEL))))
+    sequences = StoredSequences([context.inputs["datasets"].path("stage2.parquet")])
+    _optimise(context, Final(context.settings.losses, reader), sequences)
+
+
+def _optimise(context: StageContext[TuningSettings], objective: Objective, sequences: StoredSequences) -> None:
+    """Train from the weights of the policy and leave the new weights, their probe and the curve.
+
+    The probe is the first sequence: what is trained on is likely enough for both sides to agree on.
+    """
+    settings, numerics = context.settings.optimiser, context.settings.numerics
+    trainer = context.resources.trainer(context.inputs["policy"].path(MODEL), numerics)
+    report: OptimisationReport = trainer.optimise(
+        objective, sequences, settings, seed=context.seed, description=context.stage.name
+    )
+    if report.n_dropped:
+        limit = settings.max_length_tokens or numerics.row_length_tokens
+        context.logger.warning(
+            "%d of %d sequences, %d tokens, were longer than %d tokens and were not trained on",
+            report.n_dropped, report.n_sequences + report.n_dropped, report.n_dropped_tokens, limit,
+        )  # fmt: skip
+    trainer.save(str(context.output.path(MODEL)))
+    write_probe(trainer, sequences[0].token_ids.tolist(), context.output.path(PROBE))
+    _write_report(context, report)
+
+
+def write_probe(trainer: Any, token_ids: Sequence[int], path: Path) -> None:
+    """Write what the trainer, as it is, gives the first tokens of a sequence."""
+    token_ids = tuple(token_ids[:PROBE_TOKENS])
+    (logprobs,) = trainer.token_logprobs([TrainingSequence.of(token_ids, {})])
+    Probe(token_ids, tuple(logprobs.tolist())).write(path)
+
+
+def _write_report(context: StageContext[Any], report: OptimisationReport) -> None:
+    steps = zip(report.losses, report.learning_rates, report.gradient_norms, strict=True)
+    context.output.write_rows(
+        [OptimisationStepRow(number, *values) for number, values in enumerate(steps, 1)],
+        OptimisationStepRow,
+        table="curve",
+    )
+    number = {"n_sequences": report.n_sequences, "n_dropped": report.n_dropped,
+              "n_dropped_tokens": report.n_dropped_tokens, "n_tokens": report.n_tokens,
+              "tokens_per_s": report.n_tokens / report.wall_time_s, "fill": report.fill}  # fmt: skip
+    metrics = [MetricRow(context.stage.name, 0, "", "", f"training/{name}", float(x)) for name, x in number.items()]
+    context.output.write_rows(metrics, MetricRow, table="metrics")

@@ -1,0 +1,340 @@
+"""Many short updates of one policy in one stage: generate, judge, choose what to learn, take a step, again and again.
+
+What is a paper's own stands in an `UpdateRule`. Durable are the rollouts of an update, whole (of halves the engine
+would decode another batch after a resume, and round otherwise), what the judge says of them, and then a checkpoint:
+weights, optimizer state, the rule's state. So a stage killed anywhere goes on from its last whole update, and ends with
+the tables of one that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Protocol, TypeVar
+
+from actors.validator import ValidatorActor
+from pipelines.run.workers import MODEL, PROBE, Probe, policy_version
+from pipelines.stages.few_rows import worked_rows
+from pipelines.stages.generating import GenerationSettings, rollouts_of
+from pipelines.stages.judging import judging_row
+from pipelines.stages.training import write_probe
+from plansmith.config.training import Numerics, OptimiserConfig, Schedule
+from plansmith.data.artifacts import Artifact, remove
+from plansmith.data.rows import (
+    CompletionRow,
+    JudgedRow,
+    JudgedStepRow,
+    JudgingRow,
+    MetricRow,
+    OptimisationStepRow,
+    ProblemRow,
+    RolloutRow,
+    SolvedProblemRow,
+    VerdictRow,
+)
+from plansmith.data.storage import atomic_file, link_folder
+from plansmith.data.tables import read_table
+from plansmith.errors import StalePolicyError
+from plansmith.generation import Conversation
+from plansmith.judging.judge import Judge
+from plansmith.judging.rewards import Reward, rewarded
+from plansmith.learning.objectives.base import Objective
+from plansmith.learning.optimisation import OptimisationReport, learning_rate_at
+from plansmith.learning.packing import units_of
+from plansmith.learning.sequences import TrainingSequence
+from plansmith.stages import StageContext
+
+ROLLOUTS, JUDGED, UPDATES = "rollouts", "judged", "updates"
+"""Tables: two with a part for each update, of `RolloutRow` and `JudgedRow`; what was measured, by number of update."""
+TABLES: tuple[tuple[str, type[Any]], ...] = ((ROLLOUTS, RolloutRow), (JUDGED, JudgedRow))
+TRAINER, RECORD = "trainer", "record.json"
+
+
+class UpdateSettings(GenerationSettings):
+    """What every loop of updates depends on."""
+
+    updates: int
+    """How many."""
+    optimiser: OptimiserConfig
+    """One update's optimisation, whose schedule and warm-up go over the updates."""
+    numerics: Numerics
+    """How the trainer holds the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A problem, and how it is asked."""
+
+    problem: ProblemRow | SolvedProblemRow
+    conversation: Conversation
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A rollout with what the judge and the rule say of it."""
+
+    rollout: RolloutRow
+    verdict: VerdictRow
+    steps: tuple[JudgedStepRow, ...]
+    reward: Reward
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What an update learns: no sequences, and it leaves the weights as they are.
+
+    Attributes:
+        state: JSON values that the next update gets, such as a multiplier.
+        reference_column: where the log-probabilities of the policy that the loop began with are written, if anywhere.
+        figures: to be recorded, by name.
+    """
+
+    objective: Objective
+    sequences: Sequence[TrainingSequence]
+    state: Any = None
+    reference_column: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+class UpdateRule(Protocol):
+    """What a paper does in an update; a frozen value, whose answers follow from what it is asked with."""
+
+    @property
+    def judge(self) -> Judge:
+        """Return who judges."""
+
+    def questions(self, seed: int, update: int) -> Sequence[Question]:
+        """Return what update k, from 1, asks; each problem once."""
+
+    def reward(self, rollout: RolloutRow, verdict: VerdictRow) -> Reward:
+        """Return what a rollout is worth, or why nobody can say."""
+
+    def lesson(self, tried: Sequence[Tried], state: Any) -> Lesson:
+        """Return what is learnt from the rollouts of an update; the state is None before the first."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What an update leaves, where a generator expects the artifact of a policy; real once it has its record."""
+
+    folder: Path
+    key: str
+
+    def path(self, name: str) -> Path:
+        """Return where a part of it lies."""
+        return self.folder / name
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known after an update: the rule's state, and the figures of all updates so far."""
+
+    update: int = 0
+    state: Any = None
+    figures: tuple[tuple[int, str, float], ...] = ()
+    curve: tuple[tuple[float, float, float], ...] = ()
+
+    @classmethod
+    def read(cls, path: Path) -> Record:
+        """Return the record in a file."""
+        found = json.loads(path.read_text(encoding="utf-8"))
+        lists = {name: tuple(map(tuple, found[name])) for name in ("figures", "curve")}
+        return cls(found["update"], found["state"], **lists)
+
+
+Updating = TypeVar("Updating", bound=UpdateSettings)
+
+
+def run_updates(context: StageContext[Updating], rule: UpdateRule) -> None:
+    """Make all updates by a rule, and leave the weights after the last, their probe, and the tables.
+
+    What was rolled out and judged stays, as a part for each update: all weights were learnt from it, and nobody needs
+    it in one table. ``curve`` has every optimiser step, `UPDATES` the figures of each update.
+
+    Raises:
+        StalePolicyError: a rollout was not written by the policy that is about to be trained.
+    """
+    loop = _Loop(context, rule)
+    with context.progress(context.settings.updates, context.stage.name, unit="update") as bar:
+        bar.update(loop.record.update)
+        while loop.record.update < context.settings.updates:
+            loop.update()
+            bar.update()
+    link_folder(loop.policy.path(MODEL), context.output.path(MODEL))
+    shutil.copy(loop.policy.path(PROBE), context.output.path(PROBE))
+    curve = [OptimisationStepRow(step, *values) for step, values in enumerate(loop.record.curve, 1)]
+    context.output.write_rows(curve, OptimisationStepRow, table="curve")
+    rows = [MetricRow(context.stage.name, update, "", "", name, x) for update, name, x in loop.record.figures]
+    context.output.write_rows(rows, MetricRow, table=UPDATES)
+    names = sorted({row.name for row in rows if row.name.startswith("training/")})
+    totals = [sum(row.value for row in rows if row.name == name) for name in names]
+    metrics = [MetricRow(context.stage.name, 0, "", "", name, x) for name, x in zip(names, totals, strict=True)]
+    context.output.write_rows(metrics, MetricRow, table="metrics")
+
+
+class _Loop:
+    """The loop after some update: its record, and the policy, a checkpoint or what the loop began with.
+
+    Whether the trainer holds that policy with its optimizer state is known of this session only.
+    """
+
+    def __init__(self, context: StageContext[Updating], rule: UpdateRule) -> None:
+        self._context, self._rule, self._is_held = context, rule, False
+        self._folder = context.output.scratch(UPDATES)
+        self._rollouts, self._judged = (context.output.parts(*table) for table in TABLES)
+        found = [Record.read(path) for path in self._folder.glob(f"*/{RECORD}")]
+        self.record = max(found, key=lambda record: record.update, default=Record())
+        begun: Artifact | Checkpoint = context.inputs["policy"]
+        self.policy = self._checkpoint(self.record.update) if found else begun
+
+    def _checkpoint(self, update: int) -> Checkpoint:
+        key = hashlib.sha256(f"{self._context.stage.key} {update}".encode()).hexdigest()
+        return Checkpoint(self._folder / _name(update), key)
+
+    def update(self) -> None:
+        """Make the next update; it is there when its checkpoint is."""
+        update, settings = self.record.update + 1, self._context.settings
+        tried = list(self._tried(update))
+        lesson = self._rule.lesson(tried, self.record.state)
+        sequences, trainer = _fitting(lesson.sequences, settings), self._trainer()
+        figures, curve = {**_figures_of(tried), **lesson.figures}, self.record.curve
+        figures["training/n_sequences"] = len(sequences)
+        figures["training/n_dropped"] = len(lesson.sequences) - len(sequences)
+        if sequences:
+            report = self._step(trainer, lesson, sequences, update)
+            curve += tuple(zip(report.losses, report.learning_rates, report.gradient_norms, strict=True))
+            figures["training/n_tokens"] = report.n_tokens
+        known = tuple((update, name, float(value)) for name, value in figures.items())
+        probe = sequences[0].token_ids.tolist() if sequences else Probe.read(self.policy.path(PROBE)).token_ids
+        self._save(trainer, Record(update, lesson.state, self.record.figures + known, curve), probe)
+
+    def _tried(self, update: int) -> Iterator[Tried]:
+        """Yield every rollout of an update, judged; what is written of it is not made again."""
+        name, version = _name(update), policy_version(self.policy)
+        asked = {item.problem.problem_id: item for item in self._rule.questions(self._context.seed, update)}
+        if not self._rollouts.is_finished(name):
+            self._rollouts.write(name, self._generate(asked, update), RolloutRow)
+        rollouts = read_table(self._rollouts.path(name), RolloutRow)
+        if stale := next((row for row in rollouts if row.policy_version != version), None):
+            raise StalePolicyError("a rollout of another policy", where=stale.rollout_id,
+                                   got=stale.policy_version, expected=version)  # fmt: skip
+        if not self._judged.is_finished(name):
+            self._judged.write(name, self._judge(asked, rollouts, update), JudgedRow)
+        judged = read_table(self._judged.path(name), JudgedRow)
+        verdicts = {row.rollout_id: row for found in judged for row in found.verdicts}
+        steps: dict[str, list[JudgedStepRow]] = defaultdict(list)
+        for step in (step for found in judged for step in found.steps):
+            steps[step.rollout_id].append(step)
+        for row in rollouts:
+            verdict = verdicts[row.rollout_id]
+            yield Tried(row, verdict, tuple(steps[row.rollout_id]), self._rule.reward(row, verdict))
+
+    def _generate(self, asked: Mapping[str, Question], update: int) -> list[RolloutRow]:
+        """Return the rollouts of an update, each under a seed that no other update has."""
+        inputs: Any = {**self._context.inputs, "policy": self.policy}
+        conversations = {name: item.conversation for name, item in asked.items()}
+        first = (update - 1) * self._context.settings.sampling.n
+        context = replace(self._context, inputs=inputs)
+        return rollouts_of(
+            context, conversations, first=first, iteration=update, description=f"update {update}, trying"
+        )
+
+    def _judge(self, asked: Mapping[str, Question], rollouts: Sequence[RolloutRow], update: int) -> list[JudgedRow]:
+        completions: dict[str, list[CompletionRow]] = defaultdict(list)
+        for row in rollouts:
+            completion = CompletionRow(row.rollout_id, row.iteration, row.policy_version, row.completion)
+            completions[row.problem_id].append(completion)
+        rows = [judging_row(asked[name].problem, found) for name, found in completions.items()]
+        how: dict[str, Any] = {"n_rollouts": len(rollouts), "description": f"update {update}, judging"}
+        types = (JudgingRow, JudgedRow)
+        return worked_rows(self._context, rows, types, ValidatorActor, {"judge": self._rule.judge}, **how)
+
+    def _trainer(self) -> Any:
+        """Return the trainer as it was after the last update.
+
+        Begun anew it starts from what the loop began with, whose folder outlives the checkpoints.
+        """
+        resources, numerics = self._context.resources, self._context.settings.numerics
+        held: Any = self.policy if self._is_held else self._context.inputs["policy"]
+        trainer = resources.trainer(held.path(MODEL), numerics)
+        if self.record.update and not self._is_held:
+            trainer.load_checkpoint(str(self.policy.path(TRAINER)))
+        self._is_held = True
+        return trainer
+
+    def _step(
+        self, trainer: Any, lesson: Lesson, sequences: Sequence[TrainingSequence], update: int
+    ) -> OptimisationReport:
+        context, settings = self._context, self._context.settings
+        if lesson.reference_column:
+            reference = context.resources.trainer(context.inputs["policy"].path(MODEL), settings.numerics)
+            sequences = [
+                replace(sequence, columns={**sequence.columns, lesson.reference_column: logprobs})
+                for sequence, logprobs in zip(sequences, reference.token_logprobs(sequences), strict=True)
+            ]
+            self._is_held = False
+            trainer = self._trainer()
+        report: OptimisationReport = trainer.optimise(
+            lesson.objective,
+            sequences,
+            _at_update(settings.optimiser, update, settings.updates),
+            seed=context.row_seed("update", update) % 2**31,
+            keeps_moments=update > 1,
+            description=f"update {update}, training",
+        )
+        return report
+
+    def _save(self, trainer: Any, record: Record, probe_ids: Sequence[int]) -> None:
+        """Write the checkpoint of an update, the record last; remove all but it and the one before.
+
+        With the one before an engine starts again that is lost before it was given the new weights.
+        """
+        made, before = self._checkpoint(record.update), _name(record.update - 1)
+        remove(made.folder)
+        made.folder.mkdir(parents=True)
+        trainer.save_checkpoint(str(made.path(TRAINER)))
+        trainer.save(str(made.path(MODEL)))
+        write_probe(trainer, probe_ids, made.path(PROBE))
+        with atomic_file(made.path(RECORD)) as file:
+            file.write(json.dumps(asdict(record), allow_nan=False).encode())
+        for folder in self._folder.iterdir():
+            if folder.name < before:
+                remove(folder)
+        self.policy, self.record = made, record
+
+
+def _name(update: int) -> str:
+    return f"update-{update:06d}"
+
+
+def _fitting(sequences: Sequence[TrainingSequence], settings: UpdateSettings) -> list[TrainingSequence]:
+    """Return the sequences that a trainer takes; too long ones are left out with their units."""
+    row = settings.numerics.row_length_tokens
+    longest = min(row, settings.optimiser.max_length_tokens or row)
+    lengths = [len(sequence) for sequence in sequences]
+    units = units_of(lengths, [sequence.unit for sequence in sequences])
+    fitting = [unit for unit in units if unit.n_tokens <= row and all(lengths[i] <= longest for i in unit.indices)]
+    return [sequences[index] for index in sorted(index for unit in fitting for index in unit.indices)]
+
+
+def _at_update(optimiser: OptimiserConfig, update: int, n_updates: int) -> OptimiserConfig:
+    """Return the optimisation of one update, whose rates are those of the schedule over all updates."""
+    share = learning_rate_at(update - 1, n_updates, optimiser) / optimiser.learning_rate
+    return optimiser.with_rates(share).model_copy(update={"schedule": Schedule.CONSTANT, "warmup_steps": 0})
+
+
+def _figures_of(tried: Sequence[Tried]) -> dict[str, float]:
+    """Return the mean reward of what has one, how many have none and why, and the share of valid plans."""
+    kept, left_out = rewarded(tried, [item.reward for item in tried])
+    figures = {f"rollout/without reward: {reason}": float(count) for reason, count in left_out.items()}
+    if kept:
+        figures["rollout/reward"] = fmean(reward for _, reward in kept)
+    if tried:
+        figures["rollout/valid_plan_rate"] = fmean(item.verdict.is_valid for item in tried)
+    return figures

@@ -1,0 +1,150 @@
+"""A model folder as a policy: its digest, an engine fit for its window, and Ray to run it on."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.run.engines import Engines
+from pipelines.run.ray_session import RaySession
+from pipelines.run.workers import CHUNKS_IN_ENGINE, MODEL, policy_version
+from pipelines.trials.own_problems import TrialConfig
+from plansmith.config.generation import SamplingConfig
+from plansmith.config.training import EngineNumerics, PolicyConfig
+from plansmith.errors import BadInputError
+from plansmith.generation import Conversation
+from plansmith.learning.codec import Codec, EngineGenerator
+from plansmith.learning.model_folder import (
+    adapter_rank,
+    engine_for,
+    folder_digest,
+    is_word_level,
+    reach_of,
+    whole_model_of,
+)
+from plansmith.learning.models import check_model_folder, load_tokenizer
+from plansmith.learning.tokenizer import encode_messages
+
+logger = logging.getLogger(__name__)
+
+SEQUENCES_DECODED = 64
+"""Problems decoded together; an interrupt loses what twice as many were writing."""
+
+
+@dataclass(frozen=True)
+class FolderPolicy:
+    """A model folder, where the stages of a run have the artifact of a policy; ``key`` is the digest of its files."""
+
+    folder: Path
+    key: str
+
+    @classmethod
+    def read(cls, folder: Path) -> FolderPolicy:
+        """Return the policy in a folder, a whole model or an adapter over one.
+
+        Raises:
+            BadInputError: no such folder, or no model in it.
+        """
+        check_model_folder(str(folder))
+        return cls(folder.resolve(), folder_digest(folder))
+
+    @functools.cached_property
+    def tokenizer(self) -> Any:
+        """Return the tokenizer."""
+        return load_tokenizer(str(self.folder))
+
+    @property
+    def is_word_level(self) -> bool:
+        """Return whether the model reads only the words that it was made with, as `tiny` does."""
+        return is_word_level(self.tokenizer)
+
+    def path(self, name: str) -> Path:
+        """Return where the model lies."""
+        if name != MODEL:
+            raise KeyError(name)
+        return self.folder
+
+
+def engine_config(
+    policy: FolderPolicy,
+    conversations: Mapping[str, Conversation],
+    sampling: SamplingConfig,
+    *,
+    dtype: str | None,
+    n_threads: int,
+) -> PolicyConfig:
+    """Return an engine whose window holds the longest conversation and a whole answer, as far as the model reaches.
+
+    Raises:
+        BadInputError: a conversation that fills the model's window.
+    """
+    lengths = {name: len(encode_messages(policy.tokenizer, messages)) for name, messages in conversations.items()}
+    longest = max(lengths, key=lengths.__getitem__)
+    if lengths[longest] >= reach_of(policy.folder):
+        raise BadInputError(
+            "a problem too long for the model", where=longest, got=f"a prompt of {lengths[longest]} tokens",
+            expected=f"fewer than the {reach_of(policy.folder)} that the model reads", cure="leave this problem out",
+        )  # fmt: skip
+    return engine_for(
+        policy.folder,
+        window=lengths[longest] + sampling.max_new_tokens,
+        dtype=dtype,
+        max_num_seqs=SEQUENCES_DECODED,
+        n_threads=n_threads,
+        is_cpu=not has_gpu(),
+    )
+
+
+def has_gpu() -> bool:
+    """Return whether there is a GPU to decode on."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+class FolderWorkers(RaySession):
+    """Ray and one engine that holds the model of a folder, started when a stage first needs it.
+
+    There is no trainer to compare with, so nothing is proved: the engine holds what it was started with.
+    """
+
+    def __init__(self, config: TrialConfig, run_folder: Path, *, seed: int) -> None:
+        super().__init__(config, run_folder)
+        self._settings, self._seed = config.policy, seed
+        self._engine: Any = None
+        os.environ.setdefault("DS_ACCELERATOR", "cuda" if has_gpu() else "cpu")  # or looking for one is said aloud
+
+    def generator(self, policy: FolderPolicy, engine: EngineNumerics) -> EngineGenerator:
+        """Return the engine with the model of a folder.
+
+        Raises:
+            BadInputError: damaged weights.
+        """
+        version = policy_version(policy)
+        if self._engine is None:
+            self._engine = self._start(policy, version)
+        codec = Codec.of(policy.folder, engine.max_model_len)
+        n_together = CHUNKS_IN_ENGINE * self._settings.max_num_seqs
+        return EngineGenerator(codec, Engines([self._engine], version, self.streamed), n_together)
+
+    def _start(self, policy: FolderPolicy, version: str) -> Any:
+        from actors.engine_weights import read_weight_shapes
+        from actors.policy import PolicyActor
+
+        # an error here says what is wrong, one in an actor only that it died
+        read_weight_shapes(str(whole_model_of(policy.folder)))
+        logger.info("starting the vLLM engine")
+        actor = self.ray().remote(PolicyActor).options(num_cpus=0, num_gpus=1 if has_gpu() else 0)
+        return actor.remote(
+            str(policy.folder),
+            version,
+            settings=self._settings,
+            seed=self._seed,
+            lora_rank=adapter_rank(policy.folder),
+            run_folder=str(self.run_folder),
+        )

@@ -1,0 +1,133 @@
+"""Two arms of an ablation on the same problems under the same seeds: is the second better, and not by chance?
+
+Not here: which pairs are compared, and why (`ablation`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import fmean
+
+from plansmith.report.statistics import (
+    PairedTest,
+    interval_over_seeds,
+    mean_interval,
+    paired_difference_interval,
+    paired_test,
+    solved_by_both,
+)
+from plansmith.report.wording import SIGNIFICANCE
+
+SolvedByProblem = Mapping[str, bool]
+"""Whether each problem, by its id, was solved."""
+
+
+class Outcome(StrEnum):
+    """What a test says about the paper's order, in which the second arm is the better one."""
+
+    CONFIRMED = "confirmed"
+    NOT_SIGNIFICANT = "not significant"
+    REVERSED = "reversed"
+
+
+@dataclass(frozen=True, slots=True)
+class SeedTest:
+    """The paired test under one seed."""
+
+    seed: int
+    test: PairedTest
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTest:
+    """Two arms in one domain over the seeds they share.
+
+    ``test`` pairs the problems of all seeds; problems of different seeds are different pairs. It takes the pairs as
+    independent, though those of one seed share two trained policies: it tells whether these trainings differ, while
+    ``difference_ci95`` tells whether training again would. It is Student's t-interval of the seeds' differences, never
+    narrower than `paired_difference_interval` of all pairs; None of one seed. Accuracies are means over the shared
+    seeds with `interval_over_seeds`.
+    """
+
+    before: str
+    after: str
+    domain: str
+    accuracy_before: float
+    ci95_before: tuple[float, float]
+    accuracy_after: float
+    ci95_after: tuple[float, float]
+    test: PairedTest
+    by_seed: tuple[SeedTest, ...]
+    difference: float
+    difference_ci95: tuple[float, float] | None
+
+    @property
+    def is_beyond_seeds(self) -> bool:
+        """Return whether the seeds' differences, too, leave no room for 0; never with one seed."""
+        return self.difference_ci95 is not None and not self.difference_ci95[0] <= 0 <= self.difference_ci95[1]
+
+    @property
+    def is_significant(self) -> bool:
+        """Return whether the pooled test rules out chance, for these trainings."""
+        return self.test.p_value < SIGNIFICANCE
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return what the pooled test says about the order."""
+        if not self.is_significant:
+            return Outcome.NOT_SIGNIFICANT
+        return Outcome.CONFIRMED if self.test.only_after > self.test.only_before else Outcome.REVERSED
+
+
+def compare_over_seeds(
+    arm_before: str,
+    arm_after: str,
+    domain: str,
+    *,
+    before: Mapping[int, SolvedByProblem],
+    after: Mapping[int, SolvedByProblem],
+) -> OrderTest:
+    """Return the tests of two arms over the seeds that both have, problems matched by id whatever their order.
+
+    Raises:
+        ValueError: no seed in common, or different problems under a seed.
+    """
+    seeds = sorted(before.keys() & after.keys())
+    if not seeds:
+        raise ValueError(f"{arm_before} and {arm_after} have no seed in common in {domain}")
+    names = f"{arm_before} and {arm_after}"
+    pairs = [solved_by_both(before[seed], after[seed], names=names, where=f"under seed {seed}") for seed in seeds]
+    sides = list(zip(*pairs, strict=True))
+    accuracies = [[fmean(of_seed) for of_seed in side] for side in sides]
+    differences = [second - first for first, second in zip(*accuracies, strict=True)]
+    pooled = paired_test(*(list(itertools.chain(*side)) for side in sides))
+    return OrderTest(
+        before=arm_before,
+        after=arm_after,
+        domain=domain,
+        accuracy_before=fmean(accuracies[0]),
+        ci95_before=_interval(sides[0]),
+        accuracy_after=fmean(accuracies[1]),
+        ci95_after=_interval(sides[1]),
+        test=pooled,
+        by_seed=tuple(SeedTest(seed, paired_test(*pair)) for seed, pair in zip(seeds, pairs, strict=True)),
+        difference=fmean(differences),
+        difference_ci95=_difference_interval(differences, pooled),
+    )
+
+
+def _difference_interval(differences: list[float], pooled: PairedTest) -> tuple[float, float] | None:
+    """Return the interval of the mean difference over seeds; few seeds that agree by luck do not make it narrow."""
+    spread = mean_interval(differences)
+    if spread is None:
+        return None
+    low, high = paired_difference_interval(pooled)
+    return max(-1.0, min(low, spread[0])), min(1.0, max(high, spread[1]))
+
+
+def _interval(solved: Sequence[Sequence[bool]]) -> tuple[float, float]:
+    """Return the interval of the mean accuracy over seeds."""
+    return interval_over_seeds([sum(of_seed) for of_seed in solved], [len(of_seed) for of_seed in solved])

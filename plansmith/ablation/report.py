@@ -1,0 +1,95 @@
+"""The report of an ablation: its sentences, and which sections it has.
+
+Not here: the figures (`ablation`), the tables (`ablation_tables`), the drawings (`ablation_plots`), how a report is
+shown (`report`).
+"""
+
+from __future__ import annotations
+
+from plansmith.ablation.order import OrderTest, Outcome
+from plansmith.ablation.paper_figures import TABLE_1
+from plansmith.ablation.plots import ablation_drawings
+from plansmith.ablation.summary import AblationResults
+from plansmith.ablation.tables import ablation_tables, difference_text
+from plansmith.report.sections import Listing, Plots, Report, Section, Sentences, flatten, provenance_section
+from plansmith.report.wording import interval, p_text, percent
+
+OUTCOME_WORDS = {
+    Outcome.CONFIRMED: "more than chance, in the paper's order",
+    Outcome.NOT_SIGNIFICANT: "not significant, it may be chance",
+    Outcome.REVERSED: "more than chance, against the paper's order",
+}
+
+
+def ablation_report(results: AblationResults) -> Report:
+    """Return what is said about an ablation: tables 1, 4 and 5, the order of the arms, every figure."""
+    seeds = len(results.seeds)
+    best = f"Highest mean accuracy: {results.best_arm.label}, over {seeds} seed{'s' * (seeds > 1)}."
+    shown, further = ablation_tables(results)
+    orders = tuple(describe_order(results, test) for test in results.tests)
+    course = " and by iteration" if results.iterations else ""
+    return Report(
+        f"Plansmith ablation: {results.name}",
+        best,
+        headline(results),
+        (
+            Section(f"Accuracy by arm{course}", (Plots(tuple(ablation_drawings(results))),)),
+            Section("As the paper's tables", shown),
+            Section("Further figures", further, is_printed=False),
+            Section("The order of the arms in words", (Sentences(orders),) if orders else ()),
+            provenance_section(
+                results.command, Listing("Settings", flatten(results.config)), Listing("Versions", results.versions)
+            ),
+        ),
+    )
+
+
+def headline(results: AblationResults) -> str:
+    """Return what the best arm reaches, beside the first arm, and how much of the paper's order the tests confirm."""
+    best, first = results.best_arm, results.arms[0]
+    parts = []
+    for domain in results.domains:
+        best_cell, first_cell = results.cell(best.id, domain), results.cell(first.id, domain)
+        if best_cell is not None and first_cell is not None:
+            parts.append(f"{percent(best_cell.mean)} in {domain} ({interval(best_cell.ci95)}; {first.label}: "
+                         f"{percent(first_cell.mean)})")  # fmt: skip
+    counts = {outcome: sum(test.outcome is outcome for test in results.tests) for outcome in Outcome}
+    n_firm = sum(test.outcome is Outcome.CONFIRMED and test.is_beyond_seeds for test in results.tests)
+    return (
+        f"It reaches {'; '.join(parts)}. Of {len(results.tests)} comparisons in the paper's order "
+        f"{counts[Outcome.CONFIRMED]} are confirmed ({n_firm} also by the spread over seeds), "
+        f"{counts[Outcome.NOT_SIGNIFICANT]} not significant, {counts[Outcome.REVERSED]} reversed."
+    )
+
+
+def describe_order(results: AblationResults, test: OrderTest) -> str:
+    """Return one pair of arms in plain words, saying so when the difference may be chance."""
+    label_of = {arm.id: arm.label for arm in results.arms}
+    before, after = test.accuracy_before, test.accuracy_after
+    change = f"{'rises' if after > before else 'falls'} from {percent(before)} ({interval(test.ci95_before)}) to"
+    if after == before:
+        change = f"stays, {percent(before)} ({interval(test.ci95_before)}) and"
+    seeds = "; ".join(f"seed {one.seed} {p_text(one.test.p_value)}" for one in test.by_seed)
+    return (
+        f"{test.domain}, {label_of[test.before]} to {label_of[test.after]}: accuracy {change} "
+        f"{percent(after)} ({interval(test.ci95_after)}); of {test.test.n} pairs "
+        f"{test.test.only_after} solved only after, {test.test.only_before} only before; paired exact test "
+        f"{p_text(test.test.p_value)} (two-sided): {OUTCOME_WORDS[test.outcome]}. By seed: {seeds}. Difference over "
+        f"seeds {difference_text(test)} points{_seed_words(test)}.{_paper_words(results, test)}"
+    )
+
+
+def _seed_words(test: OrderTest) -> str:
+    """Return the warning that a significant difference may not come again when trained again."""
+    if test.is_beyond_seeds or not test.is_significant:
+        return ""
+    return ": training again may not show it" if test.difference_ci95 else ": one seed cannot tell of another training"
+
+
+def _paper_words(results: AblationResults, test: OrderTest) -> str:
+    """Return what the paper has for the same pair, or nothing where it has not the domain."""
+    column_of = {arm.id: arm.paper_label for arm in results.arms}
+    before, after = column_of[test.before], column_of[test.after]
+    if before is None or after is None or test.domain not in TABLE_1[before]:
+        return ""
+    return f" The paper: {TABLE_1[before][test.domain]:.0f}% to {TABLE_1[after][test.domain]:.0f}%."

@@ -1,0 +1,286 @@
+"""The ablation of the paper over several seeds: accuracy by arm and domain, and whether the arms stand in its order.
+
+An *arm* here is a way of training: which phases, which feedback, how many iterations. Many `ArmRun` become one
+`AblationResults`. Not here: tables and sentences (`ablation_tables`, `ablation_report`), the paper's own figures
+(`paper_figures`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from plansmith.ablation.order import OrderTest, SolvedByProblem, compare_over_seeds
+from plansmith.ablation.paper_figures import PaperColumn
+from plansmith.judging.taxonomy import ErrorClass
+from plansmith.report.metrics import EvaluatedProblem
+from plansmith.report.statistics import interval_over_seeds, wilson_interval
+
+ALL_DOMAINS = "all domains"
+NEIGHBOURS = (
+    (PaperColumn.BASELINE, PaperColumn.ONLY_PHASE1),
+    (PaperColumn.ONLY_PHASE1, PaperColumn.BINARY_HIGH),
+    (PaperColumn.BINARY_HIGH, PaperColumn.DETAILED_HIGH),
+    (PaperColumn.BASELINE, PaperColumn.ONLY_PHASE2),
+    (PaperColumn.ONLY_PHASE2, PaperColumn.BINARY_HIGH),
+    (PaperColumn.BINARY_LOW, PaperColumn.BINARY_HIGH),
+    (PaperColumn.DETAILED_LOW, PaperColumn.DETAILED_HIGH),
+    (PaperColumn.BINARY_LOW, PaperColumn.DETAILED_LOW),
+)
+"""Pairs whose second member is the better one in every domain of tables 1 and 4.
+
+Table 4's chain comes first. Phase 2 alone stands between the baseline and the whole method; against phase 1 alone the
+paper's own order depends on the domain, so that pair is not tested. The last three are the claims of table 1 on eta and
+on the kind of feedback.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AblationArm:
+    """One way of training; ``paper_label`` is the column of table 1 it stands for, eta matched by rank."""
+
+    id: str
+    label: str
+    phases: tuple[int, ...]
+    feedback: Literal["binary", "detailed"] | None
+    eta: int | None
+    paper_label: PaperColumn | None
+
+    def __post_init__(self) -> None:
+        has_loop = 2 in self.phases
+        if has_loop != (self.feedback is not None) or has_loop != (self.eta is not None):
+            raise ValueError(
+                f"arm {self.id}: feedback and eta belong to phase 2; got phases={self.phases}, "
+                f"feedback={self.feedback!r}, eta={self.eta}"
+            )
+
+    @property
+    def column(self) -> str:
+        """Return the arm as table 1 heads its column, with our eta; an arm the paper has not keeps its label."""
+        if self.paper_label is None:
+            return self.label
+        loop = f"{self.feedback}, eta = {self.eta}"
+        names = {(): "Baseline", (1,): "Only P1", (2,): f"Only P2, {loop}"}
+        return names.get(self.phases, loop.capitalize())
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRun:
+    """Every test problem once, tried by one arm trained with one seed.
+
+    ``iteration`` is None for the arm's result, else the number of the feedback iteration that was just done.
+    """
+
+    arm: str
+    seed: int
+    evaluated: tuple[EvaluatedProblem, ...]
+    iteration: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SeedFigures:
+    """What one run reached in one domain; ``ci95`` is the Wilson interval."""
+
+    seed: int
+    n: int
+    n_valid: int
+    accuracy: float
+    ci95: tuple[float, float]
+    errors: dict[ErrorClass, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AblationCell:
+    """An arm in a domain over its seeds, all levels of the domain together.
+
+    ``mean`` is the mean of the seeds' accuracies, ``sd`` their sample standard deviation (None of one seed), ``ci95``
+    `interval_over_seeds`. ``error_rates`` is the mean share of all problems that failed, by class.
+    """
+
+    arm: str
+    domain: str
+    seeds: tuple[SeedFigures, ...]
+    mean: float
+    sd: float | None
+    ci95: tuple[float, float]
+    error_rates: dict[ErrorClass, float]
+    iteration: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AblationResults:
+    """A whole ablation: every arm, every seed; ``iterations`` has the cells after single feedback iterations."""
+
+    name: str
+    model: str
+    arms: tuple[AblationArm, ...]
+    domains: tuple[str, ...]
+    cells: tuple[AblationCell, ...]
+    tests: tuple[OrderTest, ...] = ()
+    iterations: tuple[AblationCell, ...] = ()
+    config: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    command: str = ""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Return every seed that occurs, in ascending order."""
+        return tuple(sorted({figures.seed for cell in self.cells for figures in cell.seeds}))
+
+    def cell(self, arm: str, domain: str) -> AblationCell | None:
+        """Return the result of an arm in a domain, or None where it was not tried."""
+        return next((cell for cell in self.cells if (cell.arm, cell.domain) == (arm, domain)), None)
+
+    @property
+    def best_arm(self) -> AblationArm:
+        """Return the arm with the greatest mean accuracy over its domains, the later one where two are equal."""
+        tried = {cell.arm for cell in self.cells}
+        means = {name: fmean(cell.mean for cell in self.cells if cell.arm == name) for name in tried}
+        best = max(means.values())
+        return [arm for arm in self.arms if means.get(arm.id) == best][-1]
+
+
+def standard_arms(eta_low: int, eta_high: int) -> tuple[AblationArm, ...]:
+    """Return the seven arms of table 1 with our two values of eta.
+
+    Raises:
+        ValueError: unless 1 <= eta_low < eta_high.
+    """
+    if not 1 <= eta_low < eta_high:
+        raise ValueError(f"the two values of eta ascend from 1; got {eta_low} and {eta_high}")
+
+    def loop(feedback: Literal["binary", "detailed"], eta: int, column: PaperColumn) -> AblationArm:
+        label = f"Phase 1 + {feedback} feedback, eta = {eta}"
+        return AblationArm(f"{feedback}_eta{eta}", label, (1, 2), feedback, eta, column)
+
+    alone = f"Phase 2 only, detailed feedback, eta = {eta_high}"
+    return (
+        AblationArm("baseline", "Baseline, no training", (), None, None, PaperColumn.BASELINE),
+        AblationArm("phase1", "Phase 1 only", (1,), None, None, PaperColumn.ONLY_PHASE1),
+        AblationArm(f"phase2_detailed_eta{eta_high}", alone, (2,), "detailed", eta_high, PaperColumn.ONLY_PHASE2),
+        loop("binary", eta_low, PaperColumn.BINARY_LOW),
+        loop("binary", eta_high, PaperColumn.BINARY_HIGH),
+        loop("detailed", eta_low, PaperColumn.DETAILED_LOW),
+        loop("detailed", eta_high, PaperColumn.DETAILED_HIGH),
+    )
+
+
+def summarise_ablation(
+    name: str,
+    arms: Sequence[AblationArm],
+    runs: Sequence[ArmRun],
+    *,
+    model: str,
+    config: dict[str, Any] | None = None,
+    versions: dict[str, str] | None = None,
+    command: str = "",
+) -> AblationResults:
+    """Return the figures of every arm and the tests of the paper's order; domains keep the order of their occurrence.
+
+    Raises:
+        ValueError: no results, an arm that is unknown or named twice, a run that occurs twice, a problem that occurs
+            twice in one run, or two arms that tried different problems under one seed.
+    """
+    _check_runs(arms, runs)
+    results = [run for run in runs if run.iteration is None]
+    domains = tuple(dict.fromkeys(item.domain for run in results for item in run.evaluated))
+    numbers = sorted({run.iteration for run in runs if run.iteration is not None})
+    return AblationResults(
+        name=name,
+        model=model,
+        arms=tuple(arms),
+        domains=domains,
+        cells=_cells(arms, domains, results, iteration=None),
+        tests=_order_tests(arms, domains, results),
+        iterations=tuple(
+            cell
+            for number in numbers
+            for cell in _cells(arms, domains, [run for run in runs if run.iteration == number], iteration=number)
+        ),
+        config=config or {},
+        versions=versions or {},
+        command=command,
+    )
+
+
+def _check_runs(arms: Sequence[AblationArm], runs: Sequence[ArmRun]) -> None:
+    """Raise unless every run belongs to one known arm and occurs once, and there is a result at all."""
+    ids, columns = [arm.id for arm in arms], [arm.paper_label for arm in arms if arm.paper_label is not None]
+    if len(set(ids)) < len(ids) or len(set(columns)) < len(columns):
+        raise ValueError(f"two arms share an id or a column of the paper; got {ids} and {columns}")
+    if unknown := sorted({run.arm for run in runs} - set(ids)):
+        raise ValueError(f"runs of arms that are not in the ablation: {unknown}; known are {ids}")
+    if not any(run.iteration is None for run in runs):
+        raise ValueError("an ablation without a result: no arm was evaluated")
+    seen: set[tuple[str, int, int | None]] = set()
+    for run in runs:
+        place = (run.arm, run.seed, run.iteration)
+        if place in seen:
+            raise ValueError(f"arm {run.arm} with seed {run.seed}, iteration {run.iteration}, occurs twice")
+        seen.add(place)
+        if not run.evaluated or len({item.problem_id for item in run.evaluated}) < len(run.evaluated):
+            raise ValueError(f"arm {run.arm} with seed {run.seed}: no problems, or a problem that occurs twice")
+
+
+def _cells(
+    arms: Sequence[AblationArm], domains: Sequence[str], runs: Sequence[ArmRun], *, iteration: int | None
+) -> tuple[AblationCell, ...]:
+    """Return the cells of every arm and domain that was tried."""
+    cells = []
+    for arm, domain in itertools.product(arms, domains):
+        found = {
+            run.seed: [item for item in run.evaluated if item.domain == domain] for run in runs if run.arm == arm.id
+        }
+        if seeds := [_seed_figures(seed, items) for seed, items in sorted(found.items()) if items]:
+            cells.append(_cell(arm.id, domain, seeds, iteration=iteration))
+    return tuple(cells)
+
+
+def _seed_figures(seed: int, evaluated: Sequence[EvaluatedProblem]) -> SeedFigures:
+    """Return the figures of one run in one domain."""
+    n, n_valid = len(evaluated), sum(item.is_valid for item in evaluated)
+    errors = {kind: sum(item.error_class is kind for item in evaluated) for kind in ErrorClass}
+    return SeedFigures(seed, n, n_valid, n_valid / n, wilson_interval(n_valid, n), errors)
+
+
+def _cell(arm: str, domain: str, seeds: Sequence[SeedFigures], *, iteration: int | None) -> AblationCell:
+    """Return the mean over seeds with its spread and interval."""
+    accuracies = [figures.accuracy for figures in seeds]
+    return AblationCell(
+        arm=arm,
+        domain=domain,
+        seeds=tuple(seeds),
+        mean=fmean(accuracies),
+        sd=stdev(accuracies) if len(accuracies) > 1 else None,
+        ci95=interval_over_seeds([figures.n_valid for figures in seeds], [figures.n for figures in seeds]),
+        error_rates={kind: fmean(figures.errors[kind] / figures.n for figures in seeds) for kind in ErrorClass},
+        iteration=iteration,
+    )
+
+
+def _order_tests(arms: Sequence[AblationArm], domains: Sequence[str], runs: Sequence[ArmRun]) -> tuple[OrderTest, ...]:
+    """Return the test of every pair of neighbours, in each domain and, with several, in all of them together."""
+    id_of = {arm.paper_label: arm.id for arm in arms}
+    scopes = [*domains, *([ALL_DOMAINS] if len(domains) > 1 else [])]
+    tests = []
+    for first, second in NEIGHBOURS:
+        if first not in id_of or second not in id_of:
+            continue
+        for scope in scopes:
+            before, after = (_solved(runs, id_of[column], scope) for column in (first, second))
+            if before.keys() & after.keys():
+                tests.append(compare_over_seeds(id_of[first], id_of[second], scope, before=before, after=after))
+    return tuple(tests)
+
+
+def _solved(runs: Iterable[ArmRun], arm: str, scope: str) -> dict[int, SolvedByProblem]:
+    """Return which problems of a domain, or of all, an arm solved, by seed."""
+    found = {
+        run.seed: {e.problem_id: e.is_valid for e in run.evaluated if scope in (e.domain, ALL_DOMAINS)}
+        for run in runs
+        if run.arm == arm
+    }
+    return {seed: solved for seed, solved in found.items() if solved}

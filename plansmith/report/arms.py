@@ -1,0 +1,116 @@
+"""The arms of a run, which are its policies with their attempts at the test problems, as its artifacts have them.
+
+Report, live page and the other windows take the figures of an arm from here, so that all of them show the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow.compute as pc
+
+from plansmith.data.artifacts import Artifact, StageKind
+from plansmith.data.rows import PlanRow, ProblemRow, RolloutRow, VerdictRow, VerificationRow
+from plansmith.data.tables import read_arrow
+from plansmith.judging.taxonomy import ErrorClass
+from plansmith.pddl.validation import Verdict
+from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
+from plansmith.report.metrics import EvaluatedProblem
+from plansmith.text.chains import VALID as STATED_VALID
+
+CHOSEN = "chosen.json"
+"""Which iteration's policy was kept, beside its weights."""
+FINAL = "final"
+"""The arm of the kept policy; its attempts are those of the iteration that it comes from."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One policy with its attempts at some problems, judged."""
+
+    name: str
+    policy: Any
+    rollouts: Artifact
+    verdicts: Artifact
+    problems: Artifact
+    plans: Artifact
+
+    @classmethod
+    def of(cls, judged: FinishedStage) -> Arm:
+        """Return the arm whose attempts a stage has judged.
+
+        Raises:
+            ArtifactError: what it was made from is not there.
+        """
+        tried, problems = judged.input("rollouts"), judged.input("problems")
+        policy, plans = tried.input("policy").artifact, tried.input("plans").artifact
+        name = judged.provenance.labels["arm"]
+        return cls(name, policy, tried.artifact, judged.artifact, problems.artifact, plans)
+
+
+def arms_of(run: RunSoFar[Any]) -> Iterator[Arm]:
+    """Yield the arms that have been judged, the final one last."""
+    found = [Arm.of(stage) for stage in run.stages(StageKind.JUDGES) if "arm" in stage.provenance.labels]
+    yield from found
+    kept = run.one(StageKind.KEEPS)
+    if kept is not None:
+        key = kept.provenance.inputs[f"policy_{chosen_iteration(kept.artifact)}"]
+        chosen = next((arm for arm in found if arm.policy.key == key), None)
+        if chosen is not None:
+            yield replace(chosen, name=FINAL, policy=kept.artifact)
+
+
+def chosen_iteration(kept: Artifact) -> int:
+    """Return the iteration whose policy was kept; 0 is the policy before the loop."""
+    return int(json.loads(kept.path(CHOSEN).read_text(encoding="utf-8"))["iteration"])
+
+
+def evaluated_problems(arm: Arm, verification: Artifact | None = None) -> list[EvaluatedProblem]:
+    """Return the attempts of one arm with the facts of their problems; ``verification`` has the arm's v_hat."""
+    problem_of = _by_id(arm.problems, ProblemRow, "problem_id", "domain", "level")
+    plan_of = _by_id(arm.plans, PlanRow, "problem_id", "plan", "cost", "is_optimal")
+    tokens_of = _token_counts(arm.rollouts)
+    v_hats = dict(zip(*read_columns(verification, VerificationRow, "example_id", "v_hat"), strict=True)) if (
+        verification is not None) else {}  # fmt: skip
+    names = ("rollout_id", "problem_id", "verdict", "error_class", "plan", "plan_cost", "progress", "claimed_verdict")
+    evaluated = []
+    for rollout_id, problem_id, verdict, error, plan, cost, progress, stated in zip(
+        *read_columns(arm.verdicts, VerdictRow, *names), strict=True
+    ):
+        domain, level = problem_of[problem_id]
+        planner_plan, planner_cost, is_optimal = plan_of[problem_id]
+        evaluated.append(
+            EvaluatedProblem(
+                problem_id=problem_id,
+                domain=domain,
+                level=level,
+                is_valid=verdict == Verdict.VALID,
+                error_class=ErrorClass(error) if error else None,
+                plan_length=len(plan),
+                planner_plan_length=len(planner_plan),
+                completion_tokens=tokens_of[rollout_id],
+                plan_cost=cost,
+                planner_cost=planner_cost,
+                is_planner_optimal=is_optimal,
+                progress=progress,
+                stated_verdict=None if stated is None else stated == STATED_VALID,
+                v_hat=v_hats.get(rollout_id),
+            )
+        )
+    return evaluated
+
+
+def _by_id(artifact: Artifact, row_type: type[Any], *names: str) -> dict[str, tuple[Any, ...]]:
+    """Return some columns of a table by the first of them."""
+    ids, *columns = read_columns(artifact, row_type, *names)
+    return dict(zip(ids, zip(*columns, strict=True), strict=True))
+
+
+def _token_counts(rollouts: Artifact) -> dict[str, int]:
+    """Return how many tokens the policy wrote, by rollout."""
+    table = read_arrow(rollouts.path("rows.parquet"), RolloutRow, ["rollout_id", "token_ids"])
+    lengths = pc.list_value_length(table.column("token_ids")).to_pylist()
+    return dict(zip(table.column("rollout_id").to_pylist(), lengths, strict=True))

@@ -1,0 +1,289 @@
+"""From judged attempts to the figures of an arm: accuracy, errors by class, plan quality, own verdicts, tokens.
+
+An *arm* is one policy evaluated on the test problems: untrained, after phase 1, after each iteration, final.
+Not here: judging (`plansmith.pddl`), drawing and printing (`report`, `plots`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from plansmith.judging.taxonomy import ErrorClass
+from plansmith.report.calibration import Calibration, calibrate
+from plansmith.report.statistics import PairedTest, paired_test, solved_by_both, wilson_interval
+
+COST_TOLERANCE = 1e-9
+"""Costs that differ by no more are equal; sums of decimals in floating point do."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedProblem:
+    """One attempt at one test problem; an error class is present exactly when the plan is not valid.
+
+    Lengths count actions; costs are values of the problem's metric. ``plan_length`` may be None for a failed attempt
+    whose plan cannot be read, and ``plan_cost`` for any failed attempt: only the cost of a valid plan is compared.
+    ``progress`` is `progress_score`, ``stated_verdict`` whether the policy itself called its plan VALID, ``v_hat`` the
+    probability it gave to VALID. None is "not known", never 0 or False.
+    """
+
+    problem_id: str
+    domain: str
+    level: str
+    is_valid: bool
+    error_class: ErrorClass | None
+    plan_length: int | None
+    planner_plan_length: int
+    completion_tokens: int
+    plan_cost: float | None = None
+    planner_cost: float | None = None
+    is_planner_optimal: bool = False
+    progress: float | None = None
+    stated_verdict: bool | None = None
+    v_hat: float | None = None
+
+    def __post_init__(self) -> None:
+        for fault in self._faults():
+            raise ValueError(f"problem {self.problem_id}: {fault}")
+
+    def _faults(self) -> Iterator[str]:
+        """Yield what cannot be so."""
+        if self.is_valid != (self.error_class is None):
+            yield f"is_valid={self.is_valid}, error_class={self.error_class!r}"
+        if self.is_valid and self.plan_length is None:
+            yield "a valid plan has a length"
+        counts = (self.plan_length or 0, self.planner_plan_length, self.completion_tokens)
+        if not all(math.isfinite(count) and count >= 0 for count in counts):
+            yield f"lengths and tokens are finite and >= 0; got {counts}"
+        costs = [cost for cost in (self.plan_cost, self.planner_cost) if cost is not None]
+        if not all(math.isfinite(cost) and cost >= 0 for cost in costs):
+            yield f"costs are finite and >= 0; got {costs}"
+        if self.is_planner_optimal and (self.planner_cost is None or (self.is_valid and self.plan_cost is None)):
+            yield "an optimal plan, and a valid plan beside it, have a cost; got " + (
+                f"planner_cost={self.planner_cost}, plan_cost={self.plan_cost}"
+            )
+        if self.is_planner_optimal and self.is_valid and self.cost_over_optimum < -COST_TOLERANCE:
+            yield f"the plan costs {self.plan_cost}, less than the optimum {self.planner_cost}"
+        shares = [share for share in (self.progress, self.v_hat) if share is not None]
+        if not all(0.0 <= share <= 1.0 for share in shares):
+            yield f"progress and v_hat lie in [0, 1]; got {shares}"
+        if self.is_valid and self.progress not in (None, 1.0):
+            yield f"a valid plan has progress 1; got {self.progress}"
+
+    @property
+    def cost_over_optimum(self) -> float:
+        """Return by how much a valid plan costs more than the known optimum.
+
+        Raises:
+            ValueError: a cost is not known.
+        """
+        if self.plan_cost is None or self.planner_cost is None:
+            raise ValueError(f"problem {self.problem_id}: no costs to compare")
+        return self.plan_cost - self.planner_cost
+
+
+@dataclass(frozen=True, slots=True)
+class PlanQuality:
+    """How cheap the valid plans are, over the ``n`` problems whose optimal cost is known.
+
+    ``n_solved`` of those were solved, ``n_optimal`` at the optimal cost. ``mean_cost_ratio`` is the mean of plan cost
+    over optimal cost among the solved ones, 1 at best; a problem whose optimum is 0 has no ratio unless the plan is
+    free as well, which is 1.
+    """
+
+    n: int
+    n_solved: int
+    n_optimal: int
+    optimal_of_solved: float | None
+    optimal_of_all: float
+    mean_cost_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SelfVerification:
+    """The verdicts the policy stated, against the validator's; completions that state none are left out of ``n``.
+
+    ``n_said_valid`` tells judging from always saying the same, which is right as often as that verdict occurs.
+    """
+
+    n: int
+    n_said_valid: int
+    n_correct: int
+    accuracy: float
+    ci95: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class LevelFigures:
+    """What one arm reached on one level, or in one domain.
+
+    ``errors`` counts failed problems by class, every class present. Both mean lengths are over the problems this arm
+    solved, so they compare like with like; None when it solved none. ``tokens`` is the total of all completions.
+    ``mean_progress`` is over all attempts whose progress is known. ``quality``, ``mean_progress`` and
+    ``self_verification`` are None where nothing is known.
+    """
+
+    n: int
+    n_valid: int
+    accuracy: float
+    ci95: tuple[float, float]
+    errors: dict[ErrorClass, int]
+    mean_plan_length: float | None
+    mean_planner_plan_length: float | None
+    tokens: int
+    tokens_per_problem: float
+    quality: PlanQuality | None = field(default=None, kw_only=True)
+    mean_progress: float | None = field(default=None, kw_only=True)
+    self_verification: SelfVerification | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ArmResult(LevelFigures):
+    """The figures of an arm on its primary level, with every level (the primary one too) in ``by_level``.
+
+    ``by_domain`` has the figures of each domain, all its levels together; ``calibration`` is over all problems whose
+    v_hat is known, None where there are none.
+    """
+
+    name: str
+    level: str
+    by_level: dict[str, LevelFigures]
+    by_domain: dict[str, LevelFigures] = field(default_factory=dict)
+    calibration: Calibration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PairedComparison:
+    """Two arms on the same problems of one level."""
+
+    before: str
+    after: str
+    level: str
+    test: PairedTest
+
+
+def summarise_level(evaluated: Sequence[EvaluatedProblem]) -> LevelFigures:
+    """Return the figures of one group of attempts.
+
+    Raises:
+        ValueError: no attempts, or a problem that occurs twice.
+    """
+    if not evaluated:
+        raise ValueError("no evaluated problems: accuracy over n=0 is undefined")
+    if len({e.problem_id for e in evaluated}) != len(evaluated):
+        raise ValueError("a problem occurs twice in one arm; evaluate each problem once")
+    solved = [e for e in evaluated if e.is_valid]
+    tokens = sum(e.completion_tokens for e in evaluated)
+    return LevelFigures(
+        n=len(evaluated),
+        n_valid=len(solved),
+        accuracy=len(solved) / len(evaluated),
+        ci95=wilson_interval(len(solved), len(evaluated)),
+        errors={kind: sum(e.error_class is kind for e in evaluated) for kind in ErrorClass},
+        mean_plan_length=_mean([e.plan_length for e in solved if e.plan_length is not None]),
+        mean_planner_plan_length=_mean([e.planner_plan_length for e in solved]),
+        tokens=tokens,
+        tokens_per_problem=tokens / len(evaluated),
+        quality=plan_quality(evaluated),
+        mean_progress=_mean([e.progress for e in evaluated if e.progress is not None]),
+        self_verification=self_verification(evaluated),
+    )
+
+
+def plan_quality(evaluated: Sequence[EvaluatedProblem]) -> PlanQuality | None:
+    """Return the quality of the valid plans, or None when no problem has a known optimum."""
+    known = [e for e in evaluated if e.is_planner_optimal]
+    if not known:
+        return None
+    solved = [e for e in known if e.is_valid]
+    n_optimal = sum(e.cost_over_optimum <= COST_TOLERANCE for e in solved)
+    ratios = [_cost_ratio(e) for e in solved]
+    return PlanQuality(
+        n=len(known),
+        n_solved=len(solved),
+        n_optimal=n_optimal,
+        optimal_of_solved=n_optimal / len(solved) if solved else None,
+        optimal_of_all=n_optimal / len(known),
+        mean_cost_ratio=_mean([ratio for ratio in ratios if ratio is not None]),
+    )
+
+
+def self_verification(evaluated: Sequence[EvaluatedProblem]) -> SelfVerification | None:
+    """Return how often the policy's own verdict is the validator's, or None when it never states one."""
+    stated = [e for e in evaluated if e.stated_verdict is not None]
+    if not stated:
+        return None
+    n_correct = sum(e.stated_verdict == e.is_valid for e in stated)
+    return SelfVerification(
+        n=len(stated),
+        n_said_valid=sum(e.stated_verdict is True for e in stated),
+        n_correct=n_correct,
+        accuracy=n_correct / len(stated),
+        ci95=wilson_interval(n_correct, len(stated)),
+    )
+
+
+def summarise_arm(name: str, evaluated: Sequence[EvaluatedProblem], *, primary_level: str | None = None) -> ArmResult:
+    """Return the figures of one arm; levels and domains keep the order in which they first occur.
+
+    Args:
+        name: ``untrained``, ``phase1``, ``iteration_1``, ..., ``final``.
+        evaluated: one attempt a problem, all levels together.
+        primary_level: the level whose figures stand for the arm; may be left out when there is only one.
+
+    Raises:
+        ValueError: nothing evaluated, or a primary level that is ambiguous or does not occur.
+    """
+    if not evaluated:
+        raise ValueError(f"arm {name!r}: no evaluated problems: accuracy over n=0 is undefined")
+    levels = list(dict.fromkeys(e.level for e in evaluated))
+    if primary_level is None and len(levels) == 1:
+        primary_level = levels[0]
+    if primary_level not in levels:
+        raise ValueError(f"arm {name!r}: primary level {primary_level!r} is not one of {levels}")
+    by_level = {level: summarise_level([e for e in evaluated if e.level == level]) for level in levels}
+    domains = dict.fromkeys(e.domain for e in evaluated)
+    pairs = [(e.is_valid, e.v_hat) for e in evaluated if e.v_hat is not None]
+    shared = {key: getattr(by_level[primary_level], key) for key in LevelFigures.__dataclass_fields__}
+    return ArmResult(
+        **shared,
+        name=name,
+        level=primary_level,
+        by_level=by_level,
+        by_domain={domain: summarise_level([e for e in evaluated if e.domain == domain]) for domain in domains},
+        calibration=calibrate(pairs) if pairs else None,
+    )
+
+
+def compare_arms(
+    before: str,
+    after: str,
+    level: str,
+    *,
+    evaluated_before: Sequence[EvaluatedProblem],
+    evaluated_after: Sequence[EvaluatedProblem],
+) -> PairedComparison:
+    """Return the paired test of two arms on one level, problems matched by id whatever their order.
+
+    Raises:
+        ValueError: the arms did not evaluate the same problems of that level.
+    """
+    valid_before = {e.problem_id: e.is_valid for e in evaluated_before if e.level == level}
+    valid_after = {e.problem_id: e.is_valid for e in evaluated_after if e.level == level}
+    names, where = f"{before} and {after}", f"of level {level!r}"
+    test = paired_test(*solved_by_both(valid_before, valid_after, names=names, where=where))
+    return PairedComparison(before, after, level, test)
+
+
+def _cost_ratio(solved: EvaluatedProblem) -> float | None:
+    """Return plan cost over optimal cost; None where that is a division by zero."""
+    if solved.cost_over_optimum <= COST_TOLERANCE:
+        return 1.0
+    return solved.plan_cost / solved.planner_cost if solved.plan_cost and solved.planner_cost else None
+
+
+def _mean(numbers: Sequence[float]) -> float | None:
+    """Return the mean, or None of nothing."""
+    return fmean(numbers) if numbers else None

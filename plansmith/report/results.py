@@ -1,0 +1,132 @@
+"""Everything a report says about one run, as one value that is written to and read from ``results.json``.
+
+Not here: computing the figures (`metrics`), rendering them (`report`, `plots`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from plansmith.judging.taxonomy import ErrorClass
+from plansmith.report.attempts import AttemptExample
+from plansmith.report.feedback_turns import FeedbackTurn
+from plansmith.report.metrics import ArmResult, PairedComparison
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCurve:
+    """The loss that was optimised in one training stage, by optimiser step; ``iteration`` is 0 for phase 1."""
+
+    stage: str
+    iteration: int
+    steps: tuple[int, ...]
+    losses: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """``reasoning`` is equation 4 and ``final`` equation 8, both as printed, one number an iteration."""
+
+    reasoning: tuple[float, ...] = ()
+    final: tuple[float, ...] = ()
+    curves: tuple[TrainingCurve, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IterationRollouts:
+    """What became of the rollouts of one feedback iteration, before anything was learnt from them."""
+
+    iteration: int
+    n: int
+    n_valid: int
+    errors: dict[ErrorClass, int]
+
+    @classmethod
+    def of(cls, iteration: int, error_classes: Sequence[str | None]) -> IterationRollouts:
+        """Return the counts of rollouts whose error classes are given; None is a valid plan."""
+        counts = Counter(error_classes)
+        errors = {kind: counts[kind] for kind in ErrorClass}
+        return cls(iteration, len(error_classes), counts[None], errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """One finished run. ``arms`` is in the order of training; every arm has the same levels.
+
+    ``time_s`` and ``tokens`` are by stage, in the order of the pipeline; ``policy_versions`` by arm;
+    ``rollout_valid_rate`` by iteration, over the rollouts the policy was trained on; ``n_not_finite`` counts losses
+    that are NaN or infinite, which no curve has; ``feedback_turns`` by number of turns, of the last arm on all its test
+    problems.
+    """
+
+    run_name: str
+    preset: str
+    seed: int
+    primary_level: str
+    arms: dict[str, ArmResult]
+    paired_tests: tuple[PairedComparison, ...] = ()
+    losses: Losses = field(default_factory=Losses)
+    rollout_valid_rate: tuple[float, ...] = ()
+    time_s: dict[str, float] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    policy_versions: dict[str, str] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    command: str = ""
+    failures: tuple[AttemptExample, ...] = ()
+    solved: AttemptExample | None = None
+    feedback_turns: tuple[FeedbackTurn, ...] = ()
+    rollouts: tuple[IterationRollouts, ...] = ()
+    n_not_finite: int = 0
+
+    def __post_init__(self) -> None:
+        _check_arms(self)
+        _check_finite("time_s", self.time_s.values())
+        _check_finite("rollout_valid_rate", self.rollout_valid_rate)
+        _check_finite("losses", (*self.losses.reasoning, *self.losses.final))
+        for curve in self.losses.curves:
+            _check_finite(f"losses of {curve.stage}, iteration {curve.iteration}", curve.losses)
+            if len(curve.steps) != len(curve.losses):
+                raise ValueError(f"{curve.stage}: {len(curve.steps)} steps and {len(curve.losses)} losses")
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Return the levels, the primary one first."""
+        others = next(iter(self.arms.values())).by_level
+        return (self.primary_level, *(level for level in others if level != self.primary_level))
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Return the domains in the order in which they were tried."""
+        return tuple(next(iter(self.arms.values())).by_domain)
+
+
+def _check_arms(results: Results) -> None:
+    """Raise unless there are arms, named by their keys, all on the same levels."""
+    if not results.arms:
+        raise ValueError("results without an arm: nothing was evaluated")
+    levels, domains = list(next(iter(results.arms.values())).by_level), results.domains
+    for name, arm in results.arms.items():
+        if arm.name != name:
+            raise ValueError(f"arm {arm.name!r} is filed under {name!r}")
+        if arm.level != results.primary_level or set(arm.by_level) != set(levels):
+            raise ValueError(
+                f"arm {name!r} has primary level {arm.level!r} and levels {list(arm.by_level)}; "
+                f"expected {results.primary_level!r} and {levels}"
+            )
+        if set(arm.by_domain) != set(domains):
+            raise ValueError(f"arm {name!r} has domains {list(arm.by_domain)}; expected {list(domains)}")
+        _check_finite(f"figures of {name}", (arm.accuracy, *arm.ci95))
+    for comparison in results.paired_tests:
+        if unknown := {comparison.before, comparison.after} - results.arms.keys():
+            raise ValueError(f"a paired test names arms that were not evaluated: {sorted(unknown)}")
+
+
+def _check_finite(what: str, numbers: Iterable[float]) -> None:
+    """Raise when a number is NaN or infinite."""
+    if wrong := [number for number in numbers if not math.isfinite(number)]:
+        raise ValueError(f"{what}: {len(wrong)} numbers are NaN or infinite, the first is {wrong[0]}")

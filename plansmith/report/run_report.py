@@ -1,0 +1,147 @@
+"""The report of a run that trains a policy and tries it on test problems: its sentences, and which sections it has.
+
+Not here: the figures (`run_results`, `metrics`), the tables (`tables`), the drawings (`plots`), how a report is shown
+(`report`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from plansmith.judging.taxonomy import ErrorClass
+from plansmith.report.metrics import LevelFigures, PairedComparison
+from plansmith.report.plots import drawings
+from plansmith.report.results import Results
+from plansmith.report.sections import (
+    Attempts,
+    Block,
+    Listing,
+    Plots,
+    Report,
+    Section,
+    Sentences,
+    Terms,
+    Tile,
+    Tiles,
+    flatten,
+    provenance_section,
+)
+from plansmith.report.tables import further_tables, level_table, rollout_table, time_table
+from plansmith.report.wording import SIGNIFICANCE, clock, interval, p_text, percent, spoken
+
+ERROR_WORDS = {
+    ErrorClass.PRECONDITION_VIOLATION: "an action whose precondition does not hold, with every state before it right",
+    ErrorClass.INCORRECT_EFFECT: "a wrong state claimed first; a later step or the goal fails after it",
+    ErrorClass.GOAL_NOT_ACHIEVED: "every step legal and every state right, the goal missed",
+    ErrorClass.INVALID_ACTION_SEQUENCE: "no plan can be read: malformed, cut off, or an action the domain lacks",
+}
+SOLVED = (
+    "A problem counts as solved only when the validator finds every action applicable and the goal reached in the last "
+    "state. Errors are counts of failed problems. Plan length is the mean over the problems solved, beside the "
+    "planner's on the same problems. Tokens are generated tokens per problem."
+)
+MARKS = (
+    "Each step carries the validator's mark; the first that is not correct is highlighted. If every step is correct "
+    "but the goal is missed, the end of the plan is highlighted."
+)
+
+
+def report_of(results: Results) -> Report:
+    """Return what is said about a run, finished or not."""
+    title = f"Plansmith report: {results.run_name}"
+    return Report(title, *headline(results), tuple(_sections(results)))
+
+
+def _sections(results: Results) -> Iterator[Section]:
+    """Yield the sections in reading order; those that a run has no data for are empty."""
+    levels = tuple(level_table(results, level) for level in results.levels)
+    tests = tuple(describe_comparison(results, comparison) for comparison in results.paired_tests)
+    terms = Terms({spoken(kind): meaning for kind, meaning in ERROR_WORDS.items()})
+    compared = (Sentences(tests, "Paired tests"),) if tests else ()
+    yield Section("", (Tiles(tuple(_tiles(results))),))
+    yield Section("Every policy on the same test problems", (*levels, terms, *compared), note=SOLVED)
+    yield Section("Domains, quality, and its own judgement", further_tables(results))
+    yield Section("How it got there", tuple(_course(results)), is_printed=False)
+    failures = (Attempts(results.failures, is_first_open=True),) if results.failures else ()
+    yield Section("What it got wrong, and at which step", failures, note=MARKS)
+    yield Section("One it solved", (Attempts((results.solved,)),) if results.solved else ())
+    yield provenance_section(
+        results.command,
+        Listing("Settings", flatten(results.config)),
+        Listing("Versions", results.versions),
+        Listing("Policy versions", results.policy_versions),
+        more=(time_table(results),) if results.time_s else (),
+    )
+
+
+def _tiles(results: Results) -> Iterator[Tile]:
+    """Yield the accuracies where it began, those it ends with on every level, and the time it took."""
+    *before, final = results.arms.values()
+    shown: list[tuple[str, str, LevelFigures]] = [
+        *((arm.name, arm.level, arm) for arm in before if arm.name in ("untrained", "phase1")),
+        *((final.name, level, final.by_level[level]) for level in results.levels),
+    ]
+    for name, level, figures in shown:
+        more = f"{interval(figures.ci95)}, n = {figures.n}"
+        yield Tile(f"{spoken(name)}, {level}", percent(figures.accuracy), more)
+    if results.time_s:
+        more = f"seed {results.seed}, preset {results.preset}"
+        yield Tile("time, all stages", clock(sum(results.time_s.values())), more)
+
+
+def _course(results: Results) -> Iterator[Block]:
+    """Yield what tells how it went: what is wrong first, then plots, then the iterations in numbers."""
+    if count := results.n_not_finite:
+        yield Sentences((f"{count} optimiser steps had a loss that is NaN or infinite. The curves leave them out.",))
+    yield Plots(tuple(drawings(results)))
+    if results.rollouts:
+        yield rollout_table(results)
+
+
+def describe_comparison(results: Results, comparison: PairedComparison) -> str:
+    """Return one paired test in plain words, saying so when the difference may be chance."""
+    before = results.arms[comparison.before].by_level[comparison.level]
+    after = results.arms[comparison.after].by_level[comparison.level]
+    test = comparison.test
+    verb = "rose" if after.n_valid > before.n_valid else "fell" if after.n_valid < before.n_valid else "stayed"
+    names = f"{spoken(comparison.before)} to {spoken(comparison.after)}"
+    change = f"from {percent(before.accuracy)} to {percent(after.accuracy)}"
+    if verb == "stayed":
+        change = f"at {percent(after.accuracy)}"
+    judgement = "more than chance" if test.p_value < SIGNIFICANCE else "not significant, it may be chance"
+    return (
+        f"{comparison.level}, {names}: accuracy {verb} {change} of {test.n} problems; "
+        f"{test.only_after} solved only after, {test.only_before} only before; "
+        f"paired exact test {p_text(test.p_value)} (two-sided): {judgement}."
+    )
+
+
+def headline(results: Results) -> tuple[str, str]:
+    """Return the main result of the run, and the evidence for it, as two sentences.
+
+    The result is the last arm on the primary level, against the arm its first paired test there compares it with.
+    """
+    final = list(results.arms.values())[-1]
+    interval_text = f"95% interval {interval(final.ci95)}"
+    comparison = next(
+        (c for c in results.paired_tests if c.after == final.name and c.level == results.primary_level), None
+    )
+    scope = f"{final.n} test problems ({final.level})"
+    if comparison is None:
+        return f"The {spoken(final.name)} policy solves {percent(final.accuracy)} of {scope}.", f"{interval_text}."
+    before, test = results.arms[comparison.before], comparison.test
+    change = (
+        f"from {percent(before.accuracy)} ({spoken(before.name)}) to {percent(final.accuracy)} ({spoken(final.name)}) "
+        f"on {scope}"
+    )
+    evidence = (
+        f"Final {interval_text}. Paired exact test: {test.only_after} problems solved only by {spoken(final.name)}, "
+        f"{test.only_before} only by {spoken(before.name)}; {p_text(test.p_value)} (two-sided)"
+    )
+    if test.p_value >= SIGNIFICANCE:
+        return (
+            f"No significant change in plan accuracy: {change}.",
+            f"{evidence}, not significant: a difference of this size may be chance.",
+        )
+    verb = "improved" if test.only_after > test.only_before else "fell"
+    return f"Plan accuracy {verb} {change}.", f"{evidence}: more than chance."

@@ -1,0 +1,151 @@
+"""The figures of a run from its artifacts: all of them when it is finished, before that what is known so far.
+
+The report is made of them, and the live page at every look. Not here: the figures of one arm (`arms`, `metrics`), what
+they look like (`run_report`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow.compute as pc
+
+from plansmith.config.pddl_instruct import PddlInstructConfig
+from plansmith.data.artifacts import KEY_DIGITS, Artifact, StageKind
+from plansmith.data.rows import MetricRow, OptimisationStepRow, RolloutRow, VerdictRow
+from plansmith.data.tables import read_arrow
+from plansmith.pddl.validation import Verdict
+from plansmith.report.arms import FINAL, Arm, arms_of, evaluated_problems
+from plansmith.report.attempts import AttemptExample, read_attempts
+from plansmith.report.feedback_turns import FeedbackTurn, accuracy_by_turn
+from plansmith.report.finished_stages import RunSoFar, domain_levels_of, read_columns
+from plansmith.report.metrics import EvaluatedProblem, PairedComparison, compare_arms, summarise_arm
+from plansmith.report.results import IterationRollouts, Losses, Results, TrainingCurve
+
+Run = RunSoFar[PddlInstructConfig]
+
+
+def results_so_far(run: Run) -> Results | None:
+    """Return everything that can be said about a run by now; None before a policy has been tried."""
+    arms = list(arms_of(run))
+    if not arms:
+        return None
+    config, primary = run.config, run.config.primary_level
+    checked = {stage.provenance.labels.get("arm"): stage.artifact for stage in run.stages(StageKind.VERIFIES)}
+    evaluated = {arm.name: evaluated_problems(arm, checked.get(arm.name)) for arm in arms}
+    rollouts = tuple(sorted(_rollouts(run), key=lambda item: item.iteration))
+    losses, n_not_finite = _losses(run)
+    last = arms[-1]
+    n_shown = config.evaluation.n_failures_shown if last.name == FINAL else 0  # the live page chooses its own
+    return Results(
+        run_name=config.name,
+        preset=run.preset,
+        seed=config.seed,
+        primary_level=primary,
+        arms={name: summarise_arm(name, items, primary_level=primary) for name, items in evaluated.items()},
+        paired_tests=_paired_tests(evaluated, primary),
+        losses=losses,
+        rollout_valid_rate=tuple(item.n_valid / item.n for item in rollouts),
+        rollouts=rollouts,
+        n_not_finite=n_not_finite,
+        time_s={name: artifact.manifest.wall_time_s for name, artifact in run.artifacts.items()},
+        tokens=dict(_tokens(run)),
+        policy_versions={arm.name: arm.policy.key[:KEY_DIGITS] for arm in arms},
+        config=config.model_dump(mode="json"),
+        versions=dict(last.policy.manifest.provenance.tool_versions),
+        command=shlex.join(["plansmith", "run", run.pipeline, "--preset", run.preset, "--seed", str(config.seed)]),
+        failures=tuple(shown_attempts(last, is_valid=False, count=n_shown)),
+        solved=next(iter(shown_attempts(last, is_valid=True, count=min(n_shown, 1))), None),
+        feedback_turns=_feedback_turns(run, last),
+    )
+
+
+def _paired_tests(evaluated: Mapping[str, Sequence[EvaluatedProblem]], primary: str) -> tuple[PairedComparison, ...]:
+    """Return the tests of the final arm against those before it, the primary level first; none before there is one."""
+    if FINAL not in evaluated:
+        return ()
+    levels = sorted({item.level for item in next(iter(evaluated.values()))}, key=lambda level: level != primary)
+    return tuple(
+        compare_arms(before, FINAL, level, evaluated_before=evaluated[before], evaluated_after=evaluated[FINAL])
+        for before in ("phase1", "untrained")
+        if before in evaluated
+        for level in levels
+    )
+
+
+def _rollouts(run: Run) -> Iterator[IterationRollouts]:
+    """Yield what became of the rollouts to learn from."""
+    for stage in run.stages(StageKind.JUDGES):
+        if not {"arm", "probe"} & stage.provenance.labels.keys():
+            (classes,) = read_columns(stage.artifact, VerdictRow, "error_class")
+            if classes:
+                yield IterationRollouts.of(stage.provenance.iteration, classes)
+
+
+def _losses(run: Run) -> tuple[Losses, int]:
+    """Return the losses as printed and every training curve, without losses that are NaN or infinite, and how many."""
+    metrics = [row for built in run.stages(StageKind.BUILDS) for row in built.artifact.rows(MetricRow, "metrics")]
+
+    def by_iteration(name: str) -> tuple[float, ...]:
+        values = (row.value for row in metrics if row.name == name)
+        return tuple(itertools.takewhile(math.isfinite, values))
+
+    curves, n_not_finite = [], 0
+    for stage in run.stages(StageKind.OPTIMISES):
+        rows = stage.artifact.rows(OptimisationStepRow, "curve")
+        kept = [row for row in rows if math.isfinite(row.loss)]
+        n_not_finite += len(rows) - len(kept)
+        steps, losses = tuple(row.step for row in kept), tuple(row.loss for row in kept)
+        curves.append(TrainingCurve(stage.family, stage.provenance.iteration, steps, losses))
+    printed = (by_iteration("loss/reasoning_as_printed"), by_iteration("loss/final_as_printed"))
+    return Losses(*printed, tuple(curves)), n_not_finite
+
+
+def _tokens(run: Run) -> Iterator[tuple[str, int]]:
+    """Yield the tokens trained on or generated, by stage."""
+    for stage in run.stages():
+        if stage.provenance.kind == StageKind.OPTIMISES:
+            rows = stage.artifact.rows(MetricRow, "metrics")
+            yield from ((stage.name, int(row.value)) for row in rows if row.name == "training/n_tokens")
+        elif stage.provenance.kind == StageKind.GENERATES:
+            yield stage.name, n_tokens(stage.artifact)
+
+
+def n_tokens(generated: Artifact) -> int:
+    """Return how many tokens the policy wrote in a stage."""
+    table = read_arrow(generated.path("rows.parquet"), RolloutRow, ["token_ids"])
+    return int(pc.sum(pc.list_value_length(table.column("token_ids"))).as_py() or 0)
+
+
+def _feedback_turns(run: Run, last: Arm) -> tuple[FeedbackTurn, ...]:
+    handed_back = run.one(StageKind.HANDS_BACK)
+    if handed_back is None:
+        return ()
+    turns = range(run.config.evaluation.feedback_turns + 1)
+    return accuracy_by_turn(solved_at(handed_back.artifact, last.rollouts), turns)
+
+
+def solved_at(turns: Artifact, tried: Artifact) -> list[int | None]:
+    """Return for each problem the turn whose plan was valid, or None; a first attempt that has no turn was valid."""
+    found: dict[str, int | None] = dict.fromkeys(read_columns(tried, RolloutRow, "problem_id")[0], 0)
+    columns = read_columns(turns, VerdictRow, "problem_id", "iteration", "verdict", table="verdicts")
+    for problem_id, turn, verdict in sorted(zip(*columns, strict=True)):
+        found[problem_id] = turn if verdict == Verdict.VALID else None
+    return list(found.values())
+
+
+def shown_attempts(arm: Arm, *, is_valid: bool, count: int) -> list[AttemptExample]:
+    """Return so many attempts to show, spread over the levels and error classes."""
+    if not count:
+        return []
+    level_of = domain_levels_of(arm.problems)
+    groups: dict[tuple[str, str | None], list[VerdictRow]] = {}
+    for verdict in arm.verdicts.rows(VerdictRow):
+        if verdict.is_valid == is_valid:
+            groups.setdefault((level_of[verdict.problem_id][1], verdict.error_class), []).append(verdict)
+    chosen = [group[place] for place in range(count) for group in groups.values() if place < len(group)][:count]
+    tables = {"judged": arm.verdicts, "rollouts": arm.rollouts, "problems": arm.problems, "plans": arm.plans}
+    return list(read_attempts(chosen, arm=arm.name, **tables))
