@@ -45,7 +45,7 @@ class LiveWork:
         moved: when `done` or `doing` last changed.
     """
 
-    __pydantic_config__: ClassVar = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
+    __pydantic_config__: ClassVar = ConfigDict(strict=True, extra="forbid")
 
     source: str
     doing: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
@@ -155,7 +156,7 @@ class RunWatch:
         """Return the run as it is at a time, in seconds since 1970."""
         record, session, found = _read_record(self.folder), read_session(self.root), self._artifacts()
         begun = (session.started or 0.0) - 60  # the clocks of two machines may differ by a little
-        works = [work for work in read_live(self.folder) if work.moved >= begun]
+        works = [work for work in read_live(self.folder) if _is_finite(work) and work.moved >= begun]
         turn = next((work for work in works if work.source == STAGE), None)
         artifacts, unfinished = artifacts_of_run(found, record.keys), _unfinished(self.root)
         moved = max([work.moved for work in works] + [time for _, time in unfinished], default=None)
@@ -258,6 +259,11 @@ def artifacts_of_run(found: Sequence[Artifact], keys: Mapping[str, str] | None) 
             return dict(sorted(newest.items(), key=lambda item: _order(item[1])))
         for name in stale:
             del newest[name]
+
+
+def _is_finite(work: LiveWork) -> bool:
+    """Return whether a page can show the numbers; a loss that is NaN is no number, though its process moves."""
+    return all(map(math.isfinite, (work.done, work.started, work.moved, work.total or 0.0, *work.values.values())))
 
 
 def _state(session: Session, turn: LiveWork | None, *, is_complete: bool, silent_s: float) -> RunState:
