@@ -41,6 +41,9 @@ def code_of(*roots: Callable[..., Any] | str) -> dict[str, str]:
     Args:
         roots: functions, classes, partial applications of them, or dotted names such as
             ``plansmith.learning.optimisation.run_optimisation``; of something nested, what it is nested in.
+
+    Raises:
+        ValueError: a dotted name that stands for nothing.
     """
     reached: dict[Definition, str] = {}
     todo = [_definition_of(root) for root in roots]
@@ -59,6 +62,9 @@ def code_of(*roots: Callable[..., Any] | str) -> dict[str, str]:
 def _definition_of(root: Callable[..., Any] | str) -> Definition:
     if isinstance(root, str):
         module, _, name = root.rpartition(".")
+        found = _module(module)
+        if found is None or name not in {*found.definitions, *found.imports}:
+            raise ValueError(f"no code is named {root!r}")
         return module, name
     if isinstance(root, functools.partial):
         return _definition_of(root.func)

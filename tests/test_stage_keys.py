@@ -190,6 +190,11 @@ def test_code_of_a_partial_application_or_of_something_nested_is_that_of_its_fun
     assert code_of("plansmith.data.examples.chain_examples") == whole
 
 
+def test_code_of_a_name_that_stands_for_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="no code is named"):
+        code_of("plansmith.learning.optimisation.run_optimization")
+
+
 def test_code_of_what_lies_outside_the_rooms_that_decide_content_is_none() -> None:
     assert code_of(json.dumps, logging.getLogger, "plansmith.errors.PlansmithError") == {}
 
