@@ -29,7 +29,7 @@ from plansmith.data.rows import (
 from plansmith.errors import ArtifactError
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.pddl.validation import Verdict
-from plansmith.report.finished_stages import FinishedStage, RunSoFar
+from plansmith.report.finished_stages import FinishedStage, RunSoFar, find_rows
 from plansmith.report.measurements import measurements_of
 from plansmith.report.metric_list import METRICS, Measurement
 from plansmith.report.results import Results
@@ -439,3 +439,11 @@ def test_measurement_with_a_label_its_metric_lacks_is_a_bug() -> None:
 def test_measurements_without_an_input_they_need_say_which(run: Run) -> None:
     with pytest.raises(ArtifactError, match="its input 'problems' is lacking"):
         measured(run.artifacts["judge_1"])
+
+
+def test_find_rows_of_some_ids_and_of_none(tmp_path: Path) -> None:
+    writer = ArtifactWriter(tmp_path, "s", "k" * 64)
+    writer.write_rows([MetricRow(stage, 0, "", "", "x", 1.0) for stage in ("a", "b", "c")], MetricRow)
+    artifact = writer.finish(Provenance("s", "k" * 64, {}, {}, 0), wall_time_s=0.0)
+    assert [row["stage"] for row in find_rows(artifact, "stage", ["c", "a", "x"])] == ["a", "c"]
+    assert find_rows(artifact, "stage", []) == []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from plansmith.data.rows import JudgedStepRow
 from plansmith.learning import losses
 from plansmith.learning.feedback import SampledTokens, reasoning_sequence
 from plansmith.learning.objectives.supervised import Supervised
@@ -17,7 +18,7 @@ from plansmith.learning.packed_attention import register_packed_attention
 from plansmith.learning.packing import build_batch, pack_rows, units_of
 from plansmith.learning.sequences import NLL_WEIGHT, SCORE_WEIGHT, supervised_sequence
 from plansmith.pddl.validation import FeedbackCode
-from plansmith.text.chains import Span, StepSpans
+from plansmith.text.chains import Span
 
 EXAMPLES = [([3, 4], [5, 6, 7, 8, 9]), ([10], [11, 12]), ([13, 14, 15], [16, 17, 18])]
 """Prompts and responses as token ids."""
@@ -149,8 +150,12 @@ def test_log_probability_of_a_step_is_the_sum_over_its_tokens() -> None:
 def test_a_steps_loss_falls_on_the_tokens_of_what_is_at_fault_and_on_no_other() -> None:
     # prompt of two tokens; completion: choice (2 tokens), outcome (2), then a second step alike
     tokens = SampledTokens((0, 0), tuple(range(1, 9)), tuple(Span(i, i + 1) for i in range(8)))
-    steps = [StepSpans(choice=Span(i, i + 2), outcome=Span(i + 2, i + 4)) for i in (0, 4)]
-    sequence = reasoning_sequence(tokens, steps, [2.0, 0.5], [FeedbackCode.EFFECT, FeedbackCode.PRECONDITION])
+    faults = ((1, 0, FeedbackCode.EFFECT), (2, 4, FeedbackCode.PRECONDITION))
+    steps = [
+        JudgedStepRow("r", "p", 1, "v", number, "(a)", code, 0, "", (), (), (), (), Span(i, i + 2), Span(i + 2, i + 4))
+        for number, i, code in faults
+    ]
+    sequence = reasoning_sequence(tokens, steps, [2.0, 0.5])
     # the first step claims a wrong effect: its outcome; the second cannot be taken: its choice
     score = sequence.columns[SCORE_WEIGHT]
     assert score.tolist() == [0, 0, 0, 0, 2.0, 2.0, 0.5, 0.5, 0, 0]

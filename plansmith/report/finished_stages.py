@@ -129,15 +129,15 @@ def find_rows(
     Raises:
         ArtifactError: the table is not there or cannot be read.
     """
-    path, wanted = artifact.path(f"{table}.parquet"), pa.array(sorted(set(ids)))
+    path, wanted = artifact.path(f"{table}.parquet"), pa.array(sorted(set(ids)), pa.string())  # of none, too
     found: list[dict[str, Any]] = []
     try:
         with pq.ParquetFile(path) as file:
             for group in range(file.num_row_groups):
                 known = file.read_row_group(group, columns=[id_column]).column(id_column)
-                places = pc.indices_nonzero(pc.is_in(known, value_set=wanted))
-                if len(places):
-                    found += file.read_row_group(group, columns=list(columns) or None).take(places).to_pylist()
+                rows = pc.indices_nonzero(pc.is_in(known, value_set=wanted))
+                if len(rows):
+                    found += file.read_row_group(group, columns=list(columns) or None).take(rows).to_pylist()
     except (pa.ArrowException, OSError, KeyError) as error:
         raise ArtifactError("not a readable table", where=str(path), got=str(error)) from error
     return found
