@@ -28,8 +28,8 @@ class Reward:
 class VerdictRewards:
     """A reward for each verdict.
 
-    The values are those of the generalization gap paper (`papers/generalization_gap.txt`, section 4): a valid plan, a
-    plan that can be executed and misses the goal, one that fails at a precondition, and syntax errors.
+    The values are those of the generalization gap paper (arXiv 2601.14456, section 4): a valid plan, a plan that can be
+    executed and misses the goal, one that fails at a precondition, and syntax errors.
     """
 
     valid: float = 1.0
