@@ -341,8 +341,8 @@ def _tell_of_other_code(stages: Sequence[Stage[Any]], root: Path) -> None:
     latest = _latest_artifacts(root)
     changed: dict[str, list[str]] = {}
     for stage in stages:
-        known = latest.get(stage.name)
-        if known is not None and known.key != stage.key:
+        known, is_there = latest.get(stage.name), (artifact_folder(root, stage.name, stage.key) / MANIFEST).is_file()
+        if known is not None and not is_there:
             modules = _unlike(stage.code, known.manifest.provenance.code)
             changed |= {stage.name: modules} if modules else {}
     if changed:

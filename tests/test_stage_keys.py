@@ -245,3 +245,8 @@ def test_folder_made_by_other_code_is_named_with_what_runs_again(
     assert "other code" not in caplog.text  # settings are the user's own doing
     run_stages(pair(code=CHAINS), root=tmp_path)
     assert "was made by other code (plansmith.text.chains changed): one, and what needs them, run again" in caplog.text
+    caplog.clear()
+    manifest = tmp_path / f"one-{pair(code=CHAINS)[0].key[:12]}" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"created": "2999-01-01T00:00:00+00:00"}))
+    run_stages(pair(), root=tmp_path)  # back at the code of the first run, whose artifacts are there
+    assert "other code" not in caplog.text
