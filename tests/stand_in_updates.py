@@ -138,7 +138,7 @@ class StandInTrainer:
             losses.append(gradient)
         n, tokens = len(sequences), sum(map(len, sequences))
         rates = (settings.learning_rate,) * n
-        return OptimisationReport("x", {"loss": tuple(losses)}, rates, rates, n, 0, 0, tokens, 1.0, 1.0)
+        return OptimisationReport("x", {"loss": tuple(losses)}, rates, rates, n, 0, 0, tokens, 1.0, tokens, 1.0)
 
     def token_logprobs(self, sequences: Sequence[TrainingSequence]) -> list[Any]:
         return [np.array([0.0, *(self.weight - k for k in range(1, len(s)))], np.float32) for s in sequences]

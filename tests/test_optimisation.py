@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from pydantic import ValidationError
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from plansmith.config.training import OptimiserConfig
 from plansmith.learning.losses import token_logprobs
-from plansmith.learning.optimisation import OptimisationReport, plan_optimisation, run_optimisation
+from plansmith.learning.optimisation import LOSS_MEMORY, OptimisationReport, plan_optimisation, run_optimisation
 from plansmith.learning.packing import PackedBatch
 from plansmith.learning.sequences import TrainingSequence
 
@@ -83,11 +84,11 @@ class PlainEngine:
         return np.asarray(numbers, np.float64)
 
 
-def optimised(objective: Any, engine: PlainEngine, micro_batch_rows: int = 1) -> OptimisationReport:
-    """Train for three epochs on three pairs that come mixed, a row of six tokens holding one."""
+def optimised(objective: Any, engine: PlainEngine, micro_batch_rows: int = 1, **settings_of: Any) -> OptimisationReport:
+    """Train for three epochs, a step each, on three pairs that come mixed, a row of six tokens holding one."""
     pairs = [pair(name, first) for name, first in (("a", 1), ("b", 3), ("c", 5))]
     sequences = [members[side] for side in (0, 1) for members in pairs]
-    settings = OptimiserConfig(learning_rate=1.0, batch_sequences=6, epochs=3)
+    settings = OptimiserConfig(**{"learning_rate": 1.0, "batch_sequences": 6, "epochs": 3, **settings_of})
     plan = plan_optimisation(
         [3] * 6, settings, seed=0, row_length_tokens=6, micro_batch_rows=micro_batch_rows,
         unit_names=[sequence.unit for sequence in sequences],
@@ -122,3 +123,25 @@ def test_the_loss_is_computed_on_the_device_of_the_engine() -> None:
     with pytest.raises(InterruptedError):
         optimised(Watching(), PlainEngine("meta"))
     assert seen == [torch.device("meta")] * 3
+
+
+def test_a_trapezoid_falls_as_soon_as_the_loss_has_and_then_the_optimisation_ends() -> None:
+    course = {"epochs": 40, "schedule": "trapezoid", "decay_share": 0.25, "decay_below": 0.5}
+    report = optimised(Preference(beta=0.5), PlainEngine(), **course)
+    smoothed = report.losses[0]
+    below = [(smoothed := LOSS_MEMORY * smoothed + (1 - LOSS_MEMORY) * loss) < 0.5 for loss in report.losses[1:]]
+    n_held = below.index(True) + 2
+    assert 3 < n_held < 30
+    assert report.learning_rates == pytest.approx([1.0] * n_held + [k / 10 for k in range(10, 0, -1)])
+    assert report.n_trained_tokens == 18 * len(report.losses)
+
+
+def test_a_loss_that_does_not_fall_far_enough_changes_no_rate() -> None:
+    course = {"epochs": 12, "schedule": "trapezoid", "decay_share": 0.5}
+    never, planned = (optimised(Preference(beta=0.5), PlainEngine(), decay_below=b, **course) for b in (1e-9, None))
+    assert never.learning_rates == planned.learning_rates == pytest.approx([1.0] * 6 + [k / 6 for k in range(6, 0, -1)])
+
+
+def test_a_decay_by_the_loss_is_of_a_trapezoid() -> None:
+    with pytest.raises(ValidationError, match="schedule=trapezoid"):
+        OptimiserConfig(learning_rate=1.0, batch_sequences=1, decay_below=0.1)

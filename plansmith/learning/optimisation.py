@@ -55,6 +55,8 @@ class OptimisationReport:
     n_dropped_tokens: int
     n_tokens: int
     fill: float
+    n_trained_tokens: int
+    """Of all steps that were taken."""
     wall_time_s: float
 
     @property
@@ -98,11 +100,21 @@ class Progress(Protocol):
         """Advance by n steps, with the latest figures."""
 
 
-def learning_rate_at(step: int, n_steps: int, settings: OptimiserConfig) -> float:
+LOSS_MEMORY = 0.97
+"""Of the smoothed loss that begins a decay: what is left of a step's loss after the next."""
+
+
+def learning_rate_at(step: int, n_steps: int, settings: OptimiserConfig, *, n_planned: int | None = None) -> float:
     """Return the learning rate of optimiser step ``step`` (0-based) of ``n_steps``.
 
     Linear warm-up from peak/warmup_steps to the peak at step warmup_steps - 1, then the schedule; a decaying one would
     reach 0 at step n_steps, so that every step that is taken counts.
+
+    Args:
+        step: from 0.
+        n_steps: that are taken.
+        settings: of the schedule.
+        n_planned: steps that were planned, of which a trapezoid's decay has its share; by default ``n_steps``.
     """
     peak, warmup = settings.learning_rate, settings.warmup_steps
     if step < warmup:
@@ -113,8 +125,12 @@ def learning_rate_at(step: int, n_steps: int, settings: OptimiserConfig) -> floa
     if settings.schedule == Schedule.COSINE:
         return peak * 0.5 * (1.0 - math.cos(math.pi * remaining))
     if settings.schedule == Schedule.TRAPEZOID:
-        return peak * min(1.0, 2.0 * remaining)
+        return peak * min(1.0, (n_steps - step) / _n_decay_steps(n_planned or n_steps, settings))
     return peak
+
+
+def _n_decay_steps(n_planned: int, settings: OptimiserConfig) -> float:
+    return settings.decay_share * max(n_planned - settings.warmup_steps, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,18 +229,23 @@ def run_optimisation(
     progress: Progress | None = None,
     description: str = "",
 ) -> OptimisationReport:
-    """Take every step of ``plan``; return what happened.
+    """Take the steps of ``plan``, fewer where the loss says so (`OptimiserConfig.decay_below`); return what happened.
+
+    The loss of a step is that of the whole batch, the same on every rank; so all ranks end at the same step.
 
     Raises:
         PlansmithError: a loss or gradient is NaN or infinite; the engine is of no use any more.
     """
-    started, n_steps = time.perf_counter(), len(plan.batches)
+    started, n_planned = time.perf_counter(), len(plan.batches)
+    n_steps, smoothed = n_planned, math.inf
     if settings.warmup_steps >= n_steps:
         logger.warning("warm-up of %d steps, but only %d steps", settings.warmup_steps, n_steps)
     metrics: dict[str, list[float]] = {}
     learning_rates, gradient_norms, n_tokens = [], [], 0
     for step, rows in enumerate(plan.batches):
-        learning_rates.append(learning_rate_at(step, n_steps, settings))
+        if step == n_steps:
+            break
+        learning_rates.append(learning_rate_at(step, n_steps, settings, n_planned=n_planned))
         engine.set_learning_rate(learning_rates[-1])
         batches = micro_batches(
             sequences,
@@ -241,6 +262,9 @@ def run_optimisation(
         for name, total in totals.items():
             metrics.setdefault(name, []).append(total)
         n_tokens += sum(plan.lengths[index] for row in rows for index in row)
+        smoothed = totals["loss"] if step == 0 else LOSS_MEMORY * smoothed + (1 - LOSS_MEMORY) * totals["loss"]
+        if settings.decay_below is not None and smoothed < settings.decay_below and n_steps == n_planned:
+            n_steps = min(n_planned, step + 1 + math.ceil(_n_decay_steps(n_planned, settings)))
         if progress is not None:
             speed = n_tokens / (time.perf_counter() - started)
             progress.advance(1, {"train/loss": totals["loss"], "train/learning_rate": learning_rates[-1],
@@ -252,6 +276,7 @@ def run_optimisation(
         learning_rates=tuple(learning_rates),
         gradient_norms=tuple(gradient_norms),
         **asdict(plan.packing),
+        n_trained_tokens=n_tokens,
         wall_time_s=time.perf_counter() - started,
     )
 
