@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from plansmith.config.pddl_instruct import CorrectionConfig
 from plansmith.data.examples import chain_examples, continuation_examples, correction_example
+from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import (
     ExampleRow,
     JudgedStepRow,
@@ -37,7 +38,11 @@ from plansmith.text.rendering import rendering_of
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """A rollout with its tokens, its verdict, and its steps with their scaled losses."""
+    """A rollout with its tokens, its verdict, and its steps with their scaled losses.
+
+    ``held_out_after`` so many steps it has come to a problem that only measures, None: never. Nothing of what follows
+    is learnt from.
+    """
 
     rollout: RolloutRow
     tokens: SampledTokens
@@ -45,6 +50,17 @@ class _Judged:
     baseline: float
     steps: Sequence[JudgedStepRow]
     losses: Sequence[float]
+    held_out_after: int | None
+
+    @property
+    def learnt(self) -> slice:
+        """Return which steps are learnt from."""
+        return slice(self.held_out_after)
+
+    def is_exemplary(self, planner_plan_length: int) -> bool:
+        """Return whether nothing in the rollout is wrong or needless, or must not be learnt from."""
+        is_short = len(self.verdict.plan) <= planner_plan_length
+        return self.verdict.is_flawless and is_short and self.held_out_after is None
 
 
 class FeedbackWriter:
@@ -55,6 +71,7 @@ class FeedbackWriter:
         rendering: of the run.
         corrections: what is made of failed attempts, and the weights of the losses.
         names: objects' names for renamed copies.
+        held_out: what must not be learnt from.
         seed: of the run.
         stage: whose random numbers the copies of corrected chains take.
     """
@@ -66,11 +83,13 @@ class FeedbackWriter:
         rendering: str,
         corrections: CorrectionConfig,
         names: Sequence[str],
+        held_out: HeldOut,
         seed: int,
         stage: str,
     ) -> None:
         self._tokenizer, self._rendering = load_tokenizer(model), rendering_of(rendering)
         self._config, self._names, self._seed, self._stage = corrections, names, seed, stage
+        self._held_out = held_out
 
     def __call__(self, rows: Sequence[LearningRow]) -> list[LessonRow]:
         """Return what is learnt from each problem."""
@@ -84,41 +103,43 @@ class FeedbackWriter:
             tuple(sequence for item in judged for sequence in self._reasoning(item, len(row.problem.plan))),
             tuple(self._final(item) for item in judged),
             tuple(self._corrections(row)),
-            tuple(self._continuations(row)),
+            tuple(self._continuations(row, judged)),
         )
 
     def _judged(self, row: LearningRow) -> Iterator[_Judged]:
-        first = 0
+        first, task = 0, PlanningTask.from_text(row.problem.domain_pddl, row.problem.problem_pddl)
         for rollout, verdict, baseline in zip(row.rollouts, row.verdicts, row.baselines, strict=True):
             _, spans = token_spans(self._tokenizer, rollout.token_ids)
             tokens = SampledTokens(rollout.prompt_token_ids, rollout.token_ids, tuple(spans))
             own = slice(first, first + verdict.n_steps)
-            yield _Judged(rollout, tokens, verdict, baseline, row.steps[own], row.step_losses[own])
+            met = self._held_out.met_by_chain(task, row.steps[own])
+            yield _Judged(rollout, tokens, verdict, baseline, row.steps[own], row.step_losses[own], met)
             first = own.stop
 
     def _reasoning(self, item: _Judged, planner_plan_length: int) -> Iterator[SequenceRow]:
         """Yield the rollout with step weights, and the expected outcome of its first fault."""
-        verdict = item.verdict
-        is_exemplary = verdict.is_flawless and len(verdict.plan) <= planner_plan_length
-        sequence = reasoning_sequence(item.tokens, item.steps, item.losses, is_exemplary=is_exemplary)
+        verdict, steps = item.verdict, item.steps[item.learnt]
+        is_exemplary = item.is_exemplary(planner_plan_length)
+        sequence = reasoning_sequence(item.tokens, steps, item.losses[item.learnt], is_exemplary=is_exemplary)
         yield sequence.row(f"{item.rollout.rollout_id}-steps")
-        if verdict.first_fault is not None and verdict.expected_outcome is not None:
+        fault = verdict.first_fault
+        if fault is not None and fault <= len(steps) and verdict.expected_outcome is not None:
             expected = encode(self._tokenizer, self._rendering.separator + verdict.expected_outcome)
-            choice = item.steps[verdict.first_fault - 1].choice
+            choice = steps[fault - 1].choice
             sequence = expected_outcome_sequence(item.tokens, choice, expected)
             yield sequence.row(f"{item.rollout.rollout_id}-expected")
 
     def _final(self, item: _Judged) -> SequenceRow:
         verdict = item.verdict
-        spans = [step.choice for step in item.steps]
+        spans, is_whole = [step.choice for step in item.steps[item.learnt]], item.held_out_after is None
         sequence = final_sequence(
             item.tokens,
-            spans if verdict.final_plan_span is None else [*spans, verdict.final_plan_span],
-            verdict.verdict_span,
+            [*spans, verdict.final_plan_span] if is_whole and verdict.final_plan_span is not None else spans,
+            verdict.verdict_span if is_whole else None,
             v=int(verdict.is_valid),
             baseline=item.baseline,
             weights=self._config.losses,
-            is_flawless=verdict.is_flawless,
+            is_flawless=verdict.is_flawless and is_whole,
         )
         return sequence.row(item.rollout.rollout_id)
 
@@ -134,12 +155,14 @@ class FeedbackWriter:
             if attempt is not None:
                 yield correction_example(verdict.rollout_id, row.problem, attempt, self._rendering)
 
-    def _continuations(self, row: LearningRow) -> Iterator[ExampleRow]:
+    def _continuations(self, row: LearningRow, judged: Sequence[_Judged]) -> Iterator[ExampleRow]:
         """Yield the failed attempts, each continued by the planner from its last sound state."""
         plan_of = {plan.problem_id: plan.plan for plan in row.replans}
         task = PlanningTask.from_text(row.problem.domain_pddl, row.problem.problem_pddl) if plan_of else None
-        for rollout, verdict in zip(row.rollouts, row.verdicts, strict=True):
-            if task is not None and rollout.rollout_id in plan_of:
+        for item in judged:
+            rollout, verdict, met = item.rollout, item.verdict, item.held_out_after
+            is_clean = met is None or verdict.sound_steps < met
+            if task is not None and is_clean and rollout.rollout_id in plan_of:
                 read = self._rendering.read(rollout.completion, task.domain)  # for the reasons; rows have none
                 yield from continuation_examples(
                     rollout.rollout_id,

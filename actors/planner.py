@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from plansmith.config.planner import PlannerConfig
+from plansmith.data.held_out import MEASURING, HeldOut
 from plansmith.data.parts import Stopwatch, write_part
 from plansmith.data.rows import AlternativePlan, PartJobRow, PartTimeRow, PlanRow, ProblemRow
 from plansmith.data.tables import read_table
@@ -29,11 +30,14 @@ class PlannerActor:
 
     A plain class: give it to `actors.mapping.map_rows` or to ``ray.remote``. The planner's processes end with the Ray
     worker, however that ends.
+
+    Args:
+        config: of the planner, which is started.
+        held_out: what plans to learn from must not pass; which do is noted in their rows.
     """
 
-    def __init__(self, config: PlannerConfig) -> None:
-        """Start the planner."""
-        self._planner = make_planner(config)
+    def __init__(self, config: PlannerConfig, held_out: HeldOut = HeldOut()) -> None:  # noqa: B008 - frozen
+        self._planner, self._held_out = make_planner(config), held_out
         self._tie_break_states, self._n_plans = config.tie_break_states, config.n_plans
 
     def __call__(self, problems: Sequence[ProblemRow]) -> list[PlanRow]:
@@ -54,7 +58,19 @@ class PlannerActor:
                     got=" ".join(row.plan),
                     cure="report this: one of the two is wrong",
                 )
-        return rows
+        return [self._noted(problem, row) for problem, row in zip(problems, rows, strict=True)]
+
+    def _noted(self, problem: ProblemRow, row: PlanRow) -> PlanRow:
+        """Return the row with what its plan passes, and without the alternatives that pass any such problem."""
+        if problem.split in MEASURING or not row.plan:
+            return row
+        task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
+        alternatives = tuple(item for item in row.alternatives if self._held_out_after(task, item.plan) is None)
+        return replace(row, alternatives=alternatives, held_out_after=self._held_out_after(task, row.plan))
+
+    def _held_out_after(self, task: PlanningTask, plan: Sequence[str]) -> int | None:
+        states = validate_plan(task, [parse_step(step) for step in plan]).states[:-1]
+        return self._held_out.first_met(task, map(task.atoms_of, states))
 
     def solve(self, problems: Sequence[ProblemRow]) -> list[PlanRow]:
         """Return what the planner says of each problem; nobody has looked at the plans. Raises for bad input."""

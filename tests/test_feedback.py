@@ -28,6 +28,7 @@ from plansmith.config.pddl_instruct import CorrectionConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import LossConfig, Numerics
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
+from plansmith.data.held_out import MEASURING
 from plansmith.data.rows import (
     ExampleRow,
     FinalPlanRow,
@@ -250,6 +251,7 @@ class StandIns(Resources):
 
 TASK = blocks_task("(on c a) (clear c) (ontable a) (ontable b) (clear b) (handempty)", "(on a b)")
 ON_THE_TABLE = "(ontable a) (clear a) (ontable b) (clear b) (ontable c) (clear c) (handempty)"
+ON_THE_TABLE_FORM = canonical_form(BLOCKS, blocks_task(ON_THE_TABLE, "(on a b)").problem)
 PLAN_STEPS = ("(unstack c a)", "(put-down c)", "(pick-up a)", "(stack a b)")
 RIGHT = COMPACT.write_chain(chain_of_plan(TASK, parse_plan(" ".join(PLAN_STEPS))))
 USELESS = " ".join(
@@ -286,7 +288,9 @@ def run(root: Path, name: str, body: Any, settings: Any, resources: Resources, *
     return output.finish(Provenance(name, stage.key, stage.settings_json, {}, 5), wall_time_s=0.0)
 
 
-def iteration(root: Path, *completions: str, version: str | None = None, form: str = "other") -> dict[str, Artifact]:
+def iteration(
+    root: Path, *completions: str, version: str | None = None, form: str = "other", split: Split = Split.TEST
+) -> dict[str, Artifact]:
     """Return what an iteration reads: two rollouts of each of two equal problems, and the verdicts on them."""
     policy = artifact(root, "policy")
     text = print_problem(TASK.problem)
@@ -294,7 +298,7 @@ def iteration(root: Path, *completions: str, version: str | None = None, form: s
         ProblemRow(name, f"form of {name}", "blocksworld", "3 blocks", Split.PHASE2, 3, BLOCKS_TEXT, text, "sampler")
         for name in ("p", "q")
     ]
-    problems.append(ProblemRow("t", form, "blocksworld", "3 blocks", Split.TEST, 3, BLOCKS_TEXT, text, "sampler"))
+    problems.append(ProblemRow("t", form, "blocksworld", "3 blocks", split, 3, BLOCKS_TEXT, text, "sampler"))
     plans = [PlanRow(name, "fd", "solved", PLAN_STEPS, 4.0, 0.1, is_optimal=True) for name in ("p", "q", "t")]
     ids = [(name, f"{name}-01-{k}") for name in ("p", "q") for k in range(len(completions))]
     prompt, rows = tuple(encode(TOKENIZER, COMPACT.plan_prompt(TASK))), []
@@ -409,18 +413,37 @@ def test_build_datasets_of_rollouts_of_another_policy_is_refused(tmp_path: Path)
     assert (caught.value.got, caught.value.where) == ("0123456789ab", "p-01-0")
 
 
-@pytest.mark.parametrize("is_test_form", [False, True], ids=["training", "test"])
-def test_replan_starts_after_the_last_sound_step_and_leaves_out_test_problems(
-    tmp_path: Path, is_test_form: bool
-) -> None:
-    ahead = blocks_task(ON_THE_TABLE, "(on a b)")
-    form = canonical_form(BLOCKS, ahead.problem)
-    given = iteration(tmp_path, RIGHT, USELESS, form=form if is_test_form else "another")
+def test_replan_starts_after_the_last_sound_step(tmp_path: Path) -> None:
+    given = iteration(tmp_path, RIGHT, USELESS)
     settings, resources = ReplanSettings(planner=PlannerConfig(), is_on=True), StandIns()
     inputs = {name: given[name] for name in ("policy", "problems", "verdicts")}
     run(tmp_path, "replan_1", replan, settings, resources, **inputs)
     found = [(row.problem_id, row.canonical_form, row.source) for row in resources.mapped]
-    assert found == ([] if is_test_form else [("p-01-1", form, "rollout"), ("q-01-1", form, "rollout")])
+    assert found == [("p-01-1", ON_THE_TABLE_FORM, "rollout"), ("q-01-1", ON_THE_TABLE_FORM, "rollout")]
+
+
+@pytest.mark.parametrize("split", MEASURING)
+def test_build_datasets_learns_nothing_after_a_rollout_has_come_to_a_held_out_problem(
+    tmp_path: Path, split: Split
+) -> None:
+    """Both rollouts clear the table first; that is where the held-out problem begins."""
+    made = built(tmp_path, iteration(tmp_path, RIGHT, USELESS, form=ON_THE_TABLE_FORM, split=split), StandIns())
+    found = tables_of(made)
+    assert [row.sequence_id for row in found["stage1"]] == [f"{name}-01-{k}-steps" for name in "pq" for k in (0, 1)]
+    assert "continue_plan" not in {row.kind for row in found["corrections"]}
+    stored = {name: StoredSequences([made.path(f"{name}.parquet")]) for name in ("stage1", "stage2")}
+    for position, whole in enumerate((RIGHT, USELESS)):
+        before = read_of(whole).spans[1].outcome.end
+        reasoning, final = stored["stage1"][position], stored["stage2"][position]
+        assert weighted(reasoning, NLL_WEIGHT) and not final.columns[VERDICT_LABEL].any()
+        for sequence, column in ((reasoning, NLL_WEIGHT), (reasoning, SCORE_WEIGHT), (final, NLL_WEIGHT),
+                                 (final, SCORE_WEIGHT)):  # fmt: skip
+            learnt = [text for text, _ in weighted(sequence, column)]
+            assert all(whole.find(text) + len(text) <= before for text in learnt), column
+
+
+def read_of(completion: str) -> ReadChain:
+    return COMPACT.read(completion, BLOCKS)
 
 
 def test_replan_of_a_chain_without_a_sound_step_starts_from_the_problem_itself(tmp_path: Path) -> None:

@@ -201,6 +201,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     made = Run(tmp_path_factory.mktemp("run") / "artifacts")
     made.add("sample_problems", rows=(ProblemRow, PROBLEMS))
     plans = [plan(row.problem_id) for row in PROBLEMS] + [plan("p9", "out_of_time")]
+    plans[-2] = replace(plans[-2], held_out_after=1)
     made.add("synthesize_plans", rows=(PlanRow, plans))
     made.add("initial_policy", files={"model/config.json": "{}"})
     add_evaluation(made, "untrained", BEFORE)
@@ -327,6 +328,10 @@ def test_problems_and_planner_outcomes_are_counted(run: Run) -> None:
         return run.value("sample_problems", "data/problems", split=split, domain=domain, level=level)
 
     assert (drawn("test", "ferry", "4 blocks"), drawn("d2", "ferry", "3 blocks")) == (2, 1)
+    left_out = [m for m in run.measured("synthesize_plans") if m.name == "data/left_out"]
+    assert [(m.value, dict(m.labels)) for m in left_out] == [
+        (1, {"split": "d2", "domain": "ferry", "level": "3 blocks"})
+    ]
     stage = {"stage": "synthesize_plans"}
     assert run.value("synthesize_plans", "planner/problems", status="solved", **stage) == 6
     assert run.value("synthesize_plans", "planner/problems", status="out_of_time", **stage) == 1

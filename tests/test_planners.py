@@ -9,12 +9,14 @@ import itertools
 import logging
 import os
 import pickle
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,8 +25,10 @@ from pydantic import ValidationError
 
 from actors.planner import PlannerActor
 from plansmith.config.planner import PlannerConfig
-from plansmith.data.rows import ProblemRow
+from plansmith.data.held_out import MEASURING, HeldOut
+from plansmith.data.rows import ProblemRow, Split
 from plansmith.errors import ConfigError, PddlParseError, PlannerCrashError, PlansmithError
+from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.validation import validate_plan
@@ -36,6 +40,7 @@ from plansmith.planners import (
     status_from_exit_code,
 )
 from plansmith.planners.fast_downward import find_search_binary, parse_plan
+from plansmith.problems.renaming import rename_problem
 
 BLOCKSWORLD = """
 (define (domain blocksworld)
@@ -677,6 +682,21 @@ def test_planner_actor_asked_for_several_plans_keeps_its_own_first_and_adds_othe
     task = PlanningTask.from_text(BLOCKSWORLD, tower)
     assert all(validate_plan(task, [parse_step(step) for step in plan]).is_valid for plan in others)
     assert [row.alternatives for row in (rows[1], *alone)] == [(), (), ()]
+
+
+@pytest.mark.parametrize("split", MEASURING)
+def test_planner_actor_notes_after_how_many_steps_a_plan_passes_a_held_out_problem(split: Split) -> None:
+    """The plan clears the table with its first two steps; there the held-out problem begins."""
+    table = "(ontable a) (ontable b) (ontable c) (clear a) (clear b) (clear c) (handempty)"
+    on_the_table = replace(problem_row("h", blocks_problem("(on a b) (on b c)", init=table)), split=split)
+    task = PlanningTask.from_text(BLOCKSWORLD, on_the_table.problem_pddl)
+    form = canonical_form(task.domain, rename_problem(task.problem, {"a": "z"}, random.Random(0)))
+    held_out = HeldOut.of([replace(on_the_table, canonical_form=form)])
+    batch = [problem_row("s"), problem_row("t", one_tower(3)), on_the_table, problem_row("u", UNSOLVABLE)]
+    for known, expected in ((held_out, [2, 0, None, None]), (HeldOut(), [None] * 4)):
+        actor = PlannerActor(PlannerConfig(), known)
+        assert [row.held_out_after for row in actor(batch)] == expected
+        actor.close()
 
 
 def test_several_plans_of_another_planner_are_refused() -> None:

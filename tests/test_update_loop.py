@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ from pipelines.run.workers import MODEL, PROBE, Probe
 from pipelines.stages.rejection import Rejection, reject
 from pipelines.stages.update_loop import JUDGED, ROLLOUTS, UPDATES, Tried, _at_update
 from plansmith.data.artifacts import Artifact
+from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import JudgedRow, MetricRow, OptimisationStepRow, RolloutRow, SolvedProblemRow, VerdictRow
 from plansmith.data.tables import read_table, write_table
 from plansmith.errors import StalePolicyError
 from plansmith.judging.judge import PlanJudge
 from plansmith.judging.rewards import Reward
 from plansmith.learning.sequences import NLL_WEIGHT
+from plansmith.pddl.canonical import canonical_form
+from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.printer import print_problem
 from plansmith.stages import Stage, run_stages
 
@@ -218,7 +222,7 @@ def tried(
 
 
 def test_rejection_learns_each_flawless_rollout_once_and_nothing_else() -> None:
-    rule = Rejection((), PlanJudge("compact"), 2)
+    rule = Rejection((problem_p(),), PlanJudge("compact"), 2, HeldOut())
     found = rule.lesson(
         [tried("a", (5, 6)), tried("b", (5, 6)), tried("c", (7,), first_fault=1), tried("d", (8,), verdict="x"),
          tried("e", (9,))], None,
@@ -227,8 +231,21 @@ def test_rejection_learns_each_flawless_rollout_once_and_nothing_else() -> None:
     assert found[0].columns[NLL_WEIGHT].tolist() == [0, 0, 1, 1]
 
 
+def test_rejection_learns_no_rollout_that_passes_a_held_out_problem() -> None:
+    row = problem_p()
+    task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
+    held_out = HeldOut(frozenset({canonical_form(task.domain, task.problem)}), frozenset({3}))
+    for known, n_learnt in ((held_out, 0), (HeldOut(), 1), (replace(held_out, n_objects=frozenset({4})), 1)):
+        rule = Rejection((row,), PlanJudge("compact"), 2, known)
+        assert len(rule.lesson([tried("a", (5, 6))], None).sequences) == n_learnt
+
+
+def problem_p() -> SolvedProblemRow:
+    return SolvedProblemRow("p", "", BLOCKS_TEXT, print_problem(random_problem(3, 0)), ("(a)",))
+
+
 def test_rejection_goes_through_the_problems_in_turn(blocks_problems: tuple[SolvedProblemRow, ...]) -> None:
-    rule = Rejection(blocks_problems, PlanJudge("compact"), 2)
+    rule = Rejection(blocks_problems, PlanJudge("compact"), 2, HeldOut())
     asked = [[item.problem.problem_id for item in rule.questions(1, number)] for number in range(1, 4)]
     assert sorted(asked[0] + asked[1]) == sorted(row.problem_id for row in blocks_problems)
     assert asked[2] == asked[0]

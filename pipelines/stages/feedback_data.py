@@ -20,6 +20,7 @@ from plansmith.config.basics import StrictModel
 from plansmith.config.pddl_instruct import CorrectionConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import LossConfig, Numerics
+from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import (
     ExampleRow,
     FinalPlanRow,
@@ -44,7 +45,6 @@ from plansmith.learning.printed_losses import plan_loss, step_loss
 from plansmith.learning.sequence_files import StoredSequences
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Atom
 from plansmith.pddl.printer import print_problem
 from plansmith.pddl.validation import FeedbackCode
 from plansmith.stages import StageContext
@@ -76,29 +76,30 @@ class DatasetSettings(StrictModel):
 
 
 def replan(context: StageContext[ReplanSettings]) -> None:
-    """Solve anew, from the state after their last sound step, the problems of failed attempts.
-
-    Such a problem may have the canonical form of a test problem; it is left out then.
-    """
+    """Solve anew, from the state after their last sound step, the problems of failed attempts."""
     if not context.settings.is_on:
         context.output.write_rows([], PlanRow)
         return
     problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
-    test_forms = {row.canonical_form for row in problems.values() if row.split == Split.TEST}
     failed = [row for row in verdicts_of(context) if not row.is_valid]
     steps = {(row.rollout_id, row.step): row for row in context.inputs["verdicts"].rows(JudgedStepRow, STEPS)}
     ahead = [
         problem_ahead(problems[row.problem_id], row.rollout_id, steps.get((row.rollout_id, row.sound_steps)))
         for row in failed
     ]
-    rows = [row for row in ahead if row.canonical_form not in test_forms]
-    solve_problems(context, rows, context.settings.planner, description="planning on from failed attempts")
+    solve_problems(
+        context,
+        ahead,
+        context.settings.planner,
+        held_out=HeldOut.of(problems.values()),
+        description="planning on from failed attempts",
+    )
 
 
 def problem_ahead(tried: ProblemRow, rollout_id: str, last_sound: JudgedStepRow | None) -> ProblemRow:
     """Return what is left of a problem after the sound steps of an attempt at it, under the attempt's id."""
     task = PlanningTask.from_text(tried.domain_pddl, tried.problem_pddl)
-    ahead = task.problem if last_sound is None else replace(task.problem, init=_atoms(last_sound.s_claimed))
+    ahead = task.problem if last_sound is None else replace(task.problem, init=last_sound.claimed_atoms)
     return replace(
         tried,
         problem_id=rollout_id,
@@ -106,12 +107,6 @@ def problem_ahead(tried: ProblemRow, rollout_id: str, last_sound: JudgedStepRow 
         problem_pddl=print_problem(ahead),
         source="rollout",
     )
-
-
-def _atoms(texts: Iterable[str]) -> tuple[Atom, ...]:
-    """Return ground atoms from their texts."""
-    words = (text[1:-1].split() for text in texts)
-    return tuple(Atom(predicate, tuple(arguments)) for predicate, *arguments in words)
 
 
 def verdicts_of(context: StageContext[Any]) -> list[VerdictRow]:
@@ -194,7 +189,8 @@ def learning_rows(
     solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE2)
     problem_of = {row.problem_id: row for row in solved}
     scale, tried_of = step_loss_scale(losses), {row.rollout_id: row.problem_id for row in verdicts}
-    replans = [row for row in context.inputs["replans"].rows(PlanRow) if row.status == "solved"]
+    planned = context.inputs["replans"].rows(PlanRow)
+    replans = [row for row in planned if row.status == "solved" and row.held_out_after is None]
     rollouts_of, verdicts_by = _by(row.problem_id for row in rollouts), _by(row.problem_id for row in verdicts)
     steps_of, replans_of = _by(row.problem_id for row in steps), _by(tried_of[row.problem_id] for row in replans)
     return [
@@ -233,6 +229,7 @@ def write_lessons(context: StageContext[DatasetSettings], rows: Sequence[Learnin
             "rendering": settings.rendering,
             "corrections": settings.corrections,
             "names": settings.object_names,
+            "held_out": HeldOut.of(context.inputs["problems"].rows(ProblemRow)),
             "seed": context.seed,
             "stage": context.stage.name,
         },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import CountsConfig, DomainLevelConfig, LevelConfig, ProblemsConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.drawing import SplitShares, choose_problems, draw_problems, problem_row
+from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import (
     CorruptedPlanRow,
     ExampleRow,
@@ -243,13 +245,21 @@ def problem_paths(folder: Path) -> list[Path]:
 def synthesize_plans(context: StageContext[PlannerConfig]) -> None:
     """Solve every problem with Fast Downward."""
     problems = context.inputs["problems"].rows(ProblemRow)
-    solve_problems(context, problems, context.settings, description="solving problems")
+    plans = solve_problems(
+        context, problems, context.settings, held_out=HeldOut.of(problems), description="solving problems"
+    )
+    _report_left_out(context, problems, plans)
 
 
 def solve_problems(
-    context: StageContext[Any], problems: Sequence[ProblemRow], planner: PlannerConfig, *, description: str
-) -> None:
-    """Leave a row for every problem; the workers judge every plan before it is kept."""
+    context: StageContext[Any],
+    problems: Sequence[ProblemRow],
+    planner: PlannerConfig,
+    *,
+    held_out: HeldOut,
+    description: str,
+) -> list[PlanRow]:
+    """Return a row for every problem, which is left as well; the workers judge every plan before it is kept."""
     shards = context.output.shards("rows", PlanRow)
     context.resources.map_rows(
         problems,
@@ -258,12 +268,23 @@ def solve_problems(
         shards=shards,
         batch_size=64,
         description=description,
-        worker_settings={"config": planner},
+        worker_settings={"config": planner, "held_out": held_out},
     )
     plans = shards.merged_rows()
     unsolved = sum(plan.status != "solved" for plan in plans)
     if unsolved:
         context.logger.warning("%d of %d problems have no plan and are left out", unsolved, len(plans))
+    return plans
+
+
+def _report_left_out(context: StageContext[Any], problems: Sequence[ProblemRow], plans: Sequence[PlanRow]) -> None:
+    """Say how many problems of each level are not learnt from for what their plans pass."""
+    passing = {plan.problem_id for plan in plans if plan.held_out_after is not None}
+    n_drawn = Counter((row.level, row.split) for row in problems)
+    n_passing = Counter((row.level, row.split) for row in problems if row.problem_id in passing)
+    for (level, split), count in n_passing.items():
+        context.logger.info("%s, %s: %d of %d problems left out; their plans pass a problem that only measures",
+                            level, split, count, n_drawn[level, split])  # fmt: skip
 
 
 def plans_of(row: PlanRow, n_plans: int) -> list[tuple[str, ...]]:
@@ -272,7 +293,10 @@ def plans_of(row: PlanRow, n_plans: int) -> list[tuple[str, ...]]:
 
 
 def solved_problems(problems: Artifact, plans: Artifact, split: str, *, n_plans: int = 1) -> list[SolvedProblemRow]:
-    """Return the solved problems of a split with their plans; a goal that holds from the start teaches nothing.
+    """Return the solved problems of a split with their plans.
+
+    Left out are goals that hold from the start, which teach nothing, and plans to learn from that pass a problem which
+    only measures.
 
     Args:
         problems: with a table of `ProblemRow`.
@@ -280,7 +304,11 @@ def solved_problems(problems: Artifact, plans: Artifact, split: str, *, n_plans:
         split: of the problems.
         n_plans: rows of a problem, at most: each has another plan, the first as it was before there were others.
     """
-    found = {row.problem_id: row for row in plans.rows(PlanRow) if row.status == "solved" and row.plan}
+    found = {
+        row.problem_id: row
+        for row in plans.rows(PlanRow)
+        if row.status == "solved" and row.plan and row.held_out_after is None
+    }
     return [
         SolvedProblemRow(row.problem_id, row.level, row.domain_pddl, row.problem_pddl, plan)
         for row in problems.rows(ProblemRow)

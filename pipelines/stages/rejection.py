@@ -12,7 +12,8 @@ from plansmith.config.basics import narrowed
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.pddl_instruct import PddlInstructConfig, RejectionConfig
 from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig
-from plansmith.data.rows import RolloutRow, SolvedProblemRow, Split, VerdictRow
+from plansmith.data.held_out import HeldOut
+from plansmith.data.rows import ProblemRow, RolloutRow, SolvedProblemRow, Split, VerdictRow
 from plansmith.generation import asking
 from plansmith.judging.judge import PlanJudge
 from plansmith.judging.rewards import Reward, VerdictRewards
@@ -47,11 +48,15 @@ def rejection_settings(config: PddlInstructConfig, loop: RejectionConfig) -> Rej
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The likelihood of flawless rollouts, each once however often it was drawn; all else teaches nothing."""
+    """The likelihood of flawless rollouts, each once however often it was drawn; all else teaches nothing.
+
+    Nor does one that passes a problem which only measures.
+    """
 
     problems: tuple[SolvedProblemRow, ...]
     judge: PlanJudge
     n_problems: int
+    held_out: HeldOut
 
     def questions(self, seed: int, update: int) -> list[Question]:
         """Return the next problems, round and round."""
@@ -69,13 +74,19 @@ class Rejection:
 
     def lesson(self, tried: Sequence[Tried], state: Any) -> Lesson:
         """Return what is kept."""
-        flawless = (item.rollout for item in tried if item.verdict.is_flawless)
+        flawless = (item.rollout for item in tried if item.verdict.is_flawless and self._is_clean(item))
         kept = dict.fromkeys((row.prompt_token_ids, row.token_ids) for row in flawless)
         return Lesson(Supervised(), [supervised_sequence(prompt, response) for prompt, response in kept])
+
+    def _is_clean(self, item: Tried) -> bool:
+        row = next(row for row in self.problems if row.problem_id == item.rollout.problem_id)
+        task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
+        return self.held_out.met_by_chain(task, item.steps) is None
 
 
 def reject(context: StageContext[RejectionSettings]) -> None:
     """Let the policy try problems of D2 and train on its flawless rollouts, update by update."""
     solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE2)
     judge = PlanJudge(context.settings.prompting)
-    run_updates(context, Rejection(tuple(solved), judge, context.settings.n_problems))
+    held_out = HeldOut.of(context.inputs["problems"].rows(ProblemRow))
+    run_updates(context, Rejection(tuple(solved), judge, context.settings.n_problems, held_out))

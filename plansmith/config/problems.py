@@ -11,16 +11,20 @@ from plansmith.config.basics import Range, StrictModel
 
 
 class CountsConfig(StrictModel):
-    """How many problems of one size are drawn, by split; splits never share a canonical form."""
+    """How many problems of one size are drawn, by split, each of another canonical form; splits never share one.
+
+    There are fewer where the forms run out, which is said. Of D1 and D2 those are left out later whose plans pass a
+    problem of the probe set or of Dtest.
+    """
 
     phase1: int = Field(0, ge=0)
-    """Problems of D1, each of another canonical form; fewer where the forms run out, which is said."""
+    """Problems of D1."""
     phase2: int = Field(0, ge=0)
-    """Problems of D2, each of another canonical form."""
+    """Problems of D2."""
     probe: int = Field(0, ge=0)
     """Problems of the probe set, tried after each feedback iteration to tell whether it gained; of D2's forms."""
     test: int = Field(0, ge=0)
-    """Problems of Dtest; where the held-out forms are fewer, each occurs again under other object names."""
+    """Problems of Dtest, at most: the forms of small levels are soon used up."""
     n_draws: int = Field(2000, ge=1)
     """Problems drawn to find them."""
     test_share: float | None = Field(None, ge=0, lt=1)

@@ -1,8 +1,8 @@
 """Problems with an honest split: which set a problem belongs to is a property of its canonical form.
 
 The form decides by a hash, so no order of drawing, number of workers or later enlargement can move a form from training
-to test. Training sets hold one problem per form; the test set goes through its forms in turn, so that every held-out
-form occurs before any occurs twice, each time under other object names.
+to test. Every set holds one problem per form. Not here: problems that are met on the way through another
+(`plansmith.data.held_out`).
 """
 
 from __future__ import annotations
@@ -55,20 +55,10 @@ def draw_problems(domain: Domain, problems: Iterable[Problem]) -> list[DrawnProb
 def choose_problems(drawn: Iterable[DrawnProblem], shares: SplitShares, n_wanted: dict[Split, int]) -> dict[
     Split, list[DrawnProblem]]:  # fmt: skip
     """Return the chosen problems by split, at most as many as wanted; a shortfall is the caller's to report."""
-    by_form: dict[Split, dict[str, list[DrawnProblem]]] = {split: {} for split in Split}
+    by_form: dict[Split, dict[str, DrawnProblem]] = {split: {} for split in Split}
     for item in drawn:
-        by_form[split_of_form(item.form, shares)].setdefault(item.form, []).append(item)
-    chosen = {}
-    for split, forms in by_form.items():
-        pool = _in_turn(list(forms.values())) if split is Split.TEST else (copies[0] for copies in forms.values())
-        chosen[split] = [item for item, _ in zip(pool, range(n_wanted.get(split, 0)), strict=False)]
-    return chosen
-
-
-def _in_turn(groups: list[list[DrawnProblem]]) -> Iterable[DrawnProblem]:
-    """Yield the first of every group, then the second of every group, and so on."""
-    for place in range(max(map(len, groups), default=0)):
-        yield from (group[place] for group in groups if place < len(group))
+        by_form[split_of_form(item.form, shares)].setdefault(item.form, item)
+    return {split: list(forms.values())[: n_wanted.get(split, 0)] for split, forms in by_form.items()}
 
 
 def problem_id_of(domain_pddl: str, problem_pddl: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, NewType
 
+from plansmith.pddl.model import Atom
 from plansmith.pddl.validation import Verdict
 from plansmith.text.chains import Span
 from plansmith.text.explanations import FeedbackKind
@@ -77,6 +78,8 @@ class PlanRow:
     wall_time_s: float
     is_optimal: bool
     alternatives: tuple[AlternativePlan, ...] = ()
+    held_out_after: int | None = None
+    """So many steps of a plan to learn from, and what is left is a problem that only measures; None: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +368,12 @@ class JudgedStepRow(OfRollout):
     s_expected: tuple[str, ...]
     choice: Span
     outcome: Span
+
+    @property
+    def claimed_atoms(self) -> tuple[Atom, ...]:
+        """Return the state that the step claims to lead to."""
+        words = (text[1:-1].split() for text in self.s_claimed)
+        return tuple(Atom(predicate, tuple(arguments)) for predicate, *arguments in words)
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,16 +90,26 @@ def tokens_per_s(stage: FinishedStage) -> float | None:
 
 def _problems_drawn(stage: FinishedStage) -> list[Measurement]:
     columns = read_columns(stage.artifact, ProblemRow, "split", "domain", "level")
-    counts = Counter(zip(*columns, strict=True))
+    return _by_place(stage, "data/problems", zip(*columns, strict=True))
+
+
+def _by_place(stage: FinishedStage, name: str, places: Iterable[Sequence[str]]) -> list[Measurement]:
+    """Return how many problems there are of each split, domain and level."""
     return [
-        stage.measured("data/problems", count, split=split, domain=domain, level=level)
-        for (split, domain, level), count in sorted(counts.items())
+        stage.measured(name, count, split=split, domain=domain, level=level)
+        for (split, domain, level), count in sorted(Counter(places).items())
     ]
 
 
 def _planner_outcomes(stage: FinishedStage) -> list[Measurement]:
     statuses, times_s = read_columns(stage.artifact, PlanRow, "status", "wall_time_s")
+    ids, met = read_columns(stage.artifact, PlanRow, "problem_id", "held_out_after")
+    left_out = {problem_id for problem_id, place in zip(ids, met, strict=True) if place is not None}
+    columns = read_columns(stage.input("problems").artifact, ProblemRow, "problem_id", "split", "domain", "level")
     return [
+        *_by_place(
+            stage, "data/left_out", (tuple(place) for name, *place in zip(*columns, strict=True) if name in left_out)
+        ),
         stage.measured("planner/solve_time_s", sum(times_s), stage=stage.name),
         *(
             stage.measured("planner/problems", count, stage=stage.name, status=status)

@@ -112,6 +112,7 @@ _ALL = [
     ]),
     *_gauges(_S, ("split", *_PLACES), [
         ("data/problems", "problems", "Problems drawn, by what they are for"),
+        ("data/left_out", "problems", "Problems not learnt from, as their plans pass one that only measures"),
     ]),
     *_gauges(_S, ("stage", "status"), [
         ("planner/problems", "problems", "Problems given to the planner, by what became of them"),

@@ -1,0 +1,47 @@
+"""Problems that only measure, recognised in what is left of another problem.
+
+After some steps of a plan the rest is a problem of its own: the state reached and the same goal. A chain of thought
+tells both at every step, so a chain that passes through such a state solves a held-out problem as its rest, whatever
+the split of whole problems says. Not here: which problems are held out (`plansmith.data.drawing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from plansmith.data.rows import JudgedStepRow, ProblemRow, Split
+from plansmith.pddl.canonical import canonical_form
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Atom
+
+MEASURING = (Split.PROBE, Split.TEST)
+"""Splits that no text of training may solve."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The canonical forms of the problems that only measure, and how many objects these have."""
+
+    forms: frozenset[str] = frozenset()
+    n_objects: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, problems: Iterable[ProblemRow]) -> HeldOut:
+        """Return the held-out ones of a run's problems."""
+        rows = [row for row in problems if row.split in MEASURING]
+        return cls(frozenset(row.canonical_form for row in rows), frozenset(row.n_objects for row in rows))
+
+    def first_met(self, task: PlanningTask, states: Iterable[Iterable[Atom]]) -> int | None:
+        """Return the number, from 0, of the first state from which what is left of a task is held out, or None.
+
+        A form costs a quarter of a millisecond and more; a task of another size has no state that needs one.
+        """
+        if len(task.problem.objects) not in self.n_objects:
+            return None
+        ahead = (canonical_form(task.domain, replace(task.problem, init=tuple(atoms))) for atoms in states)
+        return next((number for number, form in enumerate(ahead) if form in self.forms), None)
+
+    def met_by_chain(self, task: PlanningTask, steps: Iterable[JudgedStepRow]) -> int | None:
+        """Return after how many steps of a chain what is left is held out, by the states it claims, or None."""
+        return self.first_met(task, (task.problem.init, *(step.claimed_atoms for step in steps)))

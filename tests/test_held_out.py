@@ -1,0 +1,130 @@
+"""No problem that only measures is solved in training: not whole, and not as the rest of another problem."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import BLOCKS, NAMES, random_problem
+
+from pipelines.stages.phase1_data import solved_problems, synthesize_plans
+from plansmith.config.planner import PlannerConfig
+from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
+from plansmith.data.drawing import SplitShares, choose_problems, draw_problems, problem_row
+from plansmith.data.held_out import MEASURING, HeldOut
+from plansmith.data.rows import ProblemRow, SolvedProblemRow, Split
+from plansmith.pddl.canonical import canonical_form
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.parser import parse_step
+from plansmith.pddl.validation import validate_plan
+from plansmith.planners import PlannerResult, PlannerStatus
+from plansmith.planners.tie_breaking import first_plan_of_length
+from plansmith.problems.renaming import random_renaming, rename_problem
+from plansmith.resources import Resources
+from plansmith.stages import Stage, StageContext
+
+LEARNT = (Split.PHASE1, Split.PHASE2)
+
+
+class Here(Resources):
+    """A worker that is here."""
+
+    def map_rows(self, rows: Sequence[Any], row_type_in: type, worker: Any, **options: Any) -> None:
+        options["shards"].append(worker(**options["worker_settings"])(rows))
+
+
+class Shortest:
+    """A planner that searches by itself."""
+
+    name = "shortest"
+
+    def solve(self, domain_pddl: str, problem_pddl: str) -> PlannerResult:
+        task = PlanningTask.from_text(domain_pddl, problem_pddl)
+        plan = tuple(map(str, first_plan_of_length(task, (), max_states=20_000)))
+        return PlannerResult(PlannerStatus.SOLVED, plan, float(len(plan)), 0.0, is_optimal=True)
+
+
+def drawn_problems() -> list[ProblemRow]:
+    """Return problems of three and of four blocks; a third of the forms only measures."""
+    shares = SplitShares(test=0.25, phase2=0.4, probe=0.2, seed=3)
+    problems = [random_problem(n_blocks, seed) for n_blocks in (3, 4) for seed in range(150)]
+    chosen = choose_problems(draw_problems(BLOCKS, problems), shares, dict.fromkeys(Split, 40))
+    return [
+        problem_row(BLOCKS, item, level=f"{len(item.problem.objects)} blocks", split=split, source="sampler")
+        for split, items in chosen.items()
+        for item in items
+    ]
+
+
+def finished(writer: ArtifactWriter, stage: str, key: str) -> Artifact:
+    return writer.finish(Provenance(stage, key, {}, {}, 0), wall_time_s=0.0)
+
+
+@pytest.fixture
+def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Artifact]:
+    """Return problems and their plans as the stage leaves them."""
+    monkeypatch.setattr("actors.planner.make_planner", lambda config: Shortest())
+    writer = ArtifactWriter(tmp_path, "problems", "p" * 40)
+    writer.write_rows(drawn_problems(), ProblemRow)
+    problems = finished(writer, "problems", "p" * 40)
+    stage = Stage(name="synthesize_plans", run=synthesize_plans, settings=PlannerConfig())
+    output = ArtifactWriter(tmp_path, stage.name, stage.key)
+    synthesize_plans(StageContext(stage, {"problems": problems}, output, Here()))
+    return {"problems": problems, "plans": finished(output, stage.name, stage.key)}
+
+
+def forms_solved(row: SolvedProblemRow) -> set[str]:
+    """Return the form of what is left before every step of a plan."""
+    task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
+    states = validate_plan(task, [parse_step(step) for step in row.plan]).states[:-1]
+    return {canonical_form(BLOCKS, replace(task.problem, init=task.atoms_of(state))) for state in states}
+
+
+def test_solved_problems_to_learn_from_solve_no_held_out_problem_on_the_way(planned: dict[str, Artifact]) -> None:
+    rows = planned["problems"].rows(ProblemRow)
+    held_out = {row.canonical_form for row in rows if row.split in MEASURING}
+    assert {row.split for row in rows} == set(Split)
+    for split in LEARNT:
+        solved = solved_problems(planned["problems"], planned["plans"], split)
+        n_drawn = sum(row.split == split for row in rows)
+        assert 10 < len(solved) < n_drawn - 5
+        assert not held_out & set().union(*map(forms_solved, solved))
+    for split in MEASURING:
+        n_drawn = sum(row.split == split for row in rows)
+        assert len(solved_problems(planned["problems"], planned["plans"], split)) == n_drawn
+
+
+def test_synthesize_plans_says_how_many_of_each_level_are_left_out(
+    caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+) -> None:
+    logger = logging.getLogger("plansmith.stages")
+    logger.addHandler(caplog.handler)
+    logger.setLevel(logging.INFO)
+    planned = request.getfixturevalue("planned")
+    logger.removeHandler(caplog.handler)
+    rows = planned["problems"].rows(ProblemRow)
+    for split in LEARNT:
+        kept = {row.problem_id for row in solved_problems(planned["problems"], planned["plans"], split)}
+        for level in ("3 blocks", "4 blocks"):
+            ids = {row.problem_id for row in rows if (row.split, row.level) == (split, level)}
+            expected = f"{level}, {split}: {len(ids - kept)} of {len(ids)} problems left out"
+            assert expected in caplog.text
+    assert f"blocks, {Split.TEST}" not in caplog.text and f"blocks, {Split.PROBE}" not in caplog.text
+
+
+def test_first_met_of_a_renamed_held_out_problem_is_found_and_other_sizes_are_not_looked_at() -> None:
+    problem = random_problem(4, 1)
+    rng = random.Random(0)
+    copy = rename_problem(problem, random_renaming(problem, NAMES, rng), rng)
+    task = PlanningTask(BLOCKS, copy)
+    step = next(action for action in task.ground_actions() if action.is_applicable(task.initial_state))
+    states = [task.atoms_of(step.apply(task.initial_state)), copy.init]
+    form = canonical_form(BLOCKS, problem)
+    assert HeldOut(frozenset({form}), frozenset({4})).first_met(task, states) == 1
+    assert HeldOut(frozenset({form}), frozenset({3, 5})).first_met(task, states) is None
+    assert HeldOut().first_met(task, states) is None
