@@ -9,6 +9,7 @@ from plansmith.data.examples import (
     chain_examples,
     corrupted_row,
     invalid_explanation,
+    mistake_example,
     opening_examples,
     valid_explanation,
 )
@@ -41,7 +42,7 @@ class CorruptionWriter:
 
 
 class ChainWriter:
-    """Writes chains of thought, whole and their first steps, and explanations of valid plans.
+    """Writes chains of thought, whole, their first steps, and with a mistake; and explanations of valid plans.
 
     Args:
         rendering: how chains are written.
@@ -72,6 +73,9 @@ class ChainWriter:
                 row, self._rendering, self._names, n_renamings=config.openings, n_steps=config.opening_steps,
                 seed=self._seed,
             )  # fmt: skip
+            if _is_drawn(config.mistakes, self._seed, row.problem_id, "mistake"):
+                mistaken = mistake_example(row, self._rendering, self._names, seed=self._seed)
+                rows += [] if mistaken is None else [mistaken]
             if _is_drawn(config.valid_explanations, self._seed, row.problem_id):
                 rows.append(valid_explanation(row, self._rendering, seed=self._seed))
         return rows

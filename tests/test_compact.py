@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import takewhile
 
 import pytest
 from conftest import (
@@ -43,9 +44,17 @@ def two_blocks() -> PlanningTask:
     return blocks_task("(ontable a) (clear a) (ontable b) (clear b) (handempty)", "(on a b)", "a b")
 
 
-def without_deleted(chain: Chain) -> Chain:
-    """Return a chain as the compact rendering tells it: what is deleted is what the next state no longer lists."""
-    return replace(chain, steps=tuple(replace(step, deleted=()) for step in chain.steps))
+def as_told(chain: Chain) -> Chain:
+    """Return a chain as the compact rendering tells it.
+
+    What is deleted is what the next state no longer lists; a check ends at the first precondition that is false, and
+    all that are.
+    """
+    steps = []
+    for step in chain.steps:
+        found = takewhile(lambda condition, step=step: condition not in step.unsatisfied, step.preconditions)
+        steps.append(replace(step, deleted=(), preconditions=(*found, *step.unsatisfied)))
+    return replace(chain, steps=tuple(steps))
 
 
 def read(completion: str) -> ReadChain:
@@ -72,8 +81,19 @@ def test_write_chain_of_a_small_plan_is_as_written_by_hand() -> None:
 def test_write_chain_of_a_failing_plan_says_what_fails_and_what_is_open() -> None:
     plan = parse_plan("(pick-up a) (pick-up b)")
     assert write_chain(chain_of_plan(two_blocks(), plan)).endswith(
-        "do: pick-up b check: clear b ontable b handempty fails: handempty goals: on? a b unmet: verdict: INVALID"
+        "do: pick-up b check: clear b ontable b fails: handempty goals: on? a b unmet: "
+        "final: pick-up a pick-up b verdict: INVALID"
     )
+
+
+def test_write_outcome_check_ends_at_the_first_precondition_that_is_false() -> None:
+    task = two_blocks()
+    (step,) = chain_of_plan(task, parse_plan("(unstack a b)")).steps
+    assert write_outcome(step) == "check: fails: on a b"
+    (step,) = chain_of_plan(task, parse_plan("(stack a b)")).steps
+    assert write_outcome(step) == "check: fails: holding a"  # (clear b) comes after and is not asked any more
+    _, step = chain_of_plan(task, parse_plan("(pick-up a) (pick-up a)")).steps
+    assert write_outcome(step) == "check: fails: clear a ontable a handempty"
 
 
 def test_write_chain_lists_the_plan_where_it_goes_on_after_a_step_that_cannot_be_applied() -> None:
@@ -135,7 +155,7 @@ def test_read_what_was_written_gives_the_same_claims(problem: Problem, rng: rand
         chain = chain_of_plan(task, plan, with_purpose=with_purpose)
         found = COMPACT.read(COMPACT.write_chain(chain), BLOCKS)
         assert found.fault is None
-        assert found.chain == without_deleted(chain)
+        assert found.chain == as_told(chain)
 
 
 @settings(max_examples=30)
@@ -145,7 +165,7 @@ def test_read_what_was_written_with_negation_and_equality_gives_the_same_claims(
     plan = (*random_walk(task, 4, rng), rng.choice(task.ground_actions()).step)
     chain = chain_of_plan(task, plan)
     found = COMPACT.read(COMPACT.write_chain(chain), task.domain)
-    assert (found.fault, found.chain) == (None, without_deleted(chain))
+    assert (found.fault, found.chain) == (None, as_told(chain))
 
 
 def test_read_spans_cut_out_what_they_name() -> None:
@@ -161,14 +181,11 @@ def test_read_spans_cut_out_what_they_name() -> None:
 
 
 def test_read_step_that_fails_claims_no_state() -> None:
-    found = read(
-        "do: pick-up a check: clear a ontable a handempty fails: clear a handempty "
-        "goals: on? a b unmet: verdict: INVALID"
-    )
+    found = read("do: pick-up a check: fails: clear a handempty goals: on? a b unmet: verdict: INVALID")
     (step,) = found.chain.steps
     assert found.fault is None and step.next_state is None
     assert tuple(literal.atom for literal in step.unsatisfied) == atoms("(clear a) (handempty)")
-    assert (found.chain.final_plan, found.chain.verdict) == (parse_plan("(pick-up a)"), "INVALID")
+    assert (found.chain.final_plan, found.chain.verdict) == ((), "INVALID")
 
 
 STEP = "do: pick-up a check: clear a ok: add: holding a now: holding a"
@@ -219,7 +236,7 @@ def test_read_malformed_gives_the_steps_before_the_fault_and_says_where(
 def test_read_cut_anywhere_gives_a_beginning_of_the_steps_and_a_fault() -> None:
     chain = chain_of_plan(sussman(), SUSSMAN_PLAN)
     words = COMPACT.write_chain(chain).split()
-    true_steps, n_before = without_deleted(chain).steps, 0
+    true_steps, n_before = as_told(chain).steps, 0
     for length in range(len(words)):
         found = read(" ".join(words[:length]))
         assert found.fault is not None and found.chain.verdict is None

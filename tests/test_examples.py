@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
@@ -13,19 +14,22 @@ from plansmith.data.examples import (
     correction_example,
     corrupted_row,
     invalid_explanation,
+    mistake_example,
     opening_examples,
     valid_explanation,
 )
-from plansmith.data.rows import ExampleKind, SolvedProblemRow
-from plansmith.judging.chains import attempt_of, judge_completion
+from plansmith.data.rows import ExampleKind, ExampleRow, SolvedProblemRow
+from plansmith.judging.chains import JudgedChain, attempt_of, judge_completion
 from plansmith.pddl.canonical import canonical_form
+from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import PlanStep
-from plansmith.pddl.parser import parse_plan
+from plansmith.pddl.parser import parse_domain, parse_plan, parse_problem, parse_step
 from plansmith.pddl.printer import print_domain, print_problem
-from plansmith.pddl.validation import validate_plan
+from plansmith.pddl.validation import FeedbackCode, Verdict, judge_step, validate_plan
 from plansmith.problems.corruption import Corruption
-from plansmith.text.chains import chain_of_plan, continued_chain
+from plansmith.problems.mistakes import draw_mistake
+from plansmith.text.chains import chain_of_plan, continued_chain, recovering_chain
 from plansmith.text.explanations import FeedbackKind
 from plansmith.text.rendering import Rendering, rendering_of
 
@@ -85,6 +89,39 @@ def test_opening_examples_are_the_first_steps_under_other_names_and_nothing_of_a
     assert (read.fault, [step.action.name for step in read.chain.steps]) == (None, ["unstack", "put-down"])
     assert read.chain.steps[0].goal_check is not None and read.chain.goal_check is None
     assert not list(opening_examples(ROW, rendering, NAMES, n_renamings=2, n_steps=6, seed=3))
+
+
+def _mistaken(rendering: Rendering) -> list[tuple[ExampleRow, JudgedChain]]:
+    """Return many chains with a mistake, with their judgement; objects keep their names."""
+    drawn = [mistake_example(ROW, rendering, (), seed=seed) for seed in range(60)]
+    rows = [row for row in drawn if row is not None]
+    assert len(rows) == 60
+    return [(row, judge_completion(sussman(), row.beginning + row.response, rendering)) for row in rows]
+
+
+@BOTH
+def test_mistake_example_that_recovers_is_taught_from_the_check_of_the_wrong_action_on(rendering: Rendering) -> None:
+    found = [(row, judged) for row, judged in _mistaken(rendering) if judged.plan.is_valid]
+    assert 15 < len(found) < 45
+    fails, check = ("fails:", "check:") if rendering is COMPACT else ("Applicable: NO", "- Preconditions:")
+    for row, judged in found:
+        (wrong,) = [step for step in judged.steps if step.judgement.code is FeedbackCode.WITHDRAWN]
+        assert (judged.first_fault, judged.plan.plan, judged.read.chain.verdict) == (None, SUSSMAN_PLAN, "VALID")
+        assert not any(step.wrong_marks for step in judged.steps) and wrong.judgement.unsatisfied
+        told = str(wrong.action) if rendering is FULL else str(wrong.action).strip("()")
+        assert row.beginning.endswith(told) and row.response.lstrip().startswith(check)
+        assert (row.beginning.count(fails), row.response.count(fails)) == (0, 1)
+
+
+@BOTH
+def test_mistake_example_that_does_not_reach_the_goal_teaches_the_verdict_alone(rendering: Rendering) -> None:
+    found = [(row, judged) for row, judged in _mistaken(rendering) if not judged.plan.is_valid]
+    codes = [[step.judgement.code for step in judged.steps] for _, judged in found]
+    assert {FeedbackCode.WITHDRAWN in steps for steps in codes} == {True, False}
+    for row, judged in found:
+        assert (row.response, judged.read.chain.verdict, judged.read.fault) == (" INVALID", "INVALID", None)
+        assert judged.verdict is Verdict.GOAL_NOT_REACHED
+        assert judged.plan.plan == SUSSMAN_PLAN[: len(judged.plan.plan)]
 
 
 @BOTH
@@ -157,3 +194,39 @@ def test_continued_chain_replaces_a_detour_by_nothing_it_did_not_do() -> None:
     assert chain.final_plan == (*detour, *SUSSMAN_PLAN)
     assert chain.verdict == "VALID"
     assert validate_plan(sussman(), chain.final_plan).is_valid
+
+
+def test_continued_chain_keeps_a_withdrawn_step_out_of_the_plan() -> None:
+    task = sussman()
+    kept = recovering_chain(task, chain_of_plan(task, SUSSMAN_PLAN), 1, _ground(task, "(pick-up b)")).steps[:2]
+    chain = continued_chain(task, kept, SUSSMAN_PLAN[1:])
+    assert [step.is_withdrawn for step in chain.steps] == [False, True, *[False] * 5]
+    assert (chain.final_plan, chain.verdict, chain.steps[2].goal_check) == (SUSSMAN_PLAN, "VALID", None)
+
+
+def _ground(task: PlanningTask, step: str) -> GroundAction:
+    action = task.ground(parse_step(step))
+    assert isinstance(action, GroundAction)
+    return action
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_draw_mistake_gives_what_the_validator_finds_inapplicable_for_one_reason(place: int) -> None:
+    task = sussman()
+    state = validate_plan(task, SUSSMAN_PLAN).states[place]
+    drawn = [draw_mistake(task, state, SUSSMAN_PLAN[place], random.Random(seed)) for seed in range(30)]
+    found = [action for action in drawn if action is not None]
+    assert len(found) == 30 and len({action.step for action in found}) > 3
+    for action in found:
+        judgement = judge_step(task, state, action.step, state)
+        assert (judgement.code, len(judgement.unsatisfied)) == (FeedbackCode.PRECONDITION, 1)
+        assert len(set(action.step.arguments)) == len(action.step.arguments)
+
+
+def test_draw_mistake_where_everything_can_be_applied_gives_none() -> None:
+    domain = parse_domain(
+        "(define (domain lamps) (:predicates (lit ?l)) (:action light :parameters (?l) :effect (lit ?l)))"
+    )
+    problem = "(define (problem p) (:domain lamps) (:objects k l) (:init) (:goal (lit k)))"
+    task = PlanningTask(domain, parse_problem(problem, domain))
+    assert draw_mistake(task, task.initial_state, parse_step("(light k)"), random.Random(0)) is None

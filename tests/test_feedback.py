@@ -260,7 +260,7 @@ USELESS = " ".join(
         "now: clear a ontable a clear b ontable b holding c",
         "do: put-down c check: holding c ok: add: clear c handempty ontable c",
         "now: handempty clear a ontable a clear b ontable b clear c ontable c",
-        "do: stack b b check: holding b clear b fails: holding b",
+        "do: stack b b check: fails: holding b",
         "final: unstack c a put-down c stack b b verdict: INVALID",
     )
 )
@@ -378,7 +378,7 @@ def test_build_datasets_blames_the_step_at_fault_and_teaches_what_was_expected(t
     assert weighted(exemplary, NLL_WEIGHT) == [(f"{RIGHT} <end>", 1.0)]
     # two losses of 0.1 among fourteen: their standard deviation is 0.1 * sqrt(6) / 7
     assert weighted(faulty, SCORE_WEIGHT) == [("do: stack b b", pytest.approx(7 / 6**0.5))]
-    outcome = "check: holding b clear b fails: holding b"
+    outcome = "check: fails: holding b"
     assert weighted(expected, NLL_WEIGHT) == [(outcome, 1.0)]
     assert TOKENIZER.decode(expected.token_ids).endswith(f"{USELESS.partition(outcome)[0]}{outcome}")
 

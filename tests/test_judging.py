@@ -37,7 +37,7 @@ STACK = (
 END = "final: pick-up a stack a b verdict: VALID"
 LOST = PICK.replace("now: holding a clear b", "now: holding a")
 """The first step claims a state without (clear b)."""
-FAILS = "do: pick-up b check: clear b ontable b handempty fails: handempty"
+FAILS = "do: pick-up b check: clear b ontable b fails: handempty"
 """Right after `PICK`, and says so."""
 UNAWARE = "do: pick-up b check: clear b ontable b handempty ok: add: holding b now: holding a holding b"
 """Right after `PICK`, and claims that it worked."""
@@ -109,6 +109,29 @@ def test_judge_completion_inapplicable_step_that_says_so_claims_no_change() -> N
     assert chain.steps[1].judgement.state_distance == 0 and chain.steps[1].s_claimed == chain.steps[1].s_prev
 
 
+def test_judge_completion_withdrawn_step_is_no_fault_and_no_part_of_the_plan() -> None:
+    parts = (PICK, FAILS, STACK, "goals: on? a b met: verdict: VALID")
+    chain = judged(*parts)
+    assert (codes(chain), chain.first_fault) == (["ok", "withdrawn", "ok"], None)
+    assert (chain.verdict, chain.plan.plan) == (Verdict.VALID, parse_plan("(pick-up a) (stack a b)"))
+    assert [step.wrong_marks for step in chain.steps] == [()] * 3
+    assert (attempt_of(TASK, chain).plan, attempt_of(TASK, chain).marks) == (chain.plan.plan, (True, True))
+    row, steps = rows(*parts)
+    assert (losses(*steps), row.expected_outcome, row.is_flawless) == ([0.0] * 3, None, False)
+
+
+def test_judge_completion_withdrawn_step_that_could_have_been_taken_is_an_effect_error() -> None:
+    chain = judged(PICK, "do: stack a b check: holding a fails: clear b", STACK, "verdict: VALID")
+    assert (codes(chain), chain.verdict) == (["ok", "effect", "ok"], Verdict.VALID)
+    assert [str(one) for one in chain.steps[1].wrong_marks] == ["(clear b)"]
+
+
+def test_verdict_row_counts_withdrawn_steps_for_nothing_when_it_says_where_a_state_went_wrong() -> None:
+    fails_first = "do: stack a b check: fails: holding a"
+    row, _ = rows(fails_first, LOST, UNAWARE, "verdict: VALID")
+    assert (row.failed_step, row.error_class, row.first_fault) == (2, "incorrect_effect", 2)
+
+
 def test_judge_completion_inapplicable_step_that_claims_a_state_is_off_by_it() -> None:
     chain = judged(PICK, UNAWARE, "final: pick-up a pick-up b verdict: VALID")
     assert codes(chain) == ["ok", "precondition"]
@@ -169,11 +192,11 @@ def test_judge_completion_final_plan_is_judged_not_the_steps() -> None:
         ((PICK, STACK), [0.0, 0.0], [0.0, 0.0]),
         ((LOST, STACK), [1 + 0.1 * 2, 4 + 0.1 * 3], [1 + 0.1 * 7, 4 + 0.1 * 7]),
         ((PICK, UNAWARE), [0.0, 3 + 0.1 * 3], [0.0, 3 + 0.1 * 7]),
-        ((PICK, FAILS), [0.0, 0.1 * 3], [0.0, 0.1 * 7]),
+        ((PICK, FAILS), [0.1 * 5, 0.0], [0.1 * 7, 0.0]),
         ((PICK,), [0.1 * 5], [0.1 * 7]),
         ((PICK.replace("pick-up a", "pick-up z"),), [4 + 0.1 * 3], [4 + 0.1 * 7]),
     ],
-    ids=["right", "effect then precondition", "inapplicable", "inapplicable and said so", "goal", "unknown object"],
+    ids=["right", "effect then precondition", "inapplicable", "withdrawn", "goal", "unknown object"],
 )
 def test_step_loss_of_judged_steps_is_equation_5(
     parts: tuple[str, ...], detailed: list[float], binary: list[float]
@@ -274,7 +297,7 @@ def test_verdict_row_of_a_failed_attempt_holds_what_is_handed_back_and_what_was_
     row, _ = rows(PICK, UNAWARE, "final: pick-up a pick-up b verdict: VALID")
     assert row.binary_feedback == "tried: pick-up a good: pick-up b bad:"
     assert row.detailed_feedback == f"{row.binary_feedback} feedback: fails: handempty"
-    assert row.expected_outcome == "check: clear b ontable b handempty fails: handempty"
+    assert row.expected_outcome == "check: clear b ontable b fails: handempty"
     assert "(Set (handempty) to true)" in row.report
     assert (row.claimed_verdict, row.unsatisfied, row.first_fault) == ("VALID", ("(handempty)",), 2)
     assert (row.plan, row.reason) == (("(pick-up a)", "(pick-up b)"), "step 2 (pick-up b) needs (handempty)")
@@ -377,16 +400,27 @@ BACK = (
     ("steps", "n_kept"),
     [
         ((PICK, STACK), 2),
-        ((PICK, FAILS), 1),
+        ((PICK, FAILS), 2),
+        ((PICK, FAILS, STACK), 3),
+        ((PICK, FAILS, FAILS, STACK), 2),
         ((PICK, UNAWARE), 1),
         ((LOST, STACK), 0),
         ((PICK, BACK, PICK, STACK), 0),
         ((), 0),
     ],
-    ids=["no fault", "illegal and said so", "illegal", "wrong state", "a circle back to the start", "no step"],
+    ids=[
+        "no fault",
+        "withdrawn",
+        "withdrawn and gone on",
+        "withdrawn twice",
+        "illegal",
+        "wrong state",
+        "a circle back to the start",
+        "no step",
+    ],
 )
 def test_sound_steps_end_before_the_first_fault_or_circle(steps: tuple[str, ...], n_kept: int) -> None:
-    assert sound_steps(TASK, judged(*steps, END)) == n_kept
+    assert sound_steps(TASK, judged(*steps, "verdict: VALID")) == n_kept
 
 
 def test_judge_completion_what_a_goal_comes_after_is_not_judged() -> None:

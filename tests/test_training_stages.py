@@ -27,6 +27,19 @@ def test_encoded_examples_end_with_the_end_mark_but_for_openings(tmp_path: Path)
     assert opening.columns["nll_weight"][-4:].tolist() == [1.0] * 4
 
 
+def test_encoded_chain_with_a_mistake_gives_the_mistake_no_weight(tmp_path: Path) -> None:
+    tokenizer = word_tokenizer([BLOCKS], NAMES)
+    shape = ModelConfig(hidden_size=64, n_layers=1, n_heads=1, n_kv_heads=1, intermediate_size=64)
+    make_model(tmp_path / "model", tokenizer, shape, max_position_embeddings=64, seed=0)
+    row = ExampleRow(
+        "p", "p", "chain_with_mistake", None, "goal: on? a b plan:", " check: fails: holding a", "do: stack a b"
+    )
+    sequence = ExampleEncoder(str(tmp_path / "model")).encode(row)
+    taught = sequence.token_ids[sequence.columns["nll_weight"] > 0]
+    assert tokenizer.decode(sequence.token_ids) == "goal: on? a b plan: do: stack a b check: fails: holding a <end>"
+    assert tokenizer.decode(taught) == "check: fails: holding a <end>"
+
+
 def test_curriculum_holds_every_sequence_and_depends_on_the_seed_alone() -> None:
     order, lengths = range(58, 0, -1), [0, *range(2, 60)]
     ordered = in_curriculum_order(order, lengths, seed=3)

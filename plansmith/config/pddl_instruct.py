@@ -33,6 +33,9 @@ class ExamplesConfig(StrictModel):
     the step before."""
     opening_steps: int = Field(2, ge=1)
     """How many steps these are; plans that have no more are written as chains only."""
+    mistakes: float = Field(0.0, ge=0, le=1)
+    """Chains with one mistake per problem of D1: half go on after an action that cannot be applied, the others end
+    there or short of the goal; a fraction is drawn."""
     valid_explanations: float = Field(0.15, ge=0)
     """Explained valid plans per problem of D1; a fraction is drawn."""
     invalid_explanations: float = Field(0.3, ge=0)

@@ -11,8 +11,17 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import PlanStep
 from plansmith.pddl.parser import parse_step
 from plansmith.problems.corruption import Corruption, corrupt_plan, true_claims
+from plansmith.problems.mistakes import draw_mistake
 from plansmith.problems.renaming import random_renaming, rename_plan, rename_problem
-from plansmith.text.chains import Chain, ChainStep, chain_of_plan, continued_chain
+from plansmith.text.chains import (
+    Chain,
+    ChainStep,
+    abandoned_chain,
+    chain_of_plan,
+    continued_chain,
+    recovering_chain,
+    state_before,
+)
 from plansmith.text.explanations import ClaimedPlan, explain
 from plansmith.text.full_reader import read_literals
 from plansmith.text.rendering import Rendering
@@ -66,6 +75,55 @@ def _renamed_chains(
     for copy in range(n_renamings):
         renaming, renamed = _under_other_names(task, names, random.Random(f"{key} {copy}"))
         yield renamed, chain_of_plan(renamed, rename_plan(plan, renaming))
+
+
+def mistake_example(
+    row: SolvedProblemRow, rendering: Rendering, names: Sequence[str], *, seed: int
+) -> ExampleRow | None:
+    """Return the chain of a row's plan with one mistake, which is given and not taught; None where no draw gave one.
+
+    Of four such chains two go on after an action that cannot be applied: taught are the check that says so and what
+    follows. One ends there, and one ends a step or two before the goal: taught is the verdict alone, because the words
+    before it would teach to stop.
+    """
+    key = f"{seed} {row.problem_id} mistake"
+    rng, ((task, chain),) = random.Random(key), _renamed_chains(row, names, 1, key)
+    if rng.random() < 1 / 4:
+        beginning, text = _up_to_verdict(abandoned_chain(task, chain, len(chain.steps) - rng.choice((1, 2))), rendering)
+    else:
+        place = rng.randrange(len(chain.steps))
+        state = task.state_of(state_before(task, chain, place))
+        mistake = draw_mistake(task, state, chain.steps[place].action, rng)
+        if mistake is None:
+            return None
+        chain = recovering_chain(task, chain, place, mistake)
+        if rng.random() < 1 / 3:
+            beginning, text = _up_to_verdict(abandoned_chain(task, chain, place + 1), rendering)
+        else:
+            beginning, text = _up_to_check(chain, place, rendering)
+    return ExampleRow(
+        example_id=f"{row.problem_id}-mistake",
+        problem_id=row.problem_id,
+        kind=ExampleKind.CHAIN_WITH_MISTAKE,
+        corruption=None,
+        prompt=rendering.plan_prompt(task),
+        beginning=beginning,
+        response=text.removeprefix(beginning),
+    )
+
+
+def _up_to_verdict(chain: Chain, rendering: Rendering) -> tuple[str, str]:
+    """Return the text of a chain without its verdict, and whole."""
+    text = rendering.write_chain(chain)
+    return text.removesuffix(chain.verdict or "").rstrip(), text
+
+
+def _up_to_check(chain: Chain, place: int, rendering: Rendering) -> tuple[str, str]:
+    """Return the text of a chain up to the action of the step at an index, and whole."""
+    steps = chain.steps[: place + 1]
+    return rendering.write_steps(steps).removesuffix(
+        rendering.write_outcome(steps[-1])
+    ).rstrip(), rendering.write_chain(chain)
 
 
 def valid_explanation(row: SolvedProblemRow, rendering: Rendering, *, seed: int) -> ExampleRow:

@@ -34,6 +34,7 @@ class ExampleKind(StrEnum):
     EXPLAIN_INVALID = "explain_invalid"
     PLAN_CHAIN = "plan_chain"
     PLAN_OPENING = "plan_opening"
+    CHAIN_WITH_MISTAKE = "chain_with_mistake"
     CORRECT_WITH_FEEDBACK = "correct_with_feedback"
     CONTINUE_PLAN = "continue_plan"
     PLAN = "plan"
@@ -339,8 +340,8 @@ class VerdictRow(OfRollout):
 
     @property
     def is_flawless(self) -> bool:
-        """Return whether the plan is valid and so is every claim about the chain's steps."""
-        return self.is_valid and self.first_fault is None
+        """Return whether the plan is valid and so is every claim about the chain's steps, none of them withdrawn."""
+        return self.is_valid and self.first_fault is None and self.n_steps <= len(self.plan)
 
     def handed_back(self, feedback: FeedbackKind) -> str | None:
         """Return the failed attempt as the rendering hands it back with feedback of a kind."""

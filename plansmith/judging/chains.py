@@ -74,18 +74,24 @@ class JudgedChain:
     @property
     def first_fault(self) -> int | None:
         """Return the index of the first step that is wrong, or None."""
-        return next((i for i, step in enumerate(self.steps) if step.judgement.code is not FeedbackCode.OK), None)
+        return next((i for i, step in enumerate(self.steps) if step.judgement.code.is_fault), None)
 
 
 def sound_steps(task: PlanningTask, judged: JudgedChain) -> int:
     """Return how many steps a better continuation can keep.
 
-    Those before the first fault; or, if the chain comes back to a state before that, those up to its first visit.
+    Those before the first fault; or, if the chain comes back to a state before that, those up to its first visit; or,
+    if it tries again what it withdrew, those before the second trial.
     """
     kept_at = {task.initial_state: 0}
+    withdrawn: set[tuple[int, PlanStep]] = set()
     for number, step in enumerate(judged.steps, 1):
-        if not step.judgement.code.is_outcome_right:
+        is_tried_again = (step.claimed, step.action) in withdrawn
+        if is_tried_again or not step.judgement.code.is_outcome_right:
             return number - 1
+        if step.judgement.code is FeedbackCode.WITHDRAWN:
+            withdrawn.add((step.claimed, step.action))
+            continue
         if step.claimed in kept_at:
             return kept_at[step.claimed]
         kept_at[step.claimed] = number
@@ -118,21 +124,26 @@ def judge_plan(task: PlanningTask, read: ReadChain) -> PlanVerdict:
 def judge_steps(task: PlanningTask, read: ReadChain) -> tuple[JudgedStep, ...]:
     """Return the judgement of every step of a chain.
 
-    A step that says its action cannot be applied claims that the state stays as it is; where that is so, it is right
-    about the state, and the fault is the action itself. At the last step, a missed goal is its fault (equation 7)
-    unless it has another.
+    A step that says its action cannot be applied claims that the state stays as it is. Where that is so, it is right
+    and no fault, if the plan leaves the action out; else the fault is the action itself. At the last step that is not
+    withdrawn, a missed goal is its fault (equation 7) unless it has another.
     """
     judged: list[JudgedStep] = []
+    is_plan_of_steps = read.chain.final_plan in (None, read.chain.plan_of_steps)
     state, total = in_order(task.problem.init), total_at_start(task)
     before = _bits(task, state)
     for step in read.chain.steps:
         judged.append(_judge(task, step, state, before, total))
+        if step.is_withdrawn and is_plan_of_steps:
+            judged[-1] = _withdrawn(judged[-1])
         total = _total_after(task, judged[-1], step, before)
         state, before = judged[-1].s_claimed, judged[-1].claimed
-    if judged and judged[-1].judgement.code is FeedbackCode.OK:
-        missed = task.unsatisfied(task.goal, judged[-1].judgement.expected_state)
+    taken = [i for i, step in enumerate(judged) if step.judgement.code is not FeedbackCode.WITHDRAWN]
+    if taken and judged[taken[-1]].judgement.code is FeedbackCode.OK:
+        last = judged[taken[-1]]
+        missed = task.unsatisfied(task.goal, last.judgement.expected_state)
         if missed:
-            judged[-1] = _missing_goal(judged[-1], " ".join(map(str, missed)))
+            judged[taken[-1]] = _missing_goal(last, " ".join(map(str, missed)))
     return tuple(judged)
 
 
@@ -177,18 +188,22 @@ def _total_after(task: PlanningTask, judged: JudgedStep, step: ChainStep, before
     """Return the total cost that a chain has come to: as it claims, else as it truly is."""
     if step.cost is not None and judged.total_before is not None:
         return step.cost.total
-    if step.next_state is None:
+    if step.is_withdrawn:
         return judged.total_before
     cost = _true_cost(task, step.action, before, judged.total_before)
     return None if cost is None else cost.total
 
 
 def _wrong_marks(task: PlanningTask, step: ChainStep, state: int) -> tuple[Condition, ...]:
-    """Return the conditions on which a step and the validator differ; conditions made up are not evaluated."""
+    """Return the conditions on which a step and the validator differ; conditions made up are not evaluated.
+
+    A step that is withdrawn need not name every precondition: its check may end at the first that is false.
+    """
     action = task.ground(step.action)
     conditions = action.preconditions if isinstance(action, GroundAction) else ()
-    true = [GoalMark(condition, task.holds(condition, state)) for condition in conditions]
     told = dict.fromkeys((*step.preconditions, *step.unsatisfied))
+    due = [condition for condition in conditions if condition in told or not step.is_withdrawn]
+    true = [GoalMark(condition, task.holds(condition, state)) for condition in due]
     claimed = [GoalMark(condition, condition not in step.unsatisfied) for condition in told]
     wrong = _differing(true, claimed)
     if step.goal_check is not None:
@@ -206,15 +221,23 @@ def _bits(task: PlanningTask, atoms: Iterable[Atom]) -> int:
     return task.state_of(basic_only(task, atoms))
 
 
+def _withdrawn(step: JudgedStep) -> JudgedStep:
+    """Return the judgement of a step that says that its action cannot be applied, and takes it back."""
+    if step.judgement.code is not FeedbackCode.PRECONDITION:
+        return step
+    return replace(step, judgement=replace(step.judgement, code=FeedbackCode.WITHDRAWN))
+
+
 def _missing_goal(step: JudgedStep, missed: str) -> JudgedStep:
     judgement = StepJudgement(FeedbackCode.GOAL, step.judgement.expected_state, reason=f"the goal lacks {missed}")
     return replace(step, judgement=judgement)
 
 
 def attempt_of(task: PlanningTask, judged: JudgedChain) -> Attempt:
-    """Return the attempt as a feedback prompt shows it: steps marked up to the first fault."""
+    """Return the attempt as a feedback prompt shows it: steps that were not withdrawn, marked up to the first fault."""
     fault_index = judged.first_fault
-    shown = judged.steps if fault_index is None else judged.steps[: fault_index + 1]
+    told = judged.steps if fault_index is None else judged.steps[: fault_index + 1]
+    shown = [step for step in told if step.judgement.code is not FeedbackCode.WITHDRAWN]
     marks = tuple(step.judgement.code.is_outcome_right for step in shown)
     fault = shown[-1].judgement if shown and not marks[-1] else None
     unmet = judged.plan.unsatisfied if judged.verdict is Verdict.GOAL_NOT_REACHED else ()

@@ -58,7 +58,8 @@ def verdict_row(
 ) -> VerdictRow:
     """Return what is said of a completion as a whole."""
     plan, read, fault = judged.plan, judged.read, judged.first_fault
-    first_wrong = next((i for i, s in enumerate(judged.steps, 1) if s.judgement.code is FeedbackCode.EFFECT), None)
+    taken = (step.judgement.code for step in judged.steps if step.judgement.code is not FeedbackCode.WITHDRAWN)
+    first_wrong = next((i for i, code in enumerate(taken, 1) if code is FeedbackCode.EFFECT), None)
     attempt = attempt_of(task, judged)
     outcome, binary, detailed = _in_words(task, judged, attempt, prompting)
     return VerdictRow(
@@ -118,7 +119,7 @@ def step_rows(
     """Yield every step of a chain with its judgement."""
     s_prev: tuple[str, ...] | None = None
     for number, (step, spans) in enumerate(zip(judged.steps, judged.read.spans, strict=True), 1):
-        s_claimed, is_right = _as_text(step.s_claimed), step.judgement.code is FeedbackCode.OK
+        s_claimed, is_right = _as_text(step.s_claimed), not step.judgement.code.is_fault
         yield JudgedStepRow(
             rollout_id=completion.rollout_id,
             problem_id=problem_id,

@@ -18,9 +18,10 @@ def feedback_penalty(code: FeedbackCode, weights: LossConfig, *, is_binary: bool
     """Return L_feedback (equation 7).
 
     Where we add to the paper: under binary feedback the class of a fault is not known, so every fault costs
-    ``alpha_any``. A step that names no ground action costs what an unsatisfied precondition does.
+    ``alpha_any``. A step that names no ground action costs what an unsatisfied precondition does, one that is withdrawn
+    nothing.
     """
-    if code is FeedbackCode.OK:
+    if not code.is_fault:
         return 0.0
     if is_binary:
         return weights.alpha_any

@@ -136,18 +136,25 @@ def _goal_verdict(task: PlanningTask, plan: tuple[PlanStep, ...], states: Sequen
 
 
 class FeedbackCode(StrEnum):
-    """What is wrong with one claimed transition; equation 7 of arXiv 2509.13351 gives each its penalty."""
+    """What is wrong with one claimed transition; equation 7 of arXiv 2509.13351 gives each fault its penalty."""
 
     OK = "ok"
+    WITHDRAWN = "withdrawn"
+    """The action cannot be applied, which the step says itself, and the plan leaves it out: no fault."""
     PRECONDITION = "precondition"
     EFFECT = "effect"
     GOAL = "goal"
     MALFORMED = "malformed"
 
     @property
+    def is_fault(self) -> bool:
+        """Return whether anything is wrong."""
+        return self not in (FeedbackCode.OK, FeedbackCode.WITHDRAWN)
+
+    @property
     def is_outcome_right(self) -> bool:
         """Return whether the outcome is claimed as it should be; a missed goal is no fault of the outcome."""
-        return self in (FeedbackCode.OK, FeedbackCode.GOAL)
+        return not self.is_fault or self is FeedbackCode.GOAL
 
 
 @dataclass(frozen=True, slots=True)

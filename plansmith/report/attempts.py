@@ -139,6 +139,7 @@ def _note(row: JudgedStepRow) -> str:
 
 _MARKS = {
     FeedbackCode.OK: StepMark.OK,
+    FeedbackCode.WITHDRAWN: StepMark.OK,
     FeedbackCode.GOAL: StepMark.OK,
     FeedbackCode.EFFECT: StepMark.WRONG_STATE,
     FeedbackCode.PRECONDITION: StepMark.FAILED,

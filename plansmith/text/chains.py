@@ -4,6 +4,9 @@ A chain is s0, a1, s1, ..., an, sn with, for each step, which goals are met wher
 preconditions, and the state it claims to lead to; then the final plan and the writer's own verdict. `chain_of_plan`
 builds the true chain of a plan; a reader builds the chain a policy wrote, claims and all.
 
+A step that says its action cannot be applied is withdrawn: the state stays as it is, the chain may go on from there,
+and its plan leaves the action out.
+
 Preconditions and goals are told conjunct by conjunct, whatever their form. States list basic atoms only: derived ones
 follow from them and stand in conditions, with their truth value there.
 """
@@ -17,7 +20,7 @@ from plansmith.pddl.goal_orders import reasonable_orders
 from plansmith.pddl.ground_actions import GroundAction, MalformedStep
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import TOTAL_COST, Atom, Condition, Literal, Number, PlanStep
-from plansmith.text.purpose import Purpose, is_basic_literal, purposes
+from plansmith.text.purpose import Purpose, effects_of, is_basic_literal, purposes
 
 VALID, INVALID = "VALID", "INVALID"
 
@@ -74,6 +77,11 @@ class ChainStep:
     cost: StepCost | None = None
 
     @property
+    def is_withdrawn(self) -> bool:
+        """Return whether the step says that its action cannot be applied."""
+        return self.next_state is None
+
+    @property
     def reasons(self) -> Iterator[tuple[Condition, tuple[Condition, ...]]]:
         """Return each condition of the purpose with its support."""
         return zip(self.purpose, self.support or ((),) * len(self.purpose), strict=True)
@@ -87,6 +95,11 @@ class Chain:
     goal_check: tuple[GoalMark, ...] | None
     final_plan: tuple[PlanStep, ...] | None
     verdict: str | None
+
+    @property
+    def plan_of_steps(self) -> tuple[PlanStep, ...]:
+        """Return the actions of the steps without those withdrawn: the plan, unless another is listed at the end."""
+        return tuple(step.action for step in self.steps if not step.is_withdrawn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +142,7 @@ def in_order(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
 
 
 def chain_of_plan(task: PlanningTask, plan: Sequence[PlanStep], *, with_purpose: bool = True) -> Chain:
-    """Return the true chain of `plan`: it stops at the first step that cannot be applied.
+    """Return the true chain of `plan`: it stops at the first step that cannot be applied, and lists the plan it is of.
 
     Goals are checked at the start, after each step that served a goal directly (which it reached, unless the goal needs
     more than one effect), and at the end. (Checked wherever the outcome changes, a policy would have to know the
@@ -155,10 +168,38 @@ def continued_chain(task: PlanningTask, kept: Sequence[ChainStep], plan: Sequenc
         steps.append(replace(true, goal_check=goal_check, purpose=step.purpose, support=support))
         point = point.after(steps[-1])
     rest = _chain_from(task, point, plan, with_purpose=True)
+    before = Chain(tuple(steps), None, None, None)
     steps += rest.steps
-    if rest.steps and kept and not is_direct(task, kept[-1].purpose):
+    if rest.steps and kept and (steps[len(kept) - 1].is_withdrawn or not is_direct(task, kept[-1].purpose)):
         steps[len(kept)] = replace(rest.steps[0], goal_check=None)
-    return Chain(tuple(steps), rest.goal_check, (*(step.action for step in kept), *plan), rest.verdict)
+    return Chain(tuple(steps), rest.goal_check, (*before.plan_of_steps, *plan), rest.verdict)
+
+
+def state_before(task: PlanningTask, chain: Chain, place: int) -> tuple[Atom, ...]:
+    """Return the state in which a chain takes the step at an index; at the number of its steps, the one it ends in."""
+    states = (step.next_state for step in reversed(chain.steps[:place]))
+    return next((state for state in states if state is not None), in_order(task.problem.init))
+
+
+def recovering_chain(task: PlanningTask, chain: Chain, place: int, mistake: GroundAction) -> Chain:
+    """Return a true chain in which, before the step at an index, an action that cannot be applied is withdrawn.
+
+    It is tried for the reason of that step, as it would read if the action's preconditions held.
+    """
+    chosen, state = chain.steps[place], state_before(task, chain, place)
+    purpose, support = _mistaken_reason(task, state, chosen, mistake)
+    tried = replace(true_step(task, state, mistake), purpose=purpose, support=support)
+    steps = (replace(tried, goal_check=chosen.goal_check), replace(chosen, goal_check=None))
+    return replace(chain, steps=(*chain.steps[:place], *steps, *chain.steps[place + 1 :]))
+
+
+def abandoned_chain(task: PlanningTask, chain: Chain, n_steps: int) -> Chain:
+    """Return the chain that ends after so many steps, none if negative, with goals and verdict as they are there."""
+    n_steps = max(0, n_steps)
+    closing = check_goals(task, state_before(task, chain, n_steps), reasonable_orders(task))
+    kept = replace(chain, steps=chain.steps[:n_steps], goal_check=closing)
+    verdict = VALID if all(mark.is_met for mark in closing) else INVALID
+    return replace(kept, final_plan=kept.plan_of_steps, verdict=verdict)
 
 
 def check_goals(
@@ -263,11 +304,25 @@ def _chain_from(task: PlanningTask, point: _Point, plan: Sequence[PlanStep], *, 
         true = true_step(task, point.state, action, total_before=point.total)
         steps.append(replace(true, goal_check=goal_check, purpose=purpose, support=support))
         point, is_checking = point.after(steps[-1]), is_direct(task, purpose)
-        if steps[-1].next_state is None:
+        if steps[-1].is_withdrawn:
             break
     closing = check_goals(task, point.state, orders)
-    is_valid = all(mark.is_met for mark in closing) and all(step.next_state is not None for step in steps)
+    is_valid = all(mark.is_met for mark in closing) and not any(step.is_withdrawn for step in steps)
     return Chain(tuple(steps), closing, tuple(plan), VALID if is_valid else INVALID)
+
+
+def _mistaken_reason(
+    task: PlanningTask, state: Iterable[Atom], chosen: ChainStep, mistake: GroundAction
+) -> tuple[tuple[Condition, ...], tuple[tuple[Condition, ...], ...]]:
+    """Return the purpose and support of a step's action, told of another as if nothing were missing for it."""
+    if not chosen.purpose:
+        return (), ()
+    effects = effects_of(mistake.resolved(task.state_of(state)))
+    is_another = len(chosen.purpose) > 1 and chosen.purpose[-1] not in effects
+    last = effects[0] if is_another and effects else chosen.purpose[-1]
+    believed = tuple(condition for condition in mistake.preconditions
+                     if isinstance(condition, Literal) and condition.is_positive)  # fmt: skip
+    return (*chosen.purpose[:-1], last), (*chosen.support[:-1], believed)
 
 
 def _true_literals(conditions: Iterable[Condition], state: tuple[Atom, ...]) -> tuple[Condition, ...]:

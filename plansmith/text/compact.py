@@ -8,18 +8,21 @@ where a block stands is not to find where it should stand. A goal that should wa
     goals: on? a b unmet: aim: on? a b since: clear b need: holding? a since: on a c clear a handempty do: unstack a c
     check: on a c clear a handempty ok: add: holding a clear c now: holding a clear b ontable b clear c ontable c
 
-or, where the action cannot be applied, ``check: clear a ontable a handempty fails: handempty``. ``since:`` tells what
+or, where the action cannot be applied, ``check: clear a ontable a fails: handempty``: preconditions are told one by one
+as they are found to hold, up to the first that does not; ``fails:`` names it and whatever else is missing. So each next
+word of a check is a look-up. Such a step is withdrawn, and the next is taken from the same state. ``since:`` tells what
 is there already of what an aim or a need takes: to put `a` on `b` takes that `b` is clear, which it is, and that `a` is
 held, which is the next need. ``now:`` is the resulting state; what the action deletes is what that state no longer
 lists.
 
-The plan of a chain is the actions of its steps. It is listed at the end, after ``final:``, only where it has more:
-those after a step that cannot be applied.
+The plan of a chain is the actions of its steps without those withdrawn. It is listed at the end, after ``final:``, only
+where it is another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 from plansmith.errors import BadInputError
 from plansmith.pddl.grounding import PlanningTask
@@ -96,7 +99,8 @@ def write_goal_check(goal_check: Sequence[GoalMark]) -> str:
 
 def write_outcome(step: ChainStep) -> str:
     """Return what follows the action: precondition check and resulting state."""
-    parts = ["check:", write_literals(step.preconditions)]
+    found = takewhile(lambda condition: condition not in step.unsatisfied, step.preconditions)
+    parts = ["check:", write_literals(found)]
     if step.next_state is None:
         parts += ["fails:", write_literals(step.unsatisfied)]
     else:
@@ -105,11 +109,11 @@ def write_outcome(step: ChainStep) -> str:
 
 
 def write_chain(chain: Chain) -> str:
-    """Return a whole chain with goal check, verdict, and its plan where that is not the actions of the steps."""
+    """Return a whole chain with goal check, verdict, and its plan where that is not what its steps do."""
     parts = [write_step(step) for step in chain.steps]
     if chain.goal_check is not None:
         parts.append(write_goal_check(chain.goal_check))
-    if chain.final_plan is not None and chain.final_plan != tuple(step.action for step in chain.steps):
+    if chain.final_plan is not None and chain.final_plan != chain.plan_of_steps:
         parts += ["final:", write_literals(chain.final_plan)]
     parts += ["verdict:", chain.verdict or ""]
     return " ".join(filter(None, parts))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 
 from plansmith.pddl.model import Atom, Domain, Literal, PlanStep
@@ -161,10 +161,9 @@ def read_chain(completion: str, domain: Domain) -> ReadChain:
         _read_end(words, end)
     except _Fault as error:
         fault = str(error)
-    plan = end.final_plan
-    if plan is None and end.verdict is not None:
-        plan = tuple(step.action for step in steps)
-    chain = Chain(tuple(steps), end.goal_check, plan, end.verdict)
+    chain = Chain(tuple(steps), end.goal_check, end.final_plan, end.verdict)
+    if end.final_plan is None and end.verdict is not None:
+        chain = replace(chain, final_plan=chain.plan_of_steps)
     return ReadChain(chain, tuple(spans), end.plan_span, end.verdict_span, fault)
 
 
@@ -200,6 +199,7 @@ def _read_step(words: _Words) -> tuple[ChainStep, StepSpans]:
     if words.peek() == "fails:":
         words.take("fails:")
         unsatisfied = words.literals()
+        preconditions += unsatisfied
     else:
         words.take("ok:")
         words.take("add:")

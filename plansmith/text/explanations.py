@@ -55,7 +55,7 @@ def explain(task: PlanningTask, shown: ClaimedPlan) -> Explanation:
     fault = first_false_claim(task, shown)
     if fault is None:
         last = chain.steps[-1] if chain.steps else None
-        if last is not None and last.next_state is None:
+        if last is not None and last.is_withdrawn:
             return Explanation(_without_goal_check(chain, chain.steps), None)
         return Explanation(Chain(chain.steps, chain.goal_check, None, chain.verdict), None)
     number, judgement = fault
