@@ -1,4 +1,4 @@
-"""Attention over packed rows: bfloat16 in blocks against torch's own in float32, forward and backward."""
+"""Attention over packed rows: in blocks, in float32 and bfloat16, against torch's own, forward and backward."""
 
 from __future__ import annotations
 
@@ -26,45 +26,76 @@ def exact_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return scaled_dot_product_attention(q, k, v, is_causal=True, scale=SCALE, enable_gqa=True)[0]
 
 
+def blockwise(query: Tensor, key: Tensor, value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return (H, T, D) of one sequence."""
+    q, k, v = query[None], key[None], value[None]
+    return blockwise_attention(q, k, v, SCALE, ((query.shape[1],),), dtype=dtype)[0].transpose(0, 1)
+
+
+@pytest.mark.parametrize("dtype", BLOCK_TOKENS, ids=str)
 @pytest.mark.parametrize("n_groups", [1, 2, 4], ids=["one key-value head", "two", "as many as query heads"])
-@pytest.mark.parametrize("n_tokens", [1, GRAIN_TOKENS - 1, GRAIN_TOKENS, BLOCK_TOKENS, BLOCK_TOKENS + 1, 583])
-def test_blockwise_attention_and_its_gradients_equal_those_of_float32(n_groups: int, n_tokens: int) -> None:
+@pytest.mark.parametrize("n_tokens", [1, GRAIN_TOKENS - 1, GRAIN_TOKENS, 96, 97, 256, 257, 583])
+def test_blockwise_attention_and_its_gradients_equal_those_of_float32(
+    n_groups: int, n_tokens: int, dtype: torch.dtype
+) -> None:
     inputs = heads(n_groups, n_tokens)
-    exact, ours = exact_attention(*inputs), blockwise_attention(*inputs, SCALE)
-    assert ours.shape == exact.shape and ours.dtype == torch.bfloat16
-    assert torch.allclose(ours.float(), exact, atol=0.02)
+    exact, ours = exact_attention(*inputs), blockwise(*inputs, dtype)
+    assert ours.shape == exact.shape and ours.dtype == dtype
+    absolute, relative = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (0.02, 0.01)}[dtype]
+    assert torch.allclose(ours.float(), exact, atol=absolute)
     direction = torch.randn(exact.shape, generator=torch.Generator().manual_seed(1))
     expected = torch.autograd.grad(exact, inputs, direction)
-    got = torch.autograd.grad(ours, inputs, direction.to(torch.bfloat16))
+    got = torch.autograd.grad(ours, inputs, direction.to(dtype))
     for gradient, exact_gradient in zip(got, expected, strict=True):
         assert gradient.dtype == torch.float32
-        assert (gradient - exact_gradient).norm() <= 0.01 * exact_gradient.norm() + 1e-6
+        assert (gradient - exact_gradient).norm() <= relative * exact_gradient.norm() + 1e-6
 
 
-def test_causal_mask_of_a_length_hides_exactly_the_later_tokens() -> None:
-    mask = attention._causal_mask(3)
-    assert torch.isinf(mask).tolist() == [[False, True, True], [False, False, True], [False, False, False]]
+def test_causal_mask_hides_exactly_the_later_tokens_from_every_head() -> None:
+    mask = torch.isinf(attention._causal_mask(2, torch.float32))
+    assert mask.shape == (2 * BLOCK_TOKENS[torch.float32], BLOCK_TOKENS[torch.float32])
+    first = [[False, True, True]] * 2 + [[False, False, True]] * 2 + [[False, False, False]] * 2
+    assert mask[:6, :3].tolist() == first
 
 
-def test_blockwise_attention_does_not_see_later_tokens() -> None:
-    inputs = heads(2, BLOCK_TOKENS + 70)
-    last_seen = BLOCK_TOKENS + 5
-    attended = blockwise_attention(*inputs, SCALE)
-    for gradient in torch.autograd.grad(attended[:, : last_seen + 1].float().sum(), inputs):
+@pytest.mark.parametrize("dtype", BLOCK_TOKENS, ids=str)
+def test_blockwise_attention_does_not_see_later_tokens(dtype: torch.dtype) -> None:
+    inputs = heads(2, BLOCK_TOKENS[dtype] + 70)
+    last_seen = BLOCK_TOKENS[dtype] + 5
+    for gradient in torch.autograd.grad(blockwise(*inputs, dtype)[:, : last_seen + 1].float().sum(), inputs):
         assert gradient[:, last_seen + 1 :].abs().max() == 0
-    (of_value,) = torch.autograd.grad(blockwise_attention(*inputs, SCALE)[:, last_seen].float().sum(), inputs[2])
+    (of_value,) = torch.autograd.grad(blockwise(*inputs, dtype)[:, last_seen].float().sum(), inputs[2])
     assert (of_value[:, : last_seen + 1].abs().amax(dim=(0, 2)) > 0).all()
 
 
-@pytest.mark.parametrize("is_autocast", [True, False], ids=["blockwise", "fused"])
-def test_packed_attention_is_that_of_each_sequence_alone_in_its_place(is_autocast: bool) -> None:
+@pytest.mark.parametrize(
+    ("is_autocast", "dtype"),
+    [(True, torch.bfloat16), (False, torch.float32), (False, torch.float64)],
+    ids=["blockwise in bfloat16", "blockwise in float32", "fused"],
+)
+def test_packed_attention_is_that_of_each_sequence_alone_in_its_place(is_autocast: bool, dtype: torch.dtype) -> None:
     lengths = ((3, 70, 2), (75,))
     rows = [torch.stack([tensor.detach(), -tensor.detach()]) for tensor in heads(2, 75)]
+    given = rows if is_autocast else [tensor.to(dtype) for tensor in rows]
     with torch.autocast("cpu", enabled=is_autocast):
-        attended, weights = packed_attention(torch.nn.Module(), *rows, None, sequence_lengths=lengths, scaling=SCALE)
+        attended, weights = packed_attention(torch.nn.Module(), *given, None, sequence_lengths=lengths, scaling=SCALE)
     assert weights is None and attended.shape == (2, 75, 4, 8) and attended.is_contiguous()
-    assert attended.dtype == (torch.bfloat16 if is_autocast else torch.float32)
+    assert attended.dtype == dtype
     for row, row_lengths in enumerate(lengths):
         parts = zip(*(tensor[row].split(row_lengths, dim=1) for tensor in rows), strict=True)
         expected = torch.cat([exact_attention(*part) for part in parts], dim=1).transpose(0, 1)
         assert torch.allclose(attended[row].float(), expected, atol=0.02 if is_autocast else 1e-5)
+
+
+def test_packed_attention_gives_each_row_and_sequence_its_own_gradients() -> None:
+    lengths = ((3, 120, 2), (125,))
+    rows = [torch.stack([tensor.detach(), 2 * tensor.detach()]).requires_grad_() for tensor in heads(2, 125)]
+    direction = torch.randn(2, 125, 4, 8, generator=torch.Generator().manual_seed(1))
+    attended, _ = packed_attention(torch.nn.Module(), *rows, None, sequence_lengths=lengths, scaling=SCALE)
+    got = torch.autograd.grad(attended, rows, direction)
+    for row, row_lengths in enumerate(lengths):
+        parts = zip(*(tensor[row].split(row_lengths, dim=1) for tensor in rows), strict=True)
+        exact = torch.cat([exact_attention(*part) for part in parts], dim=1).transpose(0, 1)
+        expected = torch.autograd.grad(exact, rows, direction[row])
+        for gradient, exact_gradient in zip(got, expected, strict=True):
+            assert torch.allclose(gradient[row], exact_gradient[row], atol=1e-5)

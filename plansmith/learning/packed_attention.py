@@ -1,12 +1,15 @@
 """Attention over packed rows on a CPU: each sequence by itself, so that nothing is computed that a mask throws away.
 
-`packed_attention` has the calling convention of transformers and is known to it under `PACKED_ATTENTION`. In bfloat16
-(autocast) it is `BlockwiseAttention`, otherwise torch's fused kernel. Not here: what shares a row (`packing`).
+`packed_attention` has the calling convention of transformers and is known to it under `PACKED_ATTENTION`. In float32,
+and in bfloat16 with autocast, it is `BlockwiseAttention`; with dropout or in another type torch's fused kernel. Not
+here: what shares a row (`packing`).
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from itertools import accumulate, islice, pairwise
 from typing import Any
 
 import torch
@@ -18,8 +21,11 @@ from plansmith.learning.packing import rounded_up
 
 PACKED_ATTENTION = "plansmith_packed"
 
-BLOCK_TOKENS = 256
+BLOCK_TOKENS = {torch.float32: 96, torch.bfloat16: 256}
 """Queries of a block. Shorter blocks skip more of what is above the diagonal, but their products are less efficient."""
+
+Lengths = tuple[tuple[int, ...], ...]
+"""Per row the lengths of its sequences."""
 
 
 def register_packed_attention() -> str:
@@ -43,7 +49,7 @@ def packed_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    sequence_lengths: tuple[tuple[int, ...], ...],
+    sequence_lengths: Lengths,
     scaling: float | None = None,
     dropout: float = 0.0,
     **_: Any,
@@ -51,7 +57,7 @@ def packed_attention(
     """Return causal attention within each sequence of each row, in the calling convention of transformers.
 
     Args:
-        query: (B, H, T, D); key and value: (B, H or fewer, T, D).
+        query: (B, H, T, D); key and value: (B, G, T, D), where G divides H.
         attention_mask: not read; the lengths say it all.
         sequence_lengths: per row, summing to T.
 
@@ -59,16 +65,14 @@ def packed_attention(
         (B, T, H, D), and no attention weights.
     """
     scale = scaling or query.shape[-1] ** -0.5
-    is_blockwise = query.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not dropout
-    outputs = []
+    dtype = torch.bfloat16 if torch.is_autocast_enabled("cpu") else query.dtype
+    if query.device.type == "cpu" and dtype in BLOCK_TOKENS and not dropout:
+        return blockwise_attention(query, key, value, scale, sequence_lengths, dtype=dtype), None
+    rows = []
     for row, lengths in enumerate(sequence_lengths):
         parts = [torch.split(tensor[row], list(lengths), dim=1) for tensor in (query, key, value)]
-        if is_blockwise:
-            attended = [blockwise_attention(q, k, v, scale) for q, k, v in zip(*parts, strict=True)]
-        else:
-            attended = [_fused_attention(q, k, v, scale, dropout) for q, k, v in zip(*parts, strict=True)]
-        outputs.append(torch.cat(attended, dim=1))
-    return torch.stack(outputs).transpose(1, 2).contiguous(), None
+        rows.append(torch.cat([_fused_attention(q, k, v, scale, dropout) for q, k, v in zip(*parts, strict=True)], 1))
+    return torch.stack(rows).transpose(1, 2).contiguous(), None
 
 
 def _fused_attention(query: Tensor, key: Tensor, value: Tensor, scale: float, dropout: float) -> Tensor:
@@ -80,83 +84,140 @@ def _fused_attention(query: Tensor, key: Tensor, value: Tensor, scale: float, dr
     return attended[0]
 
 
-def blockwise_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """Return causal attention over one sequence, computed in bfloat16.
+def blockwise_attention(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, lengths: Lengths, *, dtype: torch.dtype
+) -> Tensor:
+    """Return causal attention within each sequence of each row, computed in ``dtype``, one of `BLOCK_TOKENS`.
 
     Args:
-        query: (H, T, D), any float type; key and value: (G, T, D), where G divides H.
+        query: (B, H, T, D), any float type; key and value: (B, G, T, D), where G divides H.
         scale: of the scores.
+        lengths: per row, summing to T.
+        dtype: of the products and of the result; sums over blocks of keys are in float32.
 
     Returns:
-        (H, T, D) in bfloat16.
+        (B, T, H, D) in ``dtype``.
     """
-    attended: Tensor = BlockwiseAttention.apply(query, key, value, scale)  # type: ignore[no-untyped-call]
+    attended: Tensor = BlockwiseAttention.apply(query, key, value, scale, lengths, dtype)  # type: ignore[no-untyped-call]
     return attended
 
 
 class BlockwiseAttention(torch.autograd.Function):
-    """Causal attention by matrix products in bfloat16, a block of queries against the keys up to its last one.
+    """Causal attention by matrix products, a block of queries against the keys up to its last one.
 
-    torch's fused kernel does not use the bfloat16 instructions of a CPU and takes twice the time. The rest is what
-    autograd cannot know: scores above the block diagonal are not computed, the sums over blocks are in float32, and
-    query heads that share a key-value head become rows of one product. R = H / G of them; weights are kept.
+    torch's fused kernel takes half as long again for its backward pass in float32, and does not use the bfloat16
+    instructions of a CPU. The rest is what autograd cannot know: scores above the block diagonal are not computed, the
+    query heads that share a key-value head become rows of one product, and all sequences are one step of the graph.
+    R = H / G heads share one; rows are in the order of tokens, and within a token of heads. Weights are kept.
     """
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """Return (H, T, D) in bfloat16, see `blockwise_attention`."""
-        n_heads, n_tokens, width = query.shape
-        n_padded = rounded_up(n_tokens)
-        q = _padded(query * scale, n_padded).view(len(key), -1, n_padded, width)
-        k, v = _padded(key, n_padded), _padded(value, n_padded)
-        attended, kept = torch.empty_like(q), []
-        for start, end in _blocks(n_padded):
-            scores = torch.bmm(_as_rows(q[:, :, start:end]), k[:, :end].transpose(1, 2))
-            scores.view(-1, end - start, end)[..., start:] += _causal_mask(end - start)
-            weights = scores.softmax(dim=-1)
-            attended[:, :, start:end] = torch.bmm(weights, v[:, :end]).view(len(k), -1, end - start, width)
-            kept.append(weights)
-        ctx.save_for_backward(q, k, v, *kept)
-        ctx.scale, ctx.n_tokens = scale, n_tokens
-        return attended.view(n_heads, n_padded, width)[:, :n_tokens]
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, scale: float, lengths: Lengths, dtype: torch.dtype
+    ) -> Tensor:
+        """Return (B, T, H, D) in ``dtype``, see `blockwise_attention`."""
+        n_rows, n_heads, n_tokens, width = query.shape
+        n_groups = key.shape[1]
+        attended = torch.empty(n_rows, n_tokens, n_groups, n_heads // n_groups, width, dtype=dtype)
+        q, k, v = (_grouped(tensor, n_groups) for tensor in (query * scale, key, value))
+        kept: list[Tensor] = []
+        for place in _places(lengths):
+            rows = [_as_rows(tensor[place], dtype) for tensor in (q, k, v)]
+            of_place, weights = _attend(*rows)
+            attended[place] = _as_tokens(of_place, attended[place])
+            kept += [*rows, *weights]
+        ctx.save_for_backward(*kept)
+        ctx.scale, ctx.lengths, ctx.shapes = scale, lengths, [tensor.shape for tensor in (q, k, v)]
+        return attended.flatten(2, 3)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of query, key and value in float32."""
-        q, k, v, *kept = ctx.saved_tensors
-        n_groups, n_shared, n_padded, width = q.shape
-        g = _padded(gradient, n_padded).view_as(q)
-        of_query = torch.empty(q.shape)
-        of_key, of_value = torch.zeros(k.shape), torch.zeros(v.shape)
-        for (start, end), weights in zip(_blocks(n_padded), kept, strict=True):
-            rows = _as_rows(g[:, :, start:end])
-            of_value[:, :end] += torch.bmm(weights.transpose(1, 2), rows)
-            of_weights = torch.bmm(rows, v[:, :end].transpose(1, 2))
-            of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
-            of_query[:, :, start:end] = torch.bmm(of_scores, k[:, :end]).view(n_groups, n_shared, -1, width)
-            of_key[:, :end] += torch.bmm(of_scores.transpose(1, 2), _as_rows(q[:, :, start:end]))
-        of_query = of_query.view(-1, n_padded, width).mul_(ctx.scale)
-        return of_query[:, : ctx.n_tokens], of_key[:, : ctx.n_tokens], of_value[:, : ctx.n_tokens], None
+        gradients = [torch.empty(shape) for shape in ctx.shapes]
+        of_attended, saved = gradient.view(ctx.shapes[0]), iter(ctx.saved_tensors)
+        for place in _places(ctx.lengths):
+            q, k, v = islice(saved, 3)
+            weights = list(islice(saved, len(_blocks(k))))
+            of_rows = _attend_backward(q, k, v, weights, _as_rows(of_attended[place], q.dtype))
+            for whole, of_place in zip(gradients, of_rows, strict=True):
+                whole[place] = _as_tokens(of_place, whole[place])
+        of_query, of_key, of_value = (whole.flatten(2, 3).transpose(1, 2) for whole in gradients)
+        return of_query.mul_(ctx.scale), of_key, of_value, None, None, None
 
 
-def _padded(tensor: Tensor, n_tokens: int) -> Tensor:
-    """Return (N, n_tokens, D) in bfloat16, zeros behind what there is. No token attends to one behind it."""
-    padded = torch.zeros(len(tensor), n_tokens, tensor.shape[-1], dtype=torch.bfloat16)
-    padded[:, : tensor.shape[1]] = tensor
-    return padded
+def _attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Return what the rows of one sequence attend to, and their weights by block. All are (G, ..., D); q is scaled."""
+    n_shared, attended, kept = q.shape[1] // k.shape[1], torch.empty_like(q), []
+    for start, end in _blocks(k):
+        rows = slice(start * n_shared, end * n_shared)
+        scores = torch.bmm(q[:, rows], k[:, :end].transpose(1, 2))
+        scores[..., start:] += _causal_mask(n_shared, q.dtype)[: scores.shape[1], : end - start]
+        kept.append(scores.softmax(dim=-1))
+        torch.bmm(kept[-1], v[:, :end], out=attended[:, rows])
+    return attended, kept
 
 
-def _as_rows(heads: Tensor) -> Tensor:
-    """Return (G, R * T, D) of (G, R, T, D)."""
-    return heads.reshape(len(heads), -1, heads.shape[-1])
+def _attend_backward(q: Tensor, k: Tensor, v: Tensor, kept: list[Tensor], gradient: Tensor) -> tuple[Tensor, ...]:
+    """Return the gradients of scaled q, of k and of v of one sequence."""
+    n_shared = q.shape[1] // k.shape[1]
+    of_q, of_k, of_v = torch.empty_like(q), torch.zeros(k.shape), torch.zeros(v.shape)
+    for (start, end), weights in zip(_blocks(k), kept, strict=True):
+        rows = slice(start * n_shared, end * n_shared)
+        _add_product(of_v[:, :end], weights.transpose(1, 2), gradient[:, rows])
+        of_weights = torch.bmm(gradient[:, rows], v[:, :end].transpose(1, 2))
+        of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
+        torch.bmm(of_scores, k[:, :end], out=of_q[:, rows])
+        _add_product(of_k[:, :end], of_scores.transpose(1, 2), q[:, rows])
+    return of_q, of_k, of_v
 
 
-def _blocks(n_tokens: int) -> list[tuple[int, int]]:
-    return [(start, min(start + BLOCK_TOKENS, n_tokens)) for start in range(0, n_tokens, BLOCK_TOKENS)]
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add a product to a total in float32."""
+    if left.dtype == total.dtype:
+        total.baddbmm_(left, right)
+    else:
+        total += torch.bmm(left, right)
+
+
+def _places(lengths: Lengths) -> Iterator[tuple[int, slice]]:
+    """Yield row and tokens of every sequence."""
+    for row, of_row in enumerate(lengths):
+        for start, end in pairwise(accumulate(of_row, initial=0)):
+            yield row, slice(start, end)
+
+
+def _grouped(heads: Tensor, n_groups: int) -> Tensor:
+    """Return (B, T, G, R, D) of (B, H, T, D)."""
+    return heads.transpose(1, 2).unflatten(2, (n_groups, -1))
+
+
+def _as_rows(tokens: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return (G, T * R, D) of (T, G, R, D), in bfloat16 with zeros behind what there is.
+
+    No token attends to one behind it. In bfloat16 products of every other length would be compiled anew.
+    """
+    n_tokens, n_groups, n_shared, width = tokens.shape
+    n_padded = rounded_up(n_tokens) if dtype == torch.bfloat16 else n_tokens
+    rows = torch.zeros(n_groups, n_padded, n_shared, width, dtype=dtype)
+    rows[:, :n_tokens] = tokens.transpose(0, 1)
+    return rows.flatten(1, 2)
+
+
+def _as_tokens(rows: Tensor, like: Tensor) -> Tensor:
+    """Return (T, G, R, D), the shape of another tensor, of (G, T * R, D) with what was added left out."""
+    n_tokens, _, n_shared, _ = like.shape
+    return rows.unflatten(1, (-1, n_shared))[:, :n_tokens].transpose(0, 1)
+
+
+def _blocks(keys: Tensor) -> list[tuple[int, int]]:
+    n_tokens, length = keys.shape[1], BLOCK_TOKENS[keys.dtype]
+    return [(start, min(start + length, n_tokens)) for start in range(0, n_tokens, length)]
 
 
 @functools.cache
-def _causal_mask(n_tokens: int) -> Tensor:
-    """Return (T, T), 0 on and below the diagonal, minus infinity above."""
-    return torch.full((n_tokens, n_tokens), float("-inf"), dtype=torch.bfloat16).triu(1)
+def _causal_mask(n_shared: int, dtype: torch.dtype) -> Tensor:
+    """Return (T * R, T) of a block of T tokens, 0 on and below the diagonal, minus infinity above; each row R times."""
+    n_tokens = BLOCK_TOKENS[dtype]
+    mask = torch.full((n_tokens, n_tokens), float("-inf"), dtype=dtype).triu(1)
+    return mask.repeat_interleave(n_shared, dim=0)
