@@ -82,7 +82,11 @@ class TrainerActor:
             has_bfloat16 = _has_bfloat16(config.device)
             self.config = config = _decided(config, has_bfloat16=has_bfloat16)
             model = _load_model(self.base_folder, config, seed, rank)
+            weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
             self.engine = DeepSpeedEngineAdapter(model, config, has_bfloat16=has_bfloat16)
+            if config.has_master_weights:  # DeepSpeed begins with those of the model, which it has rounded
+                self.engine.set_weights(weights)
+            del weights
         if config.lora is not None:
             self._fresh_adapter = self._on_every_rank(self.engine.weights())
             if adapters.is_adapter_folder(folder):
@@ -188,7 +192,9 @@ class TrainerActor:
     def save(self, folder: str | Path) -> None:
         """Write model and tokenizer in Hugging Face layout, or the adapter; ``folder`` is complete or not there.
 
-        With several ranks only rank 0 writes; all must make the call, and return when it has.
+        The tensors are in float32, also those of a model in bfloat16: rounded from stage to stage, small updates would
+        be lost. Its ``config.json`` says bfloat16 still, and who reads it without a wish gets that. With several ranks
+        only rank 0 writes; all must make the call, and return when it has.
         """
         weights, folder = self.engine.weights(), Path(folder)
         if self.rank == 0 and self.config.lora is not None:
@@ -377,7 +383,7 @@ def _load_model(folder: Path, config: TrainerConfig, seed: int, rank: int) -> An
     is_bfloat16 = bool(config.is_autocast) or config.dtype == "bfloat16"
     model = AutoModelForCausalLM.from_pretrained(
         folder,
-        dtype=getattr(torch, config.dtype),
+        dtype=torch.float32 if config.has_master_weights else getattr(torch, config.dtype),
         attn_implementation=attention,
         **SAFE_LOADING,
         **adapters.quantised_loading(config.quantisation, is_bfloat16=is_bfloat16),

@@ -135,7 +135,8 @@ class Numerics(AdapterConfig):
     """The trainer's settings that change the result."""
 
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the weights. With bfloat16 the optimizer keeps float32 weights; an adapter is float32 itself."""
+    """Of the weights. With bfloat16 the optimizer keeps float32 weights, from which every stage goes on; an adapter is
+    float32 itself."""
     is_autocast: bool | None = None
     """With float32: keep the weights so, compute matrix products in bfloat16. None does so where the devices of all
     ranks have instructions for it; a CPU without them emulates it, fifty times slower than float32."""
@@ -143,6 +144,11 @@ class Numerics(AdapterConfig):
     """Longest training sequence and length of a packed row; longer sequences are dropped and counted."""
     optimizer: Literal["adamw", "muon"] = "muon"
     """adamw, or muon: Muon on the matrices of the layers, AdamW on embeddings, norms, biases and head."""
+
+    @property
+    def has_master_weights(self) -> bool:
+        """Return whether the optimizer holds float32 weights beside those of a model in bfloat16."""
+        return self.dtype == "bfloat16" and self.lora is None
 
 
 class TrainerConfig(Numerics):
@@ -165,6 +171,8 @@ class TrainerConfig(Numerics):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        if self.has_master_weights and self.zero_stage == 1:
+            raise ValueError("dtype=bfloat16 sums gradients in float32, which needs zero_stage=2 or 3, got 1")
         if self.optimizer == "muon" and self.zero_stage != 1:
             raise ValueError(f"optimizer=muon works with zero_stage=1, got zero_stage={self.zero_stage}")
         if self.optimizer == "muon" and self.lora is not None:
