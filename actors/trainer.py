@@ -379,12 +379,11 @@ def _load_model(folder: Path, config: TrainerConfig, seed: int, rank: int) -> An
 
     check_weight_files(folder)
     transformers_logging.disable_progress_bar()
-    attention = register_packed_attention() if config.device == "cpu" else "sdpa"
     is_bfloat16 = bool(config.is_autocast) or config.dtype == "bfloat16"
     model = AutoModelForCausalLM.from_pretrained(
         folder,
         dtype=torch.float32 if config.has_master_weights else getattr(torch, config.dtype),
-        attn_implementation=attention,
+        attn_implementation=register_packed_attention(),
         **SAFE_LOADING,
         **adapters.quantised_loading(config.quantisation, is_bfloat16=is_bfloat16),
     )
