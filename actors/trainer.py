@@ -40,9 +40,6 @@ logger = logging.getLogger(__name__)
 BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")
 """The last is Arm's; as `torch.cpu.get_capabilities` names them."""
 
-RANK_TIMEOUT = timedelta(seconds=120)
-"""Longest wait for another rank; a dead one is an error then, not a hang."""
-
 
 class TrainerActor:
     """One rank of the trainer. Every rank gets the same calls with the same sequences and cuts its own share."""
@@ -350,7 +347,8 @@ def _join_process_group(config: TrainerConfig, rank: int, address: str) -> None:
     meeting: dict[str, Any] = {"init_method": address}
     if world_size == 1:
         meeting = {"store": distributed.HashStore()}
-    distributed.init_process_group(backend, rank=rank, world_size=world_size, timeout=RANK_TIMEOUT, **meeting)
+    timeout = timedelta(seconds=config.rank_timeout_s)
+    distributed.init_process_group(backend, rank=rank, world_size=world_size, timeout=timeout, **meeting)
 
 
 def _has_bfloat16(device: str) -> bool:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import pytest
 import torch
 from processes import free_port
 
-from actors.trainer import TrainerActor, _buffers, _prepare_process
+from actors.trainer import TrainerActor, _buffers, _join_process_group, _prepare_process
 from plansmith.config.training import LoraConfig, LossConfig, OptimiserConfig, Schedule, TrainerConfig
 from plansmith.data.rows import SequenceRow
 from plansmith.data.tables import write_table
@@ -807,6 +808,14 @@ def test_learning_rate_warms_up_and_then_follows_its_schedule(schedule: Schedule
 def test_trainer_of_a_missing_model_folder_says_where(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="nowhere"):
         TrainerActor(tmp_path / "nowhere", config=SETTINGS)
+
+
+def test_ranks_wait_for_each_other_as_long_as_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[timedelta] = []
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: False)
+    monkeypatch.setattr("torch.distributed.init_process_group", lambda *_, timeout, **__: waits.append(timeout))
+    _join_process_group(changed(SETTINGS, rank_timeout_s=7.5), 0, "")
+    assert waits == [timedelta(seconds=7.5)]
 
 
 def test_import_of_the_trainer_loads_no_heavy_library() -> None:

@@ -168,6 +168,9 @@ class TrainerConfig(Numerics):
     """Torch threads on a CPU; 0 takes every core."""
     micro_batch_rows: int = Field(4, ge=1)
     """Rows of one forward pass; memory grows with it, the result does not change."""
+    rank_timeout_s: float = Field(120.0, gt=0)
+    """Longest wait for another rank; a dead one is an error then, not a hang. The others wait while rank 0 writes the
+    model, which for a large one and a shared disk takes minutes."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
