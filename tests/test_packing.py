@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plansmith.config.training import OptimiserConfig
+from plansmith.errors import BadInputError
 from plansmith.learning.losses import token_logprobs
 from plansmith.learning.optimisation import OptimisationPlan, micro_batches, plan_optimisation
 from plansmith.learning.packed_attention import register_packed_attention
@@ -169,15 +171,23 @@ def test_micro_batches_of_two_ranks_hold_a_unit_on_one_of_them() -> None:
     [({"max_length_tokens": 16}, ["", "b", "b"]), ({}, ["b", "b", "b"])],
     ids=["a member too long", "together too long"],
 )
-def test_unit_that_does_not_fit_is_dropped_whole_and_counted(settings: dict[str, int], names: list[str]) -> None:
+def test_unit_that_does_not_fit_is_dropped_whole_and_counted(settings: dict[str, Any], names: list[str]) -> None:
     lengths = [3, 17, 2] if settings else [3, 10, 8]
-    given = OptimiserConfig(learning_rate=1.0, batch_sequences=4, **settings)
+    given = OptimiserConfig(learning_rate=1.0, batch_sequences=4, max_dropped_share=1.0, **settings)
     plan = plan_optimisation(
         [*lengths, 5], given, seed=0, row_length_tokens=20, micro_batch_rows=1, unit_names=[*names, ""]
     )
     kept = 2 if settings else 1
     assert (plan.packing.n_sequences, plan.packing.n_dropped) == (kept, 4 - kept)
     assert plan.packing.n_dropped_tokens == (19 if settings else 21)
+
+
+@pytest.mark.parametrize(("share", "is_refused"), [(0.5, False), (0.49, True), (1.0, False), (0.0, True)])
+def test_training_data_of_which_too_much_is_too_long_is_refused(share: float, is_refused: bool) -> None:
+    given = OptimiserConfig(learning_rate=1.0, batch_sequences=4, max_length_tokens=16, max_dropped_share=share)
+    with pytest.raises(BadInputError, match="2 of 4 sequences") if is_refused else nullcontext():
+        plan = plan_optimisation([3, 17, 30, 16], given, seed=0, row_length_tokens=40, micro_batch_rows=1)
+        assert plan.packing.n_dropped == 2
 
 
 def test_build_batch_restarts_positions_and_pads_with_weight_zero() -> None:

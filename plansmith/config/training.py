@@ -71,6 +71,8 @@ class OptimiserConfig(StrictModel):
     max_length_tokens: int | None = Field(None, ge=16)
     """Longest sequence, prompt and response; longer ones are left out, counted and said. None: a whole row of the
     trainer."""
+    max_dropped_share: float = Field(0.5, ge=0, le=1)
+    """The run ends with an error when more than this share of the sequences is too long."""
     epochs: int = Field(1, ge=1)
     """How often every sequence is trained on."""
     warmup_steps: int = Field(0, ge=0)
