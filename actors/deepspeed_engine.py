@@ -149,42 +149,55 @@ class DeepSpeedEngineAdapter:
     def weights(self) -> dict[str, torch.Tensor]:
         """Return copies of the trained parameters in the memory of the host; empty on ranks but the first.
 
-        They are brought together one by one, so that no device ever holds the whole model.
+        In float32, also those of a model in bfloat16: the optimizer's own, of which the model's are roundings. They are
+        brought together one by one, so that no device ever holds the whole model.
         """
+        from deepspeed.utils import safe_get_full_fp32_param
+
         copies: dict[str, torch.Tensor] = {}
         for name, parameter in self._trained():
-            with self._whole(parameter, is_changed=False):
-                if self.rank == 0:
-                    copies[name] = parameter.detach().to("cpu", copy=True)
+            whole = safe_get_full_fp32_param(parameter)
+            if self.rank == 0:
+                copies[name] = whole.to("cpu")
         return copies
 
     def set_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Put other weights into the trained parameters; the optimizer goes on from them with fresh moments.
 
         Args:
-            weights: every trained parameter by name, in its shape. With ZeRO 3 those of the first rank count.
+            weights: every trained parameter by name, in its shape; the same on every rank.
         """
         import torch
 
         with torch.no_grad():
             for name, parameter in self._trained():
-                with self._whole(parameter, is_changed=True):
+                with self._whole(parameter):
                     parameter.copy_(weights[name])
-        self.optimizer.refresh_fp32_params()
+                self._set_master(parameter, weights[name])
         self._reset_moments()
+
+    def _set_master(self, parameter: torch.nn.Parameter, weight: torch.Tensor) -> None:
+        """Give the optimizer this rank's share of a weight, not rounded to the precision of the model."""
+        from deepspeed.utils import safe_set_full_fp32_param, safe_set_local_fp32_param
+        from torch.nn.functional import pad
+
+        if not self._is_sharded:
+            safe_set_full_fp32_param(parameter, weight)
+            return
+        n_own = parameter.ds_tensor.numel()
+        own = weight.detach().flatten()[self.rank * n_own :][:n_own]
+        safe_set_local_fp32_param(parameter, pad(own, (0, n_own - len(own))))
 
     def _trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         return ((name, p) for name, p in self.module.named_parameters() if p.requires_grad)
 
-    def _whole(self, parameter: torch.nn.Parameter, *, is_changed: bool) -> AbstractContextManager[Any]:
-        """Return a context in which the parameter holds all its numbers."""
+    def _whole(self, parameter: torch.nn.Parameter) -> AbstractContextManager[Any]:
+        """Return a context in which the parameter holds all its numbers, and at whose end the first rank's count."""
         if not self._is_sharded:
             return nullcontext()
         import deepspeed
 
-        gathered: AbstractContextManager[Any] = deepspeed.zero.GatheredParameters(
-            [parameter], modifier_rank=0 if is_changed else None
-        )
+        gathered: AbstractContextManager[Any] = deepspeed.zero.GatheredParameters([parameter], modifier_rank=0)
         return gathered
 
     def _reset_moments(self) -> None:
@@ -232,8 +245,8 @@ def _deepspeed_config(settings: TrainerConfig) -> dict[str, Any]:
         "zero_optimization": _zero_config(settings),
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,  # it is compiled at run time
-        # an adapter is trained in float32
-        "bf16": {"enabled": settings.dtype == "bfloat16" and settings.lora is None},
+        "bf16": {"enabled": settings.has_master_weights},
+        "data_types": {"grad_accum_dtype": "fp32"},
         "torch_autocast": _autocast_config(settings),
         "gradient_clipping": 0.0 if settings.optimizer == "muon" else 1.0,
         "steps_per_print": NEVER,

@@ -40,9 +40,6 @@ logger = logging.getLogger(__name__)
 BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")
 """The last is Arm's; as `torch.cpu.get_capabilities` names them."""
 
-RANK_TIMEOUT = timedelta(seconds=120)
-"""Longest wait for another rank; a dead one is an error then, not a hang."""
-
 
 class TrainerActor:
     """One rank of the trainer. Every rank gets the same calls with the same sequences and cuts its own share."""
@@ -82,7 +79,11 @@ class TrainerActor:
             has_bfloat16 = _has_bfloat16(config.device)
             self.config = config = _decided(config, has_bfloat16=has_bfloat16)
             model = _load_model(self.base_folder, config, seed, rank)
+            weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
             self.engine = DeepSpeedEngineAdapter(model, config, has_bfloat16=has_bfloat16)
+            if config.has_master_weights:  # DeepSpeed begins with those of the model, which it has rounded
+                self.engine.set_weights(weights)
+            del weights
         if config.lora is not None:
             self._fresh_adapter = self._on_every_rank(self.engine.weights())
             if adapters.is_adapter_folder(folder):
@@ -188,7 +189,9 @@ class TrainerActor:
     def save(self, folder: str | Path) -> None:
         """Write model and tokenizer in Hugging Face layout, or the adapter; ``folder`` is complete or not there.
 
-        With several ranks only rank 0 writes; all must make the call, and return when it has.
+        The tensors are in float32, also those of a model in bfloat16: rounded from stage to stage, small updates would
+        be lost. Its ``config.json`` says bfloat16 still, and who reads it without a wish gets that. With several ranks
+        only rank 0 writes; all must make the call, and return when it has.
         """
         weights, folder = self.engine.weights(), Path(folder)
         if self.rank == 0 and self.config.lora is not None:
@@ -344,7 +347,8 @@ def _join_process_group(config: TrainerConfig, rank: int, address: str) -> None:
     meeting: dict[str, Any] = {"init_method": address}
     if world_size == 1:
         meeting = {"store": distributed.HashStore()}
-    distributed.init_process_group(backend, rank=rank, world_size=world_size, timeout=RANK_TIMEOUT, **meeting)
+    timeout = timedelta(seconds=config.rank_timeout_s)
+    distributed.init_process_group(backend, rank=rank, world_size=world_size, timeout=timeout, **meeting)
 
 
 def _has_bfloat16(device: str) -> bool:
@@ -373,12 +377,11 @@ def _load_model(folder: Path, config: TrainerConfig, seed: int, rank: int) -> An
 
     check_weight_files(folder)
     transformers_logging.disable_progress_bar()
-    attention = register_packed_attention() if config.device == "cpu" else "sdpa"
     is_bfloat16 = bool(config.is_autocast) or config.dtype == "bfloat16"
     model = AutoModelForCausalLM.from_pretrained(
         folder,
-        dtype=getattr(torch, config.dtype),
-        attn_implementation=attention,
+        dtype=torch.float32 if config.has_master_weights else getattr(torch, config.dtype),
+        attn_implementation=register_packed_attention(),
         **SAFE_LOADING,
         **adapters.quantised_loading(config.quantisation, is_bfloat16=is_bfloat16),
     )

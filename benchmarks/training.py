@@ -98,6 +98,7 @@ def train_ours(spec: Spec) -> float:
         is_autocast=False,
         device="cuda" if is_cuda else "cpu",
         dtype="bfloat16" if is_cuda else "float32",
+        zero_stage=2,
         row_length_tokens=spec.row_length_tokens,
         micro_batch_rows=spec.rows_per_step,
         is_checkpointing_activations=spec.is_checkpointing,

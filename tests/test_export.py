@@ -17,6 +17,7 @@ import torch
 from checkpoints import full_texts, gemma_checkpoint, llama_checkpoint, qwen3_checkpoint
 from conftest import BLOCKS, NAMES, sussman
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from plansmith.config.training import ModelConfig
@@ -236,6 +237,17 @@ def test_exported_folder_holds_the_model_and_nothing_else_of_its_source(
     names = {path.name for path in (tmp_path / "target").iterdir()}
     assert names == {path.name for path in exported["qwen3"][1].iterdir()} | {"LICENSE"}
     assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja", CARD, EXAMPLE_PROMPT} < names
+
+
+def test_exported_weights_have_the_precision_of_the_model_though_a_run_keeps_them_in_float32(tmp_path: Path) -> None:
+    source = qwen3_checkpoint(tmp_path / "source")
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    (source / "config.json").write_text(json.dumps({**config, "dtype": "bfloat16"}), encoding="utf-8")
+    export_model(source, tmp_path / "target", CARD_OF_QWEN3)
+    kept, published = (load_file(folder / "model.safetensors") for folder in (source, tmp_path / "target"))
+    assert {tensor.dtype for tensor in kept.values()} == {torch.float32}
+    assert published.keys() == kept.keys()
+    assert all(torch.equal(tensor, kept[name].bfloat16()) for name, tensor in published.items())
 
 
 def test_export_model_that_fails_leaves_the_target_as_it_was(

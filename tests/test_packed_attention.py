@@ -99,3 +99,16 @@ def test_packed_attention_gives_each_row_and_sequence_its_own_gradients() -> Non
         expected = torch.autograd.grad(exact, rows, direction[row])
         for gradient, exact_gradient in zip(got, expected, strict=True):
             assert torch.allclose(gradient[row], exact_gradient[row], atol=1e-5)
+
+
+@pytest.mark.parametrize("is_autocast", [True, False], ids=["autocast", "float32"])
+def test_packed_attention_with_a_sliding_window_sees_the_last_tokens_of_its_sequence(is_autocast: bool) -> None:
+    query, key, value = (tensor.detach()[None] for tensor in heads(2, 12))
+    with torch.autocast("cpu", enabled=is_autocast):
+        attended, _ = packed_attention(
+            torch.nn.Module(), query, key, value, None, sequence_lengths=((3, 9),), scaling=SCALE, sliding_window=4
+        )
+    for token, first in ((2, 0), (3, 3), (6, 3), (7, 4), (11, 8)):  # the second sequence begins at token 3
+        seen = [tensor[0, :, first : token + 1] for tensor in (key, value)]
+        expected = scaled_dot_product_attention(query[0, :, token : token + 1], *seen, scale=SCALE, enable_gqa=True)
+        assert torch.allclose(attended[0, token].float(), expected[:, 0], atol=0.02 if is_autocast else 1e-5)

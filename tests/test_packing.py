@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plansmith.config.training import OptimiserConfig
+from plansmith.errors import BadInputError
 from plansmith.learning.losses import token_logprobs
 from plansmith.learning.optimisation import OptimisationPlan, micro_batches, plan_optimisation
-from plansmith.learning.packed_attention import PACKED_ATTENTION, register_packed_attention
+from plansmith.learning.packed_attention import register_packed_attention
 from plansmith.learning.packing import (
     GRAIN_TOKENS,
     Row,
@@ -169,15 +171,23 @@ def test_micro_batches_of_two_ranks_hold_a_unit_on_one_of_them() -> None:
     [({"max_length_tokens": 16}, ["", "b", "b"]), ({}, ["b", "b", "b"])],
     ids=["a member too long", "together too long"],
 )
-def test_unit_that_does_not_fit_is_dropped_whole_and_counted(settings: dict[str, int], names: list[str]) -> None:
+def test_unit_that_does_not_fit_is_dropped_whole_and_counted(settings: dict[str, Any], names: list[str]) -> None:
     lengths = [3, 17, 2] if settings else [3, 10, 8]
-    given = OptimiserConfig(learning_rate=1.0, batch_sequences=4, **settings)
+    given = OptimiserConfig(learning_rate=1.0, batch_sequences=4, max_dropped_share=1.0, **settings)
     plan = plan_optimisation(
         [*lengths, 5], given, seed=0, row_length_tokens=20, micro_batch_rows=1, unit_names=[*names, ""]
     )
     kept = 2 if settings else 1
     assert (plan.packing.n_sequences, plan.packing.n_dropped) == (kept, 4 - kept)
     assert plan.packing.n_dropped_tokens == (19 if settings else 21)
+
+
+@pytest.mark.parametrize(("share", "is_refused"), [(0.5, False), (0.49, True), (1.0, False), (0.0, True)])
+def test_training_data_of_which_too_much_is_too_long_is_refused(share: float, is_refused: bool) -> None:
+    given = OptimiserConfig(learning_rate=1.0, batch_sequences=4, max_length_tokens=16, max_dropped_share=share)
+    with pytest.raises(BadInputError, match="2 of 4 sequences") if is_refused else nullcontext():
+        plan = plan_optimisation([3, 17, 30, 16], given, seed=0, row_length_tokens=40, micro_batch_rows=1)
+        assert plan.packing.n_dropped == 2
 
 
 def test_build_batch_restarts_positions_and_pads_with_weight_zero() -> None:
@@ -220,12 +230,10 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("attention", [PACKED_ATTENTION, "sdpa"])
-def test_packed_logprobs_equal_those_of_each_sequence_alone(model_folder: Path, attention: str) -> None:
+def test_packed_logprobs_equal_those_of_each_sequence_alone(model_folder: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    register_packed_attention()
-    packed_model = AutoModelForCausalLM.from_pretrained(model_folder, attn_implementation=attention)
+    packed_model = AutoModelForCausalLM.from_pretrained(model_folder, attn_implementation=register_packed_attention())
     plain_model = AutoModelForCausalLM.from_pretrained(model_folder, attn_implementation="eager")
     generator = torch.Generator().manual_seed(1)
     sequences = [
@@ -245,38 +253,10 @@ def test_packed_logprobs_equal_those_of_each_sequence_alone(model_folder: Path, 
                 start = end
 
 
-def test_mask_that_sdpa_gets_from_position_ids_alone_is_block_diagonal(model_folder: Path) -> None:
-    from transformers import AutoConfig
-    from transformers.masking_utils import create_causal_mask
-
-    config = AutoConfig.from_pretrained(model_folder, attn_implementation="sdpa")
-    sequences = [
-        supervised_sequence([1], [2, 3]),
-        supervised_sequence([4], [5]),
-        TrainingSequence.of((6,), {}),
-    ]
-    batch = build_batch(sequences, [(0, 1, 2), (1,)], ())
-    inputs = batch.model_inputs()
-    assert "attention_mask" not in inputs and "past_key_values" not in inputs and not inputs["use_cache"]
-    mask = create_causal_mask(
-        config,
-        inputs_embeds=torch.zeros(2, 6, config.hidden_size),
-        attention_mask=None,
-        past_key_values=None,
-        position_ids=inputs["position_ids"],
-    )
-    # sequences of three, two and one; then one of two and its padding of four, which is a sequence of its own
-    expected = [torch.block_diag(*(torch.ones(n, n).tril() for n in lengths)) for lengths in batch.lengths]
-    assert batch.lengths == ((3, 2, 1), (2, 4))
-    assert mask[:, 0].equal(torch.stack(expected).bool())
-
-
-@pytest.mark.parametrize("attention", [PACKED_ATTENTION, "sdpa"])
-def test_rows_that_are_lengthened_give_the_same_logits(model_folder: Path, attention: str) -> None:
+def test_rows_that_are_lengthened_give_the_same_logits(model_folder: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    register_packed_attention()
-    model = AutoModelForCausalLM.from_pretrained(model_folder, attn_implementation=attention)
+    model = AutoModelForCausalLM.from_pretrained(model_folder, attn_implementation=register_packed_attention())
     batch = build_batch([supervised_sequence([1], [2, 3]), supervised_sequence([4], [5, 6, 7])], [(0, 1), (1,)], ())
     inputs = batch.model_inputs(is_rounded=True)
     assert inputs["input_ids"].shape == (2, GRAIN_TOKENS)
@@ -285,12 +265,10 @@ def test_rows_that_are_lengthened_give_the_same_logits(model_folder: Path, atten
     assert torch.allclose(lengthened, plain, atol=1e-5)
 
 
-@pytest.mark.parametrize("attention", [PACKED_ATTENTION, "sdpa"])
-def test_packed_gradient_of_one_sequence_does_not_reach_its_neighbours(model_folder: Path, attention: str) -> None:
+def test_packed_gradient_of_one_sequence_does_not_reach_its_neighbours(model_folder: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    register_packed_attention()
-    model = AutoModelForCausalLM.from_pretrained(model_folder, attn_implementation=attention)
+    model = AutoModelForCausalLM.from_pretrained(model_folder, attn_implementation=register_packed_attention())
     batch = build_batch([supervised_sequence([1], [2, 3]), supervised_sequence([4], [5, 6, 7])], [(0, 1)], ())
     embedded = model.get_input_embeddings()(batch.token_ids).detach().requires_grad_()
     inputs = {name: value for name, value in batch.model_inputs().items() if name != "input_ids"}

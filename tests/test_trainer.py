@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import pytest
 import torch
 from processes import free_port
 
-from actors.trainer import TrainerActor, _buffers, _prepare_process
+from actors.trainer import TrainerActor, _buffers, _join_process_group, _prepare_process
 from plansmith.config.training import LoraConfig, LossConfig, OptimiserConfig, Schedule, TrainerConfig
 from plansmith.data.rows import SequenceRow
 from plansmith.data.tables import write_table
@@ -39,6 +40,7 @@ PROBE = (3, 9, 27, 33, 1)
 VERDICT = VerdictReader(VALID, INVALID)
 FINAL = Final(LossConfig(), VERDICT)
 SETTINGS = TrainerConfig(n_threads=1, row_length_tokens=32, micro_batch_rows=2, optimizer="adamw", is_autocast=False)
+BFLOAT16 = {"dtype": "bfloat16", "zero_stage": 2}
 # eps far above float noise: AdamW divides by it where a gradient is nearly zero
 FAST = OptimiserConfig(
     learning_rate=5e-3, batch_sequences=4, weight_decay=0.1, gradient_clipping=0.5, eps=1e-5, schedule=Schedule.CONSTANT
@@ -53,7 +55,9 @@ def changed(settings: Any, **changes: Any) -> Any:
     return type(settings)(**{**settings.model_dump(), **changes})
 
 
-def make_model(folder: Path, *, hidden_size: int = 32, is_tied: bool = False) -> Path:
+def make_model(
+    folder: Path, *, hidden_size: int = 32, is_tied: bool = False, dtype: torch.dtype = torch.float32
+) -> Path:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
@@ -67,7 +71,7 @@ def make_model(folder: Path, *, hidden_size: int = 32, is_tied: bool = False) ->
         max_position_embeddings=64,
         tie_word_embeddings=is_tied,
     )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    LlamaForCausalLM(config).to(dtype).save_pretrained(folder)
     (folder / "tokenizer_config.json").write_text('{"travels": true}')
     return folder
 
@@ -121,6 +125,10 @@ def weights_of(trainer: TrainerActor) -> dict[str, torch.Tensor]:
 def largest_difference(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> float:
     assert ours.keys() == theirs.keys()
     return max((ours[name] - theirs[name]).abs().max().item() for name in ours)
+
+
+def distance(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> float:
+    return math.sqrt(sum((ours[name] - theirs[name]).square().sum().item() for name in ours))
 
 
 def bare_torch_training(
@@ -311,7 +319,7 @@ def test_logprobs_equal_those_of_transformers(model_folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"dtype": "bfloat16"}, {"zero_stage": 3}, {"zero_stage": 2, "lora": LORA}, {"optimizer": "muon"}],
+    [{}, BFLOAT16, {"zero_stage": 3}, {"zero_stage": 2, "lora": LORA}, {"optimizer": "muon"}],
     ids=["adamw", "bfloat16", "zero 3", "adapter", "muon"],
 )
 def test_training_continued_from_a_checkpoint_is_that_which_was_never_interrupted(
@@ -375,8 +383,7 @@ def test_optimise_on_stored_sequences_equals_that_on_held_ones_bit_by_bit(model_
     assert all((a == b).all() for a, b in zip(results[0][2], results[1][2], strict=True))
 
 
-@pytest.mark.parametrize("zero_stage", [1, 3])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("dtype", "zero_stage"), [("float32", 1), ("float32", 3), ("bfloat16", 2), ("bfloat16", 3)])
 def test_save_and_load_give_back_the_same_bits(model_folder: Path, tmp_path: Path, dtype: str, zero_stage: int) -> None:
     from transformers import AutoModelForCausalLM
 
@@ -390,8 +397,8 @@ def test_save_and_load_give_back_the_same_bits(model_folder: Path, tmp_path: Pat
     assert json.loads((folder / "tokenizer_config.json").read_text()) == {"travels": True}
     assert not (folder / "old").exists()
     assert "plansmith" not in (folder / "config.json").read_text()
-    on_disk = AutoModelForCausalLM.from_pretrained(folder)
-    assert on_disk.dtype is getattr(torch, dtype)
+    assert AutoModelForCausalLM.from_pretrained(folder).dtype is getattr(torch, dtype)
+    on_disk = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     assert largest_difference(dict(on_disk.state_dict()), trained) == 0
 
     trainer.optimise(Supervised(), supervised_sequences(), FAST)
@@ -457,7 +464,7 @@ def test_load_of_another_architecture_is_refused(model_folder: Path, tmp_path: P
 
 
 def test_optimise_in_bfloat16_keeps_small_updates_in_float32(model_folder: Path) -> None:
-    trainer = TrainerActor(model_folder, config=changed(SETTINGS, dtype="bfloat16"))
+    trainer = TrainerActor(model_folder, config=changed(SETTINGS, **BFLOAT16))
     fast = changed(
         FAST,
         learning_rate=1e-2,
@@ -471,6 +478,39 @@ def test_optimise_in_bfloat16_keeps_small_updates_in_float32(model_folder: Path)
     report = trainer.optimise(Supervised(), supervised_sequences(), fast)
     assert {parameter.dtype for parameter in trainer.engine.module.parameters()} == {torch.bfloat16}
     assert report.losses[-1] < 0.1
+
+
+@pytest.mark.parametrize("zero_stage", [2, 3])
+def test_many_stages_in_bfloat16_move_the_weights_as_far_as_one(tmp_path: Path, zero_stage: int) -> None:
+    folder = make_model(tmp_path / "model", dtype=torch.bfloat16)
+    config = changed(SETTINGS, dtype="bfloat16", zero_stage=zero_stage)
+    trainer = TrainerActor(folder, config=config)
+    tiny = changed(FAST, learning_rate=1e-6, batch_sequences=12, weight_decay=0.0)
+    start = weights_of(trainer)
+    for stage in range(12):
+        trainer.optimise(Supervised(), supervised_sequences(), tiny)
+        trainer.save(tmp_path / f"stage-{stage}")
+        trainer.load(tmp_path / f"stage-{stage}")
+    by_stages = weights_of(trainer)
+    resumed = weights_of(TrainerActor(tmp_path / "stage-11", config=config))
+    trainer.load(folder)
+    trainer.optimise(Supervised(), supervised_sequences(), changed(tiny, epochs=12))
+    assert largest_difference(resumed, by_stages) == 0
+    moved, expected = (distance(weights, start) for weights in (by_stages, weights_of(trainer)))
+    assert moved == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize("zero_stage", [2, 3])
+def test_gradients_in_bfloat16_are_summed_in_float32(model_folder: Path, zero_stage: int) -> None:
+    config = changed(SETTINGS, dtype="bfloat16", zero_stage=zero_stage, row_length_tokens=16, micro_batch_rows=1)
+    trainer = TrainerActor(model_folder, config=config)
+    one_step = changed(FAST, batch_sequences=12, beta1=0.0, gradient_clipping=0.0)  # the first moment is the gradient
+    trainer.optimise(Supervised(), supervised_sequences(), one_step)
+    gradients = torch.cat([state["exp_avg"].ravel() for state in trainer.engine.optimizer.optimizer.state.values()])
+    gradients = gradients[gradients != 0]
+    is_rounded = gradients == gradients.bfloat16().float()
+    assert len(gradients) > 1000
+    assert is_rounded.float().mean() < 0.5
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
@@ -611,6 +651,8 @@ TWO_RANK_SETTINGS = {
     "zero 3, offload": changed(SETTINGS, zero_stage=3, offload="all"),
     "zero 3, autocast": changed(SETTINGS, zero_stage=3, is_autocast=True),
     "muon": changed(SETTINGS, optimizer="muon", micro_batch_rows=1),
+    "bfloat16, zero 2": changed(SETTINGS, dtype="bfloat16", zero_stage=2),
+    "bfloat16, zero 3": changed(SETTINGS, dtype="bfloat16", zero_stage=3),
     "lora": changed(SETTINGS, lora=LORA),
     "lora, zero 3, bfloat16": changed(SETTINGS, lora=LORA, zero_stage=3, dtype="bfloat16"),
     "lora, nf4": changed(SETTINGS, lora=LORA, zero_stage=2, quantisation="nf4"),
@@ -764,6 +806,14 @@ def test_learning_rate_warms_up_and_then_follows_its_schedule(schedule: Schedule
 def test_trainer_of_a_missing_model_folder_says_where(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="nowhere"):
         TrainerActor(tmp_path / "nowhere", config=SETTINGS)
+
+
+def test_ranks_wait_for_each_other_as_long_as_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[timedelta] = []
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: False)
+    monkeypatch.setattr("torch.distributed.init_process_group", lambda *_, timeout, **__: waits.append(timeout))
+    _join_process_group(changed(SETTINGS, rank_timeout_s=7.5), 0, "")
+    assert waits == [timedelta(seconds=7.5)]
 
 
 def test_import_of_the_trainer_loads_no_heavy_library() -> None:

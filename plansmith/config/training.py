@@ -71,6 +71,8 @@ class OptimiserConfig(StrictModel):
     max_length_tokens: int | None = Field(None, ge=16)
     """Longest sequence, prompt and response; longer ones are left out, counted and said. None: a whole row of the
     trainer."""
+    max_dropped_share: float = Field(0.5, ge=0, le=1)
+    """The run ends with an error when more than this share of the sequences is too long."""
     epochs: int = Field(1, ge=1)
     """How often every sequence is trained on."""
     warmup_steps: int = Field(0, ge=0)
@@ -147,7 +149,8 @@ class Numerics(AdapterConfig):
     """The trainer's settings that change the result."""
 
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the weights. With bfloat16 the optimizer keeps float32 weights; an adapter is float32 itself."""
+    """Of the weights. With bfloat16 the optimizer keeps float32 weights, from which every stage goes on; an adapter is
+    float32 itself."""
     is_autocast: bool | None = None
     """With float32: keep the weights so, compute matrix products in bfloat16. None does so where the devices of all
     ranks have instructions for it; a CPU without them emulates it, fifty times slower than float32."""
@@ -155,6 +158,11 @@ class Numerics(AdapterConfig):
     """Longest training sequence and length of a packed row; longer sequences are dropped and counted."""
     optimizer: Literal["adamw", "muon"] = "muon"
     """adamw, or muon: Muon on the matrices of the layers, AdamW on embeddings, norms, biases and head."""
+
+    @property
+    def has_master_weights(self) -> bool:
+        """Return whether the optimizer holds float32 weights beside those of a model in bfloat16."""
+        return self.dtype == "bfloat16" and self.lora is None
 
 
 class TrainerConfig(Numerics):
@@ -174,9 +182,14 @@ class TrainerConfig(Numerics):
     """Torch threads on a CPU; 0 takes every core."""
     micro_batch_rows: int = Field(4, ge=1)
     """Rows of one forward pass; memory grows with it, the result does not change."""
+    rank_timeout_s: float = Field(120.0, gt=0)
+    """Longest wait for another rank; a dead one is an error then, not a hang. The others wait while rank 0 writes the
+    model, which for a large one and a shared disk takes minutes."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        if self.has_master_weights and self.zero_stage == 1:
+            raise ValueError("dtype=bfloat16 sums gradients in float32, which needs zero_stage=2 or 3, got 1")
         if self.optimizer == "muon" and self.zero_stage != 1:
             raise ValueError(f"optimizer=muon works with zero_stage=1, got zero_stage={self.zero_stage}")
         if self.optimizer == "muon" and self.lora is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -17,16 +16,16 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 from jinja2 import Environment, StrictUndefined
-from transformers import GenerationConfig, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerBase
 
 from plansmith.errors import BadInputError
 from plansmith.learning.adapters import copy_tokenizer, is_adapter_folder, merge_adapter, written_whole
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.tokenizer import end_token_ids
+from plansmith.learning.weight_files import SAFE_LOADING, check_weight_files
 
 CARD = "README.md"
 EXAMPLE_PROMPT = "example_prompt.txt"
-WEIGHTS = ("config.json", "*.safetensors", "*.safetensors.index.json")
 TAGS = ("plansmith", "planning", "pddl", "chain-of-thought")
 LICENSE_FROM_NOTHING = "apache-2.0"
 EPS = 1e-9
@@ -160,9 +159,12 @@ def render_model_card(card: ModelCard, *, is_chat: bool, stop_token_ids: tuple[i
 
 
 def _copy_model(source: Path, target: Path) -> None:
-    """Copy weights, tokenizer and licence as they are; what else lies in the folder stays behind."""
-    for path in sorted({path for pattern in WEIGHTS for path in source.glob(pattern)}):
-        shutil.copy2(path, target / path.name)
+    """Write weights, tokenizer and licence; what else lies in the folder stays behind.
+
+    The weights get the precision that config.json names: a run keeps those of a model in bfloat16 in float32.
+    """
+    check_weight_files(source)
+    AutoModelForCausalLM.from_pretrained(source, dtype="auto", **SAFE_LOADING).save_pretrained(target)
     copy_tokenizer(source, target)
 
 

@@ -162,7 +162,7 @@ def plan_optimisation(
         unit_names: of each sequence; by default each is a unit of its own.
 
     Raises:
-        BadInputError: no sequence fits.
+        BadInputError: no sequence fits, or more are too long than `max_dropped_share` allows.
     """
     longest = min(row_length_tokens, settings.max_length_tokens or row_length_tokens)
     units = [
@@ -170,12 +170,15 @@ def plan_optimisation(
         for unit in units_of(lengths, unit_names or [""] * len(lengths))
         if unit.n_tokens <= row_length_tokens and all(lengths[index] <= longest for index in unit.indices)
     ]
-    if not units:
+    n_dropped = len(lengths) - sum(len(unit.indices) for unit in units)
+    if not units or n_dropped > settings.max_dropped_share * len(lengths):
         raise BadInputError(
-            "nothing to optimise on: no sequence fits in a row",
-            got=f"{len(lengths)} sequences, the shortest of {min(lengths, default=0)} tokens",
-            expected=f"at most {longest} tokens",
-            cure="raise row_length_tokens and max_length_tokens, or make shorter examples",
+            "most of the training data does not fit" if units else "nothing to optimise on: no sequence fits in a row",
+            got=f"{n_dropped} of {len(lengths)} sequences are too long, alone or with others of their unit; the longest "
+            f"has {max(lengths, default=0)} tokens, the shortest {min(lengths, default=0)}",
+            expected=f"at most {longest} tokens, but for a share of {settings.max_dropped_share:g}, max_dropped_share",
+            cure="raise max_length_tokens, trainer.row_length_tokens and policy.max_model_len, or make shorter "
+            "examples",
         )
     epochs = [
         [

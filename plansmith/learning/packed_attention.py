@@ -1,8 +1,9 @@
-"""Attention over packed rows on a CPU: each sequence by itself, so that nothing is computed that a mask throws away.
+"""Attention over packed rows: each sequence by itself, so that nothing is computed that a mask throws away.
 
 `packed_attention` has the calling convention of transformers and is known to it under `PACKED_ATTENTION`. In float32,
-and in bfloat16 with autocast, it is `BlockwiseAttention`; with dropout or in another type torch's fused kernel. Not
-here: what shares a row (`packing`).
+and in bfloat16 with autocast, it is `BlockwiseAttention` on a CPU; with dropout, a sliding window or in another type,
+and on a GPU, torch's fused kernel, which there and without a mask is FlashAttention. Not here: what shares a row
+(`packing`).
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def packed_attention(
     sequence_lengths: Lengths,
     scaling: float | None = None,
     dropout: float = 0.0,
+    sliding_window: int | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Return causal attention within each sequence of each row, in the calling convention of transformers.
@@ -60,28 +62,38 @@ def packed_attention(
         query: (B, H, T, D); key and value: (B, G, T, D), where G divides H.
         attention_mask: not read; the lengths say it all.
         sequence_lengths: per row, summing to T.
+        sliding_window: a token sees itself and the tokens before it, so many in all; None sees all of them.
 
     Returns:
         (B, T, H, D), and no attention weights.
     """
     scale = scaling or query.shape[-1] ** -0.5
+    window = sliding_window or query.shape[2]
     dtype = torch.bfloat16 if torch.is_autocast_enabled("cpu") else query.dtype
-    if query.device.type == "cpu" and dtype in BLOCK_TOKENS and not dropout:
+    is_whole = max(map(max, sequence_lengths)) <= window
+    if query.device.type == "cpu" and dtype in BLOCK_TOKENS and is_whole and not dropout:
         return blockwise_attention(query, key, value, scale, sequence_lengths, dtype=dtype), None
     rows = []
     for row, lengths in enumerate(sequence_lengths):
-        parts = [torch.split(tensor[row], list(lengths), dim=1) for tensor in (query, key, value)]
-        rows.append(torch.cat([_fused_attention(q, k, v, scale, dropout) for q, k, v in zip(*parts, strict=True)], 1))
+        parts = zip(*(torch.split(tensor[row], list(lengths), dim=1) for tensor in (query, key, value)), strict=True)
+        rows.append(torch.cat([_fused_attention(q, k, v, scale, dropout, window) for q, k, v in parts], dim=1))
     return torch.stack(rows).transpose(1, 2).contiguous(), None
 
 
-def _fused_attention(query: Tensor, key: Tensor, value: Tensor, scale: float, dropout: float) -> Tensor:
-    is_grouped = len(key) != len(query)
+def _fused_attention(query: Tensor, key: Tensor, value: Tensor, scale: float, dropout: float, window: int) -> Tensor:
+    n_tokens, is_grouped = query.shape[1], len(key) != len(query)
     q, k, v = query[None], key[None], value[None]
+    mask = _sees(n_tokens, window, query.device) if n_tokens > window else None
     attended = F.scaled_dot_product_attention(
-        q, k, v, is_causal=True, scale=scale, dropout_p=dropout, enable_gqa=is_grouped
+        q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, dropout_p=dropout, enable_gqa=is_grouped
     )
     return attended[0]
+
+
+def _sees(n_tokens: int, window: int, device: torch.device) -> Tensor:
+    """Return (T, T), True where a token sees another: itself and those before it, ``window`` in all."""
+    everything = torch.ones(n_tokens, n_tokens, dtype=torch.bool, device=device)
+    return everything.tril().triu(1 - window)
 
 
 def blockwise_attention(

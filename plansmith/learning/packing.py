@@ -1,9 +1,7 @@
 """Packing: several sequences in one row, with attention that never crosses from one to its neighbour.
 
-Position ids restart at each sequence. On CPU `plansmith.learning.packed_attention` attends sequence by sequence, and a
-micro-batch of one row needs no padding. Elsewhere the attention of transformers builds a block-diagonal mask from the
-position ids (it does so only if there is neither an attention mask nor a key-value cache, so models are called without
-both). Not here: the order of batches in time (`optimisation`).
+Position ids restart at each sequence, `plansmith.learning.packed_attention` attends sequence by sequence, and a
+micro-batch of one row needs no padding. Not here: the order of batches in time (`optimisation`).
 """
 
 from __future__ import annotations
