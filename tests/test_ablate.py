@@ -16,7 +16,6 @@ from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.data.artifacts import StageKind
 from plansmith.errors import ConfigError
 
-
 NO_SCORE = "phase2.losses.score=0"
 
 
