@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from plansmith.config.pddl_instruct import CorrectionConfig
-from plansmith.data.examples import chain_examples, continuation_examples, correction_example
+from plansmith.data.examples import chain_examples, continuation_examples, correction_example, mending_example
 from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import (
     ExampleRow,
@@ -150,28 +150,41 @@ class FeedbackWriter:
             seed = row_seed(self._seed, self._stage, row.problem_id)
             copies = self._config.correction_renamings
             yield from chain_examples(row.problem, self._rendering, self._names, n_renamings=copies, seed=seed)
-        for verdict in failed[: self._config.corrections_per_problem]:
-            attempt = verdict.handed_back(FeedbackKind(self._config.feedback))
-            if attempt is not None:
-                yield correction_example(verdict.rollout_id, row.problem, attempt, self._rendering)
+        for verdict in self._handed_back(row):
+            yield correction_example(verdict.rollout_id, row.problem, self._attempt(verdict), self._rendering)
 
     def _continuations(self, row: LearningRow, judged: Sequence[_Judged]) -> Iterator[ExampleRow]:
-        """Yield the failed attempts, each continued by the planner from its last sound state."""
+        """Yield failed attempts continued by the planner from their last sound state, without and with feedback."""
         plan_of = {plan.problem_id: plan.plan for plan in row.replans}
         task = PlanningTask.from_text(row.problem.domain_pddl, row.problem.problem_pddl) if plan_of else None
+        handed_back = {verdict.rollout_id for verdict in self._handed_back(row)}
         for item in judged:
             rollout, verdict, met = item.rollout, item.verdict, item.held_out_after
             is_clean = met is None or verdict.sound_steps < met
             if task is not None and is_clean and rollout.rollout_id in plan_of:
                 read = self._rendering.read(rollout.completion, task.domain)  # for the reasons; rows have none
+                kept = read.chain.steps[: verdict.sound_steps]
+                plan = [parse_step(step) for step in plan_of[rollout.rollout_id]]
                 yield from continuation_examples(
                     rollout.rollout_id,
                     row.problem_id,
                     task,
-                    read.chain.steps[: verdict.sound_steps],
-                    [parse_step(step) for step in plan_of[rollout.rollout_id]],
+                    kept,
+                    plan,
                     self._rendering,
                     self._names,
                     n_renamings=self._config.continuation_renamings,
                     seed=self._seed,
                 )
+                if kept and rollout.rollout_id in handed_back:
+                    attempt = self._attempt(verdict)
+                    yield mending_example(rollout.rollout_id, row.problem, attempt, kept, plan, self._rendering)
+
+    def _handed_back(self, row: LearningRow) -> list[VerdictRow]:
+        """Return the failed attempts that are trained on with their feedback before the answer."""
+        failed = [verdict for verdict in row.verdicts if not verdict.is_valid]
+        return [verdict for verdict in failed[: self._config.corrections_per_problem] if self._attempt(verdict)]
+
+    def _attempt(self, verdict: VerdictRow) -> str:
+        """Return a failed attempt as it is handed back; empty where the rendering has no words for it."""
+        return verdict.handed_back(FeedbackKind(self._config.feedback)) or ""

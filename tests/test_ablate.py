@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +11,77 @@ from pipelines.commands import ablate
 from pipelines.pddl_instruct import PIPELINE, main, pddl_instruct
 from pipelines.run.publishing import base_name
 from plansmith.ablation.paper_figures import PaperColumn
-from plansmith.ablation.variants import ablation_arms, variants
+from plansmith.ablation.variants import AFTER_TURNS, ablation_arms, contrasts, variants
 from plansmith.config.pddl_instruct import PddlInstructConfig
+from plansmith.data.artifacts import StageKind
 from plansmith.errors import ConfigError
+
+NO_SCORE = "phase2.losses.score=0"
 
 
 def config(*overrides: str) -> PddlInstructConfig:
-    return PIPELINE.settings("smoke", overrides=["phase2.eta=3", "ablation.eta_low=2", *overrides])
+    return PIPELINE.settings("smoke", overrides=["phase2.eta=3", "ablation.eta_low=2", NO_SCORE, *overrides])
 
 
-def test_variants_give_every_arm_of_table_1_exactly_once() -> None:
-    given = Counter(arm for variant in variants(config()) for arm in variant.arm_of.values())
-    assert set(given.values()) == {1}
+def test_variants_give_every_arm_of_table_1_and_of_our_own() -> None:
+    given = {arm for variant in variants(config()) for arm in variant.arm_of.values()}
     wanted = ablation_arms(config())
-    assert set(given) == {arm.id for arm in wanted}
-    assert [arm.paper_label for arm in wanted] == list(PaperColumn)
+    assert given == {arm.id for arm in wanted}
+    assert [arm.paper_label for arm in wanted if arm.paper_label] == list(PaperColumn)
+    assert {arm for pair in contrasts(config()) for arm in pair} <= given
+
+
+def test_variants_give_one_id_to_arms_of_equal_policies_only() -> None:
+    keys: dict[str, set[str]] = {}
+    for variant in variants(config()):
+        for stage in pddl_instruct(variant.config):
+            arm = variant.arm_of.get(stage.labels.get("arm", "")) if stage.kind is StageKind.JUDGES else None
+            if arm is not None:
+                keys.setdefault(arm, set()).add(stage.key)
+    assert {len(found) for found in keys.values()} == {1}
 
 
 def test_variants_name_arms_that_their_runs_have() -> None:
     for variant in variants(config("evaluation.baseline_prompts=[zero_shot]")):
-        judged = {stage.labels.get("arm") for stage in pddl_instruct(variant.config)}
-        assert set(variant.arm_of) <= judged, variant.name
+        stages = pddl_instruct(variant.config)
+        judged = {stage.labels.get("arm") for stage in stages}
+        has_turns = any(stage.kind is StageKind.HANDS_BACK for stage in stages)
+        assert set(variant.arm_of) <= judged | ({AFTER_TURNS} if has_turns else set()), variant.name
         assert variant.loop in variant.arm_of.values()
+
+
+@pytest.mark.parametrize(
+    ("override", "missing"),
+    [
+        ("phase2.continuation_renamings=0", "no_continuations"),
+        ("phase2.losses.score=0.002", "score"),
+        ("evaluation.feedback_turns=0", "detailed_eta3_turns"),
+    ],
+)
+def test_variants_and_arms_that_would_be_others_again_are_left_out(override: str, missing: str) -> None:
+    assert missing in {arm for variant in variants(config()) for arm in variant.arm_of.values()}
+    assert missing not in {arm for variant in variants(config(override)) for arm in variant.arm_of.values()}
+
+
+def test_only_the_detailed_variant_has_the_control_which_starts_from_phase_1() -> None:
+    stages = {variant.name: {s.name: s for s in pddl_instruct(variant.config)} for variant in variants(config())}
+    assert [name for name, found in stages.items() if "supervise_1" in found] == ["detailed"]
+    found = stages["detailed"]
+    for t in (1, 2, 3):
+        inputs = {name: given.name for name, given in found[f"supervise_data_{t}"].inputs.items()}
+        before = "phase1" if t == 1 else f"supervise_{t - 1}"
+        assert inputs == {"policy": before, "problems": "sample_problems", "plans": "synthesize_plans",
+                          "datasets": f"build_datasets_{t}", "reasoned": f"stage1_{t}"}  # fmt: skip
+        trained = found[f"supervise_{t}"]
+        assert {given.name for given in trained.inputs.values()} == {before, f"supervise_data_{t}"}
+        assert trained.settings.optimiser == found[f"stage1_{t}"].settings.optimiser
+        assert found[f"try_supervised_{t}"].inputs["policy"] is trained
+
+
+def test_control_changes_no_stage_of_the_loop() -> None:
+    without, with_it = ({s.name: s.key for s in pddl_instruct(config(f"phase2.has_control={on}"))} for on in (0, 1))
+    assert without.items() <= with_it.items()
+    assert all("supervise" in name for name in with_it.keys() - without.keys())
 
 
 def test_variants_share_every_stage_before_they_differ() -> None:
@@ -78,13 +126,23 @@ def test_variants_that_cannot_be_compared_are_refused(overrides: list[str], mess
 def test_dry_run_counts_the_stages_of_every_seed_and_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[Any]
 ) -> None:
-    options = ["--preset", "smoke", "--seeds", "2", "--set", "ablation.eta_low=1", "--dry-run"]
+    options = ["--preset", "smoke", "--seeds", "2", "--set", "ablation.eta_low=1", "--set", NO_SCORE, "--dry-run"]
     assert ablate.main(["pddl_instruct", *options, "--runs", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:3] for line in lines] == [
-        ["seed", str(seed), name] for seed in (0, 1) for name in ("detailed", "binary", "phase2_only")
+        ["seed", str(seed), variant.name] for seed in (0, 1) for variant in variants(config())
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_chosen_variants_are_the_only_ones_and_unknown_ones_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[Any]
+) -> None:
+    options = ["pddl_instruct", "--preset", "smoke", "--seeds", "1", "--set", "ablation.eta_low=1", "--dry-run"]
+    assert ablate.main([*options, "--variants", "binary,detailed", "--runs", str(tmp_path)]) == 0
+    assert [line.split()[2] for line in capsys.readouterr().out.splitlines()] == ["detailed", "binary"]
+    assert ablate.main([*options, "--variants", "detailed,trinary", "--runs", str(tmp_path)]) == 2
+    assert "got:      trinary" in capsys.readouterr().err
 
 
 def test_no_seeds_are_refused(capsys: pytest.CaptureFixture[Any]) -> None:

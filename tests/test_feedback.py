@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -43,6 +43,7 @@ from plansmith.data.rows import (
     VerdictRow,
 )
 from plansmith.errors import PlansmithError, StalePolicyError
+from plansmith.judging.chains import judge_completion
 from plansmith.learning.feedback import (
     SampledTokens,
     expected_outcome_sequence,
@@ -325,14 +326,15 @@ BUILDING = DatasetSettings(
 )
 
 
-def built(root: Path, given: dict[str, Artifact], resources: Resources) -> Artifact:
+def built(root: Path, given: dict[str, Artifact], resources: Resources, **corrections: Any) -> Artifact:
     """Return the data sets of an iteration, its failed attempts planned on by hand."""
+    building = BUILDING.model_copy(update={"corrections": BUILDING.corrections.model_copy(update=corrections)})
     replans = [
         PlanRow(name, "fd", "solved", ("(pick-up a)", "(stack a b)"), 2.0, 0.1, is_optimal=True)
         for name in ("p-01-1", "q-01-1")
     ]
     given = given | {"replans": artifact(root, "replans", ("rows", PlanRow, replans))}
-    return run(root, "build_datasets_1", build_datasets, BUILDING, resources, **given)
+    return run(root, "build_datasets_1", build_datasets, building, resources, **given)
 
 
 def tables_of(made: Artifact) -> dict[str, list[Any]]:
@@ -357,7 +359,38 @@ def test_build_datasets_holds_what_each_rollout_teaches_in_their_order(tmp_path:
     assert kinds == [
         ("plan_chain", "p-000"), ("correct_with_feedback", "p-01-1-corrected"),
         ("plan_chain", "q-000"), ("correct_with_feedback", "q-01-1-corrected"),
-        ("continue_plan", "p-01-1-continued-000"), ("continue_plan", "q-01-1-continued-000"),
+        ("continue_plan", "p-01-1-continued-000"), ("correct_with_feedback", "p-01-1-mended"),
+        ("continue_plan", "q-01-1-continued-000"), ("correct_with_feedback", "q-01-1-mended"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("feedback", "words"), [("binary", "stack b b bad: plan:"), ("detailed", "bad: feedback: fails: holding b plan:")]
+)
+def test_build_datasets_mends_an_attempt_from_its_sound_steps_on_feedback(
+    tmp_path: Path, feedback: Literal["binary", "detailed"], words: str
+) -> None:
+    found = tables_of(built(tmp_path, iteration(tmp_path, RIGHT, USELESS), StandIns(), feedback=feedback))
+    [mended] = [row for row in found["corrections"] if row.example_id == "p-01-1-mended"]
+    assert mended.prompt.endswith(words)
+    assert (mended.beginning.count("do:"), mended.response.count("do:")) == (2, 2)
+    assert mended.beginning == USELESS.partition(" do: stack b b")[0]
+    assert judge_completion(TASK, mended.beginning + mended.response, COMPACT).plan.is_valid
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_build_datasets_hands_back_no_more_attempts_than_are_asked_for(tmp_path: Path, n: int) -> None:
+    given = iteration(tmp_path, USELESS, USELESS)
+    found = tables_of(built(tmp_path, given, StandIns(), corrections_per_problem=n))
+    handed_back = [row.problem_id for row in found["corrections"] if row.kind == "correct_with_feedback"]
+    assert sorted(handed_back) == ["p", "q"] * n  # rollout 0 has no plan from its sound steps, only from the start
+    assert sum(row.kind == "continue_plan" for row in found["corrections"]) == 2
+
+
+def test_build_datasets_attempt_without_a_sound_step_is_handed_back_once(tmp_path: Path) -> None:
+    found = tables_of(built(tmp_path, iteration(tmp_path, RIGHT, "nothing"), StandIns()))
+    assert [row.example_id for row in found["corrections"] if row.problem_id == "p"] == [
+        "p-000", "p-01-1-corrected", "p-01-1-continued-000",
     ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import logging
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from pipelines.commands.run import add_run_options, check_owner, report_run, run
 from plansmith.config.run import RunConfig
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.errors import BadInputError, ConfigError
-from plansmith.pipeline import Ablation, Pipeline, find_pipeline, pipeline_names
+from plansmith.pipeline import Ablation, Pipeline, Variant, find_pipeline, pipeline_names
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.stages import preview_stages
 
@@ -61,6 +62,7 @@ def ablate_command(pipeline: Pipeline[Any, Any], argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog=f"plansmith ablate {pipeline.name}", description=ablation.about)
     add_run_options(parser, pipeline, preset=ablation.preset)
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="run with the seeds 0 to N-1 (default: 3)")
+    parser.add_argument("--variants", metavar="NAMES", help="run and report only these, as in detailed,binary")
     parser.add_argument("--name", help="name of the folder of the ablation; default: ablation-PRESET")
     return _ablate(
         pipeline, ablation, parser.parse_args(argv), shlex.join(["plansmith", "ablate", pipeline.name, *argv])
@@ -75,6 +77,8 @@ def _ablate(
     name, preset = arguments.name or f"ablation-{Path(arguments.preset).stem}", arguments.preset
     config = pipeline.settings(preset, overrides=[f"name={name}", *arguments.overrides])
     folder = (arguments.runs / config.name).resolve()
+    if arguments.variants is not None:
+        ablation = only(ablation, arguments.variants.split(","))
     ablation.variants(config)  # what cannot be compared is refused before anything starts
     check_owner(pipeline, folder)
     pipeline.check(config, is_dry_run=arguments.dry_run)
@@ -89,6 +93,22 @@ def _ablate(
         runs += run_seed(pipeline, ablation, seeded, preset, folder / f"seed{seeded.seed}")
         print(ablation.reporting.write(ablation.results(config, runs, command), folder))
     return 0
+
+
+def only(ablation: Ablation[Any, Any], names: Sequence[str]) -> Ablation[Any, Any]:
+    """Return an ablation that has some of its variants, in its own order.
+
+    Raises:
+        ConfigError: (when they are asked for) it has none of that name.
+    """
+
+    def variants(config: Any) -> list[Variant[Any]]:
+        found = {variant.name: variant for variant in ablation.variants(config)}
+        if unknown := [name for name in names if name not in found]:
+            raise ConfigError("no such variant", got=", ".join(unknown), expected=f"some of {', '.join(found)}")
+        return [variant for name, variant in found.items() if name in names]
+
+    return replace(ablation, variants=variants)
 
 
 def run_seed(

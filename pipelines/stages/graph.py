@@ -16,7 +16,7 @@ from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, Numerics
 from plansmith.data.artifacts import Artifact, StageKind
 from plansmith.data.rows import Split
-from plansmith.report.arms import FINAL
+from plansmith.report.arms import CONTROL, FINAL
 from plansmith.stages import Stage, StageContext
 from plansmith.text.explanations import FeedbackKind
 
@@ -52,6 +52,10 @@ class Graph:
         self.stages.append(made)
         return made
 
+    def __getitem__(self, name: str) -> Stage[Any]:
+        """Return the stage of that name."""
+        return next(stage for stage in self.stages if stage.name == name)
+
 
 class Evaluations:
     """Stages that measure a policy and change nothing; iteration 0 is the policy before the feedback loop."""
@@ -70,6 +74,12 @@ class Evaluations:
         judged = self._judge(f"judge_{arm}", tried, iteration, prompting, arm=arm, **series)
         if prompting is None:
             self._tried[iteration], self._judged[iteration] = tried, judged
+
+    def test_control(self, policy: Stage[Any], *, iteration: int) -> None:
+        """Let the control's policy try the test problems, and judge it; it is never the policy that is kept."""
+        arm = f"{CONTROL}_{iteration}"
+        tried = self._try(f"try_{arm}", policy, Split.TEST, iteration, None)
+        self._judge(f"judge_{arm}", tried, iteration, arm=arm)
 
     def probe(self, policy: Stage[Any], *, iteration: int) -> None:
         """Let a policy try the probe set, if the loop looks at it; it is how an iteration is told to have gained."""

@@ -150,7 +150,7 @@ def encode_examples(context: StageContext[None]) -> None:
 
 
 def phase1(context: StageContext[TuningSettings]) -> None:
-    """Tune on explained plans and chains of D1 (algorithm 1, lines 1 to 9)."""
+    """Tune on examples by likelihood: explained plans and chains of D1 (algorithm 1, lines 1 to 9), or a control's."""
     stored = StoredSequences(context.inputs["sequences"].parts(SEQUENCES))
     seeds = [context.row_seed(example_id) for example_id in stored.ids]
     order = sorted(range(len(stored)), key=seeds.__getitem__)

@@ -6,11 +6,13 @@ shown (`report`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from plansmith.ablation.order import OrderTest, Outcome
 from plansmith.ablation.paper_figures import TABLE_1
 from plansmith.ablation.plots import ablation_drawings
 from plansmith.ablation.summary import AblationResults
-from plansmith.ablation.tables import ablation_tables, difference_text
+from plansmith.ablation.tables import ablation_tables, contrast_table, difference_text
 from plansmith.report.sections import Listing, Plots, Report, Section, Sentences, flatten, provenance_section
 from plansmith.report.wording import interval, p_text, percent
 
@@ -19,14 +21,20 @@ OUTCOME_WORDS = {
     Outcome.NOT_SIGNIFICANT: "not significant, it may be chance",
     Outcome.REVERSED: "more than chance, against the paper's order",
 }
+CONTRAST_WORDS = {
+    Outcome.CONFIRMED: "more than chance, the second is better",
+    Outcome.NOT_SIGNIFICANT: OUTCOME_WORDS[Outcome.NOT_SIGNIFICANT],
+    Outcome.REVERSED: "more than chance, the first is better",
+}
 
 
 def ablation_report(results: AblationResults) -> Report:
-    """Return what is said about an ablation: tables 1, 4 and 5, the order of the arms, every figure."""
+    """Return what is said about an ablation: tables 1, 4 and 5, what teaches, the order of the arms, every figure."""
     seeds = len(results.seeds)
     best = f"Highest mean accuracy: {results.best_arm.label}, over {seeds} seed{'s' * (seeds > 1)}."
     shown, further = ablation_tables(results)
     orders = tuple(describe_order(results, test) for test in results.tests)
+    contrasts = tuple(describe_order(results, test, CONTRAST_WORDS) for test in results.contrasts)
     course = " and by iteration" if results.iterations else ""
     return Report(
         f"Plansmith ablation: {results.name}",
@@ -35,6 +43,7 @@ def ablation_report(results: AblationResults) -> Report:
         (
             Section(f"Accuracy by arm{course}", (Plots(tuple(ablation_drawings(results))),)),
             Section("As the paper's tables", shown),
+            Section("Which part teaches", (contrast_table(results), Sentences(contrasts)) if contrasts else ()),
             Section("Further figures", further, is_printed=False),
             Section("The order of the arms in words", (Sentences(orders),) if orders else ()),
             provenance_section(
@@ -62,7 +71,7 @@ def headline(results: AblationResults) -> str:
     )
 
 
-def describe_order(results: AblationResults, test: OrderTest) -> str:
+def describe_order(results: AblationResults, test: OrderTest, words: Mapping[Outcome, str] = OUTCOME_WORDS) -> str:
     """Return one pair of arms in plain words, saying so when the difference may be chance."""
     label_of = {arm.id: arm.label for arm in results.arms}
     before, after = test.accuracy_before, test.accuracy_after
@@ -74,7 +83,7 @@ def describe_order(results: AblationResults, test: OrderTest) -> str:
         f"{test.domain}, {label_of[test.before]} to {label_of[test.after]}: accuracy {change} "
         f"{percent(after)} ({interval(test.ci95_after)}); of {test.test.n} pairs "
         f"{test.test.only_after} solved only after, {test.test.only_before} only before; paired exact test "
-        f"{p_text(test.test.p_value)} (two-sided): {OUTCOME_WORDS[test.outcome]}. By seed: {seeds}. Difference over "
+        f"{p_text(test.test.p_value)} (two-sided): {words[test.outcome]}. By seed: {seeds}. Difference over "
         f"seeds {difference_text(test)} points{_seed_words(test)}.{_paper_words(results, test)}"
     )
 

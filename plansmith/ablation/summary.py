@@ -40,7 +40,10 @@ on the kind of feedback.
 
 @dataclass(frozen=True, slots=True)
 class AblationArm:
-    """One way of training; ``paper_label`` is the column of table 1 it stands for, eta matched by rank."""
+    """One way of training; ``paper_label`` is the column of table 1 it stands for, eta matched by rank.
+
+    With ``turns``, its policy gets failed test plans back with feedback so many times.
+    """
 
     id: str
     label: str
@@ -48,6 +51,7 @@ class AblationArm:
     feedback: Literal["binary", "detailed"] | None
     eta: int | None
     paper_label: PaperColumn | None
+    turns: int = 0
 
     def __post_init__(self) -> None:
         has_loop = 2 in self.phases
@@ -112,7 +116,11 @@ class AblationCell:
 
 @dataclass(frozen=True, slots=True)
 class AblationResults:
-    """A whole ablation: every arm, every seed; ``iterations`` has the cells after single feedback iterations."""
+    """A whole ablation: every arm, every seed; ``iterations`` has the cells after single feedback iterations.
+
+    ``tests`` are of the paper's order, ``contrasts`` of pairs of our own, of which the second arm has what the first
+    lacks.
+    """
 
     name: str
     model: str
@@ -120,6 +128,7 @@ class AblationResults:
     domains: tuple[str, ...]
     cells: tuple[AblationCell, ...]
     tests: tuple[OrderTest, ...] = ()
+    contrasts: tuple[OrderTest, ...] = ()
     iterations: tuple[AblationCell, ...] = ()
     config: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -136,8 +145,11 @@ class AblationResults:
 
     @property
     def best_arm(self) -> AblationArm:
-        """Return the arm with the greatest mean accuracy over its domains, the later one where two are equal."""
-        tried = {cell.arm for cell in self.cells}
+        """Return the arm with the greatest mean accuracy over its domains, the later one where two are equal.
+
+        Arms that try again with feedback are none of these.
+        """
+        tried = {cell.arm for cell in self.cells} & {arm.id for arm in self.arms if not arm.turns}
         means = {name: fmean(cell.mean for cell in self.cells if cell.arm == name) for name in tried}
         best = max(means.values())
         return [arm for arm in self.arms if means.get(arm.id) == best][-1]
@@ -174,11 +186,16 @@ def summarise_ablation(
     runs: Sequence[ArmRun],
     *,
     model: str,
+    contrasts: Sequence[tuple[str, str]] = (),
     config: dict[str, Any] | None = None,
     versions: dict[str, str] | None = None,
     command: str = "",
 ) -> AblationResults:
     """Return the figures of every arm and the tests of the paper's order; domains keep the order of their occurrence.
+
+    Args:
+        name, arms, runs, model, config, versions, command: see `AblationResults`.
+        contrasts: further pairs of arms to be tested, by id; those that are not both there are left out.
 
     Raises:
         ValueError: no results, an arm that is unknown or named twice, a run that occurs twice, a problem that occurs
@@ -194,7 +211,8 @@ def summarise_ablation(
         arms=tuple(arms),
         domains=domains,
         cells=_cells(arms, domains, results, iteration=None),
-        tests=_order_tests(arms, domains, results),
+        tests=_order_tests(_neighbours(arms), domains, results),
+        contrasts=_order_tests(contrasts, domains, results),
         iterations=tuple(
             cell
             for number in numbers
@@ -261,18 +279,23 @@ def _cell(arm: str, domain: str, seeds: Sequence[SeedFigures], *, iteration: int
     )
 
 
-def _order_tests(arms: Sequence[AblationArm], domains: Sequence[str], runs: Sequence[ArmRun]) -> tuple[OrderTest, ...]:
-    """Return the test of every pair of neighbours, in each domain and, with several, in all of them together."""
+def _neighbours(arms: Sequence[AblationArm]) -> list[tuple[str, str]]:
+    """Return the pairs of the paper's order by id."""
     id_of = {arm.paper_label: arm.id for arm in arms}
+    return [(id_of[first], id_of[second]) for first, second in NEIGHBOURS if first in id_of and second in id_of]
+
+
+def _order_tests(
+    pairs: Sequence[tuple[str, str]], domains: Sequence[str], runs: Sequence[ArmRun]
+) -> tuple[OrderTest, ...]:
+    """Return the test of every pair of arms, in each domain and, with several, in all of them together."""
     scopes = [*domains, *([ALL_DOMAINS] if len(domains) > 1 else [])]
     tests = []
-    for first, second in NEIGHBOURS:
-        if first not in id_of or second not in id_of:
-            continue
+    for first, second in pairs:
         for scope in scopes:
-            before, after = (_solved(runs, id_of[column], scope) for column in (first, second))
+            before, after = (_solved(runs, arm, scope) for arm in (first, second))
             if before.keys() & after.keys():
-                tests.append(compare_over_seeds(id_of[first], id_of[second], scope, before=before, after=after))
+                tests.append(compare_over_seeds(first, second, scope, before=before, after=after))
     return tuple(tests)
 
 

@@ -5,9 +5,10 @@ Not here: sentences and files (`ablation_report`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from plansmith.ablation.order import OrderTest
+from plansmith.ablation.order import OrderTest, Outcome
 from plansmith.ablation.paper_figures import (
     PAPER_MODEL,
     TABLE_1,
@@ -28,6 +29,16 @@ INTERVALS = (
 )
 
 
+ORDER_HEADER = ("first to second, domain", "first", "second", "pairs", "only first", "only second", "p", "p by seed",
+                "difference over seeds", "result")  # fmt: skip
+OUTCOMES_OF_ORDER: Mapping[Outcome, str] = {outcome: outcome.value for outcome in Outcome}
+OUTCOMES_OF_CONTRAST: Mapping[Outcome, str] = {
+    Outcome.CONFIRMED: "second better",
+    Outcome.NOT_SIGNIFICANT: "not significant",
+    Outcome.REVERSED: "first better",
+}
+
+
 def ablation_tables(results: AblationResults) -> tuple[tuple[Table, ...], tuple[Table, ...]]:
     """Return the tables in the shapes of the paper's, and then the others."""
     shown = (accuracy_table(results), configuration_table(results), error_table(results))
@@ -35,16 +46,17 @@ def ablation_tables(results: AblationResults) -> tuple[tuple[Table, ...], tuple[
 
 
 def accuracy_table(results: AblationResults) -> Table:
-    """Return accuracy by model, domain and arm (table 1), in percent, means over seeds."""
+    """Return accuracy by model, domain and arm (table 1), in percent, means over seeds; the paper's arms only."""
+    arms = [arm for arm in results.arms if arm.paper_label is not None]
     rows = [
-        (f"{results.model}, {domain}", *(_with_paper(results, arm, domain) for arm in results.arms))
+        (f"{results.model}, {domain}", *(_with_paper(results, arm, domain) for arm in arms))
         for domain in results.domains
     ]
     note = (
         f"Plan accuracy in percent, mean over seeds {_seeds(results)}. {PAPERS}, in the column of the same rank: its "
         "lower eta beside our lower one, its higher beside our higher."
     )
-    header = ("model, domain", *(arm.column for arm in results.arms))
+    header = ("model, domain", *(arm.column for arm in arms))
     return Table("Plan accuracy (the paper's table 1)", header, tuple(rows), note)
 
 
@@ -61,18 +73,31 @@ def configuration_table(results: AblationResults) -> Table:
 
 def order_table(results: AblationResults) -> Table:
     """Return the tests of the paper's order, one row a pair and domain."""
-    rows = [_order_row(results, test) for test in results.tests]
+    rows = [_order_row(results, test, OUTCOMES_OF_ORDER) for test in results.tests]
     note = (
-        "Each row asks whether the second arm solves more than the first, as in the paper. Paired exact test "
-        "(McNemar), two-sided, over the problems of all seeds, then seed by seed. The pooled test takes the pairs as "
-        "independent, though those of one seed share two trained policies; the interval of the difference over seeds "
-        'tells whether training again would show it ("not over seeds": it contains 0, or there is one seed). '
-        f"{len(rows)} rows, p-values not adjusted for their number. "
+        f"Each row asks whether the second arm solves more than the first, as in the paper. {_how_tested(rows)} "
         f"{INTERVALS}"
     )
-    header = ("first to second, domain", "first", "second", "pairs", "only first", "only second", "p", "p by seed",
-              "difference over seeds", "result")  # fmt: skip
-    return Table("Does the paper's order hold?", header, tuple(rows), note)
+    return Table("Does the paper's order hold?", ORDER_HEADER, tuple(rows), note)
+
+
+def contrast_table(results: AblationResults) -> Table:
+    """Return the tests of our own pairs, one row a pair and domain."""
+    rows = [_order_row(results, test, OUTCOMES_OF_CONTRAST) for test in results.contrasts]
+    note = (
+        "Each row compares two arms of which the second has what the first lacks; the result names the better one. "
+        f"{_how_tested(rows)} {INTERVALS}"
+    )
+    return Table("Which part teaches?", ORDER_HEADER, tuple(rows), note)
+
+
+def _how_tested(rows: Sequence[tuple[str, ...]]) -> str:
+    return (
+        "Paired exact test (McNemar), two-sided, over the problems of all seeds, then seed by seed. The pooled test "
+        "takes the pairs as independent, though those of one seed share two trained policies; the interval of the "
+        'difference over seeds tells whether training again would show it ("not over seeds": it contains 0, or there '
+        f"is one seed). {len(rows)} rows, p-values not adjusted for their number."
+    )
 
 
 def error_table(results: AblationResults) -> Table:
@@ -152,7 +177,7 @@ def _total_cell(cell: AblationCell | None, domain: str) -> str:
     return f"{ours} (paper {TABLE_5_TOTAL[domain]:.1f})" if domain in TABLE_5_TOTAL else ours
 
 
-def _order_row(results: AblationResults, test: OrderTest) -> tuple[str, ...]:
+def _order_row(results: AblationResults, test: OrderTest, words: Mapping[Outcome, str]) -> tuple[str, ...]:
     column_of = {arm.id: arm.column for arm in results.arms}
     return (
         f"{column_of[test.before]} to {column_of[test.after]}; {test.domain}",
@@ -164,7 +189,7 @@ def _order_row(results: AblationResults, test: OrderTest) -> tuple[str, ...]:
         p_text(test.test.p_value).removeprefix("p ").removeprefix("= "),
         ", ".join(p_text(one.test.p_value).removeprefix("p ").removeprefix("= ") for one in test.by_seed),
         difference_text(test),
-        test.outcome.value + ("" if test.is_beyond_seeds or not test.is_significant else ", not over seeds"),
+        words[test.outcome] + ("" if test.is_beyond_seeds or not test.is_significant else ", not over seeds"),
     )
 
 

@@ -88,7 +88,9 @@ class CorrectionConfig(StrictModel):
     """What the validator says of an attempt: valid or not, or also which step fails, what is unsatisfied and how to
     mend it."""
     corrections_per_problem: int = Field(1, ge=0)
-    """Examples `correct_with_feedback` made of the failed rollouts of one problem, at most."""
+    """Failed rollouts of one problem, at most, that become examples `correct_with_feedback`: problem, attempt and
+    feedback, answered by the planner's whole chain and, where the attempt is planned on, by what follows its sound
+    steps."""
     correction_renamings: int = Field(0, ge=0)
     """How often the corrected chain of a failed problem is also trained on from the plain prompt, under other names."""
     continuation_renamings: int = Field(0, ge=0)
@@ -114,6 +116,9 @@ class Phase2Config(RolloutConfig, CorrectionConfig):
     """The optimisation of the reasoning loss."""
     stage2: OptimiserConfig
     """The optimisation of the final loss, from the weights of `stage1`."""
+    has_control: bool = False
+    """Also train the control: as many likelihood tokens of the planner's chains for the same problems as every
+    iteration has, at the rates of `stage1` and without a rollout. `plansmith ablate` switches it on."""
     learning_rate_decay: float = Field(1.0, gt=0, le=1)
     """The rates of `stage1` and `stage2` are those of iteration 1; every further iteration multiplies them by this. The
     paper keeps them."""

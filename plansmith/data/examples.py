@@ -196,8 +196,8 @@ def continuation_examples(
     """
     for copy in range(n_renamings):
         renaming, renamed = _under_other_names(task, names, random.Random(f"{seed} {rollout_id} {copy}"))
-        chain = continued_chain(renamed, [_rename_step(step, renaming) for step in kept], rename_plan(plan, renaming))
-        beginning, text = rendering.write_steps(chain.steps[: len(kept)]), rendering.write_chain(chain)
+        steps = [_rename_step(step, renaming) for step in kept]
+        beginning, response = _continued(renamed, steps, rename_plan(plan, renaming), rendering)
         yield ExampleRow(
             example_id=f"{rollout_id}-continued-{copy:03d}",
             problem_id=problem_id,
@@ -205,8 +205,17 @@ def continuation_examples(
             corruption=None,
             prompt=rendering.plan_prompt(renamed),
             beginning=beginning,
-            response=text.removeprefix(beginning),
+            response=response,
         )
+
+
+def _continued(
+    task: PlanningTask, kept: Sequence[ChainStep], plan: Sequence[PlanStep], rendering: Rendering
+) -> tuple[str, str]:
+    """Return the text of the kept steps, and what follows it in the chain that goes on with a plan."""
+    chain = continued_chain(task, kept, plan)
+    beginning, text = rendering.write_steps(chain.steps[: len(kept)]), rendering.write_chain(chain)
+    return beginning, text.removeprefix(beginning)
 
 
 def _under_other_names(
@@ -243,4 +252,37 @@ def correction_example(rollout_id: str, row: SolvedProblemRow, attempt: str, ren
         corruption=None,
         prompt=rendering.correct_prompt(task, attempt),
         response=rendering.write_chain(chain_of_plan(task, plan)),
+    )
+
+
+def mending_example(
+    rollout_id: str,
+    row: SolvedProblemRow,
+    attempt: str,
+    kept: Sequence[ChainStep],
+    plan: Sequence[PlanStep],
+    rendering: Rendering,
+) -> ExampleRow:
+    """Return a failed attempt with its feedback as prompt, and its sound steps as the beginning of the answer.
+
+    What is learnt is what follows them: the choice that the feedback is about.
+
+    Args:
+        rollout_id: of the attempt.
+        row: the problem that was tried.
+        attempt: as `Rendering.write_attempt` tells it.
+        kept: the attempt's sound steps, one at least; without any this is `correction_example`.
+        plan: from the state after them to the goal.
+        rendering: of the attempt.
+    """
+    task, _ = solved_task(row)
+    beginning, response = _continued(task, kept, plan, rendering)
+    return ExampleRow(
+        example_id=f"{rollout_id}-mended",
+        problem_id=row.problem_id,
+        kind=ExampleKind.CORRECT_WITH_FEEDBACK,
+        corruption=None,
+        prompt=rendering.correct_prompt(task, attempt),
+        beginning=beginning,
+        response=response,
     )

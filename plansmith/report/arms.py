@@ -25,11 +25,16 @@ CHOSEN = "chosen.json"
 """Which iteration's policy was kept, beside its weights."""
 FINAL = "final"
 """The arm of the kept policy; its attempts are those of the iteration that it comes from."""
+CONTROL = "supervised"
+"""How the names of the control's arms begin, one an iteration."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One policy with its attempts at some problems, judged."""
+    """One policy with its attempts at some problems, judged.
+
+    With ``turns``, the artifact of failed plans that the policy got back, the last attempt at a problem counts.
+    """
 
     name: str
     policy: Any
@@ -37,6 +42,7 @@ class Arm:
     verdicts: Artifact
     problems: Artifact
     plans: Artifact
+    turns: Artifact | None = None
 
     @classmethod
     def of(cls, judged: FinishedStage) -> Arm:
@@ -72,14 +78,10 @@ def evaluated_problems(arm: Arm, verification: Artifact | None = None) -> list[E
     """Return the attempts of one arm with the facts of their problems; ``verification`` has the arm's v_hat."""
     problem_of = _by_id(arm.problems, ProblemRow, "problem_id", "domain", "level")
     plan_of = _by_id(arm.plans, PlanRow, "problem_id", "plan", "cost", "is_optimal")
-    tokens_of = _token_counts(arm.rollouts)
     v_hats = dict(zip(*read_columns(verification, VerificationRow, "example_id", "v_hat"), strict=True)) if (
         verification is not None) else {}  # fmt: skip
-    names = ("rollout_id", "problem_id", "verdict", "error_class", "plan", "plan_cost", "progress", "claimed_verdict")
     evaluated = []
-    for rollout_id, problem_id, verdict, error, plan, cost, progress, stated in zip(
-        *read_columns(arm.verdicts, VerdictRow, *names), strict=True
-    ):
+    for problem_id, n_tokens, rollout_id, verdict, error, plan, cost, progress, stated in _last_attempts(arm):
         domain, level = problem_of[problem_id]
         planner_plan, planner_cost, is_optimal = plan_of[problem_id]
         evaluated.append(
@@ -91,7 +93,7 @@ def evaluated_problems(arm: Arm, verification: Artifact | None = None) -> list[E
                 error_class=ErrorClass(error) if error else None,
                 plan_length=len(plan),
                 planner_plan_length=len(planner_plan),
-                completion_tokens=tokens_of[rollout_id],
+                completion_tokens=n_tokens,
                 plan_cost=cost,
                 planner_cost=planner_cost,
                 is_planner_optimal=is_optimal,
@@ -101,6 +103,23 @@ def evaluated_problems(arm: Arm, verification: Artifact | None = None) -> list[E
             )
         )
     return evaluated
+
+
+def _last_attempts(arm: Arm) -> Iterator[tuple[Any, ...]]:
+    """Yield what counts of the last attempt at each problem, see `_attempts`."""
+    turns = () if arm.turns is None else _attempts(arm.turns, arm.turns, table="verdicts")
+    handed_back = {attempt[0]: attempt for attempt in turns}
+    for attempt in _attempts(arm.verdicts, arm.rollouts):
+        yield handed_back.get(attempt[0], attempt)
+
+
+def _attempts(judged: Artifact, rollouts: Artifact, *, table: str = "rows") -> Iterator[tuple[Any, ...]]:
+    """Yield problem, tokens, and what else counts of each attempt, turn by turn."""
+    tokens_of = _token_counts(rollouts)
+    names = ("problem_id", "rollout_id", "verdict", "error_class", "plan", "plan_cost", "progress", "claimed_verdict")
+    columns = read_columns(judged, VerdictRow, "iteration", *names, table=table)
+    for _, problem_id, rollout_id, *judgement in sorted(zip(*columns, strict=True), key=lambda row: row[0]):
+        yield problem_id, tokens_of[rollout_id], rollout_id, *judgement
 
 
 def _by_id(artifact: Artifact, row_type: type[Any], *names: str) -> dict[str, tuple[Any, ...]]:

@@ -18,7 +18,7 @@ from plansmith.data.artifacts import KEY_DIGITS, Artifact, StageKind
 from plansmith.data.rows import MetricRow, OptimisationStepRow, RolloutRow, VerdictRow
 from plansmith.data.tables import read_arrow
 from plansmith.pddl.validation import Verdict
-from plansmith.report.arms import FINAL, Arm, arms_of, evaluated_problems
+from plansmith.report.arms import CONTROL, FINAL, Arm, arms_of, evaluated_problems
 from plansmith.report.attempts import AttemptExample, read_attempts
 from plansmith.report.feedback_turns import FeedbackTurn, accuracy_by_turn
 from plansmith.report.finished_stages import RunSoFar, domain_levels_of, read_columns
@@ -68,9 +68,10 @@ def _paired_tests(evaluated: Mapping[str, Sequence[EvaluatedProblem]], primary: 
     if FINAL not in evaluated:
         return ()
     levels = sorted({item.level for item in next(iter(evaluated.values()))}, key=lambda level: level != primary)
+    controls = [name for name in evaluated if name.startswith(CONTROL)]
     return tuple(
         compare_arms(before, FINAL, level, evaluated_before=evaluated[before], evaluated_after=evaluated[FINAL])
-        for before in ("phase1", "untrained")
+        for before in (*controls[-1:], "phase1", "untrained")
         if before in evaluated
         for level in levels
     )
