@@ -184,7 +184,7 @@ class DeepSpeedEngineAdapter:
         if not self._is_sharded:
             safe_set_full_fp32_param(parameter, weight)
             return
-        n_own = parameter.ds_tensor.numel()
+        n_own = getattr(parameter, "ds_tensor").numel()  # noqa: B009 - what ZeRO 3 adds
         own = weight.detach().flatten()[self.rank * n_own :][:n_own]
         safe_set_local_fp32_param(parameter, pad(own, (0, n_own - len(own))))
 

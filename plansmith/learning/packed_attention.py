@@ -201,7 +201,8 @@ def _places(lengths: Lengths) -> Iterator[tuple[int, slice]]:
 
 def _grouped(heads: Tensor, n_groups: int) -> Tensor:
     """Return (B, T, G, R, D) of (B, H, T, D)."""
-    return heads.transpose(1, 2).unflatten(2, (n_groups, -1))
+    grouped: Tensor = heads.transpose(1, 2).unflatten(2, (n_groups, -1))
+    return grouped
 
 
 def _as_rows(tokens: Tensor, dtype: torch.dtype) -> Tensor:
@@ -219,7 +220,8 @@ def _as_rows(tokens: Tensor, dtype: torch.dtype) -> Tensor:
 def _as_tokens(rows: Tensor, like: Tensor) -> Tensor:
     """Return (T, G, R, D), the shape of another tensor, of (G, T * R, D) with what was added left out."""
     n_tokens, _, n_shared, _ = like.shape
-    return rows.unflatten(1, (-1, n_shared))[:, :n_tokens].transpose(0, 1)
+    tokens: Tensor = rows.unflatten(1, (-1, n_shared))[:, :n_tokens].transpose(0, 1)
+    return tokens
 
 
 def _blocks(keys: Tensor) -> list[tuple[int, int]]:
