@@ -12,8 +12,15 @@ from typing import Any
 import pytest
 from conftest import BLOCKS, NAMES, random_problem
 
-from pipelines.stages.phase1_data import solved_problems, synthesize_plans
+from pipelines.stages.phase1_data import (
+    DrawingSettings,
+    pddl_digest,
+    sample_problems,
+    solved_problems,
+    synthesize_plans,
+)
 from plansmith.config.planner import PlannerConfig
+from plansmith.config.problems import DomainLevelConfig, ProblemsConfig
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
 from plansmith.data.drawing import SplitShares, choose_problems, draw_problems, problem_row
 from plansmith.data.held_out import MEASURING, HeldOut
@@ -128,3 +135,24 @@ def test_first_met_of_a_renamed_held_out_problem_is_found_and_other_sizes_are_no
     assert HeldOut(frozenset({form}), frozenset({4})).first_met(task, states) == 1
     assert HeldOut(frozenset({form}), frozenset({3, 5})).first_met(task, states) is None
     assert HeldOut().first_met(task, states) is None
+
+
+def test_sample_problems_of_a_domain_under_other_words_has_each_form_in_one_split(tmp_path: Path) -> None:
+    """Mystery Blocksworld is Blocksworld; a level that holds nothing out must not train on what another one tests."""
+    counts = {"phase1": 50, "phase2": 50, "test": 50, "n_draws": 300, "level": "small", "sizes": {"blocks": (3, 4)}}
+    levels = (
+        DomainLevelConfig(domain="blocksworld", **counts),
+        DomainLevelConfig(domain="mystery-blocksworld", **counts, test_share=0.0),
+    )
+    config = ProblemsConfig(domains=levels)
+    settings = DrawingSettings(problems=config, pddl=pddl_digest(config), is_word_level=False)
+    stage = Stage(name="sample_problems", run=sample_problems, settings=settings)
+    output = ArtifactWriter(tmp_path, stage.name, stage.key)
+    sample_problems(StageContext(stage, {}, output, Here()))
+    rows = finished(output, stage.name, stage.key).rows(ProblemRow)
+    splits_of: dict[str, set[str]] = {}
+    for row in rows:
+        splits_of.setdefault(row.canonical_form, set()).add(row.split)
+    assert {len(splits) for splits in splits_of.values()} == {1}
+    assert len({(row.domain, row.canonical_form) for row in rows}) == len(rows)
+    assert len(rows) - len(splits_of) > 20  # forms of both domains

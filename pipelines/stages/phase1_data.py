@@ -17,7 +17,7 @@ from plansmith.config.pddl_instruct import ExamplesConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import CountsConfig, DomainLevelConfig, LevelConfig, ProblemsConfig
 from plansmith.data.artifacts import Artifact
-from plansmith.data.drawing import SplitShares, choose_problems, draw_problems, problem_row
+from plansmith.data.drawing import SplitShares, choose_problems, draw_problems, problem_row, split_of_form
 from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import (
     CorruptedPlanRow,
@@ -96,18 +96,27 @@ class DrawingSettings(StrictModel):
 
 
 def sample_problems(context: StageContext[DrawingSettings]) -> None:
-    """Draw problems level by level and split them by canonical form."""
+    """Draw problems level by level and split them by canonical form.
+
+    A form that one level has taken no other takes, but of a domain that is the same under other words, for one split.
+    """
     config = context.settings.problems
     rows: list[ProblemRow] = []
-    taken: set[str] = set()
+    taken: set[tuple[str, str]] = set()
+    split_of: dict[str, Split] = {}
     for drawn in _drawn_levels(context, config):
         wanted = drawn.wanted()
         test_share = config.test_share_of(drawn.level) if drawn.level else config.test_share
         shares = SplitShares(test_share, config.phase2_share, context.seed, probe=config.probe_share)
-        items = [item for item in draw_problems(drawn.domain, drawn.problems) if item.form not in taken]
-        chosen = choose_problems(items, shares, wanted)
-        taken.update(item.form for items in chosen.values() for item in items)
-        for split, items in chosen.items():
+        free = [
+            item
+            for item in draw_problems(drawn.domain, drawn.problems)
+            if (drawn.domain.name, item.form) not in taken
+            and split_of.get(item.form) in (None, split_of_form(item.form, shares))
+        ]
+        for split, items in choose_problems(free, shares, wanted).items():
+            taken.update((drawn.domain.name, item.form) for item in items)
+            split_of.update((item.form, split) for item in items)
             if drawn.level and len(items) < wanted[split]:
                 context.logger.info(
                     "%s, %s: %d of %d problems; no more forms", drawn.name, split, len(items), wanted[split]

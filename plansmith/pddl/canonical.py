@@ -1,5 +1,8 @@
 """A problem's canonical form: equal exactly for problems that differ only in object names and the order of atoms.
 
+What predicates, actions and the domain are called does not count either: a domain under other words, declared in the
+same order, is the same domain. Mystery Blocksworld is Blocksworld.
+
 Two such problems are the same planning problem in other words; a split that tells them apart only by text leaks the
 test set. The form is exact, not a heuristic hash: objects are coloured by what they occur in until that tells nothing
 more, then one of the objects still alike is singled out and the search goes on for each choice, keeping the least
@@ -19,9 +22,11 @@ keep the order of the text, and bound variables their names; problems that diffe
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from plansmith.pddl.model import (
     Condition,
@@ -53,9 +58,20 @@ def canonical_form(domain: Domain, problem: Problem) -> str:
 
     Constants keep their names: they mean the same in every problem of the domain.
     """
-    structure = _structure(_kinds(domain, problem), _facts(problem))
-    text = repr((print_domain(domain), _least_encoding(structure)))
+    words = (domain.name, *(predicate.name for predicate in domain.predicates), *(a.name for a in domain.actions))
+    facts = {(_in_numbers(relation, words), names) for relation, names in _facts(problem)}
+    structure = _structure(_kinds(domain, problem), facts)
+    text = repr((_in_numbers(print_domain(domain), words), _least_encoding(structure)))
     return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+@lru_cache(maxsize=4096)
+def _in_numbers(text: str, words: tuple[str, ...]) -> str:
+    """Return a text with the number of each of the words in its place, wherever it stands.
+
+    No two words get one number, so texts that differ in more than words stay different.
+    """
+    return re.sub(r"[^\s()]+", lambda found: f"#{words.index(found[0])}" if found[0] in words else found[0], text)
 
 
 def _kinds(domain: Domain, problem: Problem) -> dict[str, str]:
