@@ -138,14 +138,31 @@ def test_make_model_first_head_of_every_layer_looks_for_the_same_word(
         max_position_embeddings=64,
         seed=0,
     )
-    for layer in AutoModelForCausalLM.from_pretrained(tmp_path).model.layers:
+    first, second = AutoModelForCausalLM.from_pretrained(tmp_path).model.layers
+    for layer, n_drawn in ((first, 2), (second, 4)):  # the others of the first layer look back
         projections = (layer.self_attn.q_proj, layer.self_attn.k_proj)
         queries, keys = (projection.weight.view(-1, 32 * 128) for projection in projections)
         alike = torch.corrcoef(torch.cat([queries, keys]))[:4, 4:]
         expected = torch.zeros(4, 2)
         expected[0, 0] = SAME_WORD
-        assert torch.allclose(alike, expected, atol=0.06)
-        assert torch.allclose(queries.std(dim=1), torch.full((4,), 0.02), rtol=0.05)
+        assert torch.allclose(alike[:n_drawn, : n_drawn // 2], expected[:n_drawn, : n_drawn // 2], atol=0.06)
+        assert torch.allclose(queries.std(dim=1)[:n_drawn], torch.full((n_drawn,), 0.02), rtol=0.05)
+
+
+def test_make_model_heads_of_one_key_value_head_look_so_many_words_back(
+    tmp_path: Path, pairs: PreTrainedTokenizerFast
+) -> None:
+    shape = ModelConfig(hidden_size=192, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=64, intermediate_size=16)
+    make_model(tmp_path, pairs, shape, max_position_embeddings=256, seed=0)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager")
+    words = torch.randint(0, len(pairs), (1, 200), generator=torch.Generator().manual_seed(0))
+    first, second = model(words, output_attentions=True).attentions
+    positions = torch.arange(200)
+    for head, n_back in ((3, 1), (2, 2)):
+        attended = first[0, head].argmax(dim=-1)
+        assert (attended == positions - n_back)[10:].float().mean() > 0.95
+        assert (second[0, head].argmax(dim=-1) == positions - n_back)[10:].float().mean() < 0.1
+    assert (first[0, 1].argmax(dim=-1) == positions - 1)[10:].float().mean() < 0.1
 
 
 @pytest.mark.parametrize("kind", ["words", "pairs"])

@@ -236,7 +236,7 @@ class PddlInstructConfig(RunConfig):
         if self.is_word_level:
             found["model.vocabulary_size"] = "tokenizer=words has the words of the compact rendering"
         if self.model.folder is not None:
-            of_shape = ("tokenizer", "vocabulary_size", "hidden_size", "n_layers", "n_heads", "n_kv_heads")
+            of_shape = ("tokenizer", "vocabulary_size", "hidden_size", "n_layers", "n_heads", "head_dim", "n_kv_heads")
             reason = f"model.folder={self.model.folder} has a tokenizer and a shape of its own"
             found |= {f"model.{name}": reason for name in (*of_shape, "intermediate_size")}
         if self.phases == "phase1":

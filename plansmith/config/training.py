@@ -30,7 +30,9 @@ class ModelConfig(StrictModel):
     n_layers: int = Field(3, ge=1)
     """Layers of the model from nothing."""
     n_heads: int = Field(4, ge=1)
-    """Attention heads of each layer; they share `hidden_size`."""
+    """Attention heads of each layer."""
+    head_dim: int | None = Field(None, ge=2, multiple_of=2)
+    """Width of a head; None: the heads share `hidden_size`."""
     n_kv_heads: int = Field(1, ge=1)
     """Key-value heads; one decodes fastest (multi-query attention)."""
     intermediate_size: int = Field(336, ge=8)
@@ -38,8 +40,12 @@ class ModelConfig(StrictModel):
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
-        if self.hidden_size % self.n_heads:
-            raise ValueError(f"hidden_size={self.hidden_size} must be a multiple of n_heads={self.n_heads}")
+        if self.head_dim is None and self.hidden_size % self.n_heads:
+            raise ValueError(
+                f"hidden_size={self.hidden_size} must be a multiple of n_heads={self.n_heads}, or head_dim be set"
+            )
+        if self.n_heads % self.n_kv_heads:
+            raise ValueError(f"n_heads={self.n_heads} must be a multiple of n_kv_heads={self.n_kv_heads}")
         return self
 
 

@@ -29,6 +29,10 @@ SAME_WORD = 0.7
 """Correlation of the first head's queries and keys in a new model."""
 
 
+FREQUENCIES_OF_NEIGHBOURS = 6.0
+"""How many of RoPE's frequencies, from the highest, the heads have most of that begin by attending to words before."""
+
+
 def make_model(
     folder: Path, tokenizer: PreTrainedTokenizerFast, shape: ModelConfig, *, max_position_embeddings: int, seed: int
 ) -> int:
@@ -36,7 +40,8 @@ def make_model(
 
     Qwen3 is a Llama that normalises queries and keys, which at the size of `tiny` about halves the tokens it takes to
     learn to look things up in a state (docs/log.md). The first head of every layer begins by attending to the same word
-    elsewhere (`_look_for_the_same_word`): in one pair of runs the loss then fell in about half the steps.
+    elsewhere (`_look_for_the_same_word`): in one pair of runs the loss then fell in about half the steps. With several
+    key-value heads the first layer begins with heads that attend to the words before (`_look_back`).
     """
     with no_garbage():
         import torch  # seconds, which a run that reuses its model need not spend
@@ -52,7 +57,7 @@ def make_model(
             num_hidden_layers=shape.n_layers,
             num_attention_heads=shape.n_heads,
             num_key_value_heads=shape.n_kv_heads,
-            head_dim=shape.hidden_size // shape.n_heads,
+            head_dim=shape.head_dim or shape.hidden_size // shape.n_heads,
             max_position_embeddings=max_position_embeddings,
             tie_word_embeddings=False,
             bos_token_id=None,
@@ -61,6 +66,8 @@ def make_model(
         )
     )
     _look_for_the_same_word(model)
+    if shape.n_kv_heads > 1:
+        _look_back(model)
     transformers_logging.disable_progress_bar()  # of the writing of a few megabytes
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -82,6 +89,35 @@ def _look_for_the_same_word(model: Any) -> None:
             key = attention.k_proj.weight[: attention.head_dim]
             query = attention.q_proj.weight[: attention.head_dim]
             query.mul_((1 - SAME_WORD**2) ** 0.5).add_(key, alpha=SAME_WORD)
+
+
+def _look_back(model: Any) -> None:
+    """Let the heads of the first layer's last key-value head begin by attending 1, 2, ... tokens back.
+
+    In ``on d e`` the block on e stands before e: whoever looks it up finds e, and needs there what stood before, which
+    is the first half of an induction head (Olsson et al., arXiv:2209.11895). All embeddings get a direction in common;
+    from it come keys that are the same for every word, and queries turned by so many positions (RoPE), mostly in the
+    high frequencies, which tell neighbours apart. What was drawn stays in part. With three seeds each see docs/log.md.
+    """
+    import torch
+
+    config = model.config
+    width, n_shared = config.head_dim, config.num_attention_heads // config.num_key_value_heads
+    frequencies = torch.arange(width // 2)
+    turns = config.rope_parameters["rope_theta"] ** (-frequencies / (width // 2))
+    amplitudes = torch.exp(-frequencies / FREQUENCIES_OF_NEIGHBOURS)
+    amplitudes /= amplitudes.norm()
+    attention, words = model.model.layers[0].self_attn, model.model.embed_tokens.weight
+    with torch.no_grad():
+        shared = torch.nn.functional.normalize(torch.randn(config.hidden_size), dim=0)
+        words.add_(shared * words.norm(dim=1).mean())
+        weights_of_keys = attention.k_proj.weight[-width:]
+        scale = 2 * config.initializer_range * (config.hidden_size * width) ** 0.5
+        key = torch.cat([amplitudes, torch.zeros_like(amplitudes)])
+        weights_of_keys.mul_(0.5).add_(torch.outer(key, shared), alpha=scale)
+        for n_back, weights in enumerate(reversed(attention.q_proj.weight[-n_shared * width :].split(width)), 1):
+            query = torch.cat([amplitudes * torch.cos(n_back * turns), -amplitudes * torch.sin(n_back * turns)])
+            weights.mul_(0.3).add_(torch.outer(query, shared), alpha=scale)
 
 
 def bpe_tokenizer(texts: Iterable[str], vocabulary_size: int) -> PreTrainedTokenizerFast:
