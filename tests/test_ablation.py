@@ -42,7 +42,7 @@ from plansmith.pipeline import Reporting
 from plansmith.report.metrics import EvaluatedProblem
 from plansmith.report.render import format_report, render_page
 from plansmith.report.sections import Plot, Table
-from plansmith.report.statistics import wilson_interval
+from plansmith.report.statistics import TriedProblem, wilson_interval
 
 T_1 = 12.706204736432095  # the 97.5% quantile of Student's t with one degree of freedom
 ARMS = standard_arms(2, 3)
@@ -58,6 +58,7 @@ def tried(marks: str, domain: str = "blocksworld") -> tuple[EvaluatedProblem, ..
             problem_id=f"{domain} {number}",
             domain=domain,
             level=domain,
+            form=f"{domain} {number}",
             is_valid=mark == "1",
             error_class=None if mark == "1" else list(ErrorClass)[classes[mark]],
             plan_length=4,
@@ -148,7 +149,7 @@ def test_summarise_ablation_cell_by_hand() -> None:
     cell = make_ablation().cell("phase1", "blocksworld")
     assert cell is not None
     assert [(s.seed, s.n, s.n_valid, s.accuracy) for s in cell.seeds] == [(7, 10, 4, 0.4), (8, 10, 7, 0.7)]
-    assert cell.seeds[0].ci95 == wilson_interval(4, 10)
+    assert cell.seeds[0].ci95 == pytest.approx(wilson_interval(4, 10))
     assert cell.mean == pytest.approx(0.55)
     assert cell.sd == pytest.approx(0.3 / math.sqrt(2))
     assert cell.ci95 == (0.0, 1.0)  # 0.55 +- 0.15 * 12.7
@@ -165,7 +166,8 @@ def test_summarise_ablation_seeds_and_domains_keep_their_order_whatever_the_orde
 
 def test_summarise_ablation_one_seed_has_the_wilson_interval_and_no_deviation() -> None:
     cell = make_ablation(run("phase1", 7, "11pp")).cell("phase1", "blocksworld")
-    assert cell is not None and (cell.sd, cell.ci95) == (None, wilson_interval(2, 4))
+    assert cell is not None and cell.sd is None
+    assert cell.ci95 == pytest.approx(wilson_interval(2, 4))
 
 
 def test_best_arm_has_the_greatest_mean_over_domains_and_the_later_of_equals() -> None:
@@ -204,8 +206,8 @@ def test_summarise_ablation_two_arms_for_one_column_raise() -> None:
         summarise_ablation("x", [*ARMS, twin], [run("phase1", 7, "1")], model="tiny")
 
 
-def solved(marks: str) -> dict[str, bool]:
-    return {f"p{number}": mark == "1" for number, mark in enumerate(marks)}
+def solved(marks: str) -> dict[str, TriedProblem]:
+    return {f"p{number}": TriedProblem(mark == "1", f"form {number}") for number, mark in enumerate(marks)}
 
 
 def test_compare_over_seeds_problems_of_different_seeds_are_different_pairs() -> None:
@@ -269,7 +271,7 @@ def test_summarise_ablation_tests_the_pairs_it_has_in_each_domain_and_in_all() -
     tests = make_ablation().tests
     pairs = dict.fromkeys((test.before, test.after) for test in tests)
     assert list(pairs) == [("baseline", "phase1"), ("phase1", "binary_eta3"), ("binary_eta3", "detailed_eta3")]
-    assert [test.domain for test in tests[:3]] == ["blocksworld", "gripper", ALL_DOMAINS]
+    assert [test.scope for test in tests[:3]] == ["blocksworld", "gripper", ALL_DOMAINS]
     assert [test.test.n for test in tests[:3]] == [20, 8, 28]
     assert (tests[0].test.only_after, tests[2].test.only_after) == (11, 12)
 
@@ -322,8 +324,20 @@ def test_interval_and_run_tables_leave_no_seed_out() -> None:
     assert row_of(interval_table(results), "Baseline")["gripper"] == "0% (0% to 32.4%)"  # Wilson, 0 of 8
     table = run_table(results)
     assert len(table.rows) == 16
-    assert table.rows[2][:5] == ("Baseline, no training; gripper", "7", "4", "0", "0%")
-    assert ("Phase 1 only; blocksworld", "7", "10", "4", "40%", "16.8% to 68.7%", "2", "1", "2", "1") in table.rows
+    assert table.rows[2][:6] == ("Baseline, no training; gripper", "7", "4", "4", "0", "0%")
+    assert (
+        "Phase 1 only; blocksworld",
+        "7",
+        "10",
+        "10",
+        "4",
+        "40%",
+        "16.8% to 68.7%",
+        "2",
+        "1",
+        "2",
+        "1",
+    ) in table.rows
 
 
 def sentence(change: Callable[[OrderTest], bool], results: AblationResults) -> str:
@@ -332,12 +346,12 @@ def sentence(change: Callable[[OrderTest], bool], results: AblationResults) -> s
 
 def test_describe_order_gives_accuracies_intervals_p_and_the_papers_pair() -> None:
     results = make_ablation()
-    text = sentence(lambda test: test.domain == "blocksworld", results)
+    text = sentence(lambda test: test.scope == "blocksworld", results)
     assert "Baseline, no training to Phase 1 only: accuracy rises from 0% (0% to 16.1%) to 55% (0% to 100%)" in text
-    assert "of 20 pairs 11 solved only after, 0 only before; paired exact test p < 0.001 (two-sided)" in text
+    assert "of 20 pairs 11 solved only after, 0 only before; exact McNemar test p < 0.001 (two-sided)" in text
     assert "By seed: seed 7 p = 0.12; seed 8 p = 0.016." in text
     assert text.endswith("training again may not show it. The paper: 28% to 78%.")
-    gripper = sentence(lambda test: (test.after, test.domain) == ("detailed_eta3", "gripper"), results)
+    gripper = sentence(lambda test: (test.after, test.scope) == ("detailed_eta3", "gripper"), results)
     assert "not significant, it may be chance" in gripper and "The paper" not in gripper
 
 
@@ -373,13 +387,13 @@ def test_write_ablation_markdown_holds_every_table(tmp_path: Path) -> None:
     for number in (1, 4, 5):
         assert f"(the paper's table {number})" in text
     assert "| Phase 1 only | 55.0 ± 21.2 (paper 78.0 ± 3.1) | 12.5 ± 17.7 |" in text
-    assert text.count("paired exact test") == 9
+    assert text.count("exact McNemar test p") == 9
 
 
 def test_format_ablation_shows_the_tables_and_the_order() -> None:
     text = format_report(ablation_report(make_ablation()))
     assert "55.0 (paper 78)" in text and "55.0 ± 21.2" in text and "Total failure rate" in text
-    assert text.count("paired exact test") == 9
+    assert text.count("exact McNemar test p") == 9
 
 
 class PageReader(HTMLParser):

@@ -38,6 +38,7 @@ def attempt(
         problem_id=problem_id,
         domain="blocksworld",
         level=level,
+        form=problem_id,
         is_valid=error_class is None,
         error_class=error_class,
         plan_length=plan_length,

@@ -44,6 +44,8 @@ CARD_OF_QWEN3 = ModelCard(
         MeasuredAccuracy("logistics", "L1", 50, 5, low=0.0435, high=0.2136),
     ),
     training=(TrainedOn("blocksworld", "L3", 1000), TrainedOn("blocksworld", "L4", 2000)),
+    n_test_forms=110,
+    n_trained_forms=0,
     config={"seed": 7, "model": {"folder": str(Path("/", "home", "someone", "Qwen3-1.7B"))}},
     examples=(("plan_chain", 3000), ("explain_invalid", 900)),
     limits=("More than eight blocks were never seen.",),
@@ -214,6 +216,7 @@ def test_model_card_shows_figures_with_intervals_training_data_and_limits(
     assert "| blocksworld, L3 | 1000 |\n| blocksworld, L4 | 2000 |\n" in text
     assert "| plan_chain | 3000 |\n| explain_invalid | 900 |\n" in text
     assert "\n- More than eight blocks were never seen.\n" in text
+    assert "Up to the names of objects these are 110 problems; none of them\nwere among the training problems." in text
     assert not re.search(r"[^\n]\n\|---", text.replace("|\n|---", ""))  # every table stands apart and has its header
     assert "\n\n\n" not in text
 

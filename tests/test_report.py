@@ -21,12 +21,13 @@ from plansmith.pipeline import Reporting
 from plansmith.report import render as report_module
 from plansmith.report.attempts import AttemptExample, StepMark, StepView
 from plansmith.report.feedback_turns import accuracy_by_turn
-from plansmith.report.metrics import EvaluatedProblem, compare_arms, summarise_arm
+from plansmith.report.metrics import ALL_LEVELS, EvaluatedProblem, compare_arms, summarise_arm
 from plansmith.report.plots import drawings, group_times
 from plansmith.report.render import format_report
 from plansmith.report.results import IterationRollouts, Losses, Results, TrainingCurve
 from plansmith.report.run_report import headline, report_of
 from plansmith.report.sections import Plot
+from plansmith.report.statistics import wilson_interval
 from plansmith.report.svg import series
 from plansmith.report.wording import clock, p_text, percent, spoken
 
@@ -64,6 +65,7 @@ def evaluated(level: str, solved: int, n: int) -> list[EvaluatedProblem]:
             problem_id=f"{level} {i}",
             domain="blocksworld",
             level=level,
+            form=f"{level} {i}",
             is_valid=i < solved,
             error_class=None if i < solved else kinds[i % 4],
             plan_length=8,
@@ -97,7 +99,7 @@ def make_results(valid: dict[str, int] | None = None, **changes: Any) -> Results
     arms = {arm: summarise_arm(arm, a, primary_level="4 blocks") for arm, a in attempts.items()}
     tests = [
         compare_arms("phase1", "final", level, evaluated_before=attempts["phase1"], evaluated_after=attempts["final"])
-        for level in ("4 blocks", "5 blocks")
+        for level in (ALL_LEVELS, "4 blocks", "5 blocks")
         if "phase1" in attempts
     ]
     curves = (
@@ -131,7 +133,7 @@ def make_full_results() -> Results:
     for name, solved in (("untrained", 1), ("final", 3)):
         items = [*evaluated("4 blocks", solved, 4), *evaluated("logistics small", solved - 1, 4)]
         arms[name] = summarise_arm(name, [judged(item) for item in items], primary_level="4 blocks")
-    turns = accuracy_by_turn([0, 0, 1, None], [0, 1, 5])
+    turns = accuracy_by_turn([0, 0, 1, None], list("abcd"), [0, 1, 5])
     return make_results(arms=arms, paired_tests=(), feedback_turns=turns)
 
 
@@ -208,7 +210,11 @@ def test_results_json_has_the_promised_keys(tmp_path: Path) -> None:
     assert final["by_level"]["5 blocks"]["accuracy"] == 0.4
     assert final["by_level"]["4 blocks"]["n"] == 25
     assert content["time_s"]["phase1"] == 300.0
-    assert content["paired_tests"][0]["test"]["only_after"] == 8
+    assert [(test["level"], test["test"]["only_after"]) for test in content["paired_tests"]] == [
+        ("all levels", 12),
+        ("4 blocks", 8),
+        ("5 blocks", 4),
+    ]
     assert content["losses"]["reasoning"] == [2.5, 1.5]
 
 
@@ -301,12 +307,12 @@ def test_render_page_smallest_results_is_still_a_page() -> None:
         (
             12,
             20,
-            "Plan accuracy improved from 48% (phase 1) to 80% (final)",
-            "p = 0.0078 (two-sided): more than chance",
+            "Plan accuracy improved from 36% (phase 1) to 60% (final)",
+            "12 problems solved only by final, 0 only by phase 1; exact McNemar test, p < 0.001 (two-sided): more than",
         ),
-        (20, 12, "Plan accuracy fell from 80% (phase 1) to 48% (final)", "more than chance"),
-        (12, 14, "No significant change in plan accuracy: from 48% (phase 1) to 56%", "p = 0.5 (two-sided), not sig"),
-        (12, 12, "No significant change in plan accuracy: from 48%", "p = 1 (two-sided), not significant"),
+        (20, 12, "Plan accuracy fell from 60% (phase 1) to 36% (final)", "more than chance"),
+        (12, 14, "No significant change in plan accuracy: from 36% (phase 1) to 42%", "p = 0.25 (two-sided), not sig"),
+        (12, 12, "No significant change in plan accuracy: from 36%", "p = 1 (two-sided), not significant"),
     ],
     ids=["better", "worse", "better-by-chance", "same"],
 )
@@ -316,23 +322,57 @@ def test_headline_says_what_the_paired_test_allows(phase1: int, final: int, resu
     assert evidence in proof
 
 
-def test_format_table_shows_every_arm_at_both_levels() -> None:
+def test_headline_of_one_level_is_about_that_level() -> None:
+    before, after = (evaluated("4 blocks", solved, 25) for solved in (12, 20))
+    arms = {name: summarise_arm(name, items) for name, items in (("phase1", before), ("final", after))}
+    test = compare_arms("phase1", "final", "4 blocks", evaluated_before=before, evaluated_after=after)
+    sentence, _ = headline(make_results(arms=arms, paired_tests=(test,)))
+    assert sentence == "Plan accuracy improved from 48% (phase 1) to 80% (final) on 25 test problems (4 blocks)."
+
+
+def test_copies_of_a_form_widen_the_intervals_and_are_tested_together() -> None:
+    before, after = (
+        [dataclasses.replace(item, form=str(number // 4)) for number, item in enumerate(evaluated("s", solved, 24))]
+        for solved in (8, 20)
+    )
+    arms = {name: summarise_arm(name, items) for name, items in (("phase1", before), ("final", after))}
+    test = compare_arms("phase1", "final", "s", evaluated_before=before, evaluated_after=after)
+    results = make_results(arms=arms, paired_tests=(test,), primary_level="s")
+    assert (arms["final"].n, arms["final"].n_forms) == (24, 6)
+    assert arms["final"].ci95 == pytest.approx(wilson_interval(5, 6))  # copies always agree: six problems
+    sentence, proof = headline(results)
+    assert sentence.startswith("No significant change")  # three forms gained: 2 of 8 signs, against p = 0.0005
+    assert "exact sign-flip test over 6 forms, p = 0.25 (two-sided)" in proof
+    assert "| final | 24 | 6 | 83.3% | 43.6% to 97% |" in render_markdown(results)
+
+
+def test_format_table_shows_every_arm_at_both_levels_and_all_together() -> None:
     table = format_table(make_results())
-    four, five, tests, result = table.split("\n\n")
-    assert result == "Plan accuracy improved from 48% (phase 1) to 80% (final) on 25 test problems (4 blocks)."
+    four, five, every, tests, result = table.split("\n\n")
+    assert (
+        result == "Plan accuracy improved from 36% (phase 1) to 60% (final) on 50 test problems (4 blocks, 5 blocks)."
+    )
     assert four.splitlines()[0] == "4 blocks"
     assert five.splitlines()[0] == "5 blocks"
+    assert every.splitlines()[0] == "all levels"
+    assert " ".join(every.splitlines()[-1].split()[:4]) == "final 50 50 60%"
     assert [line.split("  ")[0] for line in four.splitlines()[3:]] == ["untrained", "phase 1", "iteration 1", "final"]
-    assert " ".join(four.splitlines()[-1].split()) == "final 25 80% 60.9% to 91.1% 2 1 1 1 8.0 6.0 50"
+    assert " ".join(four.splitlines()[-1].split()) == "final 25 25 80% 60.9% to 91.1% 2 1 1 1 8.0 6.0 50"
     assert four.splitlines()[3].split()[-3:] == ["-", "-", "50"]
-    assert "rose from 48% to 80% of 25 problems; 8 solved only after, 0 only before" in tests
+    first, four_only, *_, last = tests.splitlines()
+    assert first.startswith(
+        "all levels, phase 1 to final: accuracy rose from 36% to 60% of 50 problems, in points +24.0"
+    )
+    assert "rose from 48% to 80% of 25 problems" in four_only
+    assert "8 solved only after, 0 only before; exact McNemar test p = 0.0078 (two-sided): more than" in four_only
+    assert last.startswith("The headline is the first of these tests, chosen before any run")
     assert len({len(line) for line in four.splitlines()[1:]}) == 1
 
 
 def test_markdown_holds_the_same_figures(tmp_path: Path) -> None:
     REPORTING.write(make_results(), tmp_path)
     text = (tmp_path / "report" / "results.md").read_text()
-    assert "| final | 25 | 80% | 60.9% to 91.1% | 2 | 1 | 1 | 1 | 8.0 | 6.0 | 50 |" in text
+    assert "| final | 25 | 25 | 80% | 60.9% to 91.1% | 2 | 1 | 1 | 1 | 8.0 | 6.0 | 50 |" in text
     assert "| roll_out/1 | 30.0 | - |" in text
     assert "Preset demo, seed 7." in text
 
@@ -344,6 +384,7 @@ def test_format_table_full_run_adds_a_block_for_everything_known() -> None:
     assert list(blocks) == [
         "4 blocks",
         "logistics small",
+        "all levels",
         "Accuracy by domain",
         "Plan quality",
         "The policy's own verdict",

@@ -19,8 +19,10 @@ from plansmith.data.storage import atomic_file, storage_errors
 from plansmith.learning.export import MeasuredAccuracy, ModelCard, TrainedOn, export_model
 from plansmith.learning.hub import is_repository
 from plansmith.pddl.grounding import PlanningTask
+from plansmith.report.arms import FINAL
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.results import Results
+from plansmith.report.statistics import interval_name
 from plansmith.text.rendering import rendering_of
 
 logger = logging.getLogger(__name__)
@@ -49,9 +51,12 @@ def model_card(run: RunSoFar[PddlInstructConfig], results: Results, method: str)
     config, drawn = run.config, run.one(StageKind.DRAWS)
     assert drawn is not None, "a finished run has drawn problems"
     rows = drawn.artifact.rows(ProblemRow)
-    tested = next(row for row in rows if row.split == Split.TEST)
-    task = PlanningTask.from_text(tested.domain_pddl, tested.problem_pddl)
-    trained = Counter((row.domain, row.level) for row in rows if row.split in (Split.PHASE1, Split.PHASE2))
+    tests = [row for row in rows if row.split == Split.TEST]
+    task = PlanningTask.from_text(tests[0].domain_pddl, tests[0].problem_pddl)
+    learnt = [row for row in rows if row.split in (Split.PHASE1, Split.PHASE2)]
+    test_forms = {row.canonical_form for row in tests}
+    trained = Counter((row.domain, row.level) for row in learnt)
+    final = results.arms[FINAL].all_levels
     written = (row for stage in run.stages(StageKind.WRITES) for row in example_rows(stage.artifact))
     examples = Counter(str(row.kind) for row in written)
     return ModelCard(
@@ -64,6 +69,9 @@ def model_card(run: RunSoFar[PddlInstructConfig], results: Results, method: str)
         accuracies=tuple(_accuracies(results, {row.level: row.domain for row in rows})),
         training=tuple(TrainedOn(domain, level, count) for (domain, level), count in trained.items()),
         config=config.model_dump(mode="json"),
+        n_test_forms=len(test_forms),
+        n_trained_forms=len(test_forms & {row.canonical_form for row in learnt}),
+        interval=f"95% {interval_name(final.n, final.n_forms)}",
         examples=tuple(sorted(examples.items())),
     )
 
@@ -79,7 +87,7 @@ def base_name(folder: str) -> str:
 
 
 def _accuracies(results: Results, domain_of: Mapping[str, str]) -> list[MeasuredAccuracy]:
-    final, before = results.arms["final"], results.arms["untrained"]
+    final, before = results.arms[FINAL], results.arms["untrained"]
     return [
         MeasuredAccuracy(
             domain=domain_of[level],

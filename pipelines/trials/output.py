@@ -154,7 +154,10 @@ def _without_planner(figures: ArmResult) -> ArmResult:
     """Return the figures without the length of plans that no planner made."""
     by_level = {name: replace(level, mean_planner_plan_length=None) for name, level in figures.by_level.items()}
     by_domain = {name: replace(domain, mean_planner_plan_length=None) for name, domain in figures.by_domain.items()}
-    return replace(figures, mean_planner_plan_length=None, by_level=by_level, by_domain=by_domain)
+    all_levels = replace(figures.all_levels, mean_planner_plan_length=None)
+    return replace(
+        figures, mean_planner_plan_length=None, by_level=by_level, by_domain=by_domain, all_levels=all_levels
+    )
 
 
 def _as_json(attempt: Attempt) -> dict[str, Any]:

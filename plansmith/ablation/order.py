@@ -5,24 +5,24 @@ Not here: which pairs are compared, and why (`ablation`).
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
 
 from plansmith.report.statistics import (
     PairedTest,
+    TriedProblem,
     interval_over_seeds,
     mean_interval,
-    paired_difference_interval,
     paired_test,
+    pooled,
     solved_by_both,
 )
 from plansmith.report.wording import SIGNIFICANCE
 
-SolvedByProblem = Mapping[str, bool]
-"""Whether each problem, by its id, was solved."""
+TriedById = Mapping[str, TriedProblem]
+"""Each problem, by its id, as it was tried."""
 
 
 class Outcome(StrEnum):
@@ -43,18 +43,18 @@ class SeedTest:
 
 @dataclass(frozen=True, slots=True)
 class OrderTest:
-    """Two arms in one domain over the seeds they share.
+    """Two arms in one scope, a domain or a level or all of them, over the seeds they share.
 
-    ``test`` pairs the problems of all seeds; problems of different seeds are different pairs. It takes the pairs as
-    independent, though those of one seed share two trained policies: it tells whether these trainings differ, while
-    ``difference_ci95`` tells whether training again would. It is Student's t-interval of the seeds' differences, never
-    narrower than `paired_difference_interval` of all pairs; None of one seed. Accuracies are means over the shared
-    seeds with `interval_over_seeds`.
+    ``test`` pairs the problems of all seeds; problems and forms of different seeds are different ones. It takes the
+    forms as independent, though those of one seed share two trained policies: it tells whether these trainings differ,
+    while ``difference_ci95`` tells whether training again would. It is Student's t-interval of the seeds' differences,
+    never narrower than the test's own interval; None of one seed. Accuracies are means over the shared seeds with
+    `interval_over_seeds`.
     """
 
     before: str
     after: str
-    domain: str
+    scope: str
     accuracy_before: float
     ci95_before: tuple[float, float]
     accuracy_after: float
@@ -85,10 +85,10 @@ class OrderTest:
 def compare_over_seeds(
     arm_before: str,
     arm_after: str,
-    domain: str,
+    scope: str,
     *,
-    before: Mapping[int, SolvedByProblem],
-    after: Mapping[int, SolvedByProblem],
+    before: Mapping[int, TriedById],
+    after: Mapping[int, TriedById],
 ) -> OrderTest:
     """Return the tests of two arms over the seeds that both have, problems matched by id whatever their order.
 
@@ -97,37 +97,32 @@ def compare_over_seeds(
     """
     seeds = sorted(before.keys() & after.keys())
     if not seeds:
-        raise ValueError(f"{arm_before} and {arm_after} have no seed in common in {domain}")
+        raise ValueError(f"{arm_before} and {arm_after} have no seed in common in {scope}")
     names = f"{arm_before} and {arm_after}"
     pairs = [solved_by_both(before[seed], after[seed], names=names, where=f"under seed {seed}") for seed in seeds]
     sides = list(zip(*pairs, strict=True))
-    accuracies = [[fmean(of_seed) for of_seed in side] for side in sides]
+    accuracies = [[fmean(item.is_solved for item in of_seed) for of_seed in side] for side in sides]
     differences = [second - first for first, second in zip(*accuracies, strict=True)]
-    pooled = paired_test(*(list(itertools.chain(*side)) for side in sides))
+    test = paired_test(*(pooled(side) for side in sides))
     return OrderTest(
         before=arm_before,
         after=arm_after,
-        domain=domain,
+        scope=scope,
         accuracy_before=fmean(accuracies[0]),
-        ci95_before=_interval(sides[0]),
+        ci95_before=interval_over_seeds(sides[0]),
         accuracy_after=fmean(accuracies[1]),
-        ci95_after=_interval(sides[1]),
-        test=pooled,
+        ci95_after=interval_over_seeds(sides[1]),
+        test=test,
         by_seed=tuple(SeedTest(seed, paired_test(*pair)) for seed, pair in zip(seeds, pairs, strict=True)),
         difference=fmean(differences),
-        difference_ci95=_difference_interval(differences, pooled),
+        difference_ci95=_difference_interval(differences, test),
     )
 
 
-def _difference_interval(differences: list[float], pooled: PairedTest) -> tuple[float, float] | None:
+def _difference_interval(differences: list[float], test: PairedTest) -> tuple[float, float] | None:
     """Return the interval of the mean difference over seeds; few seeds that agree by luck do not make it narrow."""
     spread = mean_interval(differences)
     if spread is None:
         return None
-    low, high = paired_difference_interval(pooled)
+    low, high = test.gain_ci95
     return max(-1.0, min(low, spread[0])), min(1.0, max(high, spread[1]))
-
-
-def _interval(solved: Sequence[Sequence[bool]]) -> tuple[float, float]:
-    """Return the interval of the mean accuracy over seeds."""
-    return interval_over_seeds([sum(of_seed) for of_seed in solved], [len(of_seed) for of_seed in solved])

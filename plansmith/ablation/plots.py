@@ -30,7 +30,7 @@ def ablation_drawings(results: AblationResults) -> Iterator[Drawing]:
     for number, domain in enumerate(results.domains, 1):
         yield Drawing(f"arms {domain}", results.cells, partial(_draw_arms, results, number, domain))
     for number, domain in enumerate(results.domains, 1):
-        if any(cell.domain == domain for cell in results.iterations):
+        if any(cell.scope == domain for cell in results.iterations):
             yield Drawing(f"loop {domain}", results.iterations, partial(_draw_iterations, results, number, domain))
 
 
@@ -100,7 +100,7 @@ def _draw_paper(axes: Axes, arms: Sequence[AblationArm], domain: str) -> None:
 def _draw_iterations(results: AblationResults, number: int, domain: str) -> Plot:
     """Return mean accuracy after each feedback iteration, one line an arm, every seed a faint dot."""
     lines = [
-        (arm, [cell for cell in results.iterations if (cell.arm, cell.domain) == (arm.id, domain)])
+        (arm, [cell for cell in results.iterations if (cell.arm, cell.scope) == (arm.id, domain)])
         for arm in results.arms
     ]
     lines = [(arm, cells) for arm, cells in lines if cells]

@@ -80,9 +80,9 @@ def describe_order(results: AblationResults, test: OrderTest, words: Mapping[Out
         change = f"stays, {percent(before)} ({interval(test.ci95_before)}) and"
     seeds = "; ".join(f"seed {one.seed} {p_text(one.test.p_value)}" for one in test.by_seed)
     return (
-        f"{test.domain}, {label_of[test.before]} to {label_of[test.after]}: accuracy {change} "
+        f"{test.scope}, {label_of[test.before]} to {label_of[test.after]}: accuracy {change} "
         f"{percent(after)} ({interval(test.ci95_after)}); of {test.test.n} pairs "
-        f"{test.test.only_after} solved only after, {test.test.only_before} only before; paired exact test "
+        f"{test.test.only_after} solved only after, {test.test.only_before} only before; {test.test.name} "
         f"{p_text(test.test.p_value)} (two-sided): {words[test.outcome]}. By seed: {seeds}. Difference over "
         f"seeds {difference_text(test)} points{_seed_words(test)}.{_paper_words(results, test)}"
     )
@@ -99,6 +99,6 @@ def _paper_words(results: AblationResults, test: OrderTest) -> str:
     """Return what the paper has for the same pair, or nothing where it has not the domain."""
     column_of = {arm.id: arm.paper_label for arm in results.arms}
     before, after = column_of[test.before], column_of[test.after]
-    if before is None or after is None or test.domain not in TABLE_1[before]:
+    if before is None or after is None or test.scope not in TABLE_1[before]:
         return ""
-    return f" The paper: {TABLE_1[before][test.domain]:.0f}% to {TABLE_1[after][test.domain]:.0f}%."
+    return f" The paper: {TABLE_1[before][test.scope]:.0f}% to {TABLE_1[after][test.scope]:.0f}%."

@@ -8,16 +8,16 @@ An *arm* here is a way of training: which phases, which feedback, how many itera
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from plansmith.ablation.order import OrderTest, SolvedByProblem, compare_over_seeds
+from plansmith.ablation.order import OrderTest, TriedById, compare_over_seeds
 from plansmith.ablation.paper_figures import PaperColumn
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.report.metrics import EvaluatedProblem
-from plansmith.report.statistics import interval_over_seeds, wilson_interval
+from plansmith.report.statistics import accuracy_interval, interval_over_seeds
 
 ALL_DOMAINS = "all domains"
 NEIGHBOURS = (
@@ -86,10 +86,11 @@ class ArmRun:
 
 @dataclass(frozen=True, slots=True)
 class SeedFigures:
-    """What one run reached in one domain; ``ci95`` is the Wilson interval."""
+    """What one run reached in one scope, with `accuracy_interval`."""
 
     seed: int
     n: int
+    n_forms: int
     n_valid: int
     accuracy: float
     ci95: tuple[float, float]
@@ -98,14 +99,14 @@ class SeedFigures:
 
 @dataclass(frozen=True, slots=True)
 class AblationCell:
-    """An arm in a domain over its seeds, all levels of the domain together.
+    """An arm over its seeds in one scope: in an ablation a domain, all its levels together.
 
     ``mean`` is the mean of the seeds' accuracies, ``sd`` their sample standard deviation (None of one seed), ``ci95``
     `interval_over_seeds`. ``error_rates`` is the mean share of all problems that failed, by class.
     """
 
     arm: str
-    domain: str
+    scope: str
     seeds: tuple[SeedFigures, ...]
     mean: float
     sd: float | None
@@ -141,7 +142,7 @@ class AblationResults:
 
     def cell(self, arm: str, domain: str) -> AblationCell | None:
         """Return the result of an arm in a domain, or None where it was not tried."""
-        return next((cell for cell in self.cells if (cell.arm, cell.domain) == (arm, domain)), None)
+        return next((cell for cell in self.cells if (cell.arm, cell.scope) == (arm, domain)), None)
 
     @property
     def best_arm(self) -> AblationArm:
@@ -252,28 +253,34 @@ def _cells(
         found = {
             run.seed: [item for item in run.evaluated if item.domain == domain] for run in runs if run.arm == arm.id
         }
-        if seeds := [_seed_figures(seed, items) for seed, items in sorted(found.items()) if items]:
-            cells.append(_cell(arm.id, domain, seeds, iteration=iteration))
+        if by_seed := {seed: items for seed, items in sorted(found.items()) if items}:
+            cells.append(cell_over_seeds(arm.id, domain, by_seed, iteration=iteration))
     return tuple(cells)
 
 
 def _seed_figures(seed: int, evaluated: Sequence[EvaluatedProblem]) -> SeedFigures:
-    """Return the figures of one run in one domain."""
+    """Return the figures of one run in one scope."""
     n, n_valid = len(evaluated), sum(item.is_valid for item in evaluated)
     errors = {kind: sum(item.error_class is kind for item in evaluated) for kind in ErrorClass}
-    return SeedFigures(seed, n, n_valid, n_valid / n, wilson_interval(n_valid, n), errors)
+    tried = [item.tried for item in evaluated]
+    return SeedFigures(
+        seed, n, len({item.form for item in tried}), n_valid, n_valid / n, accuracy_interval(tried), errors
+    )
 
 
-def _cell(arm: str, domain: str, seeds: Sequence[SeedFigures], *, iteration: int | None) -> AblationCell:
-    """Return the mean over seeds with its spread and interval."""
+def cell_over_seeds(
+    arm: str, scope: str, by_seed: Mapping[int, Sequence[EvaluatedProblem]], *, iteration: int | None = None
+) -> AblationCell:
+    """Return the mean over seeds with its spread and interval, from the problems of the scope by seed."""
+    seeds = [_seed_figures(seed, items) for seed, items in by_seed.items()]
     accuracies = [figures.accuracy for figures in seeds]
     return AblationCell(
         arm=arm,
-        domain=domain,
+        scope=scope,
         seeds=tuple(seeds),
         mean=fmean(accuracies),
         sd=stdev(accuracies) if len(accuracies) > 1 else None,
-        ci95=interval_over_seeds([figures.n_valid for figures in seeds], [figures.n for figures in seeds]),
+        ci95=interval_over_seeds([[item.tried for item in items] for items in by_seed.values()]),
         error_rates={kind: fmean(figures.errors[kind] / figures.n for figures in seeds) for kind in ErrorClass},
         iteration=iteration,
     )
@@ -299,10 +306,10 @@ def _order_tests(
     return tuple(tests)
 
 
-def _solved(runs: Iterable[ArmRun], arm: str, scope: str) -> dict[int, SolvedByProblem]:
+def _solved(runs: Iterable[ArmRun], arm: str, scope: str) -> dict[int, TriedById]:
     """Return which problems of a domain, or of all, an arm solved, by seed."""
     found = {
-        run.seed: {e.problem_id: e.is_valid for e in run.evaluated if scope in (e.domain, ALL_DOMAINS)}
+        run.seed: {e.problem_id: e.tried for e in run.evaluated if scope in (e.domain, ALL_DOMAINS)}
         for run in runs
         if run.arm == arm
     }

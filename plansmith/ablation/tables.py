@@ -20,17 +20,18 @@ from plansmith.ablation.paper_figures import (
 from plansmith.ablation.summary import AblationArm, AblationCell, AblationResults
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.report.sections import Table
-from plansmith.report.wording import interval, p_text, percent
+from plansmith.report.wording import gain_text, interval, p_text, percent
 
 PAPERS = f"In brackets: the paper's own figure, for {PAPER_MODEL} with eta = 10 and 15"
 INTERVALS = (
     "Intervals are 95%: over seeds Student's t-interval, never narrower than that of all problems pooled (Wilson's for "
-    "an accuracy, Agresti and Min's for a difference); of a single seed Wilson's."
+    "an accuracy, Agresti and Min's for a difference); of a single seed Wilson's. Problems that differ only in the "
+    "names of objects are one form; intervals count them for what the forms are worth."
 )
 
 
-ORDER_HEADER = ("first to second, domain", "first", "second", "pairs", "only first", "only second", "p", "p by seed",
-                "difference over seeds", "result")  # fmt: skip
+ORDER_HEADER = ("first to second, domain", "first", "second", "pairs", "forms", "only first", "only second", "p",
+                "p by seed", "difference over seeds", "result")  # fmt: skip
 OUTCOMES_OF_ORDER: Mapping[Outcome, str] = {outcome: outcome.value for outcome in Outcome}
 OUTCOMES_OF_CONTRAST: Mapping[Outcome, str] = {
     Outcome.CONFIRMED: "second better",
@@ -93,10 +94,11 @@ def contrast_table(results: AblationResults) -> Table:
 
 def _how_tested(rows: Sequence[tuple[str, ...]]) -> str:
     return (
-        "Paired exact test (McNemar), two-sided, over the problems of all seeds, then seed by seed. The pooled test "
-        "takes the pairs as independent, though those of one seed share two trained policies; the interval of the "
-        'difference over seeds tells whether training again would show it ("not over seeds": it contains 0, or there '
-        f"is one seed). {len(rows)} rows, p-values not adjusted for their number."
+        "Exact paired test by form (McNemar's where every form occurs once), two-sided, over the problems of all "
+        "seeds, then seed by seed. The pooled test takes the forms as independent, though those of one seed share two "
+        "trained policies; the interval of the difference over seeds tells whether training again would show it "
+        f'("not over seeds": it contains 0, or there is one seed). {len(rows)} rows, p-values not adjusted for their '
+        "number."
     )
 
 
@@ -125,13 +127,14 @@ def interval_table(results: AblationResults) -> Table:
 
 
 def run_table(results: AblationResults) -> Table:
-    """Return every run: each arm, domain and seed with its Wilson interval and its errors."""
+    """Return every run: each arm, domain and seed with its interval and its errors."""
     label_of = {arm.id: arm.label for arm in results.arms}
     rows = [
         (
-            f"{label_of[cell.arm]}; {cell.domain}",
+            f"{label_of[cell.arm]}; {cell.scope}",
             str(figures.seed),
             str(figures.n),
+            str(figures.n_forms),
             str(figures.n_valid),
             percent(figures.accuracy),
             interval(figures.ci95),
@@ -140,9 +143,9 @@ def run_table(results: AblationResults) -> Table:
         for cell in results.cells
         for figures in cell.seeds
     ]
-    header = ("configuration; domain", "seed", "n", "solved", "accuracy", "95% interval", "precondition", "effect",
-              "goal", "sequence")  # fmt: skip
-    note = "Nothing is left out. Intervals are Wilson's; the last four columns count failed problems by class."
+    header = ("configuration; domain", "seed", "n", "forms", "solved", "accuracy", "95% interval", "precondition",
+              "effect", "goal", "sequence")  # fmt: skip
+    note = f"Nothing is left out. {INTERVALS} The last four columns count failed problems by class."
     return Table("Every run", header, tuple(rows), note)
 
 
@@ -180,10 +183,11 @@ def _total_cell(cell: AblationCell | None, domain: str) -> str:
 def _order_row(results: AblationResults, test: OrderTest, words: Mapping[Outcome, str]) -> tuple[str, ...]:
     column_of = {arm.id: arm.column for arm in results.arms}
     return (
-        f"{column_of[test.before]} to {column_of[test.after]}; {test.domain}",
+        f"{column_of[test.before]} to {column_of[test.after]}; {test.scope}",
         f"{percent(test.accuracy_before)} ({interval(test.ci95_before)})",
         f"{percent(test.accuracy_after)} ({interval(test.ci95_after)})",
         str(test.test.n),
+        str(test.test.n_forms),
         str(test.test.only_before),
         str(test.test.only_after),
         p_text(test.test.p_value).removeprefix("p ").removeprefix("= "),
@@ -195,11 +199,8 @@ def _order_row(results: AblationResults, test: OrderTest, words: Mapping[Outcome
 
 def difference_text(test: OrderTest) -> str:
     """Return the mean difference over seeds in percentage points, with its interval where there is one."""
-    points = f"{100 * test.difference:+.1f}"
-    if test.difference_ci95 is None:
-        return f"{points} (one seed)"
-    low, high = test.difference_ci95
-    return f"{points} ({100 * low:+.1f} to {100 * high:+.1f})"
+    text = gain_text(test.difference, test.difference_ci95)
+    return f"{text} (one seed)" if test.difference_ci95 is None else text
 
 
 def _seeds(results: AblationResults) -> str:

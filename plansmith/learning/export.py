@@ -84,6 +84,8 @@ class ModelCard:
         accuracies: by domain and level.
         training: by domain and level.
         config: the settings of the run. Absolute paths in it are shortened to their last part.
+        n_test_forms: canonical forms of the test problems.
+        n_trained_forms: those of them that are forms of training problems, too.
         examples: kind of training example with its number.
         limits: what else it was not trained on or cannot do, a sentence each.
         datasets: names on the Hub of the datasets it was trained on.
@@ -99,10 +101,12 @@ class ModelCard:
     accuracies: tuple[MeasuredAccuracy, ...]
     training: tuple[TrainedOn, ...]
     config: Mapping[str, Any]
+    n_test_forms: int
+    n_trained_forms: int
     examples: tuple[tuple[str, int], ...] = ()
     limits: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
-    interval: str = "95% Wilson score interval"
+    interval: str = "95% Wilson interval"
     tags: tuple[str, ...] = TAGS
 
     def __post_init__(self) -> None:

@@ -76,19 +76,20 @@ def chosen_iteration(kept: Artifact) -> int:
 
 def evaluated_problems(arm: Arm, verification: Artifact | None = None) -> list[EvaluatedProblem]:
     """Return the attempts of one arm with the facts of their problems; ``verification`` has the arm's v_hat."""
-    problem_of = _by_id(arm.problems, ProblemRow, "problem_id", "domain", "level")
+    problem_of = _by_id(arm.problems, ProblemRow, "problem_id", "domain", "level", "canonical_form")
     plan_of = _by_id(arm.plans, PlanRow, "problem_id", "plan", "cost", "is_optimal")
     v_hats = dict(zip(*read_columns(verification, VerificationRow, "example_id", "v_hat"), strict=True)) if (
         verification is not None) else {}  # fmt: skip
     evaluated = []
     for problem_id, n_tokens, rollout_id, verdict, error, plan, cost, progress, stated in _last_attempts(arm):
-        domain, level = problem_of[problem_id]
+        domain, level, form = problem_of[problem_id]
         planner_plan, planner_cost, is_optimal = plan_of[problem_id]
         evaluated.append(
             EvaluatedProblem(
                 problem_id=problem_id,
                 domain=domain,
                 level=level,
+                form=form,
                 is_valid=verdict == Verdict.VALID,
                 error_class=ErrorClass(error) if error else None,
                 plan_length=len(plan),

@@ -6,18 +6,25 @@ the policy (`plansmith.learning.losses`), and the verdict it states in words (`m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from scipy.stats import rankdata
 
-from plansmith.report.statistics import wilson_interval
+from plansmith.report.statistics import TriedProblem, accuracy_interval
 
 N_BINS = 10
 THRESHOLD = 0.5
-Pair = tuple[bool, float]
-"""v and v_hat of one plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """v and v_hat of one plan, and the form of its problem."""
+
+    v: bool
+    v_hat: float
+    form: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,60 +56,65 @@ class Calibration:
     bins: tuple[ReliabilityBin, ...]
 
 
-def calibrate(pairs: Sequence[Pair]) -> Calibration:
-    """Return the scores of pairs (v, v_hat).
+def calibrate(beliefs: Sequence[Belief]) -> Calibration:
+    """Return the scores of v_hat against v.
 
     Source: Brier (1950), here over one outcome; expected calibration error of Guo et al. (arXiv:1706.04599, equation 3)
     with ten bins of equal width. We differ in the event: they bin the confidence of the winning class, we bin the
     probability of VALID, so that a policy unsure of its invalid plans shows.
 
     Raises:
-        ValueError: no pairs, or a v_hat that is no probability.
+        ValueError: no plans, or a v_hat that is no probability.
     """
-    if not pairs:
+    if not beliefs:
         raise ValueError("no plans with a v_hat: calibration over n=0 is undefined")
-    if wrong := [v_hat for _, v_hat in pairs if not 0.0 <= v_hat <= 1.0]:
+    if wrong := [b.v_hat for b in beliefs if not 0.0 <= b.v_hat <= 1.0]:
         raise ValueError(f"v_hat must be a probability; {len(wrong)} are not, the first is {wrong[0]}")
-    bins = reliability_bins(pairs)
+    bins = reliability_bins(beliefs)
     return Calibration(
-        n=len(pairs),
-        n_valid=sum(v for v, _ in pairs),
-        brier=fmean((v_hat - v) ** 2 for v, v_hat in pairs),
-        expected_calibration_error=sum(b.n * abs(b.share_valid - b.mean_v_hat) for b in bins) / len(pairs),
-        accuracy=fmean((v_hat >= THRESHOLD) == v for v, v_hat in pairs),
-        auroc=area_under_roc(pairs),
+        n=len(beliefs),
+        n_valid=sum(b.v for b in beliefs),
+        brier=brier_score((b.v, b.v_hat) for b in beliefs),
+        expected_calibration_error=sum(b.n * abs(b.share_valid - b.mean_v_hat) for b in bins) / len(beliefs),
+        accuracy=fmean((b.v_hat >= THRESHOLD) == b.v for b in beliefs),
+        auroc=area_under_roc(beliefs),
         bins=bins,
     )
 
 
-def reliability_bins(pairs: Sequence[Pair]) -> tuple[ReliabilityBin, ...]:
+def brier_score(pairs: Iterable[tuple[bool, float]]) -> float:
+    """Return the mean squared distance of v_hat from v, given as pairs (v, v_hat)."""
+    return fmean((v_hat - v) ** 2 for v, v_hat in pairs)
+
+
+def reliability_bins(beliefs: Sequence[Belief]) -> tuple[ReliabilityBin, ...]:
     """Return the bins of equal width that hold at least one plan."""
-    members: list[list[Pair]] = [[] for _ in range(N_BINS)]
-    for v, v_hat in pairs:
-        members[min(int(v_hat * N_BINS), N_BINS - 1)].append((v, v_hat))
+    members: list[list[Belief]] = [[] for _ in range(N_BINS)]
+    for belief in beliefs:
+        members[min(int(belief.v_hat * N_BINS), N_BINS - 1)].append(belief)
     return tuple(
         ReliabilityBin(
             low=number / N_BINS,
             high=(number + 1) / N_BINS,
             n=len(found),
-            mean_v_hat=fmean(v_hat for _, v_hat in found),
-            share_valid=fmean(v for v, _ in found),
-            ci95=wilson_interval(sum(v for v, _ in found), len(found)),
+            mean_v_hat=fmean(b.v_hat for b in found),
+            share_valid=fmean(b.v for b in found),
+            ci95=accuracy_interval([TriedProblem(b.v, b.form) for b in found]),
         )
         for number, found in enumerate(members)
         if found
     )
 
 
-def area_under_roc(pairs: Sequence[Pair]) -> float | None:
+def area_under_roc(beliefs: Sequence[Belief]) -> float | None:
     """Return the chance that a valid plan has a greater v_hat than an invalid one, ties counting half.
 
     This is the rank form, U / (n_valid * n_invalid) with Mann and Whitney's U; None when one of the kinds is absent.
     """
-    n_valid = sum(v for v, _ in pairs)
-    n_invalid = len(pairs) - n_valid
+    n_valid = sum(b.v for b in beliefs)
+    n_invalid = len(beliefs) - n_valid
     if not n_valid or not n_invalid:
         return None
-    ranks = rankdata([v_hat for _, v_hat in pairs])
-    rank_sum = sum(float(rank) for rank, (v, _) in zip(ranks, pairs, strict=True) if v)
+    ranks = rankdata([b.v_hat for b in beliefs])
+    rank_sum = sum(float(rank) for rank, b in zip(ranks, beliefs, strict=True) if b.v)
     return (rank_sum - n_valid * (n_valid + 1) / 2) / (n_valid * n_invalid)

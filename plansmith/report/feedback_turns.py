@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plansmith.report.statistics import wilson_interval
+from plansmith.report.statistics import TriedProblem, accuracy_interval
 
 
 @dataclass(frozen=True, slots=True)
 class FeedbackTurn:
-    """What was solved after at most ``turn`` turns of feedback; ``ci95`` is the Wilson interval."""
+    """What was solved after at most ``turn`` turns of feedback; ``ci95`` is `accuracy_interval`."""
 
     turn: int
     n: int
@@ -23,11 +23,14 @@ class FeedbackTurn:
     ci95: tuple[float, float]
 
 
-def accuracy_by_turn(solved_at: Sequence[int | None], turns: Sequence[int]) -> tuple[FeedbackTurn, ...]:
+def accuracy_by_turn(
+    solved_at: Sequence[int | None], forms: Sequence[str], turns: Sequence[int]
+) -> tuple[FeedbackTurn, ...]:
     """Return the accuracy after each of ``turns``; a problem stays solved, because the loop stops at a valid plan.
 
     Args:
         solved_at: for each problem the turn whose plan was valid, 0 for the first attempt, None when none was.
+        forms: of the problems, in the same order.
         turns: the numbers of turns to report, in ascending order, such as 0, 1, 2, 5.
 
     Raises:
@@ -38,6 +41,11 @@ def accuracy_by_turn(solved_at: Sequence[int | None], turns: Sequence[int]) -> t
     numbers = [*turns, *(turn for turn in solved_at if turn is not None)]
     if list(turns) != sorted(set(turns)) or min(numbers, default=0) < 0:
         raise ValueError(f"turns count from 0 and ascend; got turns {list(turns)} and solved_at {list(solved_at)}")
-    counts = [(turn, sum(t is not None and t <= turn for t in solved_at)) for turn in turns]
-    n = len(solved_at)
-    return tuple(FeedbackTurn(turn, n, solved, solved / n, wilson_interval(solved, n)) for turn, solved in counts)
+    return tuple(_at(turn, solved_at, forms) for turn in turns)
+
+
+def _at(turn: int, solved_at: Sequence[int | None], forms: Sequence[str]) -> FeedbackTurn:
+    """Return the accuracy after so many turns."""
+    by_then = [at is not None and at <= turn for at in solved_at]
+    tried = [TriedProblem(solved, form) for solved, form in zip(by_then, forms, strict=True)]
+    return FeedbackTurn(turn, len(tried), sum(by_then), sum(by_then) / len(tried), accuracy_interval(tried))

@@ -106,6 +106,11 @@ def domain_levels_of(problems: Artifact) -> dict[str, DomainLevel]:
     return dict(zip(problem_ids, zip(*places, strict=True), strict=True))
 
 
+def forms_of(problems: Artifact) -> dict[str, str]:
+    """Return the canonical form of each problem."""
+    return dict(zip(*read_columns(problems, ProblemRow, "problem_id", "canonical_form"), strict=True))
+
+
 def judged_steps(judged: Artifact, rollout_ids: Iterable[str]) -> dict[str, list[JudgedStepRow]]:
     """Return the judged steps of some rollouts; a chain that could not be read at all has none."""
     found: dict[str, list[JudgedStepRow]] = {name: [] for name in rollout_ids}

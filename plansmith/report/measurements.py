@@ -29,13 +29,12 @@ from plansmith.data.rows import (
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.pddl.validation import Verdict
 from plansmith.report.arms import Arm, chosen_iteration, evaluated_problems
-from plansmith.report.calibration import calibrate
-from plansmith.report.feedback_turns import accuracy_by_turn
+from plansmith.report.calibration import brier_score
 from plansmith.report.finished_stages import DomainLevel, FinishedStage, domain_levels_of, read_columns
 from plansmith.report.metric_list import Measurement
 from plansmith.report.metrics import summarise_level
 from plansmith.report.results import IterationRollouts
-from plansmith.report.run_results import n_tokens, solved_at
+from plansmith.report.run_results import accuracy_after_turns, n_tokens
 from plansmith.text.chains import VALID as STATED_VALID
 
 if TYPE_CHECKING:
@@ -262,16 +261,15 @@ def _verification(stage: FinishedStage) -> list[Measurement]:
         found["verification/accuracy"] = right / len(rows)
     pairs = [(bool(v), v_hat) for v, _, v_hat in rows if v_hat is not None]
     if pairs:
-        found["verification/brier"] = calibrate(pairs).brier
+        found["verification/brier"] = brier_score(pairs)
     return [stage.measured(name, value, stage=stage.name) for name, value in found.items()]
 
 
 def _feedback_turns(stage: FinishedStage) -> list[Measurement]:
     """Return the accuracy after each turn, and what was written in all of them."""
     tried = stage.input(f"tried_{chosen_iteration(stage.input('policy').artifact)}")
-    solved = solved_at(stage.artifact, tried.artifact)
     (turns,) = read_columns(stage.artifact, VerdictRow, "iteration", table="verdicts")
-    found = accuracy_by_turn(solved, range(1 + max(turns, default=0))) if solved else ()
+    found = accuracy_after_turns(stage, tried.artifact, max(turns, default=0))
     return _generation(stage) + [stage.measured("feedback/accuracy", x.accuracy, turn=str(x.turn)) for x in found]
 
 

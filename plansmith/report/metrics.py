@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from plansmith.judging.taxonomy import ErrorClass
-from plansmith.report.calibration import Calibration, calibrate
-from plansmith.report.statistics import PairedTest, paired_test, solved_by_both, wilson_interval
+from plansmith.report.calibration import Belief, Calibration, calibrate
+from plansmith.report.statistics import PairedTest, TriedProblem, accuracy_interval, paired_test, solved_by_both
 
+ALL_LEVELS = "all levels"
+"""Stands for a level where all of them are meant together."""
 COST_TOLERANCE = 1e-9
 """Costs that differ by no more are equal; sums of decimals in floating point do."""
 
@@ -25,13 +27,15 @@ class EvaluatedProblem:
 
     Lengths count actions; costs are values of the problem's metric. ``plan_length`` may be None for a failed attempt
     whose plan cannot be read, and ``plan_cost`` for any failed attempt: only the cost of a valid plan is compared.
-    ``progress`` is `progress_score`, ``stated_verdict`` whether the policy itself called its plan VALID, ``v_hat`` the
-    probability it gave to VALID. None is "not known", never 0 or False.
+    ``form`` is the canonical form of the problem, which its copies share; ``progress`` is `progress_score`,
+    ``stated_verdict`` whether the policy itself called its plan VALID, ``v_hat`` the probability it gave to VALID. None
+    is "not known", never 0 or False.
     """
 
     problem_id: str
     domain: str
     level: str
+    form: str
     is_valid: bool
     error_class: ErrorClass | None
     plan_length: int | None
@@ -73,6 +77,11 @@ class EvaluatedProblem:
             yield f"a valid plan has progress 1; got {self.progress}"
 
     @property
+    def tried(self) -> TriedProblem:
+        """Return what intervals and tests need to know of it."""
+        return TriedProblem(self.is_valid, self.form)
+
+    @property
     def cost_over_optimum(self) -> float:
         """Return by how much a valid plan costs more than the known optimum.
 
@@ -105,6 +114,7 @@ class PlanQuality:
 class SelfVerification:
     """The verdicts the policy stated, against the validator's; completions that state none are left out of ``n``.
 
+    ``ci95`` is `accuracy_interval` of ``accuracy``.
     ``n_said_valid`` tells judging from always saying the same, which is right as often as that verdict occurs.
     """
 
@@ -117,15 +127,16 @@ class SelfVerification:
 
 @dataclass(frozen=True, slots=True)
 class LevelFigures:
-    """What one arm reached on one level, or in one domain.
+    """What one arm reached on one level, in one domain, or on all levels.
 
-    ``errors`` counts failed problems by class, every class present. Both mean lengths are over the problems this arm
-    solved, so they compare like with like; None when it solved none. ``tokens`` is the total of all completions.
-    ``mean_progress`` is over all attempts whose progress is known. ``quality``, ``mean_progress`` and
-    ``self_verification`` are None where nothing is known.
+    The ``n`` problems are of ``n_forms`` forms; ``ci95`` is `accuracy_interval`. ``errors`` counts failed problems by
+    class, every class present. Both mean lengths are over the problems this arm solved, so they compare like with like;
+    None when it solved none. ``tokens`` is the total of all completions. ``mean_progress`` is over all attempts whose
+    progress is known. ``quality``, ``mean_progress`` and ``self_verification`` are None where nothing is known.
     """
 
     n: int
+    n_forms: int
     n_valid: int
     accuracy: float
     ci95: tuple[float, float]
@@ -143,20 +154,25 @@ class LevelFigures:
 class ArmResult(LevelFigures):
     """The figures of an arm on its primary level, with every level (the primary one too) in ``by_level``.
 
-    ``by_domain`` has the figures of each domain, all its levels together; ``calibration`` is over all problems whose
-    v_hat is known, None where there are none.
+    ``all_levels`` has those of all problems together, ``by_domain`` those of each domain, all its levels together;
+    ``calibration`` is over all problems whose v_hat is known, None where there are none.
     """
 
     name: str
     level: str
     by_level: dict[str, LevelFigures]
+    all_levels: LevelFigures
     by_domain: dict[str, LevelFigures] = field(default_factory=dict)
     calibration: Calibration | None = None
+
+    def figures(self, level: str) -> LevelFigures:
+        """Return the figures of a level, or of `ALL_LEVELS`."""
+        return self.all_levels if level == ALL_LEVELS else self.by_level[level]
 
 
 @dataclass(frozen=True, slots=True)
 class PairedComparison:
-    """Two arms on the same problems of one level."""
+    """Two arms on the same problems of one level, or of `ALL_LEVELS`."""
 
     before: str
     after: str
@@ -178,9 +194,10 @@ def summarise_level(evaluated: Sequence[EvaluatedProblem]) -> LevelFigures:
     tokens = sum(e.completion_tokens for e in evaluated)
     return LevelFigures(
         n=len(evaluated),
+        n_forms=len({e.form for e in evaluated}),
         n_valid=len(solved),
         accuracy=len(solved) / len(evaluated),
-        ci95=wilson_interval(len(solved), len(evaluated)),
+        ci95=accuracy_interval([e.tried for e in evaluated]),
         errors={kind: sum(e.error_class is kind for e in evaluated) for kind in ErrorClass},
         mean_plan_length=_mean([e.plan_length for e in solved if e.plan_length is not None]),
         mean_planner_plan_length=_mean([e.planner_plan_length for e in solved]),
@@ -215,13 +232,14 @@ def self_verification(evaluated: Sequence[EvaluatedProblem]) -> SelfVerification
     stated = [e for e in evaluated if e.stated_verdict is not None]
     if not stated:
         return None
-    n_correct = sum(e.stated_verdict == e.is_valid for e in stated)
+    told = [TriedProblem(e.stated_verdict == e.is_valid, e.form) for e in stated]
+    n_correct = sum(item.is_solved for item in told)
     return SelfVerification(
         n=len(stated),
         n_said_valid=sum(e.stated_verdict is True for e in stated),
         n_correct=n_correct,
         accuracy=n_correct / len(stated),
-        ci95=wilson_interval(n_correct, len(stated)),
+        ci95=accuracy_interval(told),
     )
 
 
@@ -245,15 +263,16 @@ def summarise_arm(name: str, evaluated: Sequence[EvaluatedProblem], *, primary_l
         raise ValueError(f"arm {name!r}: primary level {primary_level!r} is not one of {levels}")
     by_level = {level: summarise_level([e for e in evaluated if e.level == level]) for level in levels}
     domains = dict.fromkeys(e.domain for e in evaluated)
-    pairs = [(e.is_valid, e.v_hat) for e in evaluated if e.v_hat is not None]
+    beliefs = [Belief(e.is_valid, e.v_hat, e.form) for e in evaluated if e.v_hat is not None]
     shared = {key: getattr(by_level[primary_level], key) for key in LevelFigures.__dataclass_fields__}
     return ArmResult(
         **shared,
         name=name,
         level=primary_level,
         by_level=by_level,
+        all_levels=summarise_level(evaluated),
         by_domain={domain: summarise_level([e for e in evaluated if e.domain == domain]) for domain in domains},
-        calibration=calibrate(pairs) if pairs else None,
+        calibration=calibrate(beliefs) if beliefs else None,
     )
 
 
@@ -265,15 +284,17 @@ def compare_arms(
     evaluated_before: Sequence[EvaluatedProblem],
     evaluated_after: Sequence[EvaluatedProblem],
 ) -> PairedComparison:
-    """Return the paired test of two arms on one level, problems matched by id whatever their order.
+    """Return the paired test of two arms on one level or `ALL_LEVELS`, problems matched by id whatever their order.
 
     Raises:
         ValueError: the arms did not evaluate the same problems of that level.
     """
-    valid_before = {e.problem_id: e.is_valid for e in evaluated_before if e.level == level}
-    valid_after = {e.problem_id: e.is_valid for e in evaluated_after if e.level == level}
+    first, second = (
+        {e.problem_id: e.tried for e in evaluated if level in (e.level, ALL_LEVELS)}
+        for evaluated in (evaluated_before, evaluated_after)
+    )
     names, where = f"{before} and {after}", f"of level {level!r}"
-    test = paired_test(*solved_by_both(valid_before, valid_after, names=names, where=where))
+    test = paired_test(*solved_by_both(first, second, names=names, where=where))
     return PairedComparison(before, after, level, test)
 
 

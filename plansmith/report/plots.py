@@ -65,16 +65,16 @@ def drawings(results: Results) -> Iterator[Drawing]:
 
 
 def draw_accuracy(results: Results) -> Plot:
-    """Return accuracy by arm with 95% Wilson intervals, one line a level."""
+    """Return accuracy by arm with its intervals, one line a level."""
     groups = {level: [arm.by_level[level] for arm in results.arms.values()] for level in results.levels}
-    caption = "Share of test problems with a valid plan; bars are 95% Wilson intervals."
+    caption = "Share of test problems with a valid plan; bars are the 95% intervals of the tables."
     return _accuracy_plot("accuracy", "Accuracy by iteration", caption, list(results.arms), groups)
 
 
 def draw_domains(results: Results) -> Plot:
-    """Return accuracy by arm with 95% Wilson intervals, one line a domain."""
+    """Return accuracy by arm with its intervals, one line a domain."""
     groups = {domain: [arm.by_domain[domain] for arm in results.arms.values()] for domain in results.domains}
-    caption = "All levels of a domain together; bars are 95% Wilson intervals."
+    caption = "All levels of a domain together; bars are 95% intervals."
     return _accuracy_plot("domains", "Accuracy by domain", caption, list(results.arms), groups)
 
 

@@ -60,7 +60,7 @@ class Results:
     ``time_s`` and ``tokens`` are by stage, in the order of the pipeline; ``policy_versions`` by arm;
     ``rollout_valid_rate`` by iteration, over the rollouts the policy was trained on; ``n_not_finite`` counts losses
     that are NaN or infinite, which no curve has; ``feedback_turns`` by number of turns, of the last arm on all its test
-    problems.
+    problems. The first of ``paired_tests`` is the headline's.
     """
 
     run_name: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from plansmith.judging.taxonomy import ErrorClass
-from plansmith.report.metrics import LevelFigures, PairedComparison
+from plansmith.report.metrics import ALL_LEVELS, LevelFigures, PairedComparison
 from plansmith.report.plots import drawings
 from plansmith.report.results import Results
 from plansmith.report.sections import (
@@ -27,7 +27,7 @@ from plansmith.report.sections import (
     provenance_section,
 )
 from plansmith.report.tables import further_tables, level_table, rollout_table, time_table
-from plansmith.report.wording import SIGNIFICANCE, clock, interval, p_text, percent, spoken
+from plansmith.report.wording import INTERVALS, SIGNIFICANCE, clock, gain_text, interval, p_text, percent, spoken
 
 ERROR_WORDS = {
     ErrorClass.PRECONDITION_VIOLATION: "an action whose precondition does not hold, with every state before it right",
@@ -38,7 +38,11 @@ ERROR_WORDS = {
 SOLVED = (
     "A problem counts as solved only when the validator finds every action applicable and the goal reached in the last "
     "state. Errors are counts of failed problems. Plan length is the mean over the problems solved, beside the "
-    "planner's on the same problems. Tokens are generated tokens per problem."
+    f"planner's on the same problems. Tokens are generated tokens per problem. {INTERVALS}"
+)
+FIRST_TEST = (
+    "The headline is the first of these tests, chosen before any run; the others stand beside it, their p-values not "
+    "adjusted for their number."
 )
 MARKS = (
     "Each step carries the validator's mark; the first that is not correct is highlighted. If every step is correct "
@@ -54,10 +58,11 @@ def report_of(results: Results) -> Report:
 
 def _sections(results: Results) -> Iterator[Section]:
     """Yield the sections in reading order; those that a run has no data for are empty."""
-    levels = tuple(level_table(results, level) for level in results.levels)
+    several = [ALL_LEVELS] if len(results.levels) > 1 else []
+    levels = tuple(level_table(results, level) for level in (*results.levels, *several))
     tests = tuple(describe_comparison(results, comparison) for comparison in results.paired_tests)
     terms = Terms({spoken(kind): meaning for kind, meaning in ERROR_WORDS.items()})
-    compared = (Sentences(tests, "Paired tests"),) if tests else ()
+    compared = (Sentences((*tests, FIRST_TEST), "Paired tests"),) if tests else ()
     yield Section("", (Tiles(tuple(_tiles(results))),))
     yield Section("Every policy on the same test problems", (*levels, terms, *compared), note=SOLVED)
     yield Section("Domains, quality, and its own judgement", further_tables(results))
@@ -100,8 +105,7 @@ def _course(results: Results) -> Iterator[Block]:
 
 def describe_comparison(results: Results, comparison: PairedComparison) -> str:
     """Return one paired test in plain words, saying so when the difference may be chance."""
-    before = results.arms[comparison.before].by_level[comparison.level]
-    after = results.arms[comparison.after].by_level[comparison.level]
+    before, after = (results.arms[arm].figures(comparison.level) for arm in (comparison.before, comparison.after))
     test = comparison.test
     verb = "rose" if after.n_valid > before.n_valid else "fell" if after.n_valid < before.n_valid else "stayed"
     names = f"{spoken(comparison.before)} to {spoken(comparison.after)}"
@@ -110,33 +114,34 @@ def describe_comparison(results: Results, comparison: PairedComparison) -> str:
         change = f"at {percent(after.accuracy)}"
     judgement = "more than chance" if test.p_value < SIGNIFICANCE else "not significant, it may be chance"
     return (
-        f"{comparison.level}, {names}: accuracy {verb} {change} of {test.n} problems; "
+        f"{comparison.level}, {names}: accuracy {verb} {change} of {test.n} problems, in points "
+        f"{gain_text(after.accuracy - before.accuracy, test.gain_ci95)}; "
         f"{test.only_after} solved only after, {test.only_before} only before; "
-        f"paired exact test {p_text(test.p_value)} (two-sided): {judgement}."
+        f"{test.name} {p_text(test.p_value)} (two-sided): {judgement}."
     )
 
 
 def headline(results: Results) -> tuple[str, str]:
     """Return the main result of the run, and the evidence for it, as two sentences.
 
-    The result is the last arm on the primary level, against the arm its first paired test there compares it with.
+    The result is that of the run's first paired test, or where none was made the last arm's on the primary level.
     """
-    final = list(results.arms.values())[-1]
-    interval_text = f"95% interval {interval(final.ci95)}"
-    comparison = next(
-        (c for c in results.paired_tests if c.after == final.name and c.level == results.primary_level), None
-    )
-    scope = f"{final.n} test problems ({final.level})"
-    if comparison is None:
-        return f"The {spoken(final.name)} policy solves {percent(final.accuracy)} of {scope}.", f"{interval_text}."
-    before, test = results.arms[comparison.before], comparison.test
+    if not results.paired_tests:
+        final = list(results.arms.values())[-1]
+        scope = f"{final.n} test problems ({final.level})"
+        result = f"The {spoken(final.name)} policy solves {percent(final.accuracy)} of {scope}."
+        return result, f"95% interval {interval(final.ci95)}."
+    comparison = results.paired_tests[0]
+    before, after = (results.arms[arm].figures(comparison.level) for arm in (comparison.before, comparison.after))
+    first, last, test = spoken(comparison.before), spoken(comparison.after), comparison.test
+    levels = ", ".join(results.levels) if comparison.level == ALL_LEVELS else comparison.level
     change = (
-        f"from {percent(before.accuracy)} ({spoken(before.name)}) to {percent(final.accuracy)} ({spoken(final.name)}) "
-        f"on {scope}"
+        f"from {percent(before.accuracy)} ({first}) to {percent(after.accuracy)} ({last}) on {test.n} test problems "
+        f"({levels})"
     )
     evidence = (
-        f"Final {interval_text}. Paired exact test: {test.only_after} problems solved only by {spoken(final.name)}, "
-        f"{test.only_before} only by {spoken(before.name)}; {p_text(test.p_value)} (two-sided)"
+        f"{last.capitalize()} 95% interval {interval(after.ci95)}; {test.only_after} problems solved only by {last}, "
+        f"{test.only_before} only by {first}; {test.name}, {p_text(test.p_value)} (two-sided)"
     )
     if test.p_value >= SIGNIFICANCE:
         return (

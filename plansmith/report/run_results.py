@@ -21,8 +21,8 @@ from plansmith.pddl.validation import Verdict
 from plansmith.report.arms import CONTROL, FINAL, Arm, arms_of, evaluated_problems
 from plansmith.report.attempts import AttemptExample, read_attempts
 from plansmith.report.feedback_turns import FeedbackTurn, accuracy_by_turn
-from plansmith.report.finished_stages import RunSoFar, domain_levels_of, read_columns
-from plansmith.report.metrics import EvaluatedProblem, PairedComparison, compare_arms, summarise_arm
+from plansmith.report.finished_stages import FinishedStage, RunSoFar, domain_levels_of, forms_of, read_columns
+from plansmith.report.metrics import ALL_LEVELS, EvaluatedProblem, PairedComparison, compare_arms, summarise_arm
 from plansmith.report.results import IterationRollouts, Losses, Results, TrainingCurve
 
 Run = RunSoFar[PddlInstructConfig]
@@ -64,16 +64,20 @@ def results_so_far(run: Run) -> Results | None:
 
 
 def _paired_tests(evaluated: Mapping[str, Sequence[EvaluatedProblem]], primary: str) -> tuple[PairedComparison, ...]:
-    """Return the tests of the final arm against those before it, the primary level first; none before there is one."""
+    """Return the tests of the final arm against those before it; none before there is one.
+
+    The first is the headline's, fixed before any run: against phase 1, or the untrained policy in a run without it,
+    over the test problems of all levels together. Those of single levels follow, the primary one first.
+    """
     if FINAL not in evaluated:
         return ()
-    levels = sorted({item.level for item in next(iter(evaluated.values()))}, key=lambda level: level != primary)
+    levels = sorted({item.level for item in evaluated[FINAL]}, key=lambda level: level != primary)
     controls = [name for name in evaluated if name.startswith(CONTROL)]
     return tuple(
         compare_arms(before, FINAL, level, evaluated_before=evaluated[before], evaluated_after=evaluated[FINAL])
-        for before in (*controls[-1:], "phase1", "untrained")
+        for before in ("phase1", *controls[-1:], "untrained")
         if before in evaluated
-        for level in levels
+        for level in (*([ALL_LEVELS] if len(levels) > 1 else []), *levels)
     )
 
 
@@ -125,17 +129,24 @@ def _feedback_turns(run: Run, last: Arm) -> tuple[FeedbackTurn, ...]:
     handed_back = run.one(StageKind.HANDS_BACK)
     if handed_back is None:
         return ()
-    turns = range(run.config.evaluation.feedback_turns + 1)
-    return accuracy_by_turn(solved_at(handed_back.artifact, last.rollouts), turns)
+    return accuracy_after_turns(handed_back, last.rollouts, run.config.evaluation.feedback_turns)
 
 
-def solved_at(turns: Artifact, tried: Artifact) -> list[int | None]:
+def accuracy_after_turns(handed_back: FinishedStage, tried: Artifact, n_turns: int) -> tuple[FeedbackTurn, ...]:
+    """Return the accuracy after each turn of feedback, from the first attempts and the stage that handed them back."""
+    solved_at = _solved_at(handed_back.artifact, tried)
+    form_of = forms_of(handed_back.input("problems").artifact)
+    forms = [form_of[problem_id] for problem_id in solved_at]
+    return accuracy_by_turn(list(solved_at.values()), forms, range(n_turns + 1)) if solved_at else ()
+
+
+def _solved_at(turns: Artifact, tried: Artifact) -> dict[str, int | None]:
     """Return for each problem the turn whose plan was valid, or None; a first attempt that has no turn was valid."""
     found: dict[str, int | None] = dict.fromkeys(read_columns(tried, RolloutRow, "problem_id")[0], 0)
     columns = read_columns(turns, VerdictRow, "problem_id", "iteration", "verdict", table="verdicts")
     for problem_id, turn, verdict in sorted(zip(*columns, strict=True)):
         found[problem_id] = turn if verdict == Verdict.VALID else None
-    return list(found.values())
+    return found
 
 
 def shown_attempts(arm: Arm, *, is_valid: bool, count: int) -> list[AttemptExample]:

@@ -1,46 +1,129 @@
 """Uncertainty of a share of solved problems and of the difference between two policies on the same problems.
 
-Not here: what is counted (`metrics`, `ablation`). The functions are thin: the mathematics is SciPy's.
+Problems that differ only in the names of their objects are copies of one *form* (`plansmith.pddl.canonical`), and a
+policy tends to solve all copies of a form or none. What is independent is therefore the form: every interval and every
+test here takes the problems by form, and is the textbook's where each form occurs once.
+
+Not here: what is counted (`metrics`, `ablation`).
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
-from scipy.stats import binomtest, norm
+import numpy as np
+from scipy.stats import norm
 from scipy.stats import t as student_t
 
 CONFIDENCE = 0.95
 """Coverage of every interval."""
+UPPER = (1 + CONFIDENCE) / 2
+"""The quantile at the upper end of an interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class TriedProblem:
+    """Whether a problem was solved, and the form that it shares with its copies."""
+
+    is_solved: bool
+    form: str
 
 
 @dataclass(frozen=True, slots=True)
 class PairedTest:
-    """Exact McNemar test of two policies on the same ``n`` problems.
+    """Test of two policies on the same ``n`` problems of ``n_forms`` forms.
 
     ``p_value`` is two-sided; ``p_value_improved`` is one-sided, against "after is not better than before".
+    ``gain_ci95`` is the interval of the gain in accuracy.
     """
 
     n: int
+    n_forms: int
     only_before: int
     only_after: int
     p_value: float
     p_value_improved: float
+    gain_ci95: tuple[float, float]
+
+    @property
+    def name(self) -> str:
+        """Return what the test is called: with copies it flips the signs of whole forms, else it is McNemar's."""
+        if self.n_forms < self.n:
+            return f"exact sign-flip test over {self.n_forms} forms"
+        return "exact McNemar test"
 
 
-def wilson_interval(successes: int, n: int) -> tuple[float, float]:
+def interval_name(n: int, n_forms: int) -> str:
+    """Return what `accuracy_interval` of so many problems and forms is called."""
+    return "Wilson interval by form" if n_forms < n else "Wilson interval"
+
+
+def accuracy_interval(tried: Sequence[TriedProblem]) -> tuple[float, float]:
+    """Return the interval of the share of solved problems: Wilson's, of as many problems as the forms are worth.
+
+    Source: Wilson's interval of an effective number of problems (Franco et al., Journal of Survey Statistics and
+    Methodology 7, 2019), see `effective_size`.
+
+    Raises:
+        ValueError: nothing tried.
+    """
+    solved = [item.is_solved for item in tried]
+    size = effective_size(solved, [item.form for item in tried])
+    return wilson_interval(fmean(solved) * size, size)
+
+
+def effective_size(values: Sequence[float], forms: Sequence[str]) -> float:
+    """Return how many independent problems would tell the mean of ``values`` as well as these problems do.
+
+    That is n over the design effect, which compares the variance of the mean over forms, as clusters, with that over
+    problems drawn singly (Kish, Survey Sampling, 1965; Rao and Scott, Biometrics 48, 1992). As few forms tell their
+    variance badly, it is made smaller by the squared ratio of Student's quantiles for n and for the number of forms
+    (Korn and Graubard, Survey Methodology 24, 1998). It is at most n, as if copies were independent, and at least what
+    is left when copies always agree, n^2 over the sum of the squared sizes of the forms; this is taken where all values
+    are equal, which tells nothing about how copies differ.
+
+    Args:
+        values: (n,) of each problem.
+        forms: (n,) of each problem; copies have equal ones.
+
+    Raises:
+        ValueError: no values.
+    """
+    n, copies = len(values), Counter(forms)
+    if not n:
+        raise ValueError("an interval needs at least one problem; got n=0")
+    least = n**2 / sum(count**2 for count in copies.values())
+    mean, n_forms = fmean(values), len(copies)
+    by_form: defaultdict[str, float] = defaultdict(float)
+    for value, form in zip(values, forms, strict=True):
+        by_form[form] += value - mean
+    singly = sum((value - mean) ** 2 for value in values) / (n - 1) / n if n > 1 else 0.0
+    if n_forms in (1, n) or not singly:
+        return least
+    clustered = n_forms / (n_forms - 1) * sum(total**2 for total in by_form.values()) / n**2
+    few_forms = float(student_t.ppf(UPPER, n - 1) / student_t.ppf(UPPER, n_forms - 1)) ** 2
+    return min(n, max(least, n * singly / clustered * few_forms)) if clustered else n
+
+
+def wilson_interval(successes: float, n: float) -> tuple[float, float]:
     """Return the Wilson score interval of a share, without continuity correction, within [0, 1].
+
+    Both numbers may be fractions, as effective ones are.
 
     Raises:
         ValueError: no trials, or more successes than trials.
     """
-    if n < 1 or not 0 <= successes <= n:
-        raise ValueError(f"an interval needs 0 <= successes <= n and n >= 1; got successes={successes}, n={n}")
-    interval = binomtest(successes, n).proportion_ci(confidence_level=CONFIDENCE, method="wilson")
-    return max(0.0, float(interval.low)), min(1.0, float(interval.high))
+    if n <= 0 or not 0 <= successes <= n:
+        raise ValueError(f"an interval needs 0 <= successes <= n and n > 0; got successes={successes}, n={n}")
+    z, share = float(norm.ppf(UPPER)), successes / n
+    centre = share + z**2 / (2 * n)
+    reach = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    low, high = ((centre + sign * reach) / (1 + z**2 / n) for sign in (-1, 1))
+    return (0.0 if successes == 0 else low), (1.0 if successes == n else high)
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -53,40 +136,43 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
         raise ValueError("an interval of a mean needs at least one value")
     if len(values) == 1:
         return None
-    reach = float(student_t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    reach = float(student_t.ppf(UPPER, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
     return fmean(values) - reach, fmean(values) + reach
 
 
-def interval_over_seeds(successes: Sequence[int], ns: Sequence[int]) -> tuple[float, float]:
+def interval_over_seeds(by_seed: Sequence[Sequence[TriedProblem]]) -> tuple[float, float]:
     """Return an interval of the mean accuracy over training seeds, within [0, 1].
 
-    It is Student's t-interval over the accuracies of the seeds, made wider where the Wilson interval of all problems
+    It is Student's t-interval over the accuracies of the seeds, made wider where `accuracy_interval` of all problems
     pooled reaches further. Seeds, not problems, are what a repeated training draws anew, so the spread between them is
     what counts (Colas, Sigaud and Oudeyer, arXiv:1806.08295, sec. 4; Agarwal et al., arXiv:2108.13264, sec. 3); a
     bootstrap over problems would leave it out. Few seeds may agree by luck, above all at 0% and at 100%, and their
-    spread is then 0: the pooled Wilson interval keeps what the number of problems alone leaves open. One seed has the
-    Wilson interval.
+    spread is then 0: the pooled interval keeps what the number of problems alone leaves open. One seed has the latter.
 
     Args:
-        successes: (S,) problems solved, by seed.
-        ns: (S,) problems tried, by seed.
+        by_seed: the problems that each seed tried.
 
     Raises:
-        ValueError: no seeds, sequences of different length, or a seed without problems.
+        ValueError: no seeds, or a seed without problems.
     """
-    if not ns or len(successes) != len(ns) or min(ns) < 1:
-        raise ValueError(f"every seed has its successes and at least one problem; got {list(successes)} of {list(ns)}")
-    low, high = wilson_interval(sum(successes), sum(ns))
-    spread = mean_interval([solved / n for solved, n in zip(successes, ns, strict=True)])
+    if not by_seed or not all(by_seed):
+        raise ValueError(f"every seed has at least one problem; got {[len(tried) for tried in by_seed]}")
+    low, high = accuracy_interval(pooled(by_seed))
+    spread = mean_interval([fmean(item.is_solved for item in tried) for tried in by_seed])
     if spread is None:
         return low, high
     return max(0.0, min(low, spread[0])), min(1.0, max(high, spread[1]))
 
 
+def pooled(by_seed: Sequence[Sequence[TriedProblem]]) -> list[TriedProblem]:
+    """Return the problems of all seeds in one list; equal forms of different seeds, tried by other policies, differ."""
+    return [replace(item, form=f"{number} {item.form}") for number, tried in enumerate(by_seed) for item in tried]
+
+
 def solved_by_both(
-    before: Mapping[str, bool], after: Mapping[str, bool], *, names: str, where: str
-) -> tuple[list[bool], list[bool]]:
-    """Return whether each problem was solved before and after, matched by id whatever their order.
+    before: Mapping[str, TriedProblem], after: Mapping[str, TriedProblem], *, names: str, where: str
+) -> tuple[list[TriedProblem], list[TriedProblem]]:
+    """Return each problem as it was tried before and after, matched by id whatever their order.
 
     Raises:
         ValueError: other problems before than after; it says between whom (``names``) and ``where``.
@@ -97,32 +183,54 @@ def solved_by_both(
     return [before[i] for i in ids], [after[i] for i in ids]
 
 
-def paired_test(before: Sequence[bool], after: Sequence[bool]) -> PairedTest:
-    """Return the exact McNemar test; ``before[i]`` and ``after[i]`` belong to the same problem.
+def paired_test(before: Sequence[TriedProblem], after: Sequence[TriedProblem]) -> PairedTest:
+    """Return the exact sign-flip test over forms; ``before[i]`` and ``after[i]`` are of the same problem.
 
-    Only problems that exactly one of the two solved carry evidence. With none of those both p-values are 1.
+    If the two policies were alike, the gain on all copies of a form could as well be the other's: its sign is a fair
+    coin's. The p-value is the chance that the gains, under all such signs, sum to as much as they do (Fisher's
+    randomisation test of pairs, The Design of Experiments, 1935, with forms for pairs). Only forms of which one policy
+    solved more carry evidence; with none of those the p-values are 1. Where every form occurs once this is the exact
+    McNemar test.
 
     Raises:
-        ValueError: no problems, or sequences of different length.
+        ValueError: no problems, sequences of different length, or of problems of different forms.
     """
-    if not before or len(before) != len(after):
+    if not before or [item.form for item in before] != [item.form for item in after]:
         raise ValueError(f"a paired test needs the same problems twice; got {len(before)} before, {len(after)} after")
-    only_before = sum(b and not a for b, a in zip(before, after, strict=True))
-    only_after = sum(a and not b for b, a in zip(before, after, strict=True))
-    discordant = only_before + only_after
-    two_sided, improved = 1.0, 1.0
-    if discordant:
-        two_sided = float(binomtest(only_after, discordant).pvalue)
-        improved = float(binomtest(only_after, discordant, alternative="greater").pvalue)
-    return PairedTest(len(before), only_before, only_after, two_sided, improved)
+    gains = [a.is_solved - b.is_solved for b, a in zip(before, after, strict=True)]
+    forms = [item.form for item in before]
+    by_form: Counter[str] = Counter()
+    for gain, form in zip(gains, forms, strict=True):
+        by_form[form] += gain
+    two_sided, improved = _sign_flip_p_values(list(by_form.values()))
+    only_before, only_after = gains.count(-1), gains.count(1)
+    interval = _gain_interval(only_before, only_after, len(gains), effective_size(gains, forms))
+    return PairedTest(len(gains), len(by_form), only_before, only_after, two_sided, improved, interval)
 
 
-def paired_difference_interval(test: PairedTest) -> tuple[float, float]:
+def _sign_flip_p_values(gains: Sequence[int]) -> tuple[float, float]:
+    """Return the chance of a sum as far from 0, and of one as great, when each sign is a fair coin's.
+
+    Exact: the distribution of the sum is built up gain by gain.
+    """
+    most = sum(map(abs, gains))
+    sums, chances = np.arange(-most, most + 1), np.zeros(2 * most + 1)
+    chances[most] = 1.0  # of the sum 0, before the first coin
+    for gain in gains:
+        chances = (np.roll(chances, gain) + np.roll(chances, -gain)) / 2
+    observed = sum(gains)
+    two_sided, improved = chances[abs(sums) >= abs(observed)].sum(), chances[sums >= observed].sum()
+    return min(1.0, float(two_sided)), min(1.0, float(improved))
+
+
+def _gain_interval(only_before: int, only_after: int, n: int, effective: float) -> tuple[float, float]:
     """Return an interval of the gain in accuracy from "before" to "after" on the same problems, within [-1, 1].
 
     Source: Agresti and Min, Statistics in Medicine 24 (2005), the Wald interval after half a problem is added to each
-    of the four outcomes of a pair, so that it has a width even when all pairs agree.
+    of the four outcomes of a pair, so that it has a width even when all pairs agree; here of an effective number of
+    problems.
     """
-    n, gain = test.n + 2, test.only_after - test.only_before
-    reach = float(norm.ppf((1 + CONFIDENCE) / 2)) * math.sqrt(test.only_before + test.only_after + 1 - gain**2 / n) / n
-    return max(-1.0, gain / n - reach), min(1.0, gain / n + reach)
+    worth, size = effective / n, effective + 2
+    gain, differing = worth * (only_after - only_before), worth * (only_after + only_before)
+    reach = float(norm.ppf(UPPER)) * math.sqrt(differing + 1 - gain**2 / size) / size
+    return max(-1.0, gain / size - reach), min(1.0, gain / size + reach)

@@ -15,12 +15,12 @@ from plansmith.report.wording import interval, number_or_dash, percent, percent_
 
 ERROR_COLUMNS = ("precondition", "effect", "goal", "sequence")
 """The classes of error, in their order."""
-COLUMNS = ("policy", "n", "accuracy", "95% interval", *ERROR_COLUMNS, "plan length", "planner", "tokens")
+COLUMNS = ("policy", "n", "forms", "accuracy", "95% interval", *ERROR_COLUMNS, "plan length", "planner", "tokens")
 
 
 def level_table(results: Results, level: str) -> Table:
-    """Return the figures of every arm on one level, one row an arm."""
-    rows = [(spoken(name), *_cells(arm.by_level[level])) for name, arm in results.arms.items()]
+    """Return the figures of every arm on one level, or on `ALL_LEVELS`, one row an arm."""
+    rows = [(spoken(name), *_cells(arm.figures(level))) for name, arm in results.arms.items()]
     return Table(level, COLUMNS, tuple(rows), is_last_strong=True)
 
 
@@ -72,8 +72,7 @@ def domain_table(results: Results) -> Table:
         for domain in results.domains
     ]
     note = (
-        "Accuracy with its 95% Wilson interval, in percent; all levels of a domain together. The shape of the paper's "
-        "table 1."
+        "Accuracy with its 95% interval, in percent; all levels of a domain together. The shape of the paper's table 1."
     )
     return Table("Accuracy by domain", ("domain", "n", *map(spoken, results.arms)), tuple(rows), note)
 
@@ -152,6 +151,7 @@ def _cells(figures: LevelFigures) -> list[str]:
     """Return the cells after the arm's name."""
     return [
         str(figures.n),
+        str(figures.n_forms),
         percent(figures.accuracy),
         interval(figures.ci95),
         *(str(figures.errors[kind]) for kind in ErrorClass),

@@ -16,7 +16,7 @@ from plansmith.report.wording import number_or_dash, spoken
 
 
 def draw_calibration(arm: str, calibration: Calibration) -> Plot:
-    """Return the reliability diagram of v_hat with 95% Wilson intervals, over the number of plans in each bin."""
+    """Return the reliability diagram of v_hat with 95% intervals, over the number of plans in each bin."""
 
     def draw(figure: Figure) -> None:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
@@ -38,7 +38,7 @@ def draw_calibration(arm: str, calibration: Calibration) -> Plot:
 
 
 def draw_feedback_turns(turns: Sequence[FeedbackTurn]) -> Plot:
-    """Return accuracy by turns of validator feedback with 95% Wilson intervals."""
+    """Return accuracy by turns of validator feedback with 95% intervals."""
     numbers = [turn.turn for turn in turns]
 
     def draw(figure: Figure) -> None:
@@ -52,7 +52,7 @@ def draw_feedback_turns(turns: Sequence[FeedbackTurn]) -> Plot:
         "feedback-turns",
         "Accuracy with feedback on failed plans",
         f"A failed plan goes back to the policy with the validator's words (LLM-Modulo), n = {turns[0].n}; turn 0 is "
-        "the first attempt. Bars are 95% Wilson intervals.",
+        "the first attempt. Bars are 95% intervals.",
         2.3,
         draw,
     )

@@ -8,6 +8,11 @@ from __future__ import annotations
 import re
 
 SIGNIFICANCE = 0.05
+INTERVALS = (
+    "Forms: how many of the n problems differ in more than the names of their objects. Intervals are 95%: Wilson's "
+    "where every form occurs once; where some occur more often, Wilson's for as many problems as the forms are worth."
+)
+"""What a reader must know of the intervals in a table (`plansmith.report.statistics.accuracy_interval`)."""
 
 
 def percent(share: float) -> str:
@@ -23,6 +28,12 @@ def percent_or_dash(share: float | None) -> str:
 def interval(ci95: tuple[float, float]) -> str:
     """Return an interval of shares, such as "61% to 91%"."""
     return f"{percent(ci95[0])} to {percent(ci95[1])}"
+
+
+def gain_text(gain: float, ci95: tuple[float, float] | None) -> str:
+    """Return a difference of shares in percentage points, with its interval, such as "+4.0 (-1.5 to +9.5)"."""
+    points = f"{100 * gain:+.1f}"
+    return points if ci95 is None else f"{points} ({100 * ci95[0]:+.1f} to {100 * ci95[1]:+.1f})"
 
 
 def p_text(p_value: float) -> str:
