@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import ClassVar, NewType
 
 from plansmith.pddl.validation import Verdict
-from plansmith.text.chains import Span
+from plansmith.text.chains import VALID, Span
 from plansmith.text.explanations import FeedbackKind
 
 Int32 = NewType("Int32", int)
@@ -311,7 +311,9 @@ class VerdictRow(OfRollout):
     n_steps: int = 0
     """Steps of the chain."""
     first_fault: int | None = None
-    """The first step of the chain that is wrong."""
+    """The first step of the chain that is wrong, or says something false of the state before it."""
+    unread_reasons: int = 0
+    """Reasons of the chain that cannot be read, though its actions can."""
     sound_steps: int = 0
     """How many steps of the chain a better continuation can keep."""
     final_plan_span: Span | None = None
@@ -336,8 +338,8 @@ class VerdictRow(OfRollout):
 
     @property
     def is_flawless(self) -> bool:
-        """Return whether the plan is valid and so is every claim about the chain's steps."""
-        return self.is_valid and self.first_fault is None
+        """Return whether the plan is valid and no word of the chain that tells it is false, the verdict included."""
+        return self.is_valid and self.n_steps > 0 and self.first_fault is None and self.claimed_verdict == VALID
 
     def handed_back(self, feedback: FeedbackKind) -> str | None:
         """Return the failed attempt as the rendering hands it back with feedback of a kind."""
@@ -345,12 +347,19 @@ class VerdictRow(OfRollout):
 
 
 @dataclass(frozen=True, slots=True)
+class FalseWords:
+    """Words of a completion that claim something false, a literal or a mark long, and why it is."""
+
+    span: Span
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class JudgedStepRow(OfRollout):
     """One step of a chain with its judgement: a triplet of D_reasoning (equation 10), and where it stands.
 
     States are atoms in the order of the text; ``s_expected`` of a right step is what it claims. ``state_distance`` is
-    equation 6; ``wrong_marks`` are the preconditions and goals of which the step tells wrongly whether they hold;
-    ``choice`` and ``outcome`` are those of `plansmith.text.chains.StepSpans`.
+    equation 6; ``choice`` and ``outcome`` are those of `plansmith.text.chains.StepSpans`.
     """
 
     step: int
@@ -359,7 +368,11 @@ class JudgedStepRow(OfRollout):
     """A `plansmith.pddl.validation.FeedbackCode`."""
     state_distance: int
     reason: str
-    wrong_marks: tuple[str, ...]
+    false_words: tuple[FalseWords, ...]
+    """What the step says wrongly of ``s_prev``; of the last step also what the closing goal check does."""
+    fault_span: Span | None
+    """The first false words of the step, action and next state included; None where nothing is wrong, and where a chain
+    that misses the goal says so."""
     s_prev: tuple[str, ...]
     s_claimed: tuple[str, ...]
     s_expected: tuple[str, ...]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
-from plansmith.data.rows import CompletionRow, JudgedRow, JudgedStepRow, JudgingRow, VerdictRow
+from plansmith.data.rows import CompletionRow, FalseWords, JudgedRow, JudgedStepRow, JudgingRow, VerdictRow
 from plansmith.errors import BadInputError
 from plansmith.judging.chains import JudgedChain, attempt_of, judge_completion, sound_steps
 from plansmith.judging.progress_score import progress_score
@@ -19,7 +20,7 @@ from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom
 from plansmith.pddl.validation import FeedbackCode
-from plansmith.text.chains import in_order, true_step
+from plansmith.text.chains import Part, ReadChain, in_order, true_step
 from plansmith.text.explanations import Attempt, FeedbackKind
 from plansmith.text.rendering import PlainPrompting, Prompting, prompting_of, rendering_of
 
@@ -77,6 +78,7 @@ def verdict_row(
         claimed_verdict=read.chain.verdict,
         n_steps=len(judged.steps),
         first_fault=None if fault is None else fault + 1,
+        unread_reasons=_unread_reasons(read),
         sound_steps=sound_steps(task, judged),
         final_plan_span=read.final_plan_span,
         verdict_span=read.verdict_span,
@@ -112,13 +114,19 @@ def _in_words(
     return outcome, binary, detailed
 
 
+def _unread_reasons(read: ReadChain) -> int:
+    claims = chain.from_iterable((*(spans.claims for spans in read.spans), read.closing))
+    return sum(claim.part is Part.UNREAD for claim in claims)
+
+
 def step_rows(
     task: PlanningTask, problem_id: str, completion: CompletionRow, judged: JudgedChain
 ) -> Iterator[JudgedStepRow]:
     """Yield every step of a chain with its judgement."""
     s_prev: tuple[str, ...] | None = None
     for number, (step, spans) in enumerate(zip(judged.steps, judged.read.spans, strict=True), 1):
-        s_claimed, is_right = _as_text(step.s_claimed), step.judgement.code is FeedbackCode.OK
+        false = (*step.false_claims, *(judged.closing if number == len(judged.steps) else ()))
+        s_claimed, is_right = _as_text(step.s_claimed), step.judgement.code in (FeedbackCode.OK, FeedbackCode.CLAIM)
         yield JudgedStepRow(
             rollout_id=completion.rollout_id,
             problem_id=problem_id,
@@ -129,7 +137,8 @@ def step_rows(
             feedback_code=step.judgement.code,
             state_distance=step.judgement.state_distance,
             reason=step.judgement.reason,
-            wrong_marks=tuple(map(str, step.wrong_marks)),
+            false_words=tuple(FalseWords(claim.span, claim.reason) for claim in false),
+            fault_span=step.fault_span,
             s_prev=_as_text(step.s_prev) if s_prev is None else s_prev,
             s_claimed=s_claimed,
             s_expected=s_claimed if is_right else _as_text(in_order(task.atoms_of(step.judgement.expected_state))),

@@ -136,18 +136,22 @@ def _goal_verdict(task: PlanningTask, plan: tuple[PlanStep, ...], states: Sequen
 
 
 class FeedbackCode(StrEnum):
-    """What is wrong with one claimed transition; equation 7 of arXiv 2509.13351 gives each its penalty."""
+    """What is wrong with one claimed transition; equation 7 of arXiv 2509.13351 gives each its penalty.
+
+    ``CLAIM`` is ours: the transition is right, and the step says something false of the state before it.
+    """
 
     OK = "ok"
     PRECONDITION = "precondition"
     EFFECT = "effect"
     GOAL = "goal"
     MALFORMED = "malformed"
+    CLAIM = "claim"
 
     @property
     def is_outcome_right(self) -> bool:
-        """Return whether the outcome is claimed as it should be; a missed goal is no fault of the outcome."""
-        return self in (FeedbackCode.OK, FeedbackCode.GOAL)
+        """Return whether the next state is claimed as it should be; it may be for a wrong reason, or miss the goal."""
+        return self in (FeedbackCode.OK, FeedbackCode.GOAL, FeedbackCode.CLAIM)
 
 
 @dataclass(frozen=True, slots=True)
