@@ -42,7 +42,7 @@ def logits_of(*probabilities: tuple[float, ...]) -> torch.Tensor:
         ("effect", 1.0, 1.0),
         ("goal", 1.5, 1.0),
         ("claim", 1.0, 1.0),
-    ],  # fmt: skip
+    ],
 )
 def test_feedback_penalty_of_each_class_is_equation_7(code: str, detailed: float, binary: float) -> None:
     assert feedback_penalty(FeedbackCode(code), PAPER) == detailed

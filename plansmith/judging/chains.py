@@ -125,6 +125,17 @@ def judge_plan(task: PlanningTask, read: ReadChain) -> PlanVerdict:
     return PlanVerdict(Verdict.MALFORMED_PLAN, plan or (), None, (), (task.initial_state,), reason)
 
 
+def judge_actions(task: PlanningTask, read: ReadChain) -> Verdict:
+    """Return what the actions of a completion come to by themselves, as far as they could be read."""
+    plan = read.chain.final_plan
+    if plan is not None and read.fault is None:
+        return validate_plan(task, plan).verdict
+    actions = [step.action for step in read.chain.steps]
+    if read.broken_action is not None:
+        actions.append(read.broken_action)
+    return validate_plan(task, actions).verdict if actions else Verdict.MALFORMED_PLAN
+
+
 def judge_steps(task: PlanningTask, read: ReadChain) -> tuple[tuple[JudgedStep, ...], tuple[FalseClaim, ...]]:
     """Return the judgement of every step of a chain, and what its last goal check says wrongly.
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from plansmith.data.rows import CompletionRow, FalseWords, JudgedRow, JudgedStepRow, JudgingRow, VerdictRow
 from plansmith.errors import BadInputError
-from plansmith.judging.chains import JudgedChain, attempt_of, judge_completion, sound_steps
+from plansmith.judging.chains import JudgedChain, attempt_of, judge_actions, judge_completion, sound_steps
 from plansmith.judging.progress_score import progress_score
 from plansmith.judging.taxonomy import classify_failure
 from plansmith.pddl.ground_actions import GroundAction
@@ -59,7 +59,7 @@ def verdict_row(
 ) -> VerdictRow:
     """Return what is said of a completion as a whole."""
     plan, read, fault = judged.plan, judged.read, judged.first_fault
-    first_wrong = next((i for i, s in enumerate(judged.steps, 1) if s.judgement.code is FeedbackCode.EFFECT), None)
+    codes = [step.judgement.code for step in judged.steps]
     attempt = attempt_of(task, judged)
     outcome, binary, detailed = _in_words(task, judged, attempt, prompting)
     return VerdictRow(
@@ -69,7 +69,7 @@ def verdict_row(
         policy_version=completion.policy_version,
         verdict=judged.verdict,
         reason=plan.reason,
-        error_class=classify_failure(judged.verdict, plan.failed_step, first_wrong, read.fault is None),
+        error_class=classify_failure(judged.verdict, codes, judge_actions(task, read)),
         failed_step=plan.failed_step,
         unsatisfied=tuple(str(literal) for literal in plan.unsatisfied),
         plan=tuple(str(step) for step in plan.plan),
