@@ -233,7 +233,7 @@ def codes(chain: JudgedChain) -> list[str]:
 
 def wrong(chain: JudgedChain) -> list[list[str]]:
     """Return for every step the conditions of which it says wrongly whether they hold."""
-    return [[str(condition) for condition in step.wrong_marks] for step in chain.steps]
+    return [[str(one.claim.condition) for one in step.false_claims] for step in chain.steps]
 
 
 def test_write_chain_of_the_whole_language_is_as_written_by_hand() -> None:
@@ -497,7 +497,7 @@ def test_read_what_was_written_about_any_task_gives_the_same_claims(
     chain = chain_of_plan(task, plan, with_purpose=with_purpose)
     found = judge_completion(task, FULL.write_chain(chain), FULL)
     assert (found.read.fault, found.read.chain) == (None, chain)
-    assert all(step.wrong_marks == () for step in found.steps)
+    assert all(step.false_claims == () for step in found.steps)
     verdict = validate_plan(task, plan)
     if verdict.verdict in (Verdict.VALID, Verdict.GOAL_NOT_REACHED):
         assert codes(found)[:-1] == ["ok"] * (len(plan) - 1)

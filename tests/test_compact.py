@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Problem
 from plansmith.pddl.parser import parse_plan
-from plansmith.text.chains import Chain, ReadChain, Span, chain_of_plan
+from plansmith.text.chains import Chain, Part, ReadChain, Span, chain_of_plan
 from plansmith.text.compact import MARKERS, CompactRendering, write_chain, write_outcome, write_step
 from plansmith.text.rendering import Rendering, rendering_of
 
@@ -212,16 +212,9 @@ END = "final: pick-up a verdict: VALID"
         (f"{STEP} final: pick-up a verdict: valid", 1, "(pick-up a)", "got 'valid', expected VALID or INVALID"),
         (f"{STEP} {END} VALID", 1, "(pick-up a)", "got 'VALID', expected the end"),
         (f"{STEP} {END} {STEP}", 1, "(pick-up a)", "got 'do:', expected the end"),
-        (f"goals: on? a b {STEP} {END}", 0, None, "got 'do:', expected met: or unmet:"),
-        (f"goals: on? a b on? b a met: {STEP} {END}", 0, None, "expected met: or unmet:"),
         (f"{STEP} goals: on? a b met: goals: on? a b met: {END}", 1, None, "got 'goals:', expected 'verdict:'"),
-        (f"goals: on? a b after: on? b a unmet: {STEP} {END}", 0, None, "got 'unmet:', expected met: or later:"),
-        (f"goals: on? a b later: {STEP} {END}", 0, None, "got 'later:', expected met: or unmet:"),
-        (f"goals: on? a b after: on b a later: {STEP} {END}", 0, None, "expected a wanted literal: on?"),
-        (f"goals: on a b unmet: {STEP} {END}", 0, None, "word 2: got 'on', expected a wanted literal: on?"),
-        (f"{STEP} aim: on? a b need: holding a do:", 1, None, "got 'holding', expected a wanted literal: holding?"),
-        (f"{STEP} aim: on? a b since: on? a b do:", 1, None, "got 'on?', expected a predicate"),
         (f"{STEP} now: on a b {END}", 1, None, "got 'now:', expected 'verdict:'"),
+        (f"{STEP} aim: on? a b since: on? a b clear", 1, None, "got 'on?', expected a predicate"),
     ],
 )
 def test_read_malformed_gives_the_steps_before_the_fault_and_says_where(
@@ -231,6 +224,56 @@ def test_read_malformed_gives_the_steps_before_the_fault_and_says_where(
     assert (len(found.chain.steps), len(found.spans)) == (n_steps, n_steps)
     assert found.chain.final_plan == (None if plan is None else parse_plan(plan))
     assert found.fault is not None and fault in found.fault
+
+
+@pytest.mark.parametrize(
+    ("reason", "word", "fault"),
+    [
+        ("goals: on? a b", "do:", "word 5: got 'do:', expected met: or unmet:"),
+        ("goals: on? a b on? b a met:", "on?", "word 5: got 'on?', expected met: or unmet:"),
+        ("goals: on? a b met: met: aim: on? a b", "met:", "word 6: got 'met:', expected a goal"),
+        ("goals: on? a b after: on? b a unmet:", "unmet:", "got 'unmet:', expected met: or later:"),
+        ("goals: on? a b later:", "later:", "got 'later:', expected met: or unmet:"),
+        ("goals: on? a b after: on b a later:", "on", "word 6: got 'on', expected a wanted literal: on?"),
+        ("goals: on a b unmet:", "on", "word 2: got 'on', expected a wanted literal: on?"),
+        ("aim: on? a b need: holding a", "holding", "got 'holding', expected a wanted literal: holding?"),
+        ("aim: on? a b since: on? a b need: holding? a", "on?", "got 'on?', expected a predicate"),
+        ("aim: on? a b since: on a ontable f need: holding? a", "f", "word 9: got 'f', expected a predicate"),
+        ("aim: on? a since: clear b need: holding? a", "since:", "word 4: got 'since:', expected a name"),
+        ("aim: plan: since: clear b", "plan:", "word 2: got 'plan:', expected a reason"),
+        ("since: clear b aim: on? a b", "since:", "word 1: got 'since:', expected a reason"),
+    ],
+)
+def test_read_reason_that_cannot_be_read_is_passed_over_and_says_where(reason: str, word: str, fault: str) -> None:
+    text = f"{reason} {STEP} {END}"
+    found = read(text)
+    (spans,) = found.spans
+    (unread,) = (claim for claim in spans.claims if claim.part is Part.UNREAD)
+    assert (found.fault, found.chain.final_plan) == (None, parse_plan("(pick-up a)"))
+    assert text[unread.span.start : unread.span.end] == word and fault in unread.fault
+
+
+def test_read_closing_check_that_cannot_be_read_is_passed_over() -> None:
+    found = read(f"{STEP} goals: on? a b met: on? b met: {END}")
+    assert found.fault is None and [claim.part for claim in found.closing] == [Part.GOALS, Part.UNREAD]
+    assert found.chain.verdict == "VALID"
+
+
+@pytest.mark.parametrize(
+    ("completion", "action"),
+    [
+        (f"{STEP} do: stack a b check: holding a", "(stack a b)"),
+        (f"{STEP} do: stack a b", None),
+        (f"{STEP} do: stack a check:", "(stack a)"),
+        (f"{STEP} do: fly a check:", "(fly a)"),
+        (f"{STEP} do: check:", None),
+        (f"{STEP} aim: on? a b", None),
+        (f"{STEP} {END}", None),
+    ],
+)
+def test_read_keeps_the_action_of_the_step_in_which_it_broke_off(completion: str, action: str | None) -> None:
+    broken = read(completion).broken_action
+    assert (None if broken is None else str(broken)) == action
 
 
 def test_read_cut_anywhere_gives_a_beginning_of_the_steps_and_a_fault() -> None:

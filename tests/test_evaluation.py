@@ -7,13 +7,14 @@ import pickle
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
 from plansmith.judging.progress_score import progress_score
 from plansmith.judging.taxonomy import ErrorClass, classify_failure
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.validation import Verdict, validate_plan_text
+from plansmith.pddl.validation import FeedbackCode, Verdict, validate_plan_text
 from plansmith.report.metrics import (
     EvaluatedProblem,
     PlanQuality,
@@ -47,60 +48,46 @@ def attempt(
     )
 
 
-@pytest.mark.parametrize(
-    ("verdict", "failed_step", "first_effect_error_step", "is_readable", "expected"),
-    [
-        (Verdict.VALID, None, None, True, None),
-        (Verdict.VALID, None, 2, True, None),
-        (Verdict.PRECONDITION_UNSATISFIED, 3, None, True, ErrorClass.PRECONDITION_VIOLATION),
-        (Verdict.PRECONDITION_UNSATISFIED, 3, 2, True, ErrorClass.INCORRECT_EFFECT),
-        (Verdict.PRECONDITION_UNSATISFIED, 3, 3, True, ErrorClass.PRECONDITION_VIOLATION),
-        (Verdict.PRECONDITION_UNSATISFIED, 3, 4, True, ErrorClass.PRECONDITION_VIOLATION),
-        (Verdict.PRECONDITION_UNSATISFIED, 3, 2, False, ErrorClass.INVALID_ACTION_SEQUENCE),
-        (Verdict.GOAL_NOT_REACHED, None, None, True, ErrorClass.GOAL_NOT_ACHIEVED),
-        (Verdict.GOAL_NOT_REACHED, None, 1, True, ErrorClass.INCORRECT_EFFECT),
-        (Verdict.GOAL_NOT_REACHED, None, None, False, ErrorClass.INVALID_ACTION_SEQUENCE),
-        (Verdict.MALFORMED_PLAN, None, None, True, ErrorClass.INVALID_ACTION_SEQUENCE),
-        (Verdict.MALFORMED_PLAN, 2, 1, True, ErrorClass.INVALID_ACTION_SEQUENCE),
-    ],
-    ids=[
-        "valid",
-        "valid-whatever-the-chain-claims",
-        "illegal-step",
-        "illegal-after-wrong-state",
-        "wrong-state-of-the-illegal-step-itself",
-        "wrong-state-only-later",
-        "truncated",
-        "goal-missed",
-        "goal-missed-after-wrong-state",
-        "goal-missed-truncated",
-        "malformed",
-        "malformed-in-the-middle",
-    ],
+OK, CLAIM, EFFECT, PRECONDITION = (
+    FeedbackCode.OK,
+    FeedbackCode.CLAIM,
+    FeedbackCode.EFFECT,
+    FeedbackCode.PRECONDITION,
 )
+CUT = Verdict.MALFORMED_PLAN
+
+
+@pytest.mark.parametrize(
+    ("verdict", "codes", "by_actions", "expected"),
+    [
+        (Verdict.VALID, [OK, EFFECT], Verdict.VALID, None),
+        (Verdict.PRECONDITION_UNSATISFIED, [], Verdict.PRECONDITION_UNSATISFIED, ErrorClass.PRECONDITION_VIOLATION),
+        (Verdict.PRECONDITION_UNSATISFIED, [CLAIM, PRECONDITION, EFFECT], Verdict.PRECONDITION_UNSATISFIED,
+         ErrorClass.PRECONDITION_VIOLATION),
+        (Verdict.PRECONDITION_UNSATISFIED, [OK, EFFECT, PRECONDITION], Verdict.PRECONDITION_UNSATISFIED,
+         ErrorClass.INCORRECT_EFFECT),
+        (Verdict.GOAL_NOT_REACHED, [OK, FeedbackCode.GOAL], Verdict.GOAL_NOT_REACHED, ErrorClass.GOAL_NOT_ACHIEVED),
+        (Verdict.GOAL_NOT_REACHED, [EFFECT, OK], Verdict.GOAL_NOT_REACHED, ErrorClass.INCORRECT_EFFECT),
+        (CUT, [OK, PRECONDITION], Verdict.PRECONDITION_UNSATISFIED, ErrorClass.PRECONDITION_VIOLATION),
+        (CUT, [OK, FeedbackCode.GOAL], Verdict.PRECONDITION_UNSATISFIED, ErrorClass.PRECONDITION_VIOLATION),
+        (CUT, [OK, CLAIM], Verdict.GOAL_NOT_REACHED, ErrorClass.GOAL_NOT_ACHIEVED),
+        (CUT, [OK, OK], Verdict.VALID, ErrorClass.INVALID_ACTION_SEQUENCE),
+        (CUT, [OK, FeedbackCode.MALFORMED, PRECONDITION], CUT, ErrorClass.INVALID_ACTION_SEQUENCE),
+        (CUT, [], CUT, ErrorClass.INVALID_ACTION_SEQUENCE),
+    ],
+    ids=["valid whatever the chain claims", "illegal plan without a chain", "illegal after a false reason",
+         "illegal after a wrong state", "goal", "goal after a wrong state", "cut after an illegal step",
+         "cut in an illegal step", "cut while legal", "cut at the goal", "no such action", "no action"],
+)  # fmt: skip
 def test_classify_failure_reads_table_5(
-    verdict: Verdict,
-    failed_step: int | None,
-    first_effect_error_step: int | None,
-    is_readable: bool,
-    expected: ErrorClass | None,
+    verdict: Verdict, codes: Sequence[FeedbackCode], by_actions: Verdict, expected: ErrorClass | None
 ) -> None:
-    assert classify_failure(verdict, failed_step, first_effect_error_step, is_readable) is expected
+    assert classify_failure(verdict, codes, by_actions) is expected
 
 
-@pytest.mark.parametrize(
-    ("verdict", "failed_step", "message"),
-    [
-        (Verdict.BAD_INPUT, None, "cannot be judged"),
-        (Verdict.PRECONDITION_UNSATISFIED, None, "does not fit"),
-        (Verdict.VALID, 2, "does not fit"),
-        (Verdict.GOAL_NOT_REACHED, 2, "does not fit"),
-    ],
-    ids=["problem-not-the-policy", "failure-without-step", "valid-with-step", "goal-with-step"],
-)
-def test_classify_failure_contradiction_raises(verdict: Verdict, failed_step: int | None, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        classify_failure(verdict, failed_step, None, True)
+def test_classify_failure_of_a_problem_that_cannot_be_judged_raises() -> None:
+    with pytest.raises(ValueError, match="cannot be judged"):
+        classify_failure(Verdict.BAD_INPUT, [], Verdict.BAD_INPUT)
 
 
 def test_error_class_values_are_the_four_of_table_5() -> None:

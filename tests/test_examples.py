@@ -107,7 +107,8 @@ def test_mistake_example_that_recovers_is_taught_from_the_check_of_the_wrong_act
     for row, judged in found:
         (wrong,) = [step for step in judged.steps if step.judgement.code is FeedbackCode.WITHDRAWN]
         assert (judged.first_fault, judged.plan.plan, judged.read.chain.verdict) == (None, SUSSMAN_PLAN, "VALID")
-        assert not any(step.wrong_marks for step in judged.steps) and wrong.judgement.unsatisfied
+        assert not any(step.false_claims for step in judged.steps if step is not wrong)
+        assert wrong.judgement.unsatisfied
         told = str(wrong.action) if rendering is FULL else str(wrong.action).strip("()")
         assert row.beginning.endswith(told) and row.response.lstrip().startswith(check)
         assert (row.beginning.count(fails), row.response.count(fails)) == (0, 1)

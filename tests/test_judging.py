@@ -114,7 +114,7 @@ def test_judge_completion_withdrawn_step_is_no_fault_and_no_part_of_the_plan() -
     chain = judged(*parts)
     assert (codes(chain), chain.first_fault) == (["ok", "withdrawn", "ok"], None)
     assert (chain.verdict, chain.plan.plan) == (Verdict.VALID, parse_plan("(pick-up a) (stack a b)"))
-    assert [step.wrong_marks for step in chain.steps] == [()] * 3
+    assert [step.false_claims for step in chain.steps] == [()] * 3
     assert (attempt_of(TASK, chain).plan, attempt_of(TASK, chain).marks) == (chain.plan.plan, (True, True))
     row, steps = rows(*parts)
     assert (losses(*steps), row.expected_outcome, row.is_flawless) == ([0.0] * 3, None, False)
@@ -123,7 +123,7 @@ def test_judge_completion_withdrawn_step_is_no_fault_and_no_part_of_the_plan() -
 def test_judge_completion_withdrawn_step_that_could_have_been_taken_is_an_effect_error() -> None:
     chain = judged(PICK, "do: stack a b check: holding a fails: clear b", STACK, "verdict: VALID")
     assert (codes(chain), chain.verdict) == (["ok", "effect", "ok"], Verdict.VALID)
-    assert [str(one) for one in chain.steps[1].wrong_marks] == ["(clear b)"]
+    assert [one.reason for one in chain.steps[1].false_claims] == ["(stack a b) can be applied", "(clear b) holds"]
 
 
 def test_verdict_row_counts_withdrawn_steps_for_nothing_when_it_says_where_a_state_went_wrong() -> None:
@@ -170,7 +170,7 @@ def test_judge_completion_unreadable_is_a_malformed_plan_with_the_reason(
     assert len(chain.steps) == n_steps and reason in chain.plan.reason and reason in chain.report
     row, _ = rows(*parts)
     assert row.reading_fault == chain.read.fault and row.report == chain.report
-    assert (row.verdict, row.error_class) == ("malformed_plan", "invalid_action_sequence")
+    assert row.verdict == "malformed_plan"
 
 
 def test_judge_completion_without_a_list_of_the_plan_judges_the_actions_of_the_steps() -> None:
@@ -281,10 +281,17 @@ def test_attempt_of_a_wrong_state_names_it_in_the_report_which_val_cannot() -> N
          "precondition_violation", 2),
         ((LOST, UNAWARE, "final: pick-up a pick-up b verdict: VALID"), "precondition_unsatisfied",
          "incorrect_effect", 2),
+        ((PICK, STACK[:-1]), "malformed_plan", "invalid_action_sequence", None),
+        ((PICK, PICK), "malformed_plan", "precondition_violation", None),
+        ((PICK, UNAWARE), "malformed_plan", "precondition_violation", None),
+        ((LOST, UNAWARE), "malformed_plan", "incorrect_effect", None),
+        ((PICK, "goals: on? a b unmet: aim: on? a b since: clear"), "malformed_plan", "goal_not_achieved", None),
+        ((PICK, "do: jump b check:"), "malformed_plan", "invalid_action_sequence", None),
         (("nothing",), "malformed_plan", "invalid_action_sequence", None),
     ],
     ids=["valid", "valid plan, wrong chain", "goal", "goal after a wrong state", "precondition",
-         "precondition after a wrong state", "malformed"],
+         "precondition after a wrong state", "cut at the goal", "cut in an illegal step", "cut after an illegal step",
+         "cut after a wrong state", "cut while legal", "no such action", "malformed"],
 )  # fmt: skip
 def test_verdict_row_has_the_class_of_table_5(
     parts: tuple[str, ...], verdict: str, error_class: str | None, failed_step: int | None
@@ -406,6 +413,7 @@ BACK = (
         ((PICK, UNAWARE), 1),
         ((LOST, STACK), 0),
         ((PICK, BACK, PICK, STACK), 0),
+        ((PICK, f"aim: on? a b since: clear a {STACK}"), 1),
         ((), 0),
     ],
     ids=[
@@ -416,6 +424,7 @@ BACK = (
         "illegal",
         "wrong state",
         "a circle back to the start",
+        "false support",
         "no step",
     ],
 )
@@ -423,19 +432,129 @@ def test_sound_steps_end_before_the_first_fault_or_circle(steps: tuple[str, ...]
     assert sound_steps(TASK, judged(*steps, "verdict: VALID")) == n_kept
 
 
-def test_judge_completion_what_a_goal_comes_after_is_not_judged() -> None:
-    chain = judged("goals: on? a b after: clear? a later:", PICK, STACK, END)
-    assert [step.wrong_marks for step in chain.steps] == [(), ()]
+REASON = "goals: on? a b unmet: aim: on? a b since: clear b need: holding? a since: clear a ontable a handempty"
+"""What a faithful writer tells before `PICK`."""
+MET = "goals: on? a b met: verdict: VALID"
+
+
+def test_judge_completion_opinions_are_not_judged() -> None:
+    chain = judged("goals: on? a b after: clear? a later: aim: clear? b need: on? b b", PICK, STACK, MET)
+    assert [step.false_claims for step in chain.steps] == [(), ()]
     assert (codes(chain), chain.verdict) == (["ok", "ok"], Verdict.VALID)
 
 
-def test_judge_completion_false_words_about_preconditions_are_named_and_change_nothing_else() -> None:
-    silent, untrue = PICK.replace("ontable a handempty", "handempty"), STACK.replace("clear b ok:", "clear a ok:")
-    chain = judged("goals: on? a b met:", silent, untrue, END)
-    assert [[str(one) for one in step.wrong_marks] for step in chain.steps] == [
-        ["(ontable a)", "(on a b)"], ["(clear b)", "(clear a)"],
+@pytest.mark.parametrize(
+    ("parts", "step", "code", "words", "reason"),
+    [
+        ((REASON.replace("since: clear b", "since: holding a clear b"), PICK, STACK, MET), 1, "claim", "holding a",
+         "(holding a) does not hold"),
+        ((REASON.replace("since: clear b", "since: clear z"), PICK, STACK, MET), 1, "claim", "clear z",
+         "(clear z) does not hold"),
+        ((REASON.replace("unmet:", "met:"), PICK, STACK, MET), 1, "claim", "met:", "(on a b) does not hold"),
+        ((REASON.replace("unmet:", "unmet: on? b a unmet:"), PICK, STACK, MET), 1, "claim", "on? b a",
+         "(on b a) is no goal"),
+        ((REASON.replace("on? a b unmet:", ""), PICK, STACK, MET), 1, "claim", "aim:", "leaves out (on a b)"),
+        ((PICK.replace("ontable a handempty", "handempty"), STACK, MET), 1, "claim", "ok:", "leaves out (ontable a)"),
+        ((PICK, STACK.replace("clear b ok:", "clear b clear a ok:"), MET), 2, "claim", "clear a",
+         "(clear a) is no precondition"),
+        ((PICK.replace("add: holding a", "add: clear b holding a"), STACK, MET), 1, "claim", "clear b",
+         "(clear b) is not added"),
+        ((PICK.replace("add: holding a", "add:"), STACK, MET), 1, "claim", "now:", "leaves out (holding a)"),
+        ((REASON.replace("b need:", "b b need:"), PICK, STACK, MET), 1, "claim", "b",
+         "a reason cannot be read: word 13: got 'b', expected a predicate"),
+        ((PICK, STACK, "goals: on? a b unmet: verdict: VALID"), 2, "claim", "unmet:", "(on a b) holds"),
+        ((PICK, MET), 1, "goal", "met:", "the goal lacks (on a b)"),
+        ((REASON.replace("handempty", "handempty clear b on b a"), PICK, MET), 1, "goal", "on b a",
+         "the goal lacks (on a b)"),
+        ((PICK, "goals: on? a b unmet: verdict: INVALID"), 1, "goal", None, "the goal lacks (on a b)"),
+        ((PICK, UNAWARE, MET), 2, "precondition", "pick-up b", "(pick-up b) needs (handempty)"),
+        ((PICK, f"aim: holding? b since: handempty {UNAWARE}", MET), 2, "precondition", "handempty",
+         "(pick-up b) needs (handempty)"),
+        ((PICK, FAILS, MET), 2, "precondition", "pick-up b", "(pick-up b) needs (handempty)"),
+        ((PICK.replace("pick-up a", "pick-up z"), MET), 1, "malformed", "pick-up z", "'z' is no object of the problem"),
+        ((PICK.replace("ontable b", "ontable b on a b"), MET), 1, "effect", "on a b",
+         "(pick-up a) does not add (on a b)"),
+        ((PICK.split(" ok:")[0] + " fails: clear a", MET), 1, "effect", "fails:", None),
+        ((LOST, MET), 1, "effect", LOST.removeprefix("do: pick-up a "), "(pick-up a) does not delete (clear b)"),
+    ],
+    ids=["support", "support of what is not there", "goal mark", "made-up goal", "goal left out",
+         "precondition left out", "made-up precondition", "made-up effect", "effect left out", "unread reason",
+         "closing check", "missed goal", "missed goal after a false support", "missed goal owned up to",
+         "inapplicable", "inapplicable for a false reason", "inapplicable and said so", "no action", "wrong state",
+         "applicable and called impossible", "state without an atom"],
+)  # fmt: skip
+def test_judged_step_is_at_fault_where_its_first_false_word_stands(
+    parts: tuple[str, ...], step: int, code: str, words: str | None, reason: str | None
+) -> None:
+    verdict, found = rows(*parts)
+    row, text = found[step - 1], " ".join(parts)
+    assert verdict.first_fault == step and not verdict.is_flawless
+    assert row.feedback_code == code and reason in (None, row.reason)
+    assert (text[row.fault_span.start : row.fault_span.end] if row.fault_span else None) == words
+
+
+def test_false_words_are_told_in_order_and_change_neither_code_nor_distance_of_a_wrong_transition() -> None:
+    text = " ".join((REASON.replace("unmet:", "met:").replace("clear b", "clear a on a b"), LOST, STACK, MET))
+    first, second = rows(text)[1]
+    assert [text[x.span.start : x.span.end] for x in first.false_words] == ["met:", "on a b"]
+    assert (first.feedback_code, first.state_distance) == ("effect", 1)
+    assert [x.reason for x in second.false_words] == ["(clear b) does not hold"]
+    (view, _) = attempt_example(PROBLEM, text, *rows(text), (), arm="final").steps
+    assert view.note == (
+        "(pick-up a) does not delete (clear b) (said wrongly: (on a b) does not hold; (on a b) does not hold)"
+    )
+
+
+def test_false_claim_costs_what_a_precondition_does_and_no_distance() -> None:
+    verdict, steps = rows(REASON.replace("unmet:", "met:"), PICK, STACK, MET)
+    assert verdict.is_valid and losses(*steps) == [0.1 * 1.0, 0.0]
+    text = " ".join((REASON.replace("unmet:", "met:"), PICK, STACK, MET))
+    example = attempt_example(PROBLEM, text, verdict, steps, (), arm="final")
+    assert [(view.mark, view.note) for view in example.steps] == [
+        (StepMark.FALSE_WORDS, "(on a b) does not hold"), (StepMark.OK, ""),
     ]  # fmt: skip
-    assert (codes(chain), chain.verdict, chain.first_fault) == (["ok", "ok"], Verdict.VALID, None)
-    text = " ".join((silent, STACK, END))
-    example = attempt_example(PROBLEM, text, *rows(text), (), arm="final")
-    assert [view.note for view in example.steps] == ["says wrongly what holds: (ontable a)", ""]
+    assert example.first_wrong_step == 1
+
+
+def test_reason_that_cannot_be_read_leaves_the_plan_and_is_counted() -> None:
+    verdict, steps = rows(REASON.replace("b need:", "b b need:"), PICK, "goals: on? a met:", STACK, MET)
+    assert (verdict.verdict, verdict.reading_fault, verdict.unread_reasons) == ("valid", None, 2)
+    assert [step.feedback_code for step in steps] == ["claim", "claim"]
+    assert (verdict.sound_steps, verdict.is_flawless) == (0, False)
+
+
+def test_flawless_is_a_valid_plan_told_by_a_chain_without_a_false_word() -> None:
+    assert rows(REASON, PICK, STACK, MET)[0].is_flawless
+    assert not rows(REASON, PICK, STACK, MET.replace("VALID", "INVALID"))[0].is_flawless
+    assert not rows("final: pick-up a stack a b verdict: VALID")[0].is_flawless
+
+
+FULL_CHAIN = rendering_of("full").write_chain(chain_of_plan(TASK, parse_plan("(pick-up a) (stack a b)")))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "step", "words"),
+    [
+        ("since (clear b)", "since (clear b) (clear z)", 1, "(clear z)"),
+        ("(on a b): FALSE", "(on a b): TRUE", 1, "TRUE"),
+        ("(on a b): FALSE", "(on b a): FALSE", 1, "(on b a)"),
+        ("  - (on a b): FALSE\n", "", 1, "Purpose"),
+        ("  - (ontable a): TRUE\n", "", 1, "Applicable"),
+        ("(ontable a): TRUE", "(ontable a): FALSE", 1, "FALSE"),
+        ("- Add: (holding a)", "- Add: none", 1, "Delete"),
+        ("- Delete: (ontable a)", "- Delete: (on a b) (ontable a)", 1, "(on a b)"),
+        ("[GOAL CHECK]\n  - (on a b): TRUE", "[GOAL CHECK]\n  - (on a b): FALSE", 2, "FALSE"),
+        ("[GOAL CHECK]\n  - (on a b): TRUE", "[GOAL CHECK]", 2, "[FINAL PLAN]"),
+        ("- Next state: (holding a)", "- Next state: (holding a) (on b a)", 1, "(on b a)"),
+        ("- Action: (pick-up a)", "- Action: (put-down a)", 1, "(put-down a)"),
+    ],
+)
+def test_judged_step_in_the_full_rendering_is_at_fault_where_its_first_false_word_stands(
+    before: str, after: str, step: int, words: str
+) -> None:
+    assert rows(FULL_CHAIN, prompting="full")[0].is_flawless and before in FULL_CHAIN
+    text = FULL_CHAIN.replace(before, after, 1)
+    verdict, found = rows(text, prompting="full")
+    span = found[step - 1].fault_span
+    assert verdict.first_fault == step and span is not None
+    assert text[span.start : span.end] == words

@@ -35,7 +35,14 @@ def logits_of(*probabilities: tuple[float, ...]) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("code", "detailed", "binary"),
-    [("ok", 0.0, 0.0), ("malformed", 1.0, 1.0), ("precondition", 1.0, 1.0), ("effect", 1.0, 1.0), ("goal", 1.5, 1.0)],
+    [
+        ("ok", 0.0, 0.0),
+        ("malformed", 1.0, 1.0),
+        ("precondition", 1.0, 1.0),
+        ("effect", 1.0, 1.0),
+        ("goal", 1.5, 1.0),
+        ("claim", 1.0, 1.0),
+    ],
 )
 def test_feedback_penalty_of_each_class_is_equation_7(code: str, detailed: float, binary: float) -> None:
     assert feedback_penalty(FeedbackCode(code), PAPER) == detailed

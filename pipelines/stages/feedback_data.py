@@ -269,6 +269,7 @@ def _write_metrics(
         "loss/final_as_printed": fmean(plan_losses),
         "rollout/valid_plan_rate": fmean(row.is_valid for row in verdicts),
         "rollout/unreadable_rate": fmean(row.reading_fault is not None for row in verdicts),
+        "rollout/unread_reason_rate": fmean(row.unread_reasons > 0 for row in verdicts),
         "rollout/truncated_rate": fmean(row.finish_reason == FinishReason.LENGTH for row in rollouts),
         "rollout/tokens": float(sum(len(row.token_ids) for row in rollouts)),
     }

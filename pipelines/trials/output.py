@@ -203,7 +203,9 @@ def _chain_steps(judged: Sequence[JudgedStepRow]) -> Iterator[str]:
     """Yield the steps of a chain of thought, with what is wrong with them, up to the first that cannot be taken."""
     for row in judged:
         code = FeedbackCode(row.feedback_code)
-        if code.is_outcome_right:
+        if code is FeedbackCode.CLAIM:
+            yield f"{row.action}  false words: {row.reason}"
+        elif code.is_outcome_right:
             yield f"{row.action}  correct" + (f"; {row.reason}" if row.reason else "")
         elif code is FeedbackCode.EFFECT:
             yield f"{row.action}  wrong state: {row.reason}"

@@ -11,7 +11,7 @@ from typing import ClassVar, NewType
 
 from plansmith.pddl.model import Atom
 from plansmith.pddl.validation import Verdict
-from plansmith.text.chains import Span
+from plansmith.text.chains import VALID, Span
 from plansmith.text.explanations import FeedbackKind
 
 Int32 = NewType("Int32", int)
@@ -315,7 +315,9 @@ class VerdictRow(OfRollout):
     n_steps: int = 0
     """Steps of the chain."""
     first_fault: int | None = None
-    """The first step of the chain that is wrong."""
+    """The first step of the chain that is wrong, or says something false of the state before it."""
+    unread_reasons: int = 0
+    """Reasons of the chain that cannot be read, though its actions can."""
     sound_steps: int = 0
     """How many steps of the chain a better continuation can keep."""
     final_plan_span: Span | None = None
@@ -340,8 +342,9 @@ class VerdictRow(OfRollout):
 
     @property
     def is_flawless(self) -> bool:
-        """Return whether the plan is valid and so is every claim about the chain's steps, none of them withdrawn."""
-        return self.is_valid and self.first_fault is None and self.n_steps <= len(self.plan)
+        """Return whether the plan is valid and no word of its chain is false or withdrawn, the verdict included."""
+        told = 0 < self.n_steps <= len(self.plan)
+        return self.is_valid and told and self.first_fault is None and self.claimed_verdict == VALID
 
     def handed_back(self, feedback: FeedbackKind) -> str | None:
         """Return the failed attempt as the rendering hands it back with feedback of a kind."""
@@ -349,12 +352,19 @@ class VerdictRow(OfRollout):
 
 
 @dataclass(frozen=True, slots=True)
+class FalseWords:
+    """Words of a completion that claim something false, a literal or a mark long, and why it is."""
+
+    span: Span
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class JudgedStepRow(OfRollout):
     """One step of a chain with its judgement: a triplet of D_reasoning (equation 10), and where it stands.
 
     States are atoms in the order of the text; ``s_expected`` of a right step is what it claims. ``state_distance`` is
-    equation 6; ``wrong_marks`` are the preconditions and goals of which the step tells wrongly whether they hold;
-    ``choice`` and ``outcome`` are those of `plansmith.text.chains.StepSpans`.
+    equation 6; ``choice`` and ``outcome`` are those of `plansmith.text.chains.StepSpans`.
     """
 
     step: int
@@ -363,7 +373,11 @@ class JudgedStepRow(OfRollout):
     """A `plansmith.pddl.validation.FeedbackCode`."""
     state_distance: int
     reason: str
-    wrong_marks: tuple[str, ...]
+    false_words: tuple[FalseWords, ...]
+    """What the step says wrongly of ``s_prev``; of the last step also what the closing goal check does."""
+    fault_span: Span | None
+    """The first false words of the step, action and next state included; None where nothing is wrong, and where a chain
+    that misses the goal says so."""
     s_prev: tuple[str, ...]
     s_claimed: tuple[str, ...]
     s_expected: tuple[str, ...]

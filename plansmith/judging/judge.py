@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
-from plansmith.data.rows import CompletionRow, JudgedRow, JudgedStepRow, JudgingRow, VerdictRow
+from plansmith.data.rows import CompletionRow, FalseWords, JudgedRow, JudgedStepRow, JudgingRow, VerdictRow
 from plansmith.errors import BadInputError
-from plansmith.judging.chains import JudgedChain, attempt_of, judge_completion, sound_steps
+from plansmith.judging.chains import JudgedChain, attempt_of, judge_actions, judge_completion, sound_steps
 from plansmith.judging.progress_score import progress_score
 from plansmith.judging.taxonomy import classify_failure
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom
 from plansmith.pddl.validation import FeedbackCode
-from plansmith.text.chains import in_order, true_step
+from plansmith.text.chains import Part, ReadChain, in_order, true_step
 from plansmith.text.explanations import Attempt, FeedbackKind
 from plansmith.text.rendering import PlainPrompting, Prompting, prompting_of, rendering_of
 
@@ -58,8 +59,7 @@ def verdict_row(
 ) -> VerdictRow:
     """Return what is said of a completion as a whole."""
     plan, read, fault = judged.plan, judged.read, judged.first_fault
-    taken = (step.judgement.code for step in judged.steps if step.judgement.code is not FeedbackCode.WITHDRAWN)
-    first_wrong = next((i for i, code in enumerate(taken, 1) if code is FeedbackCode.EFFECT), None)
+    codes = [step.judgement.code for step in judged.steps if step.judgement.code is not FeedbackCode.WITHDRAWN]
     attempt = attempt_of(task, judged)
     outcome, binary, detailed = _in_words(task, judged, attempt, prompting)
     return VerdictRow(
@@ -69,7 +69,7 @@ def verdict_row(
         policy_version=completion.policy_version,
         verdict=judged.verdict,
         reason=plan.reason,
-        error_class=classify_failure(judged.verdict, plan.failed_step, first_wrong, read.fault is None),
+        error_class=classify_failure(judged.verdict, codes, judge_actions(task, read)),
         failed_step=plan.failed_step,
         unsatisfied=tuple(str(literal) for literal in plan.unsatisfied),
         plan=tuple(str(step) for step in plan.plan),
@@ -78,6 +78,7 @@ def verdict_row(
         claimed_verdict=read.chain.verdict,
         n_steps=len(judged.steps),
         first_fault=None if fault is None else fault + 1,
+        unread_reasons=_unread_reasons(read),
         sound_steps=sound_steps(task, judged),
         final_plan_span=read.final_plan_span,
         verdict_span=read.verdict_span,
@@ -113,13 +114,19 @@ def _in_words(
     return outcome, binary, detailed
 
 
+def _unread_reasons(read: ReadChain) -> int:
+    claims = chain.from_iterable((*(spans.claims for spans in read.spans), read.closing))
+    return sum(claim.part is Part.UNREAD for claim in claims)
+
+
 def step_rows(
     task: PlanningTask, problem_id: str, completion: CompletionRow, judged: JudgedChain
 ) -> Iterator[JudgedStepRow]:
     """Yield every step of a chain with its judgement."""
     s_prev: tuple[str, ...] | None = None
     for number, (step, spans) in enumerate(zip(judged.steps, judged.read.spans, strict=True), 1):
-        s_claimed, is_right = _as_text(step.s_claimed), not step.judgement.code.is_fault
+        false = (*step.false_claims, *(judged.closing if number == len(judged.steps) else ()))
+        s_claimed, is_right = _as_text(step.s_claimed), step.judgement.code.is_outcome_right
         yield JudgedStepRow(
             rollout_id=completion.rollout_id,
             problem_id=problem_id,
@@ -130,7 +137,8 @@ def step_rows(
             feedback_code=step.judgement.code,
             state_distance=step.judgement.state_distance,
             reason=step.judgement.reason,
-            wrong_marks=tuple(map(str, step.wrong_marks)),
+            false_words=tuple(FalseWords(claim.span, claim.reason) for claim in false),
+            fault_span=step.fault_span,
             s_prev=_as_text(step.s_prev) if s_prev is None else s_prev,
             s_claimed=s_claimed,
             s_expected=s_claimed if is_right else _as_text(in_order(task.atoms_of(step.judgement.expected_state))),

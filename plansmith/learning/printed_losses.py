@@ -18,8 +18,8 @@ def feedback_penalty(code: FeedbackCode, weights: LossConfig, *, is_binary: bool
     """Return L_feedback (equation 7).
 
     Where we add to the paper: under binary feedback the class of a fault is not known, so every fault costs
-    ``alpha_any``. A step that names no ground action costs what an unsatisfied precondition does, one that is withdrawn
-    nothing.
+    ``alpha_any``. A step that names no ground action, and one whose transition is right and which says something false
+    of the state before it, cost what an unsatisfied precondition does; one that is withdrawn costs nothing.
     """
     if not code.is_fault:
         return 0.0
@@ -28,6 +28,7 @@ def feedback_penalty(code: FeedbackCode, weights: LossConfig, *, is_binary: bool
     return {
         FeedbackCode.PRECONDITION: weights.alpha_precond,
         FeedbackCode.MALFORMED: weights.alpha_precond,
+        FeedbackCode.CLAIM: weights.alpha_precond,
         FeedbackCode.EFFECT: weights.alpha_effect,
         FeedbackCode.GOAL: weights.alpha_goal,
     }[code]

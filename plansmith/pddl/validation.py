@@ -145,6 +145,8 @@ class FeedbackCode(StrEnum):
     EFFECT = "effect"
     GOAL = "goal"
     MALFORMED = "malformed"
+    CLAIM = "claim"
+    """Ours: the transition is right, and the step says something false of the state before it."""
 
     @property
     def is_fault(self) -> bool:
@@ -153,8 +155,8 @@ class FeedbackCode(StrEnum):
 
     @property
     def is_outcome_right(self) -> bool:
-        """Return whether the outcome is claimed as it should be; a missed goal is no fault of the outcome."""
-        return not self.is_fault or self is FeedbackCode.GOAL
+        """Return whether the next state is claimed as it should be; it may be for a wrong reason, or miss the goal."""
+        return not self.is_fault or self in (FeedbackCode.GOAL, FeedbackCode.CLAIM)
 
 
 @dataclass(frozen=True, slots=True)

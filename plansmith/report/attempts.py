@@ -25,6 +25,8 @@ class StepMark(StrEnum):
     OK = "ok"
     WRONG_STATE = "wrong_state"
     """The action is legal, the state the policy claims after it is not the one it leads to."""
+    FALSE_WORDS = "false_words"
+    """The action is legal and the state after it right, something said of the state before it is false."""
     FAILED = "failed"
     """The precondition does not hold."""
     UNREACHED = "unreached"
@@ -63,12 +65,14 @@ class AttemptExample:
     @property
     def first_wrong_step(self) -> int | None:
         """Return the number of the first step that is not right, or None when all of them are."""
-        return next((s.number for s in self.steps if s.mark in (StepMark.WRONG_STATE, StepMark.FAILED)), None)
+        right = (StepMark.OK, StepMark.UNREACHED)
+        return next((step.number for step in self.steps if step.mark not in right), None)
 
 
 MARK_WORDS = {
     StepMark.OK: "correct",
     StepMark.WRONG_STATE: "wrong state",
+    StepMark.FALSE_WORDS: "false words",
     StepMark.FAILED: "fails here",
     StepMark.UNREACHED: "not reached",
 }
@@ -131,16 +135,18 @@ def _step_views(steps: Sequence[JudgedStepRow], completion: str) -> Iterator[Ste
 
 
 def _note(row: JudgedStepRow) -> str:
-    """Return what is wrong with a step, false words about its preconditions and the goal if nothing else is."""
-    if row.reason or not row.wrong_marks:
-        return row.reason
-    return f"says wrongly what holds: {' '.join(row.wrong_marks)}"
+    """Return what is wrong with a step, and what it says wrongly of the state before it."""
+    false = "; ".join(words.reason for words in row.false_words)
+    if not false or row.feedback_code == FeedbackCode.CLAIM:
+        return false or row.reason
+    return f"{row.reason} (said wrongly: {false})"
 
 
 _MARKS = {
     FeedbackCode.OK: StepMark.OK,
     FeedbackCode.WITHDRAWN: StepMark.OK,
     FeedbackCode.GOAL: StepMark.OK,
+    FeedbackCode.CLAIM: StepMark.FALSE_WORDS,
     FeedbackCode.EFFECT: StepMark.WRONG_STATE,
     FeedbackCode.PRECONDITION: StepMark.FAILED,
     FeedbackCode.MALFORMED: StepMark.FAILED,

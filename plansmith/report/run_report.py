@@ -31,9 +31,9 @@ from plansmith.report.wording import INTERVALS, SIGNIFICANCE, clock, gain_text, 
 
 ERROR_WORDS = {
     ErrorClass.PRECONDITION_VIOLATION: "an action whose precondition does not hold, with every state before it right",
-    ErrorClass.INCORRECT_EFFECT: "a wrong state claimed first; a later step or the goal fails after it",
-    ErrorClass.GOAL_NOT_ACHIEVED: "every step legal and every state right, the goal missed",
-    ErrorClass.INVALID_ACTION_SEQUENCE: "no plan can be read: malformed, cut off, or an action the domain lacks",
+    ErrorClass.INCORRECT_EFFECT: "the first wrong step claims a wrong state; a later step or the goal fails after it",
+    ErrorClass.GOAL_NOT_ACHIEVED: "every action legal and every state right, as far as it goes; the goal missed",
+    ErrorClass.INVALID_ACTION_SEQUENCE: "no plan can be read, or an action the domain lacks comes first",
 }
 SOLVED = (
     "A problem counts as solved only when the validator finds every action applicable and the goal reached in the last "

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from plansmith.pddl.goal_orders import reasonable_orders
 from plansmith.pddl.ground_actions import GroundAction, MalformedStep
@@ -110,19 +111,65 @@ class Span:
     end: int
 
 
+class Part(StrEnum):
+    """What words of a chain are about."""
+
+    GOALS = "goals"
+    SUPPORT = "support"
+    PRECONDITIONS = "preconditions"
+    APPLICABLE = "applicable"
+    ADDED = "added"
+    DELETED = "deleted"
+    UNREAD = "unread"
+    """A reason that cannot be read; nobody knows what it is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Words that a state, or an action in it, proves right or wrong, and where they stand.
+
+    Attributes:
+        part: what they are about.
+        span: of what is told; of a list's end the word after it, of a reason that cannot be read the word where
+            reading broke.
+        condition: what is told; None at the end of a list, which claims that nothing is left out.
+        is_true: whether the condition, or that the action can be applied, is said to hold.
+        mark: the word that says so, where there is one.
+        wanted: of a support, the condition that it supports.
+        fault: why a reason cannot be read.
+    """
+
+    part: Part
+    span: Span
+    condition: Condition | None = None
+    is_true: bool = True
+    mark: Span | None = None
+    wanted: Condition | None = None
+    fault: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class StepSpans:
-    """Where a step stands: its choice (goals, reason, action), then its outcome (precondition check, next state)."""
+    """Where a step stands: its choice (goals, reason, action), then its outcome (precondition check, next state).
+
+    ``action`` are the words of the action, ``state`` those of each atom of the next state; ``claims`` are in the order
+    of the text.
+    """
 
     choice: Span
     outcome: Span
+    action: Span
+    state: tuple[Span, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReadChain:
     """What a completion claims; ``fault`` is None when it is well formed to its end, else what is wrong and where.
 
-    ``spans`` has one entry for each step of ``chain``; ``verdict_span`` is the word VALID or INVALID.
+    ``spans`` has one entry for each step of ``chain``; ``verdict_span`` is the word VALID or INVALID. ``closing`` are
+    the claims of the last goal check. ``broken_action`` is the action of the step in which reading broke off, if it
+    came that far; its step claims nothing.
     """
 
     chain: Chain
@@ -130,6 +177,8 @@ class ReadChain:
     final_plan_span: Span | None
     verdict_span: Span | None
     fault: str | None
+    closing: tuple[Claim, ...] = ()
+    broken_action: PlanStep | None = None
 
 
 def in_order(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
@@ -212,15 +261,8 @@ def check_goals(
         state: atoms; what is not named is false.
         orders: goals with those that should be achieved before; what of them is open is named.
     """
-    return check_goals_in(task, task.state_of(state), orders)
-
-
-def check_goals_in(
-    task: PlanningTask, state: int, orders: Mapping[Condition, tuple[Condition, ...]] | None = None
-) -> tuple[GoalMark, ...]:
-    """Return what `check_goals` does, for a state as the task knows it."""
-    is_met = {goal: task.holds(goal, state) for goal in task.goal}
-    before = orders or {}
+    bits, before = task.state_of(state), orders or {}
+    is_met = {goal: task.holds(goal, bits) for goal in task.goal}
     return tuple(
         GoalMark(goal, met, tuple(other for other in before.get(goal, ()) if not is_met[other]))
         for goal, met in is_met.items()

@@ -3,17 +3,22 @@
 The reader takes what it can: a malformed chain gives the steps before the fault and a sentence that says what is wrong
 and at which word. A step at which the text ends is no claim: more of its state may have been to come. It never
 repairs and never guesses; the verdict on such a rollout is the validator's business.
+
+Actions and states are what a plan is made of, and are read strictly. A reason (a goal check, an aim, a need, what is
+there of it) is not: one that cannot be read is passed over up to the next marker that is none of its own, and is a
+claim that nothing can prove right (`Part.UNREAD`). So a chain with a garbled reason is still judged as a plan.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, islice
+from itertools import accumulate, islice, takewhile
+from typing import NamedTuple
 
-from plansmith.pddl.model import Atom, Domain, Literal, PlanStep
-from plansmith.text.chains import INVALID, VALID, Chain, ChainStep, GoalMark, ReadChain, Span, StepSpans
+from plansmith.pddl.model import Atom, Condition, Domain, Literal, PlanStep
+from plansmith.text.chains import INVALID, VALID, Chain, ChainStep, Claim, GoalMark, Part, ReadChain, Span, StepSpans
 
 NOT = "not:"
 """Marks the atom after it as negated."""
@@ -21,20 +26,37 @@ NOT = "not:"
 WANTED = "?"
 """Ends a predicate that is wanted (a goal, an aim, a need), not told of a state."""
 
-_STEP_START = ("goals:", "aim:", "do:")
+_REASONS = ("aim:", "need:")
+_WITHIN_REASONS = ("since:", "met:", "unmet:", "after:", "later:")
+_AFTER_REASONS = ("goals:", *_REASONS, "do:", "check:", "ok:", "fails:", "add:", "now:", "final:", "verdict:")
+_STEP_START = ("goals:", *_REASONS, *_WITHIN_REASONS, "do:")
 
 
 class _Fault(Exception):
-    """The completion stops being well formed; stays within this module."""
+    """The completion stops being well formed at a word, counted from 0; stays within this module."""
+
+    def __init__(self, position: int, problem: str) -> None:
+        super().__init__(f"word {position + 1}: {problem}")
+        self.position = position
+
+
+class _Placed(NamedTuple):
+    """A literal, its first word, and the word after it."""
+
+    literal: Literal
+    first: int
+    last: int
 
 
 class _Words:
-    """The words of a completion with their places, read from left to right."""
+    """The words of a completion with their places, read from left to right; ``claims`` are those of the open step."""
 
     def __init__(self, completion: str, domain: Domain) -> None:
         self.words = completion.split()
         self._ends = _ends_of(self.words, completion)
         self.domain, self.position = domain, 0
+        self.claims: list[Claim] = []
+        self.broken_action: PlanStep | None = None
         self._known: dict[tuple[str, ...], Literal] = {}
         self._lengths: dict[str, int] = {}
 
@@ -46,47 +68,49 @@ class _Words:
     def peek(self) -> str | None:
         return self.words[self.position] if self.position < len(self.words) else None
 
-    def take(self, expected: str) -> str:
-        word = self.peek()
-        if word != expected:
-            raise _Fault(f"word {self.position + 1}: got {word or 'the end'!r}, expected {expected!r}")
+    def fault(self, expected: str) -> _Fault:
+        """Return that another word stands here than was expected."""
+        return _Fault(self.position, f"got {self.peek() or 'the end'!r}, expected {expected}")
+
+    def take(self, expected: str) -> Span:
+        if self.peek() != expected:
+            raise self.fault(repr(expected))
         self.position += 1
-        return expected
+        return self.span(self.position - 1, self.position)
 
     def name(self) -> str:
         word = self.peek()
         if word is None or word.endswith(":"):
-            raise _Fault(f"word {self.position + 1}: got {word or 'the end'!r}, expected a name")
+            raise self.fault("a name")
         self.position += 1
         return word
 
-    def literals(self, mark: str = "") -> tuple[Literal, ...]:
+    def literals(self, mark: str = "") -> list[_Placed]:
         """Take literals whose predicates end in `mark`."""
-        found: list[Literal] = []
-        words, known, lengths = self.words, self._known, self._lengths
-        while self.position < len(words):
-            word, start = words[self.position], self.position
-            if word[-1] == ":" and word != NOT:
-                break
-            length = lengths.get(word, 0)
-            literal = known.get((mark, *words[start : start + length]))
-            if literal is None:
-                found.append(self._literal(mark))
-            else:  # as most of a state, which was told before
-                found.append(literal)
-                self.position = start + length
-        return tuple(found)
+        found = []
+        while (word := self.peek()) is not None and (word == NOT or not word.endswith(":")):
+            found.append(self.literal(mark))
+        return found
 
-    def _literal(self, mark: str) -> Literal:
+    def literal(self, mark: str = "") -> _Placed:
+        start = self.position
+        length = self._lengths.get(self.words[start], 0) if start < len(self.words) else 0
+        known = self._known.get((mark, *self.words[start : start + length])) if length else None
+        if known is None:
+            return _Placed(self._new_literal(mark), start, self.position)
+        self.position = start + length  # as most of a state, which was told before
+        return _Placed(known, start, self.position)
+
+    def _new_literal(self, mark: str) -> Literal:
         start, is_negative = self.position, self.peek() == NOT
         self.position += is_negative
         word = self.name()
         if not word.endswith(mark):
-            raise _Fault(f"word {self.position}: got {word!r}, expected a wanted literal: {word}{mark}")
+            raise _Fault(self.position - 1, f"got {word!r}, expected a wanted literal: {word}{mark}")
         predicate = word.removesuffix(mark)
         schema = self.domain.predicate(predicate)
         if schema is None and predicate != "=":
-            raise _Fault(f"word {self.position}: got {word!r}, expected a predicate")
+            raise _Fault(self.position - 1, f"got {word!r}, expected a predicate")
         arity = 2 if schema is None else len(schema.parameters)
         literal = Literal(Atom(predicate, tuple(self.name() for _ in range(arity))), not is_negative)
         if not is_negative:
@@ -95,48 +119,93 @@ class _Words:
         return literal
 
     def goal_check(self) -> tuple[GoalMark, ...]:
+        """Take a goal check, as far as it can be read."""
         self.take("goals:")
         marks: list[GoalMark] = []
-        while (word := self.peek()) is not None and (word == NOT or not word.endswith(":")):
-            literals = self.literals(WANTED)
-            after: tuple[Literal, ...] = ()
-            if is_later := self.peek() == "after:":
-                self.position += 1
-                after = self.literals(WANTED)
-            expected = ("met:", "later:" if is_later else "unmet:")
-            if len(literals) != 1 or self.peek() not in expected:
-                got, wanted = self.peek() or "the end", " or ".join(expected)
-                raise _Fault(f"word {self.position + 1}: got {got!r}, expected {wanted}")
-            marks.append(GoalMark(literals[0], self.peek() == "met:", after))
-            self.position += 1
+        try:
+            while (word := self.peek()) is not None and (word == NOT or not word.endswith(":")):
+                marks.append(self._goal_mark())
+            if self.peek() in _WITHIN_REASONS:
+                raise self.fault("a goal")
+            if self.peek() is not None:
+                self.claims.append(Claim(Part.GOALS, self.span(self.position, self.position + 1)))
+        except _Fault as error:
+            self._pass_over(error)
         return tuple(marks)
 
+    def _goal_mark(self) -> GoalMark:
+        goal, first, last = self.literal(WANTED)
+        after: tuple[Literal, ...] = ()
+        if is_later := self.peek() == "after:":
+            self.position += 1
+            after = tuple(placed.literal for placed in self.literals(WANTED))
+        word = self.peek()
+        if word not in ("met:", "later:" if is_later else "unmet:"):
+            raise self.fault("met: or later:" if is_later else "met: or unmet:")
+        mark = self.take(word)
+        self.claims.append(Claim(Part.GOALS, self.span(first, last), goal, word == "met:", mark))
+        return GoalMark(goal, word == "met:", after)
+
     def purpose(self) -> tuple[tuple[Literal, ...], tuple[tuple[Literal, ...], ...]]:
-        """Take an aim and the needs that follow from it, and what is said to be there of each."""
+        """Take an aim and the needs that follow from it, and what is said to be there of each, as far as it is clear.
+
+        What belongs to no reason is one that cannot be read.
+        """
         purpose: list[Literal] = []
         support: list[tuple[Literal, ...]] = []
-        while self.peek() in ("aim:", "need:"):
-            self.position += 1
-            wanted = self.literals(WANTED)
-            purpose += wanted
-            support += [()] * len(wanted)
-            if self.peek() == "since:" and wanted:
-                self.position += 1
-                support[-1] = self.literals()
+        while (word := self.peek()) is not None and (word in _REASONS or word not in _AFTER_REASONS):
+            try:
+                self._reason(purpose, support)
+            except _Fault as error:
+                self._pass_over(error)
         return tuple(purpose), tuple(support)
 
-    def atoms(self) -> tuple[Atom, ...]:
-        start, literals = self.position, self.literals()
-        if not all(literal.is_positive for literal in literals):
-            raise _Fault(f"word {start + 1}: a state lists true atoms only")
-        return tuple(literal.atom for literal in literals)
+    def _reason(self, purpose: list[Literal], support: list[tuple[Literal, ...]]) -> None:
+        if self.peek() not in _REASONS:
+            raise self.fault("a reason")
+        self.position += 1
+        wanted = [placed.literal for placed in self.literals(WANTED)]
+        purpose += wanted
+        support += [()] * len(wanted)
+        if self.peek() != "since:" or not wanted:
+            return
+        self.position += 1
+        while (word := self.peek()) is not None and (word == NOT or not word.endswith(":")):
+            literal, first, last = self.literal()
+            support[-1] = (*support[-1], literal)
+            self.claims.append(Claim(Part.SUPPORT, self.span(first, last), literal, wanted=wanted[-1]))
+
+    def _pass_over(self, error: _Fault) -> None:
+        """Go on after a reason that cannot be read.
+
+        Raises:
+            _Fault: `error`, where the text ends with the reason.
+        """
+        while (word := self.peek()) is not None and word not in _AFTER_REASONS:
+            self.position += 1
+        if word is None:
+            raise error
+        self.claims.append(Claim(Part.UNREAD, self.span(error.position, error.position + 1), fault=str(error)))
+
+    def atoms(self) -> tuple[tuple[Atom, ...], tuple[Span, ...]]:
+        """Take atoms, with their places."""
+        start, found = self.position, self.literals()
+        if not all(placed.literal.is_positive for placed in found):
+            raise _Fault(start, "a state lists true atoms only")
+        return tuple(placed.literal.atom for placed in found), tuple(self.span(one.first, one.last) for one in found)
 
     def step(self) -> PlanStep:
         name = self.name()
         schema = self.domain.action(name)
         if schema is None:
-            raise _Fault(f"word {self.position}: got {name!r}, expected an action")
+            raise _Fault(self.position - 1, f"got {name!r}, expected an action")
         return PlanStep(name, tuple(self.name() for _ in schema.parameters))
+
+    def told_action(self) -> PlanStep | None:
+        """Return the names that stand here as an action, whether there is one; None where the text ends with them."""
+        names = list(takewhile(lambda word: not word.endswith(":"), islice(self.words, self.position, None)))
+        is_whole = names and self.position + len(names) < len(self.words)
+        return PlanStep(names[0], tuple(names[1:])) if is_whole else None
 
 
 def _ends_of(words: Sequence[str], completion: str) -> Sequence[int]:
@@ -164,12 +233,15 @@ def read_chain(completion: str, domain: Domain) -> ReadChain:
     chain = Chain(tuple(steps), end.goal_check, end.final_plan, end.verdict)
     if end.final_plan is None and end.verdict is not None:
         chain = replace(chain, final_plan=chain.plan_of_steps)
-    return ReadChain(chain, tuple(spans), end.plan_span, end.verdict_span, fault)
+    return ReadChain(
+        chain, tuple(spans), end.plan_span, end.verdict_span, fault, tuple(end.claims), words.broken_action
+    )
 
 
 @dataclass
 class _End:
     goal_check: tuple[GoalMark, ...] | None = None
+    claims: Sequence[Claim] = ()
     final_plan: tuple[PlanStep, ...] | None = None
     plan_span: Span | None = None
     verdict: str | None = None
@@ -180,42 +252,80 @@ def _is_closing(words: _Words) -> bool:
     """Return whether the ``goals:`` here is the last goal check: no action follows it."""
     if words.peek() != "goals:":
         return False
-    marks = ("met:", "unmet:", "after:", "later:", NOT)
     following = islice(words.words, words.position + 1, None)
-    return next((word for word in following if word.endswith(":") and word not in marks), None) not in ("aim:", "do:")
+    return next((word for word in following if word in _AFTER_REASONS), None) not in (*_REASONS, "do:")
 
 
 def _read_step(words: _Words) -> tuple[ChainStep, StepSpans]:
-    start = words.position
+    start, words.claims, words.broken_action = words.position, [], None
     goal_check = words.goal_check() if words.peek() == "goals:" else None
     purpose, support = words.purpose()
     words.take("do:")
-    action, outcome_start = words.step(), words.position
+    words.broken_action = words.told_action()
+    action_start, action, outcome_start = words.position, words.step(), words.position
     words.take("check:")
-    preconditions = words.literals()
-    unsatisfied: tuple[Literal, ...] = ()
+    checked = words.literals()
+    unsatisfied: Mapping[Condition, Span] = {}
     added: tuple[Atom, ...] = ()
     next_state: tuple[Atom, ...] | None = None
+    state: tuple[Span, ...] = ()
     if words.peek() == "fails:":
-        words.take("fails:")
-        unsatisfied = words.literals()
-        preconditions += unsatisfied
+        mark = words.take("fails:")
+        unsatisfied = {one.literal: words.span(one.first, one.last) for one in words.literals()}
     else:
-        words.take("ok:")
+        mark = words.take("ok:")
         words.take("add:")
-        added = words.atoms()
-        words.take("now:")
-        next_state = words.atoms()
+        added, places = words.atoms()
+        after = words.take("now:")
+        next_state, state = words.atoms()
     if words.peek() is None:
-        raise _Fault(f"word {words.position + 1}: got 'the end', expected the next step or the goal check")
-    step = ChainStep(action, preconditions, unsatisfied, added, (), next_state, goal_check, purpose, support)
-    end = words.position
-    return step, StepSpans(words.span(start, outcome_start), words.span(outcome_start, end))
+        raise words.fault("the next step or the goal check")
+    end, is_applicable = words.position, next_state is not None
+    words.claims += _checks(words, checked, unsatisfied, mark, is_applicable=is_applicable)
+    if is_applicable:
+        words.claims += [Claim(Part.ADDED, place, Literal(atom)) for atom, place in zip(added, places, strict=True)]
+        words.claims.append(Claim(Part.ADDED, after))
+    preconditions = tuple(dict.fromkeys([*(one.literal for one in checked), *unsatisfied]))
+    step = ChainStep(action, preconditions, tuple(unsatisfied), added, (), next_state, goal_check, purpose, support)
+    spans = StepSpans(
+        words.span(start, outcome_start),
+        words.span(outcome_start, end),
+        words.span(action_start, outcome_start),
+        state,
+        tuple(words.claims),
+    )
+    words.broken_action = None
+    return step, spans
+
+
+def _checks(
+    words: _Words, checked: Sequence[_Placed], unsatisfied: Mapping[Condition, Span], mark: Span, *, is_applicable: bool
+) -> list[Claim]:
+    """Return the claims of a precondition check, in the order of the text.
+
+    One that fails need not be whole: it ends at the first precondition that is false.
+
+    Args:
+        words: read up to its end.
+        checked: the preconditions that it lists.
+        unsatisfied: those that it says are false, with their places.
+        mark: the word ``ok:`` or ``fails:``.
+        is_applicable: which of both.
+    """
+    all_true = mark if is_applicable else words.span(words.position, words.position + 1)
+    listed = [Claim(Part.PRECONDITIONS, words.span(first, last), literal, literal not in unsatisfied,
+                    unsatisfied.get(literal, all_true)) for literal, first, last in checked]  # fmt: skip
+    known = {claim.condition for claim in listed}
+    further = [Claim(Part.PRECONDITIONS, place, literal, is_true=False, mark=place)
+               for literal, place in unsatisfied.items() if literal not in known]  # fmt: skip
+    whole = [Claim(Part.PRECONDITIONS, mark)] if is_applicable else []
+    return [*listed, *further, *whole, Claim(Part.APPLICABLE, mark, is_true=is_applicable)]
 
 
 def _read_end(words: _Words, end: _End) -> None:
+    words.claims = []
     if words.peek() == "goals:":
-        end.goal_check = words.goal_check()
+        end.goal_check, end.claims = words.goal_check(), words.claims
     if words.peek() == "final:":
         start = words.position
         words.take("final:")
@@ -226,8 +336,8 @@ def _read_end(words: _Words, end: _End) -> None:
     words.take("verdict:")
     verdict = words.peek()
     if verdict not in (VALID, INVALID):
-        raise _Fault(f"word {words.position + 1}: got {verdict or 'the end'!r}, expected VALID or INVALID")
+        raise words.fault("VALID or INVALID")
     words.position += 1
     end.verdict, end.verdict_span = verdict, words.span(words.position - 1, words.position)
     if words.peek() is not None:
-        raise _Fault(f"word {words.position + 1}: got {words.peek()!r}, expected the end")
+        raise words.fault("the end")

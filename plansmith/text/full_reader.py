@@ -1,14 +1,16 @@
 """Read a completion in the full rendering back into claims; what `compact_reader` is for the compact one.
 
-Real models vary in white space and case, so lines are matched loosely; what they claim is never repaired.
+Real models vary in white space and case, so lines are matched loosely; what they claim is never repaired. What stands
+in a line beside bracketed conditions is talk, so a reason here is never one that cannot be read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from plansmith.errors import PddlParseError
 from plansmith.pddl.diagnostics import Notebook, Source
@@ -17,7 +19,7 @@ from plansmith.pddl.model import Atom, Condition, Domain, Literal, PlanStep, Typ
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.problem_reader import names_of
 from plansmith.pddl.sexpr import read_root
-from plansmith.text.chains import Chain, ChainStep, GoalMark, ReadChain, Span, StepCost, StepSpans
+from plansmith.text.chains import Chain, ChainStep, Claim, GoalMark, Part, ReadChain, Span, StepCost, StepSpans
 
 _STEP = re.compile(r"\[STEP\s+\d[^\]]*\]", re.IGNORECASE)
 _FIELD = re.compile(
@@ -27,6 +29,7 @@ _CHECK = re.compile(r"-\s*(\(.*\))\s*:\s*(TRUE|FALSE)(?:[\s,;]*after\s*(\(.*\)))
 _NEEDS = re.compile(r"(?<=\))[\s,;]*needs\s*(?=\()", re.IGNORECASE)
 _SINCE = re.compile(r"(?<=\))[\s,;]*since\s*(?=\()", re.IGNORECASE)
 _VERDICT = re.compile(r"\[VERDICT\]\s*(VALID|INVALID)\b", re.IGNORECASE)
+_ANSWER = re.compile(r"(YES|NO)\b", re.IGNORECASE)
 _COST = re.compile(r"(-?[\d.]+)\s*,\s*total\s*(-?[\d.]+)", re.IGNORECASE)
 _LITERAL = re.compile(r"\(not\s+\(([^()]*)\)\s*\)|\(([^()]*)\)", re.IGNORECASE)
 _CONNECTIVES = "and|or|imply|exists|forall"
@@ -40,6 +43,28 @@ class _Fault(Exception):
     """The completion stops being well formed; stays within this module."""
 
 
+class _Text(NamedTuple):
+    """A part of a completion, and the character at which it begins."""
+
+    text: str
+    start: int
+
+    def span(self) -> Span:
+        return Span(self.start, self.start + len(self.text))
+
+    def part(self, start: int, end: int) -> _Text:
+        return _Text(self.text[start:end], self.start + start)
+
+    def group(self, match: re.Match[str], number: int) -> _Text:
+        """Return a group of a match in the text; an empty one at the end for a group that took no part."""
+        return (
+            self.part(*match.span(number)) if match.group(number) is not None else self.part(match.end(), match.end())
+        )
+
+
+_NOTHING = _Text("", 0)
+
+
 @dataclass
 class _OpenStep:
     """A step while its lines are read."""
@@ -47,10 +72,23 @@ class _OpenStep:
     start: int
     outcome_start: int | None = None
     end: int = 0
-    values: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, Span] = field(default_factory=dict)
+    values: dict[str, _Text] = field(default_factory=dict)
     goals: list[GoalMark] = field(default_factory=list)
-    preconditions: list[Condition] = field(default_factory=list)
-    unsatisfied: list[Condition] = field(default_factory=list)
+    goal_claims: list[Claim] = field(default_factory=list)
+    checks: list[Claim] = field(default_factory=list)
+
+    def after(self, name: str) -> Span:
+        """Return the label of the field that follows another; its own if none does."""
+        own = self.labels[name]
+        return next((span for span in self.labels.values() if span.start > own.start), own)
+
+    def list_claims(self, part: Part, name: str) -> list[Claim]:
+        """Return what a field that lists atoms claims."""
+        if name not in self.values:
+            return []
+        found = [Claim(part, text.span(), literal) for literal, text in _placed_literals(self.values[name])]
+        return [*found, Claim(part, self.after(name))]
 
 
 def read_chain(completion: str, domain: Domain) -> ReadChain:
@@ -58,24 +96,34 @@ def read_chain(completion: str, domain: Domain) -> ReadChain:
     reader = _Reader(domain)
     fault = None
     try:
-        for line, span in _lines(completion):
-            reader.take(line, span)
+        for line in _lines(completion):
+            reader.take(line)
         reader.finish()
     except _Fault as error:
         fault = str(error)
     chain = Chain(tuple(reader.steps), reader.goal_check, reader.final_plan(), reader.verdict)
-    return ReadChain(chain, tuple(reader.spans), reader.plan_span, reader.verdict_span, fault)
+    return ReadChain(
+        chain,
+        tuple(reader.spans),
+        reader.plan_span,
+        reader.verdict_span,
+        fault,
+        tuple(reader.closing),
+        reader.broken_action,
+    )
 
 
 def read_literals(text: str) -> tuple[Literal, ...]:
     """Return the bracketed literals of a line, in order."""
-    found = []
-    for match in _LITERAL.finditer(text):
+    return tuple(literal for literal, _ in _placed_literals(_Text(text, 0)))
+
+
+def _placed_literals(line: _Text) -> Iterator[tuple[Literal, _Text]]:
+    for match in _LITERAL.finditer(line.text):
         negated, plain = match.groups()
         words = (negated if negated is not None else plain).lower().split()
         if words:
-            found.append(Literal(Atom(words[0], tuple(words[1:])), negated is None))
-    return tuple(found)
+            yield Literal(Atom(words[0], tuple(words[1:])), negated is None), line.part(*match.span())
 
 
 class _Conditions:
@@ -89,22 +137,24 @@ class _Conditions:
     def _names(self) -> Names:
         return names_of(self.domain)
 
-    def read(self, text: str) -> tuple[Condition, ...]:
+    def read(self, line: _Text) -> list[tuple[Condition, _Text]]:
         """Return the bracketed conditions of a line, in order; what cannot be read is passed over, as talk is."""
-        if not _NO_LITERAL.search(text):
-            return read_literals(text)
-        found: list[Condition] = []
-        for group in _groups(text):
-            if not _NO_LITERAL.match(group):
-                found += read_literals(group)
-            elif (condition := self._formula(group)) is not None:
-                found.append(condition)
-        return tuple(found)
+        if not _NO_LITERAL.search(line.text):
+            return list(_placed_literals(line))
+        found: list[tuple[Condition, _Text]] = []
+        for group in _groups(line):
+            if not _NO_LITERAL.match(group.text):
+                found += _placed_literals(group)
+            elif (condition := self._formula(group.text)) is not None:
+                found.append((condition, group))
+        return found
 
-    def marks(self, match: re.Match[str]) -> list[GoalMark]:
-        """Return the conditions of a ``- (condition): TRUE`` line with their marks, and what a goal comes after."""
-        is_met, after = match.group(2).upper() == "TRUE", self.read(match.group(3) or "")
-        return [GoalMark(condition, is_met, after) for condition in self.read(match.group(1))]
+    def marks(self, line: _Text, match: re.Match[str], part: Part) -> Iterator[tuple[GoalMark, Claim]]:
+        """Yield the conditions of a ``- (condition): TRUE`` line with their marks, and what a goal comes after."""
+        is_true, mark = match.group(2).upper() == "TRUE", line.group(match, 2).span()
+        after = tuple(condition for condition, _ in self.read(line.group(match, 3)))
+        for condition, text in self.read(line.group(match, 1)):
+            yield GoalMark(condition, is_true, after), Claim(part, text.span(), condition, is_true, mark)
 
     def _formula(self, text: str) -> Condition | None:
         """Return the condition that a group writes, None if it has any mistake."""
@@ -119,17 +169,29 @@ class _Conditions:
         return self._known[text]
 
 
-def _groups(text: str) -> Iterator[str]:
+def _groups(line: _Text) -> Iterator[_Text]:
     """Yield the outermost bracketed groups of a text; one that is not closed is none."""
     depth = start = 0
-    for match in re.finditer(r"[()]", text):
+    for match in re.finditer(r"[()]", line.text):
         if match.group() == "(":
             start = start if depth else match.start()
             depth += 1
         elif depth:
             depth -= 1
             if not depth:
-                yield text[start : match.end()]
+                yield line.part(start, match.end())
+
+
+def _atoms(line: _Text) -> tuple[Atom, ...]:
+    return tuple(literal.atom for literal, _ in _placed_literals(line))
+
+
+def _read_action(text: str) -> PlanStep | None:
+    """Return the action that a text names, None if it names none."""
+    try:
+        return parse_step(text)
+    except PddlParseError:
+        return None
 
 
 def _cost(text: str) -> StepCost | None:
@@ -140,12 +202,18 @@ def _cost(text: str) -> StepCost | None:
     return None if amount is None or total is None else StepCost(amount, total)
 
 
-def _lines(completion: str) -> Iterator[tuple[str, Span]]:
+def _lines(completion: str) -> Iterator[_Text]:
     for match in re.finditer(r"[^\n]+", completion):
         text = match.group().strip()
         if text:
-            start = completion.index(text, match.start())
-            yield text, Span(start, start + len(text))
+            yield _Text(text, completion.index(text, match.start()))
+
+
+def _split(line: _Text, pattern: re.Pattern[str], maxsplit: int = 0) -> list[_Text]:
+    """Return the parts of a line between the matches of a pattern; at most so many matches, if not 0."""
+    matches = list(pattern.finditer(line.text))[: maxsplit or None]
+    starts, ends = [0, *(match.end() for match in matches)], [*(match.start() for match in matches), len(line.text)]
+    return [line.part(start, end) for start, end in zip(starts, ends, strict=True)]
 
 
 class _Reader:
@@ -157,72 +225,79 @@ class _Reader:
         self.steps: list[ChainStep] = []
         self.spans: list[StepSpans] = []
         self.goal_check: tuple[GoalMark, ...] | None = None
+        self.closing: list[Claim] = []
         self.plan: list[PlanStep] | None = None
         self.plan_span: Span | None = None
         self.verdict: str | None = None
         self.verdict_span: Span | None = None
         self.open_step: _OpenStep | None = None
+        self.broken_action: PlanStep | None = None
 
     def final_plan(self) -> tuple[PlanStep, ...] | None:
         """Return the final plan, or None when the section never came."""
         return None if self.plan is None else tuple(self.plan)
 
-    def take(self, line: str, span: Span) -> None:
+    def take(self, line: _Text) -> None:
         """Read one line."""
-        if _STEP.match(line):
-            self._enter("step")
-            self.open_step = _OpenStep(span.start)
-        elif line.upper().startswith("[GOAL CHECK]"):
-            self._enter("goal")
+        if _STEP.match(line.text):
+            self._enter("step", line)
+            self.open_step = _OpenStep(line.start)
+        elif line.text.upper().startswith("[GOAL CHECK]"):
+            self._enter("goal", line)
             self.goal_check = ()
-        elif line.upper().startswith("[FINAL PLAN]"):
-            self._enter("plan")
-            self.plan, self.plan_span = [], Span(span.start, span.end)
-        elif match := _VERDICT.match(line):
-            self._enter("end")
-            start = span.start + match.start(1)
+        elif line.text.upper().startswith("[FINAL PLAN]"):
+            self._enter("plan", line)
+            self.plan, self.plan_span = [], line.span()
+        elif match := _VERDICT.match(line.text):
+            self._enter("end", line)
             self.verdict = match.group(1).upper()
-            self.verdict_span = Span(start, start + len(match.group(1)))
+            self.verdict_span = line.group(match, 1).span()
         else:
-            self._take_content(line, span)
+            self._take_content(line)
 
-    def _enter(self, section: str) -> None:
+    def _enter(self, section: str, line: _Text) -> None:
         """Close the section in force and begin the next; sections come in order, only steps repeat."""
         self.close_step()
         before, after = _SECTIONS.index(self.section), _SECTIONS.index(section)
         if after < before or (after == before and section != "step"):
             raise _Fault(f"section '{section}' after section '{self.section}'")
+        if self.section == "goal":
+            self.closing.append(Claim(Part.GOALS, line.span()))
         self.section = section
 
-    def _take_content(self, line: str, span: Span) -> None:
+    def _take_content(self, line: _Text) -> None:
         if self.section == "step" and self.open_step is not None:
-            self._take_field(self.open_step, line, span)
-        elif self.section == "goal" and (match := _CHECK.match(line)):
-            self.goal_check = (*(self.goal_check or ()), *self.conditions.marks(match))
+            self._take_field(self.open_step, line)
+        elif self.section == "goal" and (match := _CHECK.match(line.text)):
+            for mark, claim in self.conditions.marks(line, match, Part.GOALS):
+                self.goal_check = (*(self.goal_check or ()), mark)
+                self.closing.append(claim)
         elif self.section == "plan" and self.plan is not None and self.plan_span is not None:
-            self.plan.append(self._step(line))
-            self.plan_span = Span(self.plan_span.start, span.end)
+            self.plan.append(self._step(line.text))
+            self.plan_span = Span(self.plan_span.start, line.span().end)
         elif self.section == "end":
-            raise _Fault(f"text after the verdict: {line[:60]!r}")
+            raise _Fault(f"text after the verdict: {line.text[:60]!r}")
 
-    def _take_field(self, step: _OpenStep, line: str, span: Span) -> None:
-        step.end = span.end
-        if match := _FIELD.match(line):
+    def _take_field(self, step: _OpenStep, line: _Text) -> None:
+        step.end = line.span().end
+        if match := _FIELD.match(line.text):
             name = match.group(1).lower()
             if name in step.values:
                 raise _Fault(f"step {len(self.steps) + 1}: '{name}' stands twice")
-            step.values[name] = match.group(2)
+            step.values[name], step.labels[name] = line.group(match, 2), line.group(match, 1).span()
+            if name == "action":
+                self.broken_action = _read_action(match.group(2))
             if name == "preconditions":
                 if "action" not in step.values:
                     raise _Fault(f"step {len(self.steps) + 1}: 'preconditions' before 'action'")
-                step.outcome_start = span.start
-        elif match := _CHECK.match(line):
-            marks = self.conditions.marks(match)
-            if "preconditions" not in step.values:
-                step.goals += marks
-            else:
-                step.preconditions += [mark.condition for mark in marks]
-                step.unsatisfied += [mark.condition for mark in marks if not mark.is_met]
+                step.outcome_start = line.start
+        elif match := _CHECK.match(line.text):
+            if "preconditions" in step.values:
+                step.checks += [claim for _, claim in self.conditions.marks(line, match, Part.PRECONDITIONS)]
+                return
+            for mark, claim in self.conditions.marks(line, match, Part.GOALS):
+                step.goals.append(mark)
+                step.goal_claims.append(claim)
 
     def close_step(self) -> None:
         """Turn the lines of the open step into a claimed step."""
@@ -232,45 +307,66 @@ class _Reader:
         missing = [name for name in ("action", "preconditions", "applicable") if name not in step.values]
         if missing or step.outcome_start is None:
             raise _Fault(f"step {len(self.steps) + 1}: no line for {', '.join(missing)}")
-        answer = re.match(r"(YES|NO)\b", step.values["applicable"], re.IGNORECASE)
+        answer = _ANSWER.match(step.values["applicable"].text)
         if answer is None:
             raise _Fault(f"step {len(self.steps) + 1}: 'applicable' is neither YES nor NO")
         is_applicable = answer.group(1).upper() == "YES"
         if is_applicable and "next state" not in step.values:
             raise _Fault(f"step {len(self.steps) + 1}: no line for next state")
-        self.steps.append(self._claimed_step(step, is_applicable=is_applicable))
-        choice = Span(step.start, step.outcome_start)
-        self.spans.append(StepSpans(choice, Span(step.outcome_start, step.end)))
+        applicable = Claim(
+            Part.APPLICABLE, step.values["applicable"].group(answer, 1).span(), is_true=is_applicable
+        )  # fmt: skip
+        self._close(step, applicable)
 
-    def _claimed_step(self, step: _OpenStep, *, is_applicable: bool) -> ChainStep:
-        purpose, support = self._purpose(step.values.get("purpose", ""))
-        added = tuple(literal.atom for literal in read_literals(step.values.get("add", "")))
-        state = tuple(literal.atom for literal in read_literals(step.values.get("next state", "")))
-        return ChainStep(
-            action=self._step(step.values["action"]),
-            preconditions=tuple(step.preconditions),
-            unsatisfied=tuple(step.unsatisfied),
-            added=added,
-            next_state=state if is_applicable else None,
-            deleted=tuple(literal.atom for literal in read_literals(step.values.get("delete", ""))),
-            goal_check=tuple(step.goals) if "goals" in step.values else None,
-            purpose=purpose,
-            support=support,
-            cost=_cost(step.values.get("cost", "")) if is_applicable else None,
+    def _close(self, step: _OpenStep, applicable: Claim) -> None:
+        """Keep a step, whose lines are all there, with its places."""
+        purpose, support, supported = self._purpose(step.values.get("purpose", _NOTHING))
+        placed = list(_placed_literals(step.values.get("next state", _NOTHING))) if applicable.is_true else []
+        self.steps.append(
+            ChainStep(
+                action=self._step(step.values["action"].text),
+                preconditions=tuple(claim.condition for claim in step.checks if claim.condition is not None),
+                unsatisfied=tuple(x.condition for x in step.checks if x.condition is not None and not x.is_true),
+                added=_atoms(step.values.get("add", _NOTHING)),
+                next_state=tuple(literal.atom for literal, _ in placed) if applicable.is_true else None,
+                deleted=_atoms(step.values.get("delete", _NOTHING)),
+                goal_check=tuple(step.goals) if "goals" in step.values else None,
+                purpose=purpose,
+                support=support,
+                cost=_cost(step.values.get("cost", _NOTHING).text) if applicable.is_true else None,
+            )
         )
+        claims = [*step.goal_claims, Claim(Part.GOALS, step.after("goals"))] if "goals" in step.values else []
+        claims += [*supported, *step.checks, Claim(Part.PRECONDITIONS, step.after("preconditions")), applicable]
+        if applicable.is_true:
+            claims += [*step.list_claims(Part.ADDED, "add"), *step.list_claims(Part.DELETED, "delete")]
+        assert step.outcome_start is not None
+        self.spans.append(
+            StepSpans(
+                Span(step.start, step.outcome_start),
+                Span(step.outcome_start, step.end),
+                step.values["action"].span(),
+                tuple(text.span() for _, text in placed),
+                tuple(sorted(claims, key=lambda claim: claim.span.start)),
+            )
+        )
+        self.broken_action = None
 
-    def _purpose(self, text: str) -> tuple[tuple[Condition, ...], tuple[tuple[Condition, ...], ...]]:
-        """Return the conditions of a reason, and what is said to settle each."""
+    def _purpose(self, line: _Text) -> tuple[tuple[Condition, ...], tuple[tuple[Condition, ...], ...], Sequence[Claim]]:
+        """Return the conditions of a reason, what is said to settle each, and the latter as claims."""
         purpose: list[Condition] = []
         support: list[tuple[Condition, ...]] = []
-        for part in _NEEDS.split(text):
-            wanted, *settled = _SINCE.split(part, maxsplit=1)
-            conditions = self.conditions.read(wanted)
+        claims: list[Claim] = []
+        for part in _split(line, _NEEDS):
+            wanted, *settled = _split(part, _SINCE, maxsplit=1)
+            conditions = [condition for condition, _ in self.conditions.read(wanted)]
             purpose += conditions
             support += [()] * len(conditions)
             if conditions and settled:
-                support[-1] = self.conditions.read(settled[0])
-        return tuple(purpose), tuple(support)
+                told = self.conditions.read(settled[0])
+                support[-1] = tuple(condition for condition, _ in told)
+                claims += [Claim(Part.SUPPORT, text.span(), one, wanted=conditions[-1]) for one, text in told]
+        return tuple(purpose), tuple(support), claims
 
     def _step(self, text: str) -> PlanStep:
         try:

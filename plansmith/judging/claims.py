@@ -1,0 +1,116 @@
+"""Which words of a chain are false: every claim about a state, held against the state that the chain claims to be in.
+
+Judged are goal marks, what a reason says is there already, precondition checks, and what an action adds and deletes.
+Not judged, because no state decides it: which condition a reason names (whether anybody needs it is an opinion), which
+goals should wait for others, and what a reason leaves out, which depends on the action that its writer had in mind; nor
+a support that is more than a literal, which no faithful writer tells. Not here: actions and next states (`chains`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from plansmith.pddl.ground_actions import GroundAction, MalformedStep
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import EQUALITY, Condition, Literal
+from plansmith.text.chains import Claim, Part, Span
+
+
+@dataclass(frozen=True, slots=True)
+class FalseClaim:
+    """A claim that is false, the words at fault (of a wrong mark only the mark), and why."""
+
+    claim: Claim
+    span: Span
+    reason: str
+
+
+def false_claims(
+    task: PlanningTask, claims: Sequence[Claim], state: int, action: GroundAction | MalformedStep | None = None
+) -> tuple[FalseClaim, ...]:
+    """Return the claims that are false, in the order of the text; of several about the same words the first.
+
+    Args:
+        task: domain and problem.
+        claims: of one step, or of the closing goal check.
+        state: the state that the chain claims to be in.
+        action: of the step; what is said of one that does not exist is not judged.
+    """
+    truth = _Truth(task, state, action if isinstance(action, GroundAction) else None)
+    told = {(claim.part, claim.condition) for claim in claims}
+    found: dict[Span, FalseClaim] = {}
+    for claim in claims:
+        known = truth.lists.get(claim.part, {})
+        left_out = [condition for condition in known if (claim.part, condition) not in told]
+        reason = truth.against(claim, left_out)
+        if reason:
+            span = claim.mark if claim.mark and claim.condition in known else claim.span
+            found.setdefault(span, FalseClaim(claim, span, reason))
+    return tuple(sorted(found.values(), key=lambda false: false.span.start))
+
+
+_INVENTED = {
+    Part.GOALS: "is no goal",
+    Part.PRECONDITIONS: "is no precondition",
+    Part.ADDED: "is not added",
+    Part.DELETED: "is not deleted",
+}
+
+
+@dataclass(frozen=True)
+class _Truth:
+    """What is true in a state, and of an action there."""
+
+    task: PlanningTask
+    state: int
+    action: GroundAction | None
+
+    @cached_property
+    def lists(self) -> Mapping[Part, Mapping[Condition, bool]]:
+        """What belongs into each list that can be judged, with whether it holds."""
+        task, state, action = self.task, self.state, self.action
+        found = {Part.GOALS: {goal: task.holds(goal, state) for goal in task.goal}}
+        if action is None:
+            return found
+        found[Part.PRECONDITIONS] = {one: task.holds(one, state) for one in action.preconditions}
+        if action.is_applicable(state):
+            there = action.resolved(state)
+            found[Part.ADDED] = {Literal(atom): True for atom in there.add_effects}
+            found[Part.DELETED] = {Literal(atom): True for atom in there.delete_effects if state & task.bit(atom)}
+        return found
+
+    def against(self, claim: Claim, left_out: Sequence[Condition]) -> str:
+        """Return why a claim is false, nothing if it is not; ``left_out`` is what its list does not tell."""
+        if claim.part is Part.UNREAD:
+            return f"a reason cannot be read: {claim.fault}"
+        if claim.part is Part.SUPPORT:
+            return f"{claim.condition} does not hold" if self._is_false(claim.condition) else ""
+        if claim.part is Part.APPLICABLE:
+            return self._against_applicable(claim.is_true)
+        known = self.lists.get(claim.part)
+        if known is None:
+            return ""
+        if claim.condition is None:
+            return f"leaves out {' '.join(map(str, left_out))}" if left_out else ""
+        if claim.condition not in known:
+            return f"{claim.condition} {_INVENTED[claim.part]}"
+        if known[claim.condition] == claim.is_true:
+            return ""
+        return f"{claim.condition} {'does not hold' if claim.is_true else 'holds'}"
+
+    def _against_applicable(self, is_said_to_be: bool) -> str:
+        if self.action is None or self.action.is_applicable(self.state) == is_said_to_be:
+            return ""
+        return f"{self.action.step} can{'not' if is_said_to_be else ''} be applied"
+
+    def _is_false(self, condition: Condition | None) -> bool:
+        """Return whether a literal is false; one that names what the problem does not have is."""
+        if not isinstance(condition, Literal):
+            return False
+        atom, task = condition.atom, self.task
+        schema = task.domain.predicate(atom.predicate)
+        arity = 2 if atom.predicate == EQUALITY else -1 if schema is None else len(schema.parameters)
+        is_atom = len(atom.arguments) == arity and all(name in task.objects for name in atom.arguments)
+        return not is_atom or not task.holds(condition, self.state)
