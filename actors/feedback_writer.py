@@ -10,7 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from plansmith.config.pddl_instruct import CorrectionConfig
-from plansmith.data.examples import chain_examples, continuation_examples, correction_example, mending_example
+from plansmith.data.examples import (
+    chain_examples,
+    confirmation_example,
+    continuation_examples,
+    correction_example,
+    mending_example,
+)
 from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import (
     ExampleRow,
@@ -26,13 +32,14 @@ from plansmith.learning.feedback import (
     expected_outcome_sequence,
     final_sequence,
     reasoning_sequence,
+    with_true_verdict,
 )
 from plansmith.learning.models import load_tokenizer
-from plansmith.learning.tokenizer import encode, token_spans
+from plansmith.learning.tokenizer import encode, token_spans, verdict_token_ids
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.stages import row_seed
-from plansmith.text.explanations import FeedbackKind
+from plansmith.text.explanations import Attempt, FeedbackKind
 from plansmith.text.rendering import rendering_of
 
 
@@ -72,6 +79,7 @@ class FeedbackWriter:
         corrections: what is made of failed attempts, and the weights of the losses.
         names: objects' names for renamed copies.
         held_out: what must not be learnt from.
+        has_verdicts: the rollouts' true verdicts are learnt in stage 1.
         seed: of the run.
         stage: whose random numbers the copies of corrected chains take.
     """
@@ -84,10 +92,12 @@ class FeedbackWriter:
         corrections: CorrectionConfig,
         names: Sequence[str],
         held_out: HeldOut,
+        has_verdicts: bool,
         seed: int,
         stage: str,
     ) -> None:
         self._tokenizer, self._rendering = load_tokenizer(model), rendering_of(rendering)
+        self._verdict_ids, self._has_verdicts = verdict_token_ids(self._tokenizer), has_verdicts
         self._config, self._names, self._seed, self._stage = corrections, names, seed, stage
         self._held_out = held_out
 
@@ -101,8 +111,8 @@ class FeedbackWriter:
         return LessonRow(
             row.problem_id,
             tuple(sequence for item in judged for sequence in self._reasoning(item, len(row.problem.plan))),
-            tuple(self._final(item) for item in judged),
-            tuple(self._corrections(row)),
+            tuple(self._final(item, len(row.problem.plan)) for item in judged),
+            (*self._corrections(row), *self._confirmations(row, judged)),
             tuple(self._continuations(row, judged)),
         )
 
@@ -117,10 +127,13 @@ class FeedbackWriter:
             first = own.stop
 
     def _reasoning(self, item: _Judged, planner_plan_length: int) -> Iterator[SequenceRow]:
-        """Yield the rollout with step weights, and the expected outcome of its first fault."""
+        """Yield the rollout with step weights and its true verdict, and the expected outcome of its first fault."""
         verdict, steps = item.verdict, item.steps[item.learnt]
         is_exemplary = item.is_exemplary(planner_plan_length)
         sequence = reasoning_sequence(item.tokens, steps, item.losses[item.learnt], is_exemplary=is_exemplary)
+        if self._has_verdicts and verdict.verdict_span is not None and item.held_out_after is None:
+            v = int(verdict.is_valid)
+            sequence = with_true_verdict(sequence, item.tokens, verdict.verdict_span, self._verdict_ids[1 - v], v=v)
         yield sequence.row(f"{item.rollout.rollout_id}-steps")
         fault = verdict.first_fault
         if fault is not None and fault <= len(steps) and verdict.expected_outcome is not None:
@@ -129,7 +142,7 @@ class FeedbackWriter:
             sequence = expected_outcome_sequence(item.tokens, choice, expected)
             yield sequence.row(f"{item.rollout.rollout_id}-expected")
 
-    def _final(self, item: _Judged) -> SequenceRow:
+    def _final(self, item: _Judged, planner_plan_length: int) -> SequenceRow:
         verdict = item.verdict
         spans, is_whole = [step.choice for step in item.steps[item.learnt]], item.held_out_after is None
         sequence = final_sequence(
@@ -139,7 +152,7 @@ class FeedbackWriter:
             v=int(verdict.is_valid),
             baseline=item.baseline,
             weights=self._config.losses,
-            is_flawless=verdict.is_flawless and is_whole,
+            is_exemplary=item.is_exemplary(planner_plan_length),
         )
         return sequence.row(item.rollout.rollout_id)
 
@@ -152,6 +165,15 @@ class FeedbackWriter:
             yield from chain_examples(row.problem, self._rendering, self._names, n_renamings=copies, seed=seed)
         for verdict in self._handed_back(row):
             yield correction_example(verdict.rollout_id, row.problem, self._attempt(verdict), self._rendering)
+
+    def _confirmations(self, row: LearningRow, judged: Sequence[_Judged]) -> Iterator[ExampleRow]:
+        """Yield valid attempts with their feedback, explained."""
+        feedback = FeedbackKind(self._config.feedback)
+        valid = [item.verdict for item in judged if item.verdict.is_valid and item.held_out_after is None]
+        for verdict in valid[: self._config.confirmations_per_problem]:
+            plan = tuple(parse_step(step) for step in verdict.plan)
+            attempt = Attempt(plan, (True,) * len(plan), None, (), verdict.report)
+            yield confirmation_example(verdict.rollout_id, row.problem, attempt, self._rendering, feedback)
 
     def _continuations(self, row: LearningRow, judged: Sequence[_Judged]) -> Iterator[ExampleRow]:
         """Yield failed attempts continued by the planner from their last sound state, without and with feedback."""

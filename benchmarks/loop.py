@@ -137,7 +137,7 @@ def measure_iteration(
     before = [stage for stage in stages if not stage.name.endswith(f"_{ITERATION}")]
     with TimedWorkers(config, folder) as workers:
         done = run_stages(before, root=folder / "artifacts", resources=workers)
-        policy = done[f"stage2_{ITERATION - 1}"]
+        policy = done[policy_before(config)]
         model, engine = policy.path(MODEL), narrowed(config.policy, EngineNumerics)
         workers.load_policy(policy, engine)
         warm_up = TrainingSequence.of(range(8), {})
@@ -260,7 +260,7 @@ def main() -> None:
     config, folder = PIPELINE.settings(arguments.preset), arguments.folder.resolve()
     seconds, engines = measure_iteration(config, arguments.given, folder)
     done = run_stages(prepared_before(config), root=folder / "artifacts")
-    model = str(done[f"stage2_{ITERATION - 1}"].path(MODEL))
+    model = str(done[policy_before(config)].path(MODEL))
     prompts, settings = test_prompts(config, done, Path(model))
     generate = in_process(complete_with_transformers, model, prompts, settings)
     sequences = phase1_sequences(done, model, config.seed)
@@ -280,7 +280,12 @@ def main() -> None:
 
 def prepared_before(config: PddlInstructConfig) -> list[Any]:
     """Return the stages of the first iteration and of what it needs."""
-    return [stage for stage in pddl_instruct(config) if stage.name == f"stage2_{ITERATION - 1}"]
+    return [stage for stage in pddl_instruct(config) if stage.name == policy_before(config)]
+
+
+def policy_before(config: PddlInstructConfig) -> str:
+    """Return the stage that made the policy of the iteration."""
+    return f"stage{1 if config.phase2.stage2 is None else 2}_{ITERATION - 1}"
 
 
 def print_tables(seconds: dict[str, float], speeds: dict[str, float]) -> None:

@@ -109,7 +109,7 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage[Any]]:
 def feedback_iteration(
     graph: Graph, config: PddlInstructConfig, t: int, given: Mapping[str, Stage[Any]], *, is_needed: IsNeeded | None
 ) -> Stage[Any]:
-    """Return the policy after iteration t: roll out, judge, build the data sets, optimise twice (lines 12 to 40).
+    """Return the policy after iteration t: roll out, judge, build the data sets, optimise (lines 12 to 40).
 
     Args:
         graph: that it is added to.
@@ -136,6 +136,7 @@ def feedback_iteration(
         rendering=rendering,
         object_names=config.problems.object_names,
         numerics=numerics,
+        verdict_weight=loop.verdict_weight if loop.stage2 is None else None,
         max_unjudged_share=loop.max_unjudged_share,
     )
     judged = {**data, "rollouts": rolled_out, "verdicts": verdicts, "replans": replans}
@@ -145,6 +146,8 @@ def feedback_iteration(
     tuning = TuningSettings(optimiser=loop.optimisation(loop.stage1, t), numerics=numerics, losses=loop.losses)
     read = {"datasets": datasets, "policy": policy}
     reasoned = stage(f"stage1_{t}", training.stage1, tuning, read, **optimising("reasoning", t))
+    if loop.stage2 is None:
+        return reasoned
     tuning = TuningSettings(optimiser=loop.optimisation(loop.stage2, t), numerics=numerics, losses=loop.losses)
     read = {"datasets": datasets, "policy": reasoned}
     return stage(f"stage2_{t}", training.stage2, tuning, read, **optimising("final", t))

@@ -50,6 +50,8 @@ from plansmith.learning.feedback import (
     final_sequence,
     leave_one_out,
     reasoning_sequence,
+    weigh_verdicts,
+    with_true_verdict,
 )
 from plansmith.learning.sequence_files import StoredSequences, lengths_of
 from plansmith.learning.sequences import NLL_WEIGHT, SCORE_WEIGHT, VERDICT_LABEL, TrainingSequence
@@ -169,6 +171,43 @@ def test_expected_outcome_sequence_keeps_the_rollout_up_to_the_action(index: int
     assert set(sequence.columns) == {NLL_WEIGHT}
 
 
+@pytest.mark.parametrize(("word", "kept"), [("INVALID", "INVALID <end>"), ("VALID", "VALID")], ids=["right", "wrong"])
+def test_with_true_verdict_labels_the_word_that_should_stand_there_and_ends_at_another(word: str, kept: str) -> None:
+    tokens, read = sampled()
+    assert read.verdict_span is not None
+    plain = reasoning_sequence(tokens, judged_steps(read, FeedbackCode.OK, FeedbackCode.PRECONDITION), [0.0, 2.0])
+    (verdict_id,) = encode(TOKENIZER, word)
+    found = with_true_verdict(plain, tokens, read.verdict_span, verdict_id, v=int(word == "VALID"))
+    assert TOKENIZER.decode(found.token_ids) == f"{PROMPT} {COMPLETION.removesuffix('INVALID')}{kept}"
+    assert weighted(found, VERDICT_LABEL) == [(word, 1.0 if word == "VALID" else -1.0)]
+    for column in (NLL_WEIGHT, SCORE_WEIGHT):
+        assert weighted(found, column) == weighted(plain, column)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([1, 1, 1, -1], [2 / 3, 2 / 3, 2 / 3, 2.0]),
+        ([1, 0, -1], [1.0, 0.5, 1.0]),
+        ([1, 1], [0.0, 0.0]),
+        ([0], [0.5]),
+        ([], []),
+    ],
+    ids=["three to one", "one without", "one word only", "none", "no sequence"],
+)
+@pytest.mark.parametrize("mean", [1.0, 3.0])
+def test_weigh_verdicts_gives_both_words_the_same_in_all(labels: list[int], expected: list[float], mean: float) -> None:
+    given = []
+    for label in labels:
+        columns = {SCORE_WEIGHT: [0.0, 7.0, 0.0], NLL_WEIGHT: [0.0, 1.0, 0.5]}
+        if label:
+            columns[VERDICT_LABEL] = [0.0, 0.0, label]
+        given.append(TrainingSequence.of([4, 5, 6], columns).row("r"))
+    found = list(weigh_verdicts(given, mean))
+    told = [weight * mean if label else weight for weight, label in zip(expected, labels, strict=True)]
+    assert [row.numbers[:6] for row in found] == [pytest.approx((0, 7, 0, 0, 1, weight)) for weight in told]
+
+
 @pytest.mark.parametrize(("v", "baseline", "expected"), [(0, 0.25, 2 * 0.75), (1, 0.25, -2 * 0.25), (0, 0.0, 2.0)])
 def test_final_sequence_scores_the_plan_and_places_the_verdict(v: int, baseline: float, expected: float) -> None:
     tokens, read = sampled()
@@ -180,9 +219,9 @@ def test_final_sequence_scores_the_plan_and_places_the_verdict(v: int, baseline:
     assert weighted(sequence, VERDICT_LABEL) == [("INVALID", 1.0 if v else -1.0)]
 
 
-def test_final_sequence_of_a_flawless_rollout_anchors_all_that_the_policy_wrote() -> None:
+def test_final_sequence_of_an_exemplary_rollout_anchors_all_that_the_policy_wrote() -> None:
     tokens, read = sampled()
-    sequence = final_sequence(tokens, [], read.verdict_span, v=1, baseline=1.0, weights=LossConfig(), is_flawless=True)
+    sequence = final_sequence(tokens, [], read.verdict_span, v=1, baseline=1.0, weights=LossConfig(), is_exemplary=True)
     assert sequence.columns[NLL_WEIGHT].tolist() == [0.0] * len(tokens.prompt_ids) + [1.0] * len(tokens.completion_ids)
 
 
@@ -322,13 +361,22 @@ BUILDING = DatasetSettings(
     rendering="compact",
     object_names=tuple(NAMES),
     numerics=Numerics(),
+    verdict_weight=None,
     max_unjudged_share=0.5,
 )
 
 
-def built(root: Path, given: dict[str, Artifact], resources: Resources, **corrections: Any) -> Artifact:
+def built(
+    root: Path,
+    given: dict[str, Artifact],
+    resources: Resources,
+    *,
+    verdict_weight: float | None = None,
+    **corrections: Any,
+) -> Artifact:
     """Return the data sets of an iteration, its failed attempts planned on by hand."""
-    building = BUILDING.model_copy(update={"corrections": BUILDING.corrections.model_copy(update=corrections)})
+    changed = {"corrections": BUILDING.corrections.model_copy(update=corrections), "verdict_weight": verdict_weight}
+    building = BUILDING.model_copy(update=changed)
     replans = [
         PlanRow(name, "fd", "solved", ("(pick-up a)", "(stack a b)"), 2.0, 0.1, is_optimal=True)
         for name in ("p-01-1", "q-01-1")
@@ -414,6 +462,28 @@ def test_build_datasets_blames_the_step_at_fault_and_teaches_what_was_expected(t
     outcome = "check: fails: holding b"
     assert weighted(expected, NLL_WEIGHT) == [(outcome, 1.0)]
     assert TOKENIZER.decode(expected.token_ids).endswith(f"{USELESS.partition(outcome)[0]}{outcome}")
+
+
+def test_build_datasets_without_a_stage_2_weighs_both_verdicts_alike_and_the_true_ones(tmp_path: Path) -> None:
+    completions = (RIGHT, RIGHT, USELESS.removesuffix("INVALID") + "VALID")
+    made = built(tmp_path, iteration(tmp_path, *completions), StandIns(), verdict_weight=4.0)
+    weights = {"VALID": 0.0, "INVALID": 0.0}
+    for row in made.rows(SequenceRow, "stage1"):
+        if row.sequence_id.endswith("-steps"):
+            sequence = TrainingSequence.of(row.token_ids, {NLL_WEIGHT: row.numbers[: len(row.token_ids)]})
+            assert row.columns[0] == NLL_WEIGHT
+            (place,) = [i for i, token in enumerate(sequence.token_ids) if TOKENIZER.decode([token]) in weights]
+            weights[TOKENIZER.decode([sequence.token_ids[place]])] += sequence.columns[NLL_WEIGHT][place]
+    assert weights == pytest.approx({"VALID": 12.0, "INVALID": 12.0})  # six verdicts of 4 on average
+
+
+def test_build_datasets_hands_a_valid_attempt_back_to_be_explained(tmp_path: Path) -> None:
+    made = built(tmp_path, iteration(tmp_path, RIGHT, RIGHT), StandIns(), confirmations_per_problem=1)
+    rows = [row for row in made.rows(ExampleRow, "corrections") if row.kind == "confirm_with_feedback"]
+    assert [row.example_id for row in rows] == ["p-01-0-confirmed", "q-01-0-confirmed"]
+    tried = " ".join(f"{step.strip('()')} good:" for step in PLAN_STEPS)
+    assert rows[0].prompt.endswith(f"tried: {tried} feedback: plan:")
+    assert COMPACT.read(rows[0].response, BLOCKS).chain.verdict == "VALID"
 
 
 def test_judging_and_data_sets_are_the_same_here_and_in_workers(

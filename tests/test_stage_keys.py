@@ -55,6 +55,18 @@ def own_settings_changed(preset: str, *overrides: str) -> set[str]:
 GENERATING = ("try_", "roll_out_", "explain_plans", "feedback_turns", "probe_")
 
 
+# --- which stages there are
+
+
+def test_without_a_stage_2_the_policy_of_an_iteration_is_that_of_stage_1() -> None:
+    with_both, merged = ({s.name: s for s in stages_of("smoke", *given)} for given in ((), ["phase2.stage2=null"]))
+    assert with_both.keys() - merged.keys() == {"stage2_1", "stage2_2"} and not merged.keys() - with_both.keys()
+    assert with_both["roll_out_2"].inputs["policy"].name == "stage2_1"
+    assert merged["roll_out_2"].inputs["policy"].name == "stage1_1"
+    weights = [stages["build_datasets_1"].settings.verdict_weight for stages in (with_both, merged)]
+    assert weights == [None, 10.0]
+
+
 # --- settings
 
 

@@ -38,7 +38,7 @@ from plansmith.data.rows import (
     VerdictRow,
 )
 from plansmith.errors import PlansmithError, StalePolicyError
-from plansmith.learning.feedback import leave_one_out
+from plansmith.learning.feedback import leave_one_out, weigh_verdicts
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.objectives.final import VerdictReader, v_hats
 from plansmith.learning.printed_losses import plan_loss, step_loss
@@ -71,6 +71,8 @@ class DatasetSettings(StrictModel):
     """Names that objects get when an attempt is written again."""
     numerics: Numerics
     """How the trainer, which is asked for v_hat, holds the model."""
+    verdict_weight: float | None
+    """Mean weight of a stated verdict in stage 1; None leaves the verdicts to stage 2."""
     max_unjudged_share: float = Field(exclude=True)
     """The run ends when more than this share of the rollouts cannot be read; changes no row."""
 
@@ -229,6 +231,7 @@ def write_lessons(context: StageContext[DatasetSettings], rows: Sequence[Learnin
             "rendering": settings.rendering,
             "corrections": settings.corrections,
             "names": settings.object_names,
+            "has_verdicts": settings.verdict_weight is not None,
             "held_out": HeldOut.of(context.inputs["problems"].rows(ProblemRow)),
             "seed": context.seed,
             "stage": context.stage.name,
@@ -238,7 +241,10 @@ def write_lessons(context: StageContext[DatasetSettings], rows: Sequence[Learnin
     )
     corrected = [row for lesson in lessons for row in lesson.corrections]
     continued = [row for lesson in lessons for row in lesson.continuations]
-    context.output.write_rows((row for lesson in lessons for row in lesson.reasoning), SequenceRow, table="stage1")
+    reasoning: Iterable[SequenceRow] = (row for lesson in lessons for row in lesson.reasoning)
+    if settings.verdict_weight is not None:
+        reasoning = weigh_verdicts(reasoning, settings.verdict_weight)
+    context.output.write_rows(reasoning, SequenceRow, table="stage1")
     context.output.write_rows([*corrected, *continued], ExampleRow, table="corrections")
     return context.output.write_rows((row for lesson in lessons for row in lesson.final), SequenceRow, table="stage2")
 

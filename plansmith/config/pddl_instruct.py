@@ -91,6 +91,8 @@ class CorrectionConfig(StrictModel):
     """Failed rollouts of one problem, at most, that become examples `correct_with_feedback`: problem, attempt and
     feedback, answered by the planner's whole chain and, where the attempt is planned on, by what follows its sound
     steps."""
+    confirmations_per_problem: int = Field(0, ge=0)
+    """Examples `confirm_with_feedback` made of the valid rollouts of one problem, at most."""
     correction_renamings: int = Field(0, ge=0)
     """How often the corrected chain of a failed problem is also trained on from the plain prompt, under other names."""
     continuation_renamings: int = Field(0, ge=0)
@@ -114,8 +116,12 @@ class Phase2Config(RolloutConfig, CorrectionConfig):
     """The run ends with an error when more than this share of the rollouts of an iteration cannot be read as plans."""
     stage1: OptimiserConfig
     """The optimisation of the reasoning loss."""
-    stage2: OptimiserConfig
-    """The optimisation of the final loss, from the weights of `stage1`."""
+    stage2: OptimiserConfig | None = None
+    """The optimisation of the final loss, from the weights of `stage1`; the paper's rate is half that of `stage1`. None
+    leaves it out: the verdicts are then learnt in `stage1`, which keeps the right rollouts likely anyway."""
+    verdict_weight: float = Field(10.0, ge=0)
+    """Without `stage2`: how much a verdict that the policy stated weighs in `stage1` beside 1 of another word, on
+    average; over an iteration VALID and INVALID weigh the same."""
     has_control: bool = False
     """Also train the control: as many likelihood tokens of the planner's chains for the same problems as every
     iteration has, at the rates of `stage1` and without a rollout. `plansmith ablate` switches it on."""
@@ -242,6 +248,8 @@ class PddlInstructConfig(RunConfig):
         if self.phases == "phase1":
             loop = set(Phase2Config.model_fields) - {"feedback"}  # which feedback turns at the end read, too
             found |= {f"phase2.{name}": "phases=phase1 has no feedback iterations" for name in loop}
+        if self.phase2.stage2 is not None:
+            found["phase2.verdict_weight"] = "phase2.stage2 learns the verdicts"
         if self.phases == "phase2":
             found["phase1"] = "phases=phase2 leaves phase 1 out"
         return found

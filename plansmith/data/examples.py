@@ -22,7 +22,7 @@ from plansmith.text.chains import (
     recovering_chain,
     state_before,
 )
-from plansmith.text.explanations import ClaimedPlan, explain
+from plansmith.text.explanations import Attempt, ClaimedPlan, FeedbackKind, explain
 from plansmith.text.full_reader import read_literals
 from plansmith.text.rendering import Rendering
 
@@ -285,4 +285,27 @@ def mending_example(
         prompt=rendering.correct_prompt(task, attempt),
         beginning=beginning,
         response=response,
+    )
+
+
+def confirmation_example(
+    rollout_id: str, row: SolvedProblemRow, attempt: Attempt, rendering: Rendering, feedback: FeedbackKind
+) -> ExampleRow:
+    """Return a valid attempt with its feedback as prompt, and its explanation (appendix B.2.3).
+
+    Args:
+        rollout_id: of the attempt.
+        row: the problem that was tried.
+        attempt: its plan, each step marked valid.
+        rendering: of the attempt.
+        feedback: what the attempt is handed back with.
+    """
+    task, _ = solved_task(row)
+    return ExampleRow(
+        example_id=f"{rollout_id}-confirmed",
+        problem_id=row.problem_id,
+        kind=ExampleKind.CONFIRM_WITH_FEEDBACK,
+        corruption=None,
+        prompt=rendering.correct_prompt(task, rendering.write_attempt(attempt, feedback)),
+        response=rendering.write_explanation(explain(task, ClaimedPlan(attempt.plan))),
     )

@@ -36,6 +36,7 @@ class ExampleKind(StrEnum):
     PLAN_OPENING = "plan_opening"
     CHAIN_WITH_MISTAKE = "chain_with_mistake"
     CORRECT_WITH_FEEDBACK = "correct_with_feedback"
+    CONFIRM_WITH_FEEDBACK = "confirm_with_feedback"
     CONTINUE_PLAN = "continue_plan"
     PLAN = "plan"
     FORMALISE = "formalise"

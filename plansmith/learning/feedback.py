@@ -1,19 +1,23 @@
 """From judged rollouts to the training sequences of phase 2.
 
 Stage 1 (D_reasoning): the rollout's own steps with standardised L_step as score weights, the right outcomes among them
-with likelihood weights (all words of an exemplary rollout), and the *expected* outcome of the first wrong step.
+with likelihood weights (all words of an exemplary rollout), and the *expected* outcome of the first wrong step. Without
+a stage 2 also the verdict that the policy should have stated.
 Stage 2 (D_final): the plan's tokens with score weights beta * (1[v=0] - baseline), the verdict token with its label,
-and flawless rollouts with likelihood weights. See `docs/method.md` for why.
+and exemplary rollouts with likelihood weights. See `docs/method.md` for why.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from plansmith.config.training import LossConfig
-from plansmith.data.rows import JudgedStepRow
+from plansmith.data.rows import JudgedStepRow, SequenceRow
 from plansmith.learning.sequences import (
     NLL_WEIGHT,
     SCORE_WEIGHT,
@@ -80,6 +84,50 @@ def reasoning_sequence(
     return _sequence(tokens, likelihood, score)
 
 
+def with_true_verdict(
+    sequence: TrainingSequence, tokens: SampledTokens, stated: Span, verdict_id: int, *, v: int
+) -> TrainingSequence:
+    """Return a rollout's sequence with the verdict that it should have stated, labelled; `weigh_verdicts` weighs it.
+
+    What comes after a word that had to be replaced is left out.
+
+    Args:
+        sequence: of the rollout.
+        tokens: the same rollout.
+        stated: where its verdict stands.
+        verdict_id: the token by which the true verdict begins.
+        v: the validator's label, 1 for a valid plan.
+    """
+    place = len(tokens.prompt_ids) + tokens.positions(stated)[0]
+    end = len(sequence) if sequence.token_ids[place] == verdict_id else place + 1
+    columns = {name: numbers[:end].copy() for name, numbers in sequence.columns.items()}
+    columns[VERDICT_LABEL] = np.zeros(end, np.float32)
+    columns[VERDICT_LABEL][place] = 1.0 if v else -1.0
+    return TrainingSequence.of([*sequence.token_ids[:place], verdict_id, *sequence.token_ids[place + 1 : end]], columns)
+
+
+def weigh_verdicts(rows: Iterable[SequenceRow], mean: float) -> Iterator[SequenceRow]:
+    """Yield sequences with a likelihood weight at each labelled verdict: `mean` on average, both words alike in all.
+
+    A policy that solves nine of ten must not learn to say VALID always. Where all plans are valid, or none, nothing
+    tells one from the other, and the weights are 0.
+    """
+    found = [(row, _columns_of(row)) for row in rows]
+    labels = [columns.get(VERDICT_LABEL, np.zeros(0, np.float32)) for _, columns in found]
+    counts = {label: sum(int((column == label).sum()) for column in labels) for label in (1, -1)}
+    total = mean * sum(counts.values()) / 2 if all(counts.values()) else 0.0
+    for row, columns in found:
+        if VERDICT_LABEL in columns:
+            for label, count in counts.items():
+                columns[NLL_WEIGHT][columns[VERDICT_LABEL] == label] = total / max(count, 1)
+        yield TrainingSequence.of(row.token_ids, columns, row.unit).row(row.sequence_id)
+
+
+def _columns_of(row: SequenceRow) -> dict[str, NDArray[np.float32]]:
+    numbers = np.asarray(row.numbers, np.float32).reshape(len(row.columns), len(row.token_ids))
+    return dict(zip(row.columns, numbers, strict=True))
+
+
 def expected_outcome_sequence(tokens: SampledTokens, choice: Span, expected_ids: Sequence[int]) -> TrainingSequence:
     """Return the rollout up to the choice of a step, then the outcome the validator expects; it alone has weights."""
     kept = sum(span.end <= choice.end for span in tokens.spans)
@@ -88,7 +136,7 @@ def expected_outcome_sequence(tokens: SampledTokens, choice: Span, expected_ids:
 
 def final_sequence(
     tokens: SampledTokens, plan_spans: Sequence[Span], verdict_span: Span | None, *, v: int, baseline: float,
-    weights: LossConfig, is_flawless: bool = False,
+    weights: LossConfig, is_exemplary: bool = False,
 ) -> TrainingSequence:  # fmt: skip
     """Return the rollout with the weights of L_final (equations 8 and 9) and of its anchor.
 
@@ -99,15 +147,15 @@ def final_sequence(
         v: the validator's label, 1 for a valid plan.
         baseline: mean of 1[v=0] over the other rollouts of the group.
         weights: beta.
-        is_flawless: the plan is valid and so is every claim about its steps; the likelihood of such rollouts holds the
-            policy where it is right while the verdict moves it.
+        is_exemplary: nothing in the rollout is wrong or needless; the likelihood of such rollouts holds the policy
+            where it is right while the verdict moves it.
     """
     advantage = weights.beta * ((1 - v) - baseline)
     score = [advantage if inside else 0.0 for inside in tokens.inside(*plan_spans)]
     stated = [0.0] * len(score)
     if verdict_span is not None:
         stated[tokens.inside(verdict_span).index(True)] = 1.0 if v else -1.0
-    return _sequence(tokens, [float(is_flawless)] * len(score), score, stated)
+    return _sequence(tokens, [float(is_exemplary)] * len(score), score, stated)
 
 
 def _sequence(

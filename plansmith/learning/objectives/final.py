@@ -1,4 +1,4 @@
-"""Stage 2 of phase 2: whole plans by their score, the verdict that the policy states, the anchor of the flawless."""
+"""Stage 2 of phase 2: whole plans by their score, the verdict that the policy states, the anchor of the exemplary."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Final:
     """L_final as we differentiate it: score term of beta * 1[v=0] plus alpha * BCE(v, v_hat) (equations 8, 9).
 
     beta is inside the score weights, beta * (1[v=0] - baseline) on the plan's tokens. v_hat is the probability of VALID
-    against INVALID where the policy states its verdict. A third term is ours: the likelihood of the flawless rollouts,
+    against INVALID where the policy states its verdict. A third term is ours: the likelihood of exemplary rollouts,
     without which the verdict, one token a plan, is all that the gradient knows (docs/log.md).
     """
 
