@@ -41,7 +41,7 @@ class _Judged:
     """A rollout with its tokens, its verdict, and its steps with their scaled losses.
 
     ``held_out_after`` so many steps it has come to a problem that only measures, None: never. Nothing of what follows
-    is learnt from.
+    is learnt from. ``is_exemplary``: nothing in it is wrong or needless, or must not be learnt from.
     """
 
     rollout: RolloutRow
@@ -51,16 +51,12 @@ class _Judged:
     steps: Sequence[JudgedStepRow]
     losses: Sequence[float]
     held_out_after: int | None
+    is_exemplary: bool
 
     @property
     def learnt(self) -> slice:
         """Return which steps are learnt from."""
         return slice(self.held_out_after)
-
-    def is_exemplary(self, planner_plan_length: int) -> bool:
-        """Return whether nothing in the rollout is wrong or needless, or must not be learnt from."""
-        is_short = len(self.verdict.plan) <= planner_plan_length
-        return self.verdict.is_flawless and is_short and self.held_out_after is None
 
 
 class FeedbackWriter:
@@ -100,7 +96,7 @@ class FeedbackWriter:
         judged = list(self._judged(row))
         return LessonRow(
             row.problem_id,
-            tuple(sequence for item in judged for sequence in self._reasoning(item, len(row.problem.plan))),
+            tuple(sequence for item in judged for sequence in self._reasoning(item)),
             tuple(self._final(item) for item in judged),
             tuple(self._corrections(row)),
             tuple(self._continuations(row, judged)),
@@ -113,14 +109,14 @@ class FeedbackWriter:
             tokens = SampledTokens(rollout.prompt_token_ids, rollout.token_ids, tuple(spans))
             own = slice(first, first + verdict.n_steps)
             met = self._held_out.met_by_chain(task, row.steps[own])
-            yield _Judged(rollout, tokens, verdict, baseline, row.steps[own], row.step_losses[own], met)
+            is_exemplary = met is None and verdict.is_flawless and len(verdict.plan) <= len(row.problem.plan)
+            yield _Judged(rollout, tokens, verdict, baseline, row.steps[own], row.step_losses[own], met, is_exemplary)
             first = own.stop
 
-    def _reasoning(self, item: _Judged, planner_plan_length: int) -> Iterator[SequenceRow]:
+    def _reasoning(self, item: _Judged) -> Iterator[SequenceRow]:
         """Yield the rollout with step weights, and the expected outcome of its first fault."""
         verdict, steps = item.verdict, item.steps[item.learnt]
-        is_exemplary = item.is_exemplary(planner_plan_length)
-        sequence = reasoning_sequence(item.tokens, steps, item.losses[item.learnt], is_exemplary=is_exemplary)
+        sequence = reasoning_sequence(item.tokens, steps, item.losses[item.learnt], is_exemplary=item.is_exemplary)
         yield sequence.row(f"{item.rollout.rollout_id}-steps")
         fault = verdict.first_fault
         if fault is not None and fault <= len(steps) and verdict.expected_outcome is not None:
@@ -139,7 +135,7 @@ class FeedbackWriter:
             v=int(verdict.is_valid),
             baseline=item.baseline,
             weights=self._config.losses,
-            is_flawless=verdict.is_flawless and is_whole,
+            is_exemplary=item.is_exemplary,
         )
         return sequence.row(item.rollout.rollout_id)
 
@@ -156,20 +152,19 @@ class FeedbackWriter:
                 yield correction_example(verdict.rollout_id, row.problem, attempt, self._rendering)
 
     def _continuations(self, row: LearningRow, judged: Sequence[_Judged]) -> Iterator[ExampleRow]:
-        """Yield the failed attempts, each continued by the planner from its last sound state."""
-        plan_of = {plan.problem_id: plan.plan for plan in row.replans}
-        task = PlanningTask.from_text(row.problem.domain_pddl, row.problem.problem_pddl) if plan_of else None
-        for item in judged:
-            rollout, verdict, met = item.rollout, item.verdict, item.held_out_after
-            is_clean = met is None or verdict.sound_steps < met
-            if task is not None and is_clean and rollout.rollout_id in plan_of:
-                read = self._rendering.read(rollout.completion, task.domain)  # for the reasons; rows have none
+        """Yield attempts that the planner continues, but none whose kept steps pass a problem that only measures."""
+        item_of = {item.rollout.rollout_id: item for item in judged}
+        task = PlanningTask.from_text(row.problem.domain_pddl, row.problem.problem_pddl)
+        for continuation in row.continuations:
+            item, kept = item_of[continuation.rollout_id], continuation.kept_steps
+            if item.held_out_after is None or kept < item.held_out_after:
+                read = self._rendering.read(item.rollout.completion, task.domain)  # for the reasons; rows have none
                 yield from continuation_examples(
-                    rollout.rollout_id,
+                    continuation.rollout_id,
                     row.problem_id,
                     task,
-                    read.chain.steps[: verdict.sound_steps],
-                    [parse_step(step) for step in plan_of[rollout.rollout_id]],
+                    read.chain.steps[:kept],
+                    [parse_step(step) for step in continuation.plan],
                     self._rendering,
                     self._names,
                     n_renamings=self._config.continuation_renamings,

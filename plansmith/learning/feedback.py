@@ -3,7 +3,7 @@
 Stage 1 (D_reasoning): the rollout's own steps with standardised L_step as score weights, the right outcomes among them
 with likelihood weights (all words of an exemplary rollout), and the *expected* outcome of the first wrong step.
 Stage 2 (D_final): the plan's tokens with score weights beta * (1[v=0] - baseline), the verdict token with its label,
-and flawless rollouts with likelihood weights. See `docs/method.md` for why.
+and exemplary rollouts with likelihood weights. See `docs/method.md` for why.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def expected_outcome_sequence(tokens: SampledTokens, choice: Span, expected_ids:
 
 def final_sequence(
     tokens: SampledTokens, plan_spans: Sequence[Span], verdict_span: Span | None, *, v: int, baseline: float,
-    weights: LossConfig, is_flawless: bool = False,
+    weights: LossConfig, is_exemplary: bool = False,
 ) -> TrainingSequence:  # fmt: skip
     """Return the rollout with the weights of L_final (equations 8 and 9) and of its anchor.
 
@@ -99,15 +99,15 @@ def final_sequence(
         v: the validator's label, 1 for a valid plan.
         baseline: mean of 1[v=0] over the other rollouts of the group.
         weights: beta.
-        is_flawless: the plan is valid and so is every claim about its steps; the likelihood of such rollouts holds the
-            policy where it is right while the verdict moves it.
+        is_exemplary: see `reasoning_sequence`; the likelihood of such rollouts holds the policy where it is right while
+            the verdict moves it.
     """
     advantage = weights.beta * ((1 - v) - baseline)
     score = [advantage if inside else 0.0 for inside in tokens.inside(*plan_spans)]
     stated = [0.0] * len(score)
     if verdict_span is not None:
         stated[tokens.inside(verdict_span).index(True)] = 1.0 if v else -1.0
-    return _sequence(tokens, [float(is_flawless)] * len(score), score, stated)
+    return _sequence(tokens, [float(is_exemplary)] * len(score), score, stated)
 
 
 def _sequence(

@@ -1,4 +1,4 @@
-"""Stage 2 of phase 2: whole plans by their score, the verdict that the policy states, the anchor of the flawless."""
+"""Stage 2 of phase 2: whole plans by their score, the verdict that the policy states, the anchor of the exemplary."""
 
 from __future__ import annotations
 
