@@ -48,7 +48,7 @@ class _Judged:
     """A rollout with its tokens, its verdict, and its steps with their scaled losses.
 
     ``held_out_after`` so many steps it has come to a problem that only measures, None: never. Nothing of what follows
-    is learnt from.
+    is learnt from. ``is_exemplary``: nothing in it is wrong or needless, or must not be learnt from.
     """
 
     rollout: RolloutRow
@@ -58,16 +58,12 @@ class _Judged:
     steps: Sequence[JudgedStepRow]
     losses: Sequence[float]
     held_out_after: int | None
+    is_exemplary: bool
 
     @property
     def learnt(self) -> slice:
         """Return which steps are learnt from."""
         return slice(self.held_out_after)
-
-    def is_exemplary(self, planner_plan_length: int) -> bool:
-        """Return whether nothing in the rollout is wrong or needless, or must not be learnt from."""
-        is_short = len(self.verdict.plan) <= planner_plan_length
-        return self.verdict.is_flawless and is_short and self.held_out_after is None
 
 
 class FeedbackWriter:
@@ -110,8 +106,8 @@ class FeedbackWriter:
         judged = list(self._judged(row))
         return LessonRow(
             row.problem_id,
-            tuple(sequence for item in judged for sequence in self._reasoning(item, len(row.problem.plan))),
-            tuple(self._final(item, len(row.problem.plan)) for item in judged),
+            tuple(sequence for item in judged for sequence in self._reasoning(item)),
+            tuple(self._final(item) for item in judged),
             (*self._corrections(row), *self._confirmations(row, judged)),
             tuple(self._continuations(row, judged)),
         )
@@ -123,14 +119,14 @@ class FeedbackWriter:
             tokens = SampledTokens(rollout.prompt_token_ids, rollout.token_ids, tuple(spans))
             own = slice(first, first + verdict.n_steps)
             met = self._held_out.met_by_chain(task, row.steps[own])
-            yield _Judged(rollout, tokens, verdict, baseline, row.steps[own], row.step_losses[own], met)
+            is_exemplary = met is None and verdict.is_flawless and len(verdict.plan) <= len(row.problem.plan)
+            yield _Judged(rollout, tokens, verdict, baseline, row.steps[own], row.step_losses[own], met, is_exemplary)
             first = own.stop
 
-    def _reasoning(self, item: _Judged, planner_plan_length: int) -> Iterator[SequenceRow]:
+    def _reasoning(self, item: _Judged) -> Iterator[SequenceRow]:
         """Yield the rollout with step weights and its true verdict, and the expected outcome of its first fault."""
         verdict, steps = item.verdict, item.steps[item.learnt]
-        is_exemplary = item.is_exemplary(planner_plan_length)
-        sequence = reasoning_sequence(item.tokens, steps, item.losses[item.learnt], is_exemplary=is_exemplary)
+        sequence = reasoning_sequence(item.tokens, steps, item.losses[item.learnt], is_exemplary=item.is_exemplary)
         if self._has_verdicts and verdict.verdict_span is not None and item.held_out_after is None:
             v = int(verdict.is_valid)
             sequence = with_true_verdict(sequence, item.tokens, verdict.verdict_span, self._verdict_ids[1 - v], v=v)
@@ -142,7 +138,7 @@ class FeedbackWriter:
             sequence = expected_outcome_sequence(item.tokens, choice, expected)
             yield sequence.row(f"{item.rollout.rollout_id}-expected")
 
-    def _final(self, item: _Judged, planner_plan_length: int) -> SequenceRow:
+    def _final(self, item: _Judged) -> SequenceRow:
         verdict = item.verdict
         spans, is_whole = [step.choice for step in item.steps[item.learnt]], item.held_out_after is None
         sequence = final_sequence(
@@ -152,7 +148,7 @@ class FeedbackWriter:
             v=int(verdict.is_valid),
             baseline=item.baseline,
             weights=self._config.losses,
-            is_exemplary=item.is_exemplary(planner_plan_length),
+            is_exemplary=item.is_exemplary,
         )
         return sequence.row(item.rollout.rollout_id)
 
@@ -176,19 +172,20 @@ class FeedbackWriter:
             yield confirmation_example(verdict.rollout_id, row.problem, attempt, self._rendering, feedback)
 
     def _continuations(self, row: LearningRow, judged: Sequence[_Judged]) -> Iterator[ExampleRow]:
-        """Yield failed attempts continued by the planner from their last sound state, without and with feedback."""
-        plan_of = {plan.problem_id: plan.plan for plan in row.replans}
-        task = PlanningTask.from_text(row.problem.domain_pddl, row.problem.problem_pddl) if plan_of else None
+        """Yield attempts that the planner continues, without and with feedback.
+
+        None is among them whose kept steps pass a problem that only measures.
+        """
+        item_of = {item.rollout.rollout_id: item for item in judged}
+        task = PlanningTask.from_text(row.problem.domain_pddl, row.problem.problem_pddl)
         handed_back = {verdict.rollout_id for verdict in self._handed_back(row)}
-        for item in judged:
-            rollout, verdict, met = item.rollout, item.verdict, item.held_out_after
-            is_clean = met is None or verdict.sound_steps < met
-            if task is not None and is_clean and rollout.rollout_id in plan_of:
-                read = self._rendering.read(rollout.completion, task.domain)  # for the reasons; rows have none
-                kept = read.chain.steps[: verdict.sound_steps]
-                plan = [parse_step(step) for step in plan_of[rollout.rollout_id]]
+        for continuation in row.continuations:
+            item, n_kept = item_of[continuation.rollout_id], continuation.kept_steps
+            if item.held_out_after is None or n_kept < item.held_out_after:
+                read = self._rendering.read(item.rollout.completion, task.domain)  # for the reasons; rows have none
+                kept, plan = read.chain.steps[:n_kept], [parse_step(step) for step in continuation.plan]
                 yield from continuation_examples(
-                    rollout.rollout_id,
+                    continuation.rollout_id,
                     row.problem_id,
                     task,
                     kept,
@@ -198,9 +195,9 @@ class FeedbackWriter:
                     n_renamings=self._config.continuation_renamings,
                     seed=self._seed,
                 )
-                if kept and rollout.rollout_id in handed_back:
-                    attempt = self._attempt(verdict)
-                    yield mending_example(rollout.rollout_id, row.problem, attempt, kept, plan, self._rendering)
+                if kept and continuation.rollout_id in handed_back:
+                    attempt = self._attempt(item.verdict)
+                    yield mending_example(continuation.rollout_id, row.problem, attempt, kept, plan, self._rendering)
 
     def _handed_back(self, row: LearningRow) -> list[VerdictRow]:
         """Return the failed attempts that are trained on with their feedback before the answer."""

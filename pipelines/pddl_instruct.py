@@ -129,7 +129,7 @@ def feedback_iteration(
     options = {"kind": StageKind.JUDGES, "iteration": t, "labels": {"prompting": rendering}}
     verdicts = stage(f"judge_{t}", judge_plans, judging, rollouts, **options)
     replanning = ReplanSettings(planner=config.planner, is_on=loop.continuation_renamings > 0)
-    tried = {"policy": policy, "problems": problems, "verdicts": verdicts}
+    tried = {**data, "verdicts": verdicts}
     replans = stage(f"replan_{t}", feedback_data.replan, replanning, tried, kind=StageKind.PLANS, iteration=t)
     building = DatasetSettings(
         corrections=narrowed(loop, CorrectionConfig),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from pipelines.run.workers import MODEL, policy_version
 from pipelines.stages import few_rows
 from pipelines.stages.feedback_data import (
+    CONTINUATIONS,
     DatasetSettings,
     ReplanSettings,
     build_datasets,
@@ -30,6 +32,7 @@ from plansmith.config.training import LossConfig, Numerics
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
 from plansmith.data.held_out import MEASURING
 from plansmith.data.rows import (
+    ContinuationRow,
     ExampleRow,
     FinalPlanRow,
     JudgedStepRow,
@@ -44,6 +47,7 @@ from plansmith.data.rows import (
 )
 from plansmith.errors import PlansmithError, StalePolicyError
 from plansmith.judging.chains import judge_completion
+from plansmith.judging.detours import steps_before_detour
 from plansmith.learning.feedback import (
     SampledTokens,
     expected_outcome_sequence,
@@ -57,9 +61,12 @@ from plansmith.learning.sequence_files import StoredSequences, lengths_of
 from plansmith.learning.sequences import NLL_WEIGHT, SCORE_WEIGHT, VERDICT_LABEL, TrainingSequence
 from plansmith.learning.tokenizer import encode, token_spans, word_tokenizer
 from plansmith.pddl.canonical import canonical_form
+from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_problem
 from plansmith.pddl.validation import FeedbackCode
+from plansmith.planners import PlannerResult, PlannerStatus
+from plansmith.planners.tie_breaking import first_plan_of_length
 from plansmith.resources import Resources
 from plansmith.stages import Stage, StageContext
 from plansmith.text.chains import ReadChain, Span, chain_of_plan
@@ -377,11 +384,8 @@ def built(
     """Return the data sets of an iteration, its failed attempts planned on by hand."""
     changed = {"corrections": BUILDING.corrections.model_copy(update=corrections), "verdict_weight": verdict_weight}
     building = BUILDING.model_copy(update=changed)
-    replans = [
-        PlanRow(name, "fd", "solved", ("(pick-up a)", "(stack a b)"), 2.0, 0.1, is_optimal=True)
-        for name in ("p-01-1", "q-01-1")
-    ]
-    given = given | {"replans": artifact(root, "replans", ("rows", PlanRow, replans))}
+    found = [ContinuationRow(f"{name}-01-1", name, 2, ("(pick-up a)", "(stack a b)")) for name in ("p", "q")]
+    given = given | {"replans": artifact(root, "replans", (CONTINUATIONS, ContinuationRow, found))}
     return run(root, "build_datasets_1", build_datasets, building, resources, **given)
 
 
@@ -519,10 +523,10 @@ def test_build_datasets_of_rollouts_of_another_policy_is_refused(tmp_path: Path)
 def test_replan_starts_after_the_last_sound_step(tmp_path: Path) -> None:
     given = iteration(tmp_path, RIGHT, USELESS)
     settings, resources = ReplanSettings(planner=PlannerConfig(), is_on=True), StandIns()
-    inputs = {name: given[name] for name in ("policy", "problems", "verdicts")}
+    inputs = {name: given[name] for name in ("policy", "problems", "plans", "verdicts")}
     run(tmp_path, "replan_1", replan, settings, resources, **inputs)
     found = [(row.problem_id, row.canonical_form, row.source) for row in resources.mapped]
-    assert found == [("p-01-1", ON_THE_TABLE_FORM, "rollout"), ("q-01-1", ON_THE_TABLE_FORM, "rollout")]
+    assert found == [(f"{name}-01-1-after-002", ON_THE_TABLE_FORM, "rollout") for name in ("p", "q")]
 
 
 @pytest.mark.parametrize("split", MEASURING)
@@ -552,6 +556,94 @@ def read_of(completion: str) -> ReadChain:
 def test_replan_of_a_chain_without_a_sound_step_starts_from_the_problem_itself(tmp_path: Path) -> None:
     given = iteration(tmp_path, "nothing")
     settings, resources = ReplanSettings(planner=PlannerConfig(), is_on=True), StandIns()
-    inputs = {name: given[name] for name in ("policy", "problems", "verdicts")}
+    inputs = {name: given[name] for name in ("policy", "problems", "plans", "verdicts")}
     run(tmp_path, "replan_1", replan, settings, resources, **inputs)
     assert {row.canonical_form for row in resources.mapped} == {canonical_form(BLOCKS, TASK.problem)}
+
+
+DETOUR = ("(unstack c a)", "(put-down c)", "(pick-up c)", "(put-down c)", "(pick-up a)", "(stack a b)")
+"""Optimal for two steps, then takes c up and puts it down again."""
+
+
+class Planning(StandIns):
+    """Workers that are here, and a planner among them that searches by itself."""
+
+    def map_rows(self, rows: Sequence[Any], row_type_in: type, worker: Any, **options: Any) -> None:
+        """Apply a worker to rows."""
+        self.mapped += rows
+        options["shards"].append(worker(**options["worker_settings"])(rows))
+
+
+@dataclass(frozen=True)
+class Shortest:
+    """A planner that searches by itself, and knows or does not know that its plans are optimal."""
+
+    is_optimal: bool = True
+    name = "shortest"
+
+    def solve(self, domain_pddl: str, problem_pddl: str) -> PlannerResult:
+        task = PlanningTask.from_text(domain_pddl, problem_pddl)
+        plan = tuple(map(str, first_plan_of_length(task, (), max_states=20_000)))
+        return PlannerResult(PlannerStatus.SOLVED, plan, float(len(plan)), 0.0, is_optimal=self.is_optimal)
+
+
+def replanned(
+    root: Path, monkeypatch: pytest.MonkeyPatch, planner: Shortest, *completions: str, form: str = "other"
+) -> tuple[dict[str, Artifact], list[ContinuationRow]]:
+    """Return what an iteration reads, and how its attempts go on better."""
+    monkeypatch.setattr("actors.planner.make_planner", lambda config: planner)
+    given, settings = iteration(root, *completions, form=form), ReplanSettings(planner=PlannerConfig(), is_on=True)
+    inputs = {name: given[name] for name in ("policy", "problems", "plans", "verdicts")}
+    made = run(root, "replan_1", replan, settings, Planning(), **inputs)
+    return given | {"replans": made}, made.rows(ContinuationRow, CONTINUATIONS)
+
+
+def test_replan_of_a_valid_attempt_with_a_detour_goes_on_before_its_first_needless_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detour = COMPACT.write_chain(chain_of_plan(TASK, parse_plan(" ".join(DETOUR))))
+    given, found = replanned(tmp_path, monkeypatch, Shortest(), RIGHT, detour, USELESS)
+    expected = [ContinuationRow(f"p-01-{k}", "p", 2, ("(pick-up a)", "(stack a b)")) for k in (1, 2)]
+    assert [row for row in found if row.problem_id == "p"] == expected
+    made = run(tmp_path, "build_datasets_1", build_datasets, BUILDING, StandIns(), **given)
+    continued = [row for row in tables_of(made)["corrections"] if row.kind == "continue_plan"]
+    assert [row.example_id for row in continued if row.problem_id == "p"] == [
+        "p-01-1-continued-000", "p-01-2-continued-000",
+    ]  # fmt: skip
+    stored = {name: StoredSequences([made.path(f"{name}.parquet")]) for name in ("stage1", "stage2")}
+    whole = [f"{RIGHT} <end>"]
+    assert [text for text, _ in weighted(stored["stage2"][0], NLL_WEIGHT)] == whole
+    assert not weighted(stored["stage2"][1], NLL_WEIGHT)  # the detour is no anchor
+    learnt = [text for text, _ in weighted(stored["stage1"][1], NLL_WEIGHT)]
+    assert learnt and not any("do:" in text for text in learnt)  # nor are its choices kept
+
+
+def test_replan_of_a_detour_without_a_proved_optimum_leaves_it_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detour = COMPACT.write_chain(chain_of_plan(TASK, parse_plan(" ".join(DETOUR))))
+    assert replanned(tmp_path, monkeypatch, Shortest(is_optimal=False), detour)[1] == []
+
+
+def test_replan_of_an_attempt_whose_rest_is_held_out_gives_no_continuation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detour = COMPACT.write_chain(chain_of_plan(TASK, parse_plan(" ".join(DETOUR))))
+    assert replanned(tmp_path, monkeypatch, Shortest(), detour, USELESS, form=ON_THE_TABLE_FORM)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("plan", "costs", "expected"),
+    [
+        (PLAN_STEPS, [4, 3, 2, 1], None),
+        (DETOUR, [4, 3, 2, 3, 2, 1], 2),
+        (("(pick-up b)", "(put-down b)", *PLAN_STEPS), [4, 5, 4, 3, 2, 1], 0),
+    ],
+    ids=["optimal", "in the middle", "at once"],
+)
+def test_steps_before_detour_are_those_that_each_lower_the_cost_to_go(
+    plan: tuple[str, ...], costs: list[float], expected: int | None
+) -> None:
+    assert steps_before_detour(TASK, parse_plan(" ".join(plan)), costs) == expected
+    with pytest.raises(ValueError, match="costs for"):
+        steps_before_detour(TASK, parse_plan(" ".join(plan)), costs[1:])

@@ -22,6 +22,7 @@ from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import LossConfig, Numerics
 from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import (
+    ContinuationRow,
     ExampleRow,
     FinalPlanRow,
     FinishReason,
@@ -38,6 +39,7 @@ from plansmith.data.rows import (
     VerdictRow,
 )
 from plansmith.errors import PlansmithError, StalePolicyError
+from plansmith.judging.detours import steps_before_detour
 from plansmith.learning.feedback import leave_one_out, weigh_verdicts
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.objectives.final import VerdictReader, v_hats
@@ -45,14 +47,18 @@ from plansmith.learning.printed_losses import plan_loss, step_loss
 from plansmith.learning.sequence_files import StoredSequences
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.parser import parse_step
 from plansmith.pddl.printer import print_problem
 from plansmith.pddl.validation import FeedbackCode
 from plansmith.stages import StageContext
 from plansmith.text.explanations import FeedbackKind
 
+CONTINUATIONS = "continuations"
+"""The table of how attempts go on better, beside the plans that were made to find it."""
+
 
 class ReplanSettings(StrictModel):
-    """How failed attempts are planned on."""
+    """How attempts are planned on."""
 
     planner: PlannerConfig
     """Which planner, within which limits."""
@@ -78,37 +84,93 @@ class DatasetSettings(StrictModel):
 
 
 def replan(context: StageContext[ReplanSettings]) -> None:
-    """Solve anew, from the state after their last sound step, the problems of failed attempts."""
+    """Plan on from where attempts are still good: failed ones, and valid ones that cost more than they must."""
     if not context.settings.is_on:
         context.output.write_rows([], PlanRow)
+        context.output.write_rows([], ContinuationRow, table=CONTINUATIONS)
         return
     problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
-    failed = [row for row in verdicts_of(context) if not row.is_valid]
+    optimum_of = {row.problem_id: row.cost for row in context.inputs["plans"].rows(PlanRow) if row.is_optimal}
     steps = {(row.rollout_id, row.step): row for row in context.inputs["verdicts"].rows(JudgedStepRow, STEPS)}
-    ahead = [
-        problem_ahead(problems[row.problem_id], row.rollout_id, steps.get((row.rollout_id, row.sound_steps)))
-        for row in failed
-    ]
-    solve_problems(
+    tried = [(row, places_to_plan_from(row, optimum_of.get(row.problem_id))) for row in verdicts_of(context)]
+    planned = solve_problems(
         context,
-        ahead,
+        [
+            problem_ahead(problems[row.problem_id], row.rollout_id, kept, steps.get((row.rollout_id, kept)))
+            for row, places in tried
+            for kept in places
+        ],
         context.settings.planner,
         held_out=HeldOut.of(problems.values()),
-        description="planning on from failed attempts",
+        description="planning on from attempts",
     )
+    plan_of = {row.problem_id: row for row in planned}
+    found = (
+        continuation(problems[row.problem_id], row, [plan_of[_place(row.rollout_id, kept)] for kept in places])
+        for row, places in tried
+    )
+    context.output.write_rows([row for row in found if row is not None], ContinuationRow, table=CONTINUATIONS)
 
 
-def problem_ahead(tried: ProblemRow, rollout_id: str, last_sound: JudgedStepRow | None) -> ProblemRow:
-    """Return what is left of a problem after the sound steps of an attempt at it, under the attempt's id."""
+def places_to_plan_from(tried: VerdictRow, optimum: float | None) -> Sequence[int]:
+    """Return after how many steps of an attempt it is planned on.
+
+    A failed one goes on after its last sound step. Of a valid one without a fault that costs more than an optimal plan,
+    every state before a step is asked, as nobody knows yet where the detour begins.
+    """
+    if not tried.is_valid:
+        return (tried.sound_steps,)
+    is_whole = tried.is_flawless and tried.n_steps == len(tried.plan)
+    is_long = optimum is not None and tried.plan_cost is not None and tried.plan_cost > optimum
+    return range(tried.n_steps) if is_whole and is_long else ()
+
+
+def continuation(problem: ProblemRow, tried: VerdictRow, planned: Sequence[PlanRow]) -> ContinuationRow | None:
+    """Return how an attempt goes on better, or None where it cannot, or would pass a problem that only measures.
+
+    Args:
+        problem: that was tried.
+        tried: the attempt.
+        planned: from the states of `places_to_plan_from`.
+    """
+    if not planned:
+        return None
+    kept, chosen = tried.sound_steps, planned[0]
+    if tried.is_valid:
+        before = _steps_before_detour(problem, tried, planned)
+        if before is None:
+            return None
+        kept, chosen = before, planned[before]
+    if chosen.status != "solved" or chosen.held_out_after is not None:
+        return None
+    return ContinuationRow(tried.rollout_id, tried.problem_id, kept, chosen.plan)
+
+
+def _steps_before_detour(problem: ProblemRow, tried: VerdictRow, planned: Sequence[PlanRow]) -> int | None:
+    """Return how much of a valid attempt is optimal; None where an optimum is not known, or nothing is needless."""
+    costs = [row.cost for row in planned if row.is_optimal and row.cost is not None]
+    if len(costs) < len(planned):
+        return None
+    task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
+    return steps_before_detour(task, [parse_step(step) for step in tried.plan], costs)
+
+
+def problem_ahead(tried: ProblemRow, rollout_id: str, kept: int, last_kept: JudgedStepRow | None) -> ProblemRow:
+    """Return what is left of a problem after some steps of an attempt at it, under a name of its own."""
     task = PlanningTask.from_text(tried.domain_pddl, tried.problem_pddl)
-    ahead = task.problem if last_sound is None else replace(task.problem, init=last_sound.claimed_atoms)
+    ahead = task.problem if last_kept is None else replace(task.problem, init=last_kept.claimed_atoms)
     return replace(
         tried,
-        problem_id=rollout_id,
+        problem_id=_place(rollout_id, kept),
         canonical_form=canonical_form(task.domain, ahead),
         problem_pddl=print_problem(ahead),
         source="rollout",
     )
+
+
+def _place(rollout_id: str, kept: int) -> str:
+    """Return the name of what is left after so many steps of an attempt."""
+    return f"{rollout_id}-after-{kept:03d}"
 
 
 def verdicts_of(context: StageContext[Any]) -> list[VerdictRow]:
@@ -190,11 +252,9 @@ def learning_rows(
     """Return what is known about each problem; the baseline is the mean failure of the other rollouts of a group."""
     solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE2)
     problem_of = {row.problem_id: row for row in solved}
-    scale, tried_of = step_loss_scale(losses), {row.rollout_id: row.problem_id for row in verdicts}
-    planned = context.inputs["replans"].rows(PlanRow)
-    replans = [row for row in planned if row.status == "solved" and row.held_out_after is None]
+    scale, continuations = step_loss_scale(losses), context.inputs["replans"].rows(ContinuationRow, CONTINUATIONS)
     rollouts_of, verdicts_by = _by(row.problem_id for row in rollouts), _by(row.problem_id for row in verdicts)
-    steps_of, replans_of = _by(row.problem_id for row in steps), _by(tried_of[row.problem_id] for row in replans)
+    steps_of, continued = _by(row.problem_id for row in steps), _by(row.problem_id for row in continuations)
     return [
         LearningRow(
             problem_id,
@@ -204,7 +264,7 @@ def learning_rows(
             tuple(steps[i] for i in steps_of[problem_id]),
             tuple(losses[i] / scale for i in steps_of[problem_id]),
             tuple(leave_one_out([1.0 - int(verdicts[i].is_valid) for i in indices])),
-            tuple(replans[i] for i in replans_of[problem_id]),
+            tuple(continuations[i] for i in continued[problem_id]),
         )
         for problem_id, indices in verdicts_by.items()
     ]

@@ -96,8 +96,9 @@ class CorrectionConfig(StrictModel):
     correction_renamings: int = Field(0, ge=0)
     """How often the corrected chain of a failed problem is also trained on from the plain prompt, under other names."""
     continuation_renamings: int = Field(0, ge=0)
-    """How often a failed attempt is continued by a new plan from its last sound state, each time under other names; the
-    attempts that are continued are solved again by the planner. 0 switches it off."""
+    """How often a failed attempt is continued by a new plan from its last sound state, and a valid one that costs more
+    than an optimal plan from the state before its first needless step, each time under other names; the planner solves
+    what is left of them. 0 switches it off."""
     losses: LossConfig = LossConfig()
     """Weights of the losses of phase 2."""
 

@@ -468,12 +468,21 @@ class EncodingJobRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ContinuationRow:
+    """How an attempt goes on better: so many of its steps are kept, and a plan leads from there to the goal."""
+
+    rollout_id: str
+    problem_id: str
+    kept_steps: int
+    plan: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LearningRow:
     """What an iteration knows about one problem, joined for the writer of what is learnt from it.
 
     ``step_losses`` has one number for each of ``steps``: L_step over the standard deviation of the iteration's.
-    ``baselines`` has one for each rollout, the mean failure of the others; ``replans`` are plans from where failed
-    attempts were still sound, under the rollout's id.
+    ``baselines`` has one for each rollout, the mean failure of the others.
     """
 
     problem_id: str
@@ -483,7 +492,7 @@ class LearningRow:
     steps: tuple[JudgedStepRow, ...]
     step_losses: tuple[float, ...]
     baselines: tuple[float, ...]
-    replans: tuple[PlanRow, ...]
+    continuations: tuple[ContinuationRow, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,8 +147,8 @@ def final_sequence(
         v: the validator's label, 1 for a valid plan.
         baseline: mean of 1[v=0] over the other rollouts of the group.
         weights: beta.
-        is_exemplary: nothing in the rollout is wrong or needless; the likelihood of such rollouts holds the policy
-            where it is right while the verdict moves it.
+        is_exemplary: see `reasoning_sequence`; the likelihood of such rollouts holds the policy where it is right while
+            the verdict moves it.
     """
     advantage = weights.beta * ((1 - v) - baseline)
     score = [advantage if inside else 0.0 for inside in tokens.inside(*plan_spans)]
