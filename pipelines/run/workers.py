@@ -124,6 +124,8 @@ class Workers(RaySession):
             self._end_trainers()
         if not self._trainers:
             self._trainers, self._trainer_base = self._start_trainers(model_folder), base
+        elif self._placement.is_shared:
+            self._ask_trainers("wake_up")
         handle = TrainerHandle(self.ray().put, self._ask_trainers, self._weights_changed)
         if self._trainer_weights not in (None, model_folder) or self._is_trainer_changed:
             handle.load(str(model_folder))
@@ -188,8 +190,8 @@ class Workers(RaySession):
         """
         _check_same(numerics, narrowed(self._policy_config, EngineNumerics))
         version, folder = policy_version(artifact), str(artifact.path(MODEL))
-        if self._placement.is_shared:
-            self.wait_for([rank.__ray_call__.remote(_free_device_cache) for rank in self._trainers])
+        if self._placement.is_shared and self._trainers:
+            self._ask_trainers("sleep")
         if not self._policies:
             self._policies = self._start_policies(folder, version)
         elif self._policy_version != version:
@@ -322,13 +324,6 @@ class TrainerHandle:
         """Return the log-probability of each token of each sequence."""
         answer: list[NDArray[np.float32]] = self.ask("token_logprobs", self.put(sequences))
         return answer
-
-
-def _free_device_cache(_: Any) -> None:
-    """Give back what torch keeps on the device after training; runs in the trainer's process."""
-    import torch
-
-    torch.cuda.empty_cache()
 
 
 def _allocator(config: TrainerConfig) -> dict[str, Any]:
