@@ -276,6 +276,19 @@ def test_engine_with_memory_of_its_own_never_sleeps(trainer: TrainerConfig, plac
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("effect", "is_told"), [(0.04, True), (0.06, False), (None, False)])
+def test_probe_that_could_not_tell_an_adapter_from_none_is_told(
+    effect: float | None, is_told: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Probe((1, 2), (0.0, -0.5)).write(tmp_path / PROBE)
+    config = config_with(TrainerConfig(lora=LORA, optimizer="adamw"), PolicyConfig(probe_tolerance=0.05))
+    workers = WorkersOfStandIns(config, tmp_path)
+    workers._policies = [StandInActor("engine", workers.calls, effect)]
+    workers.load_policy(StandInArtifact("a" * 12, tmp_path), EngineNumerics())  # type: ignore[arg-type]
+    assert workers.calls == ["engine load_weights", "engine prove", "engine adapter_effect"]
+    assert ("the probe proves nothing, the adapter changes it by 4.0e-02" in caplog.text) is is_told
+
+
 class WorkersOfTwoRanks(WorkersOfStandIns):
     """Workers whose trainer has two ranks."""
 

@@ -203,6 +203,17 @@ class Workers(RaySession):
         # the engine has nothing to say on the first token
         differences = self._ask_policies("prove", probe.token_ids, probe.logprobs[1:], tolerance=tolerance)
         logger.info("policy %s: engine and trainer agree within %.1e", version, max(differences))
+        if self._trainer_config.lora is not None:
+            self._weigh_proof(version, probe)
+
+    def _weigh_proof(self, version: str, probe: Probe) -> None:
+        """Warn where the probe could not tell an adapter from none: of adapters no tensors are compared."""
+        effects = [effect for effect in self._ask_policies("adapter_effect", probe.token_ids) if effect is not None]
+        if effects and min(effects) <= self._policy_config.probe_tolerance:
+            logger.warning(
+                "policy %s: the probe proves nothing, the adapter changes it by %.1e and probe_tolerance is %g",
+                version, min(effects), self._policy_config.probe_tolerance,
+            )  # fmt: skip
 
     def _start_policies(self, folder: str, version: str) -> list[Any]:
         from actors.engine_weights import read_weight_shapes
