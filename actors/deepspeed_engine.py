@@ -39,6 +39,10 @@ ZERO3_BUCKET_ELEMENTS = 50_000_000
 """Gradients that are reduced at once; DeepSpeed sets a buffer of that size aside, by default ten times as large."""
 
 
+MOVED_WITH_ZERO3 = ("lp_params", "lp_grads", "contiguous_grad_buffer")
+"""What DeepSpeed 0.19.8 moves to the host with ZeRO 3 and torch's AdamW; the optimizer's state only with its own."""
+
+
 class DeepSpeedEngineAdapter:
     """A DeepSpeed engine in the shape that `plansmith.learning.optimisation.Engine` asks for."""
 
@@ -55,6 +59,7 @@ class DeepSpeedEngineAdapter:
         # ZeRO 3 calls functions that torch is renaming, and would say so at every step
         warnings.filterwarnings("ignore", message="`torch.distributed.*is deprecated", category=FutureWarning)
         self._is_muon, self._is_sharded = settings.optimizer == "muon", settings.zero_stage == 3
+        self._can_move = settings.offload != "all"
         if not has_bfloat16:
             _iterate_in_float32()
         optimizer = _muon(model) if self._is_muon else _adamw(model, is_fused=settings.offload != "none")
@@ -141,6 +146,32 @@ class DeepSpeedEngineAdapter:
         """Take what `save_state` of as many ranks wrote; return whether it is there."""
         path, _ = self.engine.load_checkpoint(str(folder), tag=STATE, load_module_strict=False)
         return path is not None
+
+    def sleep(self) -> None:
+        """Move weights and optimizer state to the host until `wake_up`, before which nothing else works.
+
+        With ZeRO 3 the optimizer's state stays where it is (`MOVED_WITH_ZERO3`); offloaded, it is on the host anyway.
+        """
+        import torch
+
+        if self._can_move:
+            included = MOVED_WITH_ZERO3 if self._is_sharded else None
+            self.engine.offload_states(include=included, pin_memory=False)
+        self._move_frozen(torch.device("cpu"))
+        torch.cuda.empty_cache()
+
+    def wake_up(self) -> None:
+        """Take everything back to the device; awake already, do nothing."""
+        self._move_frozen(self.device)
+        if self._can_move:
+            self.engine.reload_states()
+
+    def _move_frozen(self, device: torch.device) -> None:
+        """Move what is not trained, which DeepSpeed leaves to itself unless it shares it out."""
+        if not self._is_sharded:
+            for parameter in self.module.parameters():
+                if not parameter.requires_grad:
+                    parameter.data = parameter.data.to(device)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the trained parameters by name, whole ones."""

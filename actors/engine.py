@@ -54,10 +54,16 @@ class Engine:
         """Say whether any request is waiting or being decoded."""
         return bool(self._llm.llm_engine.has_unfinished_requests())
 
-    def add(self, prompts: Iterable[Sequence[int]], params: Sequence[Any]) -> list[int]:
-        """Queue prompts, each with its parameters, and return the number of each request."""
+    @property
+    def has_adapter(self) -> bool:
+        """Say whether an adapter lies over the model."""
+        return self._adapter is not None
+
+    def add(self, prompts: Iterable[Sequence[int]], params: Sequence[Any], *, of_base: bool = False) -> list[int]:
+        """Queue prompts, each with its parameters, and return the numbers; `of_base` as if there were no adapter."""
         inputs = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
-        ids = self._llm.enqueue(inputs, params, lora_request=self._adapter, use_tqdm=False)
+        adapter = None if of_base else self._adapter
+        ids = self._llm.enqueue(inputs, params, lora_request=adapter, use_tqdm=False)
         return [int(request.partition("-")[0]) for request in ids]  # vLLM's own number, a dash, random characters
 
     def step(self) -> dict[int, Any]:

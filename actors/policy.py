@@ -165,11 +165,16 @@ class PolicyActor:
         """Return whether anything is under way."""
         return self._engine.has_unfinished
 
-    def prompt_logprobs(self, token_ids: Sequence[int]) -> list[float]:
-        """Return log p(token | tokens before it) for every token but the first: ``len(token_ids) - 1`` numbers."""
+    def prompt_logprobs(self, token_ids: Sequence[int], *, of_base: bool = False) -> list[float]:
+        """Return log p(token | tokens before it) for every token but the first: ``len(token_ids) - 1`` numbers.
+
+        Args:
+            token_ids: (T,)
+            of_base: as if there were no adapter.
+        """
         self._check_request([token_ids])
         self._check_idle()
-        [output] = self._outputs(self._engine.add([token_ids], [scoring_params()]), None)
+        [output] = self._outputs(self._engine.add([token_ids], [scoring_params()], of_base=of_base), None)
         rows = output.prompt_logprobs[1:]
         return [row[token].logprob for row, token in zip(rows, token_ids[1:], strict=True)]
 
@@ -309,6 +314,16 @@ class PolicyActor:
                 cure="the weights that were saved are not those of the trainer, or the engine did not load them",
             )
         return differences[worst]
+
+    def adapter_effect(self, probe_token_ids: Sequence[int]) -> float | None:
+        """Return the largest difference that the adapter makes to a log-probability of a probe; None without one.
+
+        Where it is within the tolerance of `prove`, an engine that had lost the adapter would pass as well.
+        """
+        if not self._engine.has_adapter:
+            return None
+        adapted, plain = (self.prompt_logprobs(probe_token_ids, of_base=of_base) for of_base in (False, True))
+        return max(_difference(*pair) for pair in zip(adapted, plain, strict=True))
 
     def _remember(self, weights_folder: str, policy_version: str) -> None:
         self._policy_version = policy_version

@@ -186,6 +186,14 @@ class TrainerActor:
             numbers[0] = 0.0  # in a packed row it is that of following a stranger
         return found
 
+    def sleep(self) -> None:
+        """Give the device's memory to the engine beside it until `wake_up`, before which nothing else may be asked."""
+        self.engine.sleep()
+
+    def wake_up(self) -> None:
+        """Take the memory again; awake already, do nothing."""
+        self.engine.wake_up()
+
     def save(self, folder: str | Path) -> None:
         """Write model and tokenizer in Hugging Face layout, or the adapter; ``folder`` is complete or not there.
 

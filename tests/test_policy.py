@@ -533,6 +533,8 @@ def test_load_weights_adapter_answers_as_peft_does(adapting: Any, folders: Path,
     load(adapting, folders, "adapter")
     assert adapter == probe(adapting)
     assert ray.get(adapting.prove.remote(PROBE, adapter, tolerance=1e-4)) < 1e-4
+    effect = max(abs(with_it - without) for with_it, without in zip(adapter, base, strict=True))
+    assert ray.get(adapting.adapter_effect.remote(PROBE)) == pytest.approx(effect, abs=1e-4)
     with pytest.raises(StalePolicyError):
         ray.get(adapting.prove.remote(PROBE, base, tolerance=1e-2))
 

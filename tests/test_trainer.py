@@ -340,6 +340,27 @@ def test_training_continued_from_a_checkpoint_is_that_which_was_never_interrupte
     assert largest_difference(weights_of(fresh), weights_of(trainer)) > 0
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"optimizer": "muon"}, BFLOAT16, {"zero_stage": 3}, {"zero_stage": 3, "offload": "all"}, {"lora": LORA}],
+    ids=["adamw", "muon", "bfloat16", "zero 3", "offloaded", "adapter"],
+)
+def test_trainer_that_slept_trains_on_as_if_it_had_not(model_folder: Path, changes: dict[str, Any]) -> None:
+    losses, weights = [], []
+    for sleeps in (False, True):
+        trainer = TrainerActor(model_folder, config=changed(SETTINGS, **changes))
+        for seed in (0, 1):
+            report = trainer.optimise(Supervised(), supervised_sequences(), FAST, seed=seed, keeps_moments=seed > 0)
+            if sleeps:
+                trainer.sleep()
+                trainer.sleep()
+                trainer.wake_up()
+        losses.append(report.losses)
+        weights.append(weights_of(trainer))
+    assert losses[0] == losses[1]
+    assert largest_difference(*weights) == 0
+
+
 def test_two_calls_that_keep_the_moments_are_one_of_as_many_steps(model_folder: Path) -> None:
     weights = []
     for epochs in ([4], [2, 2]):

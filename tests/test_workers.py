@@ -30,7 +30,6 @@ from pipelines.run.workers import (
     Probe,
     TrainerHandle,
     Workers,
-    _free_device_cache,
 )
 from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
@@ -189,6 +188,7 @@ class StandInActor:
 
     name: str
     calls: list[str]
+    effect: float | None = None
     arguments: list[tuple[tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
 
     def __getattr__(self, method: str) -> Any:
@@ -197,10 +197,9 @@ class StandInActor:
         class Method:
             @staticmethod
             def remote(*arguments: Any, **keywords: Any) -> Any:
-                what = "free_cache" if arguments[:1] == (_free_device_cache,) else method
-                actor.calls.append(f"{actor.name} {what}")
+                actor.calls.append(f"{actor.name} {method}")
                 actor.arguments.append((arguments, keywords))
-                return Answer(0.0 if method == "prove" else actor.name)
+                return Answer({"prove": 0.0, "adapter_effect": actor.effect}.get(method, actor.name))
 
         return Method
 
@@ -258,13 +257,13 @@ def test_stage_that_counts_on_another_trainer_or_engine_than_the_run_has_is_refu
     assert workers.calls == []
 
 
-def test_colocated_engine_sleeps_while_the_trainer_works_and_finds_its_memory_free(tmp_path: Path) -> None:
+def test_colocated_engine_and_trainer_sleep_while_the_other_works(tmp_path: Path) -> None:
     assert take_turns(cuda(), "colocated", tmp_path) == [
         "start engine", "engine prove",
         "engine sleep", "start trainer",
-        "trainer free_cache", "engine wake_up", "engine prove",
-        "engine sleep",
-        "trainer free_cache", "engine load_weights", "engine prove",
+        "trainer sleep", "engine wake_up", "engine prove",
+        "engine sleep", "trainer wake_up",
+        "trainer sleep", "engine load_weights", "engine prove",
     ]  # fmt: skip
 
 
@@ -275,6 +274,19 @@ def test_engine_with_memory_of_its_own_never_sleeps(trainer: TrainerConfig, plac
     assert take_turns(trainer, placement, tmp_path) == [
         "start engine", "engine prove", "start trainer", "engine prove", "engine load_weights", "engine prove",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("effect", "is_told"), [(0.04, True), (0.06, False), (None, False)])
+def test_probe_that_could_not_tell_an_adapter_from_none_is_told(
+    effect: float | None, is_told: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Probe((1, 2), (0.0, -0.5)).write(tmp_path / PROBE)
+    config = config_with(TrainerConfig(lora=LORA, optimizer="adamw"), PolicyConfig(probe_tolerance=0.05))
+    workers = WorkersOfStandIns(config, tmp_path)
+    workers._policies = [StandInActor("engine", workers.calls, effect)]
+    workers.load_policy(StandInArtifact("a" * 12, tmp_path), EngineNumerics())  # type: ignore[arg-type]
+    assert workers.calls == ["engine load_weights", "engine prove", "engine adapter_effect"]
+    assert ("the probe proves nothing, the adapter changes it by 4.0e-02" in caplog.text) is is_told
 
 
 class WorkersOfTwoRanks(WorkersOfStandIns):

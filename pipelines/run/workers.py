@@ -124,6 +124,8 @@ class Workers(RaySession):
             self._end_trainers()
         if not self._trainers:
             self._trainers, self._trainer_base = self._start_trainers(model_folder), base
+        elif self._placement.is_shared:
+            self._ask_trainers("wake_up")
         handle = TrainerHandle(self.ray().put, self._ask_trainers, self._weights_changed)
         if self._trainer_weights not in (None, model_folder) or self._is_trainer_changed:
             handle.load(str(model_folder))
@@ -188,8 +190,8 @@ class Workers(RaySession):
         """
         _check_same(numerics, narrowed(self._policy_config, EngineNumerics))
         version, folder = policy_version(artifact), str(artifact.path(MODEL))
-        if self._placement.is_shared:
-            self.wait_for([rank.__ray_call__.remote(_free_device_cache) for rank in self._trainers])
+        if self._placement.is_shared and self._trainers:
+            self._ask_trainers("sleep")
         if not self._policies:
             self._policies = self._start_policies(folder, version)
         elif self._policy_version != version:
@@ -201,6 +203,17 @@ class Workers(RaySession):
         # the engine has nothing to say on the first token
         differences = self._ask_policies("prove", probe.token_ids, probe.logprobs[1:], tolerance=tolerance)
         logger.info("policy %s: engine and trainer agree within %.1e", version, max(differences))
+        if self._trainer_config.lora is not None:
+            self._weigh_proof(version, probe)
+
+    def _weigh_proof(self, version: str, probe: Probe) -> None:
+        """Warn where the probe could not tell an adapter from none: of adapters no tensors are compared."""
+        effects = [effect for effect in self._ask_policies("adapter_effect", probe.token_ids) if effect is not None]
+        if effects and min(effects) <= self._policy_config.probe_tolerance:
+            logger.warning(
+                "policy %s: the probe proves nothing, the adapter changes it by %.1e and probe_tolerance is %g",
+                version, min(effects), self._policy_config.probe_tolerance,
+            )  # fmt: skip
 
     def _start_policies(self, folder: str, version: str) -> list[Any]:
         from actors.engine_weights import read_weight_shapes
@@ -322,13 +335,6 @@ class TrainerHandle:
         """Return the log-probability of each token of each sequence."""
         answer: list[NDArray[np.float32]] = self.ask("token_logprobs", self.put(sequences))
         return answer
-
-
-def _free_device_cache(_: Any) -> None:
-    """Give back what torch keeps on the device after training; runs in the trainer's process."""
-    import torch
-
-    torch.cuda.empty_cache()
 
 
 def _allocator(config: TrainerConfig) -> dict[str, Any]:
