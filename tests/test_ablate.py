@@ -142,7 +142,7 @@ def test_chosen_variants_are_the_only_ones_and_unknown_ones_are_refused(
     assert ablate.main([*options, "--variants", "binary,detailed", "--runs", str(tmp_path)]) == 0
     assert [line.split()[2] for line in capsys.readouterr().out.splitlines()] == ["detailed", "binary"]
     assert ablate.main([*options, "--variants", "detailed,trinary", "--runs", str(tmp_path)]) == 2
-    assert "got:      trinary" in capsys.readouterr().err
+    assert "got: trinary" in capsys.readouterr().err
 
 
 def test_no_seeds_are_refused(capsys: pytest.CaptureFixture[Any]) -> None:
