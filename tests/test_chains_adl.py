@@ -26,7 +26,17 @@ from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import FeedbackCode, Verdict, validate_plan
 from plansmith.problems.corruption import Corruption, corrupt_plan
 from plansmith.problems.library import domain_names, load_domain
-from plansmith.text.chains import StepCost, chain_of_plan, check_goals, continued_chain, in_order, true_step
+from plansmith.problems.mistakes import draw_mistake
+from plansmith.text.chains import (
+    StepCost,
+    abandoned_chain,
+    chain_of_plan,
+    check_goals,
+    continued_chain,
+    in_order,
+    recovering_chain,
+    true_step,
+)
 from plansmith.text.explanations import ClaimedPlan, FeedbackKind, explain
 from plansmith.text.full import COST_INSTRUCTION
 from plansmith.text.purpose import purposes
@@ -563,6 +573,23 @@ def test_chain_of_a_plan_in_every_domain_is_read_back_and_flawless(name: str) ->
         assert {step.cost is not None for step in chain.steps} == {is_costly}
         if is_costly:
             assert chain.steps[-1].cost is not None and chain.steps[-1].cost.total == found.plan.cost
+
+
+@pytest.mark.parametrize("name", ["briefcase", "elevators", "logistics", "snake"])
+def test_mistakes_in_any_domain_are_withdrawn_and_read_back(name: str) -> None:
+    task, plan = reached(name, 0)
+    chain, states = chain_of_plan(task, plan), validate_plan(task, plan).states
+    for place, right in enumerate(plan):
+        mistake = draw_mistake(task, states[place], right, random.Random(place))
+        assert mistake is not None and not mistake.is_applicable(states[place])
+        recovering = recovering_chain(task, chain, place, mistake)
+        found = judge_completion(task, FULL.write_chain(recovering), FULL)
+        assert (found.read.fault, found.read.chain, found.first_fault) == (None, recovering, None)
+        assert (codes(found)[place], codes(found).count("withdrawn"), found.plan.plan) == ("withdrawn", 1, plan)
+        assert wrong(found) == [[]] * (len(plan) + 1)
+        abandoned = abandoned_chain(task, recovering, place + 1)
+        found = judge_completion(task, FULL.write_chain(abandoned), FULL)
+        assert (found.read.chain, found.plan.is_valid) == (abandoned, abandoned.verdict == "VALID")
 
 
 @pytest.mark.parametrize("name", domain_names())

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 from conftest import BLOCKS, NAMES, SUSSMAN_PLAN, sussman
 
+from actors.writer import ChainWriter
+from plansmith.config.pddl_instruct import ExamplesConfig
 from plansmith.data.examples import (
     chain_examples,
     continuation_examples,
@@ -97,6 +101,17 @@ def _mistaken(rendering: Rendering) -> list[tuple[ExampleRow, JudgedChain]]:
     rows = [row for row in drawn if row is not None]
     assert len(rows) == 60
     return [(row, judge_completion(sussman(), row.beginning + row.response, rendering)) for row in rows]
+
+
+@pytest.mark.parametrize(("share", "counts"), [(0.0, {}), (1.0, {"chain_with_mistake": 5})], ids=["none", "all"])
+def test_chain_writer_adds_a_chain_with_a_mistake_to_the_share_of_problems(
+    share: float, counts: dict[str, int]
+) -> None:
+    config = ExamplesConfig(mistakes=share, valid_explanations=0)
+    writer = ChainWriter("compact", NAMES, config, {}, 7)
+    rows = writer([replace(ROW, problem_id=f"p{number}") for number in range(5)])
+    assert Counter(row.kind for row in rows) == {"plan_chain": 5} | counts
+    assert len({row.example_id for row in rows}) == len(rows)
 
 
 @BOTH
