@@ -58,7 +58,9 @@ class RecordingTrainer(StandIns):
         self, objective: Any, sequences: Sequences, settings: OptimiserConfig, **_: Any
     ) -> OptimisationReport:
         self.given.append([sequences[position] for position in range(len(sequences))])
-        return OptimisationReport(objective.name, {"loss": (1.0,)}, (0.1,), (1.0,), len(sequences), 0, 0, 9, 1.0, 9, 1.0)
+        return OptimisationReport(
+            objective.name, {"loss": (1.0,)}, (0.1,), (1.0,), len(sequences), 0, 0, 9, 1.0, 9, 1.0
+        )
 
     def _save(self, folder: str) -> None:
         TOKENIZER.save_pretrained(folder)
