@@ -58,7 +58,19 @@ class RecordingTrainer(StandIns):
         self, objective: Any, sequences: Sequences, settings: OptimiserConfig, **_: Any
     ) -> OptimisationReport:
         self.given.append([sequences[position] for position in range(len(sequences))])
-        return OptimisationReport(objective.name, {"loss": (1.0,)}, (0.1,), (1.0,), len(sequences), 0, 0, 9, 1.0, 9, 1.0)
+        return OptimisationReport(
+            objective=objective.name,
+            metrics={"loss": (1.0,)},
+            learning_rates=(0.1,),
+            gradient_norms=(1.0,),
+            n_sequences=len(sequences),
+            n_dropped=0,
+            n_dropped_tokens=0,
+            n_tokens=9,
+            fill=1.0,
+            n_trained_tokens=9,
+            wall_time_s=1.0,
+        )
 
     def _save(self, folder: str) -> None:
         TOKENIZER.save_pretrained(folder)
