@@ -11,10 +11,11 @@ from pipelines.commands import ablate
 from pipelines.pddl_instruct import PIPELINE, main, pddl_instruct
 from pipelines.run.publishing import base_name
 from plansmith.ablation.paper_figures import PaperColumn
-from plansmith.ablation.variants import AFTER_TURNS, ablation_arms, contrasts, variants
+from plansmith.ablation.variants import ablation_arms, contrasts, variants
 from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.data.artifacts import StageKind
 from plansmith.errors import ConfigError
+from plansmith.report.arms import AFTER_TURNS
 
 NO_SCORE = "phase2.losses.score=0"
 

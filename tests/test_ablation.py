@@ -32,6 +32,7 @@ from plansmith.ablation.summary import (
 from plansmith.ablation.tables import (
     accuracy_table,
     configuration_table,
+    contrast_table,
     error_table,
     interval_table,
     order_table,
@@ -274,6 +275,62 @@ def test_summarise_ablation_tests_the_pairs_it_has_in_each_domain_and_in_all() -
     assert [test.scope for test in tests[:3]] == ["blocksworld", "gripper", ALL_DOMAINS]
     assert [test.test.n for test in tests[:3]] == [20, 8, 28]
     assert (tests[0].test.only_after, tests[2].test.only_after) == (11, 12)
+
+
+OWN = (
+    AblationArm("supervised", "As much supervision", (1,), None, None, None),
+    AblationArm(
+        "detailed_eta3_turns", "Detailed, eta = 3, 1 feedback turn at the test", (1, 2), "detailed", 3, None, 1
+    ),
+)
+CONTRASTS = (
+    ("supervised", "detailed_eta3"),
+    ("detailed_eta3", "detailed_eta3_turns"),
+    ("binary_eta3", "detailed_eta3_turns"),
+    ("detailed_eta3", "score"),
+)
+
+
+def make_contrasts() -> AblationResults:
+    """Return an ablation of one seed with a control, which is worse, and an arm with a turn, which is as good."""
+    runs = (
+        run("detailed_eta3", 7, "11111111pp"),
+        run("supervised", 7, "1111pppppp"),
+        run("detailed_eta3_turns", 7, "111111111p"),
+    )
+    return summarise_ablation("demo", [*ARMS, *OWN], runs, model="tiny", contrasts=CONTRASTS)
+
+
+def test_contrasts_are_the_pairs_that_are_both_there_and_stand_apart_from_the_papers_order() -> None:
+    results = make_contrasts()
+    found = [(test.before, test.after, test.test.only_before, test.test.only_after) for test in results.contrasts]
+    assert found == [("supervised", "detailed_eta3", 0, 4), ("detailed_eta3", "detailed_eta3_turns", 0, 1)]
+    assert results.tests == ()
+
+
+def test_contrast_table_and_sentences_name_the_better_arm() -> None:
+    runs = [run("supervised", 7, "p" * 10), run("detailed_eta3", 7, "1" * 10)]
+    better, worse = (
+        summarise_ablation("demo", [*ARMS, *OWN], runs, model="tiny", contrasts=[pair])
+        for pair in (("supervised", "detailed_eta3"), ("detailed_eta3", "supervised"))
+    )
+    assert row_of(contrast_table(better), "As much supervision to Detailed, eta = 3")["result"].startswith(
+        "second better"
+    )
+    assert row_of(contrast_table(worse), "Detailed, eta = 3 to As much")["result"].startswith("first better")
+    assert "more than chance, the second is better" in format_report(ablation_report(better))
+    assert row_of(contrast_table(make_contrasts()), "As much")["result"] == "not significant"
+
+
+def test_best_arm_is_none_that_tries_again() -> None:
+    assert make_contrasts().best_arm.id == "detailed_eta3"
+
+
+def test_tables_in_the_papers_shape_hold_arms_of_our_own_but_for_table_1() -> None:
+    results = make_contrasts()
+    assert accuracy_table(results).header == ("model, domain", *(arm.column for arm in ARMS))
+    row = row_of(configuration_table(results), "Detailed, eta = 3, 1 feedback turn at the test")
+    assert row["blocksworld"] == "90.0 (one seed)"
 
 
 def test_accuracy_table_has_the_papers_figure_in_brackets_where_it_has_the_domain() -> None:

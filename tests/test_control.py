@@ -59,7 +59,17 @@ class RecordingTrainer(StandIns):
     ) -> OptimisationReport:
         self.given.append([sequences[position] for position in range(len(sequences))])
         return OptimisationReport(
-            objective.name, {"loss": (1.0,)}, (0.1,), (1.0,), len(sequences), 0, 0, 9, 1.0, 9, 1.0
+            objective=objective.name,
+            metrics={"loss": (1.0,)},
+            learning_rates=(0.1,),
+            gradient_norms=(1.0,),
+            n_sequences=len(sequences),
+            n_dropped=0,
+            n_dropped_tokens=0,
+            n_tokens=9,
+            fill=1.0,
+            n_trained_tokens=9,
+            wall_time_s=1.0,
         )
 
     def _save(self, folder: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from conftest import BLOCKS_TEXT
 
 from pipelines.pddl_instruct import PIPELINE
+from plansmith.ablation.variants import ablation_results
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
 from plansmith.data.rows import (
     FinalPlanRow,
@@ -29,6 +30,7 @@ from plansmith.data.rows import (
 from plansmith.errors import ArtifactError
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.pddl.validation import Verdict
+from plansmith.report.arms import after_turns, evaluated_problems
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, find_rows
 from plansmith.report.measurements import measurements_of
 from plansmith.report.metric_list import METRICS, Measurement
@@ -452,3 +454,34 @@ def test_find_rows_of_some_ids_and_of_none(tmp_path: Path) -> None:
     artifact = writer.finish(Provenance("s", "k" * 64, {}, {}, 0), wall_time_s=0.0)
     assert [row["stage"] for row in find_rows(artifact, "stage", ["c", "a", "x"])] == ["a", "c"]
     assert find_rows(artifact, "stage", []) == []
+
+
+def test_ablation_counts_the_last_attempt_of_the_turns_and_each_arm_once(run: Run) -> None:
+    config = PIPELINE.settings("smoke", overrides=["phase2.eta=2", "ablation.eta_low=1", "evaluation.feedback_turns=2"])
+    finished = RunSoFar("pddl_instruct", CONFIG, "smoke", run.artifacts)
+    results = ablation_results(config, [("detailed", finished), ("binary", finished)], "")
+    cells = {cell.arm: cell for cell in results.cells if cell.domain == "ferry"}
+    assert list(cells) == [
+        "baseline",
+        "phase1",
+        "binary_eta1",
+        "detailed_eta1",
+        "binary_eta2_turns",
+        "detailed_eta2_turns",
+    ]
+    assert {arm: cell.mean for arm, cell in cells.items()} == {
+        "baseline": 0.0, "phase1": 0.0, "binary_eta1": 0.5, "detailed_eta1": 0.5,
+        "binary_eta2_turns": 1.0, "detailed_eta2_turns": 1.0,
+    }  # fmt: skip
+    arm = after_turns(finished)
+    assert arm is not None
+    after = {item.problem_id: item for item in evaluated_problems(arm)}
+    assert list(after) == ["p1", "p2", "p3", "p4"]
+    assert {problem_id: item.is_valid for problem_id, item in after.items()} == {
+        "p1": True, "p2": False, "p3": True, "p4": True,
+    }  # fmt: skip
+    assert [after[problem_id].completion_tokens for problem_id in ("p1", "p2", "p4")] == [3, 2, 2]
+    assert after["p2"].error_class is GOAL  # as in the last turn; at first its effects were wrong
+    assert [(cell.arm, cell.iteration) for cell in results.iterations if cell.domain == "ferry"] == [
+        ("binary_eta2", 1), ("detailed_eta2", 1),
+    ]  # fmt: skip

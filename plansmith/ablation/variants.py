@@ -12,14 +12,12 @@ from typing import Any
 
 from plansmith.ablation.summary import AblationArm, AblationResults, ArmRun, standard_arms, summarise_ablation
 from plansmith.config.pddl_instruct import PddlInstructConfig
-from plansmith.data.artifacts import StageKind, installed_tool_versions
+from plansmith.data.artifacts import installed_tool_versions
 from plansmith.errors import ConfigError
 from plansmith.pipeline import Variant
-from plansmith.report.arms import CONTROL, FINAL, arms_of, evaluated_problems
+from plansmith.report.arms import AFTER_TURNS, CONTROL, FINAL, after_turns, arms_of, evaluated_problems
 from plansmith.report.finished_stages import RunSoFar
 
-AFTER_TURNS = f"{FINAL}_turns"
-"""The arm of the kept policy once it got its failed plans back."""
 SCORE = 0.002
 """Weight of the score term in the variant that has one; more of it makes a policy write nonsense (docs/log.md)."""
 
@@ -140,7 +138,7 @@ def ablation_results(
     for name, run in runs:
         for arm in _arm_runs(named[name], run):
             found.setdefault((arm.arm, arm.seed, arm.iteration), arm)
-    tried = {arm.arm for arm in found.values() if arm.iteration is None}
+    tried = {arm.arm for arm in found.values()}
     return summarise_ablation(
         config.name,
         [arm for arm in ablation_arms(config) if arm.id in tried],
@@ -155,12 +153,10 @@ def ablation_results(
 
 def _arm_runs(variant: ArmVariant, run: RunSoFar[PddlInstructConfig]) -> Iterator[ArmRun]:
     """Yield what the arms of one run reached: those that are arms of the ablation, and every iteration."""
-    seed, handed_back = run.config.seed, run.one(StageKind.HANDS_BACK)
-    for arm in arms_of(run):
-        if arm.name == FINAL:
-            if handed_back is None:
-                continue
-            arm = replace(arm, name=AFTER_TURNS, turns=handed_back.artifact)
+    seed = run.config.seed
+    for arm in (*arms_of(run), after_turns(run)):
+        if arm is None or arm.name == FINAL:
+            continue
         evaluated = tuple(evaluated_problems(arm))
         if arm.name in variant.arm_of:
             yield ArmRun(variant.arm_of[arm.name], seed, evaluated)

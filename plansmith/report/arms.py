@@ -25,6 +25,8 @@ CHOSEN = "chosen.json"
 """Which iteration's policy was kept, beside its weights."""
 FINAL = "final"
 """The arm of the kept policy; its attempts are those of the iteration that it comes from."""
+AFTER_TURNS = "final_turns"
+"""The arm of the kept policy once it got its failed plans back."""
 CONTROL = "supervised"
 """How the names of the control's arms begin, one an iteration."""
 
@@ -67,6 +69,15 @@ def arms_of(run: RunSoFar[Any]) -> Iterator[Arm]:
         chosen = next((arm for arm in found if arm.policy.key == key), None)
         if chosen is not None:
             yield replace(chosen, name=FINAL, policy=kept.artifact)
+
+
+def after_turns(run: RunSoFar[Any]) -> Arm | None:
+    """Return the final arm with the turns of feedback that it had, None where it had none."""
+    handed_back = run.one(StageKind.HANDS_BACK)
+    final = next((arm for arm in arms_of(run) if arm.name == FINAL), None)
+    if handed_back is None or final is None:
+        return None
+    return replace(final, name=AFTER_TURNS, turns=handed_back.artifact)
 
 
 def chosen_iteration(kept: Artifact) -> int:
