@@ -8,6 +8,7 @@ PYTHON ?=
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 ARGS ?=
 SEED ?=
+SEEDS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,12 +18,13 @@ INSTALLED := $(VENV)/.installed
 
 .PHONY: help
 help: ## list the targets
-	@printf 'usage: make TARGET [ARGS="..."] [SEED=n] [PYTHON=/path/to/python3.11]\n\n'
+	@printf 'usage: make TARGET [ARGS="..."] [SEED=n | SEEDS=n] [PYTHON=/path/to/python3.11]\n\n'
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(INSTALLED) ## train a small planning model and print its table; SEED=n, ARGS="--dry-run" and so on
-	$(BIN)/python pipelines/pddl_instruct.py --preset demo $(if $(SEED),--seed $(SEED)) $(ARGS)
+demo: $(INSTALLED) ## train a small planning model and print its table; SEED=n, SEEDS=n for n of them from 100 on, ARGS="--dry-run"
+	$(BIN)/python pipelines/pddl_instruct.py --preset demo \
+	  $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds 100-$$((99 + $(SEEDS)))) $(ARGS)
 
 .PHONY: test
 test: $(INSTALLED) ## run the tests; ARGS="-k validate -x" goes to pytest

@@ -28,6 +28,8 @@ from pipelines.stages.judging import JudgingSettings, judge_plans
 from pipelines.stages.phase1_data import CorruptionSettings, DrawingSettings, WritingSettings, pddl_digest
 from pipelines.stages.training import OPTIMISATION, TuningSettings
 from plansmith.ablation.report import ablation_report
+from plansmith.ablation.seeds import SeedsResults, seeds_results
+from plansmith.ablation.seeds_report import seeds_report
 from plansmith.ablation.summary import AblationResults
 from plansmith.ablation.variants import ablation_results, variants
 from plansmith.config.basics import narrowed
@@ -35,7 +37,8 @@ from plansmith.config.pddl_instruct import CorrectionConfig, PddlInstructConfig
 from plansmith.config.training import Numerics, OptimiserConfig
 from plansmith.data.artifacts import StageKind
 from plansmith.learning.export import ModelCard
-from plansmith.pipeline import Ablation, Pipeline, Reporting
+from plansmith.pipeline import Ablation, OverSeeds, Pipeline, Reporting
+from plansmith.report.arms import chosen_iteration
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.results import Results
 from plansmith.report.run_report import report_of
@@ -184,14 +187,22 @@ def optimising(objective: str, iteration: int = 0, *, code_roots: tuple[str, ...
 
 def card(run: RunSoFar[PddlInstructConfig], results: Results) -> ModelCard:
     """Return the model card of the policy that a run keeps."""
-    loop = run.config.phase2
-    method = "It was trained with PDDL-INSTRUCT (arXiv:2509.13351): explained plans and chains of thought"
-    if run.config.phases != "phase1":
-        method += (
-            f", then up to {loop.eta} iterations of {loop.feedback} feedback by a plan validator on every step of its "
-            "own attempts"
+    return model_card(run, results, f"It was trained with PDDL-INSTRUCT (arXiv:2509.13351): {_training(run)}.")
+
+
+def _training(run: RunSoFar[PddlInstructConfig]) -> str:
+    """Return what the kept policy was trained on, part by part."""
+    config, kept, parts = run.config, run.one(StageKind.KEEPS), []
+    if config.phases != "phase2":
+        parts.append("explained plans and chains of thought")
+    if config.rejection is not None:
+        parts.append("those of its own attempts that a plan validator found valid")
+    if kept is not None and (count := chosen_iteration(kept.artifact)):
+        parts.append(
+            f"{count} iteration{'s' * (count > 1)} of {config.phase2.feedback} feedback by a plan validator on every "
+            "step of its own attempts"
         )
-    return model_card(run, results, f"{method}.")
+    return ", then ".join(parts) or "nothing"
 
 
 PIPELINE = Pipeline(
@@ -213,6 +224,7 @@ PIPELINE = Pipeline(
         reporting=Reporting(AblationResults, ablation_report, "ablation"),
         preset="laptop",
     ),
+    over_seeds=OverSeeds(seeds_results, Reporting(SeedsResults, seeds_report, "seeds")),
 )
 
 

@@ -54,7 +54,7 @@ class Session(Protocol):
 
 @dataclass(frozen=True)
 class Reporting(Generic[ResultsT]):
-    """What is said about a run, or about an ablation: from results, which a file keeps.
+    """What is said about a run, an ablation, or several seeds: from results, which a file keeps.
 
     Args:
         kind: of results, a dataclass that JSON can hold.
@@ -133,6 +133,19 @@ class Ablation(Generic[ConfigT, ResultsT]):
     preset: str = "demo"
 
 
+@dataclass(frozen=True)
+class OverSeeds(Generic[ConfigT, ResultsT]):
+    """How the runs of a pipeline that differ in their seeds alone are summarised.
+
+    Args:
+        results: of finished runs, under a name, and with the command that made them.
+        reporting: of these.
+    """
+
+    results: Callable[[str, Sequence[RunSoFar[ConfigT]], str], ResultsT]
+    reporting: Reporting[ResultsT]
+
+
 def _accept(config: Any, *, is_dry_run: bool) -> None:
     """Find nothing wrong."""
 
@@ -152,6 +165,7 @@ class Pipeline(Generic[ConfigT, ResultsT]):
         check: raises BadInputError for what must be there before anything starts; a dry run downloads nothing.
         card: what the world is told about the weights that a finished run keeps; None where it keeps none.
         ablation: if it has one.
+        over_seeds: how several seeds are summarised; None where each has its own report and no more.
     """
 
     name: str
@@ -164,6 +178,7 @@ class Pipeline(Generic[ConfigT, ResultsT]):
     check: Callable[..., None] = _accept
     card: Callable[[RunSoFar[ConfigT], ResultsT], ModelCard] | None = None
     ablation: Ablation[ConfigT, Any] | None = None
+    over_seeds: OverSeeds[ConfigT, Any] | None = None
 
     def settings(self, preset: str, *, overrides: Sequence[str] = ()) -> ConfigT:
         """Return the settings of a preset with ``key.path=value`` overrides.

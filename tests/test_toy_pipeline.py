@@ -50,6 +50,54 @@ def test_run_of_a_pipeline_from_elsewhere_prints_its_own_report(tmp_path: Path, 
     assert not (folder / "model").exists()
 
 
+def test_run_of_several_seeds_has_a_folder_for_each_and_a_summary_beside_them(tmp_path: Path, capsys: Capture) -> None:
+    runs = tmp_path / "runs"
+    assert command("run", "toy", "--runs", runs, "--seeds", "7-9") == 0
+    said = capsys.readouterr().out
+    assert said.count("Distance from the mean\n") == 3
+    assert "demo-seeds7-9, seed 8: " in said and said.rstrip().endswith("demo-seeds7-9/report/index.html")
+    assert sorted(path.name for path in runs.iterdir()) == ["demo-seed7", "demo-seed8", "demo-seed9", "demo-seeds7-9"]
+    seeds = [json.loads((runs / f"demo-seed{seed}" / "run.json").read_text())["config"]["seed"] for seed in (7, 8, 9)]
+    assert seeds == [7, 8, 9]
+    made = {path: path.stat().st_mtime_ns for path in runs.rglob("manifest.json")}
+    assert len(made) == 6
+    summary = (runs / "demo-seeds7-9" / "report" / "seeds.json").read_text()
+    assert command("run", "toy", "--runs", runs, "--seeds", "7-9") == 0
+    assert {path: path.stat().st_mtime_ns for path in runs.rglob("manifest.json")} == made
+    assert (runs / "demo-seeds7-9" / "report" / "seeds.json").read_text() == summary
+
+
+def test_run_of_several_seeds_under_a_name_and_in_a_dry_run(tmp_path: Path, capsys: Capture) -> None:
+    assert command("run", "toy", "--runs", tmp_path, "--seeds", "100-101", "--name", "mine", "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert f"run folder: {tmp_path}/mine-seed100\n" in said and f"run folder: {tmp_path}/mine-seed101\n" in said
+    assert not list(tmp_path.glob("mine*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seeds", "3"], "expected two seeds or more as FIRST-LAST, such as 100-104"),
+        (["--seeds", "5-5"], "expected two seeds or more"),
+        (["--seeds", "5-4"], "expected two seeds or more"),
+        (["--seeds", "3-4", "--seed", "3"], "not allowed with argument"),
+        (["--seeds", "3-4", "--resume"], "--seeds is continued by its own command"),
+        (["--seeds", "3-4", "--set", "name=x"], "a run folder of its own"),
+    ],
+    ids=["number", "one", "descending", "with-seed", "resume", "one-name"],
+)
+def test_run_of_several_seeds_that_makes_no_sense_is_refused(
+    words: list[str], message: str, tmp_path: Path, capsys: Capture
+) -> None:
+    try:
+        code = command("run", "toy", "--runs", tmp_path / "runs", *words)
+    except SystemExit as ended:  # argparse's way
+        code = int(ended.code or 0)
+    assert code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_report_of_a_run_is_made_again_by_its_own_pipeline(run: Path, capsys: Capture) -> None:
     page = run / "report" / "index.html"
     first = page.read_text()

@@ -267,7 +267,7 @@ def test_figures_of_an_arm_are_counted_by_level(run: Path) -> None:
     three, four = found.arms["untrained"].by_level["3 blocks"], found.arms["untrained"].by_level["4 blocks"]
     assert (three.n, three.n_valid, three.accuracy, three.errors[PRECONDITION]) == (2, 1, 0.5, 1)
     assert (four.n, four.n_valid, four.errors[PRECONDITION], four.errors[GOAL]) == (2, 0, 1, 1)
-    assert three.ci95 == wilson_interval(1, 2)
+    assert three.ci95 == pytest.approx(wilson_interval(1, 2))
     assert "The untrained policy solves 50% of 2 test problems (3 blocks)." in page_of(run).snapshot()
 
 

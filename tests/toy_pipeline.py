@@ -16,7 +16,7 @@ from plansmith.config.basics import StrictModel
 from plansmith.config.run import RunConfig
 from plansmith.data.artifacts import StageKind
 from plansmith.data.rows import MetricRow, OptimisationStepRow
-from plansmith.pipeline import Ablation, Pipeline, Reporting, Variant
+from plansmith.pipeline import Ablation, OverSeeds, Pipeline, Reporting, Variant
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.sections import Drawing, Plot, Plots, Report, Section, Sentences, Table
 from plansmith.report.svg import plot_of
@@ -119,6 +119,11 @@ def compared(config: ToyConfig, runs: Sequence[tuple[str, RunSoFar[ToyConfig]]],
     return ToyComparison({name: one.losses[-1] for name, one in found.items() if one is not None})
 
 
+def over_seeds(name: str, runs: Sequence[RunSoFar[ToyConfig]], command: str) -> ToyComparison:
+    """Return the last loss of each seed."""
+    return compared(runs[0].config, [(name, run) for run in runs], command)
+
+
 def comparison_report(found: ToyComparison) -> Report:
     """Return which variant came nearest."""
     best = min(found.losses, key=lambda name: found.losses[name])
@@ -140,6 +145,7 @@ PIPELINE = Pipeline(
         results=compared,
         reporting=Reporting(ToyComparison, comparison_report, "comparison"),
     ),
+    over_seeds=OverSeeds(over_seeds, Reporting(ToyComparison, comparison_report, "seeds")),
 )
 
 

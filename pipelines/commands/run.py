@@ -6,7 +6,10 @@ import argparse
 import json
 import logging
 import os
+import re
+import shlex
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,9 +36,11 @@ COMMIT_VARIABLE = "PLANSMITH_COMMIT"
 
 def run_command(pipeline: Pipeline[Any, Any], argv: Sequence[str] | None) -> int:
     """Parse the command line and run; return 0 when done, 1 when it failed, 2 for bad input."""
-    arguments = run_parser(pipeline).parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    arguments = run_parser(pipeline).parse_args(given)
     set_up_logging()
-    return exit_code_of(lambda: _run(pipeline, arguments))
+    command = shlex.join(["plansmith", "run", pipeline.name, *given])
+    return exit_code_of(lambda: _run(pipeline, arguments, command))
 
 
 def run_parser(pipeline: Pipeline[Any, Any]) -> argparse.ArgumentParser:
@@ -44,12 +49,29 @@ def run_parser(pipeline: Pipeline[Any, Any]) -> argparse.ArgumentParser:
         prog=f"plansmith run {pipeline.name}", description=f"Run the pipeline {pipeline.name}."
     )
     add_run_options(parser, pipeline, preset="demo")
-    parser.add_argument("--seed", type=int, help="seed of the run; also part of its default name")
+    seeds = parser.add_mutually_exclusive_group()
+    seeds.add_argument("--seed", type=int, help="seed of the run; also part of its default name")
+    seeds.add_argument("--seeds", type=seed_range, metavar="FIRST-LAST",
+                       help="a run for each of these seeds, one after the other, and a summary of all, as in 100-104; "
+                       "the same command continues")  # fmt: skip
     parser.add_argument("--name", help="name of the run and its folder; default: the preset's, with the seed if given")
     parser.add_argument(
         "--resume", action="store_true", help="continue a run with the settings it was started with; it must exist"
     )
     return parser
+
+
+def seed_range(text: str) -> range:
+    """Return the seeds that ``FIRST-LAST`` names, both with them.
+
+    Raises:
+        ArgumentTypeError: something else, or less than two seeds.
+    """
+    found = re.fullmatch(r"(\d+)-(\d+)", text)
+    seeds = range(int(found[1]), int(found[2]) + 1) if found else range(0)
+    if len(seeds) < 2:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected two seeds or more as FIRST-LAST, such as 100-104")
+    return seeds
 
 
 def add_run_options(parser: argparse.ArgumentParser, pipeline: Pipeline[Any, Any], *, preset: str) -> None:
@@ -73,9 +95,8 @@ def config_of(pipeline: Pipeline[Any, Any], arguments: argparse.Namespace) -> tu
     Raises:
         BadInputError: they cannot be used, or the folder holds a run of another pipeline.
     """
-    path = Path(arguments.preset)
-    default_name = path.stem if arguments.seed is None else f"{path.stem}-seed{arguments.seed}"
-    name = arguments.name or default_name
+    with_seed = "" if arguments.seed is None else f"-seed{arguments.seed}"
+    name = arguments.name or f"{_base_name(arguments)}{with_seed}"
     if not arguments.resume:
         seed = [] if arguments.seed is None else [f"seed={arguments.seed}"]
         overrides = [f"name={name}", *arguments.overrides, *seed]
@@ -104,15 +125,53 @@ def check_owner(pipeline: Pipeline[Any, Any], run_folder: Path) -> None:
                             cure=f"take another --name, or plansmith run {owner}")  # fmt: skip
 
 
-def _run(pipeline: Pipeline[Any, Any], arguments: argparse.Namespace) -> int:
-    config, preset = config_of(pipeline, arguments)
-    run_folder = (arguments.runs / config.name).resolve()
-    stages = pipeline.stages(config)
-    check_owner(pipeline, run_folder)
-    pipeline.check(config, is_dry_run=arguments.dry_run)
+def _run(pipeline: Pipeline[Any, Any], arguments: argparse.Namespace, command: str) -> int:
+    asked = [config_of(pipeline, each) for each in _each_seed(arguments)]
+    folders = [(arguments.runs / config.name).resolve() for config, _ in asked]
+    if len(set(folders)) < len(folders):
+        raise BadInputError("every seed has a run folder of its own", got=f"--seeds and --set name={folders[0].name}",
+                            cure="give the name with --name")  # fmt: skip
+    for (config, _), run_folder in zip(asked, folders, strict=True):  # what is wrong is refused before anything starts
+        stages = pipeline.stages(config)
+        check_owner(pipeline, run_folder)
+        pipeline.check(config, is_dry_run=arguments.dry_run)
+        if arguments.dry_run:
+            _print_preview(config, stages, run_folder)
     if arguments.dry_run:
-        _print_preview(config, stages, run_folder)
         return 0
+    runs = [_finish_run(pipeline, *settings, folder) for settings, folder in zip(asked, folders, strict=True)]
+    if arguments.seeds is not None and pipeline.over_seeds is not None:
+        name = f"{_base_name(arguments)}-seeds{arguments.seeds[0]}-{arguments.seeds[-1]}"
+        results = pipeline.over_seeds.results(name, runs, command)
+        print(f"\n{pipeline.over_seeds.reporting.write(results, (arguments.runs / name).resolve())}")
+    return 0
+
+
+def _each_seed(arguments: argparse.Namespace) -> list[argparse.Namespace]:
+    """Return what is asked for as one command line a seed.
+
+    Raises:
+        BadInputError: several seeds are to be resumed.
+    """
+    if arguments.seeds is None:
+        return [arguments]
+    if arguments.resume:
+        raise BadInputError("--seeds is continued by its own command", got="--resume with --seeds",
+                            cure="leave out --resume; finished stages are reused")  # fmt: skip
+    name = _base_name(arguments)
+    return [
+        argparse.Namespace(**{**vars(arguments), "seed": seed, "name": f"{name}-seed{seed}"})
+        for seed in arguments.seeds
+    ]
+
+
+def _base_name(arguments: argparse.Namespace) -> str:
+    """Return the name of a run without its seed."""
+    return arguments.name or Path(arguments.preset).stem
+
+
+def _finish_run(pipeline: Pipeline[Any, Any], config: RunConfig, preset: str, run_folder: Path) -> RunSoFar[Any]:
+    """Return a run after running what is not there yet, with its report and its published policy."""
     save_record(pipeline, config, preset, run_folder)
     logger.info("run folder: %s", from_here(run_folder))
     with pipeline.session(config, run_folder) as session:
@@ -120,7 +179,7 @@ def _run(pipeline: Pipeline[Any, Any], arguments: argparse.Namespace) -> int:
     results = report_run(pipeline, run, run_folder)
     if pipeline.card is not None:
         publish_policy(pipeline.card(run, results), run, run_folder / "model")
-    return 0
+    return run
 
 
 def run_stages_of(

@@ -8,8 +8,9 @@ An *arm* here is a way of training: which phases, which feedback, how many itera
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import fmean, stdev
 from typing import Any, Literal
 
@@ -19,6 +20,8 @@ from plansmith.judging.taxonomy import ErrorClass
 from plansmith.report.metrics import EvaluatedProblem
 from plansmith.report.statistics import accuracy_interval, interval_over_seeds
 
+IsInScope = Callable[[EvaluatedProblem], bool]
+"""Whether a problem belongs to what is looked at, such as a domain or a level."""
 ALL_DOMAINS = "all domains"
 NEIGHBOURS = (
     (PaperColumn.BASELINE, PaperColumn.ONLY_PHASE1),
@@ -250,10 +253,7 @@ def _cells(
     """Return the cells of every arm and domain that was tried."""
     cells = []
     for arm, domain in itertools.product(arms, domains):
-        found = {
-            run.seed: [item for item in run.evaluated if item.domain == domain] for run in runs if run.arm == arm.id
-        }
-        if by_seed := {seed: items for seed, items in sorted(found.items()) if items}:
+        if by_seed := problems_by_seed(runs, arm.id, partial(_is_in, domain)):
             cells.append(cell_over_seeds(arm.id, domain, by_seed, iteration=iteration))
     return tuple(cells)
 
@@ -297,20 +297,33 @@ def _order_tests(
 ) -> tuple[OrderTest, ...]:
     """Return the test of every pair of arms, in each domain and, with several, in all of them together."""
     scopes = [*domains, *([ALL_DOMAINS] if len(domains) > 1 else [])]
+    return tests_in_scopes(runs, pairs, {scope: partial(_is_in, scope) for scope in scopes})
+
+
+def _is_in(domain: str, item: EvaluatedProblem) -> bool:
+    """Return whether a problem is of a domain, or of any if all are meant."""
+    return domain in (item.domain, ALL_DOMAINS)
+
+
+def tests_in_scopes(
+    runs: Sequence[ArmRun], pairs: Iterable[tuple[str, str]], scopes: Mapping[str, IsInScope]
+) -> tuple[OrderTest, ...]:
+    """Return the test of every pair of arms in every scope that both were tried in under one seed at least."""
     tests = []
-    for first, second in pairs:
-        for scope in scopes:
-            before, after = (_solved(runs, arm, scope) for arm in (first, second))
-            if before.keys() & after.keys():
-                tests.append(compare_over_seeds(first, second, scope, before=before, after=after))
+    for (first, second), (scope, is_in) in itertools.product(pairs, scopes.items()):
+        before, after = (_tried(runs, arm, is_in) for arm in (first, second))
+        if before.keys() & after.keys():
+            tests.append(compare_over_seeds(first, second, scope, before=before, after=after))
     return tuple(tests)
 
 
-def _solved(runs: Iterable[ArmRun], arm: str, scope: str) -> dict[int, TriedById]:
-    """Return which problems of a domain, or of all, an arm solved, by seed."""
-    found = {
-        run.seed: {e.problem_id: e.tried for e in run.evaluated if scope in (e.domain, ALL_DOMAINS)}
-        for run in runs
-        if run.arm == arm
-    }
-    return {seed: solved for seed, solved in found.items() if solved}
+def _tried(runs: Sequence[ArmRun], arm: str, is_in: IsInScope) -> dict[int, TriedById]:
+    """Return the problems of a scope by id as an arm tried them, by seed."""
+    found = problems_by_seed(runs, arm, is_in)
+    return {seed: {item.problem_id: item.tried for item in items} for seed, items in found.items()}
+
+
+def problems_by_seed(runs: Sequence[ArmRun], arm: str, is_in: IsInScope) -> dict[int, list[EvaluatedProblem]]:
+    """Return the problems of a scope that an arm tried, by seed in ascending order; without seeds that have none."""
+    found = {run.seed: [item for item in run.evaluated if is_in(item)] for run in runs if run.arm == arm}
+    return {seed: items for seed, items in sorted(found.items()) if items}

@@ -74,9 +74,9 @@ def configuration_table(results: AblationResults) -> Table:
 
 def order_table(results: AblationResults) -> Table:
     """Return the tests of the paper's order, one row a pair and domain."""
-    rows = [_order_row(results, test, OUTCOMES_OF_ORDER) for test in results.tests]
+    rows = _order_rows(results, results.tests, OUTCOMES_OF_ORDER)
     note = (
-        f"Each row asks whether the second arm solves more than the first, as in the paper. {_how_tested(rows)} "
+        f"Each row asks whether the second arm solves more than the first, as in the paper. {how_tested(rows)} "
         f"{INTERVALS}"
     )
     return Table("Does the paper's order hold?", ORDER_HEADER, tuple(rows), note)
@@ -84,15 +84,16 @@ def order_table(results: AblationResults) -> Table:
 
 def contrast_table(results: AblationResults) -> Table:
     """Return the tests of our own pairs, one row a pair and domain."""
-    rows = [_order_row(results, test, OUTCOMES_OF_CONTRAST) for test in results.contrasts]
+    rows = _order_rows(results, results.contrasts, OUTCOMES_OF_CONTRAST)
     note = (
         "Each row compares two arms of which the second has what the first lacks; the result names the better one. "
-        f"{_how_tested(rows)} {INTERVALS}"
+        f"{how_tested(rows)} {INTERVALS}"
     )
     return Table("Which part teaches?", ORDER_HEADER, tuple(rows), note)
 
 
-def _how_tested(rows: Sequence[tuple[str, ...]]) -> str:
+def how_tested(rows: Sequence[tuple[str, ...]]) -> str:
+    """Return what a reader must know of the tests in a table with these rows."""
     return (
         "Exact paired test by form (McNemar's where every form occurs once), two-sided, over the problems of all "
         "seeds, then seed by seed. The pooled test takes the forms as independent, though those of one seed share two "
@@ -180,10 +181,17 @@ def _total_cell(cell: AblationCell | None, domain: str) -> str:
     return f"{ours} (paper {TABLE_5_TOTAL[domain]:.1f})" if domain in TABLE_5_TOTAL else ours
 
 
-def _order_row(results: AblationResults, test: OrderTest, words: Mapping[Outcome, str]) -> tuple[str, ...]:
+def _order_rows(
+    results: AblationResults, tests: Sequence[OrderTest], words: Mapping[Outcome, str]
+) -> list[tuple[str, ...]]:
     column_of = {arm.id: arm.column for arm in results.arms}
+    return [order_row(test, f"{column_of[test.before]} to {column_of[test.after]}", words) for test in tests]
+
+
+def order_row(test: OrderTest, names: str, words: Mapping[Outcome, str]) -> tuple[str, ...]:
+    """Return the row of a test under `ORDER_HEADER`, between whom and with which words for what it says."""
     return (
-        f"{column_of[test.before]} to {column_of[test.after]}; {test.scope}",
+        f"{names}; {test.scope}",
         f"{percent(test.accuracy_before)} ({interval(test.ci95_before)})",
         f"{percent(test.accuracy_after)} ({interval(test.ci95_after)})",
         str(test.test.n),

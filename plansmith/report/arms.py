@@ -6,7 +6,7 @@ Report, live page and the other windows take the figures of an arm from here, so
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,6 +78,17 @@ def after_turns(run: RunSoFar[Any]) -> Arm | None:
     if handed_back is None or final is None:
         return None
     return replace(final, name=AFTER_TURNS, turns=handed_back.artifact)
+
+
+def compared_with_final(arms: Iterable[str]) -> list[str]:
+    """Return the arms that the final one is tested against, the headline's first.
+
+    That is phase 1, or the untrained policy in a run without it; which one was fixed before any run. The control
+    (its last arm) and the untrained policy stand beside it.
+    """
+    names = list(arms)
+    controls = [name for name in names if name.startswith(CONTROL)]
+    return [name for name in ("phase1", *controls[-1:], "untrained") if name in names]
 
 
 def chosen_iteration(kept: Artifact) -> int:

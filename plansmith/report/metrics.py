@@ -7,7 +7,7 @@ Not here: judging (`plansmith.pddl`), drawing and printing (`report`, `plots`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -178,6 +178,15 @@ class PairedComparison:
     after: str
     level: str
     test: PairedTest
+
+
+def tested_levels(levels: Iterable[str], primary: str) -> list[str]:
+    """Return the levels that two arms are compared on: all of them together if they are several, then one by one.
+
+    The primary level comes first among the single ones, the others in the order in which they first occur.
+    """
+    single = sorted(dict.fromkeys(levels), key=lambda level: level != primary)
+    return [ALL_LEVELS, *single] if len(single) > 1 else single
 
 
 def summarise_level(evaluated: Sequence[EvaluatedProblem]) -> LevelFigures:

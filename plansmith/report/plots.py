@@ -91,7 +91,7 @@ def _accuracy_plot(
             x, shares = [place + (i - middle) * gap for place in range(len(names))], [f.accuracy for f in figures]
             draw_shares(axes, x, shares, [f.ci95 for f in figures], number=i, label=labels[i])
         percent_axis(axes, "plan accuracy (%)")
-        _label_arms(axes, names)
+        label_arms(axes, names)
         legend_above(figure, axes)
 
     return plot_of(slug, title, caption, 2.9 + legend_height(labels), draw)
@@ -247,7 +247,7 @@ def group_times(time_s: dict[str, float]) -> list[tuple[str, float]]:
     return [bar for bar in bars if bar not in rest] + [(f"{len(rest)} shorter stages", sum(t for _, t in rest))]
 
 
-def _label_arms(axes: Axes, names: Sequence[str]) -> None:
+def label_arms(axes: Axes, names: Sequence[str]) -> None:
     """Put the arms on the x axis: iterations by number where all words would not fit."""
     is_tight = len(names) > 6
     labels = [re.sub(r"^iteration[ _]?", "" if is_tight else "iter. ", name) for name in names]

@@ -18,11 +18,11 @@ from plansmith.data.artifacts import KEY_DIGITS, Artifact, StageKind
 from plansmith.data.rows import MetricRow, OptimisationStepRow, RolloutRow, VerdictRow
 from plansmith.data.tables import read_arrow
 from plansmith.pddl.validation import Verdict
-from plansmith.report.arms import CONTROL, FINAL, Arm, arms_of, evaluated_problems
+from plansmith.report.arms import FINAL, Arm, arms_of, compared_with_final, evaluated_problems
 from plansmith.report.attempts import AttemptExample, read_attempts
 from plansmith.report.feedback_turns import FeedbackTurn, accuracy_by_turn
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, domain_levels_of, forms_of, read_columns
-from plansmith.report.metrics import ALL_LEVELS, EvaluatedProblem, PairedComparison, compare_arms, summarise_arm
+from plansmith.report.metrics import EvaluatedProblem, PairedComparison, compare_arms, summarise_arm, tested_levels
 from plansmith.report.results import IterationRollouts, Losses, Results, TrainingCurve
 
 Run = RunSoFar[PddlInstructConfig]
@@ -66,18 +66,15 @@ def results_so_far(run: Run) -> Results | None:
 def _paired_tests(evaluated: Mapping[str, Sequence[EvaluatedProblem]], primary: str) -> tuple[PairedComparison, ...]:
     """Return the tests of the final arm against those before it; none before there is one.
 
-    The first is the headline's, fixed before any run: against phase 1, or the untrained policy in a run without it,
-    over the test problems of all levels together. Those of single levels follow, the primary one first.
+    The first is the headline's, over the test problems of all levels; which it is was fixed before any run.
     """
     if FINAL not in evaluated:
         return ()
-    levels = sorted({item.level for item in evaluated[FINAL]}, key=lambda level: level != primary)
-    controls = [name for name in evaluated if name.startswith(CONTROL)]
+    scopes = tested_levels([item.level for item in evaluated[FINAL]], primary)
     return tuple(
         compare_arms(before, FINAL, level, evaluated_before=evaluated[before], evaluated_after=evaluated[FINAL])
-        for before in ("phase1", *controls[-1:], "untrained")
-        if before in evaluated
-        for level in (*([ALL_LEVELS] if len(levels) > 1 else []), *levels)
+        for before in compared_with_final(evaluated)
+        for level in scopes
     )
 
 

@@ -1,0 +1,123 @@
+"""One way of training over several seeds: accuracy by level and arm, and whether the loop gains more than chance.
+
+Not here: tables, plot and sentences (`seeds_report`), ways of training compared with each other (`summary`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from plansmith.ablation.order import OrderTest
+from plansmith.ablation.summary import (
+    AblationCell,
+    ArmRun,
+    cell_over_seeds,
+    problems_by_seed,
+    tests_in_scopes,
+)
+from plansmith.config.pddl_instruct import PddlInstructConfig
+from plansmith.data.artifacts import installed_tool_versions
+from plansmith.report.arms import FINAL, arms_of, compared_with_final, evaluated_problems
+from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.metrics import ALL_LEVELS, EvaluatedProblem, tested_levels
+
+DEVELOPMENT_SEEDS = range(100)
+"""Settings may be chosen on these; what is claimed of a method is measured on others (docs/evaluation.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeedsResults:
+    """The runs of several seeds under the same settings.
+
+    ``levels`` begins with `ALL_LEVELS` if they are several; ``arms`` is in the order of training. ``cells`` has every
+    arm on every level; the first of ``tests`` is the headline's.
+    """
+
+    name: str
+    preset: str
+    seeds: tuple[int, ...]
+    levels: tuple[str, ...]
+    arms: tuple[str, ...]
+    cells: tuple[AblationCell, ...]
+    tests: tuple[OrderTest, ...]
+    config: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    command: str = ""
+
+    def of_level(self, level: str) -> tuple[AblationCell, ...]:
+        """Return every arm on one level."""
+        return tuple(cell for cell in self.cells if cell.scope == level)
+
+    @property
+    def development_seeds(self) -> tuple[int, ...]:
+        """Return those seeds that settings may have been chosen on."""
+        return tuple(seed for seed in self.seeds if seed in DEVELOPMENT_SEEDS)
+
+
+def seeds_results(name: str, runs: Sequence[RunSoFar[PddlInstructConfig]], command: str) -> SeedsResults:
+    """Return the figures of finished runs that differ in their seeds."""
+    tried = [ArmRun(arm.name, run.config.seed, tuple(evaluated_problems(arm))) for run in runs for arm in arms_of(run)]
+    config = runs[0].config
+    return summarise_seeds(
+        name,
+        tried,
+        preset=runs[0].preset,
+        primary_level=config.primary_level,
+        config=config.model_dump(mode="json", exclude={"name", "seed"}),
+        versions=installed_tool_versions(),
+        command=command,
+    )
+
+
+def summarise_seeds(
+    name: str,
+    runs: Sequence[ArmRun],
+    *,
+    preset: str,
+    primary_level: str,
+    config: dict[str, Any] | None = None,
+    versions: dict[str, str] | None = None,
+    command: str = "",
+) -> SeedsResults:
+    """Return the figures of every arm on every level, and the tests of the final arm against those before it.
+
+    Problems and forms of different seeds are different ones. An arm that some seeds have not, such as an iteration
+    after the last that was needed, has the figures of the others.
+
+    Raises:
+        ValueError: no final arm, or two arms that tried different problems under one seed.
+    """
+    arms = list(dict.fromkeys(run.arm for run in runs))
+    if FINAL not in arms:
+        raise ValueError(f"runs without a final policy cannot be summarised; they have the arms {arms}")
+    arms.sort(key=lambda arm: arm == FINAL)
+    scopes = {
+        level: partial(_is_in, level)
+        for level in tested_levels([item.level for run in runs for item in run.evaluated], primary_level)
+    }
+    cells = (
+        cell_over_seeds(arm, level, by_seed)
+        for level, is_in in scopes.items()
+        for arm in arms
+        if (by_seed := problems_by_seed(runs, arm, is_in))
+    )
+    return SeedsResults(
+        name=name,
+        preset=preset,
+        seeds=tuple(sorted({run.seed for run in runs})),
+        levels=tuple(scopes),
+        arms=tuple(arms),
+        cells=tuple(cells),
+        tests=tests_in_scopes(runs, [(before, FINAL) for before in compared_with_final(arms)], scopes),
+        config=config or {},
+        versions=versions or {},
+        command=command,
+    )
+
+
+def _is_in(level: str, item: EvaluatedProblem) -> bool:
+    """Return whether a problem is of a level, or of any if all are meant."""
+    return level in (item.level, ALL_LEVELS)
