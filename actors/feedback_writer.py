@@ -22,7 +22,7 @@ from plansmith.data.rows import (
 )
 from plansmith.learning.feedback import (
     SampledTokens,
-    expected_outcome_sequence,
+    expected_words_sequence,
     final_sequence,
     reasoning_sequence,
 )
@@ -97,16 +97,17 @@ class FeedbackWriter:
             first = own.stop
 
     def _reasoning(self, item: _Judged, planner_plan_length: int) -> Iterator[SequenceRow]:
-        """Yield the rollout with step weights, and the expected outcome of its first fault."""
-        verdict = item.verdict
+        """Yield the rollout with step weights, and the expected words at its first fault."""
+        verdict, tokens, place = item.verdict, item.tokens, item.verdict.expected_at
         is_exemplary = verdict.is_flawless and len(verdict.plan) <= planner_plan_length
-        sequence = reasoning_sequence(item.tokens, item.steps, item.losses, is_exemplary=is_exemplary)
+        sequence = reasoning_sequence(tokens, item.steps, item.losses, is_exemplary=is_exemplary)
         yield sequence.row(f"{item.rollout.rollout_id}-steps")
-        if verdict.first_fault is not None and verdict.expected_outcome is not None:
-            expected = encode(self._tokenizer, self._rendering.separator + verdict.expected_outcome)
-            choice = item.steps[verdict.first_fault - 1].choice
-            sequence = expected_outcome_sequence(item.tokens, choice, expected)
-            yield sequence.row(f"{item.rollout.rollout_id}-expected")
+        if verdict.expected_words is not None and place is not None:
+            n_kept = tokens.before(place)
+            end = tokens.spans[n_kept - 1].end if n_kept else 0
+            # tokens may end before the words do: with the space or the line break between
+            expected = encode(self._tokenizer, item.rollout.completion[end:place] + verdict.expected_words)
+            yield expected_words_sequence(tokens, n_kept, expected).row(f"{item.rollout.rollout_id}-expected")
 
     def _final(self, item: _Judged) -> SequenceRow:
         verdict = item.verdict
