@@ -29,7 +29,7 @@ from plansmith.data.rows import (
 )
 from plansmith.learning.feedback import (
     SampledTokens,
-    expected_outcome_sequence,
+    expected_words_sequence,
     final_sequence,
     reasoning_sequence,
     with_true_verdict,
@@ -124,19 +124,20 @@ class FeedbackWriter:
             first = own.stop
 
     def _reasoning(self, item: _Judged) -> Iterator[SequenceRow]:
-        """Yield the rollout with step weights and its true verdict, and the expected outcome of its first fault."""
-        verdict, steps = item.verdict, item.steps[item.learnt]
-        sequence = reasoning_sequence(item.tokens, steps, item.losses[item.learnt], is_exemplary=item.is_exemplary)
+        """Yield the rollout with step weights and its true verdict, and the expected words at its first fault."""
+        verdict, tokens, steps, place = item.verdict, item.tokens, item.steps[item.learnt], item.verdict.expected_at
+        sequence = reasoning_sequence(tokens, steps, item.losses[item.learnt], is_exemplary=item.is_exemplary)
         if self._has_verdicts and verdict.verdict_span is not None and item.held_out_after is None:
             v = int(verdict.is_valid)
-            sequence = with_true_verdict(sequence, item.tokens, verdict.verdict_span, self._verdict_ids[1 - v], v=v)
+            sequence = with_true_verdict(sequence, tokens, verdict.verdict_span, self._verdict_ids[1 - v], v=v)
         yield sequence.row(f"{item.rollout.rollout_id}-steps")
-        fault = verdict.first_fault
-        if fault is not None and fault <= len(steps) and verdict.expected_outcome is not None:
-            expected = encode(self._tokenizer, self._rendering.separator + verdict.expected_outcome)
-            choice = steps[fault - 1].choice
-            sequence = expected_outcome_sequence(item.tokens, choice, expected)
-            yield sequence.row(f"{item.rollout.rollout_id}-expected")
+        is_learnt = verdict.first_fault is None or verdict.first_fault <= len(steps)
+        if is_learnt and verdict.expected_words is not None and place is not None:
+            n_kept = tokens.before(place)
+            end = tokens.spans[n_kept - 1].end if n_kept else 0
+            # tokens may end before the words do: with the space or the line break between
+            expected = encode(self._tokenizer, item.rollout.completion[end:place] + verdict.expected_words)
+            yield expected_words_sequence(tokens, n_kept, expected).row(f"{item.rollout.rollout_id}-expected")
 
     def _final(self, item: _Judged) -> SequenceRow:
         verdict = item.verdict

@@ -34,6 +34,7 @@ from plansmith.data.held_out import MEASURING
 from plansmith.data.rows import (
     ContinuationRow,
     ExampleRow,
+    FalseWords,
     FinalPlanRow,
     JudgedStepRow,
     MetricRow,
@@ -50,7 +51,7 @@ from plansmith.judging.chains import judge_completion
 from plansmith.judging.detours import steps_before_detour
 from plansmith.learning.feedback import (
     SampledTokens,
-    expected_outcome_sequence,
+    expected_words_sequence,
     final_sequence,
     leave_one_out,
     reasoning_sequence,
@@ -58,7 +59,7 @@ from plansmith.learning.feedback import (
     with_true_verdict,
 )
 from plansmith.learning.sequence_files import StoredSequences, lengths_of
-from plansmith.learning.sequences import NLL_WEIGHT, SCORE_WEIGHT, VERDICT_LABEL, TrainingSequence
+from plansmith.learning.sequences import JUDGED, NLL_WEIGHT, SCORE_WEIGHT, VERDICT_LABEL, TrainingSequence
 from plansmith.learning.tokenizer import encode, token_spans, word_tokenizer
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
@@ -104,12 +105,19 @@ def sampled(completion: str = COMPLETION) -> tuple[SampledTokens, ReadChain]:
     return SampledTokens(tuple(encode(TOKENIZER, PROMPT)), tuple(ids), tuple(spans)), COMPACT.read(text, BLOCKS)
 
 
-def judged_steps(read: ReadChain, *codes: FeedbackCode) -> list[JudgedStepRow]:
-    """Return the steps of a chain as they were judged."""
-    return [
-        JudgedStepRow("r", "p", 1, "v", number, "", code, 0, "", (), (), (), (), spans.choice, spans.outcome)
-        for number, (spans, code) in enumerate(zip(read.spans, codes, strict=False), 1)
-    ]
+def judged_steps(read: ReadChain, *faults: tuple[FeedbackCode, str]) -> list[JudgedStepRow]:
+    """Return the steps of a chain as they were judged, each with the words at fault, which it holds once."""
+    rows = []
+    for number, (spans, (code, words)) in enumerate(zip(read.spans, faults, strict=False), 1):
+        start = COMPLETION.index(words, spans.choice.start)
+        span = Span(start, start + len(words)) if words else None
+        false = (FalseWords(span, "false"),) if span and code is FeedbackCode.CLAIM else ()
+        rows.append(JudgedStepRow("r", "p", 1, "v", number, "", code, 0, "", false, span, (), (), (), spans.choice,
+                                  spans.outcome))  # fmt: skip
+    return rows
+
+
+RIGHT_STEP = (FeedbackCode.OK, "")
 
 
 def weighted(sequence: TrainingSequence, column: str) -> list[tuple[str, float]]:
@@ -127,53 +135,54 @@ def weighted(sequence: TrainingSequence, column: str) -> list[tuple[str, float]]
 
 
 @pytest.mark.parametrize(
-    ("code", "blamed"),
+    ("code", "words", "taught"),
     [
-        (FeedbackCode.PRECONDITION, CHOICE_2),
-        (FeedbackCode.MALFORMED, CHOICE_2),
-        (FeedbackCode.GOAL, CHOICE_2),
-        (FeedbackCode.EFFECT, OUTCOME_2),
+        (FeedbackCode.PRECONDITION, "put-down a", []),
+        (FeedbackCode.MALFORMED, "put-down a", []),
+        (FeedbackCode.EFFECT, "clear a", []),
+        (FeedbackCode.GOAL, "unmet:", [OUTCOME_2]),
+        (FeedbackCode.GOAL, "", [OUTCOME_2]),
+        (FeedbackCode.CLAIM, "ontable a", ["check: holding a ok: add:", "now: clear a"]),
     ],
 )
-def test_reasoning_sequence_scores_the_part_at_fault_and_teaches_right_outcomes(
-    code: FeedbackCode, blamed: str
+def test_reasoning_sequence_scores_the_false_words_and_teaches_true_outcomes(
+    code: FeedbackCode, words: str, taught: list[str]
 ) -> None:
     tokens, read = sampled()
-    sequence = reasoning_sequence(tokens, judged_steps(read, FeedbackCode.OK, code), [0.0, 2.0])
+    sequence = reasoning_sequence(tokens, judged_steps(read, RIGHT_STEP, (code, words)), [0.0, 2.0])
     assert TOKENIZER.decode(sequence.token_ids) == f"{PROMPT} {COMPLETION} <end>"
-    assert weighted(sequence, SCORE_WEIGHT) == [(blamed, 2.0)]
-    taught = [(OUTCOME_1, 1.0), (OUTCOME_2, 1.0)] if code is FeedbackCode.GOAL else [(OUTCOME_1, 1.0)]
-    assert weighted(sequence, NLL_WEIGHT) == taught
+    assert weighted(sequence, SCORE_WEIGHT) == ([(words, 2.0)] if words else [])
+    assert weighted(sequence, NLL_WEIGHT) == [(part, 1.0) for part in (OUTCOME_1, *taught)]
+    judged = " ".join((CHOICE_1, OUTCOME_1, CHOICE_2, OUTCOME_2))
+    closing = [("unmet:", 1.0)] if words == "unmet:" else []
+    assert weighted(sequence, JUDGED) == [(judged, 1.0), *closing]
     assert VERDICT_LABEL not in sequence.columns
 
 
 def test_reasoning_sequence_exemplary_rollout_is_kept_likely_word_by_word() -> None:
     tokens, read = sampled()
-    sequence = reasoning_sequence(tokens, judged_steps(read, *[FeedbackCode.OK] * 2), [0.0, 0.0], is_exemplary=True)
+    sequence = reasoning_sequence(tokens, judged_steps(read, RIGHT_STEP, RIGHT_STEP), [0.0, 0.0], is_exemplary=True)
     assert weighted(sequence, NLL_WEIGHT) == [(f"{COMPLETION} <end>", 1.0)]
     assert not weighted(sequence, SCORE_WEIGHT)
+    assert weighted(sequence, JUDGED) == [(" ".join((CHOICE_1, OUTCOME_1, CHOICE_2, OUTCOME_2)), 1.0)]
 
 
 def test_reasoning_sequence_of_fewer_losses_than_steps_must_not_pass() -> None:
     tokens, read = sampled()
     with pytest.raises(ValueError, match="zip"):
-        reasoning_sequence(tokens, judged_steps(read, *[FeedbackCode.OK] * 2), [0.0])
-
-
-def test_reasoning_sequence_step_without_a_loss_carries_no_score() -> None:
-    tokens, read = sampled()
-    sequence = reasoning_sequence(tokens, judged_steps(read, *[FeedbackCode.EFFECT] * 2), [0.0, 0.0])
-    assert not weighted(sequence, SCORE_WEIGHT) and not weighted(sequence, NLL_WEIGHT)
+        reasoning_sequence(tokens, judged_steps(read, RIGHT_STEP, RIGHT_STEP), [0.0])
 
 
 @pytest.mark.parametrize(
-    ("index", "kept"), [(0, CHOICE_1), (1, f"{CHOICE_1} {OUTCOME_1} {CHOICE_2}")], ids=["first step", "second step"]
+    ("place", "kept"),
+    [(len(CHOICE_1) + 1, CHOICE_1), (COMPLETION.index(OUTCOME_2), f"{CHOICE_1} {OUTCOME_1} {CHOICE_2}"), (0, "")],
+    ids=["first step", "second step", "first word"],
 )
-def test_expected_outcome_sequence_keeps_the_rollout_up_to_the_action(index: int, kept: str) -> None:
-    tokens, read = sampled()
+def test_expected_words_sequence_keeps_the_rollout_up_to_the_false_word(place: int, kept: str) -> None:
+    tokens, _ = sampled()
     expected = "check: holding a ok: add: clear a handempty ontable a now: handempty clear a ontable a"
-    sequence = expected_outcome_sequence(tokens, read.spans[index].choice, encode(TOKENIZER, expected))
-    assert TOKENIZER.decode(sequence.token_ids) == f"{PROMPT} {kept} {expected}"
+    sequence = expected_words_sequence(tokens, tokens.before(place), encode(TOKENIZER, expected))
+    assert TOKENIZER.decode(sequence.token_ids) == " ".join(filter(None, (PROMPT, kept, expected)))
     assert weighted(sequence, NLL_WEIGHT) == [(expected, 1.0)]
     assert set(sequence.columns) == {NLL_WEIGHT}
 
@@ -222,6 +231,7 @@ def test_final_sequence_scores_the_plan_and_places_the_verdict(v: int, baseline:
     spans = [*(step.choice for step in read.spans), read.final_plan_span]
     sequence = final_sequence(tokens, spans, read.verdict_span, v=v, baseline=baseline, weights=LossConfig(beta=2.0))
     assert weighted(sequence, SCORE_WEIGHT) == [(CHOICE_1, expected), (CHOICE_2, expected), (PLAN, expected)]
+    assert weighted(sequence, JUDGED) == [(CHOICE_1, 1.0), (CHOICE_2, 1.0), (PLAN, 1.0)]
     assert not weighted(sequence, NLL_WEIGHT)
     assert weighted(sequence, VERDICT_LABEL) == [("INVALID", 1.0 if v else -1.0)]
 
@@ -248,14 +258,14 @@ def test_inside_takes_every_token_that_overlaps_a_range() -> None:
     assert tokens.inside() == [False] * 4
 
 
-def test_expected_outcome_sequence_special_token_on_the_way_stays_in_the_prefix() -> None:
+def test_expected_words_sequence_special_token_on_the_way_stays_in_the_prefix() -> None:
     pad = TOKENIZER.pad_token_id
     ids = [*encode(TOKENIZER, "goals: holding? a unmet: do:"), pad, *encode(TOKENIZER, "pick-up a"),
            *encode(TOKENIZER, f"{OUTCOME_1} {END} {PLAN} {VERDICT}")]  # fmt: skip
     text, spans = token_spans(TOKENIZER, ids)
     tokens, read = SampledTokens((1, 2), tuple(ids), tuple(spans)), COMPACT.read(text, BLOCKS)
-    sequence = expected_outcome_sequence(tokens, read.spans[0].choice, [9])
-    assert sequence.token_ids.tolist() == [1, 2, *ids[:8], 9]
+    n_kept = tokens.before(read.spans[0].outcome.start)
+    assert expected_words_sequence(tokens, n_kept, [9]).token_ids.tolist() == [1, 2, *ids[:8], 9]
 
 
 @pytest.mark.parametrize(
@@ -462,7 +472,7 @@ def test_build_datasets_blames_the_step_at_fault_and_teaches_what_was_expected(t
     assert weighted(exemplary, SCORE_WEIGHT) == []
     assert weighted(exemplary, NLL_WEIGHT) == [(f"{RIGHT} <end>", 1.0)]
     # two losses of 0.1 among fourteen: their standard deviation is 0.1 * sqrt(6) / 7
-    assert weighted(faulty, SCORE_WEIGHT) == [("do: stack b b", pytest.approx(7 / 6**0.5))]
+    assert weighted(faulty, SCORE_WEIGHT) == [("stack b b", pytest.approx(7 / 6**0.5))]
     outcome = "check: fails: holding b"
     assert weighted(expected, NLL_WEIGHT) == [(outcome, 1.0)]
     assert TOKENIZER.decode(expected.token_ids).endswith(f"{USELESS.partition(outcome)[0]}{outcome}")

@@ -15,6 +15,7 @@ from plansmith.config.training import LossConfig
 from plansmith.data.rows import CompletionRow, JudgedRow, JudgedStepRow, JudgingRow, ProblemRow, VerdictRow
 from plansmith.data.tables import arrow_of_rows, read_table, rows_of_arrow, write_table
 from plansmith.judging.chains import JudgedChain, attempt_of, judge_completion, sound_steps
+from plansmith.judging.expected import Expected, expected_words
 from plansmith.judging.judge import PlanJudge
 from plansmith.judging.rewards import Reward, VerdictRewards, rewarded
 from plansmith.learning.printed_losses import step_loss
@@ -41,6 +42,11 @@ FAILS = "do: pick-up b check: clear b ontable b fails: handempty"
 """Right after `PICK`, and says so."""
 UNAWARE = "do: pick-up b check: clear b ontable b handempty ok: add: holding b now: holding a holding b"
 """Right after `PICK`, and claims that it worked."""
+
+
+REASON = "goals: on? a b unmet: aim: on? a b since: clear b need: holding? a since: clear a ontable a handempty"
+"""What a faithful writer tells before `PICK`."""
+MET = "goals: on? a b met: verdict: VALID"
 
 
 TASK = blocks_task("(ontable a) (clear a) (ontable b) (clear b) (handempty)", "(on a b)", "a b")
@@ -117,7 +123,7 @@ def test_judge_completion_withdrawn_step_is_no_fault_and_no_part_of_the_plan() -
     assert [step.false_claims for step in chain.steps] == [()] * 3
     assert (attempt_of(TASK, chain).plan, attempt_of(TASK, chain).marks) == (chain.plan.plan, (True, True))
     row, steps = rows(*parts)
-    assert (losses(*steps), row.expected_outcome, row.is_flawless) == ([0.0] * 3, None, False)
+    assert (losses(*steps), row.expected_words, row.is_flawless) == ([0.0] * 3, None, False)
 
 
 def test_judge_completion_withdrawn_step_that_could_have_been_taken_is_an_effect_error() -> None:
@@ -304,7 +310,7 @@ def test_verdict_row_of_a_failed_attempt_holds_what_is_handed_back_and_what_was_
     row, _ = rows(PICK, UNAWARE, "final: pick-up a pick-up b verdict: VALID")
     assert row.binary_feedback == "tried: pick-up a good: pick-up b bad:"
     assert row.detailed_feedback == f"{row.binary_feedback} feedback: fails: handempty"
-    assert row.expected_outcome == "check: clear b ontable b fails: handempty"
+    assert row.expected_words == "check: clear b ontable b fails: handempty"
     assert "(Set (handempty) to true)" in row.report
     assert (row.claimed_verdict, row.unsatisfied, row.first_fault) == ("VALID", ("(handempty)",), 2)
     assert (row.plan, row.reason) == (("(pick-up a)", "(pick-up b)"), "step 2 (pick-up b) needs (handempty)")
@@ -316,7 +322,7 @@ def test_verdict_row_says_where_plan_and_verdict_stand() -> None:
     assert row.final_plan_span is not None and row.verdict_span is not None
     assert text[row.final_plan_span.start : row.final_plan_span.end] == "final: pick-up a stack a b"
     assert text[row.verdict_span.start : row.verdict_span.end] == "VALID"
-    assert (row.binary_feedback, row.detailed_feedback, row.expected_outcome) == (None, None, None)
+    assert (row.binary_feedback, row.detailed_feedback, row.expected_words) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -328,15 +334,55 @@ def test_verdict_row_says_where_plan_and_verdict_stand() -> None:
     ],
     ids=["wrong state", "no action", "a missed goal"],
 )
-def test_verdict_row_expected_outcome_is_told_where_the_outcome_was_wrong(step: str, expected: str | None) -> None:
+def test_verdict_row_expected_words_are_told_where_the_outcome_was_wrong(step: str, expected: str | None) -> None:
     row, _ = rows(step, "final: pick-up a verdict: VALID")
-    assert (row.first_fault, row.expected_outcome) == (1, expected)
+    assert (row.first_fault, row.expected_words) == (1, expected)
+
+
+@pytest.mark.parametrize(
+    ("parts", "kept", "expected"),
+    [
+        ((REASON.replace("unmet:", "met:"), PICK, STACK, MET), "goals:", "on? a b unmet:"),
+        ((REASON.replace("on? a b unmet:", "on? b a unmet:"), PICK, STACK, MET), "goals:", "on? a b unmet:"),
+        ((REASON.replace("on? a b unmet:", ""), PICK, STACK, MET), "goals:", "on? a b unmet:"),
+        ((PICK, "goals: on? a b met: verdict: VALID"), f"{PICK} goals:", "on? a b unmet:"),
+        ((PICK, "goals: on? a b unmet: verdict: INVALID"), None, None),
+        ((REASON.replace("clear b", "holding a"), PICK, STACK, MET), "goals: on? a b unmet: aim: on? a b since:",
+         "clear b"),
+        ((REASON.replace("clear a ontable", "holding b ontable"), PICK, STACK, MET), None, None),
+        ((REASON.replace("b need:", "b b need:"), PICK, STACK, MET), None, None),
+        ((PICK.replace("a handempty ok:", "a ok:"), STACK, MET), "do: pick-up a", PICK.removeprefix("do: pick-up a ")),
+        ((PICK, f"aim: holding? b since: clear b handempty {UNAWARE}", MET),
+         f"{PICK} aim: holding? b since: clear b", "ontable b"),
+    ],
+    ids=["goal mark", "made-up goal", "goal left out", "closing check", "missed goal owned up to", "support left out",
+         "support that fits no action", "unread reason", "check", "support"],
+)  # fmt: skip
+def test_verdict_row_expected_words_take_the_place_of_the_first_false_ones(
+    parts: tuple[str, ...], kept: str | None, expected: str | None
+) -> None:
+    row, text = rows(*parts)[0], " ".join(parts)
+    assert row.expected_words == expected
+    assert expected is None or text[: row.expected_at].rstrip() == kept
+
+
+def test_verdict_row_expected_support_names_what_is_there_instead_of_what_is_not() -> None:
+    task = blocks_task("(on c a) (clear c) (ontable a) (ontable b) (clear b) (handempty)", "(on a b)")
+    text = "aim: on? a b since: clear b need: holding? a since: ontable a handempty need: clear? a since: on b a do:"
+    text += " unstack b a check: on b a clear b handempty fails: on b a verdict: INVALID"
+    expected = expected_words(task, judge_completion(task, text, COMPACT), COMPACT)
+    assert expected == Expected(text.index("on b a"), "on c a clear c handempty")
+    full = rendering_of("full")
+    text = full.write_chain(chain_of_plan(task, parse_plan("(unstack c a) (put-down c) (pick-up a) (stack a b)")))
+    false = text.replace("(clear a) since (on c a)", "(clear a) since (on b a)", 1)
+    expected = expected_words(task, judge_completion(task, false, full), full)
+    assert expected == Expected(false.index("(on b a)"), "(on c a) (clear c) (handempty)")
 
 
 def test_plan_judge_of_a_plain_prompt_judges_the_plan_and_hands_nothing_back() -> None:
     row, steps = rows("(pick-up a)", prompting="zero_shot")
     assert (row.verdict, row.plan, steps) == (Verdict.GOAL_NOT_REACHED, ("(pick-up a)",), ())
-    assert (row.binary_feedback, row.detailed_feedback, row.expected_outcome) == (None, None, None)
+    assert (row.binary_feedback, row.detailed_feedback, row.expected_words) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -430,11 +476,6 @@ BACK = (
 )
 def test_sound_steps_end_before_the_first_fault_or_circle(steps: tuple[str, ...], n_kept: int) -> None:
     assert sound_steps(TASK, judged(*steps, "verdict: VALID")) == n_kept
-
-
-REASON = "goals: on? a b unmet: aim: on? a b since: clear b need: holding? a since: clear a ontable a handempty"
-"""What a faithful writer tells before `PICK`."""
-MET = "goals: on? a b met: verdict: VALID"
 
 
 def test_judge_completion_opinions_are_not_judged() -> None:
@@ -538,10 +579,10 @@ FULL_CHAIN = rendering_of("full").write_chain(chain_of_plan(TASK, parse_plan("(p
         ("since (clear b)", "since (clear b) (clear z)", 1, "(clear z)"),
         ("(on a b): FALSE", "(on a b): TRUE", 1, "TRUE"),
         ("(on a b): FALSE", "(on b a): FALSE", 1, "(on b a)"),
-        ("  - (on a b): FALSE\n", "", 1, "Purpose"),
-        ("  - (ontable a): TRUE\n", "", 1, "Applicable"),
+        ("  - (on a b): FALSE\n", "", 1, "- Purpose"),
+        ("  - (ontable a): TRUE\n", "", 1, "- Applicable"),
         ("(ontable a): TRUE", "(ontable a): FALSE", 1, "FALSE"),
-        ("- Add: (holding a)", "- Add: none", 1, "Delete"),
+        ("- Add: (holding a)", "- Add: none", 1, "- Delete"),
         ("- Delete: (ontable a)", "- Delete: (on a b) (ontable a)", 1, "(on a b)"),
         ("[GOAL CHECK]\n  - (on a b): TRUE", "[GOAL CHECK]\n  - (on a b): FALSE", 2, "FALSE"),
         ("[GOAL CHECK]\n  - (on a b): TRUE", "[GOAL CHECK]", 2, "[FINAL PLAN]"),

@@ -22,10 +22,17 @@ from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.packing import build_batch
 from plansmith.learning.printed_losses import binary_cross_entropy, feedback_penalty, plan_loss, step_loss
 from plansmith.learning.sequence_files import StoredSequences, lengths_of, unit_names_of
-from plansmith.learning.sequences import NLL_WEIGHT, SCORE_WEIGHT, VERDICT_LABEL, TrainingSequence, supervised_sequence
+from plansmith.learning.sequences import (
+    JUDGED,
+    NLL_WEIGHT,
+    SCORE_WEIGHT,
+    VERDICT_LABEL,
+    TrainingSequence,
+    supervised_sequence,
+)
 from plansmith.pddl.validation import FeedbackCode
 
-PAPER = LossConfig()
+PAPER = LossConfig(score=1.0)
 
 
 def logits_of(*probabilities: tuple[float, ...]) -> torch.Tensor:
@@ -185,7 +192,12 @@ def test_verdict_gradient_moves_the_two_words_against_each_other_only() -> None:
 
 
 def judged(label: int, coefficient: float) -> TrainingSequence:
-    columns = {NLL_WEIGHT: (0, 1, 0), SCORE_WEIGHT: (0, coefficient, 0), VERDICT_LABEL: (0, 0, label)}
+    columns = {
+        NLL_WEIGHT: (0, 1, 0),
+        SCORE_WEIGHT: (0, coefficient, 0),
+        JUDGED: (0, 1, 1),
+        VERDICT_LABEL: (0, 0, label),
+    }
     return TrainingSequence.of((0, 0, 1), columns)
 
 
@@ -205,17 +217,17 @@ def counts_of(objective: Objective, sequences: list[TrainingSequence]) -> dict[s
     [
         (OBJECTIVES[0], {"nll": math.log(2), "loss": math.log(2)}),  # token 0 with p = 0.5
         (
-            Reasoning(LossConfig(score=0.5)),  # half of 1.5 * log 0.5, and the likelihood
-            {"nll": math.log(2), "score": -1.5 * math.log(2), "clamped_share": 0.0, "loss": 0.25 * math.log(2)},
+            Reasoning(LossConfig(score=0.5)),  # half of 1.5 * log 0.5 over two judged tokens, and the likelihood
+            {"nll": math.log(2), "score": -0.75 * math.log(2), "clamped_share": 0.0, "loss": 0.625 * math.log(2)},
         ),
         (
             OBJECTIVES[2],  # v = 0, v_hat = 0.6 / 0.8 = 0.75; the anchor is token 0 again
             {
                 "nll": math.log(2),
-                "score": -1.5 * math.log(2),
+                "score": -0.75 * math.log(2),
                 "clamped_share": 0.0,
                 "bce": -math.log(0.25),
-                "loss": 1.5 * -math.log(2) + 0.5 * -math.log(0.25) + math.log(2),
+                "loss": 0.75 * -math.log(2) + 0.5 * -math.log(0.25) + math.log(2),
             },
         ),
     ],

@@ -7,16 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from plansmith.config.training import LossConfig
 from plansmith.data.rows import JudgedStepRow
 from plansmith.learning import losses
 from plansmith.learning.feedback import SampledTokens, reasoning_sequence
+from plansmith.learning.objectives.reasoning import Reasoning, score_parts
 from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.packed_attention import register_packed_attention
 from plansmith.learning.packing import build_batch, pack_rows, units_of
-from plansmith.learning.sequences import NLL_WEIGHT, SCORE_WEIGHT, supervised_sequence
+from plansmith.learning.sequences import JUDGED, NLL_WEIGHT, SCORE_WEIGHT, supervised_sequence
 from plansmith.pddl.validation import FeedbackCode
 from plansmith.text.chains import Span
 
@@ -147,19 +150,22 @@ def test_log_probability_of_a_step_is_the_sum_over_its_tokens() -> None:
     assert step[0, 1].tolist() == pytest.approx([-0.125, -0.25, 0.5, -0.125])
 
 
-def test_a_steps_loss_falls_on_the_tokens_of_what_is_at_fault_and_on_no_other() -> None:
+def test_a_steps_loss_falls_on_its_false_words_and_is_divided_by_all_that_was_judged() -> None:
     # prompt of two tokens; completion: choice (2 tokens), outcome (2), then a second step alike
     tokens = SampledTokens((0, 0), tuple(range(1, 9)), tuple(Span(i, i + 1) for i in range(8)))
-    faults = ((1, 0, FeedbackCode.EFFECT), (2, 4, FeedbackCode.PRECONDITION))
+    faults = ((1, 0, FeedbackCode.EFFECT, Span(3, 4)), (2, 4, FeedbackCode.PRECONDITION, Span(4, 6)))
     steps = [
-        JudgedStepRow("r", "p", 1, "v", number, "(a)", code, 0, "", (), (), (), (), Span(i, i + 2), Span(i + 2, i + 4))
-        for number, i, code in faults
-    ]
+        JudgedStepRow("r", "p", 1, "v", number, "(a)", code, 0, "", (), fault, (), (), (), Span(i, i + 2),
+                      Span(i + 2, i + 4))
+        for number, i, code, fault in faults
+    ]  # fmt: skip
     sequence = reasoning_sequence(tokens, steps, [2.0, 0.5])
-    # the first step claims a wrong effect: its outcome; the second cannot be taken: its choice
-    score = sequence.columns[SCORE_WEIGHT]
-    assert score.tolist() == [0, 0, 0, 0, 2.0, 2.0, 0.5, 0.5, 0, 0]
-    logprobs = -torch.arange(10.0)[None]
-    loss = losses.score_function_loss(logprobs, torch.from_numpy(score)[None], 4, logprob_floor=-100.0)
-    # (2 * (-4 - 5) + 0.5 * (-6 - 7)) / 4
-    assert loss.item() == pytest.approx(-24.5 / 4)
+    # the first step claims a wrong atom; the second cannot be taken: its action
+    assert sequence.columns[SCORE_WEIGHT].tolist() == [0, 0, 0, 0, 0, 2.0, 0.5, 0.5, 0, 0]
+    objective = Reasoning(LossConfig(score=1.0, logprob_floor=-100.0))
+    batch = build_batch([sequence], [(0,)], objective.columns)
+    counts = {name: int(np.count_nonzero(sequence.columns[name])) for name in objective.columns}
+    assert counts == {NLL_WEIGHT: 0, SCORE_WEIGHT: 3, JUDGED: 8}
+    score = score_parts(-torch.arange(10.0)[None], batch, counts, objective.weights)["score"]
+    # (2 * -5 + 0.5 * (-6 - 7)) / 8 tokens of two steps
+    assert score.item() == pytest.approx(-16.5 / 8)

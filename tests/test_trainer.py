@@ -32,13 +32,14 @@ from plansmith.learning.objectives.reasoning import Reasoning
 from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.optimisation import OptimisationReport, learning_rate_at
 from plansmith.learning.sequence_files import StoredSequences
-from plansmith.learning.sequences import SCORE_WEIGHT, VERDICT_LABEL, TrainingSequence, supervised_sequence
+from plansmith.learning.sequences import JUDGED, SCORE_WEIGHT, VERDICT_LABEL, TrainingSequence, supervised_sequence
 
 VALID, INVALID = 1, 2
 LORA = LoraConfig(rank=4, alpha=8.0)
 PROBE = (3, 9, 27, 33, 1)
 VERDICT = VerdictReader(VALID, INVALID)
-FINAL = Final(LossConfig(), VERDICT)
+LOSSES = LossConfig(score=1.0)
+FINAL = Final(LOSSES, VERDICT)
 SETTINGS = TrainerConfig(n_threads=1, row_length_tokens=32, micro_batch_rows=2, optimizer="adamw", is_autocast=False)
 BFLOAT16 = {"dtype": "bfloat16", "zero_stage": 2}
 # eps far above float noise: AdamW divides by it where a gradient is nearly zero
@@ -106,6 +107,7 @@ def judged_sequences() -> list[TrainingSequence]:
                 (3, 5 + i, *plan, VALID if label else INVALID),
                 {
                     SCORE_WEIGHT: (0, 0, coefficient, coefficient, coefficient, 0),
+                    JUDGED: (0, 0, 1, 1, 1, 0),
                     VERDICT_LABEL: (0, 0, 0, 0, 0, -coefficient),
                 },
             )
@@ -283,11 +285,11 @@ def test_optimise_final_lowers_invalid_plans_raises_valid_ones_and_learns_the_ve
 
 
 def test_optimise_reasoning_pushes_the_bad_step_down_and_the_expected_one_up(model_folder: Path) -> None:
-    bad = TrainingSequence.of((3, 5, 20, 21), {SCORE_WEIGHT: (0, 0, 2, 2)})
+    bad = TrainingSequence.of((3, 5, 20, 21), {SCORE_WEIGHT: (0, 0, 2, 2), JUDGED: (0, 0, 1, 1)})
     expected = supervised_sequence([3, 5], [30, 31])
     trainer = TrainerActor(model_folder, config=SETTINGS)
     before = [found[2:].sum() for found in trainer.token_logprobs([bad, expected])]
-    report = trainer.optimise(Reasoning(LossConfig()), [bad, expected], changed(FAST, epochs=15))
+    report = trainer.optimise(Reasoning(LOSSES), [bad, expected], changed(FAST, epochs=15))
     after = [found[2:].sum() for found in trainer.token_logprobs([bad, expected])]
     assert after[0] < before[0] and after[1] > before[1] + 1
     assert report.metrics["nll"][-1] < report.metrics["nll"][0]

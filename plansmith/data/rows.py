@@ -325,9 +325,10 @@ class VerdictRow(OfRollout):
     """Where the plan stands that is told after the chain."""
     verdict_span: Span | None = None
     """Where the policy states its own verdict."""
-    expected_outcome: str | None = None
-    """How a faithful writer tells the outcome of the first wrong step; None where that step is no ground action, or
-    tells its outcome rightly."""
+    expected_words: str | None = None
+    """What a faithful writer tells at the first fault (`plansmith.judging.expected`); None where nobody knows."""
+    expected_at: int | None = None
+    """The character of the completion from which on they take the place of what it holds."""
     binary_feedback: str | None = None
     """A failed attempt with its marks, as the rendering hands it back; None where it has no words for that."""
     detailed_feedback: str | None = None

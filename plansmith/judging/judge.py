@@ -14,13 +14,13 @@ from typing import Protocol
 from plansmith.data.rows import CompletionRow, FalseWords, JudgedRow, JudgedStepRow, JudgingRow, VerdictRow
 from plansmith.errors import BadInputError
 from plansmith.judging.chains import JudgedChain, attempt_of, judge_actions, judge_completion, sound_steps
+from plansmith.judging.expected import Expected, expected_words
 from plansmith.judging.progress_score import progress_score
 from plansmith.judging.taxonomy import classify_failure
-from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom
 from plansmith.pddl.validation import FeedbackCode
-from plansmith.text.chains import Part, ReadChain, in_order, true_step
+from plansmith.text.chains import Part, ReadChain, in_order
 from plansmith.text.explanations import Attempt, FeedbackKind
 from plansmith.text.rendering import PlainPrompting, Prompting, prompting_of, rendering_of
 
@@ -61,7 +61,7 @@ def verdict_row(
     plan, read, fault = judged.plan, judged.read, judged.first_fault
     codes = [step.judgement.code for step in judged.steps if step.judgement.code is not FeedbackCode.WITHDRAWN]
     attempt = attempt_of(task, judged)
-    outcome, binary, detailed = _in_words(task, judged, attempt, prompting)
+    expected, binary, detailed = _in_words(task, judged, attempt, prompting)
     return VerdictRow(
         rollout_id=completion.rollout_id,
         problem_id=problem_id,
@@ -82,7 +82,8 @@ def verdict_row(
         sound_steps=sound_steps(task, judged),
         final_plan_span=read.final_plan_span,
         verdict_span=read.verdict_span,
-        expected_outcome=outcome,
+        expected_words=None if expected is None else expected.words,
+        expected_at=None if expected is None else expected.at,
         binary_feedback=binary,
         detailed_feedback=detailed,
         plan_cost=None if plan.cost is None else float(plan.cost),
@@ -92,26 +93,22 @@ def verdict_row(
 
 def _in_words(
     task: PlanningTask, judged: JudgedChain, attempt: Attempt, prompting: Prompting
-) -> tuple[str | None, str | None, str | None]:
-    """Return the expected outcome of the first wrong step, and a failed attempt as it is handed back, in both ways.
+) -> tuple[Expected | None, str | None, str | None]:
+    """Return the expected words at the first fault, and a failed attempt as it is handed back, in both ways.
 
     None where there is nothing to be told, and where the rendering has no words for a condition.
     """
     if isinstance(prompting, PlainPrompting):
         return None, None, None
-    rendering, outcome = rendering_of(prompting.name), None
+    rendering = rendering_of(prompting.name)
     try:
-        if judged.first_fault is not None:
-            step = judged.steps[judged.first_fault]
-            action = task.ground(step.action)
-            if isinstance(action, GroundAction) and not step.judgement.code.is_outcome_right:
-                outcome = rendering.write_outcome(true_step(task, step.s_prev, action, total_before=step.total_before))
+        expected = expected_words(task, judged, rendering)
         if judged.plan.is_valid:
-            return outcome, None, None
+            return expected, None, None
         binary, detailed = (rendering.write_attempt(attempt, kind) for kind in FeedbackKind)
     except BadInputError:
         return None, None, None
-    return outcome, binary, detailed
+    return expected, binary, detailed
 
 
 def _unread_reasons(read: ReadChain) -> int:

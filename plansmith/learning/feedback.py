@@ -1,8 +1,8 @@
 """From judged rollouts to the training sequences of phase 2.
 
-Stage 1 (D_reasoning): the rollout's own steps with standardised L_step as score weights, the right outcomes among them
-with likelihood weights (all words of an exemplary rollout), and the *expected* outcome of the first wrong step. Without
-a stage 2 also the verdict that the policy should have stated.
+Stage 1 (D_reasoning): the rollout's own steps with standardised L_step as score weights on their false words, the right
+outcomes among them with likelihood weights (all words of an exemplary rollout), and the *expected* words at the first
+fault. Without a stage 2 also the verdict that the policy should have stated.
 Stage 2 (D_final): the plan's tokens with score weights beta * (1[v=0] - baseline), the verdict token with its label,
 and exemplary rollouts with likelihood weights. See `docs/method.md` for why.
 """
@@ -10,7 +10,7 @@ and exemplary rollouts with likelihood weights. See `docs/method.md` for why.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from plansmith.config.training import LossConfig
 from plansmith.data.rows import JudgedStepRow, SequenceRow
 from plansmith.learning.sequences import (
+    JUDGED,
     NLL_WEIGHT,
     SCORE_WEIGHT,
     VERDICT_LABEL,
@@ -45,6 +46,10 @@ class SampledTokens:
         first = bisect_right(self.spans, outer.start, key=lambda span: span.end)
         return range(first, max(first, bisect_left(self.spans, outer.end, key=lambda span: span.start)))
 
+    def before(self, place: int) -> int:
+        """Return how many completion tokens end before a character, or at it."""
+        return bisect_right(self.spans, place, key=lambda span: span.end)
+
     def inside(self, *ranges: Span) -> list[bool]:
         """Return for each completion token whether it reaches into one of the ranges."""
         marks = [False] * len(self.spans)
@@ -59,8 +64,8 @@ def reasoning_sequence(
 ) -> TrainingSequence:
     """Return the rollout with the weights of L_reasoning (equations 4 and 5).
 
-    The score falls on the part of a step that is at fault: what it claims to happen, or else the choice of the action.
-    On the whole step it made right words as unlikely as wrong ones (docs/log.md).
+    The score falls on the first false words of a step and on nothing else: on the whole step, or on all of a choice, it
+    made right words as unlikely as wrong ones (docs/log.md). Only true words are kept likely.
 
     Args:
         tokens: the rollout.
@@ -70,18 +75,21 @@ def reasoning_sequence(
         is_exemplary: nothing in the rollout is wrong or needless. Then its choices are kept likely too: what else is
             learned comes from failed attempts, and a policy trained on these alone forgot what it could do.
     """
-    if is_exemplary:
-        return _sequence(tokens, [1.0] * len(tokens.completion_ids), [0.0] * len(tokens.completion_ids))
-    score = [0.0] * len(tokens.completion_ids)
-    likelihood = [0.0] * len(tokens.completion_ids)
+    n_tokens = len(tokens.completion_ids)
+    score, likelihood = [0.0] * n_tokens, [float(is_exemplary)] * n_tokens
+    places = [Span(step.choice.start, step.outcome.end) for step in steps]
     for step, loss in zip(steps, losses, strict=True):
-        code = FeedbackCode(step.feedback_code)
-        for position in tokens.positions(step.outcome if code is FeedbackCode.EFFECT else step.choice):
-            score[position] = loss
-        if code.is_outcome_right:
+        if step.fault_span is not None:
+            places.append(step.fault_span)
+            for position in tokens.positions(step.fault_span):
+                score[position] = loss
+        if FeedbackCode(step.feedback_code).is_outcome_right:
             for position in tokens.positions(step.outcome):
                 likelihood[position] = 1.0
-    return _sequence(tokens, likelihood, score)
+        for words in step.false_words:
+            for position in tokens.positions(words.span):
+                likelihood[position] = 0.0
+    return _sequence(tokens, {NLL_WEIGHT: likelihood, SCORE_WEIGHT: score, JUDGED: tokens.inside(*places)})
 
 
 def with_true_verdict(
@@ -128,10 +136,9 @@ def _columns_of(row: SequenceRow) -> dict[str, NDArray[np.float32]]:
     return dict(zip(row.columns, numbers, strict=True))
 
 
-def expected_outcome_sequence(tokens: SampledTokens, choice: Span, expected_ids: Sequence[int]) -> TrainingSequence:
-    """Return the rollout up to the choice of a step, then the outcome the validator expects; it alone has weights."""
-    kept = sum(span.end <= choice.end for span in tokens.spans)
-    return supervised_sequence((*tokens.prompt_ids, *tokens.completion_ids[:kept]), expected_ids)
+def expected_words_sequence(tokens: SampledTokens, n_kept: int, expected_ids: Sequence[int]) -> TrainingSequence:
+    """Return the first tokens of a rollout, then what a faithful writer tells there; it alone has weights."""
+    return supervised_sequence((*tokens.prompt_ids, *tokens.completion_ids[:n_kept]), expected_ids)
 
 
 def final_sequence(
@@ -151,22 +158,27 @@ def final_sequence(
             the verdict moves it.
     """
     advantage = weights.beta * ((1 - v) - baseline)
-    score = [advantage if inside else 0.0 for inside in tokens.inside(*plan_spans)]
-    stated = [0.0] * len(score)
+    judged = tokens.inside(*plan_spans)
+    stated = [0.0] * len(judged)
     if verdict_span is not None:
         stated[tokens.inside(verdict_span).index(True)] = 1.0 if v else -1.0
-    return _sequence(tokens, [float(is_exemplary)] * len(score), score, stated)
+    return _sequence(
+        tokens,
+        {
+            NLL_WEIGHT: [float(is_exemplary)] * len(judged),
+            SCORE_WEIGHT: [advantage * is_inside for is_inside in judged],
+            JUDGED: judged,
+            VERDICT_LABEL: stated,
+        },
+    )
 
 
-def _sequence(
-    tokens: SampledTokens, likelihood: Sequence[float], score: Sequence[float], verdict: Sequence[float] | None = None
-) -> TrainingSequence:
+def _sequence(tokens: SampledTokens, columns: Mapping[str, Sequence[float]]) -> TrainingSequence:
     """Return prompt and completion with numbers for the completion's tokens; 0 on the prompt."""
     zeros = [0.0] * len(tokens.prompt_ids)
-    columns = {NLL_WEIGHT: [*zeros, *likelihood], SCORE_WEIGHT: [*zeros, *score]}
-    if verdict is not None:
-        columns[VERDICT_LABEL] = [*zeros, *verdict]
-    return TrainingSequence.of((*tokens.prompt_ids, *tokens.completion_ids), columns)
+    return TrainingSequence.of(
+        (*tokens.prompt_ids, *tokens.completion_ids), {name: [*zeros, *column] for name, column in columns.items()}
+    )
 
 
 def leave_one_out(values: Sequence[float]) -> list[float]:

@@ -7,10 +7,10 @@ Every function returns a *sum* or takes its denominator from outside, because a 
 on several ranks: dividing by the counts of the whole batch makes the result independent of the cut.
 
 Denominators. Equations 4 and 8 divide by the number of steps or plans. We divide the likelihood term by its weighted
-tokens, the score term by its weighted tokens, and the verdict term by its plans. For the score term this is the
-paper's direction times 1 / (mean tokens per step), the same for all steps of a batch, hence no bias for short or long
-steps. Dividing by plans would let a plan of 40 tokens outweigh its own verdict, and the dense likelihood term, forty
-times.
+tokens, the score term by all tokens of what was judged, whether they have a weight or not, and the verdict term by its
+plans. For the score term this is the paper's direction times 1 / (mean tokens per step), the same for all steps of a
+batch, hence no bias for short or long steps. Dividing by plans would let a plan of 40 tokens outweigh its own verdict,
+and the dense likelihood term, forty times.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def score_function_loss(logprobs: Tensor, score_weights: Tensor, n_tokens: float
 
     Args:
         logprobs, score_weights: (B, T); weight c = L, or L - baseline, 0 for tokens that belong to no judged step.
-        n_tokens: tokens with a weight in the whole batch; a batch without any gives 0.
+        n_tokens: tokens of judged steps or plans in the whole batch; a batch without any gives 0.
     """
     bounded = torch.where(score_weights > 0, logprobs.clamp(min=logprob_floor), logprobs)
     return (score_weights * bounded).sum() / max(n_tokens, 1.0)

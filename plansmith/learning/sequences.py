@@ -21,6 +21,8 @@ NLL_WEIGHT = "nll_weight"
 SCORE_WEIGHT = "score_weight"
 """Column: coefficient c of ``c * log p(token)``: loss of the step (or plan) minus the baseline. Minimising it with
 c > 0 makes a bad step less likely, with c < 0 a good one more likely."""
+JUDGED = "judged"
+"""Column: 1 at each token of what was judged, right or wrong; their number divides the score term."""
 VERDICT_LABEL = "verdict_label"
 """Column: at the token VALID or INVALID the validator's verdict, 1 for a valid plan and -1 for another."""
 

@@ -33,7 +33,7 @@ def reasonable_orders(task: PlanningTask) -> dict[Condition, tuple[Condition, ..
     """
     goals = [goal for goal in task.goal if isinstance(goal, Literal)]
     needs = {goal: _needs(task, goal) for goal in goals}
-    outcomes = {goal: _in_common(_effects(achiever) for achiever in _achievers(task, goal)) for goal in goals}
+    outcomes = {goal: _in_common(_effects(achiever) for achiever in achievers(task, goal)) for goal in goals}
 
     def is_ruled_out(goal: Literal, by: Literal) -> bool:
         return any(
@@ -61,7 +61,7 @@ def _needed(task: PlanningTask, literal: Literal) -> frozenset[Literal]:
     """Return the preconditions that all actions have which achieve a literal."""
     return _in_common(
         _bound((part for part in conjuncts_of(schema.precondition) if isinstance(part, Literal)), binding)
-        for schema, binding in _achievers(task, literal)
+        for schema, binding in achievers(task, literal)
     )
 
 
@@ -76,8 +76,8 @@ def _complement(literal: Literal) -> Literal:
     return Literal(literal.atom, not literal.is_positive)
 
 
-def _achievers(task: PlanningTask, literal: Literal) -> Iterator[tuple[ActionSchema, Binding]]:
-    """Yield the actions that may make a literal true, each with the parameters that the literal gives."""
+def achievers(task: PlanningTask, literal: Literal) -> Iterator[tuple[ActionSchema, Binding]]:
+    """Yield the action schemas that may make a literal true, each with the parameters that the literal gives."""
     for schema in task.domain.actions:
         types = {parameter.name: parameter for parameter in schema.parameters}
         for effect, own in _literals(schema.effects):

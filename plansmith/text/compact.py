@@ -88,8 +88,13 @@ def write_step(step: ChainStep) -> str:
 
 def write_goal_check(goal_check: Sequence[GoalMark]) -> str:
     """Return every goal with its mark, and before it the open goals that it should come after."""
-    words = ["goals:"]
-    for mark in goal_check:
+    return " ".join(filter(None, ["goals:", write_goals(goal_check)]))
+
+
+def write_goals(marks: Sequence[GoalMark]) -> str:
+    """Return what stands in a goal check for some of the goals."""
+    words = []
+    for mark in marks:
         words.append(write_wanted([mark.condition]))
         if mark.after:
             words += ["after:", write_wanted(mark.after)]
@@ -179,6 +184,14 @@ class CompactRendering:
     def write_outcome(self, step: ChainStep) -> str:
         """Return the part of a step that follows its action."""
         return write_outcome(step)
+
+    def write_goals(self, marks: Sequence[GoalMark]) -> str:
+        """Return what stands in a goal check for some of the goals."""
+        return write_goals(marks)
+
+    def write_literals(self, literals: Sequence[Literal]) -> str:
+        """Return what stands in a list of literals."""
+        return write_literals(literals)
 
     def read(self, completion: str, domain: Domain) -> ReadChain:
         """Return the claims of a completion."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import TOTAL_COST, Domain, Number
+from plansmith.pddl.model import TOTAL_COST, Domain, Literal, Number
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import StepJudgement
 from plansmith.text.chains import COST_DIGITS, Chain, ChainStep, GoalMark, ReadChain, in_order
@@ -85,6 +85,14 @@ class FullRendering:
     def write_outcome(self, step: ChainStep) -> str:
         """Return the part of a step that follows its action."""
         return "\n".join(outcome_lines(step))
+
+    def write_goals(self, marks: Sequence[GoalMark]) -> str:
+        """Return what stands in a goal check for some of the goals."""
+        return "\n".join(_goal_lines(marks))
+
+    def write_literals(self, literals: Sequence[Literal]) -> str:
+        """Return what stands in a list of literals."""
+        return _spaced(literals)
 
     def read(self, completion: str, domain: Domain) -> ReadChain:
         """Return the claims of a completion."""

@@ -284,7 +284,7 @@ class _Reader:
             name = match.group(1).lower()
             if name in step.values:
                 raise _Fault(f"step {len(self.steps) + 1}: '{name}' stands twice")
-            step.values[name], step.labels[name] = line.group(match, 2), line.group(match, 1).span()
+            step.values[name], step.labels[name] = line.group(match, 2), line.part(0, match.end(1)).span()
             if name == "action":
                 self.broken_action = _read_action(match.group(2))
             if name == "preconditions":

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from plansmith.errors import ConfigError
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Domain
+from plansmith.pddl.model import Domain, Literal
 from plansmith.text.baselines import chain_of_thought_prompt, zero_shot_prompt
-from plansmith.text.chains import Chain, ChainStep, ReadChain
+from plansmith.text.chains import Chain, ChainStep, GoalMark, ReadChain
 from plansmith.text.compact import CompactRendering
 from plansmith.text.explanations import Attempt, ClaimedPlan, Explanation, FeedbackKind
 from plansmith.text.full import FullRendering
@@ -58,6 +58,12 @@ class Rendering(Prompting, Protocol):
 
     def write_outcome(self, step: ChainStep) -> str:
         """Return the part of a step that follows its action."""
+
+    def write_goals(self, marks: Sequence[GoalMark]) -> str:
+        """Return what stands in a goal check for some of the goals."""
+
+    def write_literals(self, literals: Sequence[Literal]) -> str:
+        """Return what stands in a list of literals."""
 
 
 @dataclass(frozen=True, slots=True)

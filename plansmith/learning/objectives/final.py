@@ -17,7 +17,7 @@ from plansmith.learning.losses import token_logprobs, verdict_logits, verdict_lo
 from plansmith.learning.objectives.reasoning import score_parts
 from plansmith.learning.objectives.supervised import likelihood_loss
 from plansmith.learning.packing import PackedBatch
-from plansmith.learning.sequences import NLL_WEIGHT, SCORE_WEIGHT, VERDICT_LABEL, Sequences
+from plansmith.learning.sequences import JUDGED, NLL_WEIGHT, SCORE_WEIGHT, VERDICT_LABEL, Sequences
 from plansmith.learning.tokenizer import verdict_token_ids
 
 
@@ -61,7 +61,7 @@ class Final:
     weights: LossConfig
     verdict: VerdictReader
     name: ClassVar[str] = "final"
-    columns: ClassVar[tuple[str, ...]] = (NLL_WEIGHT, SCORE_WEIGHT, VERDICT_LABEL)
+    columns: ClassVar[tuple[str, ...]] = (NLL_WEIGHT, SCORE_WEIGHT, JUDGED, VERDICT_LABEL)
 
     def loss(self, logits: Tensor, batch: PackedBatch, counts: Mapping[str, int]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the part of the loss, ``loss``, ``nll``, ``bce`` and those of `score_parts`."""

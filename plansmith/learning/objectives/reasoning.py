@@ -12,20 +12,20 @@ from plansmith.config.training import LossConfig
 from plansmith.learning.losses import clamped_tokens, score_function_loss, token_logprobs
 from plansmith.learning.objectives.supervised import likelihood_loss
 from plansmith.learning.packing import PackedBatch
-from plansmith.learning.sequences import NLL_WEIGHT, SCORE_WEIGHT
+from plansmith.learning.sequences import JUDGED, NLL_WEIGHT, SCORE_WEIGHT
 
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """L_reasoning as we differentiate it: score term plus likelihood of the expected step (equations 4 to 7).
+    """L_reasoning as we differentiate it: score term plus likelihood of the expected words (equations 4 to 7).
 
-    The dense second part is ours (DESIGN, "The two losses of phase 2"): the correct next state and the validator's
-    judgement for that action in that state, as tokens with a likelihood weight.
+    The dense second part is ours (DESIGN, "The two losses of phase 2"): what is right in a rollout, and what should
+    have stood in place of its first false word, as tokens with a likelihood weight.
     """
 
     weights: LossConfig
     name: ClassVar[str] = "reasoning"
-    columns: ClassVar[tuple[str, ...]] = (NLL_WEIGHT, SCORE_WEIGHT)
+    columns: ClassVar[tuple[str, ...]] = (NLL_WEIGHT, SCORE_WEIGHT, JUDGED)
 
     def loss(self, logits: Tensor, batch: PackedBatch, counts: Mapping[str, int]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the part of the loss, ``loss``, ``nll`` and those of `score_parts`."""
@@ -41,9 +41,11 @@ def score_parts(
 ) -> dict[str, Tensor]:
     """Return ``score``, the score term by `SCORE_WEIGHT`, and ``clamped_share``, that of its tokens at the floor.
 
-    The score is a surrogate: its gradient is meant, its value is no measure of quality.
+    The score is a surrogate: its gradient is meant, its value is no measure of quality. It is divided by all tokens
+    that were judged (`JUDGED`), as equation 4 is by all steps, the right ones included: so a false word does not weigh
+    the more, the rarer it gets.
     """
-    floor, column, n_tokens = weights.logprob_floor, batch.columns[SCORE_WEIGHT], counts[SCORE_WEIGHT]
-    score = score_function_loss(logprobs, column, n_tokens, logprob_floor=floor)
+    floor, column = weights.logprob_floor, batch.columns[SCORE_WEIGHT]
+    score = score_function_loss(logprobs, column, counts[JUDGED], logprob_floor=floor)
     clamped = clamped_tokens(logprobs, column, logprob_floor=floor)
-    return {"score": score, "clamped_share": clamped / max(n_tokens, 1)}
+    return {"score": score, "clamped_share": clamped / max(counts[SCORE_WEIGHT], 1)}
