@@ -121,7 +121,7 @@ def test_mistake_example_that_recovers_is_taught_from_the_check_of_the_wrong_act
     fails, check = ("fails:", "check:") if rendering is COMPACT else ("Applicable: NO", "- Preconditions:")
     for row, judged in found:
         (wrong,) = [step for step in judged.steps if step.judgement.code is FeedbackCode.WITHDRAWN]
-        assert (judged.first_fault, judged.plan.plan, judged.read.chain.verdict) == (None, SUSSMAN_PLAN, "VALID")
+        assert (judged.plan.plan, judged.read.chain.verdict) == (SUSSMAN_PLAN, "VALID")
         assert not any(step.false_claims for step in judged.steps if step is not wrong)
         assert wrong.judgement.unsatisfied
         told = str(wrong.action) if rendering is FULL else str(wrong.action).strip("()")

@@ -191,7 +191,7 @@ def test_expected_words_sequence_keeps_the_rollout_up_to_the_false_word(place: i
 def test_with_true_verdict_labels_the_word_that_should_stand_there_and_ends_at_another(word: str, kept: str) -> None:
     tokens, read = sampled()
     assert read.verdict_span is not None
-    plain = reasoning_sequence(tokens, judged_steps(read, FeedbackCode.OK, FeedbackCode.PRECONDITION), [0.0, 2.0])
+    plain = reasoning_sequence(tokens, judged_steps(read, RIGHT_STEP, ILLEGAL_STEP), [0.0, 2.0])
     (verdict_id,) = encode(TOKENIZER, word)
     found = with_true_verdict(plain, tokens, read.verdict_span, verdict_id, v=int(word == "VALID"))
     assert TOKENIZER.decode(found.token_ids) == f"{PROMPT} {COMPLETION.removesuffix('INVALID')}{kept}"
