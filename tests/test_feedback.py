@@ -13,7 +13,11 @@ import pytest
 from conftest import BLOCKS, BLOCKS_TEXT, NAMES, blocks_task
 from hypothesis import given
 from hypothesis import strategies as st
+from test_tokenizer import byte_tokenizer
+from tokenizers import pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
+from actors.feedback_writer import FeedbackWriter
 from pipelines.run.workers import MODEL, policy_version
 from pipelines.stages import few_rows
 from pipelines.stages.feedback_data import (
@@ -29,20 +33,25 @@ from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import LossConfig, Numerics
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
 from plansmith.data.rows import (
+    CompletionRow,
     ExampleRow,
     FalseWords,
     FinalPlanRow,
     JudgedStepRow,
+    JudgingRow,
+    LearningRow,
     MetricRow,
     PlanRow,
     ProblemRow,
     RolloutRow,
     SequenceRow,
+    SolvedProblemRow,
     Split,
     StepLossRow,
     VerdictRow,
 )
 from plansmith.errors import PlansmithError, StalePolicyError
+from plansmith.judging.judge import PlanJudge
 from plansmith.learning.feedback import (
     SampledTokens,
     expected_words_sequence,
@@ -61,6 +70,7 @@ from plansmith.resources import Resources
 from plansmith.stages import Stage, StageContext
 from plansmith.text.chains import ReadChain, Span, chain_of_plan
 from plansmith.text.compact import CompactRendering
+from plansmith.text.rendering import rendering_of
 
 COMPACT = CompactRendering()
 TOKENIZER = word_tokenizer([BLOCKS], NAMES)
@@ -275,6 +285,13 @@ USELESS = " ".join(
 """Puts c away and then picks up b, which is no use: it cannot be put on itself."""
 
 
+def make_folder(folder: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Make what looks like the folder of a model."""
+    tokenizer.save_pretrained(folder)
+    (folder / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
+    (folder / "model.safetensors").touch()
+
+
 def artifact(root: Path, name: str, *tables: tuple[str, type[Any], Sequence[Any]], key: str | None = None) -> Artifact:
     """Return an artifact that was written by hand."""
     key = key or f"{name:x<40}"
@@ -282,9 +299,7 @@ def artifact(root: Path, name: str, *tables: tuple[str, type[Any], Sequence[Any]
     for table, row_type, rows in tables:
         writer.write_rows(rows, row_type, table=table)
     if name == "policy":
-        TOKENIZER.save_pretrained(writer.path(MODEL))
-        (writer.path(MODEL) / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
-        (writer.path(MODEL) / "model.safetensors").touch()
+        make_folder(writer.path(MODEL), TOKENIZER)
     return writer.finish(Provenance(name, key, {}, {}, 0), wall_time_s=0.0)
 
 
@@ -387,6 +402,39 @@ def test_build_datasets_blames_the_step_at_fault_and_teaches_what_was_expected(t
     outcome = "check: holding b clear b fails: holding b"
     assert weighted(expected, NLL_WEIGHT) == [(outcome, 1.0)]
     assert TOKENIZER.decode(expected.token_ids).endswith(f"{USELESS.partition(outcome)[0]}{outcome}")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kept"),
+    [
+        ("- Next state: ", "- Next state: (on b c) ", "- Action: (unstack c a)\n"),
+        ("since (on c a) (clear c) (handempty)\n", "since (on b a) (clear c) (handempty)\n", "needs (clear a) since "),
+        ("(on a b): FALSE", "(on a b): TRUE", "[STEP 1]\n- Goals:\n  - "),
+    ],
+    ids=["outcome", "support", "goal mark"],
+)
+def test_expected_words_in_the_full_rendering_stand_where_a_faithful_writer_has_them(
+    tmp_path: Path, before: str, after: str, kept: str
+) -> None:
+    full, problem = rendering_of("full"), print_problem(TASK.problem)
+    right = full.write_chain(chain_of_plan(TASK, parse_plan(" ".join(PLAN_STEPS))))
+    false = right.replace(before, after, 1)
+    assert false != right
+    tokenizer = byte_tokenizer((")\u010a", "\u0120(on"))  # a bracket with its line break, a word with its space
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    make_folder(tmp_path, tokenizer)
+    ids = (*encode(tokenizer, false), tokenizer.eos_token_id)
+    assert {")\u010a", "\u0120(on"} <= set(tokenizer.convert_ids_to_tokens(ids))
+    rollout = RolloutRow("r", "p", 1, "v", "", false, (5,), ids, (), "stop", 0)
+    judged = PlanJudge("full").judge(JudgingRow("p", BLOCKS_TEXT, problem, (CompletionRow("r", 1, "v", false),)))
+    writer = FeedbackWriter(
+        model=str(tmp_path), rendering="full", corrections=CorrectionConfig(), names=(), seed=0, stage="build"
+    )
+    solved = SolvedProblemRow("p", "", BLOCKS_TEXT, problem, PLAN_STEPS)
+    row = LearningRow("p", solved, (rollout,), judged.verdicts, judged.steps, (0.0,) * len(judged.steps), (0.0,), ())
+    sequences = {row.sequence_id: row for row in writer.lesson(row).reasoning}
+    text = tokenizer.decode(sequences["r-expected"].token_ids[1:])
+    assert right.startswith(text) and kept in text.removesuffix(kept)
 
 
 def test_judging_and_data_sets_are_the_same_here_and_in_workers(
