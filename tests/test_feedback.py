@@ -14,7 +14,11 @@ import pytest
 from conftest import BLOCKS, BLOCKS_TEXT, NAMES, blocks_task
 from hypothesis import given
 from hypothesis import strategies as st
+from test_tokenizer import byte_tokenizer
+from tokenizers import pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
+from actors.feedback_writer import FeedbackWriter
 from pipelines.run.workers import MODEL, policy_version
 from pipelines.stages import few_rows
 from pipelines.stages.feedback_data import (
@@ -32,16 +36,20 @@ from plansmith.config.training import LossConfig, Numerics
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
 from plansmith.data.held_out import MEASURING
 from plansmith.data.rows import (
+    CompletionRow,
     ContinuationRow,
     ExampleRow,
     FalseWords,
     FinalPlanRow,
     JudgedStepRow,
+    JudgingRow,
+    LearningRow,
     MetricRow,
     PlanRow,
     ProblemRow,
     RolloutRow,
     SequenceRow,
+    SolvedProblemRow,
     Split,
     StepLossRow,
     VerdictRow,
@@ -49,6 +57,7 @@ from plansmith.data.rows import (
 from plansmith.errors import PlansmithError, StalePolicyError
 from plansmith.judging.chains import judge_completion
 from plansmith.judging.detours import steps_before_detour
+from plansmith.judging.judge import PlanJudge
 from plansmith.learning.feedback import (
     SampledTokens,
     expected_words_sequence,
@@ -72,6 +81,7 @@ from plansmith.resources import Resources
 from plansmith.stages import Stage, StageContext
 from plansmith.text.chains import ReadChain, Span, chain_of_plan
 from plansmith.text.compact import CompactRendering
+from plansmith.text.rendering import rendering_of
 
 COMPACT = CompactRendering()
 TOKENIZER = word_tokenizer([BLOCKS], NAMES)
@@ -191,7 +201,9 @@ def test_expected_words_sequence_keeps_the_rollout_up_to_the_false_word(place: i
 def test_with_true_verdict_labels_the_word_that_should_stand_there_and_ends_at_another(word: str, kept: str) -> None:
     tokens, read = sampled()
     assert read.verdict_span is not None
-    plain = reasoning_sequence(tokens, judged_steps(read, RIGHT_STEP, ILLEGAL_STEP), [0.0, 2.0])
+    plain = reasoning_sequence(
+        tokens, judged_steps(read, RIGHT_STEP, (FeedbackCode.PRECONDITION, "put-down a")), [0.0, 2.0]
+    )
     (verdict_id,) = encode(TOKENIZER, word)
     found = with_true_verdict(plain, tokens, read.verdict_span, verdict_id, v=int(word == "VALID"))
     assert TOKENIZER.decode(found.token_ids) == f"{PROMPT} {COMPLETION.removesuffix('INVALID')}{kept}"
@@ -324,6 +336,13 @@ USELESS = " ".join(
 """Puts c away and then picks up b, which is no use: it cannot be put on itself."""
 
 
+def make_folder(folder: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Make what looks like the folder of a model."""
+    tokenizer.save_pretrained(folder)
+    (folder / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
+    (folder / "model.safetensors").touch()
+
+
 def artifact(root: Path, name: str, *tables: tuple[str, type[Any], Sequence[Any]], key: str | None = None) -> Artifact:
     """Return an artifact that was written by hand."""
     key = key or f"{name:x<40}"
@@ -331,9 +350,7 @@ def artifact(root: Path, name: str, *tables: tuple[str, type[Any], Sequence[Any]
     for table, row_type, rows in tables:
         writer.write_rows(rows, row_type, table=table)
     if name == "policy":
-        TOKENIZER.save_pretrained(writer.path(MODEL))
-        (writer.path(MODEL) / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
-        (writer.path(MODEL) / "model.safetensors").touch()
+        make_folder(writer.path(MODEL), TOKENIZER)
     return writer.finish(Provenance(name, key, {}, {}, 0), wall_time_s=0.0)
 
 
@@ -498,6 +515,39 @@ def test_build_datasets_hands_a_valid_attempt_back_to_be_explained(tmp_path: Pat
     tried = " ".join(f"{step.strip('()')} good:" for step in PLAN_STEPS)
     assert rows[0].prompt.endswith(f"tried: {tried} feedback: plan:")
     assert COMPACT.read(rows[0].response, BLOCKS).chain.verdict == "VALID"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kept"),
+    [
+        ("- Next state: ", "- Next state: (on b c) ", "- Action: (unstack c a)\n"),
+        ("since (on c a) (clear c) (handempty)\n", "since (on b a) (clear c) (handempty)\n", "needs (clear a) since "),
+        ("(on a b): FALSE", "(on a b): TRUE", "[STEP 1]\n- Goals:\n  - "),
+    ],
+    ids=["outcome", "support", "goal mark"],
+)
+def test_expected_words_in_the_full_rendering_stand_where_a_faithful_writer_has_them(
+    tmp_path: Path, before: str, after: str, kept: str
+) -> None:
+    full, problem = rendering_of("full"), print_problem(TASK.problem)
+    right = full.write_chain(chain_of_plan(TASK, parse_plan(" ".join(PLAN_STEPS))))
+    false = right.replace(before, after, 1)
+    assert false != right
+    tokenizer = byte_tokenizer((")\u010a", "\u0120(on"))  # a bracket with its line break, a word with its space
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    make_folder(tmp_path, tokenizer)
+    ids = (*encode(tokenizer, false), tokenizer.eos_token_id)
+    assert {")\u010a", "\u0120(on"} <= set(tokenizer.convert_ids_to_tokens(ids))
+    rollout = RolloutRow("r", "p", 1, "v", "", false, (5,), ids, (), "stop", 0)
+    judged = PlanJudge("full").judge(JudgingRow("p", BLOCKS_TEXT, problem, (CompletionRow("r", 1, "v", false),)))
+    writer = FeedbackWriter(
+        model=str(tmp_path), rendering="full", corrections=CorrectionConfig(), names=(), seed=0, stage="build"
+    )
+    solved = SolvedProblemRow("p", "", BLOCKS_TEXT, problem, PLAN_STEPS)
+    row = LearningRow("p", solved, (rollout,), judged.verdicts, judged.steps, (0.0,) * len(judged.steps), (0.0,), ())
+    sequences = {row.sequence_id: row for row in writer.lesson(row).reasoning}
+    text = tokenizer.decode(sequences["r-expected"].token_ids[1:])
+    assert right.startswith(text) and kept in text.removesuffix(kept)
 
 
 def test_judging_and_data_sets_are_the_same_here_and_in_workers(

@@ -369,7 +369,7 @@ def test_verdict_row_expected_words_take_the_place_of_the_first_false_ones(
 def test_verdict_row_expected_support_names_what_is_there_instead_of_what_is_not() -> None:
     task = blocks_task("(on c a) (clear c) (ontable a) (ontable b) (clear b) (handempty)", "(on a b)")
     text = "aim: on? a b since: clear b need: holding? a since: ontable a handempty need: clear? a since: on b a do:"
-    text += " unstack b a check: on b a clear b handempty fails: on b a verdict: INVALID"
+    text += " unstack b a check: on b a clear b handempty fails: on b a final: unstack b a verdict: INVALID"
     expected = expected_words(task, judge_completion(task, text, COMPACT), COMPACT)
     assert expected == Expected(text.index("on b a"), "on c a clear c handempty")
     full = rendering_of("full")
@@ -511,7 +511,7 @@ def test_judge_completion_opinions_are_not_judged() -> None:
         ((PICK, UNAWARE, MET), 2, "precondition", "pick-up b", "(pick-up b) needs (handempty)"),
         ((PICK, f"aim: holding? b since: handempty {UNAWARE}", MET), 2, "precondition", "handempty",
          "(pick-up b) needs (handempty)"),
-        ((PICK, FAILS, MET), 2, "precondition", "pick-up b", "(pick-up b) needs (handempty)"),
+        ((PICK, FAILS, "final: pick-up a pick-up b verdict: INVALID"), 2, "precondition", "pick-up b", "(pick-up b) needs (handempty)"),
         ((PICK.replace("pick-up a", "pick-up z"), MET), 1, "malformed", "pick-up z", "'z' is no object of the problem"),
         ((PICK.replace("ontable b", "ontable b on a b"), MET), 1, "effect", "on a b",
          "(pick-up a) does not add (on a b)"),
