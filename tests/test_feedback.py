@@ -34,7 +34,7 @@ from plansmith.config.pddl_instruct import CorrectionConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import LossConfig, Numerics
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
-from plansmith.data.held_out import MEASURING
+from plansmith.data.held_out import MEASURING, HeldOut
 from plansmith.data.rows import (
     CompletionRow,
     ContinuationRow,
@@ -541,8 +541,9 @@ def test_expected_words_in_the_full_rendering_stand_where_a_faithful_writer_has_
     rollout = RolloutRow("r", "p", 1, "v", "", false, (5,), ids, (), "stop", 0)
     judged = PlanJudge("full").judge(JudgingRow("p", BLOCKS_TEXT, problem, (CompletionRow("r", 1, "v", false),)))
     writer = FeedbackWriter(
-        model=str(tmp_path), rendering="full", corrections=CorrectionConfig(), names=(), seed=0, stage="build"
-    )
+        model=str(tmp_path), rendering="full", corrections=CorrectionConfig(), names=(), held_out=HeldOut(),
+        has_verdicts=False, seed=0, stage="build",
+    )  # fmt: skip
     solved = SolvedProblemRow("p", "", BLOCKS_TEXT, problem, PLAN_STEPS)
     row = LearningRow("p", solved, (rollout,), judged.verdicts, judged.steps, (0.0,) * len(judged.steps), (0.0,), ())
     sequences = {row.sequence_id: row for row in writer.lesson(row).reasoning}
