@@ -432,7 +432,7 @@ def test_wrong_cost_is_a_wrong_effect_at_no_distance_and_ends_the_sound_steps() 
         ("(not (dirty x))): TRUE", "(not (dirty x))): FALSE", (1, "(or (lamp) (not (dirty x))) holds")),
         ("(near a c): TRUE", "(near a c): FALSE", (2, "(near a c) holds")),
         ("  - (near a c): TRUE\n", "", (2, "leaves out (near a c)")),
-        ("  - (near a c): TRUE\n", "  - (near a b): TRUE\n", 
+        ("  - (near a c): TRUE\n", "  - (near a b): TRUE\n",
          (2, "(near a b) is no precondition", "leaves out (near a c)")),
         ("(not (exists (?c - box) (held ?c)))", "(not (exists (?z - nothing) (odd ?z)))",
          (1, "leaves out (not (exists (?c - box) (held ?c)))")),
