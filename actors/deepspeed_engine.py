@@ -60,7 +60,7 @@ class DeepSpeedEngineAdapter:
         warnings.filterwarnings("ignore", message="`torch.distributed.*is deprecated", category=FutureWarning)
         self._is_muon, self._is_sharded = settings.optimizer == "muon", settings.zero_stage == 3
         self._can_move = settings.offload != "all"
-        if not has_bfloat16:
+        if self._is_muon and not has_bfloat16:
             _iterate_in_float32()
         optimizer = _muon(model) if self._is_muon else _adamw(model, is_fused=settings.offload != "none")
         self.engine, self.optimizer, _, _ = deepspeed.initialize(
@@ -68,6 +68,9 @@ class DeepSpeedEngineAdapter:
         )
         if self._is_muon:
             self.optimizer.average_tensor = _already_averaged
+            self._updates_of_deepspeed = self.optimizer.get_flat_partition
+            self.optimizer.get_flat_partition = self._sized_updates
+        self._is_update_adamw_sized = False
         self.module = self.engine.module
         self.device: torch.device = self.engine.device
         self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
@@ -129,6 +132,7 @@ class DeepSpeedEngineAdapter:
         """Put the settings of this phase into the resident optimizer, which begins anew unless it keeps its moments."""
         self.module.train()
         self._gradient_clipping = settings.gradient_clipping
+        self._is_update_adamw_sized = settings.muon_learning_rate is None
         self.optimizer.clip_grad = 0.0 if self._is_muon else settings.gradient_clipping
         for group in self.optimizer.param_groups:
             group["lr_scale"] = _lr_scale(group, settings)
@@ -262,6 +266,21 @@ class DeepSpeedEngineAdapter:
             torch._foreach_mul_(gradients, self._gradient_clipping / norm)
         return norm
 
+    def _sized_updates(self, parameters: Sequence[torch.nn.Parameter], *args: Any, **kwargs: Any) -> list[torch.Tensor]:
+        """Return the parts of this rank's partition of a group, Muon's updates of matrices in the size asked for.
+
+        DeepSpeed's Muon multiplies by sqrt(max(1, rows / columns)), as its author does; that of an AdamW update is
+        0.2 * sqrt(larger side) (arXiv:2502.16982). The factor is here, not in the rate of a group, so that all matrices
+        are one group: a rank iterates for the matrices of its partition, and each group more has a matrix on the border
+        for which two do.
+        """
+        updates: list[torch.Tensor] = self._updates_of_deepspeed(parameters, *args, **kwargs)
+        if self._is_update_adamw_sized:
+            for parameter, update in zip(parameters, updates, strict=False):  # what follows is padding
+                if getattr(parameter, "use_muon", False):
+                    update.mul_(0.2 * parameter.shape[1] ** 0.5)
+        return updates
+
 
 def _already_averaged(*_: Any) -> None:
     """Stand in for DeepSpeed's average of the gradient over ranks, which with autocast would round it to bfloat16."""
@@ -325,48 +344,38 @@ def _adamw(model: Any, *, is_fused: bool) -> torch.optim.Optimizer:
 
 
 def _muon(model: Any) -> torch.optim.Optimizer:
-    """Return DeepSpeed's Muon, the one that knows ZeRO's flat partitions; one group per size of update."""
+    """Return DeepSpeed's Muon, the one that knows ZeRO's flat partitions; it sorts the matrices by their size."""
     from deepspeed.runtime.zero.muon.muon_optimizer import MuonWithAuxAdam
 
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    by_scale: dict[float, list[torch.nn.Parameter]] = {}
     for name, parameter in named:
         parameter.use_muon = parameter.ndim == 2 and not ("embed" in name or "lm_head" in name)
-        if parameter.use_muon:
-            by_scale.setdefault(_adamw_scale(parameter.shape[1]), []).append(parameter)
     settings = {"lr": 0.0, "lr_scale": 1.0, "weight_decay": 0.0, "momentum": 0.95, "ns_method": "standard"}
-    groups: list[dict[str, Any]] = [
-        {"params": parameters, "is_decayed": True, "use_muon": True, "adamw_scale": scale, **settings}
-        for scale, parameters in by_scale.items()
-    ]
+    matrices = [p for _, p in named if p.use_muon]
     others = _adamw_groups([p for _, p in named if not p.use_muon])
-    optimizer: torch.optim.Optimizer = MuonWithAuxAdam([*groups, *({**group, "use_muon": False} for group in others)])
+    optimizer: torch.optim.Optimizer = MuonWithAuxAdam(
+        [
+            {"params": matrices, "is_decayed": True, "use_muon": True, **settings},
+            *({**group, "use_muon": False} for group in others),
+        ]
+    )
     return optimizer
 
 
 def _iterate_in_float32() -> None:
-    """Let Muon's Newton-Schulz iteration be in float32, as DeepSpeed does where a device has no bfloat16.
+    """Let Muon's Newton-Schulz iteration be ours in float32; DeepSpeed takes every CPU to have bfloat16.
 
-    It takes every CPU to have it; one without multiplies it fifty times slower than float32.
+    One without multiplies it fifty times slower than float32.
     """
-    import torch
     from deepspeed.runtime.zero.muon import original_muon
 
-    original_muon.ns_compute_dtype = lambda *_: torch.float32
+    from plansmith.learning.orthogonalisation import orthogonalised
+
+    original_muon.zeropower_via_newtonschulz5 = orthogonalised
 
 
 def _lr_scale(group: dict[str, Any], optimiser: OptimiserConfig) -> float:
     """Return the factor between the phase's learning rate and this group's."""
-    if not group.get("use_muon"):
+    if not group.get("use_muon") or optimiser.muon_learning_rate is None:
         return 1.0
-    if optimiser.muon_learning_rate is not None:
-        return optimiser.muon_learning_rate / optimiser.learning_rate
-    return float(group["adamw_scale"])
-
-
-def _adamw_scale(columns: int) -> float:
-    """Return the factor that gives Muon's updates the size of AdamW's: 0.2 * sqrt(larger side) (arXiv:2502.16982).
-
-    DeepSpeed's Muon multiplies by sqrt(max(1, rows / columns)) itself; with that undone the columns alone count.
-    """
-    return float(0.2 * columns**0.5)
+    return optimiser.muon_learning_rate / optimiser.learning_rate

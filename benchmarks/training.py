@@ -7,6 +7,7 @@ recomputes them on both sides. Needs the extra `dev` (TRL).
     python benchmarks/training.py [--shape qwen3-1.7b] [--device cuda] [--peak-tflops 989]
     python benchmarks/training.py --shape tiny --device cpu --row 1024 --sequences 200   # to try the command
     python benchmarks/training.py --data-tokens 50000000   # how far driver and ranks grow with the data, no more
+    python benchmarks/training.py --parts --sequences 300   # the demo's trainer on a CPU, part by part, no more
 
 The table gives both sides; the last line is one JSON object. The peak is that of the card in bfloat16, dense; the
 default is an H100's.
@@ -203,7 +204,14 @@ def main() -> None:
     parser.add_argument("--peak-tflops", type=float, default=989.0)
     parser.add_argument("--no-rollouts", action="store_true", help="leave vLLM out")
     parser.add_argument("--data-tokens", type=int, help="measure the memory that so many tokens of data take, no more")
+    parser.add_argument("--parts", action="store_true", help="time the parts of a step of the demo's trainer, no more")
+    parser.add_argument("--ranks", type=int, default=2, help="with --parts: processes, each with a core")
     arguments = parser.parse_args()
+    if arguments.parts:
+        from training_parts import measure as measure_parts
+
+        print(json.dumps(measure_parts(arguments.ranks, arguments.sequences)))
+        return
     if arguments.data_tokens:
         from training_data import measure
 

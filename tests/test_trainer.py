@@ -31,6 +31,7 @@ from plansmith.learning.objectives.final import Final, VerdictReader, v_hats
 from plansmith.learning.objectives.reasoning import Reasoning
 from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.optimisation import OptimisationReport, learning_rate_at
+from plansmith.learning.orthogonalisation import orthogonalised
 from plansmith.learning.sequence_files import StoredSequences
 from plansmith.learning.sequences import JUDGED, SCORE_WEIGHT, VERDICT_LABEL, TrainingSequence, supervised_sequence
 
@@ -632,23 +633,40 @@ def test_trainer_left_to_choose_multiplies_in_bfloat16_where_the_cpu_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: instructions)
-    monkeypatch.setattr("deepspeed.runtime.zero.muon.original_muon.ns_compute_dtype", None)  # put back afterwards
     trainer = TrainerActor(model_folder, config=changed(SETTINGS, dtype=dtype, is_autocast=asked))
     assert trainer.config.is_autocast == is_autocast
     assert bool(trainer.engine.engine.torch_autocast_enabled()) == is_autocast
 
 
+@pytest.mark.parametrize("instructions", [{"amx_bf16": True}, {"avx2": True}], ids=["bfloat16", "none"])
 def test_muon_iterates_in_float32_where_the_cpu_has_no_bfloat16(
-    model_folder: Path, monkeypatch: pytest.MonkeyPatch
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch, instructions: dict[str, bool]
 ) -> None:
     from deepspeed.runtime.zero.muon import original_muon
 
-    monkeypatch.setattr(original_muon, "ns_compute_dtype", lambda *_: torch.bfloat16)
-    for capabilities, expected in (({"amx_bf16": True}, torch.bfloat16), ({"avx2": True}, torch.float32)):
-        monkeypatch.setattr("torch.cpu.get_capabilities", lambda found=capabilities: found)
-        TrainerActor(model_folder, config=changed(SETTINGS, optimizer="muon"))
-        assert original_muon.ns_compute_dtype("standard") == expected
-        assert original_muon.zeropower_via_newtonschulz5(torch.eye(4), steps=1).dtype == expected
+    deepspeeds = object()
+    monkeypatch.setattr(original_muon, "zeropower_via_newtonschulz5", deepspeeds)
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: instructions)
+    TrainerActor(model_folder, config=changed(SETTINGS, optimizer="muon"))
+    expected = deepspeeds if "amx_bf16" in instructions else orthogonalised
+    assert original_muon.zeropower_via_newtonschulz5 is expected
+
+
+def test_muon_with_a_rate_of_its_own_moves_a_matrix_by_its_authors_size(model_folder: Path) -> None:
+    trainer = TrainerActor(model_folder, config=changed(SETTINGS, optimizer="muon"))
+    start, rate = weights_of(trainer), 1e-3
+    one_step = changed(FAST, batch_sequences=12, epochs=1, weight_decay=0.0, muon_learning_rate=rate)
+    for muon_rate in (rate, None):
+        settings = changed(one_step, muon_learning_rate=muon_rate)
+        trainer.engine.set_weights(start)
+        trainer.optimise(Supervised(), supervised_sequences(), settings)
+        for name, weight in weights_of(trainer).items():
+            if "proj" in name:
+                rows, columns = weight.shape
+                larger = rate * max(1, rows / columns) ** 0.5
+                expected = larger if muon_rate else FAST.learning_rate * 0.2 * max(rows, columns) ** 0.5
+                # the iteration leaves singular values between 0.7 and 1.2, or lower where they were nothing
+                assert 0.7 < torch.linalg.matrix_norm(weight - start[name], 2) / expected < 1.25, name
 
 
 def test_optimise_with_muon_learns_a_tiny_batch_by_heart(model_folder: Path) -> None:
