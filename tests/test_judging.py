@@ -346,6 +346,7 @@ def test_verdict_row_expected_words_are_told_where_the_outcome_was_wrong(step: s
         ((REASON.replace("on? a b unmet:", "on? b a unmet:"), PICK, STACK, MET), "goals:", "on? a b unmet:"),
         ((REASON.replace("on? a b unmet:", ""), PICK, STACK, MET), "goals:", "on? a b unmet:"),
         ((PICK, "goals: on? a b met: verdict: VALID"), f"{PICK} goals:", "on? a b unmet:"),
+        ((PICK, FAILS, "goals: on? a b met: verdict: VALID"), f"{PICK} {FAILS} goals:", "on? a b unmet:"),
         ((PICK, "goals: on? a b unmet: verdict: INVALID"), None, None),
         ((REASON.replace("clear b", "holding a"), PICK, STACK, MET), "goals: on? a b unmet: aim: on? a b since:",
          "clear b"),
@@ -355,7 +356,8 @@ def test_verdict_row_expected_words_are_told_where_the_outcome_was_wrong(step: s
         ((PICK, f"aim: holding? b since: clear b handempty {UNAWARE}", MET),
          f"{PICK} aim: holding? b since: clear b", "ontable b"),
     ],
-    ids=["goal mark", "made-up goal", "goal left out", "closing check", "missed goal owned up to", "support left out",
+    ids=["goal mark", "made-up goal", "goal left out", "closing check", "closing check after a withdrawn step",
+         "missed goal owned up to", "support left out",
          "support that fits no action", "unread reason", "check", "support"],
 )  # fmt: skip
 def test_verdict_row_expected_words_take_the_place_of_the_first_false_ones(
@@ -513,6 +515,9 @@ def test_judge_completion_opinions_are_not_judged() -> None:
          "(pick-up b) needs (handempty)"),
         ((PICK, FAILS, "final: pick-up a pick-up b verdict: INVALID"), 2, "precondition", "pick-up b",
          "(pick-up b) needs (handempty)"),
+        ((PICK, FAILS, MET), 1, "goal", "met:", "the goal lacks (on a b)"),
+        ((PICK, f"aim: holding? b since: handempty {FAILS}", STACK, MET), 2, "withdrawn", "handempty",
+         "(pick-up b) needs (handempty)"),
         ((PICK.replace("pick-up a", "pick-up z"), MET), 1, "malformed", "pick-up z", "'z' is no object of the problem"),
         ((PICK.replace("ontable b", "ontable b on a b"), MET), 1, "effect", "on a b",
          "(pick-up a) does not add (on a b)"),
@@ -522,7 +527,8 @@ def test_judge_completion_opinions_are_not_judged() -> None:
     ids=["support", "support of what is not there", "goal mark", "made-up goal", "goal left out",
          "precondition left out", "made-up precondition", "made-up effect", "effect left out", "unread reason",
          "closing check", "missed goal", "missed goal after a false support", "missed goal owned up to",
-         "inapplicable", "inapplicable for a false reason", "inapplicable and said so", "no action", "wrong state",
+         "inapplicable", "inapplicable for a false reason", "inapplicable and said so",
+         "missed goal before a withdrawn step", "withdrawn for a false reason", "no action", "wrong state",
          "applicable and called impossible", "state without an atom"],
 )  # fmt: skip
 def test_judged_step_is_at_fault_where_its_first_false_word_stands(

@@ -82,8 +82,8 @@ class JudgedChain:
 
     @property
     def first_fault(self) -> int | None:
-        """Return the index of the first step that is wrong, or None."""
-        return next((i for i, step in enumerate(self.steps) if step.judgement.code.is_fault), None)
+        """Return the index of the first step that is wrong, or withdrawn and yet says something false, or None."""
+        return next((i for i, step in enumerate(self.steps) if step.judgement.code.is_fault or step.false_claims), None)
 
 
 def sound_steps(task: PlanningTask, judged: JudgedChain) -> int:

@@ -39,7 +39,7 @@ def expected_words(task: PlanningTask, judged: JudgedChain, rendering: Rendering
     if judged.first_fault is None:
         return None
     step, spans = judged.steps[judged.first_fault], judged.read.spans[judged.first_fault]
-    is_last = judged.first_fault == len(judged.steps) - 1
+    is_last = all(later.judgement.code is FeedbackCode.WITHDRAWN for later in judged.steps[judged.first_fault + 1 :])
     for claims, false_ones, atoms in (
         (spans.claims, step.false_claims, step.s_prev),
         (judged.read.closing, judged.closing if is_last else (), step.s_claimed),
