@@ -70,7 +70,8 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage[Any]]:
     policy: Stage[Any] = stage(
         "initial_policy", training.initial_policy, start, {"problems": problems, "examples": examples}
     )
-    evaluations.test("untrained", policy, iteration=0)
+    if config.evaluation.tries_untrained:
+        evaluations.test("untrained", policy, iteration=0)
     for prompting in config.evaluation.baseline_prompts:
         evaluations.test(f"untrained_{prompting}", policy, iteration=0, prompting=prompting)
 

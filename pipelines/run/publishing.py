@@ -87,7 +87,7 @@ def base_name(folder: str) -> str:
 
 
 def _accuracies(results: Results, domain_of: Mapping[str, str]) -> list[MeasuredAccuracy]:
-    final, before = results.arms[FINAL], results.arms["untrained"]
+    final, before = results.arms[FINAL], results.arms.get("untrained")
     return [
         MeasuredAccuracy(
             domain=domain_of[level],
@@ -96,7 +96,7 @@ def _accuracies(results: Results, domain_of: Mapping[str, str]) -> list[Measured
             n_valid=figures.n_valid,
             low=figures.ci95[0],
             high=figures.ci95[1],
-            n_valid_before=before.by_level[level].n_valid,
+            n_valid_before=None if before is None else before.by_level[level].n_valid,
         )
         for level, figures in final.by_level.items()
     ]
