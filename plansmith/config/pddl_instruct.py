@@ -162,7 +162,7 @@ class EvaluationConfig(AttemptConfig):
     primary_level: str | None = None
     """The level whose accuracy stands for an arm, as tables name it; None: the first that has test problems."""
     tries_untrained: bool = True
-    """Try the untrained policy on the test problems. One from nothing solves none and writes each answer to its limit."""
+    """Try the untrained policy on the test problems. One from nothing solves none, and fills every answer."""
     baseline_prompts: tuple[Literal["zero_shot", "chain_of_thought"], ...] = ()
     """Other prompts that the untrained policy is tried with: for the plan alone, or for free reasoning and a plan."""
     feedback_turns: int = Field(0, ge=0)
