@@ -102,6 +102,7 @@ def test_arrow_schema_names_types_nullability_and_the_row_type() -> None:
         ("wall_time_s", "double", False),
         ("is_optimal", "bool", False),
         ("alternatives", f"list<element: struct<{alternative}> not null>", False),
+        ("held_out_after", "int64", True),
     ]
     assert schema.metadata[b"row_type"] == b"PlanRow"
     assert schema.metadata[b"doc"].startswith(b"One problem and what the planner found")
