@@ -553,6 +553,16 @@ def test_false_words_are_told_in_order_and_change_neither_code_nor_distance_of_a
     )
 
 
+def test_false_closing_check_is_the_fault_of_the_last_step_that_is_not_withdrawn() -> None:
+    retry = "do: pick-up b check: clear b ontable b fails: handempty"
+    text = " ".join((PICK, retry, "goals: on? a b met: verdict: VALID"))
+    row, (taken, withdrawn) = rows(text)
+    assert (row.first_fault, [taken.feedback_code, withdrawn.feedback_code]) == (1, ["goal", "withdrawn"])
+    assert [words.reason for words in taken.false_words] == ["(on a b) does not hold"]
+    assert withdrawn.false_words == ()
+    assert (row.expected_words, row.expected_at) == ("on? a b unmet:", text.index("on? a b met:"))
+
+
 def test_false_claim_costs_what_a_precondition_does_and_no_distance() -> None:
     verdict, steps = rows(REASON.replace("unmet:", "met:"), PICK, STACK, MET)
     assert verdict.is_valid and losses(*steps) == [0.1 * 1.0, 0.0]

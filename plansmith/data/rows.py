@@ -376,7 +376,7 @@ class JudgedStepRow(OfRollout):
     state_distance: int
     reason: str
     false_words: tuple[FalseWords, ...]
-    """What the step says wrongly of ``s_prev``; of the last step also what the closing goal check does."""
+    """What the step says wrongly of ``s_prev``; of the last that is not withdrawn also what the closing check does."""
     fault_span: Span | None
     """The first false words of the step, action and next state included; None where nothing is wrong, and where a chain
     that misses the goal says so."""

@@ -121,8 +121,9 @@ def step_rows(
 ) -> Iterator[JudgedStepRow]:
     """Yield every step of a chain with its judgement."""
     s_prev: tuple[str, ...] | None = None
+    taken = [i for i, step in enumerate(judged.steps, 1) if step.judgement.code is not FeedbackCode.WITHDRAWN]
     for number, (step, spans) in enumerate(zip(judged.steps, judged.read.spans, strict=True), 1):
-        false = (*step.false_claims, *(judged.closing if number == len(judged.steps) else ()))
+        false = (*step.false_claims, *(judged.closing if taken and number == taken[-1] else ()))
         s_claimed, is_right = _as_text(step.s_claimed), step.judgement.code.is_outcome_right
         yield JudgedStepRow(
             rollout_id=completion.rollout_id,
