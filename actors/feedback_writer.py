@@ -32,6 +32,7 @@ from plansmith.learning.feedback import (
     expected_words_sequence,
     final_sequence,
     reasoning_sequence,
+    told_by_step,
     with_true_verdict,
 )
 from plansmith.learning.models import load_tokenizer
@@ -95,7 +96,7 @@ class FeedbackWriter:
         self._tokenizer, self._rendering = load_tokenizer(model), rendering_of(rendering)
         self._verdict_ids, self._has_verdicts = verdict_token_ids(self._tokenizer), has_verdicts
         self._config, self._names, self._seed, self._stage = corrections, names, seed, stage
-        self._held_out = held_out
+        self._held_out, self._is_binary = held_out, corrections.feedback == FeedbackKind.BINARY
 
     def __call__(self, rows: Sequence[LearningRow]) -> list[LessonRow]:
         """Return what is learnt from each problem."""
@@ -118,9 +119,10 @@ class FeedbackWriter:
             _, spans = token_spans(self._tokenizer, rollout.token_ids)
             tokens = SampledTokens(rollout.prompt_token_ids, rollout.token_ids, tuple(spans))
             own = slice(first, first + verdict.n_steps)
+            steps = [told_by_step(step) if self._is_binary else step for step in row.steps[own]]
             met = self._held_out.met_by_chain(task, row.steps[own])
             is_exemplary = met is None and verdict.is_flawless and len(verdict.plan) <= len(row.problem.plan)
-            yield _Judged(rollout, tokens, verdict, baseline, row.steps[own], row.step_losses[own], met, is_exemplary)
+            yield _Judged(rollout, tokens, verdict, baseline, steps, row.step_losses[own], met, is_exemplary)
             first = own.stop
 
     def _reasoning(self, item: _Judged) -> Iterator[SequenceRow]:
@@ -131,13 +133,18 @@ class FeedbackWriter:
             v = int(verdict.is_valid)
             sequence = with_true_verdict(sequence, tokens, verdict.verdict_span, self._verdict_ids[1 - v], v=v)
         yield sequence.row(f"{item.rollout.rollout_id}-steps")
-        is_learnt = verdict.first_fault is None or verdict.first_fault <= len(steps)
-        if is_learnt and verdict.expected_words is not None and place is not None:
+        if verdict.expected_words is not None and place is not None and self._is_told(verdict, steps):
             n_kept = tokens.before(place)
             end = tokens.spans[n_kept - 1].end if n_kept else 0
             # tokens may end before the words do: with the space or the line break between
             expected = encode(self._tokenizer, item.rollout.completion[end:place] + verdict.expected_words)
             yield expected_words_sequence(tokens, n_kept, expected).row(f"{item.rollout.rollout_id}-expected")
+
+    def _is_told(self, verdict: VerdictRow, learnt: Sequence[JudgedStepRow]) -> bool:
+        """Return whether the words expected at the first fault are learnt; binary feedback has whole outcomes only."""
+        if verdict.first_fault is None or verdict.first_fault > len(learnt):
+            return False
+        return not self._is_binary or verdict.expected_at == learnt[verdict.first_fault - 1].outcome.start
 
     def _final(self, item: _Judged) -> SequenceRow:
         verdict = item.verdict

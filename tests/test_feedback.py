@@ -495,6 +495,35 @@ def test_build_datasets_blames_the_step_at_fault_and_teaches_what_was_expected(t
     assert TOKENIZER.decode(expected.token_ids).endswith(f"{USELESS.partition(outcome)[0]}{outcome}")
 
 
+FALSE_REASON = RIGHT.replace("since: clear b", "since: clear a", 1)
+"""The first step is right, but one of its reasons is not."""
+FIRST_STEP = FALSE_REASON[: FALSE_REASON.index(" aim:", FALSE_REASON.index("now:"))]
+
+
+@pytest.mark.parametrize(
+    ("feedback", "blamed", "n_outcomes", "expected"),
+    [("detailed", "clear a", 4, [("clear b", 1.0)]), ("binary", FIRST_STEP, 3, None)],
+)
+def test_build_datasets_tells_the_false_words_of_a_step_only_with_detailed_feedback(
+    tmp_path: Path, feedback: str, blamed: str, n_outcomes: int, expected: list[Any] | None
+) -> None:
+    made = built(tmp_path, iteration(tmp_path, RIGHT, FALSE_REASON), StandIns(), feedback=feedback)
+    stored = StoredSequences([made.path("stage1.parquet")])
+    of_rollout = {name: stored[place] for place, name in enumerate(stored.ids)}
+    assert [words for words, _ in weighted(of_rollout["p-01-1-steps"], SCORE_WEIGHT)] == [blamed]
+    assert len(weighted(of_rollout["p-01-1-steps"], NLL_WEIGHT)) == n_outcomes
+    told = of_rollout.get("p-01-1-expected")
+    assert (told and weighted(told, NLL_WEIGHT)) == expected
+
+
+def test_build_datasets_tells_an_expected_outcome_with_binary_feedback_too(tmp_path: Path) -> None:
+    made = built(tmp_path, iteration(tmp_path, RIGHT, USELESS), StandIns(), feedback="binary")
+    stored = StoredSequences([made.path("stage1.parquet")])
+    faulty, expected = stored[stored.ids.index("p-01-1-steps")], stored[stored.ids.index("p-01-1-expected")]
+    assert [words for words, _ in weighted(faulty, SCORE_WEIGHT)] == ["do: stack b b check: fails: holding b"]
+    assert weighted(expected, NLL_WEIGHT) == [("check: fails: holding b", 1.0)]
+
+
 def test_build_datasets_without_a_stage_2_weighs_both_verdicts_alike_and_the_true_ones(tmp_path: Path) -> None:
     completions = (RIGHT, RIGHT, USELESS.removesuffix("INVALID") + "VALID")
     made = built(tmp_path, iteration(tmp_path, *completions), StandIns(), verdict_weight=4.0)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from plansmith.config.training import LossConfig
-from plansmith.data.rows import JudgedStepRow, SequenceRow
+from plansmith.data.rows import FalseWords, JudgedStepRow, SequenceRow
 from plansmith.learning.sequences import (
     JUDGED,
     NLL_WEIGHT,
@@ -90,6 +90,14 @@ def reasoning_sequence(
             for position in tokens.positions(words.span):
                 likelihood[position] = 0.0
     return _sequence(tokens, {NLL_WEIGHT: likelihood, SCORE_WEIGHT: score, JUDGED: tokens.inside(*places)})
+
+
+def told_by_step(step: JudgedStepRow) -> JudgedStepRow:
+    """Return a step as binary feedback tells of it: that something in it is false, not which words."""
+    if step.fault_span is None and not step.false_words:
+        return step
+    whole = Span(step.choice.start, step.outcome.end)
+    return replace(step, fault_span=whole, false_words=(FalseWords(whole, ""),))
 
 
 def with_true_verdict(
