@@ -633,7 +633,7 @@ def test_trainer_left_to_choose_multiplies_in_bfloat16_where_the_cpu_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: instructions)
-    trainer = TrainerActor(model_folder, config=changed(SETTINGS, dtype=dtype, is_autocast=asked))
+    trainer = TrainerActor(model_folder, config=changed(SETTINGS, dtype=dtype, zero_stage=2, is_autocast=asked))
     assert trainer.config.is_autocast == is_autocast
     assert bool(trainer.engine.engine.torch_autocast_enabled()) == is_autocast
 
