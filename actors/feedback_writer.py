@@ -96,7 +96,7 @@ class FeedbackWriter:
         self._tokenizer, self._rendering = load_tokenizer(model), rendering_of(rendering)
         self._verdict_ids, self._has_verdicts = verdict_token_ids(self._tokenizer), has_verdicts
         self._config, self._names, self._seed, self._stage = corrections, names, seed, stage
-        self._held_out, self._is_binary = held_out, corrections.feedback == FeedbackKind.BINARY
+        self._held_out, self._is_binary = held_out, FeedbackKind(corrections.feedback) is FeedbackKind.BINARY
 
     def __call__(self, rows: Sequence[LearningRow]) -> list[LessonRow]:
         """Return what is learnt from each problem."""
