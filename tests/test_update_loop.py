@@ -217,7 +217,7 @@ def tried(
     rollout_id: str, token_ids: tuple[int, ...], *, verdict: str = "valid", first_fault: int | None = None
 ) -> Tried:
     rollout = RolloutRow(rollout_id, "p", 1, "v", "", "", (1, 2), token_ids, (), "stop", 0)
-    judged = VerdictRow(rollout_id, "p", 1, "v", verdict, "", None, None, (), (), "", n_steps=1,
+    judged = VerdictRow(rollout_id, "p", 1, "v", verdict, "", None, None, (), ("(a)",), "", n_steps=1,
                         claimed_verdict="VALID", first_fault=first_fault)  # fmt: skip
     return Tried(rollout, judged, (), Reward(1.0, ""))
 
