@@ -460,7 +460,7 @@ def test_ablation_counts_the_last_attempt_of_the_turns_and_each_arm_once(run: Ru
     config = PIPELINE.settings("smoke", overrides=["phase2.eta=2", "ablation.eta_low=1", "evaluation.feedback_turns=2"])
     finished = RunSoFar("pddl_instruct", CONFIG, "smoke", run.artifacts)
     results = ablation_results(config, [("detailed", finished), ("binary", finished)], "")
-    cells = {cell.arm: cell for cell in results.cells if cell.domain == "ferry"}
+    cells = {cell.arm: cell for cell in results.cells if cell.scope == "ferry"}
     assert list(cells) == [
         "baseline",
         "phase1",
@@ -482,6 +482,6 @@ def test_ablation_counts_the_last_attempt_of_the_turns_and_each_arm_once(run: Ru
     }  # fmt: skip
     assert [after[problem_id].completion_tokens for problem_id in ("p1", "p2", "p4")] == [3, 2, 2]
     assert after["p2"].error_class is GOAL  # as in the last turn; at first its effects were wrong
-    assert [(cell.arm, cell.iteration) for cell in results.iterations if cell.domain == "ferry"] == [
+    assert [(cell.arm, cell.iteration) for cell in results.iterations if cell.scope == "ferry"] == [
         ("binary_eta2", 1), ("detailed_eta2", 1),
     ]  # fmt: skip
