@@ -12,6 +12,7 @@ import pytest
 from conftest import BLOCKS_TEXT
 
 from pipelines.pddl_instruct import PIPELINE
+from plansmith.ablation.seeds import seeds_results
 from plansmith.ablation.variants import ablation_results
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
 from plansmith.data.rows import (
@@ -485,3 +486,23 @@ def test_ablation_counts_the_last_attempt_of_the_turns_and_each_arm_once(run: Ru
     assert [(cell.arm, cell.iteration) for cell in results.iterations if cell.scope == "ferry"] == [
         ("binary_eta2", 1), ("detailed_eta2", 1),
     ]  # fmt: skip
+
+
+def test_seeds_results_are_read_from_the_artifacts_of_finished_runs(run: Run) -> None:
+    runs = [
+        RunSoFar("pddl_instruct", CONFIG.model_copy(update={"seed": seed}), "smoke", run.artifacts)
+        for seed in (100, 101)
+    ]
+    results = seeds_results("smoke-seeds100-101", runs, "plansmith run")
+    assert (results.seeds, results.arms[0], results.arms[-1]) == ((100, 101), "untrained", "final")
+    one = results_so_far(runs[0])
+    assert one is not None
+    figures = one.arms["final"].all_levels
+    final = next(cell for cell in results.of_level(results.levels[0]) if cell.arm == "final")
+    assert [(seed.n, seed.n_forms, seed.n_valid) for seed in final.seeds] == [
+        (figures.n, figures.n_forms, figures.n_valid)
+    ] * 2
+    headline, alone = results.tests[0], one.paired_tests[0]
+    assert (headline.before, headline.after, headline.scope) == (alone.before, alone.after, alone.level)
+    assert [test.test for test in headline.by_seed] == [alone.test] * 2
+    assert "seed" not in results.config and "phase1" in results.config
