@@ -21,10 +21,11 @@ help: ## list the targets
 	@printf 'usage: make TARGET [ARGS="..."] [SEED=n | SEEDS=n] [PYTHON=/path/to/python3.11]\n\n'
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+SEED_OPTION = $(if $(SEEDS),--seeds 100-$$((99 + $(SEEDS))),$(if $(SEED),--seed $(SEED)))
+
 .PHONY: demo
 demo: $(INSTALLED) ## train a small planning model and print its table; SEED=n, SEEDS=n for n of them from 100 on, ARGS="--dry-run"
-	$(BIN)/python pipelines/pddl_instruct.py --preset demo \
-	  $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds 100-$$((99 + $(SEEDS)))) $(ARGS)
+	$(BIN)/python pipelines/pddl_instruct.py --preset demo $(SEED_OPTION) $(ARGS)
 
 .PHONY: test
 test: $(INSTALLED) ## run the tests; ARGS="-k validate -x" goes to pytest

@@ -71,7 +71,7 @@ def test_run_of_a_gemma_in_four_bits_that_never_gains_stops_and_keeps_the_policy
     tmp_path: Path,
 ) -> None:
     base = gemma_checkpoint(tmp_path / "base")
-    levels = "problems.levels=[{n_blocks: 3, phase1: 4, phase2: 2, probe: 2, test: 2, n_draws: 120}]"
+    levels = "problems.levels=[{n_blocks: 4, goal_moves: 2, phase1: 4, phase2: 2, probe: 2, test: 2, n_draws: 120}]"
     artifacts, results = run_pipeline(tmp_path, base, levels, "trainer.quantisation=nf4", *NEVER_GAINS)
     check_run(artifacts, results, base, tmp_path)
     assert {"probe_0", "probe_1", "stage2_1"} <= set(artifacts)

@@ -345,7 +345,7 @@ def test_failures_carry_the_step_that_broke_with_its_reason(run: Path) -> None:
     assert (failure.attempt.arm, failure.attempt.level, failure.prompt) == ("untrained", "4 blocks", "solve p3")
     assert [step.mark for step in failure.attempt.steps] == [StepMark.OK, StepMark.FAILED]
     assert failure.attempt.first_wrong_step == 2
-    assert failure.attempt.steps[1].note == "(stack b a) needs (clear a)"
+    assert failure.attempt.steps[1].note == "(stack b a) needs (clear a) (said wrongly: (clear a) does not hold)"
 
 
 def test_failures_are_the_worst_of_every_kind_the_commonest_kind_first(tmp_path: Path) -> None:

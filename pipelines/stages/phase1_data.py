@@ -365,6 +365,12 @@ def write_chains(context: StageContext[WritingSettings]) -> None:
     """Write the plans of D1 as chains of thought, and valid and corrupted plans with their explanations."""
     settings = context.settings
     solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE1)
+    if not solved:
+        raise BadInputError(
+            "no problem of phase 1 is left",
+            got="each has no plan, or one that passes a problem that only measures",
+            cure="draw more or larger problems, or hold out fewer (problems.test_share)",
+        )
     writing = {
         "rendering": settings.rendering,
         "names": settings.object_names,
