@@ -101,7 +101,7 @@ def test_page_of_a_running_run_renews_itself_and_runs_nothing_a_model_wrote(
 
         write_attempts(run, "phase1", {"p1": None, "p2": GOAL})
         page.get_by_text("phase 1, 3 blocks", exact=True).wait_for()
-        assert "100%" in page.inner_text("#figures .tiles")
+        assert "100%" in page.inner_text("body")
         assert page.locator("#attempt-1-judge_untrained").get_attribute("open") is not None
         wait_for_value(page, "select[data-key=policy]", "phase 1")
         assert page.locator("details.attempt:visible").count() == 1
