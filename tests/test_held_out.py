@@ -25,6 +25,7 @@ from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
 from plansmith.data.drawing import SplitShares, choose_problems, draw_problems, problem_row
 from plansmith.data.held_out import MEASURING, HeldOut
 from plansmith.data.rows import ProblemRow, SolvedProblemRow, Split
+from plansmith.errors import BadInputError
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
@@ -76,8 +77,13 @@ def finished(writer: ArtifactWriter, stage: str, key: str) -> Artifact:
 def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Artifact]:
     """Return problems and their plans as the stage leaves them."""
     monkeypatch.setattr("actors.planner.make_planner", lambda config: Shortest())
+    return plans_for(tmp_path, drawn_problems())
+
+
+def plans_for(tmp_path: Path, rows: Sequence[ProblemRow]) -> dict[str, Artifact]:
+    """Return problems and their plans as the stage leaves them."""
     writer = ArtifactWriter(tmp_path, "problems", "p" * 40)
-    writer.write_rows(drawn_problems(), ProblemRow)
+    writer.write_rows(rows, ProblemRow)
     problems = finished(writer, "problems", "p" * 40)
     stage = Stage(name="synthesize_plans", run=synthesize_plans, settings=PlannerConfig())
     output = ArtifactWriter(tmp_path, stage.name, stage.key)
@@ -104,6 +110,18 @@ def test_solved_problems_to_learn_from_solve_no_held_out_problem_on_the_way(plan
     for split in MEASURING:
         n_drawn = sum(row.split == split for row in rows)
         assert len(solved_problems(planned["problems"], planned["plans"], split)) == n_drawn
+
+
+@pytest.mark.parametrize("split", LEARNT)
+def test_synthesize_plans_that_leave_nothing_to_learn_from_say_so(
+    split: Split, tmp_path: Path, planned: dict[str, Artifact]
+) -> None:
+    left = {row.problem_id for row in solved_problems(planned["problems"], planned["plans"], split)}
+    rows = [row for row in planned["problems"].rows(ProblemRow) if row.problem_id not in left]
+    n_drawn = sum(row.split == split for row in rows)
+    with pytest.raises(BadInputError, match=f"no problem of {split} is left") as caught:
+        plans_for(tmp_path / "again", rows)
+    assert n_drawn > 5 and f"{n_drawn}, each without a plan" in (caught.value.got or "")
 
 
 def test_synthesize_plans_says_how_many_of_each_level_are_left_out(

@@ -252,12 +252,32 @@ def problem_paths(folder: Path) -> list[Path]:
 
 
 def synthesize_plans(context: StageContext[PlannerConfig]) -> None:
-    """Solve every problem with Fast Downward."""
+    """Solve every problem with Fast Downward.
+
+    Raises:
+        BadInputError: no problem of D1, or none of D2, is left to learn from.
+    """
     problems = context.inputs["problems"].rows(ProblemRow)
     plans = solve_problems(
         context, problems, context.settings, held_out=HeldOut.of(problems), description="solving problems"
     )
     _report_left_out(context, problems, plans)
+    split_of = {row.problem_id: row.split for row in problems}
+    left = {split_of[plan.problem_id] for plan in plans if _is_kept(plan)}
+    for split in (Split.PHASE1, Split.PHASE2):
+        if split not in left:
+            raise BadInputError(
+                f"no problem of {split} is left to learn from",
+                got=f"{sum(row.split == split for row in problems)}, each without a plan, solved from the start, or "
+                "with a plan that passes a problem which only measures",
+                expected="one at least",
+                cure="draw more or larger problems, or hold out fewer (problems.test_share, probe_share)",
+            )
+
+
+def _is_kept(plan: PlanRow) -> bool:
+    """Return whether a problem takes part: it is solved, not from the start, and passes none that only measures."""
+    return plan.status == "solved" and bool(plan.plan) and plan.held_out_after is None
 
 
 def solve_problems(
@@ -313,11 +333,7 @@ def solved_problems(problems: Artifact, plans: Artifact, split: str, *, n_plans:
         split: of the problems.
         n_plans: rows of a problem, at most: each has another plan, the first as it was before there were others.
     """
-    found = {
-        row.problem_id: row
-        for row in plans.rows(PlanRow)
-        if row.status == "solved" and row.plan and row.held_out_after is None
-    }
+    found = {row.problem_id: row for row in plans.rows(PlanRow) if _is_kept(row)}
     return [
         SolvedProblemRow(row.problem_id, row.level, row.domain_pddl, row.problem_pddl, plan)
         for row in problems.rows(ProblemRow)
@@ -365,12 +381,6 @@ def write_chains(context: StageContext[WritingSettings]) -> None:
     """Write the plans of D1 as chains of thought, and valid and corrupted plans with their explanations."""
     settings = context.settings
     solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE1)
-    if not solved:
-        raise BadInputError(
-            "no problem of phase 1 is left",
-            got="each has no plan, or one that passes a problem that only measures",
-            cure="draw more or larger problems, or hold out fewer (problems.test_share)",
-        )
     writing = {
         "rendering": settings.rendering,
         "names": settings.object_names,

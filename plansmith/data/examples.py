@@ -121,9 +121,8 @@ def _up_to_verdict(chain: Chain, rendering: Rendering) -> tuple[str, str]:
 def _up_to_check(chain: Chain, place: int, rendering: Rendering) -> tuple[str, str]:
     """Return the text of a chain up to the action of the step at an index, and whole."""
     steps = chain.steps[: place + 1]
-    return rendering.write_steps(steps).removesuffix(
-        rendering.write_outcome(steps[-1])
-    ).rstrip(), rendering.write_chain(chain)
+    beginning = rendering.write_steps(steps).removesuffix(rendering.write_outcome(steps[-1]))
+    return beginning.rstrip(), rendering.write_chain(chain)
 
 
 def valid_explanation(row: SolvedProblemRow, rendering: Rendering, *, seed: int) -> ExampleRow:

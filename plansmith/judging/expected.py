@@ -60,9 +60,8 @@ def _outcome(task: PlanningTask, step: JudgedStep, at: int, rendering: Rendering
     action = task.ground(step.action)
     if not isinstance(action, GroundAction) or step.judgement.code is FeedbackCode.GOAL:
         return None
-    return Expected(
-        at, rendering.write_outcome(true_step(task, step.s_prev, action, total_before=step.total_before))
-    )  # fmt: skip
+    true = true_step(task, step.s_prev, action, total_before=step.total_before)
+    return Expected(at, rendering.write_outcome(true))
 
 
 def _goals(
