@@ -124,6 +124,14 @@ def test_synthesize_plans_that_leave_nothing_to_learn_from_say_so(
     assert n_drawn > 5 and f"{n_drawn}, each without a plan" in (caught.value.got or "")
 
 
+def test_synthesize_plans_of_test_problems_alone_leaves_nobody_anything_to_learn(
+    tmp_path: Path, planned: dict[str, Artifact]
+) -> None:
+    rows = [row for row in planned["problems"].rows(ProblemRow) if row.split == Split.TEST]
+    made = plans_for(tmp_path / "own", rows)
+    assert len(solved_problems(made["problems"], made["plans"], Split.TEST)) == len(rows) > 5
+
+
 def test_synthesize_plans_says_how_many_of_each_level_are_left_out(
     caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:

@@ -255,7 +255,7 @@ def synthesize_plans(context: StageContext[PlannerConfig]) -> None:
     """Solve every problem with Fast Downward.
 
     Raises:
-        BadInputError: no problem of D1, or none of D2, is left to learn from.
+        BadInputError: there were problems of D1, or of D2, and none is left to learn from.
     """
     problems = context.inputs["problems"].rows(ProblemRow)
     plans = solve_problems(
@@ -264,8 +264,9 @@ def synthesize_plans(context: StageContext[PlannerConfig]) -> None:
     _report_left_out(context, problems, plans)
     split_of = {row.problem_id: row.split for row in problems}
     left = {split_of[plan.problem_id] for plan in plans if _is_kept(plan)}
+    drawn = {*split_of.values()}
     for split in (Split.PHASE1, Split.PHASE2):
-        if split not in left:
+        if split in drawn - left:
             raise BadInputError(
                 f"no problem of {split} is left to learn from",
                 got=f"{sum(row.split == split for row in problems)}, each without a plan, solved from the start, or "
