@@ -45,7 +45,7 @@ def reasons(task: PlanningTask, plan: str) -> list[str | None]:
 def test_purposes_of_sussmans_plan_are_its_causal_links() -> None:
     plan = " ".join(map(str, SUSSMAN_PLAN))
     assert reasons(sussman(), plan) == [
-        "(on b c) (holding c)",  # also frees a, but (on b c) is reached first; c is clear now and will not be
+        "(on a b) (holding a) (clear a)",  # (on b c) is reached first, but c, which it needs clear, is clear now
         "(on b c) (clear c)",
         "(on b c) (holding b)",
         "(on b c)",

@@ -106,8 +106,8 @@ def test_write_chain_lists_the_plan_where_it_goes_on_after_a_step_that_cannot_be
 def test_write_step_tells_needs_and_what_is_there_already() -> None:
     steps = [write_step(step).partition(" check:")[0] for step in chain_of_plan(sussman(), SUSSMAN_PLAN).steps]
     assert steps[:2] == [
-        "goals: on? a b after: on? b c later: on? b c unmet: aim: on? b c since: clear c need: holding? c "
-        "since: on c a clear c handempty do: unstack c a",
+        "goals: on? a b after: on? b c later: on? b c unmet: aim: on? a b since: clear b need: holding? a "
+        "since: ontable a handempty need: clear? a since: on c a clear c handempty do: unstack c a",
         "aim: on? b c need: clear? c since: holding c do: put-down c",
     ]
 

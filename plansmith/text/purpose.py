@@ -34,17 +34,18 @@ from plansmith.pddl.model import (
 class Purpose:
     """One path from an action to the goal.
 
-    Paths compare by how early their goal is achieved for good: the same goal stays in view until it is reached. Then by
-    whether all their conditions are open, by whether they name a condition twice (a block must be clear to be moved so
-    that it is clear again: true, and no reason), and by length.
+    Paths compare by whether all their conditions are open, then by how early their goal is achieved for good: the same
+    goal stays in view until it is reached. Then by whether they name a condition twice (a block must be clear to be
+    moved so that it is clear again: true, and no reason), and by length.
 
     Attributes:
         conditions: the first is a conjunct of the goal, the last the effect of the action that serves it.
         servants: for each condition the step of which it is an effect; None for one that is told because an effect
             bears on it (a disjunction, a derived atom).
         achieved_at: the step after which the goal holds for good.
-        is_idle: some of the conditions holds before the action. The link is there (the hand is emptied again after the
-            action, and that serves the goal), but nobody who looks at the state would think of it.
+        is_idle: some of the conditions holds before the action. The link is there (the block on which another is to
+            stand is clear, is moved for the sake of a third, and is clear again), but it is no reason for who looks at
+            the state: a policy taught so takes down blocks that are in nobody's way.
         support: for each condition, of the preconditions of its servant the atoms that hold before the action; what
             is missing is needed.
     """
@@ -56,11 +57,11 @@ class Purpose:
     support: tuple[tuple[Literal, ...], ...] = ()
 
     @property
-    def rank(self) -> tuple[int, bool, bool, int, tuple[tuple[object, ...], ...]]:
+    def rank(self) -> tuple[bool, int, bool, int, tuple[tuple[object, ...], ...]]:
         """Return what purposes are sorted by, the best first; one rank, one purpose."""
         length = len(self.conditions)
         is_circular = len(set(self.conditions)) < length
-        return self.achieved_at, self.is_idle, is_circular, length, tuple(map(_sort_key, self.conditions))
+        return self.is_idle, self.achieved_at, is_circular, length, tuple(map(_sort_key, self.conditions))
 
 
 def purposes(
