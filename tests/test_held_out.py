@@ -28,6 +28,7 @@ from plansmith.data.rows import ProblemRow, SolvedProblemRow, Split
 from plansmith.errors import BadInputError
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Atom
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.validation import validate_plan
 from plansmith.planners import PlannerResult, PlannerStatus
@@ -159,6 +160,8 @@ def test_first_met_of_a_renamed_held_out_problem_is_found_and_other_sizes_are_no
     states = [task.atoms_of(step.apply(task.initial_state)), copy.init]
     form = canonical_form(BLOCKS, problem)
     assert HeldOut(frozenset({form}), frozenset({4})).first_met(task, states) == 1
+    claimed = [(*copy.init, Atom("clear", ("nobody",))), copy.init]  # a policy names a block that is not there
+    assert HeldOut(frozenset({form}), frozenset({4})).first_met(task, claimed) == 1
     assert HeldOut(frozenset({form}), frozenset({3, 5})).first_met(task, states) is None
     assert HeldOut().first_met(task, states) is None
 

@@ -35,12 +35,17 @@ class HeldOut:
     def first_met(self, task: PlanningTask, states: Iterable[Iterable[Atom]]) -> int | None:
         """Return the number, from 0, of the first state from which what is left of a task is held out, or None.
 
-        A form costs a quarter of a millisecond and more; a task of another size has no state that needs one.
+        A form costs a quarter of a millisecond and more; a task of another size has no state that needs one, nor has
+        a state, such as policies claim, that names an object which the task has not.
         """
         if len(task.problem.objects) not in self.n_objects:
             return None
-        ahead = (canonical_form(task.domain, replace(task.problem, init=tuple(atoms))) for atoms in states)
-        return next((number for number, form in enumerate(ahead) if form in self.forms), None)
+        for number, atoms in enumerate(map(tuple, states)):
+            if any(name not in task.objects for atom in atoms for name in atom.arguments):
+                continue
+            if canonical_form(task.domain, replace(task.problem, init=atoms)) in self.forms:
+                return number
+        return None
 
     def met_by_chain(self, task: PlanningTask, steps: Iterable[JudgedStepRow]) -> int | None:
         """Return after how many steps of a chain what is left is held out, by the states it claims, or None."""
