@@ -203,7 +203,7 @@ class FeedbackWriter:
                     n_renamings=self._config.continuation_renamings,
                     seed=self._seed,
                 )
-                if kept and continuation.rollout_id in handed_back:
+                if kept and n_kept == item.verdict.sound_steps and continuation.rollout_id in handed_back:
                     attempt = self._attempt(item.verdict)
                     yield mending_example(continuation.rollout_id, row.problem, attempt, kept, plan, self._rendering)
 

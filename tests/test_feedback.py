@@ -304,12 +304,8 @@ class StandIns(Resources):
         self.mapped: list[Any] = []
 
     def map_rows(self, rows: Sequence[Any], row_type_in: type, worker: Any, **options: Any) -> None:
-        """Apply a worker to rows; problems are left unsolved."""
+        """Apply a worker to rows."""
         self.mapped += rows
-        if row_type_in is ProblemRow:
-            found = [PlanRow(row.problem_id, "none", "gave_up", (), None, 0.0, is_optimal=False) for row in rows]
-            options["shards"].append(found)
-            return
         for row in reversed(rows):
             options["shards"].append(worker(**options["worker_settings"])([row]))
 
@@ -469,7 +465,7 @@ def test_build_datasets_hands_back_no_more_attempts_than_are_asked_for(tmp_path:
 def test_build_datasets_attempt_without_a_sound_step_is_handed_back_once(tmp_path: Path) -> None:
     found = tables_of(built(tmp_path, iteration(tmp_path, RIGHT, "nothing"), StandIns()))
     assert [row.example_id for row in found["corrections"] if row.problem_id == "p"] == [
-        "p-000", "p-01-1-corrected", "p-01-1-continued-000",
+        "p-000", "p-01-1-corrected", "p-01-1-continued-000-000",
     ]  # fmt: skip
 
 
@@ -610,13 +606,10 @@ def test_build_datasets_of_rollouts_of_another_policy_is_refused(tmp_path: Path)
     assert (caught.value.got, caught.value.where) == ("0123456789ab", "p-01-0")
 
 
-def test_replan_starts_after_the_last_sound_step(tmp_path: Path) -> None:
-    given = iteration(tmp_path, RIGHT, USELESS)
-    settings, resources = ReplanSettings(planner=PlannerConfig(), is_on=True), StandIns()
-    inputs = {name: given[name] for name in ("policy", "problems", "plans", "verdicts")}
-    run(tmp_path, "replan_1", replan, settings, resources, **inputs)
-    found = [(row.problem_id, row.canonical_form, row.source) for row in resources.mapped]
-    assert found == [(f"{name}-01-1-after-002", ON_THE_TABLE_FORM, "rollout") for name in ("p", "q")]
+def test_replan_starts_after_the_last_sound_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, found = replanned(tmp_path, monkeypatch, Shortest(is_optimal=False), RIGHT, USELESS)
+    assert found == [ContinuationRow(f"{name}-01-1", name, 2, ("(pick-up a)", "(stack a b)")) for name in ("p", "q")]
+    assert [row.problem_id for row in given["replans"].rows(PlanRow)] == [f"{name}-01-1-after-002" for name in "pq"]
 
 
 @pytest.mark.parametrize("split", MEASURING)
@@ -643,25 +636,15 @@ def read_of(completion: str) -> ReadChain:
     return COMPACT.read(completion, BLOCKS)
 
 
-def test_replan_of_a_chain_without_a_sound_step_starts_from_the_problem_itself(tmp_path: Path) -> None:
-    given = iteration(tmp_path, "nothing")
-    settings, resources = ReplanSettings(planner=PlannerConfig(), is_on=True), StandIns()
-    inputs = {name: given[name] for name in ("policy", "problems", "plans", "verdicts")}
-    run(tmp_path, "replan_1", replan, settings, resources, **inputs)
-    assert {row.canonical_form for row in resources.mapped} == {canonical_form(BLOCKS, TASK.problem)}
+def test_replan_of_a_chain_without_a_sound_step_starts_from_the_problem_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, found = replanned(tmp_path, monkeypatch, Shortest(), "nothing")
+    assert found == [ContinuationRow(f"{name}-01-0", name, 0, PLAN_STEPS) for name in ("p", "q")]
 
 
 DETOUR = ("(unstack c a)", "(put-down c)", "(pick-up c)", "(put-down c)", "(pick-up a)", "(stack a b)")
 """Optimal for two steps, then takes c up and puts it down again."""
-
-
-class Planning(StandIns):
-    """Workers that are here, and a planner among them that searches by itself."""
-
-    def map_rows(self, rows: Sequence[Any], row_type_in: type, worker: Any, **options: Any) -> None:
-        """Apply a worker to rows."""
-        self.mapped += rows
-        options["shards"].append(worker(**options["worker_settings"])(rows))
 
 
 @dataclass(frozen=True)
@@ -684,7 +667,7 @@ def replanned(
     monkeypatch.setattr("actors.planner.make_planner", lambda config: planner)
     given, settings = iteration(root, *completions, form=form), ReplanSettings(planner=PlannerConfig(), is_on=True)
     inputs = {name: given[name] for name in ("policy", "problems", "plans", "verdicts")}
-    made = run(root, "replan_1", replan, settings, Planning(), **inputs)
+    made = run(root, "replan_1", replan, settings, StandIns(), **inputs)
     return given | {"replans": made}, made.rows(ContinuationRow, CONTINUATIONS)
 
 
@@ -698,7 +681,7 @@ def test_replan_of_a_valid_attempt_with_a_detour_goes_on_before_its_first_needle
     made = run(tmp_path, "build_datasets_1", build_datasets, BUILDING, StandIns(), **given)
     continued = [row for row in tables_of(made)["corrections"] if row.kind == "continue_plan"]
     assert [row.example_id for row in continued if row.problem_id == "p"] == [
-        "p-01-1-continued-000", "p-01-2-continued-000",
+        "p-01-1-continued-002-000", "p-01-2-continued-002-000",
     ]  # fmt: skip
     stored = {name: StoredSequences([made.path(f"{name}.parquet")]) for name in ("stage1", "stage2")}
     whole = [f"{RIGHT} <end>"]
@@ -706,6 +689,25 @@ def test_replan_of_a_valid_attempt_with_a_detour_goes_on_before_its_first_needle
     assert not weighted(stored["stage2"][1], NLL_WEIGHT)  # the detour is no anchor
     learnt = [text for text, _ in weighted(stored["stage1"][1], NLL_WEIGHT)]
     assert learnt and not any("do:" in text for text in learnt)  # nor are its choices kept
+
+
+def test_replan_of_a_failed_attempt_goes_on_from_its_end_and_before_its_first_needless_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It puts c on b, where a belongs, and breaks off as it takes c up again."""
+    taken = ("(unstack c a)", "(stack c b)", "(unstack c b)")
+    failed = COMPACT.write_steps(chain_of_plan(TASK, parse_plan(" ".join(taken))).steps)
+    given, found = replanned(tmp_path, monkeypatch, Shortest(), failed, RIGHT)
+    assert [row for row in found if row.problem_id == "p"] == [
+        ContinuationRow("p-01-0", "p", 2, ("(unstack c b)", *PLAN_STEPS[1:])),
+        ContinuationRow("p-01-0", "p", 1, PLAN_STEPS[1:]),
+    ]
+    made = run(tmp_path, "build_datasets_1", build_datasets, BUILDING, StandIns(), **given)
+    kinds = [(row.example_id, row.kind) for row in tables_of(made)["corrections"] if row.problem_id == "p"]
+    assert [name for name, kind in kinds if kind == "continue_plan"] == [
+        "p-01-0-continued-002-000", "p-01-0-continued-001-000",
+    ]  # fmt: skip
+    assert sum(name == "p-01-0-mended" for name, _ in kinds) == 1  # the feedback is about the fault alone
 
 
 def test_replan_of_a_detour_without_a_proved_optimum_leaves_it_alone(
@@ -734,6 +736,13 @@ def test_replan_of_an_attempt_whose_rest_is_held_out_gives_no_continuation(
 def test_steps_before_detour_are_those_that_each_lower_the_cost_to_go(
     plan: tuple[str, ...], costs: list[float], expected: int | None
 ) -> None:
-    assert steps_before_detour(TASK, parse_plan(" ".join(plan)), costs) == expected
-    with pytest.raises(ValueError, match="costs for"):
-        steps_before_detour(TASK, parse_plan(" ".join(plan)), costs[1:])
+    asked: list[int] = []
+
+    def ahead(kept: int) -> float:
+        asked.append(kept)
+        return [*costs, 0.0][kept]
+
+    steps = parse_plan(" ".join(plan))
+    assert steps_before_detour(TASK, steps, 4.0, ahead) == expected
+    assert len(asked) <= 1 + len(plan).bit_length()
+    assert steps_before_detour(TASK, steps[:2], 4.0, ahead) == (0 if expected == 0 else None)  # a beginning

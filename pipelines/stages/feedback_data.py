@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
@@ -12,16 +11,19 @@ from typing import Any
 from pydantic import Field
 
 from actors.feedback_writer import FeedbackWriter
+from actors.replanner import Replanner
 from pipelines.run.workers import MODEL, policy_version
 from pipelines.stages.few_rows import worked_rows
 from pipelines.stages.judging import STEPS
-from pipelines.stages.phase1_data import solve_problems, solved_problems
+from pipelines.stages.phase1_data import solved_problems
 from plansmith.config.basics import StrictModel
 from plansmith.config.pddl_instruct import CorrectionConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import LossConfig, Numerics
+from plansmith.data.artifacts import Shards
 from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import (
+    AttemptRow,
     ContinuationRow,
     ExampleRow,
     FinalPlanRow,
@@ -32,6 +34,7 @@ from plansmith.data.rows import (
     MetricRow,
     PlanRow,
     ProblemRow,
+    ReplannedRow,
     RolloutRow,
     SequenceRow,
     Split,
@@ -39,16 +42,11 @@ from plansmith.data.rows import (
     VerdictRow,
 )
 from plansmith.errors import PlansmithError, StalePolicyError
-from plansmith.judging.detours import steps_before_detour
 from plansmith.learning.feedback import leave_one_out, weigh_verdicts
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.objectives.final import VerdictReader, v_hats
 from plansmith.learning.printed_losses import plan_loss, step_loss
 from plansmith.learning.sequence_files import StoredSequences
-from plansmith.pddl.canonical import canonical_form
-from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.parser import parse_step
-from plansmith.pddl.printer import print_problem
 from plansmith.pddl.validation import FeedbackCode
 from plansmith.stages import StageContext
 from plansmith.text.explanations import FeedbackKind
@@ -84,93 +82,46 @@ class DatasetSettings(StrictModel):
 
 
 def replan(context: StageContext[ReplanSettings]) -> None:
-    """Plan on from where attempts are still good: failed ones, and valid ones that cost more than they must."""
-    if not context.settings.is_on:
-        context.output.write_rows([], PlanRow)
-        context.output.write_rows([], ContinuationRow, table=CONTINUATIONS)
-        return
+    """Plan on from where attempts are still good: the sound part of failed ones, and what comes before a detour."""
+    found: list[ReplannedRow] = []
+    if context.settings.is_on:
+        attempts, shards = attempts_of(context), Shards(context.output.scratch("replanned"), "rows", ReplannedRow)
+        context.resources.map_rows(
+            attempts,
+            AttemptRow,
+            Replanner,
+            shards=shards,
+            batch_size=16,
+            id_column="rollout_id",
+            description="planning on from attempts",
+            worker_settings={
+                "config": context.settings.planner,
+                "held_out": HeldOut.of(context.inputs["problems"].rows(ProblemRow)),
+            },
+        )
+        found = shards.merged_rows()
+    context.output.write_rows((plan for row in found for plan in row.plans), PlanRow)
+    continuations = (item for row in found for item in row.continuations)
+    context.output.write_rows(continuations, ContinuationRow, table=CONTINUATIONS)
+
+
+def attempts_of(context: StageContext[Any]) -> list[AttemptRow]:
+    """Return the attempts that may go on better: failed ones, and flawless ones that cost more than they must."""
     problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
     optimum_of = {row.problem_id: row.cost for row in context.inputs["plans"].rows(PlanRow) if row.is_optimal}
-    steps = {(row.rollout_id, row.step): row for row in context.inputs["verdicts"].rows(JudgedStepRow, STEPS)}
-    tried = [(row, places_to_plan_from(row, optimum_of.get(row.problem_id))) for row in verdicts_of(context)]
-    planned = solve_problems(
-        context,
-        [
-            problem_ahead(problems[row.problem_id], row.rollout_id, kept, steps.get((row.rollout_id, kept)))
-            for row, places in tried
-            for kept in places
-        ],
-        context.settings.planner,
-        held_out=HeldOut.of(problems.values()),
-        description="planning on from attempts",
-    )
-    plan_of = {row.problem_id: row for row in planned}
-    found = (
-        continuation(problems[row.problem_id], row, [plan_of[_place(row.rollout_id, kept)] for kept in places])
-        for row, places in tried
-    )
-    context.output.write_rows([row for row in found if row is not None], ContinuationRow, table=CONTINUATIONS)
-
-
-def places_to_plan_from(tried: VerdictRow, optimum: float | None) -> Sequence[int]:
-    """Return after how many steps of an attempt it is planned on.
-
-    A failed one goes on after its last sound step. Of a valid one without a fault that costs more than an optimal plan,
-    every state before a step is asked, as nobody knows yet where the detour begins.
-    """
-    if not tried.is_valid:
-        return (tried.sound_steps,)
-    is_whole = tried.is_flawless and tried.n_steps == len(tried.plan)
-    is_long = optimum is not None and tried.plan_cost is not None and tried.plan_cost > optimum
-    return range(tried.n_steps) if is_whole and is_long else ()
-
-
-def continuation(problem: ProblemRow, tried: VerdictRow, planned: Sequence[PlanRow]) -> ContinuationRow | None:
-    """Return how an attempt goes on better, or None where it cannot, or would pass a problem that only measures.
-
-    Args:
-        problem: that was tried.
-        tried: the attempt.
-        planned: from the states of `places_to_plan_from`.
-    """
-    if not planned:
-        return None
-    kept, chosen = tried.sound_steps, planned[0]
-    if tried.is_valid:
-        before = _steps_before_detour(problem, tried, planned)
-        if before is None:
-            return None
-        kept, chosen = before, planned[before]
-    if chosen.status != "solved" or chosen.held_out_after is not None:
-        return None
-    return ContinuationRow(tried.rollout_id, tried.problem_id, kept, chosen.plan)
-
-
-def _steps_before_detour(problem: ProblemRow, tried: VerdictRow, planned: Sequence[PlanRow]) -> int | None:
-    """Return how much of a valid attempt is optimal; None where an optimum is not known, or nothing is needless."""
-    costs = [row.cost for row in planned if row.is_optimal and row.cost is not None]
-    if len(costs) < len(planned):
-        return None
-    task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
-    return steps_before_detour(task, [parse_step(step) for step in tried.plan], costs)
-
-
-def problem_ahead(tried: ProblemRow, rollout_id: str, kept: int, last_kept: JudgedStepRow | None) -> ProblemRow:
-    """Return what is left of a problem after some steps of an attempt at it, under a name of its own."""
-    task = PlanningTask.from_text(tried.domain_pddl, tried.problem_pddl)
-    ahead = task.problem if last_kept is None else replace(task.problem, init=last_kept.claimed_atoms)
-    return replace(
-        tried,
-        problem_id=_place(rollout_id, kept),
-        canonical_form=canonical_form(task.domain, ahead),
-        problem_pddl=print_problem(ahead),
-        source="rollout",
-    )
-
-
-def _place(rollout_id: str, kept: int) -> str:
-    """Return the name of what is left after so many steps of an attempt."""
-    return f"{rollout_id}-after-{kept:03d}"
+    steps_of: dict[str, list[JudgedStepRow]] = defaultdict(list)
+    for step in context.inputs["verdicts"].rows(JudgedStepRow, STEPS):
+        steps_of[step.rollout_id].append(step)
+    attempts = []
+    for row in verdicts_of(context):
+        optimum = optimum_of.get(row.problem_id)
+        if row.is_valid and not (row.is_flawless and row.plan_cost and optimum and row.plan_cost > optimum):
+            continue
+        n_sound = row.n_steps if row.is_valid else row.sound_steps
+        taken = (step for step in steps_of[row.rollout_id][:n_sound] if step.feedback_code != FeedbackCode.WITHDRAWN)
+        plan = tuple(step.action for step in taken)
+        attempts.append(AttemptRow(row.rollout_id, problems[row.problem_id], n_sound, plan, row.is_valid, optimum))
+    return attempts
 
 
 def verdicts_of(context: StageContext[Any]) -> list[VerdictRow]:

@@ -198,7 +198,7 @@ def continuation_examples(
         steps = [_rename_step(step, renaming) for step in kept]
         beginning, response = _continued(renamed, steps, rename_plan(plan, renaming), rendering)
         yield ExampleRow(
-            example_id=f"{rollout_id}-continued-{copy:03d}",
+            example_id=f"{rollout_id}-continued-{len(kept):03d}-{copy:03d}",
             problem_id=problem_id,
             kind=ExampleKind.CONTINUE_PLAN,
             corruption=None,

@@ -479,6 +479,31 @@ class ContinuationRow:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """An attempt that may go on better.
+
+    ``n_sound`` steps of its chain are sound; ``plan`` are their actions, without those that the chain withdraws.
+    ``optimum``: cost of an optimal plan for the problem, if it is known.
+    """
+
+    rollout_id: str
+    problem: ProblemRow
+    n_sound: int
+    plan: tuple[str, ...]
+    is_valid: bool
+    optimum: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplannedRow:
+    """How an attempt goes on better, and the plans that were made to find it."""
+
+    rollout_id: str
+    plans: tuple[PlanRow, ...]
+    continuations: tuple[ContinuationRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LearningRow:
     """What an iteration knows about one problem, joined for the writer of what is learnt from it.
 

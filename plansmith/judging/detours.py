@@ -1,35 +1,33 @@
-"""Where a valid plan first costs more than it must: the step after which the cheapest way to the goal is longer."""
+"""Where a plan first costs more than it must: the step after which the cheapest way to the goal is longer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import PlanStep
 from plansmith.pddl.validation import validate_plan
 
 
-def steps_before_detour(task: PlanningTask, plan: Sequence[PlanStep], costs_to_go: Sequence[float]) -> int | None:
-    """Return how many steps of a valid plan an optimal one can begin with, or None where the plan is itself optimal.
+def steps_before_detour(
+    task: PlanningTask, plan: Sequence[PlanStep], optimum: float, cost_ahead: Callable[[int], float]
+) -> int | None:
+    """Return how many steps of a plan, or of its beginning, an optimal plan can begin with; None where with all.
 
-    A needed step lowers the optimal cost to go by its own cost.
+    A needed step lowers the optimal cost ahead by its own cost, so what is spent and what is ahead never sum to less
+    than before the step. So the place is found by bisection, after the last state: log2 of the number of steps.
 
     Args:
-        task: that the plan solves.
-        plan: valid.
-        costs_to_go: of an optimal plan from each state before a step; what is left after the last costs nothing.
-
-    Raises:
-        ValueError: there are not as many costs as steps.
+        task: where the plan starts.
+        plan: each of its steps is applicable; it need not reach the goal.
+        optimum: cost of an optimal plan for the task.
+        cost_ahead: of an optimal plan from the state after so many steps.
     """
-    if len(costs_to_go) != len(plan):
-        raise ValueError(f"{len(costs_to_go)} costs for {len(plan)} steps")
-    for kept, cost in enumerate([*costs_to_go[1:], 0.0]):
-        if _cost(task, plan[: kept + 1]) + cost > _cost(task, ()) + costs_to_go[0]:
-            return kept
-    return None
 
+    def whole_cost(kept: int) -> float:
+        return float(validate_plan(task, plan[:kept]).cost or 0) + cost_ahead(kept)
 
-def _cost(task: PlanningTask, plan: Sequence[PlanStep]) -> float:
-    """Return what the first steps of a valid plan cost."""
-    return float(validate_plan(task, plan).cost or 0)
+    if whole_cost(len(plan)) <= optimum:
+        return None
+    return bisect_right(range(1, len(plan)), optimum, key=whole_cost)
