@@ -17,7 +17,7 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.validation import validate_plan
 from plansmith.planners import FastDownward, PlannerResult, PlannerStatus, diverse_plans, make_planner
-from plansmith.planners.tie_breaking import first_plan_of_length
+from plansmith.planners.tie_breaking import plan_with_late_goals
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class PlannerActor:
             return plan
         task = PlanningTask.from_text(domain_pddl, problem_pddl)
         steps = [parse_step(step) for step in plan]
-        return tuple(map(str, first_plan_of_length(task, steps, max_states=self._tie_break_states)))
+        return tuple(map(str, plan_with_late_goals(task, steps, max_states=self._tie_break_states)))
 
     def close(self) -> None:
         """End the planner's processes."""

@@ -76,7 +76,7 @@ from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_problem
 from plansmith.pddl.validation import FeedbackCode
 from plansmith.planners import PlannerResult, PlannerStatus
-from plansmith.planners.tie_breaking import first_plan_of_length
+from plansmith.planners.tie_breaking import plan_with_late_goals
 from plansmith.resources import Resources
 from plansmith.stages import Stage, StageContext
 from plansmith.text.chains import ReadChain, Span, chain_of_plan
@@ -656,7 +656,7 @@ class Shortest:
 
     def solve(self, domain_pddl: str, problem_pddl: str) -> PlannerResult:
         task = PlanningTask.from_text(domain_pddl, problem_pddl)
-        plan = tuple(map(str, first_plan_of_length(task, (), max_states=20_000)))
+        plan = tuple(map(str, plan_with_late_goals(task, (), max_states=20_000)))
         return PlannerResult(PlannerStatus.SOLVED, plan, float(len(plan)), 0.0, is_optimal=self.is_optimal)
 
 

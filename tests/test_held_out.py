@@ -32,7 +32,7 @@ from plansmith.pddl.model import Atom
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.validation import validate_plan
 from plansmith.planners import PlannerResult, PlannerStatus
-from plansmith.planners.tie_breaking import first_plan_of_length
+from plansmith.planners.tie_breaking import plan_with_late_goals
 from plansmith.problems.renaming import random_renaming, rename_problem
 from plansmith.resources import Resources
 from plansmith.stages import Stage, StageContext
@@ -54,7 +54,7 @@ class Shortest:
 
     def solve(self, domain_pddl: str, problem_pddl: str) -> PlannerResult:
         task = PlanningTask.from_text(domain_pddl, problem_pddl)
-        plan = tuple(map(str, first_plan_of_length(task, (), max_states=20_000)))
+        plan = tuple(map(str, plan_with_late_goals(task, (), max_states=20_000)))
         return PlannerResult(PlannerStatus.SOLVED, plan, float(len(plan)), 0.0, is_optimal=True)
 
 

@@ -13,7 +13,7 @@ from plansmith.pddl.model import Problem
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import validate_plan
-from plansmith.planners.tie_breaking import first_plan_of_length
+from plansmith.planners.tie_breaking import plan_with_late_goals
 
 IN_THE_WAY = blocks_task(
     "(on c a) (clear c) (ontable a) (ontable b) (clear b) (ontable d) (clear d) (handempty)", "(on a b)", "a b c d"
@@ -21,31 +21,41 @@ IN_THE_WAY = blocks_task(
 OVER_D = parse_plan("(unstack c a) (stack c d) (pick-up a) (stack a b)")
 
 
-def test_first_plan_puts_a_block_that_is_in_the_way_on_the_table() -> None:
+def test_a_block_that_is_in_the_way_goes_on_the_table() -> None:
     assert validate_plan(IN_THE_WAY, OVER_D).is_valid
-    found = first_plan_of_length(IN_THE_WAY, OVER_D, max_states=1000)
+    found = plan_with_late_goals(IN_THE_WAY, OVER_D, max_states=1000)
     assert found == parse_plan("(unstack c a) (put-down c) (pick-up a) (stack a b)")
+
+
+def test_plan_takes_apart_before_it_builds() -> None:
+    """To put a on b is open from the start; d, which is wanted too, is under c."""
+    towers = "(ontable a) (clear a) (ontable b) (clear b) (on c d) (clear c) (ontable d) (handempty)"
+    task = blocks_task(towers, "(on a b) (on d a)", "a b c d")
+    early = parse_plan("(pick-up a) (stack a b) (unstack c d) (put-down c) (pick-up d) (stack d a)")
+    assert validate_plan(task, early).is_valid
+    late = parse_plan("(unstack c d) (put-down c) (pick-up a) (stack a b) (pick-up d) (stack d a)")
+    assert plan_with_late_goals(task, early, max_states=1000) == late
 
 
 @settings(max_examples=30)
 @given(blocks_problems(max_blocks=4))
-def test_first_plan_is_valid_and_as_short(problem: Problem) -> None:
+def test_plan_with_late_goals_is_valid_and_as_short(problem: Problem) -> None:
     task = PlanningTask(BLOCKS, problem)
     plan = shortest_plan(task)
-    found = first_plan_of_length(task, plan, max_states=10**5)
+    found = plan_with_late_goals(task, plan, max_states=10**5)
     assert validate_plan(task, found).is_valid
     assert len(found) == len(plan)
 
 
 @pytest.mark.parametrize(("max_states", "why"), [(5, "40 ground actions"), (45, "over a hundred states")])
-def test_first_plan_that_takes_too_long_to_find_is_the_planners(max_states: int, why: str) -> None:
+def test_plan_that_takes_too_long_to_find_is_the_planners(max_states: int, why: str) -> None:
     tower = "(on d c) (on c b) (on b a) (ontable a) (clear d) (handempty)"
     task = blocks_task(tower, "(on b c) (on c d) (on a b)", "a b c d")
     plan = parse_plan(
         "(unstack d c) (put-down d) (unstack c b) (stack c d) (unstack b a) (stack b c) (pick-up a) (stack a b)"
     )
-    assert first_plan_of_length(task, plan[::-1], max_states=max_states) == tuple(plan[::-1]), why
-    assert first_plan_of_length(task, plan[::-1], max_states=1000) == tuple(plan)
+    assert plan_with_late_goals(task, plan[::-1], max_states=max_states) == tuple(plan[::-1]), why
+    assert plan_with_late_goals(task, plan[::-1], max_states=1000) == tuple(plan)
 
 
 def test_planner_actor_breaks_ties_only_where_it_is_told_to() -> None:
@@ -58,4 +68,4 @@ def test_planner_actor_breaks_ties_only_where_it_is_told_to() -> None:
     assert [row.status for row in plans] == ["solved", "solved"]
     assert len(plans[0].plan) == len(plans[1].plan) == 6
     steps = parse_plan(" ".join(plans[1].plan))
-    assert tuple(steps) == first_plan_of_length(task, steps, max_states=1000)
+    assert tuple(steps) == plan_with_late_goals(task, steps, max_states=1000)

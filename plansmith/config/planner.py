@@ -40,8 +40,8 @@ class PlannerConfig(StrictModel):
     memory_limit_mib: int = Field(2048, ge=64)
     """Address space of each process of the planner."""
     tie_break_states: int = Field(0, ge=0)
-    """Where a plan is optimal, search so many states for the first plan of its length in the domain's order of actions,
-    so that equal situations are solved equally; 0 keeps the planner's plan."""
+    """Where a plan is optimal, search so many states for the plan of its length that reaches its goals latest, so that
+    equal situations are solved equally; 0 keeps the planner's plan."""
 
     n_plans: int = Field(1, ge=1)
     """Different plans wanted of each problem, of Fast Downward; the first is found as the settings above say, the
