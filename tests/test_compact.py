@@ -106,7 +106,7 @@ def test_write_chain_lists_the_plan_where_it_goes_on_after_a_step_that_cannot_be
 def test_write_step_tells_needs_and_what_is_there_already() -> None:
     steps = [write_step(step).partition(" check:")[0] for step in chain_of_plan(sussman(), SUSSMAN_PLAN).steps]
     assert steps[:2] == [
-        "goals: on? a b after: on? b c later: on? b c unmet: aim: on? a b since: clear b need: holding? a "
+        "goals: on? a b unmet: after: on? b c later: on? b c unmet: aim: on? a b since: clear b need: holding? a "
         "since: ontable a handempty need: clear? a since: on c a clear c handempty do: unstack c a",
         "aim: on? b c need: clear? c since: holding c do: put-down c",
     ]
@@ -232,9 +232,9 @@ def test_read_malformed_gives_the_steps_before_the_fault_and_says_where(
         ("goals: on? a b", "do:", "word 5: got 'do:', expected met: or unmet:"),
         ("goals: on? a b on? b a met:", "on?", "word 5: got 'on?', expected met: or unmet:"),
         ("goals: on? a b met: met: aim: on? a b", "met:", "word 6: got 'met:', expected a goal"),
-        ("goals: on? a b after: on? b a unmet:", "unmet:", "got 'unmet:', expected met: or later:"),
+        ("goals: on? a b unmet: after: on? b a unmet:", "unmet:", "got 'unmet:', expected 'later:'"),
         ("goals: on? a b later:", "later:", "got 'later:', expected met: or unmet:"),
-        ("goals: on? a b after: on b a later:", "on", "word 6: got 'on', expected a wanted literal: on?"),
+        ("goals: on? a b unmet: after: on b a later:", "on", "word 7: got 'on', expected a wanted literal: on?"),
         ("goals: on a b unmet:", "on", "word 2: got 'on', expected a wanted literal: on?"),
         ("aim: on? a b need: holding a", "holding", "got 'holding', expected a wanted literal: holding?"),
         ("aim: on? a b since: on? a b need: holding? a", "on?", "got 'on?', expected a predicate"),

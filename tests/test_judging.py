@@ -481,7 +481,7 @@ def test_sound_steps_end_before_the_first_fault_or_circle(steps: tuple[str, ...]
 
 
 def test_judge_completion_opinions_are_not_judged() -> None:
-    chain = judged("goals: on? a b after: clear? a later: aim: clear? b need: on? b b", PICK, STACK, MET)
+    chain = judged("goals: on? a b unmet: after: clear? a later: aim: clear? b need: on? b b", PICK, STACK, MET)
     assert [step.false_claims for step in chain.steps] == [(), ()]
     assert (codes(chain), chain.verdict) == (["ok", "ok"], Verdict.VALID)
 

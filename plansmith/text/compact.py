@@ -3,7 +3,8 @@
 An atom is its predicate followed by its arguments; the arity in the domain says where it ends. Markers end in ``:`` so
 that no PDDL name can be one. What is wanted (goals, aims, needs) has its predicate marked with ``?``: who looks up
 where a block stands is not to find where it should stand. A goal that should wait for others is told with these:
-``on? a b after: on? b c later:``, or ``met:`` where it holds and will have to be undone. A step reads::
+``on? a b unmet: after: on? b c later:``, or ``met:`` where it holds and will have to be undone. Its mark stands right
+after it, so that one look-up decides it. A step reads::
 
     goals: on? a b unmet: aim: on? a b since: clear b need: holding? a since: on a c clear a handempty do: unstack a c
     check: on a c clear a handempty ok: add: holding a clear c now: holding a clear b ontable b clear c ontable c
@@ -87,7 +88,7 @@ def write_step(step: ChainStep) -> str:
 
 
 def write_goal_check(goal_check: Sequence[GoalMark]) -> str:
-    """Return every goal with its mark, and before it the open goals that it should come after."""
+    """Return every goal with its mark and the open goals that it should come after."""
     return " ".join(filter(None, ["goals:", write_goals(goal_check)]))
 
 
@@ -95,10 +96,9 @@ def write_goals(marks: Sequence[GoalMark]) -> str:
     """Return what stands in a goal check for some of the goals."""
     words = []
     for mark in marks:
-        words.append(write_wanted([mark.condition]))
+        words += [write_wanted([mark.condition]), "met:" if mark.is_met else "unmet:"]
         if mark.after:
-            words += ["after:", write_wanted(mark.after)]
-        words.append("met:" if mark.is_met else "later:" if mark.after else "unmet:")
+            words += ["after:", write_wanted(mark.after), "later:"]
     return " ".join(words)
 
 

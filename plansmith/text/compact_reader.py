@@ -135,14 +135,14 @@ class _Words:
 
     def _goal_mark(self) -> GoalMark:
         goal, first, last = self.literal(WANTED)
-        after: tuple[Literal, ...] = ()
-        if is_later := self.peek() == "after:":
+        word = self.peek()
+        if word not in ("met:", "unmet:"):
+            raise self.fault("met: or unmet:")
+        mark, after = self.take(word), tuple[Literal, ...]()
+        if self.peek() == "after:":
             self.position += 1
             after = tuple(placed.literal for placed in self.literals(WANTED))
-        word = self.peek()
-        if word not in ("met:", "later:" if is_later else "unmet:"):
-            raise self.fault("met: or later:" if is_later else "met: or unmet:")
-        mark = self.take(word)
+            self.take("later:")
         self.claims.append(Claim(Part.GOALS, self.span(first, last), goal, word == "met:", mark))
         return GoalMark(goal, word == "met:", after)
 
