@@ -112,8 +112,8 @@ def _claimed_wrongly(task: PlanningTask, plan: tuple[PlanStep, ...], rng: random
 @pytest.mark.parametrize(
     ("name", "rendering", "expected"),
     [
-        ("blocksworld", COMPACT, "cb4093e8e396da525f3177cac020ec4b433727c628e97f64d0e23c38e7647639"),
-        ("blocksworld", FULL, "3d6535a5a4a7235635843ab4b70107f382f32f524bfce52e9077ca9de3121aaa"),
+        ("blocksworld", COMPACT, "97867fac36b0358902b626463b9722103e101a46c50665fe3e0217735474252e"),
+        ("blocksworld", FULL, "1f276bc32056b998fdad00298bdea575e0b9ab2e54b6793fb5aef53b9bc5a08a"),
         ("logistics", COMPACT, "d0c2716b762929f3837e737b62819e07bd13ebd53386bc24f4e51810469f0732"),
         ("logistics", FULL, "a0097d8375e51569e7e9c07fec8ff53bfa7740ab2c58e18868dece27651df6af"),
     ],

@@ -434,8 +434,8 @@ def test_build_datasets_holds_what_each_rollout_teaches_in_their_order(tmp_path:
     assert kinds == [
         ("plan_chain", "p-000"), ("correct_with_feedback", "p-01-1-corrected"),
         ("plan_chain", "q-000"), ("correct_with_feedback", "q-01-1-corrected"),
-        ("continue_plan", "p-01-1-continued-000"), ("correct_with_feedback", "p-01-1-mended"),
-        ("continue_plan", "q-01-1-continued-000"), ("correct_with_feedback", "q-01-1-mended"),
+        ("continue_plan", "p-01-1-continued-002-000"), ("correct_with_feedback", "p-01-1-mended"),
+        ("continue_plan", "q-01-1-continued-002-000"), ("correct_with_feedback", "q-01-1-mended"),
     ]  # fmt: skip
 
 
