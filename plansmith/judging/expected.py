@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from plansmith.judging.chains import JudgedChain, JudgedStep
 from plansmith.judging.claims import FalseClaim
-from plansmith.pddl.goal_orders import achievers, reasonable_orders
+from plansmith.pddl.goal_orders import GoalOrders, achievers
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.matching import Index, index_of, matches, unified, variables_of
@@ -69,7 +69,7 @@ def _goals(
 ) -> Expected | None:
     """Return the goal whose mark is false with the true one, and then the goals that are still to be told."""
     told = {one.condition for one in claims if one.part is Part.GOALS and one.span.start < false.claim.span.start}
-    marks = check_goals(task, basic_only(task, atoms), reasonable_orders(task))
+    marks = check_goals(task, basic_only(task, atoms), GoalOrders(task))
     rest = [mark for mark in marks if mark.condition not in told]
     rest.sort(key=lambda mark: mark.condition != false.claim.condition)
     if not rest:

@@ -1,16 +1,21 @@
-"""Reasonable orders: which goals should be achieved before which.
+"""Reasonable orders: what should be achieved before which goal.
 
 A goal comes after another if it rules out what the other needs, so that it would have to be undone again: the upper
 block of a tower after the lower one (Koehler and Hoffmann, "On Reasonable and Forced Goal Orderings and their Use in an
 Agenda-Driven Planning Algorithm", JAIR 12, 2000). What a goal needs and what it rules out is read off the action
 schemas, without grounding. Theirs also looks at what else could bring back what is ruled out; here two goals that each
 rule out what the other needs are left without an order.
+
+A state shows more: who puts a block on one that has to be moved yet, be it for the sake of a block far below, will have
+to take it off again. There a goal comes after a landmark of another goal if it rules out what the landmark needs
+(Hoffmann, Porteous and Sebastia, "Ordered Landmarks in Planning", JAIR 22, 2004).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import reduce
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property, reduce
+from operator import or_
 
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.matching import is_variable, unified
@@ -24,31 +29,74 @@ from plansmith.pddl.model import (
     UniversalEffect,
     conjuncts_of,
 )
+from plansmith.pddl.reachability import Reachability
 
 
-def reasonable_orders(task: PlanningTask) -> dict[Condition, tuple[Condition, ...]]:
-    """Return for each goal those that should be achieved before it, in their order; goals without are left out.
+class GoalOrders:
+    """What should be achieved before each goal of a task.
 
     Only goals that are literals are ordered; a derived one has no action that achieves it, and so no order.
     """
-    goals = [goal for goal in task.goal if isinstance(goal, Literal)]
-    needs = {goal: _needs(task, goal) for goal in goals}
-    outcomes = {goal: _in_common(_effects(achiever) for achiever in achievers(task, goal)) for goal in goals}
 
-    def is_ruled_out(goal: Literal, by: Literal) -> bool:
-        return any(
-            _complement(literal) in outcomes[by]
-            for prepared, literals in needs[goal].items()
-            if prepared not in outcomes[by]  # then there is nothing to prepare
-            for literal in literals
-        )
+    def __init__(self, task: PlanningTask) -> None:
+        self._task = task
+        self._goals = [goal for goal in task.goal if isinstance(goal, Literal)]
+        self._outcomes = {goal: _in_common(map(_effects, achievers(task, goal))) for goal in self._goals}
+        self._ruled_out = {
+            goal: task.state_of(literal.atom for literal in outcomes if not literal.is_positive)
+            for goal, outcomes in self._outcomes.items()
+        }
 
-    found: dict[Condition, tuple[Condition, ...]] = {}
-    for late in goals:
-        before = [goal for goal in goals if is_ruled_out(goal, late) and not is_ruled_out(late, goal)]
-        if before:
-            found[late] = tuple(before)
-    return found
+    @cached_property
+    def always(self) -> dict[Literal, tuple[Literal, ...]]:
+        """Return for each goal those that should be achieved before it from any state; goals without are left out."""
+        needs = {goal: _needs(self._task, goal) for goal in self._goals}
+
+        def is_ruled_out(goal: Literal, by: Literal) -> bool:
+            return any(
+                _complement(literal) in self._outcomes[by]
+                for prepared, literals in needs[goal].items()
+                if prepared not in self._outcomes[by]  # then there is nothing to prepare
+                for literal in literals
+            )
+
+        found: dict[Literal, tuple[Literal, ...]] = {}
+        for late in self._goals:
+            before = [goal for goal in self._goals if is_ruled_out(goal, late) and not is_ruled_out(late, goal)]
+            if before:
+                found[late] = tuple(before)
+        return found
+
+    def before(self, state: int) -> dict[Condition, tuple[Condition, ...]]:
+        """Return for each goal what should be achieved before it and is open in a state; goals without are left out.
+
+        These are other goals; where it need not wait for any, what has to become true on the way to other goals.
+        """
+        landmarks = {goal: self._landmarks(goal, state) for goal in self._goals if not self._task.holds(goal, state)}
+        found: dict[Condition, tuple[Condition, ...]] = {}
+        for late in self._goals:
+            before = tuple(goal for goal in self.always.get(late, ()) if goal in landmarks) or self._prepared(
+                late, landmarks
+            )
+            if before:
+                found[late] = before
+        return found
+
+    def _prepared(self, late: Literal, landmarks: Mapping[Literal, Mapping[int, int]]) -> tuple[Literal, ...]:
+        """Return what becomes true on the way to other goals, not to this one, and needs what this one rules out."""
+        own, ruled_out = landmarks.get(late, {}), self._ruled_out[late]
+        needing = (atom for goal, needs in landmarks.items() if goal != late for atom, needed in needs.items()
+                   if needed & ruled_out and atom not in own)  # fmt: skip
+        return tuple(map(Literal, self._task.atoms_of(reduce(or_, needing, 0))))
+
+    def _landmarks(self, goal: Literal, state: int) -> dict[int, int]:
+        if not goal.is_positive or self._reachability is None:
+            return {}
+        return self._reachability.landmarks(self._task.bit(goal.atom), state)
+
+    @cached_property
+    def _reachability(self) -> Reachability | None:
+        return Reachability.of(self._task)
 
 
 def _needs(task: PlanningTask, goal: Literal) -> dict[Literal, frozenset[Literal]]:

@@ -13,11 +13,11 @@ follow from them and stand in conditions, with their truth value there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from plansmith.pddl.goal_orders import reasonable_orders
+from plansmith.pddl.goal_orders import GoalOrders
 from plansmith.pddl.ground_actions import GroundAction, MalformedStep
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import TOTAL_COST, Atom, Condition, Literal, Number, PlanStep
@@ -208,7 +208,7 @@ def continued_chain(task: PlanningTask, kept: Sequence[ChainStep], plan: Sequenc
     The kept steps keep their reasons and the places of their goal checks; what they claim is told as it truly is, and
     the support of a reason only where it holds.
     """
-    point, orders = _Point(in_order(task.problem.init), total_at_start(task)), reasonable_orders(task)
+    point, orders = _Point(in_order(task.problem.init), total_at_start(task)), GoalOrders(task)
     steps: list[ChainStep] = []
     for step in kept:
         goal_check = None if step.goal_check is None else check_goals(task, point.state, orders)
@@ -245,28 +245,23 @@ def recovering_chain(task: PlanningTask, chain: Chain, place: int, mistake: Grou
 def abandoned_chain(task: PlanningTask, chain: Chain, n_steps: int) -> Chain:
     """Return the chain that ends after so many steps, none if negative, with goals and verdict as they are there."""
     n_steps = max(0, n_steps)
-    closing = check_goals(task, state_before(task, chain, n_steps), reasonable_orders(task))
+    closing = check_goals(task, state_before(task, chain, n_steps), GoalOrders(task))
     kept = replace(chain, steps=chain.steps[:n_steps], goal_check=closing)
     verdict = VALID if all(mark.is_met for mark in closing) else INVALID
     return replace(kept, final_plan=kept.plan_of_steps, verdict=verdict)
 
 
-def check_goals(
-    task: PlanningTask, state: Iterable[Atom], orders: Mapping[Condition, tuple[Condition, ...]] | None = None
-) -> tuple[GoalMark, ...]:
+def check_goals(task: PlanningTask, state: Iterable[Atom], orders: GoalOrders | None = None) -> tuple[GoalMark, ...]:
     """Return every conjunct of the goal with whether it holds in a state.
 
     Args:
         task: domain and problem.
         state: atoms; what is not named is false.
-        orders: goals with those that should be achieved before; what of them is open is named.
+        orders: of the task; what should come before a goal and is open is named.
     """
-    bits, before = task.state_of(state), orders or {}
-    is_met = {goal: task.holds(goal, bits) for goal in task.goal}
-    return tuple(
-        GoalMark(goal, met, tuple(other for other in before.get(goal, ()) if not is_met[other]))
-        for goal, met in is_met.items()
-    )
+    bits = task.state_of(state)
+    before = {} if orders is None else orders.before(bits)
+    return tuple(GoalMark(goal, task.holds(goal, bits), before.get(goal, ())) for goal in task.goal)
 
 
 def is_direct(task: PlanningTask, purpose: tuple[Condition, ...]) -> bool:
@@ -337,7 +332,7 @@ def _chain_from(task: PlanningTask, point: _Point, plan: Sequence[PlanStep], *, 
     """Return the chain of a plan that begins at `point`."""
     grounded = [task.ground(step) for step in plan]
     reasons = _reasons(task, point, grounded) if with_purpose else [None] * len(plan)
-    orders = reasonable_orders(task) if with_purpose else None
+    orders = GoalOrders(task) if with_purpose else None
     steps: list[ChainStep] = []
     is_checking = with_purpose
     for action, reason in zip(grounded, reasons, strict=True):

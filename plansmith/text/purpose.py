@@ -34,9 +34,9 @@ from plansmith.pddl.model import (
 class Purpose:
     """One path from an action to the goal.
 
-    Paths compare by whether all their conditions are open, then by how early their goal is achieved for good: the same
-    goal stays in view until it is reached. Then by whether they name a condition twice (a block must be clear to be
-    moved so that it is clear again: true, and no reason), and by length.
+    Paths compare by whether all their conditions are open, by whether they name a condition twice (a block must be clear
+    to be moved so that it is clear again: true, and no reason), then by how early their goal is achieved for good: the
+    same goal stays in view until it is reached. Then by length.
 
     Attributes:
         conditions: the first is a conjunct of the goal, the last the effect of the action that serves it.
@@ -57,11 +57,11 @@ class Purpose:
     support: tuple[tuple[Literal, ...], ...] = ()
 
     @property
-    def rank(self) -> tuple[bool, int, bool, int, tuple[tuple[object, ...], ...]]:
+    def rank(self) -> tuple[bool, bool, int, int, tuple[tuple[object, ...], ...]]:
         """Return what purposes are sorted by, the best first; one rank, one purpose."""
         length = len(self.conditions)
         is_circular = len(set(self.conditions)) < length
-        return self.is_idle, self.achieved_at, is_circular, length, tuple(map(_sort_key, self.conditions))
+        return self.is_idle, is_circular, self.achieved_at, length, tuple(map(_sort_key, self.conditions))
 
 
 def purposes(
