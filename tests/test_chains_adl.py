@@ -112,8 +112,8 @@ def _claimed_wrongly(task: PlanningTask, plan: tuple[PlanStep, ...], rng: random
 @pytest.mark.parametrize(
     ("name", "rendering", "expected"),
     [
-        ("blocksworld", COMPACT, "97867fac36b0358902b626463b9722103e101a46c50665fe3e0217735474252e"),
-        ("blocksworld", FULL, "1f276bc32056b998fdad00298bdea575e0b9ab2e54b6793fb5aef53b9bc5a08a"),
+        ("blocksworld", COMPACT, "4f9de7c73311eb7cd96bee21af043748962cc32d8cdafab498730ce4f637be2b"),
+        ("blocksworld", FULL, "04b4e6150019a7f9da9ed05063461d5be050811b19783ef5e168ab0cb22f9610"),
         ("logistics", COMPACT, "d0c2716b762929f3837e737b62819e07bd13ebd53386bc24f4e51810469f0732"),
         ("logistics", FULL, "a0097d8375e51569e7e9c07fec8ff53bfa7740ab2c58e18868dece27651df6af"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from conftest import BLOCKS, blocks_problems, blocks_task, shortest_plan, sussman
 from hypothesis import given, settings
 
-from plansmith.pddl.goal_orders import reasonable_orders
+from plansmith.pddl.goal_orders import GoalOrders
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Problem
 
@@ -16,8 +16,13 @@ TABLE = "(ontable a) (ontable b) (ontable c) (ontable d) (clear a) (clear b) (cl
 
 
 def orders(task: PlanningTask) -> dict[str, list[str]]:
-    """Return the orders of a task as text."""
-    return {str(late): list(map(str, before)) for late, before in reasonable_orders(task).items()}
+    """Return the orders of a task that hold from any state, as text."""
+    return {str(late): list(map(str, before)) for late, before in GoalOrders(task).always.items()}
+
+
+def orders_now(task: PlanningTask) -> dict[str, list[str]]:
+    """Return the orders of a task as they are at its start, as text."""
+    return {str(late): list(map(str, before)) for late, before in GoalOrders(task).before(task.initial_state).items()}
 
 
 def task_of(actions: str, goal: str, init: str = "(free)", objects: str = "b - part") -> PlanningTask:
@@ -54,7 +59,11 @@ def test_reasonable_orders_are_those_of_shortest_plans_in_blocksworld(problem: P
     def achieved_at(goal: object) -> int:
         return min(n for n in range(len(states)) if all(task.holds(goal, state) for state in states[n:]))
 
-    found = reasonable_orders(task)
+    orders_of, found = GoalOrders(task), GoalOrders(task).always
+    for n, state in enumerate(states):
+        for late, before in orders_of.before(state).items():
+            opened = [min(m for m in range(n, len(states)) if task.holds(early, states[m])) for early in before]
+            assert max(opened) <= achieved_at(late)
     assert all(achieved_at(early) <= achieved_at(late) for late, before in found.items() for early in before)
     supported = {goal.atom.arguments[0] for goal in task.goal if goal.atom.predicate == "on"}
     assert set(found) >= {
@@ -148,3 +157,41 @@ def test_reasonable_orders_do_not_depend_on_the_order_of_the_goal() -> None:
         random.Random(seed).shuffle(goals)
         task = blocks_task(TABLE, " ".join(goals), "a b c d")
         assert orders(task) == {"(on a b)": ["(on b c)"], "(on b c)": ["(on c d)"]}
+
+
+TOWERS = "(on c d) (on d a) (ontable a) (clear c) (ontable e) (clear e) (ontable f) (clear f) (handempty)"
+
+
+@pytest.mark.parametrize(
+    ("init", "goal", "expected"),
+    [
+        (TOWERS, "(on a f) (on e c)", {"(on e c)": ["(clear d)"]}),  # c is on d, which is on a, which has to be moved
+        (TOWERS, "(on a f) (on c e)", {}),  # to move c is what both take
+        (TOWERS, "(on f d) (on e c)", {"(on e c)": ["(clear d)"]}),
+        (TOWERS, "(on a f) (on c d)", {"(on c d)": ["(clear a)"]}),  # it holds, and will have to be undone
+        (TOWERS, "(on e f) (on f c)", {"(on e f)": ["(on f c)"]}),  # nothing has to be moved from under c
+        (TOWERS, "(on a e) (on e c)", {"(on a e)": ["(on e c)"], "(on e c)": ["(clear d)"]}),
+    ],
+    ids=["below", "both", "beside", "undone", "nothing", "anomaly"],
+)
+def test_orders_of_a_state_have_a_goal_wait_for_what_must_come_from_under_it(
+    init: str, goal: str, expected: dict[str, list[str]]
+) -> None:
+    assert orders_now(blocks_task(init, goal, "a b c d e f")) == expected
+
+
+def test_orders_of_sussmans_anomaly_have_each_goal_wait_for_a_part_of_the_other() -> None:
+    assert orders_now(sussman()) == {"(on a b)": ["(on b c)"], "(on b c)": ["(clear a)"]}
+
+
+def test_orders_of_a_state_two_goals_that_use_up_what_both_need_are_left_alone() -> None:
+    actions = """(:action cut :parameters (?x - part) :precondition (free) :effect (and (cut ?x) (not (free))))
+      (:action glue :parameters (?x - part) :precondition (free) :effect (and (glued ?x) (not (free))))"""
+    assert orders_now(task_of(actions, "(and (cut a) (glued a))")) == {}
+
+
+def test_orders_of_a_state_with_derived_predicates_are_those_between_goals() -> None:
+    derived = "(:derived (shown) (free))"
+    actions = f"{CUT} {derived} (:action glue :parameters (?x - part) :precondition (raw ?x) :effect (glued ?x))"
+    task = task_of(actions, "(and (cut a) (glued a))", "(free) (raw a)")
+    assert orders_now(task) == {"(cut a)": ["(glued a)"]}

@@ -75,18 +75,16 @@ class GoalOrders:
         landmarks = {goal: self._landmarks(goal, state) for goal in self._goals if not self._task.holds(goal, state)}
         found: dict[Condition, tuple[Condition, ...]] = {}
         for late in self._goals:
-            before = tuple(goal for goal in self.always.get(late, ()) if goal in landmarks) or self._prepared(
-                late, landmarks
-            )
-            if before:
+            goals = tuple(goal for goal in self.always.get(late, ()) if goal in landmarks)
+            if before := goals or self._prepared(late, landmarks):
                 found[late] = before
         return found
 
     def _prepared(self, late: Literal, landmarks: Mapping[Literal, Mapping[int, int]]) -> tuple[Literal, ...]:
         """Return what becomes true on the way to other goals, not to this one, and needs what this one rules out."""
-        own, ruled_out = landmarks.get(late, {}), self._ruled_out[late]
-        needing = (atom for goal, needs in landmarks.items() if goal != late for atom, needed in needs.items()
-                   if needed & ruled_out and atom not in own)  # fmt: skip
+        settled = {*landmarks.get(late, {}), *(self._task.bit(goal.atom) for goal in self._goals)}
+        needing = (atom for needs in landmarks.values() for atom, needed in needs.items()
+                   if needed & self._ruled_out[late] and atom not in settled)  # fmt: skip
         return tuple(map(Literal, self._task.atoms_of(reduce(or_, needing, 0))))
 
     def _landmarks(self, goal: Literal, state: int) -> dict[int, int]:

@@ -34,8 +34,8 @@ from plansmith.pddl.model import (
 class Purpose:
     """One path from an action to the goal.
 
-    Paths compare by whether all their conditions are open, by whether they name a condition twice (a block must be clear
-    to be moved so that it is clear again: true, and no reason), then by how early their goal is achieved for good: the
+    Paths compare by whether all their conditions are open, by whether they name a condition twice (a block must be
+    clear to be moved so that it is clear again: true, and no reason), then by how early their goal is achieved: the
     same goal stays in view until it is reached. Then by length.
 
     Attributes:
