@@ -70,11 +70,12 @@ def _goals(
     """Return the goal whose mark is false with the true one, and then the goals that are still to be told."""
     told = {one.condition for one in claims if one.part is Part.GOALS and one.span.start < false.claim.span.start}
     marks = check_goals(task, basic_only(task, atoms), GoalOrders(task))
+    before = [mark for mark in marks if mark.condition in told]
     rest = [mark for mark in marks if mark.condition not in told]
     rest.sort(key=lambda mark: mark.condition != false.claim.condition)
     if not rest:
         return None
-    words = rendering.write_goals(rest)
+    words = rendering.write_goals([*before, *rest], len(before))
     return Expected(false.claim.span.start, words if false.claim.condition is None else words.lstrip(" -"))
 
 

@@ -2,12 +2,13 @@
 
 An atom is its predicate followed by its arguments; the arity in the domain says where it ends. Markers end in ``:`` so
 that no PDDL name can be one. What is wanted (goals, aims, needs) has its predicate marked with ``?``: who looks up
-where a block stands is not to find where it should stand. A goal that should wait for others is told with these:
-``on? a b unmet: after: on? b c later:``, or ``met:`` where it holds and will have to be undone. Its mark stands right
-after it, so that one look-up decides it. A step reads::
+where a block stands is not to find where it should stand. After the marks of all goals, each of which one look-up
+decides, open goals are told again with what they should wait for, and those that hold and will have to be undone:
+``goals: on? a b unmet: on? b c unmet: order: on? a b after: on? b c later: on? b c ready:``. A step reads::
 
-    goals: on? a b unmet: aim: on? a b since: clear b need: holding? a since: on a c clear a handempty do: unstack a c
-    check: on a c clear a handempty ok: add: holding a clear c now: holding a clear b ontable b clear c ontable c
+    goals: on? a b unmet: order: on? a b ready: aim: on? a b since: clear b need: holding? a since: on a c clear a
+    handempty do: unstack a c check: on a c clear a handempty ok: add: holding a clear c now: holding a clear b ontable b
+    clear c ontable c
 
 or, where the action cannot be applied, ``check: clear a ontable a fails: handempty``: preconditions are told one by one
 as they are found to hold, up to the first that does not; ``fails:`` names it and whatever else is missing. So each next
@@ -88,17 +89,20 @@ def write_step(step: ChainStep) -> str:
 
 
 def write_goal_check(goal_check: Sequence[GoalMark]) -> str:
-    """Return every goal with its mark and the open goals that it should come after."""
+    """Return every goal with its mark, then the order of what is open."""
     return " ".join(filter(None, ["goals:", write_goals(goal_check)]))
 
 
-def write_goals(marks: Sequence[GoalMark]) -> str:
-    """Return what stands in a goal check for some of the goals."""
+def write_goals(marks: Sequence[GoalMark], n_told: int = 0) -> str:
+    """Return what stands in a goal check after the marks of the first goals."""
     words = []
-    for mark in marks:
+    for mark in marks[n_told:]:
         words += [write_wanted([mark.condition]), "met:" if mark.is_met else "unmet:"]
-        if mark.after:
-            words += ["after:", write_wanted(mark.after), "later:"]
+    if waiting := [mark for mark in marks if mark.after or not mark.is_met]:
+        words.append("order:")
+    for mark in waiting:
+        words.append(write_wanted([mark.condition]))
+        words += ["after:", write_wanted(mark.after), "later:"] if mark.after else ["ready:"]
     return " ".join(words)
 
 
@@ -185,9 +189,9 @@ class CompactRendering:
         """Return the part of a step that follows its action."""
         return write_outcome(step)
 
-    def write_goals(self, marks: Sequence[GoalMark]) -> str:
-        """Return what stands in a goal check for some of the goals."""
-        return write_goals(marks)
+    def write_goals(self, marks: Sequence[GoalMark], n_told: int) -> str:
+        """Return what stands in a goal check after the marks of the first goals."""
+        return write_goals(marks, n_told)
 
     def write_literals(self, literals: Sequence[Literal]) -> str:
         """Return what stands in a list of literals."""
@@ -228,8 +232,10 @@ MARKERS = [
     "goals:",
     "met:",
     "unmet:",
+    "order:",
     "after:",
     "later:",
+    "ready:",
     "aim:",
     "need:",
     "since:",

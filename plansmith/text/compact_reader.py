@@ -27,7 +27,7 @@ WANTED = "?"
 """Ends a predicate that is wanted (a goal, an aim, a need), not told of a state."""
 
 _REASONS = ("aim:", "need:")
-_WITHIN_REASONS = ("since:", "met:", "unmet:", "after:", "later:")
+_WITHIN_REASONS = ("since:", "met:", "unmet:", "order:", "after:", "later:", "ready:")
 _AFTER_REASONS = ("goals:", *_REASONS, "do:", "check:", "ok:", "fails:", "add:", "now:", "final:", "verdict:")
 _STEP_START = ("goals:", *_REASONS, *_WITHIN_REASONS, "do:")
 
@@ -88,7 +88,7 @@ class _Words:
     def literals(self, mark: str = "") -> list[_Placed]:
         """Take literals whose predicates end in `mark`."""
         found = []
-        while (word := self.peek()) is not None and (word == NOT or not word.endswith(":")):
+        while self._is_literal():
             found.append(self.literal(mark))
         return found
 
@@ -123,12 +123,15 @@ class _Words:
         self.take("goals:")
         marks: list[GoalMark] = []
         try:
-            while (word := self.peek()) is not None and (word == NOT or not word.endswith(":")):
+            while self._is_literal():
                 marks.append(self._goal_mark())
-            if self.peek() in _WITHIN_REASONS:
+            if self.peek() in _WITHIN_REASONS and (self.peek() != "order:" or not marks):
                 raise self.fault("a goal")
             if self.peek() is not None:
                 self.claims.append(Claim(Part.GOALS, self.span(self.position, self.position + 1)))
+            if self.peek() == "order:":
+                order = self._order()
+                marks = [replace(mark, after=order.get(mark.condition, ())) for mark in marks]
         except _Fault as error:
             self._pass_over(error)
         return tuple(marks)
@@ -138,13 +141,29 @@ class _Words:
         word = self.peek()
         if word not in ("met:", "unmet:"):
             raise self.fault("met: or unmet:")
-        mark, after = self.take(word), tuple[Literal, ...]()
-        if self.peek() == "after:":
-            self.position += 1
-            after = tuple(placed.literal for placed in self.literals(WANTED))
-            self.take("later:")
+        mark = self.take(word)
         self.claims.append(Claim(Part.GOALS, self.span(first, last), goal, word == "met:", mark))
-        return GoalMark(goal, word == "met:", after)
+        return GoalMark(goal, word == "met:")
+
+    def _order(self) -> dict[Condition, tuple[Literal, ...]]:
+        """Take what goals should wait for."""
+        self.take("order:")
+        order: dict[Condition, tuple[Literal, ...]] = {}
+        while self._is_literal():
+            goal = self.literal(WANTED).literal
+            if (word := self.peek()) not in ("after:", "ready:"):
+                raise self.fault("after: or ready:")
+            self.position += 1
+            if word == "after:":
+                order[goal] = tuple(placed.literal for placed in self.literals(WANTED))
+                self.take("later:")
+        if self.peek() in _WITHIN_REASONS:
+            raise self.fault("a goal")
+        return order
+
+    def _is_literal(self) -> bool:
+        """Return whether what comes next is no marker."""
+        return (word := self.peek()) is not None and (word == NOT or not word.endswith(":"))
 
     def purpose(self) -> tuple[tuple[Literal, ...], tuple[tuple[Literal, ...], ...]]:
         """Take an aim and the needs that follow from it, and what is said to be there of each, as far as it is clear.
@@ -170,7 +189,7 @@ class _Words:
         if self.peek() != "since:" or not wanted:
             return
         self.position += 1
-        while (word := self.peek()) is not None and (word == NOT or not word.endswith(":")):
+        while self._is_literal():
             literal, first, last = self.literal()
             support[-1] = (*support[-1], literal)
             self.claims.append(Claim(Part.SUPPORT, self.span(first, last), literal, wanted=wanted[-1]))

@@ -86,9 +86,9 @@ class FullRendering:
         """Return the part of a step that follows its action."""
         return "\n".join(outcome_lines(step))
 
-    def write_goals(self, marks: Sequence[GoalMark]) -> str:
-        """Return what stands in a goal check for some of the goals."""
-        return "\n".join(_goal_lines(marks))
+    def write_goals(self, marks: Sequence[GoalMark], n_told: int) -> str:
+        """Return what stands in a goal check after the marks of the first goals."""
+        return "\n".join(_goal_lines(marks[n_told:]))
 
     def write_literals(self, literals: Sequence[Literal]) -> str:
         """Return what stands in a list of literals."""

@@ -59,8 +59,8 @@ class Rendering(Prompting, Protocol):
     def write_outcome(self, step: ChainStep) -> str:
         """Return the part of a step that follows its action."""
 
-    def write_goals(self, marks: Sequence[GoalMark]) -> str:
-        """Return what stands in a goal check for some of the goals."""
+    def write_goals(self, marks: Sequence[GoalMark], n_told: int) -> str:
+        """Return what stands in a goal check after the marks of the first goals."""
 
     def write_literals(self, literals: Sequence[Literal]) -> str:
         """Return what stands in a list of literals."""
