@@ -112,9 +112,9 @@ def _claimed_wrongly(task: PlanningTask, plan: tuple[PlanStep, ...], rng: random
 @pytest.mark.parametrize(
     ("name", "rendering", "expected"),
     [
-        ("blocksworld", COMPACT, "4f9de7c73311eb7cd96bee21af043748962cc32d8cdafab498730ce4f637be2b"),
+        ("blocksworld", COMPACT, "18510d78ad42decc5f94e2370faacd34b9374a10cc0f0ffef1fcee2faefbbeb3"),
         ("blocksworld", FULL, "04b4e6150019a7f9da9ed05063461d5be050811b19783ef5e168ab0cb22f9610"),
-        ("logistics", COMPACT, "d0c2716b762929f3837e737b62819e07bd13ebd53386bc24f4e51810469f0732"),
+        ("logistics", COMPACT, "e1a73e7f161fe59dee3e410dbd28fd8083ea04ef0672478f85558e99466c7053"),
         ("logistics", FULL, "a0097d8375e51569e7e9c07fec8ff53bfa7740ab2c58e18868dece27651df6af"),
     ],
     ids=["blocksworld-compact", "blocksworld-full", "logistics-compact", "logistics-full"],

@@ -31,7 +31,8 @@ from plansmith.text.rendering import Rendering, rendering_of
 COMPACT = CompactRendering()
 
 TWO_BLOCKS_CHAIN = (
-    "goals: on? a b unmet: aim: on? a b since: clear b need: holding? a since: clear a ontable a handempty "
+    "goals: on? a b unmet: order: on? a b ready: "
+    "aim: on? a b since: clear b need: holding? a since: clear a ontable a handempty "
     "do: pick-up a check: clear a ontable a handempty ok: add: holding a now: holding a clear b ontable b "
     "aim: on? a b since: holding a clear b do: stack a b check: holding a clear b ok: add: clear a handempty on a b "
     "now: handempty clear a on a b ontable b "
@@ -82,7 +83,7 @@ def test_write_chain_of_a_failing_plan_says_what_fails_and_what_is_open() -> Non
     plan = parse_plan("(pick-up a) (pick-up b)")
     assert write_chain(chain_of_plan(two_blocks(), plan)).endswith(
         "do: pick-up b check: clear b ontable b fails: handempty goals: on? a b unmet: "
-        "final: pick-up a pick-up b verdict: INVALID"
+        "order: on? a b ready: final: pick-up a pick-up b verdict: INVALID"
     )
 
 
@@ -99,14 +100,16 @@ def test_write_outcome_check_ends_at_the_first_precondition_that_is_false() -> N
 def test_write_chain_lists_the_plan_where_it_goes_on_after_a_step_that_cannot_be_applied() -> None:
     plan = parse_plan("(pick-up a) (pick-up b) (stack a b)")
     text = write_chain(chain_of_plan(two_blocks(), plan))
-    assert text.endswith("goals: on? a b unmet: final: pick-up a pick-up b stack a b verdict: INVALID")
+    assert text.endswith(
+        "goals: on? a b unmet: order: on? a b ready: final: pick-up a pick-up b stack a b verdict: INVALID"
+    )
     assert (read(text).fault, read(text).chain.final_plan) == (None, plan)
 
 
 def test_write_step_tells_needs_and_what_is_there_already() -> None:
     steps = [write_step(step).partition(" check:")[0] for step in chain_of_plan(sussman(), SUSSMAN_PLAN).steps]
     assert steps[:2] == [
-        "goals: on? a b unmet: after: on? b c later: on? b c unmet: after: clear? a later: "
+        "goals: on? a b unmet: on? b c unmet: order: on? a b after: on? b c later: on? b c after: clear? a later: "
         "aim: on? a b since: clear b need: holding? a "
         "since: ontable a handempty need: clear? a since: on c a clear c handempty do: unstack c a",
         "aim: on? b c need: clear? c since: holding c do: put-down c",
@@ -141,7 +144,8 @@ def test_write_literals_negation_is_marked() -> None:
     text = write_chain(chain_of_plan(task, parse_plan("(open l2) (move t1 l1 hub)")))
     assert "check: at t1 l1 not: = l1 hub not: closed hub ok:" in text
     assert text.startswith(
-        "goals: at? t1 hub unmet: not: closed? l2 unmet: aim: not: closed? l2 do: open l2 check: ok: add: now: "
+        "goals: at? t1 hub unmet: not: closed? l2 unmet: order: at? t1 hub ready: not: closed? l2 ready: "
+        "aim: not: closed? l2 do: open l2 check: ok: add: now: "
     )
 
 
@@ -233,9 +237,17 @@ def test_read_malformed_gives_the_steps_before_the_fault_and_says_where(
         ("goals: on? a b", "do:", "word 5: got 'do:', expected met: or unmet:"),
         ("goals: on? a b on? b a met:", "on?", "word 5: got 'on?', expected met: or unmet:"),
         ("goals: on? a b met: met: aim: on? a b", "met:", "word 6: got 'met:', expected a goal"),
-        ("goals: on? a b unmet: after: on? b a unmet:", "unmet:", "got 'unmet:', expected 'later:'"),
         ("goals: on? a b later:", "later:", "got 'later:', expected met: or unmet:"),
-        ("goals: on? a b unmet: after: on b a later:", "on", "word 7: got 'on', expected a wanted literal: on?"),
+        ("goals: on? a b unmet: ready:", "ready:", "got 'ready:', expected a goal"),
+        ("goals: order: on? a b ready:", "order:", "got 'order:', expected a goal"),
+        ("goals: on? a b unmet: order: on? a b met:", "met:", "got 'met:', expected after: or ready:"),
+        ("goals: on? a b unmet: order: on? a b after: on? b a ready:", "ready:", "got 'ready:', expected 'later:'"),
+        (
+            "goals: on? a b unmet: order: on? a b after: on b a",
+            "on",
+            "word 11: got 'on', expected a wanted literal: on?",
+        ),
+        ("goals: on? a b unmet: order: on? a b ready: met:", "met:", "got 'met:', expected a goal"),
         ("goals: on a b unmet:", "on", "word 2: got 'on', expected a wanted literal: on?"),
         ("aim: on? a b need: holding a", "holding", "got 'holding', expected a wanted literal: holding?"),
         ("aim: on? a b since: on? a b need: holding? a", "on?", "got 'on?', expected a predicate"),

@@ -44,6 +44,8 @@ UNAWARE = "do: pick-up b check: clear b ontable b handempty ok: add: holding b n
 """Right after `PICK`, and claims that it worked."""
 
 
+OPEN = "on? a b unmet: order: on? a b ready:"
+"""What a goal check says of the goal while it is open."""
 REASON = "goals: on? a b unmet: aim: on? a b since: clear b need: holding? a since: clear a ontable a handempty"
 """What a faithful writer tells before `PICK`."""
 MET = "goals: on? a b met: verdict: VALID"
@@ -342,11 +344,11 @@ def test_verdict_row_expected_words_are_told_where_the_outcome_was_wrong(step: s
 @pytest.mark.parametrize(
     ("parts", "kept", "expected"),
     [
-        ((REASON.replace("unmet:", "met:"), PICK, STACK, MET), "goals:", "on? a b unmet:"),
-        ((REASON.replace("on? a b unmet:", "on? b a unmet:"), PICK, STACK, MET), "goals:", "on? a b unmet:"),
-        ((REASON.replace("on? a b unmet:", ""), PICK, STACK, MET), "goals:", "on? a b unmet:"),
-        ((PICK, "goals: on? a b met: verdict: VALID"), f"{PICK} goals:", "on? a b unmet:"),
-        ((PICK, FAILS, "goals: on? a b met: verdict: VALID"), f"{PICK} {FAILS} goals:", "on? a b unmet:"),
+        ((REASON.replace("unmet:", "met:"), PICK, STACK, MET), "goals:", OPEN),
+        ((REASON.replace("on? a b unmet:", "on? b a unmet:"), PICK, STACK, MET), "goals:", OPEN),
+        ((REASON.replace("on? a b unmet:", ""), PICK, STACK, MET), "goals:", OPEN),
+        ((PICK, "goals: on? a b met: verdict: VALID"), f"{PICK} goals:", OPEN),
+        ((PICK, FAILS, "goals: on? a b met: verdict: VALID"), f"{PICK} {FAILS} goals:", OPEN),
         ((PICK, "goals: on? a b unmet: verdict: INVALID"), None, None),
         ((REASON.replace("clear b", "holding a"), PICK, STACK, MET), "goals: on? a b unmet: aim: on? a b since:",
          "clear b"),
@@ -481,7 +483,9 @@ def test_sound_steps_end_before_the_first_fault_or_circle(steps: tuple[str, ...]
 
 
 def test_judge_completion_opinions_are_not_judged() -> None:
-    chain = judged("goals: on? a b unmet: after: clear? a later: aim: clear? b need: on? b b", PICK, STACK, MET)
+    chain = judged(
+        "goals: on? a b unmet: order: on? a b after: clear? a later: aim: clear? b need: on? b b", PICK, STACK, MET
+    )
     assert [step.false_claims for step in chain.steps] == [(), ()]
     assert (codes(chain), chain.verdict) == (["ok", "ok"], Verdict.VALID)
 
@@ -560,7 +564,7 @@ def test_false_closing_check_is_the_fault_of_the_last_step_that_is_not_withdrawn
     assert (row.first_fault, [taken.feedback_code, withdrawn.feedback_code]) == (1, ["goal", "withdrawn"])
     assert [words.reason for words in taken.false_words] == ["(on a b) does not hold"]
     assert withdrawn.false_words == ()
-    assert (row.expected_words, row.expected_at) == ("on? a b unmet:", text.index("on? a b met:"))
+    assert (row.expected_words, row.expected_at) == (OPEN, text.index("on? a b met:"))
 
 
 def test_false_claim_costs_what_a_precondition_does_and_no_distance() -> None:

@@ -7,8 +7,8 @@ decides, open goals are told again with what they should wait for, and those tha
 ``goals: on? a b unmet: on? b c unmet: order: on? a b after: on? b c later: on? b c ready:``. A step reads::
 
     goals: on? a b unmet: order: on? a b ready: aim: on? a b since: clear b need: holding? a since: on a c clear a
-    handempty do: unstack a c check: on a c clear a handempty ok: add: holding a clear c now: holding a clear b ontable b
-    clear c ontable c
+    handempty do: unstack a c check: on a c clear a handempty ok: add: holding a clear c now: holding a clear b
+    ontable b clear c ontable c
 
 or, where the action cannot be applied, ``check: clear a ontable a fails: handempty``: preconditions are told one by one
 as they are found to hold, up to the first that does not; ``fails:`` names it and whatever else is missing. So each next
