@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from actors.feedback_writer import FeedbackWriter
-from actors.replanner import Replanner
+from actors.planner import Replanner
 from pipelines.run.workers import MODEL, policy_version
 from pipelines.stages.few_rows import worked_rows
 from pipelines.stages.judging import STEPS
