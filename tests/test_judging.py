@@ -370,6 +370,28 @@ def test_verdict_row_expected_words_take_the_place_of_the_first_false_ones(
     assert expected is None or text[: row.expected_at].rstrip() == kept
 
 
+@pytest.mark.parametrize(
+    ("told", "words", "reason"),
+    [
+        ("on? b c ready:", "ready:", "(on b c) should wait for (clear a)"),
+        ("on? b c after: clear? b later:", "clear? b", "(on b c) does not wait for (clear b)"),
+        ("on? b c after: later:", "later:", "leaves out (clear a)"),
+        ("", "aim:", "leaves out (on b c)"),
+    ],
+)
+def test_judge_completion_order_is_that_of_goals_and_landmarks(told: str, words: str, reason: str) -> None:
+    task, truth = sussman(), "on? b c after: clear? a later:"
+    right = COMPACT.write_chain(chain_of_plan(task, SUSSMAN_PLAN))
+    assert judge_completion(task, right, COMPACT).first_fault is None
+    text = right.replace(truth, told, 1)
+    chain = judge_completion(task, text, COMPACT)
+    false = chain.steps[0].false_claims[0]
+    assert (text[false.span.start : false.span.end], false.reason) == (words, reason)
+    assert chain.verdict is Verdict.VALID and chain.first_fault == 0
+    expected = expected_words(task, chain, COMPACT)
+    assert expected == Expected(text.index("order:"), f"order: on? a b after: on? b c later: {truth}")
+
+
 def test_verdict_row_expected_support_names_what_is_there_instead_of_what_is_not() -> None:
     task = blocks_task("(on c a) (clear c) (ontable a) (ontable b) (clear b) (handempty)", "(on a b)")
     text = "aim: on? a b since: clear b need: holding? a since: ontable a handempty need: clear? a since: on b a do:"
@@ -483,9 +505,7 @@ def test_sound_steps_end_before_the_first_fault_or_circle(steps: tuple[str, ...]
 
 
 def test_judge_completion_opinions_are_not_judged() -> None:
-    chain = judged(
-        "goals: on? a b unmet: order: on? a b after: clear? a later: aim: clear? b need: on? b b", PICK, STACK, MET
-    )
+    chain = judged("goals: on? a b unmet: aim: clear? b need: on? b b", PICK, STACK, MET)
     assert [step.false_claims for step in chain.steps] == [(), ()]
     assert (codes(chain), chain.verdict) == (["ok", "ok"], Verdict.VALID)
 
@@ -501,6 +521,12 @@ def test_judge_completion_opinions_are_not_judged() -> None:
         ((REASON.replace("unmet:", "unmet: on? b a unmet:"), PICK, STACK, MET), 1, "claim", "on? b a",
          "(on b a) is no goal"),
         ((REASON.replace("on? a b unmet:", ""), PICK, STACK, MET), 1, "claim", "aim:", "leaves out (on a b)"),
+        ((f"goals: {OPEN.replace('ready:', 'after: clear? a later:')}", PICK, STACK, MET), 1, "claim", "after:",
+         "(on a b) has nothing to wait for"),
+        ((f"goals: {OPEN} on? a b ready:", PICK, STACK, MET), 1, "claim", "ready:", "(on a b) is told twice"),
+        ((f"goals: {OPEN} on? b a ready:", PICK, STACK, MET), 1, "claim", "on? b a",
+         "(on b a) has nothing to wait for"),
+        (("goals: on? a b unmet: order:", PICK, STACK, MET), 1, "claim", "do:", "leaves out (on a b)"),
         ((PICK.replace("ontable a handempty", "handempty"), STACK, MET), 1, "claim", "ok:", "leaves out (ontable a)"),
         ((PICK, STACK.replace("clear b ok:", "clear b clear a ok:"), MET), 2, "claim", "clear a",
          "(clear a) is no precondition"),
@@ -528,7 +554,8 @@ def test_judge_completion_opinions_are_not_judged() -> None:
         ((PICK.split(" ok:")[0] + " fails: clear a", MET), 1, "effect", "fails:", None),
         ((LOST, MET), 1, "effect", LOST.removeprefix("do: pick-up a "), "(pick-up a) does not delete (clear b)"),
     ],
-    ids=["support", "support of what is not there", "goal mark", "made-up goal", "goal left out",
+    ids=["support", "support of what is not there", "goal mark", "made-up goal", "goal left out", "ready goal",
+         "order told twice", "order of no goal", "order left out",
          "precondition left out", "made-up precondition", "made-up effect", "effect left out", "unread reason",
          "closing check", "missed goal", "missed goal after a false support", "missed goal owned up to",
          "inapplicable", "inapplicable for a false reason", "inapplicable and said so",

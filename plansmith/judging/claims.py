@@ -1,9 +1,10 @@
 """Which words of a chain are false: every claim about a state, held against the state that the chain claims to be in.
 
-Judged are goal marks, what a reason says is there already, precondition checks, and what an action adds and deletes.
-Not judged, because no state decides it: which condition a reason names (whether anybody needs it is an opinion), which
-goals should wait for others, and what a reason leaves out, which depends on the action that its writer had in mind; nor
-a support that is more than a literal, which no faithful writer tells. Not here: actions and next states (`chains`).
+Judged are goal marks, what goals should wait for (as `plansmith.pddl.goal_orders` has it), what a reason says is there
+already, precondition checks, and what an action adds and deletes. Not judged, because no state decides it: which
+condition a reason names (whether anybody needs it is an opinion), and what a reason leaves out, which depends on the
+action that its writer had in mind; nor a support that is more than a literal, which no faithful writer tells. Not here:
+actions and next states (`chains`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from plansmith.pddl.goal_orders import GoalOrders
 from plansmith.pddl.ground_actions import GroundAction, MalformedStep
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import EQUALITY, Condition, Literal
@@ -39,12 +41,15 @@ def false_claims(
         action: of the step; what is said of one that does not exist is not judged.
     """
     truth = _Truth(task, state, action if isinstance(action, GroundAction) else None)
-    told = {(claim.part, claim.condition) for claim in claims}
+    told: set[tuple[Part, Condition | None, Condition | None]] = set()
     found: dict[Span, FalseClaim] = {}
     for claim in claims:
-        known = truth.lists.get(claim.part, {})
-        left_out = [condition for condition in known if (claim.part, condition) not in told]
-        reason = truth.against(claim, left_out)
+        known = truth.list_of(claim)
+        left_out = [condition for condition in known if (claim.part, condition, claim.wanted) not in told]
+        name = claim.part, claim.condition, claim.wanted
+        is_repeated = claim.part is Part.ORDER and name in told
+        reason = f"{claim.condition} is told twice" if is_repeated else truth.against(claim, left_out)
+        told.add(name)
         if reason:
             span = claim.mark if claim.mark and claim.condition in known else claim.span
             found.setdefault(span, FalseClaim(claim, span, reason))
@@ -81,6 +86,21 @@ class _Truth:
             found[Part.DELETED] = {Literal(atom): True for atom in there.delete_effects if state & task.bit(atom)}
         return found
 
+    @cached_property
+    def order(self) -> Mapping[Condition, Mapping[Condition, bool]]:
+        """What belongs into the order: open goals and those that will have to be undone, with what they wait for."""
+        before = GoalOrders.of(self.task).before(self.state)
+        return {goal: dict.fromkeys(before.get(goal, ()), True) for goal, is_met in self.lists[Part.GOALS].items()
+                if goal in before or not is_met}  # fmt: skip
+
+    def list_of(self, claim: Claim) -> Mapping[Condition, bool]:
+        """Return what belongs into the list that a claim is of, with whether it holds, or is ready."""
+        if claim.part is not Part.ORDER:
+            return self.lists.get(claim.part, {})
+        if claim.wanted is not None:
+            return self.order.get(claim.wanted, {})
+        return {goal: not waited_for for goal, waited_for in self.order.items()}
+
     def against(self, claim: Claim, left_out: Sequence[Condition]) -> str:
         """Return why a claim is false, nothing if it is not; ``left_out`` is what its list does not tell."""
         if claim.part is Part.UNREAD:
@@ -89,16 +109,24 @@ class _Truth:
             return f"{claim.condition} does not hold" if self._is_false(claim.condition) else ""
         if claim.part is Part.APPLICABLE:
             return self._against_applicable(claim.is_true)
-        known = self.lists.get(claim.part)
-        if known is None:
+        known = self.list_of(claim)
+        if claim.part not in (*self.lists, Part.ORDER):
             return ""
         if claim.condition is None:
             return f"leaves out {' '.join(map(str, left_out))}" if left_out else ""
+        if known.get(claim.condition) == claim.is_true:
+            return ""
+        if claim.part is Part.ORDER:
+            return self._against_order(claim)
         if claim.condition not in known:
             return f"{claim.condition} {_INVENTED[claim.part]}"
-        if known[claim.condition] == claim.is_true:
-            return ""
         return f"{claim.condition} {'does not hold' if claim.is_true else 'holds'}"
+
+    def _against_order(self, claim: Claim) -> str:
+        if claim.wanted is not None:
+            return f"{claim.wanted} does not wait for {claim.condition}"
+        waited_for = " ".join(map(str, self.order.get(claim.condition, ()))) if claim.condition else ""
+        return f"{claim.condition} {f'should wait for {waited_for}' if waited_for else 'has nothing to wait for'}"
 
     def _against_applicable(self, is_said_to_be: bool) -> str:
         if self.action is None or self.action.is_applicable(self.state) == is_said_to_be:

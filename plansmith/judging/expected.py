@@ -28,10 +28,10 @@ class Expected:
 def expected_words(task: PlanningTask, judged: JudgedChain, rendering: Rendering) -> Expected | None:
     """Return how the list, or the outcome, that holds the first false word goes on in truth; None where nobody knows.
 
-    That is: after a false goal mark the rest of the check, after a false support the rest of that list, and for
-    anything else the outcome of the action, which may be that it cannot be applied. Nobody knows how a reason that
-    cannot be read would go on, what a support should be that no single action calls for, and what follows an action
-    that does not exist. A chain that misses the goal and says so has no false word.
+    That is: after a false goal mark the rest of the check, for a false order all of it, after a false support the rest
+    of that list, and for anything else the outcome of the action, which may be that it cannot be applied. Nobody knows
+    how a reason that cannot be read would go on, what a support should be that no single action calls for, and what
+    follows an action that does not exist. A chain that misses the goal and says so has no false word.
 
     Raises:
         BadInputError: the rendering has no words for a condition.
@@ -49,6 +49,8 @@ def expected_words(task: PlanningTask, judged: JudgedChain, rendering: Rendering
             continue
         if false.claim.part is Part.GOALS:
             return _goals(task, claims, false, atoms, rendering)
+        if false.claim.part is Part.ORDER:
+            return _order(task, claims, false, atoms, rendering)
         if false.claim.part is Part.SUPPORT:
             return _support(task, claims, false, atoms, rendering)
         if false.claim.part is Part.UNREAD:
@@ -69,7 +71,7 @@ def _goals(
 ) -> Expected | None:
     """Return the goal whose mark is false with the true one, and then the goals that are still to be told."""
     told = {one.condition for one in claims if one.part is Part.GOALS and one.span.start < false.claim.span.start}
-    marks = check_goals(task, basic_only(task, atoms), GoalOrders(task))
+    marks = check_goals(task, basic_only(task, atoms), GoalOrders.of(task))
     before = [mark for mark in marks if mark.condition in told]
     rest = [mark for mark in marks if mark.condition not in told]
     rest.sort(key=lambda mark: mark.condition != false.claim.condition)
@@ -77,6 +79,17 @@ def _goals(
         return None
     words = rendering.write_goals([*before, *rest], len(before))
     return Expected(false.claim.span.start, words if false.claim.condition is None else words.lstrip(" -"))
+
+
+def _order(
+    task: PlanningTask, claims: Sequence[Claim], false: FalseClaim, atoms: Sequence[Atom], rendering: Rendering
+) -> Expected | None:
+    """Return the order of what is open, from its first word on; None where there is none to be told."""
+    ends = (one for one in claims if one.part is Part.ORDER and one.condition is one.wanted is None)
+    begins = next((one.mark for one in ends if one.span.start >= false.span.start), None)
+    marks = check_goals(task, basic_only(task, atoms), GoalOrders.of(task))
+    words = rendering.write_goals(marks, len(marks))
+    return Expected(begins.start, words) if begins and words else None
 
 
 def _support(

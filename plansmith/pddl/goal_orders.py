@@ -14,7 +14,7 @@ to take it off again. There a goal comes after a landmark of another goal if it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from operator import or_
 
 from plansmith.pddl.grounding import PlanningTask
@@ -46,6 +46,12 @@ class GoalOrders:
             goal: task.state_of(literal.atom for literal in outcomes if not literal.is_positive)
             for goal, outcomes in self._outcomes.items()
         }
+
+    @classmethod
+    @lru_cache(maxsize=4)  # its ground actions take longer than any answer
+    def of(cls, task: PlanningTask) -> GoalOrders:
+        """Return those of a task, which are kept for the last few."""
+        return cls(task)
 
     @cached_property
     def always(self) -> dict[Literal, tuple[Literal, ...]]:

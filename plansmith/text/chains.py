@@ -115,6 +115,8 @@ class Part(StrEnum):
     """What words of a chain are about."""
 
     GOALS = "goals"
+    ORDER = "order"
+    """What goals should wait for."""
     SUPPORT = "support"
     PRECONDITIONS = "preconditions"
     APPLICABLE = "applicable"
@@ -133,9 +135,11 @@ class Claim:
         span: of what is told; of a list's end the word after it, of a reason that cannot be read the word where
             reading broke.
         condition: what is told; None at the end of a list, which claims that nothing is left out.
-        is_true: whether the condition, or that the action can be applied, is said to hold.
-        mark: the word that says so, where there is one.
-        wanted: of a support, the condition that it supports.
+        is_true: whether the condition, or that the action can be applied, is said to hold; of a goal in the order,
+            whether it is said to be ready.
+        mark: the word that says so, where there is one; at the end of the order the word that it begins with.
+        wanted: of a support, the condition that it supports; of what a goal should wait for, and at the end of the list
+            of such, that goal.
         fault: why a reason cannot be read.
     """
 
@@ -208,7 +212,7 @@ def continued_chain(task: PlanningTask, kept: Sequence[ChainStep], plan: Sequenc
     The kept steps keep their reasons and the places of their goal checks; what they claim is told as it truly is, and
     the support of a reason only where it holds.
     """
-    point, orders = _Point(in_order(task.problem.init), total_at_start(task)), GoalOrders(task)
+    point, orders = _Point(in_order(task.problem.init), total_at_start(task)), GoalOrders.of(task)
     steps: list[ChainStep] = []
     for step in kept:
         goal_check = None if step.goal_check is None else check_goals(task, point.state, orders)
@@ -245,7 +249,7 @@ def recovering_chain(task: PlanningTask, chain: Chain, place: int, mistake: Grou
 def abandoned_chain(task: PlanningTask, chain: Chain, n_steps: int) -> Chain:
     """Return the chain that ends after so many steps, none if negative, with goals and verdict as they are there."""
     n_steps = max(0, n_steps)
-    closing = check_goals(task, state_before(task, chain, n_steps), GoalOrders(task))
+    closing = check_goals(task, state_before(task, chain, n_steps), GoalOrders.of(task))
     kept = replace(chain, steps=chain.steps[:n_steps], goal_check=closing)
     verdict = VALID if all(mark.is_met for mark in closing) else INVALID
     return replace(kept, final_plan=kept.plan_of_steps, verdict=verdict)
@@ -332,7 +336,7 @@ def _chain_from(task: PlanningTask, point: _Point, plan: Sequence[PlanStep], *, 
     """Return the chain of a plan that begins at `point`."""
     grounded = [task.ground(step) for step in plan]
     reasons = _reasons(task, point, grounded) if with_purpose else [None] * len(plan)
-    orders = GoalOrders(task) if with_purpose else None
+    orders = GoalOrders.of(task) if with_purpose else None
     steps: list[ChainStep] = []
     is_checking = with_purpose
     for action, reason in zip(grounded, reasons, strict=True):

@@ -147,19 +147,29 @@ class _Words:
 
     def _order(self) -> dict[Condition, tuple[Literal, ...]]:
         """Take what goals should wait for."""
-        self.take("order:")
+        start = self.take("order:")
         order: dict[Condition, tuple[Literal, ...]] = {}
         while self._is_literal():
-            goal = self.literal(WANTED).literal
+            goal, first, last = self.literal(WANTED)
             if (word := self.peek()) not in ("after:", "ready:"):
                 raise self.fault("after: or ready:")
-            self.position += 1
+            mark = self.take(word)
+            self.claims.append(Claim(Part.ORDER, self.span(first, last), goal, word == "ready:", mark))
             if word == "after:":
-                order[goal] = tuple(placed.literal for placed in self.literals(WANTED))
-                self.take("later:")
+                order[goal] = self._waited_for(goal)
         if self.peek() in _WITHIN_REASONS:
             raise self.fault("a goal")
+        if self.peek() is not None:
+            self.claims.append(Claim(Part.ORDER, self.span(self.position, self.position + 1), mark=start))
         return order
+
+    def _waited_for(self, goal: Literal) -> tuple[Literal, ...]:
+        """Take what one goal should wait for."""
+        found = self.literals(WANTED)
+        for literal, first, last in found:
+            self.claims.append(Claim(Part.ORDER, self.span(first, last), literal, wanted=goal))
+        self.claims.append(Claim(Part.ORDER, self.take("later:"), wanted=goal))
+        return tuple(placed.literal for placed in found)
 
     def _is_literal(self) -> bool:
         """Return whether what comes next is no marker."""
