@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from plansmith.pddl.goal_orders import GoalOrders
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Problem
+from plansmith.pddl.validation import validate_plan
 
 TABLE = "(ontable a) (ontable b) (ontable c) (ontable d) (clear a) (clear b) (clear c) (clear d) (handempty)"
 
@@ -51,10 +52,7 @@ def test_reasonable_orders_a_goal_that_uses_something_up_comes_after_all_that_ne
 @settings(max_examples=40)
 def test_reasonable_orders_are_those_of_shortest_plans_in_blocksworld(problem: Problem) -> None:
     task = PlanningTask(BLOCKS, problem)
-    states = [task.initial_state]
-    for step in shortest_plan(task):
-        action = task.instantiate(task.domain.action(step.name), step.arguments)
-        states.append(action.apply(states[-1]))
+    states = validate_plan(task, shortest_plan(task)).states
 
     def achieved_at(goal: object) -> int:
         return min(n for n in range(len(states)) if all(task.holds(goal, state) for state in states[n:]))

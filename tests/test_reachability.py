@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, Problem
 from plansmith.pddl.reachability import MAX_ACTIONS, Reachability, atoms_in
+from plansmith.pddl.validation import validate_plan
 
 
 def told(task: PlanningTask, atoms: int) -> set[str]:
@@ -49,10 +50,7 @@ def test_landmarks_of_a_buried_block_lead_to_what_holds() -> None:
 @given(blocks_problems(max_blocks=4))
 def test_landmarks_are_made_true_by_every_shortest_plan_after_what_they_need(problem: Problem) -> None:
     task = PlanningTask(BLOCKS, problem)
-    states = [task.initial_state]
-    for step in shortest_plan(task):
-        action = task.instantiate(task.domain.action(step.name), step.arguments)
-        states.append(action.apply(states[-1]))
+    states = validate_plan(task, shortest_plan(task)).states
     for goal in task.goal:
         for atom, needed in reachability(task).landmarks(task.bit(goal.atom), states[0]).items():
             first = next(n for n, state in enumerate(states) if state & atom)

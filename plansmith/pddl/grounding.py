@@ -192,6 +192,11 @@ class PlanningTask:
             action = self._steps[step] = self._instance(schema, step)
         return action
 
+    @property
+    def most_ground_actions(self) -> int:
+        """Return how many ground actions there are if every object fits every parameter, without making them."""
+        return sum(len(self.objects) ** len(schema.parameters) for schema in self.domain.actions)
+
     def ground_actions(self) -> tuple[GroundAction, ...]:
         """Return every ground action whose precondition is not false in every state; exponential in the arity."""
         actions = (

@@ -30,8 +30,7 @@ class Reachability:
     @classmethod
     def of(cls, task: PlanningTask) -> Reachability | None:
         """Return that of a task; None for one with derived predicates or with too many actions."""
-        n_actions = sum(len(task.objects) ** len(schema.parameters) for schema in task.domain.actions)
-        return None if task.domain.derived or n_actions > MAX_ACTIONS else cls(task)
+        return None if task.domain.derived or task.most_ground_actions > MAX_ACTIONS else cls(task)
 
     def reached(self, state: int, *, without: int = 0) -> int:
         """Return the atoms that can be reached from a state, given that the atoms `without` never hold."""

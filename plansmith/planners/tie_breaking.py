@@ -30,8 +30,7 @@ def plan_with_late_goals(task: PlanningTask, plan: Sequence[PlanStep], *, max_st
         plan: a plan with the fewest actions.
         max_states: states generated before the search gives up; a task with more ground actions is not searched.
     """
-    n_actions = sum(len(task.objects) ** len(schema.parameters) for schema in task.domain.actions)
-    if n_actions > max_states or task.is_goal(task.initial_state):
+    if task.most_ground_actions > max_states or task.is_goal(task.initial_state):
         return tuple(plan)
     actions = [(action, action.required, action.forbidden) for action in task.ground_actions()]
     wanted = task.state_of(goal.atom for goal in task.goal if isinstance(goal, Literal) and goal.is_positive)
@@ -48,8 +47,8 @@ def plan_with_late_goals(task: PlanningTask, plan: Sequence[PlanStep], *, max_st
                 if successor in arrivals and following.get(successor, 0) <= n_reached:  # 0: of an earlier layer
                     continue
                 following[successor], arrivals[successor] = n_reached, (state, action)
-        if len(arrivals) >= max_states:
-            return tuple(plan)
+            if len(arrivals) >= max_states:
+                return tuple(plan)
         goal = min(filter(task.is_goal, following), key=following.__getitem__, default=None)
         if goal is not None:
             return _path_to(goal, arrivals)
