@@ -187,7 +187,7 @@ class Replanner:
 
     def _replanned(self, row: AttemptRow) -> ReplannedRow:
         ahead = _Ahead(row, self._planner)
-        places = ({} if row.is_valid else {row.n_sound: None}) | dict.fromkeys(_before_detour(row, ahead))
+        places = ({} if row.is_whole else {row.n_sound: None}) | dict.fromkeys(_before_detour(row, ahead))
         continuations = (ahead.continuation(kept) for kept in places)
         return ReplannedRow(
             row.rollout_id,
@@ -217,7 +217,7 @@ class _Ahead:
 
     def cost(self, kept: int) -> float:
         """Return what a plan from there costs; infinity where there is none."""
-        if self.attempt.is_valid and kept == self.attempt.n_sound:
+        if self.attempt.is_whole and kept == self.attempt.n_sound:
             return 0.0
         cost = self.plan(kept).cost
         return inf if cost is None else cost

@@ -710,6 +710,14 @@ def test_replan_of_a_failed_attempt_goes_on_from_its_end_and_before_its_first_ne
     assert sum(name == "p-01-0-mended" for name, _ in kinds) == 1  # the feedback is about the fault alone
 
 
+def test_replan_of_a_valid_attempt_that_says_something_false_goes_on_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = RIGHT.replace("unmet:", "met:", 1)
+    _, found = replanned(tmp_path, monkeypatch, Shortest(), RIGHT, wrong)
+    assert [row for row in found if row.problem_id == "p"] == [ContinuationRow("p-01-1", "p", 0, PLAN_STEPS)]
+
+
 def test_replan_of_a_detour_without_a_proved_optimum_leaves_it_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

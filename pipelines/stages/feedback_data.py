@@ -106,7 +106,10 @@ def replan(context: StageContext[ReplanSettings]) -> None:
 
 
 def attempts_of(context: StageContext[Any]) -> list[AttemptRow]:
-    """Return the attempts that may go on better: failed ones, and flawless ones that cost more than they must."""
+    """Return the attempts that may go on better: all but the flawless ones that cost no more than they must.
+
+    A valid one that says something false is sound up to there: what is false of an order is where a detour begins.
+    """
     problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
     optimum_of = {row.problem_id: row.cost for row in context.inputs["plans"].rows(PlanRow) if row.is_optimal}
     steps_of: dict[str, list[JudgedStepRow]] = defaultdict(list)
@@ -114,13 +117,13 @@ def attempts_of(context: StageContext[Any]) -> list[AttemptRow]:
         steps_of[step.rollout_id].append(step)
     attempts = []
     for row in verdicts_of(context):
-        optimum = optimum_of.get(row.problem_id)
-        if row.is_valid and not (row.is_flawless and row.plan_cost and optimum and row.plan_cost > optimum):
+        optimum, is_whole = optimum_of.get(row.problem_id), row.is_flawless
+        if is_whole and not (row.plan_cost and optimum and row.plan_cost > optimum):
             continue
-        n_sound = row.n_steps if row.is_valid else row.sound_steps
+        n_sound = row.n_steps if is_whole else row.sound_steps
         taken = (step for step in steps_of[row.rollout_id][:n_sound] if step.feedback_code != FeedbackCode.WITHDRAWN)
         plan = tuple(step.action for step in taken)
-        attempts.append(AttemptRow(row.rollout_id, problems[row.problem_id], n_sound, plan, row.is_valid, optimum))
+        attempts.append(AttemptRow(row.rollout_id, problems[row.problem_id], n_sound, plan, is_whole, optimum))
     return attempts
 
 

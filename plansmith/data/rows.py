@@ -483,6 +483,7 @@ class AttemptRow:
     """An attempt that may go on better.
 
     ``n_sound`` steps of its chain are sound; ``plan`` are their actions, without those that the chain withdraws.
+    ``is_whole``: they solve the problem.
     ``optimum``: cost of an optimal plan for the problem, if it is known.
     """
 
@@ -490,7 +491,7 @@ class AttemptRow:
     problem: ProblemRow
     n_sound: int
     plan: tuple[str, ...]
-    is_valid: bool
+    is_whole: bool
     optimum: float | None
 
 

@@ -47,7 +47,7 @@ def false_claims(
         known = truth.list_of(claim)
         left_out = [condition for condition in known if (claim.part, condition, claim.wanted) not in told]
         name = claim.part, claim.condition, claim.wanted
-        is_repeated = claim.part is Part.ORDER and name in told
+        is_repeated = claim.part is Part.ORDER and claim.condition is not None and name in told
         reason = f"{claim.condition} is told twice" if is_repeated else truth.against(claim, left_out)
         told.add(name)
         if reason:
