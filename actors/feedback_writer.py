@@ -49,7 +49,7 @@ class _Judged:
     """A rollout with its tokens, its verdict, and its steps with their scaled losses.
 
     ``held_out_after`` so many steps it has come to a problem that only measures, None: never. Nothing of what follows
-    is learnt from. ``is_exemplary``: nothing in it is wrong or needless, or must not be learnt from.
+    is learnt from. In the first ``n_exemplary`` tokens nothing is wrong or needless, or must not be learnt from.
     """
 
     rollout: RolloutRow
@@ -59,7 +59,12 @@ class _Judged:
     steps: Sequence[JudgedStepRow]
     losses: Sequence[float]
     held_out_after: int | None
-    is_exemplary: bool
+    n_exemplary: int
+
+    @property
+    def is_exemplary(self) -> bool:
+        """Return whether all of it is."""
+        return self.n_exemplary == len(self.tokens.completion_ids)
 
     @property
     def learnt(self) -> slice:
@@ -115,20 +120,25 @@ class FeedbackWriter:
 
     def _judged(self, row: LearningRow) -> Iterator[_Judged]:
         first, task = 0, PlanningTask.from_text(row.problem.domain_pddl, row.problem.problem_pddl)
+        needed_of = {item.rollout_id: item.needed_steps for item in row.continuations}
         for rollout, verdict, baseline in zip(row.rollouts, row.verdicts, row.baselines, strict=True):
             _, spans = token_spans(self._tokenizer, rollout.token_ids)
             tokens = SampledTokens(rollout.prompt_token_ids, rollout.token_ids, tuple(spans))
             own = slice(first, first + verdict.n_steps)
             steps = [told_by_step(step) if self._is_binary else step for step in row.steps[own]]
             met = self._held_out.met_by_chain(task, row.steps[own])
-            is_exemplary = met is None and verdict.is_flawless and len(verdict.plan) <= len(row.problem.plan)
-            yield _Judged(rollout, tokens, verdict, baseline, steps, row.step_losses[own], met, is_exemplary)
+            if met is None and verdict.is_flawless and len(verdict.plan) <= len(row.problem.plan):
+                n_exemplary = len(rollout.token_ids)
+            else:
+                needed = steps[:met][: needed_of.get(rollout.rollout_id, 0)]
+                n_exemplary = tokens.before(needed[-1].outcome.end) if needed else 0
+            yield _Judged(rollout, tokens, verdict, baseline, steps, row.step_losses[own], met, n_exemplary)
             first = own.stop
 
     def _reasoning(self, item: _Judged) -> Iterator[SequenceRow]:
         """Yield the rollout with step weights and its true verdict, and the expected words at its first fault."""
         verdict, tokens, steps, place = item.verdict, item.tokens, item.steps[item.learnt], item.verdict.expected_at
-        sequence = reasoning_sequence(tokens, steps, item.losses[item.learnt], is_exemplary=item.is_exemplary)
+        sequence = reasoning_sequence(tokens, steps, item.losses[item.learnt], n_exemplary=item.n_exemplary)
         if self._has_verdicts and verdict.verdict_span is not None and item.held_out_after is None:
             v = int(verdict.is_valid)
             sequence = with_true_verdict(sequence, tokens, verdict.verdict_span, self._verdict_ids[1 - v], v=v)

@@ -187,8 +187,11 @@ class Replanner:
 
     def _replanned(self, row: AttemptRow) -> ReplannedRow:
         ahead = _Ahead(row, self._planner)
-        places = ({} if row.is_whole else {row.n_sound: None}) | dict.fromkeys(_before_detour(row, ahead))
-        continuations = (ahead.continuation(kept) for kept in places)
+        needed = _needed_steps(row, ahead)
+        places = [] if row.is_whole else [row.n_sound]
+        if needed is not None and needed < row.n_sound:
+            places.append(needed)
+        continuations = [ahead.continuation(kept, needed or 0) for kept in places]
         return ReplannedRow(
             row.rollout_id,
             tuple(ahead.plans[kept] for kept in sorted(ahead.plans)),
@@ -222,12 +225,12 @@ class _Ahead:
         cost = self.plan(kept).cost
         return inf if cost is None else cost
 
-    def continuation(self, kept: int) -> ContinuationRow | None:
+    def continuation(self, kept: int, needed: int) -> ContinuationRow | None:
         """Return the attempt as it goes on from there; None without a plan, or with one that must not be learnt."""
         found = self.plan(kept)
         if found.status != "solved" or found.held_out_after is not None:
             return None
-        return ContinuationRow(self.attempt.rollout_id, self.attempt.problem.problem_id, kept, found.plan)
+        return ContinuationRow(self.attempt.rollout_id, self.attempt.problem.problem_id, kept, needed, found.plan)
 
     def _problem(self, kept: int) -> ProblemRow:
         """Return what is left as a problem under a name of its own."""
@@ -243,12 +246,14 @@ class _Ahead:
         )
 
 
-def _before_detour(row: AttemptRow, ahead: _Ahead) -> list[int]:
-    """Return after how many steps the first needless one comes; nothing without one, or where no optimum is proved.
+def _needed_steps(row: AttemptRow, ahead: _Ahead) -> int | None:
+    """Return with how many sound steps an optimal plan can begin; None where no optimum is proved.
 
     A chain with a step that it withdraws is not asked: which of its steps are the plan's is another count.
     """
     if row.optimum is None or len(row.plan) != row.n_sound:
-        return []
+        return None
     kept = steps_before_detour(ahead.task, ahead.steps, row.optimum, ahead.cost)
-    return [] if kept is None or not all(plan.is_optimal for plan in ahead.plans.values()) else [kept]
+    if not all(plan.is_optimal for plan in ahead.plans.values()):
+        return None
+    return row.n_sound if kept is None else kept

@@ -171,7 +171,7 @@ def test_reasoning_sequence_scores_the_false_words_and_teaches_true_outcomes(
 
 def test_reasoning_sequence_exemplary_rollout_is_kept_likely_word_by_word() -> None:
     tokens, read = sampled()
-    sequence = reasoning_sequence(tokens, judged_steps(read, RIGHT_STEP, RIGHT_STEP), [0.0, 0.0], is_exemplary=True)
+    sequence = reasoning_sequence(tokens, judged_steps(read, RIGHT_STEP, RIGHT_STEP), [0.0, 0.0], n_exemplary=len(tokens.completion_ids))
     assert weighted(sequence, NLL_WEIGHT) == [(f"{COMPLETION} <end>", 1.0)]
     assert not weighted(sequence, SCORE_WEIGHT)
     assert weighted(sequence, JUDGED) == [(" ".join((CHOICE_1, OUTCOME_1, CHOICE_2, OUTCOME_2)), 1.0)]
@@ -407,7 +407,7 @@ def built(
     """Return the data sets of an iteration, its failed attempts planned on by hand."""
     changed = {"corrections": BUILDING.corrections.model_copy(update=corrections), "verdict_weight": verdict_weight}
     building = BUILDING.model_copy(update=changed)
-    found = [ContinuationRow(f"{name}-01-1", name, 2, ("(pick-up a)", "(stack a b)")) for name in ("p", "q")]
+    found = [ContinuationRow(f"{name}-01-1", name, 2, 0, ("(pick-up a)", "(stack a b)")) for name in ("p", "q")]
     given = given | {"replans": artifact(root, "replans", (CONTINUATIONS, ContinuationRow, found))}
     return run(root, "build_datasets_1", build_datasets, building, resources, **given)
 
@@ -608,7 +608,7 @@ def test_build_datasets_of_rollouts_of_another_policy_is_refused(tmp_path: Path)
 
 def test_replan_starts_after_the_last_sound_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given, found = replanned(tmp_path, monkeypatch, Shortest(is_optimal=False), RIGHT, USELESS)
-    assert found == [ContinuationRow(f"{name}-01-1", name, 2, ("(pick-up a)", "(stack a b)")) for name in ("p", "q")]
+    assert found == [ContinuationRow(f"{name}-01-1", name, 2, 0, ("(pick-up a)", "(stack a b)")) for name in ("p", "q")]
     assert [row.problem_id for row in given["replans"].rows(PlanRow)] == [f"{name}-01-1-after-002" for name in "pq"]
 
 
@@ -640,7 +640,7 @@ def test_replan_of_a_chain_without_a_sound_step_starts_from_the_problem_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, found = replanned(tmp_path, monkeypatch, Shortest(), "nothing")
-    assert found == [ContinuationRow(f"{name}-01-0", name, 0, PLAN_STEPS) for name in ("p", "q")]
+    assert found == [ContinuationRow(f"{name}-01-0", name, 0, 0, PLAN_STEPS) for name in ("p", "q")]
 
 
 DETOUR = ("(unstack c a)", "(put-down c)", "(pick-up c)", "(put-down c)", "(pick-up a)", "(stack a b)")
@@ -676,7 +676,7 @@ def test_replan_of_a_valid_attempt_with_a_detour_goes_on_before_its_first_needle
 ) -> None:
     detour = COMPACT.write_chain(chain_of_plan(TASK, parse_plan(" ".join(DETOUR))))
     given, found = replanned(tmp_path, monkeypatch, Shortest(), RIGHT, detour, USELESS)
-    expected = [ContinuationRow(f"p-01-{k}", "p", 2, ("(pick-up a)", "(stack a b)")) for k in (1, 2)]
+    expected = [ContinuationRow(f"p-01-{k}", "p", 2, 2, ("(pick-up a)", "(stack a b)")) for k in (1, 2)]
     assert [row for row in found if row.problem_id == "p"] == expected
     made = run(tmp_path, "build_datasets_1", build_datasets, BUILDING, StandIns(), **given)
     continued = [row for row in tables_of(made)["corrections"] if row.kind == "continue_plan"]
@@ -687,8 +687,10 @@ def test_replan_of_a_valid_attempt_with_a_detour_goes_on_before_its_first_needle
     whole = [f"{RIGHT} <end>"]
     assert [text for text, _ in weighted(stored["stage2"][0], NLL_WEIGHT)] == whole
     assert not weighted(stored["stage2"][1], NLL_WEIGHT)  # the detour is no anchor
-    learnt = [text for text, _ in weighted(stored["stage1"][1], NLL_WEIGHT)]
-    assert learnt and not any("do:" in text for text in learnt)  # nor are its choices kept
+    learnt = weighted(stored["stage1"][1], NLL_WEIGHT)
+    needed = COMPACT.write_steps(read_of(detour).chain.steps[:2])
+    assert learnt[0] == (needed, 1.0)  # up to the first needless step every word
+    assert not any("do:" in text for text, _ in learnt[1:])  # no choices behind it
 
 
 def test_replan_of_a_failed_attempt_goes_on_from_its_end_and_before_its_first_needless_step(
@@ -699,8 +701,8 @@ def test_replan_of_a_failed_attempt_goes_on_from_its_end_and_before_its_first_ne
     failed = COMPACT.write_steps(chain_of_plan(TASK, parse_plan(" ".join(taken))).steps)
     given, found = replanned(tmp_path, monkeypatch, Shortest(), failed, RIGHT)
     assert [row for row in found if row.problem_id == "p"] == [
-        ContinuationRow("p-01-0", "p", 2, ("(unstack c b)", *PLAN_STEPS[1:])),
-        ContinuationRow("p-01-0", "p", 1, PLAN_STEPS[1:]),
+        ContinuationRow("p-01-0", "p", 2, 1, ("(unstack c b)", *PLAN_STEPS[1:])),
+        ContinuationRow("p-01-0", "p", 1, 1, PLAN_STEPS[1:]),
     ]
     made = run(tmp_path, "build_datasets_1", build_datasets, BUILDING, StandIns(), **given)
     kinds = [(row.example_id, row.kind) for row in tables_of(made)["corrections"] if row.problem_id == "p"]
@@ -715,7 +717,7 @@ def test_replan_of_a_valid_attempt_that_says_something_false_goes_on_before_it(
 ) -> None:
     wrong = RIGHT.replace("unmet:", "met:", 1)
     _, found = replanned(tmp_path, monkeypatch, Shortest(), RIGHT, wrong)
-    assert [row for row in found if row.problem_id == "p"] == [ContinuationRow("p-01-1", "p", 0, PLAN_STEPS)]
+    assert [row for row in found if row.problem_id == "p"] == [ContinuationRow("p-01-1", "p", 0, 0, PLAN_STEPS)]
 
 
 def test_replan_of_a_detour_without_a_proved_optimum_leaves_it_alone(

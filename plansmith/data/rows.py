@@ -470,11 +470,15 @@ class EncodingJobRow:
 
 @dataclass(frozen=True, slots=True)
 class ContinuationRow:
-    """How an attempt goes on better: so many of its steps are kept, and a plan leads from there to the goal."""
+    """How an attempt goes on better: so many of its steps are kept, and a plan leads from there to the goal.
+
+    ``needed_steps``: an optimal plan can begin with so many of them; 0 where no optimum is proved.
+    """
 
     rollout_id: str
     problem_id: str
     kept_steps: int
+    needed_steps: int
     plan: tuple[str, ...]
 
 

@@ -1,8 +1,8 @@
 """From judged rollouts to the training sequences of phase 2.
 
 Stage 1 (D_reasoning): the rollout's own steps with standardised L_step as score weights on their false words, the right
-outcomes among them with likelihood weights (all words of an exemplary rollout), and the *expected* words at the first
-fault. Without a stage 2 also the verdict that the policy should have stated.
+outcomes among them with likelihood weights (all words as far as the rollout is exemplary), and the *expected* words at
+the first fault. Without a stage 2 also the verdict that the policy should have stated.
 Stage 2 (D_final): the plan's tokens with score weights beta * (1[v=0] - baseline), the verdict token with its label,
 and exemplary rollouts with likelihood weights. See `docs/method.md` for why.
 """
@@ -60,7 +60,7 @@ class SampledTokens:
 
 
 def reasoning_sequence(
-    tokens: SampledTokens, steps: Sequence[JudgedStepRow], losses: Sequence[float], *, is_exemplary: bool = False
+    tokens: SampledTokens, steps: Sequence[JudgedStepRow], losses: Sequence[float], *, n_exemplary: int = 0
 ) -> TrainingSequence:
     """Return the rollout with the weights of L_reasoning (equations 4 and 5).
 
@@ -72,11 +72,12 @@ def reasoning_sequence(
         steps: the judged steps of its chain.
         losses: L_step of each step over their standard deviation. Without a baseline: a right step has loss 0 and is
             left alone. With one, every right step would be made likelier, and going in circles is made of right steps.
-        is_exemplary: nothing in the rollout is wrong or needless. Then its choices are kept likely too: what else is
-            learned comes from failed attempts, and a policy trained on these alone forgot what it could do.
+        n_exemplary: in so many of its first tokens nothing is wrong or needless. There its choices are kept likely too:
+            what else is learned of choices comes from where they failed, and a policy trained on these alone forgot
+            what it could do.
     """
     n_tokens = len(tokens.completion_ids)
-    score, likelihood = [0.0] * n_tokens, [float(is_exemplary)] * n_tokens
+    score, likelihood = [0.0] * n_tokens, [1.0] * n_exemplary + [0.0] * (n_tokens - n_exemplary)
     places = [Span(step.choice.start, step.outcome.end) for step in steps]
     for step, loss in zip(steps, losses, strict=True):
         if step.fault_span is not None:
