@@ -21,6 +21,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("domain", type=Path, metavar="DOMAIN")
     parser.add_argument("problem", type=Path, nargs="?", metavar="PROBLEM")
     parser.add_argument("--json", action="store_true", help="a JSON list, one object for each mistake")
+    parser.add_argument(
+        "--reachability", action="store_true",
+        help="also name goals that no plan reaches, and initial facts that may be lacking; needs files without errors",
+    )  # fmt: skip
     parser.set_defaults(work=run)
 
 
@@ -31,6 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         None if arguments.problem is None else read_text(arguments.problem),
         domain_source=str(arguments.domain),
         problem_source=str(arguments.problem),
+        has_reachability=arguments.reachability,
     )
     n_errors = sum(diagnostic.is_error for diagnostic in found)
     if arguments.json:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from plansmith.pddl.diagnostics import Code, Diagnostic, Notebook
 from plansmith.pddl.effect_reader import contradictions
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.missing_facts import out_of_reach
 from plansmith.pddl.model import (
     EQUALITY,
     OBJECT,
@@ -58,10 +60,18 @@ def diagnose(
     *,
     domain_source: str = "<domain>",
     problem_source: str = "<problem>",
+    has_reachability: bool = False,
 ) -> tuple[Diagnostic, ...]:
     """Return every mistake in the order of the texts, the domain's first.
 
     A problem is checked against whatever of the domain could be read; not at all where the domain is no domain.
+
+    Args:
+        domain_text: the domain.
+        problem_text: a problem of it.
+        domain_source: what the domain's file is called.
+        problem_source: what the problem's file is called.
+        has_reachability: where neither has an error, warn also of goals that the delete relaxation does not reach.
     """
     domain = read_domain(domain_text, source=domain_source)
     is_domain = all(found.code is not Code.NOT_PDDL for found in domain.notebook.found)
@@ -72,6 +82,8 @@ def diagnose(
     if problem is not None:
         _check_problem(problem, domain.value)
     notebooks = [domain.notebook, *([problem.notebook] if problem else [])]
+    if problem is not None and has_reachability and not any(notes.errors() for notes in notebooks):
+        _check_within_reach(problem, PlanningTask(domain.value, problem.value))
     return tuple(found for notebook in notebooks for found in sorted(notebook.found, key=lambda d: d.place))
 
 
@@ -282,3 +294,15 @@ def _check_reachable(problem: Problem, domain: Domain, notes: Notebook, places: 
                 f"no action {how} '{goal.atom.predicate}': {goal} stays false",
                 repair="change the goal, or give an action that effect",
             )  # fmt: skip
+
+
+def _check_within_reach(reading: Reading[Problem], task: PlanningTask) -> None:
+    """Warn of goals that are out of reach for what the initial state lacks."""
+    found = out_of_reach(task)
+    lacking = "" if found is None else " ".join(map(str, found.missing))
+    for goal in () if found is None else found.goals:
+        reading.notebook.warn(
+            Code.UNREACHABLE_GOAL, reading.places[("goal",)],
+            f"{goal} is out of reach, even if nothing were ever deleted",
+            repair=f"add what is lacking to :init; with {lacking} all goals would be within reach",
+        )  # fmt: skip

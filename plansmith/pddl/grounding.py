@@ -11,9 +11,11 @@ quantifiers, conditional effects and rules; a literal that is itself a precondit
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cached_property, lru_cache
 from itertools import product
+from math import prod
 
 from plansmith.pddl.conditions import (
     FALSE,
@@ -194,17 +196,35 @@ class PlanningTask:
 
     @property
     def most_ground_actions(self) -> int:
-        """Return how many ground actions there are if every object fits every parameter, without making them."""
-        return sum(len(self.objects) ** len(schema.parameters) for schema in self.domain.actions)
+        """Return how many ground actions there are if none is impossible, without making them."""
+        return sum(prod(map(len, self._arguments_of(schema))) for schema in self.domain.actions)
 
     def ground_actions(self) -> tuple[GroundAction, ...]:
         """Return every ground action whose precondition is not false in every state; exponential in the arity."""
         actions = (
             self.instantiate(schema, arguments)
             for schema in self.domain.actions
-            for arguments in product(*(self.objects_of(parameter.types) for parameter in schema.parameters))
+            for arguments in product(*self._arguments_of(schema))
         )
         return tuple(action for action in actions if action.is_possible)
+
+    def _arguments_of(self, schema: ActionSchema) -> list[tuple[str, ...]]:
+        """Return for each parameter the objects of its types that are of the kinds that the precondition asks for.
+
+        A kind is a static predicate of one parameter; untyped domains say so what is a truck and what is a place.
+        """
+        kinds = defaultdict[str, list[str]](list)
+        for part in conjuncts_of(schema.precondition):
+            if isinstance(part, Literal) and part.is_positive and len(part.atom.arguments) == 1:
+                kinds[part.atom.arguments[0]].append(part.atom.predicate)
+
+        def fits(name: str, parameter: TypedName) -> bool:
+            return all(self.fixed_value(Atom(kind, (name,))) is not False for kind in kinds[parameter.name])
+
+        return [
+            tuple(name for name in self.objects_of(parameter.types) if fits(name, parameter))
+            for parameter in schema.parameters
+        ]
 
     def objects_of(self, types: tuple[str, ...]) -> tuple[str, ...]:
         """Return the objects of any of the types, in their order."""

@@ -10,7 +10,7 @@ is said to be out of reach, or to be needed, that is not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from operator import and_
 
@@ -22,19 +22,20 @@ MAX_ACTIONS = 2000
 
 
 class Reachability:
-    """The ground actions of a task with all that they may add."""
+    """Ground actions of a task with all that they may add."""
 
-    def __init__(self, task: PlanningTask) -> None:
-        self._actions = [(action.required, _adds(action)) for action in task.ground_actions()]
+    def __init__(self, actions: Iterable[GroundAction]) -> None:
+        self.actions = [(action.required, _adds(action)) for action in actions]
+        """What each needs, and what it adds."""
 
     @classmethod
     def of(cls, task: PlanningTask) -> Reachability | None:
         """Return that of a task; None for one with derived predicates or with too many actions."""
-        return None if task.domain.derived or task.most_ground_actions > MAX_ACTIONS else cls(task)
+        return None if task.domain.derived or task.most_ground_actions > MAX_ACTIONS else cls(task.ground_actions())
 
     def reached(self, state: int, *, without: int = 0) -> int:
         """Return the atoms that can be reached from a state, given that the atoms `without` never hold."""
-        found, waiting = state & ~without, self._actions
+        found, waiting = state & ~without, self.actions
         while True:
             before, left = found, []
             for required, adds in waiting:
@@ -58,7 +59,7 @@ class Reachability:
             if (wanted := waiting.pop()) & state or wanted in needs:
                 continue
             within = self.reached(state, without=wanted)
-            first = [required for required, adds in self._actions if adds & wanted and not required & ~within]
+            first = [required for required, adds in self.actions if adds & wanted and not required & ~within]
             needs[wanted] = reduce(and_, first) if first else 0
             waiting += atoms_in(needs[wanted] & ~state)
         return needs
