@@ -1,8 +1,8 @@
 """Mistakes in a written problem, one at a time: of form, so that it cannot be read, and of meaning.
 
-What a language model gets wrong when it writes a problem in PDDL (NL-PDDL-Bench, sections 1 and 3.3, whose appendix does
-not list its perturbations; these are ours). A perturbation is drawn here; what it amounts to has to be proved: a lost
-fact may change nothing, and a problem of another meaning may have plans as good.
+What a language model gets wrong when it writes a problem in PDDL (NL-PDDL-Bench, sections 1 and 3.3; the perturbations
+that it promises in its appendix are not there, these are ours). One is drawn here; what it amounts to has to be proved:
+a lost fact may change nothing, and a problem of another meaning may have plans as good.
 """
 
 from __future__ import annotations
@@ -64,14 +64,18 @@ class _Drawn:
     def atoms(self, *, has_facts: bool = True, has_goals: bool = True) -> list[_Place]:
         """Return where atoms stand, those of goals that are literals."""
         facts = [_Place(False, number, atom) for number, atom in enumerate(self.problem.init)]
-        goals = [_Place(True, k, goal.atom) for k, goal in enumerate(self.goals) if isinstance(goal, Literal)]
+        goals = [
+            _Place(True, k, goal.atom, goal.is_positive)
+            for k, goal in enumerate(self.goals)
+            if isinstance(goal, Literal)
+        ]
         return facts * has_facts + goals * has_goals
 
     def with_atom(self, place: _Place, atom: Atom) -> str:
         """Return the text with another atom in a place."""
         if place.is_goal:
             goals = list(self.goals)
-            goals[place.number] = replace(goals[place.number], atom=atom)
+            goals[place.number] = Literal(atom, place.is_positive)
             return self.with_goals(goals)
         init = list(self.problem.init)
         init[place.number] = atom
@@ -104,6 +108,7 @@ class _Place:
     is_goal: bool
     number: int
     atom: Atom
+    is_positive: bool = True
 
 
 def _lose_bracket(drawn: _Drawn, rng: random.Random) -> str:
@@ -162,11 +167,13 @@ def _with_other_argument(
     drawn: _Drawn, places: Sequence[_Place], others: Callable[[Atom, int], list[str]], rng: random.Random
 ) -> str | None:
     """Return the text with one argument of one of the atoms replaced by one of its others."""
-    changes = [(place, position, name) for place in [rng.choice(places)] for position in range(len(place.atom.arguments))
-               for name in others(place.atom, position)] if places else []  # fmt: skip
+    if not places:
+        return None
+    place = rng.choice(places)
+    changes = [(k, name) for k in range(len(place.atom.arguments)) for name in others(place.atom, k)]
     if not changes:
         return None
-    place, position, name = rng.choice(changes)
+    position, name = rng.choice(changes)
     arguments = list(place.atom.arguments)
     arguments[position] = name
     return drawn.with_atom(place, replace(place.atom, arguments=tuple(arguments)))
