@@ -1,11 +1,10 @@
-"""The optimisation loop with an objective that it does not know, and an engine that is no DeepSpeed."""
+"""The optimisation loop with pairs that are preferred, and an engine that is no DeepSpeed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,45 +12,20 @@ import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
-from plansmith.config.training import OptimiserConfig
-from plansmith.learning.losses import token_logprobs
+from plansmith.config.training import OptimiserConfig, PreferenceConfig
+from plansmith.learning.objectives.preference import Preference
 from plansmith.learning.optimisation import LOSS_MEMORY, OptimisationReport, plan_optimisation, run_optimisation
 from plansmith.learning.packing import PackedBatch
-from plansmith.learning.sequences import TrainingSequence
+from plansmith.learning.sequences import PREFERENCE, TrainingSequence, preference_sequences
 
-SIGN, REFERENCE = "sign", "reference_logprob"
-
-
-@dataclass(frozen=True, slots=True)
-class Preference:
-    """Prefers the chosen of each pair, as DPO does (arXiv:2305.18290, equation 7): all that a new objective needs."""
-
-    beta: float
-    name: ClassVar[str] = "preference"
-    columns: ClassVar[tuple[str, ...]] = (SIGN, REFERENCE)
-
-    def loss(self, logits: Tensor, batch: PackedBatch, counts: Mapping[str, int]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the mean over pairs; in a row they follow each other, and each token has the sign of its side."""
-        ratio = token_logprobs(logits, batch.token_ids) - batch.columns[REFERENCE]
-        signed, total = batch.columns[SIGN] * ratio, torch.zeros((), device=logits.device)
-        for row, lengths in zip(signed, batch.lengths, strict=True):
-            sides = [part.sum() for part in row.split(lengths)][: len(lengths) // 2 * 2]
-            for one, other in zip(sides[::2], sides[1::2], strict=True):
-                total = total - logsigmoid(self.beta * (one + other))
-        n_pairs = counts[SIGN] / 4  # two sides of two tokens
-        won = (signed.sum(dim=1) > 0).sum() / n_pairs
-        return total / n_pairs, {"loss": total / n_pairs, "won_share": won}
+PREFERRING = Preference(PreferenceConfig(beta=0.5))
 
 
-def pair(name: str, first: int) -> list[TrainingSequence]:
-    """Return a chosen and a rejected answer of two tokens to one prompt."""
-    reference = (0.0, -math.log(8), -math.log(8))
-    return [
-        TrainingSequence.of((0, first + n, first + n), {SIGN: (0, sign, sign), REFERENCE: reference}, unit=name)
-        for n, sign in ((0, 1), (1, -1))
-    ]
+def pair(name: str, first: int) -> tuple[TrainingSequence, TrainingSequence]:
+    """Return a chosen and a rejected answer of two tokens to one prompt, read by a policy that knows nothing."""
+    reference = 2 * -math.log(8)
+    return preference_sequences([0], [first] * 2, [first + 1] * 2, unit=name, reference_logprobs=(reference, reference))
 
 
 class PlainEngine:
@@ -96,25 +70,25 @@ def optimised(objective: Any, engine: PlainEngine, micro_batch_rows: int = 1, **
     return run_optimisation(engine, objective, sequences, settings, plan, micro_batch_rows=micro_batch_rows)
 
 
-def test_an_objective_of_another_paper_trains_without_a_line_of_the_library_that_knows_it() -> None:
-    report = optimised(Preference(beta=0.5), PlainEngine())
-    assert report.objective == "preference" and set(report.metrics) == {"loss", "won_share"}
+def test_preference_begins_at_ln_2_and_comes_to_prefer_every_chosen_answer() -> None:
+    report = optimised(PREFERRING, PlainEngine())
+    assert report.objective == "preference"
     assert report.losses[0] == pytest.approx(math.log(2))  # nothing is preferred yet
     assert report.losses[2] < report.losses[1] < report.losses[0]
-    assert report.metrics["won_share"] == pytest.approx((0.0, 1.0, 1.0))
+    assert report.metrics["accuracy"] == pytest.approx((0.0, 1.0, 1.0))
 
 
 def test_an_objective_is_divided_by_the_counts_of_the_whole_batch_whatever_its_micro_batches() -> None:
-    one, three = (optimised(Preference(beta=0.5), PlainEngine(), rows) for rows in (1, 3))
+    one, three = (optimised(PREFERRING, PlainEngine(), rows) for rows in (1, 3))
     assert one.losses == pytest.approx(three.losses)
-    assert one.metrics["won_share"] == pytest.approx(three.metrics["won_share"])
+    assert one.metrics["accuracy"] == pytest.approx(three.metrics["accuracy"])
 
 
 def test_the_loss_is_computed_on_the_device_of_the_engine() -> None:
     seen: list[torch.device] = []
 
     class Watching:
-        name, columns = "watching", (SIGN,)
+        name, columns = "watching", (PREFERENCE,)
 
         def loss(self, logits: Tensor, batch: PackedBatch, _: Mapping[str, int]) -> tuple[Tensor, dict[str, Tensor]]:
             seen.extend(tensor.device for tensor in (logits, batch.token_ids, *batch.columns.values()))
@@ -127,7 +101,7 @@ def test_the_loss_is_computed_on_the_device_of_the_engine() -> None:
 
 def test_a_trapezoid_falls_as_soon_as_the_loss_has_and_then_the_optimisation_ends() -> None:
     course = {"epochs": 40, "schedule": "trapezoid", "decay_share": 0.25, "decay_below": 0.5}
-    report = optimised(Preference(beta=0.5), PlainEngine(), **course)
+    report = optimised(PREFERRING, PlainEngine(), **course)
     smoothed = report.losses[0]
     below = [(smoothed := LOSS_MEMORY * smoothed + (1 - LOSS_MEMORY) * loss) < 0.5 for loss in report.losses[1:]]
     n_held = below.index(True) + 2
@@ -138,7 +112,7 @@ def test_a_trapezoid_falls_as_soon_as_the_loss_has_and_then_the_optimisation_end
 
 def test_a_loss_that_does_not_fall_far_enough_changes_no_rate() -> None:
     course = {"epochs": 12, "schedule": "trapezoid", "decay_share": 0.5}
-    never, planned = (optimised(Preference(beta=0.5), PlainEngine(), decay_below=b, **course) for b in (1e-9, None))
+    never, planned = (optimised(PREFERRING, PlainEngine(), decay_below=b, **course) for b in (1e-9, None))
     assert never.learning_rates == planned.learning_rates == pytest.approx([1.0] * 6 + [k / 6 for k in range(6, 0, -1)])
 
 

@@ -267,3 +267,13 @@ class LossConfig(StrictModel):
     terms alone: in our runs the term turned wrong words into nonsense, not into right ones (docs/log.md)."""
     logprob_floor: float = Field(-4.0, lt=0)
     """A token is not pushed down any further once its log-probability is below this."""
+
+
+class PreferenceConfig(StrictModel):
+    """Direct preference optimisation (equation 5 of NL-PDDL-Bench; arXiv 2305.18290, equation 7)."""
+
+    beta: float = Field(0.1, gt=0)
+    """How closely the policy keeps to the one it began as: the log-ratios of chosen and rejected are scaled by it."""
+    likelihood: float = Field(0.0, ge=0)
+    """Weight lambda of the chosen responses' likelihood beside the preference. Where chosen and rejected differ in few
+    tokens, the preference alone is known to make both unlikely (arXiv 2402.13228). 0, the default, is the paper's."""

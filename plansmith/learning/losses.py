@@ -95,3 +95,14 @@ def verdict_loss(two_logits: Tensor, labels: Tensor, n_plans: float) -> Tensor:
         n_plans: judged plans in the whole batch; a batch without any gives 0.
     """
     return F.cross_entropy(two_logits, labels, reduction="sum") / max(n_plans, 1.0)
+
+
+def preference_loss(deltas: Tensor, n_pairs: float, *, beta: float) -> Tensor:
+    """Return -log sigmoid(beta * Delta) summed and divided by ``n_pairs`` (equation 5 of NL-PDDL-Bench).
+
+    Args:
+        deltas: (P,), by how much more the policy prefers the chosen response of each pair than the reference does.
+        n_pairs: in the whole batch; a batch without any gives 0.
+        beta: of `PreferenceConfig`.
+    """
+    return -F.logsigmoid(beta * deltas).sum() / max(n_pairs, 1.0)

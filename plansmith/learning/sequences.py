@@ -8,7 +8,7 @@ stored (`sequence_files`) and how they become tensors (`packing`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -25,6 +25,12 @@ JUDGED = "judged"
 """Column: 1 at each token of what was judged, right or wrong; their number divides the score term."""
 VERDICT_LABEL = "verdict_label"
 """Column: at the token VALID or INVALID the validator's verdict, 1 for a valid plan and -1 for another."""
+PREFERENCE = "preference"
+"""Column: 1 at each token of a chosen response, -1 at each of a rejected one."""
+PAIR = "pair"
+"""Column: 1 at the last token of a chosen response; their number is that of pairs."""
+REFERENCE_LOGPROB = "reference_logprob"
+"""Column: at the last token of a response log f0(y|x), the sum over its tokens, by the policy that f0 was."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,3 +96,48 @@ def supervised_sequence(prompt_ids: Sequence[int], response_ids: Sequence[int], 
         raise ValueError(f"prompt has {len(prompt_ids)}, response {len(response_ids)} tokens; both need one or more")
     weights = [0.0] * len(prompt_ids) + [1.0] * len(response_ids)
     return TrainingSequence.of([*prompt_ids, *response_ids], {NLL_WEIGHT: weights}, unit)
+
+
+def preference_sequences(
+    prompt_ids: Sequence[int],
+    chosen_ids: Sequence[int],
+    rejected_ids: Sequence[int],
+    *,
+    unit: str,
+    reference_logprobs: tuple[float, float] | None = None,
+) -> tuple[TrainingSequence, TrainingSequence]:
+    """Return a preference pair: prompt with chosen, and prompt with rejected response, as one unit.
+
+    Args:
+        prompt_ids: of both, x.
+        chosen_ids, rejected_ids: y+ and y-, each with its end token.
+        unit: a name that no other pair has.
+        reference_logprobs: log f0(y+|x) and log f0(y-|x); None for a pair that f0 has yet to read (`with_reference`).
+
+    Raises:
+        ValueError: no name, an empty prompt or response, two responses that are one, or no log-probabilities.
+    """
+    if not unit or list(chosen_ids) == list(rejected_ids):
+        raise ValueError(f"a pair has a name and two responses that differ, got unit={unit!r} and {list(chosen_ids)}")
+    chosen, rejected = (supervised_sequence(prompt_ids, ids, unit=unit) for ids in (chosen_ids, rejected_ids))
+    is_response, is_last = chosen.columns[NLL_WEIGHT], np.zeros(len(chosen), np.float32)
+    is_last[-1] = 1.0
+    chosen = replace(chosen, columns={NLL_WEIGHT: is_response, PREFERENCE: is_response, PAIR: is_last})
+    rejected = replace(rejected, columns={PREFERENCE: -rejected.columns[NLL_WEIGHT]})
+    if reference_logprobs is None:
+        return chosen, rejected
+    of_chosen, of_rejected = reference_logprobs
+    return with_reference(chosen, of_chosen), with_reference(rejected, of_rejected)
+
+
+def with_reference(sequence: TrainingSequence, logprob: float) -> TrainingSequence:
+    """Return one half of a preference pair with log f0(y|x) of its response.
+
+    Raises:
+        ValueError: above 0, which no logarithm of a probability is, NaN or infinite.
+    """
+    if logprob > 0:
+        raise ValueError(f"a log-probability is at most 0, got {logprob}")
+    reference = np.zeros(len(sequence), np.float32)
+    reference[-1] = logprob
+    return replace(sequence, columns={**sequence.columns, REFERENCE_LOGPROB: reference})
