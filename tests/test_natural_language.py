@@ -259,9 +259,7 @@ def test_read_problem_text_where_a_sentence_can_be_two_facts_is_refused_and_fore
     error = refusal(text, BLOCKS, phrases)
     assert "line 5" in error
     assert "(on a b) or (clear b)" in error
-    assert "on '{0} is on {1}' and clear 'a is on {0}' can give the same sentence" in ambiguous_phrases(
-        BLOCKS, phrases
-    )
+    assert "on '{0} is on {1}' and clear 'a is on {0}' can give the same sentence" in ambiguous_phrases(BLOCKS, phrases)
 
 
 @pytest.mark.parametrize(

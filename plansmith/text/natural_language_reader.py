@@ -1,8 +1,8 @@
 """Descriptions of problems back to `Problem`: the inverse of `natural_language.problem_text`.
 
 Reads what `problem_text` writes, each sentence in any phrasing of the domain, and nothing else; whatever is no fact of
-the domain, or could be two, is refused with its line. What words cannot say is lost: the problem's name, and the order of objects and facts.
-`ambiguous_phrases` says beforehand which phrases of a domain could not be read.
+the domain, or could be two, is refused with its line. What words cannot say is lost: the problem's name, and the order
+of objects and facts. `ambiguous_phrases` says beforehand which phrases of a domain could not be read.
 """
 
 from __future__ import annotations
