@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from plansmith.text.loose_plans import without_thinking
 
@@ -59,7 +60,7 @@ class _Form:
 def _forms(answer: str) -> list[_Form]:
     """Return every problem that an answer begins, in order; each character is looked at once."""
     starts = [match.start() for match in _BEGINNING.finditer(answer)]
-    return [_form(answer[start:end]) for start, end in zip(starts, [*starts[1:], len(answer)], strict=True)]
+    return [_form(answer[start:end]) for start, end in pairwise([*starts, len(answer)])]
 
 
 def _form(text: str) -> _Form:
