@@ -59,7 +59,7 @@ class PartWriter:
         writer, written = ExampleWriter(loaded, self._examples, self._seed), _Written()
         for problem in (problems[number] for number in job.rows):
             with clock.measuring("describing"):
-                row = plan_row(problem, plans[problem.problem_id], loaded, seed=self._seed)
+                row = plan_row(problem, plans[problem.problem_id], writer.text_of(problem))
             written.add_solved(problem.split, row)
             for kind in writer.kinds:
                 with clock.measuring(WORK_OF[kind]):

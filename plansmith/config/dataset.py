@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from plansmith.config.basics import Range, StrictModel
 from plansmith.config.cluster import ClusterConfig
+from plansmith.config.formalisation import FormalisationConfig
 from plansmith.config.planner import PlannerConfig
 
 
@@ -40,6 +41,8 @@ class DatasetExamplesConfig(StrictModel):
     """Domain and problem as PDDL, the plan as answer."""
     formalise: float = Field(0.0, ge=0, le=1)
     """The problem in natural language, its PDDL as answer."""
+    formalisation: FormalisationConfig = FormalisationConfig()
+    """How problems are said in words, and how their PDDL is asked for."""
     plan_chain: float = Field(0.0, ge=0, le=1)
     """The problem, a chain of thought that ends in the plan as answer."""
     explain_valid: float = Field(0.0, ge=0, le=1)

@@ -100,7 +100,7 @@ class Phrases(StrictModel):
     """``phrases.yaml``: how a domain is said in words; every entry lists phrasings of the same meaning.
 
     A phrasing names the arguments by position: ``{0} is at {1}``. It must tell facts apart: two different facts may
-    never give the same sentence.
+    never give the same sentence, whichever phrasings they are said in.
     """
 
     topic: str

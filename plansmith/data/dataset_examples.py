@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from plansmith.config.dataset import DatasetExamplesConfig
 from plansmith.data.examples import corrupted_row, invalid_explanation, solved_task, valid_explanation
+from plansmith.data.formalisation_examples import FormalisationWriter
 from plansmith.data.rows import (
     DatasetExampleRow,
     DatasetPlanRow,
@@ -16,7 +17,6 @@ from plansmith.data.rows import (
     ProblemRow,
     SolvedProblemRow,
 )
-from plansmith.errors import BadInputError
 from plansmith.pddl.model import PlanStep
 from plansmith.pddl.parser import parse_problem, parse_step
 from plansmith.pddl.printer import print_domain, print_problem
@@ -24,16 +24,14 @@ from plansmith.problems.corruption import Corruption
 from plansmith.problems.library import PlanningDomain
 from plansmith.text.anonymisation import anonymise
 from plansmith.text.chains import chain_of_plan
-from plansmith.text.natural_language import problem_text
 from plansmith.text.plans import compact_plan, numbered_plan
 from plansmith.text.rendering import rendering_of
 
 PLAN_REQUEST = "Give a plan that solves this planning problem."
-FORMALISE_REQUEST = "Write the planning problem that the text describes in PDDL, for this domain."
 
 
-def plan_row(problem: ProblemRow, plan: PlanRow, loaded: PlanningDomain, *, seed: int) -> DatasetPlanRow:
-    """Return a solved problem as a dataset keeps it; the phrasing of its text is drawn by its id."""
+def plan_row(problem: ProblemRow, plan: PlanRow, text: str | None) -> DatasetPlanRow:
+    """Return a solved problem as a dataset keeps it."""
     assert plan.cost is not None
     return DatasetPlanRow(
         problem_id=problem.problem_id,
@@ -43,7 +41,7 @@ def plan_row(problem: ProblemRow, plan: PlanRow, loaded: PlanningDomain, *, seed
         n_objects=problem.n_objects,
         domain_pddl=problem.domain_pddl,
         problem_pddl=problem.problem_pddl,
-        problem_text=_text_of(problem, loaded, seed),
+        problem_text=text,
         plan=plan.plan,
         plan_length=len(plan.plan),
         cost=plan.cost,
@@ -52,20 +50,13 @@ def plan_row(problem: ProblemRow, plan: PlanRow, loaded: PlanningDomain, *, seed
     )
 
 
-def _text_of(problem: ProblemRow, loaded: PlanningDomain, seed: int) -> str | None:
-    if loaded.phrases is None:
-        return None
-    phrasing = random.Random(f"{seed} {problem.problem_id} phrasing").randrange(1000)
-    parsed = parse_problem(problem.problem_pddl, loaded.domain)
-    return problem_text(loaded.domain, loaded.phrases, parsed, phrasing=phrasing)
-
-
 class ExampleWriter:
     """Writes the training examples of solved problems of one domain."""
 
     def __init__(self, loaded: PlanningDomain, config: DatasetExamplesConfig, seed: int) -> None:
         self._loaded, self._config, self._seed = loaded, config, seed
         self._rendering = rendering_of(config.rendering)
+        self._formalisation = FormalisationWriter(loaded, config.formalisation)
         shares: dict[ExampleKind, float] = {
             ExampleKind.PLAN: config.plan,
             ExampleKind.FORMALISE: config.formalise,
@@ -79,6 +70,13 @@ class ExampleWriter:
     def kinds(self) -> tuple[ExampleKind, ...]:
         """Return the kinds that are wanted."""
         return tuple(self._shares)
+
+    def text_of(self, problem: ProblemRow) -> str | None:
+        """Return a problem in words, drawn by its id; None where the domain has no phrases."""
+        if self._loaded.phrases is None:
+            return None
+        parsed = parse_problem(problem.problem_pddl, self._loaded.domain)
+        return self._formalisation.text(parsed, random.Random(f"{self._seed} {problem.problem_id} phrasing"))
 
     def write(self, kind: ExampleKind, row: DatasetPlanRow) -> list[DatasetExampleRow]:
         """Return the examples of one kind; none where the problem is not among those drawn for it.
@@ -94,7 +92,7 @@ class ExampleWriter:
         if not self._is_drawn(kind, row):
             return []
         if kind is ExampleKind.FORMALISE:
-            return [self._kept(self._formalisation(row), row)]
+            return [self._kept(self._formalised(row), row)]
         if kind is ExampleKind.PLAN_CHAIN:
             return [self._kept(self._chain(row), row)]
         return [self._kept(valid_explanation(_solved(row), self._rendering, seed=self._seed), row)]
@@ -135,17 +133,9 @@ class ExampleWriter:
         hidden = anonymise(self._loaded.domain, problem, [parse_step(step) for step in row.plan], rng)
         return print_domain(hidden.domain), print_problem(hidden.problem), hidden.plan
 
-    def _formalisation(self, row: DatasetPlanRow) -> ExampleRow:
-        if row.problem_text is None:
-            raise BadInputError("the domain has no phrases.yaml")
-        return ExampleRow(
-            example_id=f"{row.problem_id}-formalise",
-            problem_id=row.problem_id,
-            kind=ExampleKind.FORMALISE,
-            corruption=None,
-            prompt=f"{FORMALISE_REQUEST}\n\n{row.domain_pddl}\n{row.problem_text}",
-            response=row.problem_pddl,
-        )
+    def _formalised(self, row: DatasetPlanRow) -> ExampleRow:
+        problem, example_id = parse_problem(row.problem_pddl, self._loaded.domain), f"{row.problem_id}-formalise"
+        return self._formalisation.example(example_id, row.problem_id, problem, row.problem_text or "")
 
     def _chain(self, row: DatasetPlanRow) -> ExampleRow:
         task, plan = solved_task(_solved(row))

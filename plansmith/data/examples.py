@@ -73,7 +73,7 @@ def _renamed_chains(
     """Yield the problem of a row under other object names, drawn by `key` and the copy's number, with its chain."""
     task, plan = solved_task(row)
     for copy in range(n_renamings):
-        renaming, renamed = _under_other_names(task, names, random.Random(f"{key} {copy}"))
+        renaming, renamed = under_other_names(task, names, random.Random(f"{key} {copy}"))
         yield renamed, chain_of_plan(renamed, rename_plan(plan, renaming))
 
 
@@ -194,7 +194,7 @@ def continuation_examples(
         plan: from the state after them to the goal.
     """
     for copy in range(n_renamings):
-        renaming, renamed = _under_other_names(task, names, random.Random(f"{seed} {rollout_id} {copy}"))
+        renaming, renamed = under_other_names(task, names, random.Random(f"{seed} {rollout_id} {copy}"))
         steps = [_rename_step(step, renaming) for step in kept]
         beginning, response = _continued(renamed, steps, rename_plan(plan, renaming), rendering)
         yield ExampleRow(
@@ -217,9 +217,13 @@ def _continued(
     return beginning, text.removeprefix(beginning)
 
 
-def _under_other_names(
+def under_other_names(
     task: PlanningTask, names: Sequence[str], rng: random.Random
 ) -> tuple[dict[str, str], PlanningTask]:
+    """Return a task with its objects under some of `names`, or their own where there are none, and its facts shuffled.
+
+    The names of constants are not given away.
+    """
     if not names:
         return {}, PlanningTask(task.domain, rename_problem(task.problem, {}, rng))
     constants = {constant.name for constant in task.domain.constants}

@@ -25,7 +25,7 @@ def print_domain(domain: Domain) -> str:
 def _domain_text(domain: Domain) -> str:
     lines = [f"(define (domain {domain.name})", *_declarations(domain)]
     for rule in domain.derived:
-        lines.append(f"  (:derived {_schema(rule.predicate, rule.parameters)} {rule.condition})")
+        lines.append(f"  (:derived {print_schema(rule.predicate, rule.parameters)} {rule.condition})")
     for action in domain.actions:
         lines += _action(action)
     return "\n".join(lines) + ")\n"
@@ -37,9 +37,9 @@ def _declarations(domain: Domain) -> Iterator[str]:
     for keyword, names in ((":types", domain.types), (":constants", domain.constants)):
         if names:
             yield f"  ({keyword} {typed_text(names)})"
-    yield f"  (:predicates {' '.join(_schema(p.name, p.parameters) for p in domain.predicates)})"
+    yield f"  (:predicates {' '.join(print_schema(p.name, p.parameters) for p in domain.predicates)})"
     if domain.functions:
-        functions = " ".join(f"{_schema(f.name, f.parameters)} - number" for f in domain.functions)
+        functions = " ".join(f"{print_schema(f.name, f.parameters)} - number" for f in domain.functions)
         yield f"  (:functions {functions})"
 
 
@@ -53,7 +53,8 @@ def _action(action: ActionSchema) -> list[str]:
     ]
 
 
-def _schema(name: str, parameters: tuple[TypedName, ...]) -> str:
+def print_schema(name: str, parameters: tuple[TypedName, ...]) -> str:
+    """Return a name with its parameters: ``(at ?t - truck ?p - place)``."""
     return f"({' '.join(filter(None, (name, typed_text(parameters))))})"
 
 

@@ -58,7 +58,7 @@ def read_loose_plan(completion: str, domain: Domain) -> LoosePlan:
     The fault is set where thinking never ends, where no step is found (an empty plan cannot be told from none), and
     where a step is cut off; then the steps read so far are returned with it.
     """
-    text = _without_thinking(completion)
+    text = without_thinking(completion)
     if text is None:
         return LoosePlan((), "the thinking never ends, so that no answer follows it")
     lines = text.splitlines()
@@ -74,7 +74,7 @@ def read_loose_plan(completion: str, domain: Domain) -> LoosePlan:
     return LoosePlan((), found.fault or "no step of a plan anywhere in the text")
 
 
-def _without_thinking(completion: str) -> str | None:
+def without_thinking(completion: str) -> str | None:
     """Return a completion without its blocks of thinking, None where one never ends.
 
     An end without a beginning ends a block that the chat template itself opened: all before it is thinking.

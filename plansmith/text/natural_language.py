@@ -8,8 +8,10 @@ the sections and a layout. Rule- and template-based, structure-preserving descri
 
 from __future__ import annotations
 
+import itertools
+import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -135,7 +137,7 @@ class Frame:
 
 
 FRAMES = tuple(Frame(WORDINGS[i % 4], tuple(Layout)[(i + i // 4) % 3]) for i in range(12))
-"""Every wording with every layout. 12 is a multiple of 1 to 4: a frame tells which of up to four phrasings was used."""
+"""Every wording with every layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,20 +153,28 @@ class _Clause:
         return self.text if self.begins_with_name else capital(self.text)
 
 
-def problem_text(domain: Domain, phrases: Phrases, problem: Problem, *, phrasing: int) -> str:
+def problem_text(
+    domain: Domain, phrases: Phrases, problem: Problem, *, phrasing: int, mixing: random.Random | None = None
+) -> str:
     """Return a problem in words: topic, objects, initial facts, function values, goal and metric.
 
-    `phrasing` chooses among the phrasings of the domain and among `FRAMES`, each modulo its number.
+    Args:
+        domain: of the problem.
+        phrases: of the domain.
+        problem: what is said.
+        phrasing: chooses among the phrasings of the domain and among `FRAMES`, each modulo its number.
+        mixing: draws a phrasing for each fact, value and goal; then `phrasing` chooses the frame only.
 
     Raises:
         BadInputError: a goal that is empty or no conjunction of literals, a name other than of lower-case letters,
             digits, ``-`` and ``_``, a predicate without phrases, or a phrase that does not fit its arguments.
     """
     frame = FRAMES[phrasing % len(FRAMES)]
-    wording, goal = frame.wording, _goal(phrases, problem.goal, phrasing)
+    wording, phrasings = frame.wording, itertools.repeat(phrasing) if mixing is None else _drawn(mixing)
+    goal = _goal(phrases, problem.goal, phrasings)
     _check_names(problem)
-    facts = [_fact(phrases, atom, phrasing) for atom in problem.init] or [_Clause("", NO_FACTS)]
-    values = [_value(phrases, known.term, str(known.value), phrasing) for known in problem.function_values]
+    facts = [_fact(phrases, atom, next(phrasings)) for atom in problem.init] or [_Clause("", NO_FACTS)]
+    values = [_value(phrases, known.term, str(known.value), next(phrasings)) for known in problem.function_values]
     blocks = [
         opening_of(wording, phrases),
         (" " if frame.layout is Layout.PROSE else "\n").join(_object_sentences(domain, phrases, problem.objects)),
@@ -232,6 +242,12 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def _drawn(rng: random.Random) -> Iterator[int]:
+    """Yield phrasings without end; as large as to be even modulo any number."""
+    while True:
+        yield rng.getrandbits(32)
+
+
 def _chosen(entries: dict[str, tuple[str, ...]], name: str, phrasing: int, kind: str) -> str:
     if name not in entries:
         raise BadInputError(f"no phrases for a {kind}", got=repr(name), expected=f"one of {', '.join(entries)}",
@@ -271,7 +287,7 @@ def _literal(phrases: Phrases, literal: Literal, phrasing: int) -> _Clause:
     return clause if literal.is_positive else _Clause(clause.group, NOT + clause.text)
 
 
-def _goal(phrases: Phrases, goal: Condition, phrasing: int) -> list[_Clause]:
+def _goal(phrases: Phrases, goal: Condition, phrasings: Iterator[int]) -> list[_Clause]:
     try:
         literals = literals_of(goal)
     except BadInputError as error:
@@ -279,7 +295,7 @@ def _goal(phrases: Phrases, goal: Condition, phrasing: int) -> list[_Clause]:
                             expected="a conjunction of literals") from error  # fmt: skip
     if not literals:
         raise BadInputError("the goal cannot be said in words", got="an empty goal", expected="a literal or more")
-    return [_literal(phrases, literal, phrasing) for literal in literals]
+    return [_literal(phrases, literal, next(phrasings)) for literal in literals]
 
 
 def _check_names(problem: Problem) -> None:

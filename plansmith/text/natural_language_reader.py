@@ -1,17 +1,17 @@
 """Descriptions of problems back to `Problem`: the inverse of `natural_language.problem_text`.
 
-Reads what `problem_text` writes, in every phrasing, and nothing else; whatever is no fact of the domain, or could be
-two, is refused with its line. What words cannot say is lost: the problem's name, and the order of objects and facts.
-`ambiguous_phrases` says beforehand which phrases of a domain could not be read.
+Reads what `problem_text` writes, each sentence in any phrasing of the domain, and nothing else; whatever is no fact of
+the domain, or could be two, is refused with its line. What words cannot say is lost: the problem's name, and the order
+of objects and facts. `ambiguous_phrases` says beforehand which phrases of a domain could not be read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations, groupby, product
+from itertools import chain, combinations, groupby, product
 
 from plansmith.config.domains import Phrases
 from plansmith.errors import BadInputError
@@ -19,7 +19,6 @@ from plansmith.pddl.model import EQUALITY, OBJECT, Atom, Conjunction, Domain, Fu
 from plansmith.pddl.problem_reader import names_of
 from plansmith.text.natural_language import (
     EITHER,
-    FRAMES,
     NAME,
     NO_FACTS,
     NO_OBJECTS,
@@ -93,61 +92,57 @@ def read_problem_text(domain: Domain, phrases: Phrases, text: str) -> Problem:
     blocks = _blocks(text)
     wording = _wording(blocks, phrases)
     frame = Frame(wording, _layout(blocks, wording))
-    sections = _sections(blocks, frame)
-    problems: list[Problem] = []
-    errors: list[BadInputError] = []
-    for phrasing in _phrasings_of(frame, _number_of_phrasings(phrases)):
-        try:
-            problem = _ProblemReader(domain, phrases, phrasing).read(sections)
-            problems += [problem] if problem not in problems else []
-        except BadInputError as error:
-            errors.append(error)
-    if not problems:
-        raise max(errors, key=_line_of)
-    if len(problems) > 1:
-        raise BadInputError("a description that reads differently in two phrasings", where="line 1",
-                            got=repr(blocks[0][0].text), cure="run ambiguous_phrases on phrases.yaml")  # fmt: skip
-    return problems[0]
-
-
-def _line_of(error: BadInputError) -> int:
-    """Return how far the reading got that ended in an error; 0 for an error in the phrases."""
-    return int((error.where or "line 0").split()[1])
+    return _ProblemReader(domain, phrases).read(_sections(blocks, frame))
 
 
 def ambiguous_phrases(domain: Domain, phrases: Phrases) -> list[str]:
     """Return what keeps phrases from being told apart: one line for each fault, none where all is well.
 
-    Two templates of one phrasing clash where the same sentence fits both, whatever the types of the objects: fixed
-    words against any name. A template of its own may drop an argument, touch it with another word, or hold a stop.
+    Two templates clash where the same sentence fits both, whatever the types of the objects: fixed words against any
+    name. Those of facts and values may be of different phrasings, since a text may mix these; those of actions not. A
+    template of its own may drop an argument, touch it with another word, or hold a stop.
     """
+    facts, values = _fact_templates(domain, phrases), _value_templates(domain, phrases)
+    actions = [_action_templates(domain, phrases, phrasing) for phrasing in range(_number_of_phrasings(phrases))]
+    denied = [_Template(f"the negation of {fact.name}", NOT + fact.text, fact.arity) for fact in facts]
+    said = [*facts, _Template("the absence of facts", NO_FACTS, 0)]
+    pairs = [*combinations(said, 2), *product(said, denied), *combinations(values, 2)]
+    pairs += chain.from_iterable(combinations(templates, 2) for templates in actions)
     found = list(_noun_faults(domain, phrases))
-    for phrasing in range(_number_of_phrasings(phrases)):
-        facts = _fact_templates(domain, phrases, phrasing)
-        values, actions = _value_templates(domain, phrases, phrasing), _action_templates(domain, phrases, phrasing)
-        denied = [_Template(f"the negation of {fact.name}", NOT + fact.text, fact.arity) for fact in facts]
-        said = [*facts, _Template("the absence of facts", NO_FACTS, 0)]
-        pairs = [*combinations(said, 2), *product(said, denied), *combinations(values, 2), *combinations(actions, 2)]
-        faults = [f"{one} {fault}" for one in (*facts, *values, *actions) for fault in _faults(one)]
-        faults += [f"{one} and {two} can give the same sentence" for one, two in pairs if _can_be_equal(one, two)]
-        found += [f"phrasing {phrasing}: {fault}" for fault in faults]
+    found += [f"{one} {fault}" for one in _each_once(chain(facts, values, *actions)) for fault in _faults(one)]
+    found += [f"{one} and {two} can give the same sentence" for one, two in pairs if _can_be_equal(one, two)]
     return found
 
 
-def _fact_templates(domain: Domain, phrases: Phrases, phrasing: int) -> list[_Template]:
+def _fact_templates(domain: Domain, phrases: Phrases) -> list[_Template]:
+    """Return the templates of facts, of every phrasing."""
     arities = {schema.name: len(schema.parameters) for schema in domain.predicates} | {EQUALITY: 2}
-    return [_Template(name, predicate_phrase(phrases, name, phrasing), arity) for name, arity in arities.items()]
+    return _each_once(
+        _Template(name, predicate_phrase(phrases, name, phrasing), arity)
+        for phrasing, (name, arity) in product(range(_number_of_phrasings(phrases)), arities.items())
+    )
 
 
-def _value_templates(domain: Domain, phrases: Phrases, phrasing: int) -> list[_Template]:
-    """Return the templates of function values; the value is the last position."""
+def _value_templates(domain: Domain, phrases: Phrases) -> list[_Template]:
+    """Return the templates of function values, of every phrasing; the value is the last position."""
     arities = [(schema.name, len(schema.parameters)) for schema in domain.functions]
-    return [_Template(name, function_phrase(phrases, name, arity, phrasing), arity + 1) for name, arity in arities]
+    return _each_once(
+        _Template(name, function_phrase(phrases, name, arity, phrasing), arity + 1)
+        for phrasing, (name, arity) in product(range(_number_of_phrasings(phrases)), arities)
+    )
+
+
+def _each_once(templates: Iterable[_Template]) -> list[_Template]:
+    return list(dict.fromkeys(templates))
 
 
 def _action_templates(domain: Domain, phrases: Phrases, phrasing: int) -> list[_Template]:
     known = [schema for schema in domain.actions if schema.name in phrases.actions]
     return [_Template(schema.name, phrases.actions[schema.name][phrasing], len(schema.parameters)) for schema in known]
+
+
+def _number_of_phrasings(phrases: Phrases) -> int:
+    return max([len(texts) for texts in (phrases.predicates | phrases.functions | phrases.actions).values()], default=1)
 
 
 def _noun_faults(domain: Domain, phrases: Phrases) -> Iterator[str]:
@@ -282,23 +277,14 @@ def _metric(rest: list[list[_Line]], wording: Wording) -> str | None:
     return metrics[lines[0].text]
 
 
-def _number_of_phrasings(phrases: Phrases) -> int:
-    return max([len(texts) for texts in (phrases.predicates | phrases.functions | phrases.actions).values()], default=1)
-
-
-def _phrasings_of(frame: Frame, count: int) -> list[int]:
-    """Return the phrasings, of `count`, that `problem_text` may have set in a frame; one, where `count` divides 12."""
-    return sorted({number % count for number in range(FRAMES.index(frame), count * len(FRAMES), len(FRAMES))})
-
-
 class _ProblemReader:
-    """Reads the sections of one description in one phrasing."""
+    """Reads the sections of one description."""
 
-    def __init__(self, domain: Domain, phrases: Phrases, phrasing: int) -> None:
+    def __init__(self, domain: Domain, phrases: Phrases) -> None:
         self.domain = domain
         self.names = names_of(domain)
-        self.facts = _patterns(_fact_templates(domain, phrases, phrasing), is_valued=False)
-        self.values = _patterns(_value_templates(domain, phrases, phrasing), is_valued=True)
+        self.facts = _patterns(_fact_templates(domain, phrases), is_valued=False)
+        self.values = _patterns(_value_templates(domain, phrases), is_valued=True)
         self.types = _types_by_noun(domain, phrases)
 
     def read(self, sections: _Sections) -> Problem:
@@ -379,12 +365,12 @@ class _ProblemReader:
         return None
 
 
-_Patterns = Mapping[str, re.Pattern[str]]
+_Patterns = Sequence[tuple[str, re.Pattern[str]]]
 
 
 def _patterns(templates: Sequence[_Template], *, is_valued: bool) -> _Patterns:
-    """Return the regular expression of each template; of valued ones the last position is a number."""
-    return {one.name: _pattern(one.text, one.arity, one.arity - 1 if is_valued else None) for one in templates}
+    """Return name and regular expression of each template; of valued ones the last position is a number."""
+    return [(one.name, _pattern(one.text, one.arity, one.arity - 1 if is_valued else None)) for one in templates]
 
 
 @lru_cache(maxsize=4096)
@@ -409,11 +395,11 @@ def _small_or_large(words: str) -> str:
 
 
 def _matches(patterns: _Patterns, sentence: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Return what a sentence can say: names with their arguments, in order."""
+    """Return what a sentence can say, each once: names with their arguments, in order."""
     found = []
-    for name, pattern in patterns.items():
+    for name, pattern in patterns:
         match = pattern.fullmatch(sentence)
         if match is not None:
             terms = match.groupdict()
             found.append((name, tuple(terms[f"p{position}"] for position in range(len(terms)))))
-    return found
+    return list(dict.fromkeys(found))

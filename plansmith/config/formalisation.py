@@ -1,0 +1,19 @@
+"""Settings of problems in words: how they are said, and how their PDDL is asked for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from plansmith.config.basics import StrictModel
+
+
+class FormalisationConfig(StrictModel):
+    """How problems are said in words, and how a model is asked to write them in PDDL."""
+
+    phrasing: Literal["uniform", "mixed"] = "mixed"
+    """How a text chooses among a domain's phrasings: one for all facts of a text, or one drawn for each fact."""
+    detail: Literal["name", "summary", "pddl"] = "summary"
+    """What a prompt says of the domain: its name, its types, predicates and actions (the paper's), or all its PDDL."""
+    rendering: Literal["compact", "full"] = "full"
+    """full: in sentences that say what is wanted, for real language models. compact: marks only, for models from
+    nothing, which learn what they mean."""

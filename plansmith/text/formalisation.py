@@ -1,0 +1,97 @@
+"""Prompts that ask for the PDDL of a problem in words, and what they are answered with.
+
+NL-PDDL-Bench tells what its prompts say (arXiv 2606.29700, sec. 3.4 and app. C.2) and does not print them: these are in
+our own words. They ask for exactly one ``(define (problem ...) ...)`` and nothing else; what comes is read loosely, by
+`formalisation_reader`. Not here: what feedback says, and object names (`plansmith.problems.renaming`).
+"""
+
+from __future__ import annotations
+
+from plansmith.config.domains import Phrases
+from plansmith.config.formalisation import FormalisationConfig
+from plansmith.pddl.model import Domain, Problem, literals_of, typed_text
+from plansmith.pddl.printer import print_domain, print_problem, print_schema
+from plansmith.text.natural_language_reader import read_problem_text
+
+CONTRACT = (
+    "Answer with exactly one PDDL problem, which begins with (define (problem, and with nothing else: no explanation, "
+    "no comment, no code fence."
+)
+REQUEST = (
+    "Write the planning problem that the text describes as a PDDL problem of the domain. Declare every object of the "
+    "text with a type of the domain, and give each predicate as many arguments as the domain does, of its types. "
+    "Leave out nothing that the text says, and add nothing. "
+)
+REPAIR_REQUEST = (
+    "Mend the PDDL problem. Change as little as possible: keep whatever the feedback does not concern, and keep to "
+    "what the text says. "
+)
+
+
+def formalisation_prompt(domain: Domain, text: str, config: FormalisationConfig) -> str:
+    """Return the prompt that asks for the PDDL of a problem in words."""
+    said = _domain_text(domain, config.detail)
+    if config.rendering == "compact":
+        return f"domain: {said}\n{text.strip()}\npddl:\n"
+    return f"{REQUEST}{CONTRACT}\n\nDomain: {said}\n\nText:\n{text.strip()}\n"
+
+
+def repair_prompt(prompt: str, answer: str, feedback: str, config: FormalisationConfig) -> str:
+    """Return the prompt that hands an answer back with what is wrong with it, to be changed as little as possible.
+
+    Args:
+        prompt: of the answer, by `formalisation_prompt`.
+        answer: the problem found in it, or the answer as it came where none was found.
+        feedback: what validator or planner say of it.
+        config: of the prompt.
+    """
+    if config.rendering == "compact":
+        return f"{prompt}{answer.strip()}\nfeedback:\n{feedback.strip()}\nmended pddl:\n"
+    parts = (prompt, f"Your last answer:\n{answer.strip()}\n", f"Feedback:\n{feedback.strip()}\n")
+    return "\n".join([*parts, f"{REPAIR_REQUEST}{CONTRACT}\n"])
+
+
+def domain_summary(domain: Domain) -> str:
+    """Return what problems of a domain are made of, with arities and types, a line for each kind of names.
+
+    Types, constants, basic and derived predicates, functions, and the actions without what they need and change.
+    """
+    derived = {rule.predicate for rule in domain.derived}
+    schemas = [(schema.name in derived, print_schema(schema.name, schema.parameters)) for schema in domain.predicates]
+    kinds = {
+        "Types": typed_text(domain.types),
+        "Constants": typed_text(domain.constants),
+        "Predicates": " ".join(text for is_derived, text in schemas if not is_derived),
+        "Derived predicates": " ".join(text for is_derived, text in schemas if is_derived),
+        "Functions": " ".join(print_schema(schema.name, schema.parameters) for schema in domain.functions),
+        "Actions": " ".join(print_schema(action.name, action.parameters) for action in domain.actions),
+    }
+    return "\n".join([domain.name, *(f"{kind}: {names}" for kind, names in kinds.items() if names)])
+
+
+def formal_answer(domain: Domain, phrases: Phrases, problem: Problem, text: str) -> str:
+    """Return the PDDL that a text is to be answered with: facts in its order, and a name that is always the same.
+
+    So the answer is a function of the text; `problem`, which the text was written of, has facts in an order that a
+    layout by predicate does not keep.
+
+    Raises:
+        BadInputError: the text cannot be read; see `read_problem_text`.
+        RuntimeError: it reads as another problem than the one it was written of.
+    """
+    read = read_problem_text(domain, phrases, text)
+    if _contents(read) != _contents(problem):
+        raise RuntimeError(f"a text reads as another problem than it was written of:\n{text}\n{print_problem(problem)}")
+    return print_problem(read)
+
+
+def _domain_text(domain: Domain, detail: str) -> str:
+    if detail == "pddl":
+        return f"{domain.name}\n{print_domain(domain).rstrip()}"
+    return domain_summary(domain) if detail == "summary" else domain.name
+
+
+def _contents(problem: Problem) -> tuple[object, ...]:
+    """Return all of a problem but its names and the order of its parts."""
+    parts = (problem.objects, problem.init, literals_of(problem.goal), problem.function_values)
+    return (*map(frozenset, parts), problem.metric)
