@@ -215,10 +215,10 @@ def _read(request: PlanRequest) -> PlanningTask:
     Raises:
         PddlRejectedError: with every mistake in both texts, or with the one thing that cannot be grounded.
     """
-    sources = {"domain_source": DOMAIN_SOURCE, "problem_source": PROBLEM_SOURCE}
-    task = read_task(request.domain, request.problem, **sources)
+    domain, problem = request.domain, request.problem
+    task = read_task(domain, problem, domain_source=DOMAIN_SOURCE, problem_source=PROBLEM_SOURCE)
     if not isinstance(task, PlanningTask):
-        found = diagnose(request.domain, request.problem, **sources)
+        found = diagnose(domain, problem, domain_source=DOMAIN_SOURCE, problem_source=PROBLEM_SOURCE)
         raise PddlRejectedError("domain or problem cannot be used", diagnostics=found)
     try:
         task.is_goal(task.initial_state)

@@ -3,17 +3,19 @@
 Both are read off the delete relaxation (`reachability`). A goal out of its reach has no plan; one within may have none
 either. The facts are a diagnosis and not the only one: with them in the initial state every goal is within reach, with
 any one of them less not. Looked for is the cheapest way to the goals where every fact may be added at a price
-(generalised Dijkstra: Knuth, "A Generalization of Dijkstra's Algorithm", Information Processing Letters 6, 1977; the
-price of a set is the sum, as in the additive heuristic of Bonet and Geffner, AIJ 129, 2001): a road is cheaper than a
-place, a place than what kind an object is, and what the goals themselves say is the last resort.
+(generalised Dijkstra: Knuth, "A Generalization of Dijkstra's Algorithm", Information Processing Letters 6, 1977). What an
+action needs is priced by sum and by maximum, as in two heuristics of Bonet and Geffner (AIJ 129, 2001), and the cheaper
+set counts. A road is cheaper than a place, a place than what kind an object is; what the goals themselves say is the last
+resort.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import add
 
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
@@ -24,10 +26,10 @@ MAX_ACTIONS = 20_000
 """A task with more ground actions, those that supply a fact among them, is not looked at."""
 _SUPPLY = "supply "
 """How the names of the actions begin that supply a fact; no action of a domain has a space in its name."""
-_STATIC, _CHANGING, _KIND, _GOAL = 10, 11, 30, 1000
-"""What a fact costs that is supplied: one that no action changes; one that changes; one that says what kind an object
-is; a goal."""
-_UNUSUAL = 5
+_STATIC, _CHANGING, _KIND, _GOAL = 20, 25, 60, 1000
+"""What a fact costs that is supplied, and 1 for each object in it: one that no action changes; one that changes; one
+that says what kind an object is; a goal."""
+_UNUSUAL = 10
 """How much more, where the initial state has no fact of its predicate, or it names an object twice."""
 
 
@@ -59,12 +61,18 @@ def _found(task: PlanningTask, wider: PlanningTask) -> OutOfReach:
         return OutOfReach((), ())
     prices = {action.added: _price(task, action.added, wider, atoms.values()) for action in supplies}
     wanted = [atoms[goal] for goal in lost]
-    missing = _cheapest(relaxed.actions, wider.initial_state, prices, wanted)
-    for fact in atoms_in(missing):  # what the others make superfluous
-        within = relaxed.reached(wider.initial_state | missing & ~fact)
+    sets = [_cheapest(relaxed.actions, wider.initial_state, prices, wanted, combine) for combine in (add, max)]
+    needed = [_needed(relaxed, wider.initial_state, missing, wanted) for missing in sets]
+    return OutOfReach(lost, wider.atoms_of(min(needed, key=lambda facts: sum(prices[x] for x in atoms_in(facts)))))
+
+
+def _needed(relaxed: Reachability, state: int, missing: int, wanted: Sequence[int]) -> int:
+    """Return facts without those that the others make superfluous."""
+    for fact in atoms_in(missing):
+        within = relaxed.reached(state | missing & ~fact)
         if all(atom & within for atom in wanted):
             missing &= ~fact
-    return OutOfReach(lost, wider.atoms_of(missing))
+    return missing
 
 
 def _with_supplies(task: PlanningTask, has_kinds: bool) -> PlanningTask:
@@ -94,11 +102,11 @@ def _price(task: PlanningTask, fact: int, wider: PlanningTask, goals: Collection
     (atom,) = wider.atoms_of(fact)
     if fact in goals:
         return _GOAL
-    is_new = all(fact.predicate != atom.predicate for fact in task.problem.init)
-    unusual = _UNUSUAL * (is_new + (len(set(atom.arguments)) < len(atom.arguments)))
+    n_objects, is_new = len(atom.arguments), all(known.predicate != atom.predicate for known in task.problem.init)
+    more = n_objects + _UNUSUAL * (is_new + (len(set(atom.arguments)) < n_objects))
     if not task.is_static(atom.predicate):
-        return _CHANGING + unusual
-    return unusual + (_KIND if _is_kind(task, atom.predicate, len(atom.arguments)) else _STATIC)
+        return _CHANGING + more
+    return more + (_KIND if _is_kind(task, atom.predicate, n_objects) else _STATIC)
 
 
 def _is_kind(task: PlanningTask, predicate: str, n_parameters: int) -> bool:
@@ -106,7 +114,13 @@ def _is_kind(task: PlanningTask, predicate: str, n_parameters: int) -> bool:
     return n_parameters == 1 and task.is_static(predicate)
 
 
-def _cheapest(actions: Sequence[tuple[int, int]], state: int, prices: Mapping[int, int], wanted: Sequence[int]) -> int:
+def _cheapest(
+    actions: Sequence[tuple[int, int]],
+    state: int,
+    prices: Mapping[int, int],
+    wanted: Sequence[int],
+    combine: Callable[[int, int], int],
+) -> int:
     """Return the facts that are supplied on the cheapest ways to some atoms.
 
     Args:
@@ -114,6 +128,7 @@ def _cheapest(actions: Sequence[tuple[int, int]], state: int, prices: Mapping[in
         state: atoms that hold.
         prices: of the facts that may be supplied.
         wanted: atoms.
+        combine: the prices of two needs of an action.
     """
     users: dict[int, list[int]] = defaultdict(list)
     for number, (required, _) in enumerate(actions):
@@ -133,7 +148,7 @@ def _cheapest(actions: Sequence[tuple[int, int]], state: int, prices: Mapping[in
         ways[atom] = needs
         for number in users[atom]:
             open_needs[number] -= 1
-            costs[number] += cost
+            costs[number] = combine(costs[number], cost)
             if not open_needs[number]:
                 required, adds = actions[number]
                 for added in atoms_in(adds):
