@@ -9,7 +9,15 @@ from conftest import BLOCKS
 
 from plansmith.config.planner import PlannerConfig
 from plansmith.errors import PddlParseError
-from plansmith.judging.formalisation import FormalisationJudge, Judgement, Readability, Reference, solve_sorted
+from plansmith.judging.formalisation import (
+    Fault,
+    FormalisationJudge,
+    Judgement,
+    Readability,
+    Reference,
+    fault_of,
+    solve_sorted,
+)
 from plansmith.pddl.parser import parse_problem
 from plansmith.planners import FastDownward, PlannerResult, PlannerStatus
 from plansmith.planners.goal_questions import goal_questions
@@ -104,6 +112,29 @@ def test_solve_sorted_of_a_problem_that_the_planner_refuses_is_an_outcome() -> N
         raise PddlParseError("not for me")
 
     assert solve_sorted(BLOCKS, REFERENCE.problem, refuse).status is PlannerStatus.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("init", "goal", "expected"),
+    [
+        (INIT + "(", GOAL, Fault.UNPARSEABLE),
+        (INIT.replace("(handempty)", ""), GOAL, Fault.UNSOLVABLE),
+        (INIT, "(on a b) (on b c)", Fault.WORSE),  # 6 steps, more than 1.2 * 4
+        (INIT, "(on b a)", Fault.UNFAITHFUL),  # 4 steps
+        (INIT, GOAL, None),
+        (INIT, "(on a b) (not (clear b))", None),
+    ],
+    ids=["form", "no plan", "a longer plan", "another goal", "right", "right in other words"],
+)
+def test_fault_of_an_answer_is_the_gravest_that_is_proved(
+    judge: FormalisationJudge, init: str, goal: str, expected: Fault | None
+) -> None:
+    assert fault_of(judge.judge(written(init, goal), REFERENCE), REFERENCE) == expected
+
+
+def test_fault_of_an_answer_that_the_planner_gave_up_on_is_not_known() -> None:
+    for status in set(PlannerStatus) - {PlannerStatus.SOLVED, PlannerStatus.UNSOLVABLE}:
+        assert fault_of(Judgement(Readability.PARSED, "", True, status=status), REFERENCE) is None
 
 
 def test_judgement_without_a_plan_is_not_flattered() -> None:

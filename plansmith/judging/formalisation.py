@@ -16,7 +16,7 @@ from enum import StrEnum
 from plansmith.errors import PddlParseError
 from plansmith.judging.agreement import atom_similarity, plans_agree
 from plansmith.pddl.diagnosis import diagnose
-from plansmith.pddl.equivalence import Comparison, compare_problems
+from plansmith.pddl.equivalence import Comparison, Outcome, compare_problems
 from plansmith.pddl.goal_proofs import AskPlanner
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Conjunction, Domain, PlanStep, Problem, conjuncts_of
@@ -29,6 +29,8 @@ from plansmith.text.formalisation_reader import read_answer
 
 TOLD_FAULTS = 5
 """Errors that feedback tells, the first ones: the others often follow from them."""
+WORSE_FROM = 1.2
+"""A plan that is longer by more than this factor is worse."""
 
 Solve = Callable[[str, str], PlannerResult]
 """What a planner says of a domain and a problem in PDDL."""
@@ -161,3 +163,30 @@ def solve_sorted(domain: Domain, problem: Problem, solve: Solve) -> PlannerResul
         return solve(print_domain(domain), print_problem(ordered))
     except PddlParseError as error:
         return PlannerResult(PlannerStatus.UNSUPPORTED, None, None, 0.0, message=str(error))
+
+
+class Fault(StrEnum):
+    """What is wrong with a problem that was written, the gravest first."""
+
+    UNPARSEABLE = "unparseable"
+    UNSOLVABLE = "unsolvable"
+    """Proven: there is no plan."""
+    WORSE = "worse"
+    """Its plan is longer by more than a fifth, and by more than one step; the bound is ours, the paper gives none."""
+    UNFAITHFUL = "unfaithful"
+    """It has a plan about as long, and means another thing. The paper's pairs leave these out."""
+
+
+def fault_of(judgement: Judgement, reference: Reference) -> Fault | None:
+    """Return what is proved wrong with an answer; None where nothing is, because it is right or because nobody knows.
+
+    Nobody knows where the planner reached a limit, or the meaning is undecided.
+    """
+    if judgement.readability is not Readability.PARSED:
+        return Fault.UNPARSEABLE
+    if judgement.status is PlannerStatus.UNSOLVABLE:
+        return Fault.UNSOLVABLE
+    if judgement.comparison is None or judgement.comparison.outcome is not Outcome.DIFFERENT or not judgement.is_solved:
+        return None
+    n_steps, n_reference = len(judgement.plan), len(reference.plan)
+    return Fault.WORSE if n_steps > max(WORSE_FROM * n_reference, n_reference + 1) else Fault.UNFAITHFUL

@@ -2,11 +2,11 @@
 
 Both are read off the delete relaxation (`reachability`). A goal out of its reach has no plan; one within may have none
 either. The facts are a diagnosis and not the only one: with them in the initial state every goal is within reach, with
-any one of them less not. Looked for is the cheapest way to the goals where every fact may be added at a price
-(generalised Dijkstra: Knuth, "A Generalization of Dijkstra's Algorithm", Information Processing Letters 6, 1977). What an
-action needs is priced by sum and by maximum, as in two heuristics of Bonet and Geffner (AIJ 129, 2001), and the cheaper
-set counts. A road is cheaper than a place, a place than what kind an object is; what the goals themselves say is the last
-resort.
+any one of them less not. Looked for is the cheapest way to the goals where every fact may be added at a price: a
+generalised Dijkstra (Knuth, "A Generalization of Dijkstra's Algorithm", Information Processing Letters 6, 1977). What
+an action needs is priced by sum and by maximum, as in two heuristics of Bonet and Geffner (AIJ 129, 2001), and the
+cheaper set counts. A road is cheaper than a place, a place than what kind an object is; what the goals themselves say
+is the last resort.
 """
 
 from __future__ import annotations
