@@ -204,6 +204,33 @@ class CorruptedPlanRow:
 
 
 @dataclass(frozen=True, slots=True)
+class TextRow:
+    """A problem in words with the PDDL that it is to be answered with, and the plan of that once it is sorted.
+
+    ``domain`` is what the domain is loaded by, its name or its folder; ``prompt`` asks for the PDDL.
+    """
+
+    problem_id: str
+    domain: str
+    level: str
+    split: str
+    prompt: str
+    problem_pddl: str
+    plan: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PerturbedRow:
+    """A problem with one mistake, and what the mistake is proved to amount to; ``fault`` is None where nothing is."""
+
+    perturbed_id: str
+    problem_id: str
+    perturbation: str
+    fault: str | None
+    problem_pddl: str
+
+
+@dataclass(frozen=True, slots=True)
 class ExampleRow:
     """One supervised example: the loss falls on ``response`` only.
 
