@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
+from plansmith.config.formalisation import FormalisationConfig
 from plansmith.config.planner import PlannerConfig
-from plansmith.data.rows import PerturbedRow, TextRow
+from plansmith.data.examples import under_other_names
+from plansmith.data.formalisation_examples import FormalisationWriter
+from plansmith.data.rows import PerturbedRow, ProblemRow, TextRow
 from plansmith.errors import PlannerCrashError
-from plansmith.judging.formalisation import FormalisationJudge, Reference, fault_of
+from plansmith.judging.formalisation import FormalisationJudge, Reference, fault_of, solve_sorted
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Domain
 from plansmith.pddl.parser import parse_problem
@@ -32,10 +35,10 @@ class Judges:
     def of(self, reference: str, domain: Domain) -> FormalisationJudge:
         """Return the judge of a domain, which is known by what it is loaded by."""
         if reference not in self._judges:
-            self._judges[reference] = FormalisationJudge(domain, self._solve, goal_questions(self._planner, domain))
+            self._judges[reference] = FormalisationJudge(domain, self.solve, goal_questions(self._planner, domain))
         return self._judges[reference]
 
-    def _solve(self, domain_pddl: str, problem_pddl: str) -> PlannerResult:
+    def solve(self, domain_pddl: str, problem_pddl: str) -> PlannerResult:
         """Return what the planner says; a problem over which it fails is an outcome as any other."""
         try:
             return self._planner.solve(domain_pddl, problem_pddl)
@@ -46,6 +49,51 @@ class Judges:
         """End the planner, if it was started."""
         if "_planner" in self.__dict__:
             self._planner.close()
+
+
+class TextWriter:
+    """Says problems in words, each with the PDDL that it is to be answered with and the plan of that.
+
+    Args:
+        config: of the planner.
+        formalisation: how texts are written and asked about.
+        domains: what each domain is loaded by, by its name.
+        names: objects' names; none keeps those of the problems.
+        seed: of the run.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: PlannerConfig,
+        formalisation: FormalisationConfig,
+        domains: Mapping[str, str],
+        names: Sequence[str],
+        seed: int,
+    ) -> None:
+        self._planner = Judges(config)
+        self._formalisation, self._domains, self._names, self._seed = formalisation, domains, tuple(names), seed
+
+    def __call__(self, rows: Sequence[ProblemRow]) -> list[TextRow]:
+        """Return each problem that has a plan."""
+        return [text for row in rows if (text := self._text(row)) is not None]
+
+    def _text(self, row: ProblemRow) -> TextRow | None:
+        reference = self._domains[row.domain]
+        loaded, rng = load_domain(reference), row_rng(self._seed, "text", row.problem_id)
+        task = PlanningTask(loaded.domain, parse_problem(row.problem_pddl, loaded.domain))
+        problem = under_other_names(task, self._names, rng)[1].problem
+        writer = FormalisationWriter(loaded, self._formalisation)
+        example = writer.example(row.problem_id, row.problem_id, problem, writer.text(problem, rng))
+        answer = parse_problem(example.response, loaded.domain)
+        plan = solve_sorted(loaded.domain, answer, self._planner.solve).plan
+        if plan is None:
+            return None
+        return TextRow(row.problem_id, reference, row.level, row.split, example.prompt, example.response, plan)
+
+    def close(self) -> None:
+        """End the planner."""
+        self._planner.close()
 
 
 class Perturber:

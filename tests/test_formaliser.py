@@ -8,18 +8,23 @@ from collections.abc import Iterator
 
 import pytest
 
-from actors.formaliser import Perturber
+from actors.formaliser import Perturber, TextWriter
+from plansmith.config.formalisation import FormalisationConfig
 from plansmith.config.planner import PlannerConfig
-from plansmith.data.rows import TextRow
-from plansmith.judging.formalisation import Fault, solve_sorted
+from plansmith.data.rows import ProblemRow, TextRow
+from plansmith.judging.formalisation import Fault
+from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.diagnosis import diagnose
-from plansmith.pddl.parser import parse_problem
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.parser import parse_problem, parse_step
 from plansmith.pddl.printer import print_domain, print_problem
+from plansmith.pddl.validation import validate_plan
 from plansmith.planners import FastDownward, PlannerStatus
 from plansmith.problems.library import load_domain
 from plansmith.problems.perturbation import FORM, Perturbation
 
 DOMAINS = ("ferry", "rovers", "logistics")
+NAMES = tuple(f"x{number}" for number in range(20))
 
 
 @pytest.fixture(scope="module")
@@ -29,15 +34,35 @@ def planner() -> Iterator[FastDownward]:
 
 
 @pytest.fixture(scope="module")
-def rows(planner: FastDownward) -> list[TextRow]:
-    found = []
-    for name in DOMAINS:
-        loaded = load_domain(name)
-        problem = loaded.sample(loaded.levels[0], random.Random(5))
-        plan = solve_sorted(loaded.domain, problem, planner.solve).plan
-        assert plan is not None
-        found.append(TextRow(name, name, "L1", "d1", "", print_problem(problem), plan))
-    return found
+def rows() -> Iterator[list[TextRow]]:
+    writer = TextWriter(
+        config=PlannerConfig(search="first"),
+        formalisation=FormalisationConfig(detail="name", rendering="compact"),
+        domains={name: name for name in DOMAINS},
+        names=NAMES,
+        seed=3,
+    )
+    yield writer([drawn(name) for name in DOMAINS])
+    writer.close()
+
+
+def drawn(name: str) -> ProblemRow:
+    loaded = load_domain(name)
+    problem = loaded.sample(loaded.levels[0], random.Random(5))
+    return ProblemRow(name, name, name, "L1", "d1", 0, print_domain(loaded.domain), print_problem(problem), "sampler")
+
+
+def test_text_writer_gives_the_answer_in_the_order_of_the_text_under_names_of_the_pool(rows: list[TextRow]) -> None:
+    assert [row.problem_id for row in rows] == list(DOMAINS)
+    for row in rows:
+        domain = load_domain(row.domain).domain
+        problem = parse_problem(row.problem_pddl, domain)
+        assert {typed.name for typed in problem.objects} <= set(NAMES)
+        assert row.prompt.startswith(f"domain: {domain.name}\n") and row.prompt.endswith("pddl:\n")
+        assert canonical_form(domain, problem) == canonical_form(
+            domain, parse_problem(drawn(row.domain).problem_pddl, domain)
+        )
+        assert validate_plan(PlanningTask(domain, problem), [parse_step(step) for step in row.plan]).is_valid
 
 
 def test_perturber_proves_what_each_mistake_amounts_to(planner: FastDownward, rows: list[TextRow]) -> None:
