@@ -9,13 +9,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from actors.encoder import EncodingWorker
 from pipelines.run.workers import MODEL, PROBE, Probe
 from plansmith.config.basics import StrictModel, narrowed
 from plansmith.config.pddl_instruct import PddlInstructConfig
-from plansmith.config.training import LossConfig, ModelConfig, Numerics, OptimiserConfig
+from plansmith.config.training import LossConfig, ModelConfig, Numerics, OptimiserConfig, PreferenceConfig
 from plansmith.data.rows import (
     EncodingJobRow,
     ExampleRow,
@@ -33,6 +33,7 @@ from plansmith.learning.hub import resolve_model
 from plansmith.learning.models import bpe_tokenizer, load_tokenizer, make_model
 from plansmith.learning.objectives.base import Objective
 from plansmith.learning.objectives.final import Final, VerdictReader
+from plansmith.learning.objectives.preference import Preference
 from plansmith.learning.objectives.reasoning import Reasoning
 from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.optimisation import OptimisationReport
@@ -82,6 +83,16 @@ class TuningSettings(StrictModel):
     """How the trainer holds the model."""
     losses: LossConfig = LossConfig()
     """Weights of the losses of phase 2."""
+
+
+Tuning = TypeVar("Tuning", bound=TuningSettings)
+
+
+class PreferenceTuningSettings(TuningSettings):
+    """One optimisation on preference pairs."""
+
+    preference: PreferenceConfig
+    """Weights of its loss."""
 
 
 def start_settings(config: PddlInstructConfig) -> InitialPolicySettings:
@@ -190,7 +201,13 @@ def stage2(context: StageContext[TuningSettings]) -> None:
     _optimise(context, Final(context.settings.losses, reader), sequences)
 
 
-def _optimise(context: StageContext[TuningSettings], objective: Objective, sequences: StoredSequences) -> None:
+def dpo(context: StageContext[PreferenceTuningSettings]) -> None:
+    """Optimise equation 5 of NL-PDDL-Bench on pairs that the reference has read."""
+    sequences = StoredSequences(context.inputs["pairs"].parts(SEQUENCES))
+    _optimise(context, Preference(context.settings.preference), sequences)
+
+
+def _optimise(context: StageContext[Tuning], objective: Objective, sequences: StoredSequences) -> None:
     """Train from the weights of the policy and leave the new weights, their probe and the curve.
 
     The probe is the first sequence: what is trained on is likely enough for both sides to agree on.

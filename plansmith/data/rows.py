@@ -231,6 +231,18 @@ class PerturbedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PairRow:
+    """A preference pair: of two answers to a prompt the one that is right, and one with a proved fault."""
+
+    pair_id: str
+    problem_id: str
+    fault: str
+    prompt: str
+    chosen: str
+    rejected: str
+
+
+@dataclass(frozen=True, slots=True)
 class ExampleRow:
     """One supervised example: the loss falls on ``response`` only.
 
