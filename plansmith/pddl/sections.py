@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from plansmith.pddl.brackets import read_lists
 from plansmith.pddl.diagnostics import Code, Notebook, Severity, one_of, suggestion
 from plansmith.pddl.formula_reader import Declaration, FormulaReader, Names, typed_list
 from plansmith.pddl.model import Domain, Problem, TypedName
-from plansmith.pddl.sexpr import Group, Node, Word, describe, read_root
+from plansmith.pddl.sexpr import Group, Node, Word, describe, plain_text
 
 REPEATABLE = frozenset({":action", ":derived"})
 UNSUPPORTED_SECTIONS = frozenset(
     {":durative-action", ":process", ":event", ":constraints", ":axiom", ":method", ":task", ":situation"}
 )
+
+_FOREIGN = re.compile(r",|(?m:(?<!\S)(?:#+(?=\s)|//)[^\r\n]*)")
+"""What other languages have and PDDL has not: commas, and comments that begin with ``# `` or ``//``."""
 
 ValueT = TypeVar("ValueT", Domain, Problem)
 PlaceKey = tuple[str, ...]
@@ -49,7 +54,7 @@ class Definition:
 
 def read_definition(notebook: Notebook, kind: str) -> Definition:
     """Return the sections of the definition that the source holds; `kind` is ``domain`` or ``problem``."""
-    items = read_root(notebook).items
+    items = read_lists(notebook, _without_foreign(notebook)).items
     define = next((item for item in items if isinstance(item, Group) and item.head() == "define"), None)
     if define is None:
         offset = items[0].offset if items else 0
@@ -63,6 +68,26 @@ def read_definition(notebook: Notebook, kind: str) -> Definition:
             _note_outside(notebook, item)
             break
     return _definition(notebook, define, kind)
+
+
+def _without_foreign(notebook: Notebook) -> str:
+    """Return the plain text, the commas and foreign comments of the definition as blanks; note them, a line's once."""
+    text = plain_text(notebook.source)
+    begin = max(text.find("(define"), 0)
+    if "," not in text and "#" not in text and "//" not in text:
+        return text
+    noted: set[int] = set()
+    for match in _FOREIGN.finditer(text, begin, text.rfind(")") + 1):
+        line, mark = notebook.source.place(match.start()).line, match.group()[:2].rstrip()
+        is_comma = mark[0] == ","
+        if line not in noted:
+            notebook.note(
+                Code.UNEXPECTED_TEXT, match.start(), "a comma" if is_comma else "a comment of another language",
+                got="','" if is_comma else f"'{mark}'", expected="a blank" if is_comma else "';', which begins a comment",
+                repair="remove the commas of this line" if is_comma else f"write ';' instead of '{mark}'",
+            )  # fmt: skip
+            noted.add(line)
+    return text[:begin] + _FOREIGN.sub(lambda match: " " * len(match.group()), text[begin:])
 
 
 def _note_outside(notebook: Notebook, item: Node) -> None:
