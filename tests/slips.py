@@ -1,4 +1,4 @@
-"""Slips as language models make them, planted by program into a good domain: one fault each, with its lines and its cure.
+"""Slips as language models make them, planted by program into a good domain: one fault each, with its lines and cure.
 
 `SLIPS` is the table: a kind of slip to the function that yields what it makes of a domain. `measure` diagnoses a sample
 of them. A bracket may stand anywhere in a run of closing brackets, so all lines of the run are right.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import pairwise
 
 from plansmith.pddl.diagnosis import diagnose
@@ -21,7 +22,7 @@ _TOKEN = re.compile(r"[()]|[^\s()]+")
 
 @dataclass(frozen=True)
 class Token:
-    """A bracket or a word of a text; `mate` is the number of the other bracket, `path` the heads of the lists around."""
+    """A bracket or a word; `mate` is the number of the other bracket, `path` the heads of the lists around."""
 
     text: str
     start: int
@@ -93,18 +94,21 @@ class Anatomy:
         for number in self.within(*heads):
             mate = self.tokens[number].mate
             words = [token.text for token in self.tokens[number + 1 : mate]]
-            if self.tokens[number].text == "(" and len(words) > 1 and not {"(", "-", "="} & {*words}:
-                if words[0] not in CONNECTIVES and words[0][0] != "?":
-                    yield number
+            is_flat = self.tokens[number].text == "(" and len(words) > 1 and not {"(", "-", "="} & {*words}
+            if is_flat and words[0] not in CONNECTIVES and words[0][0] != "?":
+                yield number
 
-    def declared(self, section: str = ":predicates") -> dict[str, str]:
-        """Return what a section declares, by name: the arguments without their types."""
+    @cached_property
+    def declared(self) -> dict[str, str]:
+        """Return the declared predicates by name, with their arguments without types."""
         found = {}
-        for number in self.within(section):
+        for number in self.within(":predicates"):
             token = self.tokens[number]
-            if token.text == "(" and token.path[-1] == section:
+            if token.text == "(" and token.path[-1] == ":predicates":
                 words = [inner.text for inner in self.tokens[number + 1 : token.mate]]
-                found[words[0]] = f"({' '.join(word for word in (words[0], *words[1:]) if word[0] == '?' or word is words[0])})"
+                found[words[0]] = (
+                    f"({' '.join(word for word in (words[0], *words[1:]) if word[0] == '?' or word is words[0])})"
+                )
         return found
 
 
@@ -171,7 +175,7 @@ def _marks(*heads: str) -> Callable[[Anatomy], Iterator[Slip]]:
 def _misspelt_predicates(anatomy: Anatomy) -> Iterator[Slip]:
     for number in anatomy.atoms(":precondition", ":effect"):
         name = anatomy.tokens[number + 1].text
-        if misspelt(name) not in anatomy.declared() and name in anatomy.declared():
+        if misspelt(name) not in anatomy.declared and name in anatomy.declared:
             yield anatomy.swapped(number + 1, misspelt(name), f"write '{name}'")
 
 
@@ -179,14 +183,14 @@ def _misspelt_declarations(anatomy: Anatomy) -> Iterator[Slip]:
     used = [anatomy.tokens[number + 1].text for number in anatomy.atoms(":precondition", ":effect")]
     for number in anatomy.within(":predicates"):
         name = anatomy.tokens[number].text
-        if name in anatomy.declared() and used.count(name) > 1 and misspelt(name) not in anatomy.declared():
+        if name in anatomy.declared and used.count(name) > 1 and misspelt(name) not in anatomy.declared:
             yield anatomy.swapped(number, misspelt(name), f"write '{name}'")
 
 
 def _arities(anatomy: Anatomy) -> Iterator[Slip]:
     for number in anatomy.atoms(":precondition", ":effect"):
         name, last = anatomy.tokens[number + 1].text, anatomy.tokens[number].mate - 1
-        if (shape := anatomy.declared().get(name)) is not None:
+        if (shape := anatomy.declared.get(name)) is not None:
             yield anatomy.swapped(last, f"{anatomy.tokens[last].text} {anatomy.tokens[last].text}", shape)
             yield anatomy.swapped(last, "", shape)
 
@@ -204,13 +208,13 @@ def _misspelt_variables(anatomy: Anatomy) -> Iterator[Slip]:
     for number in anatomy.within(":precondition", ":effect"):
         token = anatomy.tokens[number]
         wrong = token.text + token.text[-1]
-        if token.text[0] == "?" and token.path[-1] in anatomy.declared() and wrong not in names:
+        if token.text[0] == "?" and token.path[-1] in anatomy.declared and wrong not in names:
             yield anatomy.swapped(number, wrong, f"write '{token.text}'")
 
 
 def _undeclared_objects(anatomy: Anatomy) -> Iterator[Slip]:
     for number in anatomy.atoms(":precondition", ":effect"):
-        if anatomy.tokens[number + 1].text in anatomy.declared():
+        if anatomy.tokens[number + 1].text in anatomy.declared:
             yield anatomy.swapped(number + 2, "somewhere", "declare it as an object or a constant")
 
 
@@ -265,7 +269,7 @@ SLIPS: dict[str, Callable[[Anatomy], Iterator[Slip]]] = {
     ") too many in a declaration": _surplus(":types", ":predicates", ":parameters"),
     "( lost": _lost_opening,
     "dash glued to the type": _dashes(lambda name, kind: f"{name} -{kind}", lambda _, kind: f"write '- {kind}'"),
-    "dash glued to the name": _dashes(lambda name, kind: f"{name}- {kind}", lambda name, _: f"write '{name} -'"),
+    "dash glued to the name": _dashes(lambda name, kind: f"{name}- {kind}", lambda name, _: f"write '{name} - "),
     "dash lost": _dashes(lambda name, kind: f"{name} {kind}", lambda _, kind: f"write '- {kind}'"),
     "? lost in parameters": _marks(":parameters", ":predicates"),
     "? lost in a formula": _marks(":precondition", ":effect"),
@@ -305,11 +309,14 @@ def judged(slip: Slip) -> tuple[int, bool, bool, bool]:
     errors = [found for found in diagnose(slip.text) if found.is_error]
     if not errors:
         return 0, False, False, False
-    is_cured = slip.cure in (errors[0].repair or "")
+    is_cured = slip.cure.lower() in (errors[0].repair or "")
     return len(errors), len(errors) == 1, errors[0].place.line in slip.lines, is_cured
+
+
+anatomy_of = cache(Anatomy)
 
 
 def sample(text: str, kind: str, at_most: int) -> list[Slip]:
     """Return slips of a kind in a domain, spread evenly over the places where it can be planted."""
-    slips = list(SLIPS[kind](Anatomy(text)))
+    slips = list(SLIPS[kind](anatomy_of(text)))
     return slips if len(slips) <= at_most else [slips[i * len(slips) // at_most] for i in range(at_most)]

@@ -3,8 +3,8 @@
 Every ``(:section`` begins in the definition and every ``:effect`` in its action, so the text falls into regions in each
 of which the brackets must balance; a fault is told, and mended, in its own region. There it stands before the first
 item that cannot stand where the brackets put it: a list among the words of an atom, a third part of a ``when``, a word
-between conditions. Where the shape leaves it open, the indentation decides: a line that begins no further right than the
-list it would belong to is not in it.
+between conditions. Where the shape leaves it open, the indentation decides: a line that begins further left than the
+others of a list, or no further right than the list itself, is not in it; one further right is in the item before.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from plansmith.pddl.sexpr import (
     note_depth,
     plain_text,
     read_balanced,
+    read_number,
+    shortened,
     words_of,
 )
 
@@ -32,8 +34,13 @@ SIZES = {"not": 1, "imply": 2, "when": 2, "exists": 2, "forall": 2, ":goal": 1, 
 )
 """How many items follow the first word of a list."""
 
-OF_LISTS = frozenset({"and", "or", "not", "imply", "when", "exists", "forall", ":predicates", ":init", ":goal", ":derived"})
+OF_LISTS = frozenset(
+    {"and", "or", "not", "imply", "when", "exists", "forall", ":predicates", ":init", ":goal", ":derived"}
+)
 """Lists that hold lists and no words after their first."""
+
+OF_NUMBERS = frozenset({"increase", "decrease", "assign"})
+"""Lists that hold lists and numbers."""
 
 OF_WORDS = frozenset({":requirements", ":types", ":constants", ":objects", ":domain"})
 """Sections that hold words, and lists of types only."""
@@ -81,7 +88,7 @@ def tokens_of(text: str) -> list[Token]:
 
 
 def regions_of(tokens: Sequence[Token]) -> Iterator[Region]:
-    """Yield the regions of a text: what stands before the definition, its head, each section, each part of an action."""
+    """Yield the regions of a text: the text before the definition, its head, its sections, the parts of its actions."""
     texts = [token.text for token in tokens]
     define = next((i for i in range(len(texts) - 1) if texts[i] == "(" and texts[i + 1] == "define"), None)
     inside = 0 if define is None else 1
@@ -91,6 +98,8 @@ def regions_of(tokens: Sequence[Token]) -> Iterator[Region]:
             starts.append((number, inside + 1))
         elif texts[number] in SECTION_KEYWORDS and texts[number - 1] == "(":
             starts.append((number - 1, inside))
+        elif texts[number] in SECTION_KEYWORDS and texts[number - 1] == ")":  # its '(' is lost
+            starts.append((number, inside))
     for (start, _), (stop, depth) in zip(starts, [*starts[1:], (len(texts), 0)], strict=True):
         yield Region(start, stop, depth)
 
@@ -104,6 +113,8 @@ class BracketMender:
         self.open = [self.root]
         self.closed_at: dict[int, int] = {}
         self.indents: dict[int, int] = {}
+        """By the offset of a list its indentation, and that of the first line that begins in it: 0 where unknown."""
+        self.aligned: dict[int, int] = {}
         self.floor = 0
         self.n_missing = 0
         """Closing brackets still missing in the region; if negative, too many of them or opening ones missing."""
@@ -129,11 +140,13 @@ class BracketMender:
             self._take_closing(number)
             return
         self._make_room(number)
+        if token.indent > 0:
+            self.aligned.setdefault(self.open[-1].offset, token.indent)
         if token.text != "(":
             self.open[-1].items.append(Word(token.text, token.offset))
             return
         group = Group([], token.offset)
-        self.indents[token.offset] = token.indent
+        self.indents[token.offset] = max(token.indent, 0)
         self.open[-1].items.append(group)
         self.open.append(group)
 
@@ -164,13 +177,22 @@ class BracketMender:
     def _is_refused(self, number: int) -> bool:
         token, group = self.tokens[number], self.open[-1]
         if token.text != "(":
+            if self.n_missing > 0:  # ``(increase (total-cost 1))``
+                return len(self.open) > 2 and self.open[-2].head() in OF_NUMBERS and read_number(token.text) is not None
             return self.n_missing < 0 and not _takes_word(group, token.text)
-        following = self.tokens[number + 1].text if number + 1 < len(self.tokens) else ""
         if group is self.root:
-            return self.n_missing < 0 and any(isinstance(item, Group) and item.head() == "define" for item in group.items)
-        return not _takes_list(group, following) or (
-            self.n_missing > 0 and -1 < token.indent <= self.indents.get(group.offset, -1)
-        )
+            return self.n_missing < 0 and any(
+                isinstance(item, Group) and item.head() == "define" for item in group.items
+            )
+        following = self.tokens[number + 1].text if number + 1 < len(self.tokens) else ""
+        return not _takes_list(group, following) or self._is_out_of_line(token, group)
+
+    def _is_out_of_line(self, token: Token, group: Group) -> bool:
+        """Return whether a list that begins a line would stand in another against the indentation."""
+        aligned = self.aligned.get(group.offset, token.indent)
+        if self.n_missing > 0:
+            return token.indent > 0 and (token.indent <= self.indents.get(group.offset, 0) or token.indent < aligned)
+        return self.n_missing < 0 and aligned < token.indent
 
     def _is_opening_lost(self, number: int) -> bool:
         """Return whether a word that cannot stand here begins a list of its own, rather than going on with the last."""
@@ -185,8 +207,8 @@ class BracketMender:
         token = self.tokens[number]
         self.n_missing += 1
         self.notebook.note(
-            Code.MISSING_PARENTHESIS, token.offset, "missing '('", got=f"'{token.text[:60]}'", expected="a list",
-            repair=f"write '({token.text[:60]}'",
+            Code.MISSING_PARENTHESIS, token.offset, "missing '('", got=f"'{shortened(token.text)}'", expected="a list",
+            repair=f"write '({shortened(token.text)}'",
         )  # fmt: skip
         group = Group([], token.offset)
         self.open[-1].items.append(group)
@@ -195,22 +217,22 @@ class BracketMender:
     def _close(self, depth: int, number: int) -> None:
         """Close the lists from a depth on before a token, which they must have been meant to end before."""
         group, n_closed = self.open[depth], len(self.open) - depth
-        del self.open[depth:]
-        self.n_missing -= n_closed
         before = self.tokens[number - 1]
         end = before.offset + len(before.text)
-        self.closed_at[group.offset] = end
-        line = self.notebook.source.place(group.offset).line
+        self.closed_at |= {closed.offset: end for closed in self.open[depth:]}
+        del self.open[depth:]
+        self.n_missing -= n_closed
+        line, many = self.notebook.source.place(group.offset).line, "the ')'" if n_closed == 1 else f"{n_closed} ')'"
         self.notebook.note(
             Code.MISSING_PARENTHESIS, end, "missing ')'", got=self._upcoming(number),
             expected=f"the end of the list opened at line {line}, {describe(group)}",
-            repair=f"add the ')' here, after '{before.text[-60:]}'" if n_closed == 1 else f"add {n_closed} ')' here",
+            repair=f"add {many} here, after '{shortened(before.text)}'",
         )  # fmt: skip
 
     def _note_surplus(self, offset: int, following: int) -> None:
         self.notebook.note(
             Code.EXTRA_PARENTHESIS, offset, "')' without '('", got="')'",
-            expected=f"{self._upcoming(following)}, or '('" if following < len(self.tokens) else "the end of the text",
+            expected=f"{self._upcoming(following)}, or '('",
             repair="remove this ')', or one before it that ends a list too early",
         )  # fmt: skip
 
@@ -218,8 +240,8 @@ class BracketMender:
         """Return what stands at a token, as an error names it."""
         if number >= len(self.tokens):
             return "the end of the text"
-        texts = [token.text[:60] for token in self.tokens[number : number + 2]]
-        return f"'{''.join(texts) if texts[0] == '(' else texts[0]}'"
+        texts = [token.text for token in self.tokens[number : number + 2]]
+        return f"'{shortened(''.join(texts) if texts[0] == '(' else texts[0])}'"
 
 
 def _takes_list(group: Group, following: str) -> bool:
@@ -241,6 +263,8 @@ def _takes_word(group: Group, text: str) -> bool:
     head = group.head()
     if head == ":action":
         return len(group.items) == 1 or (text in PART_KEYWORDS and not _is_keyword(group))
+    if head in OF_NUMBERS:
+        return read_number(text) is not None
     return head not in OF_LISTS and head != "define"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from plansmith.pddl.diagnostics import Code, Notebook, Source
+from plansmith.pddl.model import Number
 
 MAX_DEPTH = 200
 """Deeper nesting is no PDDL anybody writes; refused with its place instead of exhausting the reader's stack."""
@@ -21,6 +22,8 @@ SECTION_KEYWORDS = frozenset(
 )
 PART_KEYWORDS = frozenset({":parameters", ":precondition", ":effect"})
 
+LARGEST_NUMBER = 2**53
+_NUMBER = re.compile(r"-?(\d+(\.\d*)?|\.\d+)", re.ASCII)
 _COMMENT = re.compile(r";[^\r\n]*")
 _TOKEN = re.compile(r"[()]|\?[^\s()?]*|[^\s()?]+")
 """A ``?`` begins a new word: published domains write ``aircraft?a``, and every planner reads it so."""
@@ -60,6 +63,13 @@ def describe(node: Node) -> str:
 def shortened(text: str, length: int = 60) -> str:
     """Return a text short enough for an error message."""
     return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def read_number(text: str) -> Number | None:
+    """Return the number a word writes, or None: none, or beyond what a float tells apart."""
+    if not _NUMBER.fullmatch(text) or abs(value := float(text)) > LARGEST_NUMBER:
+        return None
+    return int(value) if value.is_integer() else value
 
 
 def plain_text(source: Source) -> str:
