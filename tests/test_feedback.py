@@ -171,7 +171,9 @@ def test_reasoning_sequence_scores_the_false_words_and_teaches_true_outcomes(
 
 def test_reasoning_sequence_exemplary_rollout_is_kept_likely_word_by_word() -> None:
     tokens, read = sampled()
-    sequence = reasoning_sequence(tokens, judged_steps(read, RIGHT_STEP, RIGHT_STEP), [0.0, 0.0], n_exemplary=len(tokens.completion_ids))
+    sequence = reasoning_sequence(
+        tokens, judged_steps(read, RIGHT_STEP, RIGHT_STEP), [0.0, 0.0], n_exemplary=len(tokens.completion_ids)
+    )
     assert weighted(sequence, NLL_WEIGHT) == [(f"{COMPLETION} <end>", 1.0)]
     assert not weighted(sequence, SCORE_WEIGHT)
     assert weighted(sequence, JUDGED) == [(" ".join((CHOICE_1, OUTCOME_1, CHOICE_2, OUTCOME_2)), 1.0)]
