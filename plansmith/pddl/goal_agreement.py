@@ -12,7 +12,7 @@ it for any.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -36,6 +36,10 @@ OTHER_STATES = "a state that can be reached has one goal and not the other, unde
 
 ObjectMap = Mapping[str, str]
 """The object of the second problem for each of the first."""
+
+
+Shape = tuple[bool, str, tuple[int, ...]]
+"""What a map keeps of a literal: sign, predicate and the colours of its objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +77,8 @@ class _Goals:
     """Two goals and what they imply."""
 
     def __init__(self, mapped: MappedStates, ask: AskPlanner) -> None:
-        questions = Questions(ask)
-        self.mapped = mapped
-        self.first, self.second = (ProvenGoal(mapped.domain, problem, questions) for problem in mapped.problems)
+        self.mapped, self.colours = mapped, mapped.pairing.colours()
+        self.first, self.second = (ProvenGoal(mapped.domain, problem, Questions(ask)) for problem in mapped.problems)
 
     def agreement(self) -> Agreement:
         given = self.mapped.object_map
@@ -103,6 +106,8 @@ class _Goals:
         if literals is None:
             return Agreement(None, f"the goals may imply more than {LITERALS_LIMIT} literals", given, differences)
         implied = [_implied(goal, own) for goal, own in zip((self.first, self.second), literals, strict=True)]
+        if not self._have_equal_numbers(implied):
+            return Agreement(False, OTHER_STATES, given, differences)
         try:
             is_refuted = None not in implied[0].values() and None not in implied[1].values()
             for number, found in enumerate(self._maps(implied)):
@@ -128,16 +133,24 @@ class _Goals:
             whole.append(state.with_facts(literals | others))
         return Pairing(*completed).maps(kept_by_swaps=(whole[0], whole[1]))
 
+    def _have_equal_numbers(self, implied: Sequence[Mapping[Literal, bool | None]]) -> bool:
+        """Return whether both goals may imply as many literals of each shape, where it is not known how many."""
+        known, possible = (Counter[Shape](), Counter[Shape]()), (Counter[Shape](), Counter[Shape]())
+        for side, own in enumerate(implied):
+            shapes = {literal: _shape(literal, self.colours[side]) for literal in own}
+            known[side].update(shapes[literal] for literal, is_implied in own.items() if is_implied)
+            possible[side].update(shapes[literal] for literal, is_implied in own.items() if is_implied is not False)
+        return known[0] <= possible[1] and known[1] <= possible[0]
+
     def _literals(self) -> list[list[Literal]] | None:
         """Return for either problem what a map may make of the literals of both goals; None if that is too much."""
-        colours = self.mapped.pairing.colours()
         shapes = {
-            (part.is_positive, part.atom.predicate, tuple(colours[side][name] for name in part.atom.arguments))
-            for side, goal in enumerate((self.first, self.second))
+            _shape(part, own)
+            for own, goal in zip(self.colours, (self.first, self.second), strict=True)
             for part in goal.conjuncts
             if isinstance(part, Literal)
         }
-        names = [_by_colour(own) for own in colours]
+        names = [_by_colour(own) for own in self.colours]
         n_literals = sum(prod(len(names[0][colour]) for colour in of_arguments) for _, _, of_arguments in shapes)
         if n_literals > LITERALS_LIMIT:
             return None
@@ -149,6 +162,10 @@ class _Goals:
             ]
             for own in names
         ]
+
+
+def _shape(literal: Literal, colours: Mapping[str, int]) -> Shape:
+    return literal.is_positive, literal.atom.predicate, tuple(colours[name] for name in literal.atom.arguments)
 
 
 def _renamed(condition: Condition, object_map: ObjectMap) -> Condition:

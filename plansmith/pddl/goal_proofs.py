@@ -17,7 +17,7 @@ from plansmith.pddl.model import Condition, Conjunction, Domain, Literal, PlanSt
 from plansmith.pddl.normal_form import FALSE, negated
 
 QUESTIONS_LIMIT = 100
-"""Questions to a planner for one comparison."""
+"""Questions to a planner about one goal."""
 
 UNANSWERED_LIMIT = 3
 """Questions left open after which no more are asked: each took as long as a question may."""
@@ -35,7 +35,7 @@ AskPlanner = Callable[[Problem], Sequence[PlanStep] | NoPlan]
 
 
 class Questions:
-    """The questions that may still be asked."""
+    """The questions that may still be asked about one goal."""
 
     def __init__(self, ask: AskPlanner, *, limit: int = QUESTIONS_LIMIT) -> None:
         self._ask, self._left, self._unanswered_left = ask, limit, UNANSWERED_LIMIT

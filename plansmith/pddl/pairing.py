@@ -20,8 +20,11 @@ from functools import cached_property
 
 from plansmith.pddl.structure import Colouring, Fact, Structure, can_swap, refine, refined_kinds, structure_of
 
-SEARCH_LIMIT = 200_000
-"""Looks at an object that one search may take; a look compares all that the object occurs in."""
+SEARCH_LIMIT = 1_500_000
+"""Looks at a fact that one search may take: seconds, whatever the problems."""
+
+OBJECTS_PER_LOOK = 8
+"""Objects that are copied and counted with each colouring in the time of a look at a fact."""
 
 
 class OutOfBudget(Exception):
@@ -180,6 +183,7 @@ class _Search:
             return
         tried: list[int] = []
         for other in second:
+            self._spend(len(tried))
             if not any(can_swap(self.twins, other, known) for known in tried):
                 tried.append(other)
                 rest = [member for member in (*first, *second) if member not in (first[0], other)]
@@ -195,6 +199,9 @@ class _Search:
         return finer
 
     def _refine(self, colouring: Colouring, touched: Sequence[int] | set[int] | range) -> None:
-        self.left -= 1 + refine(self.joint.structure, colouring, touched)
+        self._spend(refine(self.joint.structure, colouring, touched) + len(colouring.colours) // OBJECTS_PER_LOOK)
+
+    def _spend(self, n_looks: int) -> None:
+        self.left -= n_looks
         if self.left < 0:
             raise OutOfBudget

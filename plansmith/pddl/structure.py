@@ -161,7 +161,7 @@ def refined_kinds(structure: Structure) -> Colouring:
 
 
 def refine(structure: Structure, colouring: Colouring, touched: Collection[int]) -> int:
-    """Divide the colours until no fact tells two objects of one colour apart; return how many objects were looked at.
+    """Divide the colours until no fact tells two objects of one colour apart; return how many facts were looked at.
 
     A round looks at all colours before it divides any, so that the order does not depend on the names. Objects of one
     colour were alike in the round before: only those next to a new colour are looked at again. The largest part of a
@@ -174,7 +174,7 @@ def refine(structure: Structure, colouring: Colouring, touched: Collection[int])
     """
     n_looks = 0
     while touched:
-        n_looks += len(touched)
+        n_looks += sum(len(structure.facts_of[member]) for member in touched)
         touched_of: dict[int, list[int]] = defaultdict(list)
         for member in touched:
             if colouring.colours[member] in colouring.alike:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from plansmith.errors import PddlParseError, PlannerCrashError
 from plansmith.pddl.goal_proofs import AskPlanner, NoPlan
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import (
+    ActionSchema,
     Condition,
     ConditionalEffect,
     Domain,
@@ -24,17 +23,22 @@ from plansmith.planners.fast_downward import FastDownward
 from plansmith.planners.judging import judged_result
 from plansmith.planners.result import PlannerStatus
 
-FINDING, PROVING = "first", "astar(blind())"
-"""A search that finds a plan soon, or that there is none; and one that takes no state for a dead end.
+FINDING = (
+    "let(hff,ff(),let(hlm,landmark_sum(lm_reasonable_orders_hps(lm_rhw()),pref=false),"
+    "lazy_greedy([hff,hlm],preferred=[hff,hlm])))"
+)
+"""The first search of LAMA: it soon finds a plan, or that there is none."""
 
-The second has the last word where Fast Downward makes axioms of rules and of conditions that are no conjunctions of
-literals: its heuristics do not promise to be right about dead ends then."""
+PROVING = "astar(blind())"
+"""A search that takes no state for a dead end. It has the last word where effects have conditions, and where Fast
+Downward makes axioms, of rules and of conditions that are no conjunctions of literals: the heuristics of the other
+promise nothing about dead ends then."""
 
 
 def goal_questions(planner: FastDownward, domain: Domain) -> AskPlanner:
     """Return how the planner answers about problems of a domain, within its limits for each."""
     domain_pddl = print_domain(domain)
-    is_plain_domain = not domain.derived and all(map(_is_plain, _conditions_of(domain)))
+    is_plain_domain = not domain.derived and all(map(_is_plain_action, domain.actions))
 
     def ask(problem: Problem) -> tuple[PlanStep, ...] | NoPlan:
         task, problem_pddl = PlanningTask(domain, problem), print_problem(problem)
@@ -58,15 +62,11 @@ def _is_plain(condition: Condition) -> bool:
     return all(isinstance(part, Literal) for part in conjuncts_of(condition))
 
 
-def _conditions_of(domain: Domain) -> Iterator[Condition]:
-    for schema in domain.actions:
-        yield schema.precondition
-        yield from _conditions_in(schema.effects)
+def _is_plain_action(schema: ActionSchema) -> bool:
+    return _is_plain(schema.precondition) and not any(map(_has_condition, schema.effects))
 
 
-def _conditions_in(effects: tuple[Effect, ...]) -> Iterator[Condition]:
-    for effect in effects:
-        if isinstance(effect, ConditionalEffect):
-            yield effect.condition
-        if isinstance(effect, ConditionalEffect | UniversalEffect):
-            yield from _conditions_in(effect.effects)
+def _has_condition(effect: Effect) -> bool:
+    if isinstance(effect, UniversalEffect):
+        return any(map(_has_condition, effect.effects))
+    return isinstance(effect, ConditionalEffect)
