@@ -133,11 +133,16 @@ def random_parts(rng: random.Random) -> Problem:
     return parts_problem(f"{' '.join(nodes)} - place{cars_text}", init, goal)
 
 
+def circulant(size: int, *steps: int) -> Problem:
+    """Return places in a ring, next to those so many steps away on either side."""
+    edges = {f"next n{i} n{(i + sign * step) % size}" for i in range(size) for step in steps for sign in (1, -1)}
+    return parts_problem(places(size), sorted(edges))
+
+
 def symmetric_parts(rng: random.Random) -> Problem:
-    """Return rings, or a strongly regular graph of 16 places, of which refinement alone tells nothing."""
-    kind = rng.randrange(4)
-    if kind == 3:
-        return rook() if rng.random() < 0.5 else shrikhande()
+    """Return places that refinement cannot tell apart: rings, prisms, complete and bipartite graphs."""
+    if rng.random() < 0.4:
+        return circulant(*rng.choice([(6, 1, 3), (6, 2, 3), (8, 1, 4), (8, 2, 4), (8, 3, 4)]))
     return rings(*rng.choice([(6,), (3, 3), (2, 4), (2, 2, 2), (3, 3, 6), (4, 4, 4), (6, 6), (3, 4, 5)]))
 
 

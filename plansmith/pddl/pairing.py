@@ -6,9 +6,10 @@ side is paired with each object of its colour in turn, and the colours refined a
 (individualisation and refinement; McKay, Practical graph isomorphism, 1981). Equal sides cost little: where no choice
 is wrong, the search never goes back.
 
-It goes back often over many parts that look alike and are not, such as a dozen rings of three lengths. So when half of
-the budget is spent, objects are first told apart by what singling out each of them shows, which is dear and mends that.
-Unlike `canonical`, the search ends when the budget does: what language models write has no bound on its symmetry.
+It goes back often over many parts that look alike and are not, such as a dozen rings of three lengths. So when a
+quarter of the budget is spent, objects are first told apart by what singling out each of them shows, which is dear
+and mends it. Unlike `canonical`, the search ends when the budget does: what language models write has no bound on its
+symmetry.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from functools import cached_property
 
 from plansmith.pddl.structure import Colouring, Fact, Structure, can_swap, refine, refined_kinds, structure_of
 
-SEARCH_LIMIT = 1_500_000
+SEARCH_LIMIT = 1_000_000
 """Looks at a fact that one search may take: seconds, whatever the problems."""
 
 OBJECTS_PER_LOOK = 8
@@ -97,9 +98,9 @@ class Pairing:
 
     def _pairs(self, twins: Structure) -> Iterator[list[list[int]]]:
         try:
-            yield from _Search(self._joint, twins, self._limit // 2).leaves(self._start)
+            yield from _Search(self._joint, twins, self._limit // 4).leaves(self._start)
         except OutOfBudget:
-            search = _Search(self._joint, twins, self._limit // 2)
+            search = _Search(self._joint, twins, self._limit - self._limit // 4)
             yield from search.leaves(search.told_apart(self._start))
 
 
