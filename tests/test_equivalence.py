@@ -385,6 +385,7 @@ WHOLE_TOWER = "(on a b) (on b c)"
         (FLAT, "(on a b)", "(on c a) (not (ontable c)) (not (clear a))", True),  # once a is c, and b is a
         (FLAT, "(on a b)", "(or (on c a) (on c c))", True),
         (FLAT, "(on a b)", "(or (on c a) (on c b))", False),
+        (FLAT, "(or (on a b) (on c b))", "(or (on a c) (on b c) (on c c))", True),  # once b is c
         (FLAT, "(on a b) (on b c)", "(on a b) (on c b)", False),
         (FLAT, "(holding a)", "(not (handempty))", False),
         (FLAT, "(or (holding a) (holding b))", "(or (holding c) (holding b)) (not (handempty))", True),
@@ -393,8 +394,8 @@ WHOLE_TOWER = "(on a b) (on b c)"
     ],
     ids=[
         "implied", "by what is clear", "by less", "dropped", "both out of reach", "one out of reach", "always true",
-        "not always true", "under another map", "disjunction under another map", "disjunction", "fork", "hand",
-        "disjunctions", "quantifier", "quantifier and more",
+        "not always true", "under another map", "disjunction under another map", "disjunction",
+        "disjunction over equal blocks", "fork", "hand", "disjunctions", "quantifier", "quantifier and more",
     ],
 )  # fmt: skip
 def test_compare_problems_goals_in_other_words(
@@ -562,6 +563,21 @@ def test_compare_problems_planner_without_an_answer_is_asked_a_few_times_and_lea
     assert compared.outcome is Outcome.UNDECIDED
     assert "did not prove" in compared.reason
     assert len(asked) == 2 * UNANSWERED_LIMIT < QUESTIONS_LIMIT
+
+
+def no_answer(_: Problem) -> NoPlan:
+    return NoPlan.UNKNOWN
+
+
+def test_compare_problems_disjunctions_without_an_answer_are_undecided_under_every_map() -> None:
+    first, second = blocks(FLAT, "(or (on a b) (on a c))"), blocks(FLAT, "(or (on b a) (holding b))")
+    assert compare_problems(BLOCKS, first, second, ask=no_answer).outcome is Outcome.UNDECIDED
+
+
+def test_compare_problems_goal_that_never_holds_is_different_only_if_the_other_can_be_reached() -> None:
+    first, second = costs(), costs(goal="(and (at t q) (far p))")
+    assert compare_problems(COSTS, first, second, ask=no_answer).outcome is Outcome.UNDECIDED
+    assert compare_problems(COSTS, first, second, ask=breadth_first(COSTS)).outcome is Outcome.DIFFERENT
 
 
 def test_compare_problems_goal_of_a_wide_predicate_over_many_equal_objects_is_undecided() -> None:
