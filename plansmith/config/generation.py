@@ -31,6 +31,15 @@ class SamplingConfig(StrictModel):
     """Tokens that end an answer, beside those that the model's folder names."""
 
 
+class AttemptConfig(StrictModel):
+    """How a policy is asked when it is measured."""
+
+    temperature: float = Field(0.0, ge=0)
+    """Of the attempts; 0 takes the likeliest token every time."""
+    max_new_tokens: int = Field(1100, ge=1)
+    """Longest answer; a longer one is cut, and fails."""
+
+
 class EndpointModel(StrictModel):
     """Who is asked behind an endpoint, and what is not said to it: what changes the answers."""
 

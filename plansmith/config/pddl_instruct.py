@@ -11,6 +11,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from plansmith.config.basics import StrictModel
+from plansmith.config.generation import AttemptConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import ProblemsConfig
 from plansmith.config.run import RunConfig
@@ -40,15 +41,6 @@ class ExamplesConfig(StrictModel):
     """Explained valid plans per problem of D1; a fraction is drawn."""
     invalid_explanations: float = Field(0.3, ge=0)
     """Explained corrupted plans per problem of D1, over the four classes."""
-
-
-class AttemptConfig(StrictModel):
-    """How a policy is asked when it is measured."""
-
-    temperature: float = Field(0.0, ge=0)
-    """Of the attempts; 0 takes the likeliest token every time."""
-    max_new_tokens: int = Field(1100, ge=1)
-    """Longest answer; a longer one is cut, and fails."""
 
 
 class ExplainingConfig(AttemptConfig):

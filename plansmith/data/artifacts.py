@@ -66,7 +66,7 @@ class StageKind(StrEnum):
     PLANS = "plans"
     """Table of `PlanRow`."""
     WRITES = "writes"
-    """Table of `ExampleRow`."""
+    """Tables of `ExampleRow`."""
     BUILDS = "builds data sets"
     """Tables of judged steps and plans, and ``metrics``."""
     OPTIMISES = "optimises"
@@ -76,6 +76,13 @@ class StageKind(StrEnum):
     JUDGES = "judges"
     """Table of `VerdictRow`; its label ``prompting`` says how the policy was asked, ``arm`` whose attempts at the test
     problems they are, ``probe`` that they are at the probe set; without these two they are rollouts to learn from."""
+    JUDGES_TEXTS = "judges formal answers"
+    """Table of `FormalisedRow`, the first answers to test texts; its label ``arm`` says whose."""
+    REPAIRS = "repairs"
+    """Table of `RolloutRow` and table ``verdicts`` of `FormalisedRow`: the further answers of an arm, turn by turn; its
+    label ``feedback`` says what the policy was told: ``validator``, or ``none`` where it was only asked again."""
+    READS_PAIRS = "reads pairs"
+    """Table of `PairReadingRow`: what a policy and its reference give to held-out preference pairs; label ``arm``."""
     VERIFIES = "verifies"
     """Table of `VerificationRow`; its label ``arm`` says whose test plans."""
     HANDS_BACK = "hands back"

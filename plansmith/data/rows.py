@@ -11,6 +11,7 @@ from typing import ClassVar, NewType
 
 from plansmith.pddl.model import Atom
 from plansmith.pddl.validation import Verdict
+from plansmith.planners.result import PlannerStatus
 from plansmith.text.chains import VALID, Span
 from plansmith.text.explanations import FeedbackKind
 
@@ -228,6 +229,8 @@ class PerturbedRow:
     perturbation: str
     fault: str | None
     problem_pddl: str
+    feedback: str
+    """What validator and planner say of it, empty where it has a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +243,23 @@ class PairRow:
     prompt: str
     chosen: str
     rejected: str
+
+
+@dataclass(frozen=True, slots=True)
+class PairReadingRow:
+    """What a policy and its reference give to both answers of a held-out pair: logarithms of probabilities."""
+
+    pair_id: str
+    fault: str
+    chosen: float
+    rejected: float
+    reference_chosen: float
+    reference_rejected: float
+
+    @property
+    def delta(self) -> float:
+        """Return Delta of equation 5 of NL-PDDL-Bench."""
+        return (self.chosen - self.reference_chosen) - (self.rejected - self.reference_rejected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,6 +418,53 @@ class FalseWords:
 
     span: Span
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FormalisedRow(OfRollout):
+    """The judgement of one answer to a text: can it be read, has it a plan, does it mean what the text says.
+
+    See `plansmith.judging.formalisation.Judgement`. ``iteration`` is the turn of the repair, 0 the first answer.
+    """
+
+    readability: str
+    """A `plansmith.judging.formalisation.Readability`."""
+    keeps_contract: bool
+    """The answer is one problem and nothing else."""
+    problem_pddl: str
+    """The problem in the answer, empty where there is none."""
+    codes: tuple[str, ...]
+    """Of the errors in it, each once."""
+    feedback: str
+    """What the policy is told of it, empty where it has a plan; the reference is not looked at for that."""
+    status: str | None
+    """A `plansmith.planners.PlannerStatus`, None where the problem cannot be read."""
+    plan: tuple[str, ...]
+    reference_plan: tuple[str, ...]
+    atom_similarity: float
+    """Of its facts and goals with the reference's (equation 8), 0 where it cannot be read."""
+    is_consistent: bool
+    """It has a plan much like the reference's (equation 9)."""
+    outcome: str | None
+    """A `plansmith.pddl.equivalence.Outcome`, None where the problem cannot be read."""
+    reason: str
+    """Of the outcome, in words."""
+    differences: tuple[str, ...]
+    """From the reference, in words."""
+    has_task_success: bool
+    """Its plan solves the reference too, with objects renamed where a map between the two is known."""
+    fault: str | None
+    """A proved `plansmith.judging.formalisation.Fault`."""
+
+    @property
+    def is_parsed(self) -> bool:
+        """Return whether the problem can be read."""
+        return self.status is not None
+
+    @property
+    def is_solved(self) -> bool:
+        """Return whether a plan was found for what was written."""
+        return self.status == PlannerStatus.SOLVED
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,120 @@
+"""The settings of a run of NL-PDDL-Bench: from problems in words to their PDDL.
+
+What the paper gives stands in the preset `paper`; what it does not is marked there as ours.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from plansmith.config.basics import StrictModel
+from plansmith.config.formalisation import FormalisationConfig
+from plansmith.config.generation import AttemptConfig
+from plansmith.config.planner import PlannerConfig
+from plansmith.config.problems import ProblemsConfig
+from plansmith.config.run import RunConfig
+from plansmith.config.training import ModelConfig, OptimiserConfig, PolicyConfig, PreferenceConfig, TrainerConfig
+
+
+class TextExamplesConfig(StrictModel):
+    """What supervised fine-tuning learns from, beside every text of D1 with its problem."""
+
+    repair: float = Field(0.0, ge=0)
+    """Problems with a mistake per problem of D1, handed back with what is said of them and answered by the right one; a
+    fraction is drawn. A model from nothing can be told of mistakes in no other way; the paper has none."""
+
+
+class PairsConfig(StrictModel):
+    """The preference pairs, of problems of D2."""
+
+    negatives: Literal["paper", "faithful", "sampled"] = "paper"
+    """What the rejected answers are. paper: problems with a mistake that cannot be read, have no plan, or a worse one.
+    faithful: also those with a good plan that mean another thing. sampled: the tuned policy's own, of any of these
+    faults."""
+    draws_per_problem: int = Field(4, ge=1)
+    """Mistakes drawn of one problem, of kinds that take turns; of `sampled`, answers."""
+    per_problem: int = Field(2, ge=1)
+    """Pairs of one problem, at most."""
+    held_out_share: float = Field(0.1, gt=0, lt=1)
+    """Share of the problems whose pairs measure what was learnt, and teach nothing."""
+
+
+class DpoConfig(OptimiserConfig, PreferenceConfig):
+    """The optimisation on preference pairs (equation 5)."""
+
+    pairs: PairsConfig = PairsConfig()
+    """The pairs."""
+
+
+class RepairConfig(StrictModel):
+    """The loop that hands failed answers back (section 3.4, appendix C.2)."""
+
+    turns: int = Field(5, ge=0)
+    """T_max: how often an answer is handed back, at most; 0 leaves the loop out."""
+    has_resampling: bool = False
+    """Also ask as often again without a word of feedback: the control of the loop."""
+    resampling_temperature: float = Field(0.7, gt=0)
+    """Of the answers when they are asked for again."""
+
+
+class TextEvaluationConfig(AttemptConfig):
+    """How a policy is measured."""
+
+    tries_untrained: bool = True
+    """Also try the untrained policy."""
+    n_failures_shown: int = Field(6, ge=0)
+    """Wrong answers shown in the report."""
+
+
+class NlPddlBenchConfig(RunConfig):
+    """Everything about one run of the pipeline `nl_pddl_bench`."""
+
+    problems: ProblemsConfig
+    """Which problems, of domains that have phrases."""
+    planner: PlannerConfig = PlannerConfig(search="first")
+    """What solves answers and references alike."""
+    texts: FormalisationConfig = FormalisationConfig()
+    """How problems are said in words, and asked for."""
+    examples: TextExamplesConfig = TextExamplesConfig()
+    """What fine-tuning learns from."""
+    model: ModelConfig = ModelConfig(tokenizer="bpe")
+    """What is trained."""
+    trainer: TrainerConfig = TrainerConfig()
+    """What trains it."""
+    policy: PolicyConfig = PolicyConfig()
+    """What lets it answer."""
+    sft: OptimiserConfig
+    """The supervised fine-tuning (equations 3 and 4)."""
+    dpo: DpoConfig | None = None
+    """Preference optimisation after it; None leaves it out."""
+    sft_longer: OptimiserConfig | None = None
+    """The control of `dpo`: further fine-tuning from the same policy, on as many tokens, of texts of the same problems;
+    None leaves it out."""
+    repair: RepairConfig = RepairConfig()
+    """The repair loop, on every trained policy."""
+    evaluation: TextEvaluationConfig = TextEvaluationConfig()
+    """How policies are measured."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if not self.problems.domains:
+            raise ValueError("problems.domains is empty: texts are written of domains of the library, or domain folders")
+        if self.model.folder is None and self.model.tokenizer != "bpe":
+            raise ValueError(f"model.tokenizer={self.model.tokenizer} does not know the words of texts; take bpe")
+        if not self.problems.tested_levels:
+            raise ValueError("no level has test problems: nothing would be measured")
+        if self.sft_longer is not None and self.dpo is None:
+            raise ValueError("sft_longer has as many tokens as dpo, which is None")
+        return self
+
+    def unread(self) -> dict[str, str]:
+        """Return the settings that no stage reads under these settings, each with the reason."""
+        found = {}
+        if self.model.folder is not None:
+            of_shape = set(ModelConfig.model_fields) - {"folder"}
+            found |= {f"model.{name}": f"model.folder={self.model.folder} has its own" for name in of_shape}
+        if not self.repair.turns:
+            found |= {f"repair.{name}": "repair.turns=0" for name in ("has_resampling", "resampling_temperature")}
+        return found
