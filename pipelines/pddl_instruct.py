@@ -66,7 +66,7 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage[Any]]:
     examples = stage("write_chains", phase1_data.write_chains, writing, solved, kind=StageKind.WRITES)
 
     evaluations = Evaluations(graph, config, data)
-    start = training.start_settings(config)
+    start = training.start_settings(config, config.problems.object_names if config.is_word_level else ())
     policy: Stage[Any] = stage(
         "initial_policy", training.initial_policy, start, {"problems": problems, "examples": examples}
     )
@@ -81,7 +81,7 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage[Any]]:
         given = {"policy": policy, "examples": examples}
         sequences = stage("encode_examples", training.encode_examples, None, given)
         given = {"policy": policy, "sequences": sequences}
-        policy = stage("phase1", training.phase1, tuning, given, **optimising("supervised"))
+        policy = stage("phase1", training.tune, tuning, given, **optimising("supervised"))
         evaluations.test("phase1", policy, iteration=0)
         evaluations.explain(policy)
     if config.rejection is not None:  # ours
@@ -177,7 +177,7 @@ def control_iteration(graph: Graph, config: PddlInstructConfig, t: int, given: M
     sequences = graph.stage(f"supervise_data_{t}", control.write_supervision, writing, read, iteration=t)
     tuning = TuningSettings(optimiser=optimiser, numerics=numerics)
     read = {"policy": given["policy"], "sequences": sequences}
-    return graph.stage(f"supervise_{t}", training.phase1, tuning, read, **optimising("control", t))
+    return graph.stage(f"supervise_{t}", training.tune, tuning, read, **optimising("control", t))
 
 
 def optimising(objective: str, iteration: int = 0, *, code_roots: tuple[str, ...] = OPTIMISATION) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Iteration t of the control learns chains of the planner's plans for the problems
 out. Equal are: the problems; the tokens with a likelihood weight, exactly; all tokens, to within a sequence, and with
 them, where batches are counted in tokens, the optimiser steps; rates, schedule and fresh moments, those of stage 1.
 What is read without a weight, as the loop reads its prompts and its own wrong words, are further chains here. Not here:
-the optimisation, which is that of phase 1 (`training.phase1`).
+the optimisation, which is that of phase 1 (`training.tune`).
 """
 
 from __future__ import annotations

@@ -31,6 +31,9 @@ ASKING = ("actors.endpoint.Endpoint",)
 USAGE, FAILURES = "usage", "failures"
 """Tables of `UsageRow` and `FailedRequestRow` beside the rollouts of an endpoint."""
 
+IsGood = Callable[[str, str], bool]
+"""Whether a text is what was wanted of the problem with an id."""
+
 WRITE_EVERY_S = 10.0
 """Rollouts wait so long for others before they are written; an interrupt does not lose them."""
 
@@ -128,9 +131,7 @@ def rollout_rows(
 
 
 def sample_rollouts(context: StageContext[Generating], rows: Sequence[Any], *, description: str) -> None:
-    """Let the policy try problems; what it has written of one survives a crash, a failed request is made again after.
-
-    Behind an endpoint there are tables of `USAGE` and `FAILURES` as well.
+    """Let the policy try problems, each until a rollout is valid or the budget is spent; see `sample_prompts`.
 
     Args:
         context: of the stage.
@@ -140,39 +141,57 @@ def sample_rollouts(context: StageContext[Generating], rows: Sequence[Any], *, d
     Raises:
         PlansmithError: more requests failed than may.
     """
+    prompting = prompting_of(context.settings.prompting)
+    tasks = {row.problem_id: PlanningTask.from_text(row.domain_pddl, row.problem_pddl) for row in rows}
+    asked = {name: asking(prompting.plan_prompt(task)) for name, task in tasks.items()}
+
+    def is_valid(name: str, text: str) -> bool:
+        return judge_plan(tasks[name], prompting.read(text, tasks[name].domain)).is_valid
+
+    sample_prompts(context, asked, description=description, is_good=is_valid)
+
+
+def sample_prompts(
+    context: StageContext[Generating], asked: Mapping[str, Conversation], *, description: str, is_good: IsGood
+) -> None:
+    """Let the policy answer; what it has written of one prompt survives a crash, a failed request is made again after.
+
+    Behind an endpoint there are tables of `USAGE` and `FAILURES` as well.
+
+    Args:
+        context: of the stage.
+        asked: conversations by the id of the problem that they are about.
+        description: of the bar.
+        is_good: whether a text is what was wanted, so that no budget is spent on further ones.
+
+    Raises:
+        PlansmithError: more requests failed than may.
+    """
     settings, shards = context.settings, context.output.shards("rows", RolloutRow)
     usage = context.output.shards(USAGE, UsageRow) if isinstance(settings.engine, EndpointModel) else None
     finished = shards.finished_ids("problem_id")
-    tasks = {
-        row.problem_id: PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
-        for row in rows
-        if row.problem_id not in finished
-    }
+    waiting = {name: messages for name, messages in asked.items() if name not in finished}
     failures: list[FailedRequestRow] = []
     with _kept(shards, usage) as keep:
-        for name, messages, found in _tried_until_valid(context, tasks, description):
+        for name, found in _answered_until_good(context, waiting, description, is_good):
             if fault := next((item.fault for item in found if item.fault), None):
                 failures.append(FailedRequestRow(name, fault))
-                check_failures(failures, len(rows), settings.max_failed_share, where=found[0].policy_version)
+                check_failures(failures, len(asked), settings.max_failed_share, where=found[0].policy_version)
             else:
-                keep(rollout_rows(name, messages, found, settings.iteration), found)
+                keep(rollout_rows(name, asked[name], found, settings.iteration), found)
     if usage is not None:
         context.output.write_rows(failures, FailedRequestRow, table=FAILURES)
 
 
-def _tried_until_valid(
-    context: StageContext[Generating], tasks: Mapping[str, PlanningTask], description: str
-) -> Iterator[tuple[str, Conversation, list[Completion]]]:
-    """Yield the completions of each problem, with further ones while none is valid and the budget lasts."""
-    settings, prompting = context.settings, prompting_of(context.settings.prompting)
-    asked = {name: asking(prompting.plan_prompt(task)) for name, task in tasks.items()}
+def _answered_until_good(
+    context: StageContext[Generating], asked: Mapping[str, Conversation], description: str, is_good: IsGood
+) -> Iterator[tuple[str, list[Completion]]]:
+    """Yield the completions of each prompt, with further ones while none is good and the budget lasts."""
+    n, budget = context.settings.sampling.n, context.settings.resample_budget
     held: dict[str, list[Completion]] = {name: [] for name in asked}
-    n, budget = settings.sampling.n, settings.resample_budget
 
     def is_over(name: str, found: Sequence[Completion]) -> bool:
-        task, texts = tasks[name], [item.text for item in found if item.text]
-        is_valid = (judge_plan(task, prompting.read(text, task.domain)).is_valid for text in texts)
-        return any(item.fault for item in found) or any(is_valid)
+        return any(item.fault or (item.text and is_good(name, item.text)) for item in found)
 
     for turn in range(budget + 1):
         waiting = {name: asked[name] for name in held}
@@ -183,7 +202,7 @@ def _tried_until_valid(
         for name, found in completions_of(context, waiting, first=first, n=count, description=title):
             held[name] += found
             if turn == budget or is_over(name, found):
-                yield name, asked[name], held.pop(name)
+                yield name, held.pop(name)
 
 
 @contextmanager

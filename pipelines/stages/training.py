@@ -9,13 +9,21 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from actors.encoder import EncodingWorker
 from pipelines.run.workers import MODEL, PROBE, Probe
 from plansmith.config.basics import StrictModel, narrowed
-from plansmith.config.pddl_instruct import PddlInstructConfig
-from plansmith.config.training import LossConfig, ModelConfig, Numerics, OptimiserConfig, PreferenceConfig
+from plansmith.config.training import (
+    LossConfig,
+    ModelConfig,
+    Numerics,
+    OptimiserConfig,
+    PolicyConfig,
+    PreferenceConfig,
+    TrainerConfig,
+)
+from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import (
     EncodingJobRow,
     ExampleRow,
@@ -45,7 +53,6 @@ from plansmith.stages import StageContext
 
 PROBE_TOKENS = 256
 SEQUENCES = "sequences"
-EXAMPLE_TABLES = ("chains", "explanations")
 ROWS_PER_PART = 256
 """Examples that one job encodes."""
 UNUSED_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx", "*.gguf", "original")
@@ -56,9 +63,15 @@ CURRICULUM = 0.5
 """Share of phase 1 that goes from short sequences to long ones."""
 
 
-def example_rows(examples: Any) -> list[ExampleRow]:
-    """Return the examples of phase 1: chains of thought and explanations."""
-    return [row for table in EXAMPLE_TABLES for row in examples.rows(ExampleRow, table)]
+def example_tables(examples: Artifact) -> list[str]:
+    """Return the tables of examples that an artifact has, by name."""
+    files = examples.manifest.files.items()
+    return [name.removesuffix(".parquet") for name, file in files if file.row_type == ExampleRow.__name__]
+
+
+def example_rows(examples: Artifact) -> list[ExampleRow]:
+    """Return the examples of all tables that an artifact has."""
+    return [row for table in example_tables(examples) for row in examples.rows(ExampleRow, table)]
 
 
 class InitialPolicySettings(StrictModel):
@@ -72,6 +85,22 @@ class InitialPolicySettings(StrictModel):
     """Words of a word-level model beside those of its domains."""
     max_position_embeddings: int | None = None
     """Reach of a model from nothing, in tokens."""
+
+
+class HasModel(Protocol):
+    """Settings of any kind of run that trains a model and lets it answer."""
+
+    @property
+    def model(self) -> ModelConfig:
+        """Return what is trained."""
+
+    @property
+    def trainer(self) -> TrainerConfig:
+        """Return the settings of the trainer."""
+
+    @property
+    def policy(self) -> PolicyConfig:
+        """Return the settings of the engines."""
 
 
 class TuningSettings(StrictModel):
@@ -95,16 +124,14 @@ class PreferenceTuningSettings(TuningSettings):
     """Weights of its loss."""
 
 
-def start_settings(config: PddlInstructConfig) -> InitialPolicySettings:
+def start_settings(config: HasModel, object_names: tuple[str, ...] = ()) -> InitialPolicySettings:
     """Return what a run starts from; a folder's model has its own words and reach."""
     numerics = narrowed(config.trainer, Numerics)
     if config.model.folder is not None:
         return InitialPolicySettings(model=config.model, numerics=numerics)
+    reach = config.policy.max_model_len
     return InitialPolicySettings(
-        model=config.model,
-        numerics=numerics,
-        object_names=config.problems.object_names if config.is_word_level else (),
-        max_position_embeddings=config.policy.max_model_len,
+        model=config.model, numerics=numerics, object_names=object_names, max_position_embeddings=reach
     )
 
 
@@ -146,7 +173,7 @@ def encode_examples(context: StageContext[None]) -> None:
     """Write the examples of phase 1 as training sequences, part by part; a part that is there is kept."""
     parts = context.output.parts(SEQUENCES, SequenceRow)
     jobs = []
-    for table in EXAMPLE_TABLES:
+    for table in example_tables(context.inputs["examples"]):
         path = context.inputs["examples"].path(f"{table}.parquet")
         for first in range(0, count_rows(path), ROWS_PER_PART):
             name = f"{table}-{first // ROWS_PER_PART:06d}"
@@ -160,8 +187,8 @@ def encode_examples(context: StageContext[None]) -> None:
             bar.update()
 
 
-def phase1(context: StageContext[TuningSettings]) -> None:
-    """Tune on examples by likelihood: explained plans and chains of D1 (algorithm 1, lines 1 to 9), or a control's."""
+def tune(context: StageContext[TuningSettings]) -> None:
+    """Tune on examples by likelihood: phase 1 of PDDL-INSTRUCT (algorithm 1, lines 1 to 9), a control, any other."""
     stored = StoredSequences(context.inputs["sequences"].parts(SEQUENCES))
     seeds = [context.row_seed(example_id) for example_id in stored.ids]
     order = sorted(range(len(stored)), key=seeds.__getitem__)

@@ -100,7 +100,7 @@ class NlPddlBenchConfig(RunConfig):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if not self.problems.domains:
-            raise ValueError("problems.domains is empty: texts are written of domains of the library, or domain folders")
+            raise ValueError("problems.domains is empty: texts are of domains of the library, or of domain folders")
         if self.model.folder is None and self.model.tokenizer != "bpe":
             raise ValueError(f"model.tokenizer={self.model.tokenizer} does not know the words of texts; take bpe")
         if not self.problems.tested_levels:
