@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 
 from plansmith.config.formalisation import FormalisationConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.data.examples import under_other_names
 from plansmith.data.formalisation_examples import FormalisationWriter
-from plansmith.data.rows import PerturbedRow, ProblemRow, TextRow
+from plansmith.data.rows import AnsweredTextRow, CompletionRow, FormalisedRow, PerturbedRow, ProblemRow, TextRow
 from plansmith.errors import PlannerCrashError
-from plansmith.judging.formalisation import FormalisationJudge, Reference, fault_of, solve_sorted
+from plansmith.judging.formalisation import FormalisationJudge, Judgement, Reference, fault_of, solve_sorted
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Domain
 from plansmith.pddl.parser import parse_problem
 from plansmith.planners import FastDownward, PlannerResult, PlannerStatus
 from plansmith.planners.goal_questions import goal_questions
-from plansmith.problems.library import load_domain
+from plansmith.problems.library import PlanningDomain, load_domain
 from plansmith.problems.perturbation import Perturbation, perturb
 from plansmith.stages import row_rng
 
@@ -32,9 +32,10 @@ class Judges:
     def _planner(self) -> FastDownward:
         return FastDownward(self._config)
 
-    def of(self, reference: str, domain: Domain) -> FormalisationJudge:
+    def of(self, reference: str) -> FormalisationJudge:
         """Return the judge of a domain, which is known by what it is loaded by."""
         if reference not in self._judges:
+            domain = domain_of(reference)
             self._judges[reference] = FormalisationJudge(domain, self.solve, goal_questions(self._planner, domain))
         return self._judges[reference]
 
@@ -49,6 +50,17 @@ class Judges:
         """End the planner, if it was started."""
         if "_planner" in self.__dict__:
             self._planner.close()
+
+
+@cache
+def loaded_domain(reference: str) -> PlanningDomain:
+    """Return a domain by what it is loaded by, read once in a process."""
+    return load_domain(reference)
+
+
+def domain_of(reference: str) -> Domain:
+    """Return its PDDL."""
+    return loaded_domain(reference).domain
 
 
 class TextWriter:
@@ -80,7 +92,7 @@ class TextWriter:
 
     def _text(self, row: ProblemRow) -> TextRow | None:
         reference = self._domains[row.domain]
-        loaded, rng = load_domain(reference), row_rng(self._seed, "text", row.problem_id)
+        loaded, rng = loaded_domain(reference), row_rng(self._seed, "text", row.problem_id)
         task = PlanningTask(loaded.domain, parse_problem(row.problem_pddl, loaded.domain))
         problem = under_other_names(task, self._names, rng)[1].problem
         writer = FormalisationWriter(loaded, self._formalisation)
@@ -101,28 +113,99 @@ class Perturber:
 
     Args:
         config: of the planner.
-        perturbations: that are drawn, one after the other.
+        perturbations: that are drawn among.
+        draws: of each problem, by its split, of as many different perturbations; a fraction is drawn. None takes all.
         seed: of the run; what is drawn depends on it, on the problem and on the perturbation alone.
     """
 
-    def __init__(self, *, config: PlannerConfig, perturbations: Sequence[Perturbation], seed: int) -> None:
+    def __init__(
+        self,
+        *,
+        config: PlannerConfig,
+        perturbations: Sequence[Perturbation],
+        draws: Mapping[str, float] | None = None,
+        seed: int,
+    ) -> None:
         self._judges, self._perturbations, self._seed = Judges(config), tuple(perturbations), seed
+        self._draws = draws
 
     def __call__(self, rows: Sequence[TextRow]) -> list[PerturbedRow]:
         """Return one problem for each perturbation that a draw gave, of each row."""
         return [perturbed for row in rows for perturbed in self._perturbed(row)]
 
     def _perturbed(self, row: TextRow) -> Iterator[PerturbedRow]:
-        domain = load_domain(row.domain).domain
+        kinds = self._kinds_for(row)
+        if not kinds:
+            return
+        domain = domain_of(row.domain)
         reference = Reference(parse_problem(row.problem_pddl, domain), row.plan)
-        task, judge = PlanningTask(domain, reference.problem), self._judges.of(row.domain, domain)
-        for perturbation in self._perturbations:
+        task, judge = PlanningTask(domain, reference.problem), self._judges.of(row.domain)
+        for perturbation in kinds:
             text = perturb(task, perturbation, row_rng(self._seed, "perturb", row.problem_id, perturbation))
             if text is not None:
-                fault = fault_of(judge.judge(text, reference), reference)
-                name = f"{row.problem_id}-{perturbation}"
-                yield PerturbedRow(name, row.problem_id, perturbation, fault, text)
+                judged = judge.judge(text, reference)
+                name, fault = f"{row.problem_id}-{perturbation}", fault_of(judged, reference)
+                yield PerturbedRow(name, row.problem_id, perturbation, fault, text, judged.feedback)
+
+    def _kinds_for(self, row: TextRow) -> Sequence[Perturbation]:
+        if self._draws is None:
+            return self._perturbations
+        rng, wanted = row_rng(self._seed, "perturbations of", row.problem_id), self._draws.get(row.split, 0.0)
+        count = int(wanted) + (rng.random() < wanted % 1)
+        return rng.sample(self._perturbations, min(count, len(self._perturbations)))
 
     def close(self) -> None:
         """End the planner."""
         self._judges.close()
+
+
+class AnswerJudge:
+    """Judges answers to texts, problem by problem.
+
+    Args:
+        config: of the planner.
+    """
+
+    def __init__(self, *, config: PlannerConfig) -> None:
+        self._judges = Judges(config)
+
+    def __call__(self, rows: Sequence[AnsweredTextRow]) -> list[FormalisedRow]:
+        """Return the judgement of every answer."""
+        return [judged for row in rows for judged in self._judged(row)]
+
+    def _judged(self, row: AnsweredTextRow) -> Iterator[FormalisedRow]:
+        domain = domain_of(row.domain)
+        reference, judge = Reference(parse_problem(row.problem_pddl, domain), row.plan), self._judges.of(row.domain)
+        for answer in row.completions:
+            judged = judge.judge(answer.completion, reference)
+            yield formalised_row(answer, row.problem_id, judged, reference)
+
+    def close(self) -> None:
+        """End the planner."""
+        self._judges.close()
+
+
+def formalised_row(answer: CompletionRow, problem_id: str, judged: Judgement, reference: Reference) -> FormalisedRow:
+    """Return the judgement of one answer as a row."""
+    compared = judged.comparison
+    return FormalisedRow(
+        rollout_id=answer.rollout_id,
+        problem_id=problem_id,
+        iteration=answer.iteration,
+        policy_version=answer.policy_version,
+        readability=judged.readability,
+        keeps_contract=judged.keeps_contract,
+        problem_pddl=judged.problem_pddl or answer.completion,
+        codes=judged.codes,
+        feedback=judged.feedback,
+        status=judged.status,
+        plan=judged.plan,
+        reference_plan=reference.plan,
+        atom_similarity=judged.atom_similarity or 0.0,
+        is_consistent=bool(judged.is_consistent),
+        outcome=None if compared is None else compared.outcome,
+        reason="" if compared is None else compared.reason,
+        differences=() if compared is None else tuple(map(str, compared.differences)),
+        has_task_success=bool(judged.has_task_success),
+        fault=fault_of(judged, reference),
+    )

@@ -35,6 +35,8 @@ class PairsConfig(StrictModel):
     faults."""
     draws_per_problem: int = Field(4, ge=1)
     """Mistakes drawn of one problem, of kinds that take turns; of `sampled`, answers."""
+    temperature: float = Field(0.7, gt=0)
+    """Of the answers of `sampled`."""
     per_problem: int = Field(2, ge=1)
     """Pairs of one problem, at most."""
     held_out_share: float = Field(0.1, gt=0, lt=1)

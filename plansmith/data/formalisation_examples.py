@@ -6,14 +6,12 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from plansmith.config.domains import Phrases
 from plansmith.config.formalisation import FormalisationConfig
 from plansmith.data.examples import under_other_names
 from plansmith.data.rows import ExampleKind, ExampleRow, SolvedProblemRow
-from plansmith.errors import BadInputError
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Problem
-from plansmith.problems.library import PHRASES, PlanningDomain
+from plansmith.problems.library import PlanningDomain
 from plansmith.text.formalisation import formal_answer, formalisation_prompt
 from plansmith.text.natural_language import problem_text
 
@@ -35,7 +33,7 @@ class FormalisationWriter:
             BadInputError: the domain has no phrases, or the problem cannot be said in words; see `problem_text`.
         """
         phrasing, mixing = rng.randrange(MANY_PHRASINGS), rng if self.config.phrasing == "mixed" else None
-        return problem_text(self.loaded.domain, self._phrases(), problem, phrasing=phrasing, mixing=mixing)
+        return problem_text(self.loaded.domain, self.loaded.needed_phrases(), problem, phrasing=phrasing, mixing=mixing)
 
     def example(self, example_id: str, problem_id: str, problem: Problem, text: str) -> ExampleRow:
         """Return the example that asks for a problem by its text.
@@ -50,7 +48,7 @@ class FormalisationWriter:
             kind=ExampleKind.FORMALISE,
             corruption=None,
             prompt=formalisation_prompt(domain, text, self.config),
-            response=formal_answer(domain, self._phrases(), problem, text),
+            response=formal_answer(domain, self.loaded.needed_phrases(), problem, text),
         )
 
     def renamed_examples(
@@ -62,10 +60,3 @@ class FormalisationWriter:
             rng = random.Random(f"{seed} {row.problem_id} formalise {copy}")
             problem, example_id = under_other_names(task, names, rng)[1].problem, f"{row.problem_id}-text-{copy:03d}"
             yield self.example(example_id, row.problem_id, problem, self.text(problem, rng))
-
-    def _phrases(self) -> Phrases:
-        if self.loaded.phrases is None:
-            raise BadInputError("the domain has no phrases.yaml", where=str(self.loaded.folder / PHRASES),
-                                got="no such file", expected="how the domain is said in words",
-                                cure="write it, see docs/representations.md")  # fmt: skip
-        return self.loaded.phrases

@@ -41,6 +41,7 @@ class ExampleKind(StrEnum):
     CONTINUE_PLAN = "continue_plan"
     PLAN = "plan"
     FORMALISE = "formalise"
+    REPAIR = "repair"
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +352,17 @@ class JudgingRow:
 
 
 @dataclass(frozen=True, slots=True)
+class AnsweredTextRow:
+    """A text's problem and its plan, with the answers to be judged beside it; ``domain`` as in `TextRow`."""
+
+    problem_id: str
+    domain: str
+    problem_pddl: str
+    plan: tuple[str, ...]
+    completions: tuple[CompletionRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class VerdictRow(OfRollout):
     """The judgement of one rollout, whole: of its plan, of the chain's steps taken together, of how it could be read.
 
@@ -432,7 +444,7 @@ class FormalisedRow(OfRollout):
     keeps_contract: bool
     """The answer is one problem and nothing else."""
     problem_pddl: str
-    """The problem in the answer, empty where there is none."""
+    """The problem in the answer; where there is none, the answer."""
     codes: tuple[str, ...]
     """Of the errors in it, each once."""
     feedback: str

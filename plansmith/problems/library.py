@@ -145,6 +145,18 @@ class PlanningDomain:
         content = b"".join(f"{path.name}\n".encode() + path.read_bytes() for path in sorted(files))
         return hashlib.sha256(content + repr(code_of(self._sampler)).encode()).hexdigest()
 
+    def needed_phrases(self) -> Phrases:
+        """Return how the domain is said in words.
+
+        Raises:
+            BadInputError: nobody has written that.
+        """
+        if self.phrases is None:
+            raise BadInputError("the domain has no phrases.yaml", where=str(self.folder / PHRASES), got="no such file",
+                                expected="how the domain is said in words",
+                                cure="write it, see docs/representations.md")  # fmt: skip
+        return self.phrases
+
     def check(self) -> None:
         """Raise unless settings and phrases name what the domain and its sampler know.
 

@@ -1,0 +1,125 @@
+"""Stages that say problems in words, and write what a policy learns of that (NL-PDDL-Bench, sections 3.2 and 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from actors.formaliser import Perturber, TextWriter
+from plansmith.config.basics import StrictModel
+from plansmith.config.formalisation import FormalisationConfig
+from plansmith.config.planner import PlannerConfig
+from plansmith.config.problems import ProblemsConfig
+from plansmith.data.rows import ExampleKind, ExampleRow, PerturbedRow, ProblemRow, Split, TextRow
+from plansmith.errors import BadInputError
+from plansmith.problems.library import load_domain
+from plansmith.problems.perturbation import Perturbation
+from plansmith.stages import StageContext
+from plansmith.text.formalisation import repair_prompt
+
+
+class TextSettings(StrictModel):
+    """How problems are said in words."""
+
+    texts: FormalisationConfig
+    """Phrasing and prompt."""
+    planner: PlannerConfig
+    """What solves the references."""
+    object_names: tuple[str, ...]
+    """Names that objects get; none: each problem keeps its own."""
+    domains: Mapping[str, str]
+    """What each domain is loaded by, by its name."""
+
+
+def text_settings(problems: ProblemsConfig, texts: FormalisationConfig, planner: PlannerConfig) -> TextSettings:
+    """Return how the problems of a run are said.
+
+    Raises:
+        BadInputError: a domain without phrases.
+    """
+    loaded = {level.domain: load_domain(level.domain) for level in problems.domains}
+    for domain in loaded.values():
+        domain.needed_phrases()
+    names = {domain.domain.name: reference for reference, domain in loaded.items()}
+    return TextSettings(texts=texts, planner=planner, object_names=problems.object_names, domains=names)
+
+
+def write_texts(context: StageContext[TextSettings]) -> None:
+    """Say every problem in words, with the PDDL that it is to be answered with; those without a plan are left out."""
+    settings, problems = context.settings, context.inputs["problems"].rows(ProblemRow)
+    shards = context.output.shards("rows", TextRow)
+    context.resources.map_rows(
+        problems,
+        ProblemRow,
+        TextWriter,
+        shards=shards,
+        batch_size=64,
+        description="writing texts",
+        worker_settings={
+            "config": settings.planner,
+            "formalisation": settings.texts,
+            "domains": settings.domains,
+            "names": settings.object_names,
+            "seed": context.seed,
+        },
+    )
+    n_texts = len(shards.finished_ids("problem_id"))
+    if n_texts < len(problems):
+        context.logger.warning(
+            "%d of %d problems have no plan and are left out", len(problems) - n_texts, len(problems)
+        )
+
+
+class PerturbingSettings(StrictModel):
+    """How many problems with a mistake are drawn."""
+
+    planner: PlannerConfig
+    """What proves what they amount to."""
+    draws: Mapping[str, float]
+    """Of each problem, by its split."""
+
+
+def perturb_texts(context: StageContext[PerturbingSettings]) -> None:
+    """Draw problems with one mistake, each with what it is proved to amount to."""
+    settings, texts = context.settings, context.inputs["texts"].rows(TextRow)
+    shards = context.output.shards("rows", PerturbedRow)
+    context.resources.map_rows(
+        [row for row in texts if settings.draws.get(row.split)],
+        TextRow,
+        Perturber,
+        shards=shards,
+        batch_size=16,
+        description="drawing mistakes",
+        worker_settings={
+            "config": settings.planner,
+            "perturbations": tuple(Perturbation),
+            "draws": settings.draws,
+            "seed": context.seed,
+        },
+    )
+
+
+def write_text_examples(context: StageContext[FormalisationConfig]) -> None:
+    """Write the texts of D1 with their problems, and the mistakes that validator or planner tell of, with the cure.
+
+    Raises:
+        BadInputError: no text of D1.
+    """
+    texts = {row.problem_id: row for row in context.inputs["texts"].rows(TextRow) if row.split == Split.PHASE1}
+    if not texts:
+        raise BadInputError("no text to learn from", got="no problem of D1 that has a plan", expected="one at least",
+                            cure="draw more problems (problems.domains: phase1)")  # fmt: skip
+    plain = [
+        ExampleRow(f"{name}-text", name, ExampleKind.FORMALISE, None, row.prompt, row.problem_pddl)
+        for name, row in texts.items()
+    ]
+    context.output.write_rows(plain, ExampleRow, table="texts")
+    perturbed = context.inputs["perturbed"].rows(PerturbedRow) if "perturbed" in context.inputs else []
+    told = [row for row in perturbed if row.problem_id in texts and row.feedback]
+    context.output.write_rows(
+        (_repair_example(texts[row.problem_id], row, context.settings) for row in told), ExampleRow, table="repairs"
+    )
+
+
+def _repair_example(text: TextRow, row: PerturbedRow, config: FormalisationConfig) -> ExampleRow:
+    prompt = repair_prompt(text.prompt, row.problem_pddl, row.feedback, config)
+    return ExampleRow(row.perturbed_id, row.problem_id, ExampleKind.REPAIR, row.perturbation, prompt, text.problem_pddl)
