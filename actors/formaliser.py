@@ -9,7 +9,15 @@ from plansmith.config.formalisation import FormalisationConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.data.examples import under_other_names
 from plansmith.data.formalisation_examples import FormalisationWriter
-from plansmith.data.rows import AnsweredTextRow, CompletionRow, FormalisedRow, PerturbedRow, ProblemRow, TextRow
+from plansmith.data.rows import (
+    AnsweredTextRow,
+    CompletionRow,
+    ExampleRow,
+    FormalisedRow,
+    PerturbedRow,
+    ProblemRow,
+    TextRow,
+)
 from plansmith.errors import PlannerCrashError
 from plansmith.judging.formalisation import FormalisationJudge, Judgement, Reference, fault_of, solve_sorted
 from plansmith.pddl.grounding import PlanningTask
@@ -106,6 +114,34 @@ class TextWriter:
     def close(self) -> None:
         """End the planner."""
         self._planner.close()
+
+
+class TextExampleWriter:
+    """Writes examples that ask for problems by texts.
+
+    Args:
+        formalisation: how texts are written and asked about.
+        texts: of each problem.
+        names: objects' names; none keeps those of the problems.
+        seed: of the run.
+    """
+
+    def __init__(self, *, formalisation: FormalisationConfig, texts: int, names: Sequence[str], seed: int) -> None:
+        self._formalisation, self._texts, self._names, self._seed = formalisation, texts, tuple(names), seed
+
+    def __call__(self, rows: Sequence[TextRow]) -> list[ExampleRow]:
+        """Return the examples of each problem."""
+        return [example for row in rows for example in self._examples(row)]
+
+    def _examples(self, row: TextRow) -> Iterator[ExampleRow]:
+        loaded = loaded_domain(row.domain)
+        writer, problem = (
+            FormalisationWriter(loaded, self._formalisation),
+            parse_problem(row.problem_pddl, loaded.domain),
+        )
+        yield from writer.renamed_examples(
+            row.problem_id, problem, self._names, n_renamings=self._texts, seed=self._seed
+        )
 
 
 class Perturber:

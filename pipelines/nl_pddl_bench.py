@@ -23,7 +23,7 @@ from pipelines.stages.graph import Graph
 from pipelines.stages.phase1_data import DrawingSettings, pddl_digest
 from pipelines.stages.preference import PairSettings
 from pipelines.stages.text_trials import TextTrials
-from pipelines.stages.texts import PerturbingSettings, text_settings
+from pipelines.stages.texts import PerturbingSettings, TextExampleSettings, text_settings
 from pipelines.stages.training import OPTIMISATION, PreferenceTuningSettings, TuningSettings
 from plansmith.config.basics import narrowed
 from plansmith.config.nl_pddl_bench import DpoConfig, NlPddlBenchConfig
@@ -47,10 +47,12 @@ def nl_pddl_bench(config: NlPddlBenchConfig) -> list[Stage[Any]]:
     saying = text_settings(config.problems, config.texts, config.planner)
     said = stage("write_texts", texts.write_texts, saying, {"problems": problems})
     data: dict[str, Stage[Any]] = {"problems": problems, "texts": said}
-    trials, read = TextTrials(graph, config, data), {"texts": said}
+    trials, given = TextTrials(graph, config, data), dict[str, Stage[Any]](texts=said)
     if config.examples.repair:
-        read["perturbed"] = perturbed(graph, config, said, "draw_mistakes", {Split.PHASE1: config.examples.repair})
-    examples = stage("write_examples", texts.write_text_examples, config.texts, read, kind=StageKind.WRITES)
+        given["perturbed"] = perturbed(graph, config, said, "draw_mistakes", {Split.PHASE1: config.examples.repair})
+    names, copies = config.problems.object_names, config.examples.texts
+    writing = TextExampleSettings(texts=config.texts, object_names=names, copies=copies)
+    examples = stage("write_examples", texts.write_text_examples, writing, given, kind=StageKind.WRITES)
 
     # Supervised fine-tuning (section 3.3, equations 3 and 4)
     given = {"problems": problems, "examples": examples}
@@ -88,7 +90,7 @@ def nl_pddl_bench(config: NlPddlBenchConfig) -> list[Stage[Any]]:
 
 
 def perturbed(
-    graph: Graph, config: NlPddlBenchConfig, said: Stage[Any], name: str, draws: dict[Split, float]
+    graph: Graph, config: NlPddlBenchConfig, said: Stage[Any], name: str, draws: dict[str, float]
 ) -> Stage[Any]:
     """Return problems with one mistake each, so many of each text of the splits."""
     settings = PerturbingSettings(planner=config.planner, draws=draws)

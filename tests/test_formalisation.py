@@ -244,7 +244,7 @@ def test_renamed_examples_speak_of_the_names_given_and_answer_what_they_ask(name
     loaded, pool = load_domain(name), tuple("abcdefghijklmnop")
     row = solved(loaded, "L1", 3)
     drawn = parse_problem(row.problem_pddl, loaded.domain)
-    examples = list(FormalisationWriter(loaded, COMPACT).renamed_examples(row, pool, n_renamings=3, seed=1))
+    examples = list(FormalisationWriter(loaded, COMPACT).renamed_examples("p", drawn, pool, n_renamings=3, seed=1))
     assert len({example.example_id for example in examples}) == len({example.prompt for example in examples}) == 3
     for example in examples:
         answer = read_answer(example.response)
@@ -261,16 +261,18 @@ def test_renamed_examples_never_give_away_the_name_of_a_constant() -> None:
     loaded = load_domain("snake")
     [constant] = loaded.domain.constants
     row = solved(loaded, "L1", 0)
-    pool = (constant.name, *"abcdefghij"[: len(parse_problem(row.problem_pddl, loaded.domain).objects)])
-    for example in FormalisationWriter(loaded, COMPACT).renamed_examples(row, pool, n_renamings=5, seed=0):
+    drawn = parse_problem(row.problem_pddl, loaded.domain)
+    pool = (constant.name, *"abcdefghij"[: len(drawn.objects)])
+    for example in FormalisationWriter(loaded, COMPACT).renamed_examples("p", drawn, pool, n_renamings=5, seed=0):
         objects = parse_problem(example.response, loaded.domain).objects
         assert constant.name not in {typed.name for typed in objects}
 
 
 def test_renamed_examples_without_names_keep_those_of_the_problem() -> None:
     row = solved(BLOCKSWORLD, "L1", 1)
-    [example] = FormalisationWriter(BLOCKSWORLD, COMPACT).renamed_examples(row, (), n_renamings=1, seed=0)
-    found, drawn = (parse_problem(text, BLOCKSWORLD.domain) for text in (example.response, row.problem_pddl))
+    drawn = parse_problem(row.problem_pddl, BLOCKSWORLD.domain)
+    [example] = FormalisationWriter(BLOCKSWORLD, COMPACT).renamed_examples("p", drawn, (), n_renamings=1, seed=0)
+    found = parse_problem(example.response, BLOCKSWORLD.domain)
     assert set(found.objects) == set(drawn.objects)
     assert set(found.init) == set(drawn.init)
 

@@ -27,7 +27,9 @@ def given(root: Path, *faults: str | None) -> dict[str, Artifact]:
     """Return two problems in words, and of each a problem with each of the faults."""
     texts = [TextRow(name, "blocksworld", "L1", "d1", f"goal: on? {name} b", f"on {name} b", ()) for name in "ac"]
     perturbed = [
-        PerturbedRow(f"{text.problem_id}-{k}", text.problem_id, "fact_dropped", fault, f"on b a {'clear ' * k}clear a")
+        PerturbedRow(
+            f"{text.problem_id}-{k}", text.problem_id, "fact_dropped", fault, f"on b a {'clear ' * k}clear a", ""
+        )
         for text in texts
         for k, fault in enumerate(faults)
     ]
@@ -41,7 +43,7 @@ def given(root: Path, *faults: str | None) -> dict[str, Artifact]:
 
 def pairs_of(root: Path, negatives: Any, per_problem: int, *faults: str | None) -> Artifact:
     found = given(root, *faults)
-    settings = PairSettings(negatives=negatives, per_problem=per_problem)
+    settings = PairSettings(negatives=negatives, per_problem=per_problem, held_out_share=0.0)
     return run(
         root, "write_pairs", write_pairs, settings, Resources(), texts=found["texts"], perturbed=found["perturbed"]
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing, nullcontext
 from typing import Any, TypeVar
 
 from plansmith.data.artifacts import Shards
@@ -54,7 +55,8 @@ def worked_rows(
         )
         return shards.merged_rows()
     made, found = worker(**worker_settings), list[Any]()
-    with no_garbage(), context.progress(len(rows), description, unit="problem") as bar:
+    ending = closing(made) if hasattr(made, "close") else nullcontext()
+    with ending, no_garbage(), context.progress(len(rows), description, unit="problem") as bar:
         for row in sorted(rows, key=lambda row: row.problem_id):  # type: ignore[attr-defined]
             found += made([row])
             bar.update()

@@ -6,14 +6,14 @@ The loop sees what validator and planner say of an answer, never the reference; 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from actors.formaliser import AnswerJudge
+from pipelines.stages.few_rows import worked_rows
 from pipelines.stages.generating import GenerationSettings, rollouts_of, sample_prompts
 from plansmith.config.formalisation import FormalisationConfig
 from plansmith.config.planner import PlannerConfig
-from plansmith.data.artifacts import Shards
 from plansmith.data.rows import AnsweredTextRow, CompletionRow, FormalisedRow, RolloutRow, Split, TextRow
 from plansmith.generation import Conversation, asking
 from plansmith.stages import StageContext
@@ -21,8 +21,8 @@ from plansmith.text.formalisation import repair_prompt
 
 VERDICTS = "verdicts"
 """Table of the verdicts of all turns."""
-JUDGED_AT_ONCE = 8
-"""Texts whose answers a worker gets at once: one that is searched in vain takes as long as the planner may."""
+CHAINS_PER_ANSWER = 20
+"""A planner takes about as long for one answer as a validator does for so many chains (`few_rows.FEW_ROLLOUTS`)."""
 
 
 class TextTrialSettings(GenerationSettings):
@@ -34,27 +34,23 @@ class TextTrialSettings(GenerationSettings):
 
 def try_texts(context: StageContext[TextTrialSettings]) -> None:
     """Let the policy write the problem of every text of a split, once or as often as the sampling says."""
-    texts = texts_of(context, context.settings.split)
-    asked = {name: asking(row.prompt) for name, row in texts.items()}
+    texts, split = context.inputs["texts"].rows(TextRow), context.settings.split
+    asked = {row.problem_id: asking(row.prompt) for row in texts if row.split == split}
     description = context.stage.name.replace("_", " ")
     sample_prompts(context, asked, description=description, is_good=lambda _name, _text: True)
-
-
-def texts_of(context: StageContext[object], split: Split) -> dict[str, TextRow]:
-    """Return the texts of a split by the ids of their problems."""
-    return {row.problem_id: row for row in context.inputs["texts"].rows(TextRow) if row.split == split}
 
 
 def judge_texts(context: StageContext[PlannerConfig]) -> None:
     """Judge every answer with validator, planner and reference."""
     answers = context.inputs["rollouts"].rows(RolloutRow)
-    judge_answers(context, context.settings, answers, context.output.shards("rows", FormalisedRow))
+    judged = judged_answers(context, context.settings, answers, description="judging answers")
+    context.output.write_rows(judged, FormalisedRow)
 
 
-def judge_answers(
-    context: StageContext[object], planner: PlannerConfig, answers: Iterable[RolloutRow], shards: Shards[FormalisedRow]
-) -> None:
-    """Write the judgement of each answer that has none yet."""
+def judged_answers(
+    context: StageContext[Any], planner: PlannerConfig, answers: Sequence[RolloutRow], *, description: str
+) -> list[FormalisedRow]:
+    """Return the judgement of each answer, by its id."""
     texts = {row.problem_id: row for row in context.inputs["texts"].rows(TextRow)}
     by_text: dict[str, list[CompletionRow]] = defaultdict(list)
     for row in answers:
@@ -64,15 +60,16 @@ def judge_answers(
         AnsweredTextRow(name, texts[name].domain, texts[name].problem_pddl, texts[name].plan, tuple(found))
         for name, found in by_text.items()
     ]
-    context.resources.map_rows(
+    judged = worked_rows(
+        context,
         rows,
-        AnsweredTextRow,
+        (AnsweredTextRow, FormalisedRow),
         AnswerJudge,
-        shards=shards,
-        batch_size=JUDGED_AT_ONCE,
-        description="judging answers",
-        worker_settings={"config": planner},
+        {"config": planner},
+        n_rollouts=CHAINS_PER_ANSWER * len(answers),
+        description=description,
     )
+    return sorted(judged, key=lambda row: row.rollout_id)
 
 
 class RepairSettings(GenerationSettings):
@@ -104,11 +101,9 @@ def repair(context: StageContext[RepairSettings]) -> None:
             asked = {row.problem_id: _asked_again(texts[row.problem_id], row, settings) for row in failed}
             answers = rollouts_of(context, asked, iteration=turn, first=turn, description=f"asking again, turn {turn}")
             rollouts.append(answers)
-        shards = Shards(context.output.scratch(f"turn_{turn}"), "rows", FormalisedRow)
-        judge_answers(context, settings.planner, answers, shards)
-        latest = shards.merged_rows()
+        latest = judged_answers(context, settings.planner, answers, description=f"judging answers, turn {turn}")
         verdicts += latest
-    context.output.write_rows(sorted(verdicts, key=lambda row: row.rollout_id), FormalisedRow, table=VERDICTS)
+    context.output.write_rows(verdicts, FormalisedRow, table=VERDICTS)
 
 
 def _asked_again(text: TextRow, failed: FormalisedRow, settings: RepairSettings) -> Conversation:

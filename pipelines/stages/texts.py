@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from actors.formaliser import Perturber, TextWriter
+from actors.formaliser import Perturber, TextExampleWriter, TextWriter
 from plansmith.config.basics import StrictModel
 from plansmith.config.formalisation import FormalisationConfig
 from plansmith.config.planner import PlannerConfig
@@ -98,25 +98,47 @@ def perturb_texts(context: StageContext[PerturbingSettings]) -> None:
     )
 
 
-def write_text_examples(context: StageContext[FormalisationConfig]) -> None:
-    """Write the texts of D1 with their problems, and the mistakes that validator or planner tell of, with the cure.
+class TextExampleSettings(StrictModel):
+    """How texts become examples."""
+
+    texts: FormalisationConfig
+    """Phrasing and prompt."""
+    object_names: tuple[str, ...]
+    """Names that objects get; none: each problem keeps its own."""
+    copies: int
+    """Texts of each problem."""
+
+
+def write_text_examples(context: StageContext[TextExampleSettings]) -> None:
+    """Write texts of D1's problems with these, and the mistakes that validator or planner tell of, with the cure.
 
     Raises:
-        BadInputError: no text of D1.
+        BadInputError: no problem of D1.
     """
+    settings = context.settings
     texts = {row.problem_id: row for row in context.inputs["texts"].rows(TextRow) if row.split == Split.PHASE1}
     if not texts:
         raise BadInputError("no text to learn from", got="no problem of D1 that has a plan", expected="one at least",
                             cure="draw more problems (problems.domains: phase1)")  # fmt: skip
-    plain = [
-        ExampleRow(f"{name}-text", name, ExampleKind.FORMALISE, None, row.prompt, row.problem_pddl)
-        for name, row in texts.items()
-    ]
-    context.output.write_rows(plain, ExampleRow, table="texts")
+    context.resources.map_rows(
+        list(texts.values()),
+        TextRow,
+        TextExampleWriter,
+        shards=context.output.shards("texts", ExampleRow),
+        batch_size=64,
+        description="writing examples",
+        worker_settings={
+            "formalisation": settings.texts,
+            "texts": settings.copies,
+            "names": settings.object_names,
+            "seed": context.seed,
+        },
+        is_resident=False,
+    )
     perturbed = context.inputs["perturbed"].rows(PerturbedRow) if "perturbed" in context.inputs else []
     told = [row for row in perturbed if row.problem_id in texts and row.feedback]
     context.output.write_rows(
-        (_repair_example(texts[row.problem_id], row, context.settings) for row in told), ExampleRow, table="repairs"
+        (_repair_example(texts[row.problem_id], row, settings.texts) for row in told), ExampleRow, table="repairs"
     )
 
 

@@ -19,8 +19,10 @@ from plansmith.config.training import ModelConfig, OptimiserConfig, PolicyConfig
 
 
 class TextExamplesConfig(StrictModel):
-    """What supervised fine-tuning learns from, beside every text of D1 with its problem."""
+    """What supervised fine-tuning learns from: texts of D1's problems, answered by these."""
 
+    texts: int = Field(1, ge=1)
+    """How often each problem of D1 is said, each time in other words and under other names."""
     repair: float = Field(0.0, ge=0)
     """Problems with a mistake per problem of D1, handed back with what is said of them and answered by the right one; a
     fraction is drawn. A model from nothing can be told of mistakes in no other way; the paper has none."""

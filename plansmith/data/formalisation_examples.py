@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from plansmith.config.formalisation import FormalisationConfig
 from plansmith.data.examples import under_other_names
-from plansmith.data.rows import ExampleKind, ExampleRow, SolvedProblemRow
+from plansmith.data.rows import ExampleKind, ExampleRow
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Problem
 from plansmith.problems.library import PlanningDomain
@@ -52,11 +52,11 @@ class FormalisationWriter:
         )
 
     def renamed_examples(
-        self, row: SolvedProblemRow, names: Sequence[str], *, n_renamings: int, seed: int
+        self, problem_id: str, problem: Problem, names: Sequence[str], *, n_renamings: int, seed: int
     ) -> Iterator[ExampleRow]:
-        """Yield the problem of a row, each time in other words and under other object names, if any are given."""
-        task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
+        """Yield a problem each time in other words and under other object names, if any are given."""
+        task = PlanningTask(self.loaded.domain, problem)
         for copy in range(n_renamings):
-            rng = random.Random(f"{seed} {row.problem_id} formalise {copy}")
-            problem, example_id = under_other_names(task, names, rng)[1].problem, f"{row.problem_id}-text-{copy:03d}"
-            yield self.example(example_id, row.problem_id, problem, self.text(problem, rng))
+            rng = random.Random(f"{seed} {problem_id} formalise {copy}")
+            renamed, example_id = under_other_names(task, names, rng)[1].problem, f"{problem_id}-text-{copy:03d}"
+            yield self.example(example_id, problem_id, renamed, self.text(renamed, rng))
