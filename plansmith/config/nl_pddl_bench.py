@@ -115,7 +115,7 @@ class NlPddlBenchConfig(RunConfig):
 
     def unread(self) -> dict[str, str]:
         """Return the settings that no stage reads under these settings, each with the reason."""
-        found = {}
+        found: dict[str, str] = {}
         if self.model.folder is not None:
             of_shape = set(ModelConfig.model_fields) - {"folder"}
             found |= {f"model.{name}": f"model.folder={self.model.folder} has its own" for name in of_shape}
