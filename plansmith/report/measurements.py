@@ -34,14 +34,14 @@ from plansmith.report.finished_stages import DomainLevel, FinishedStage, domain_
 from plansmith.report.metric_list import Measurement
 from plansmith.report.metrics import summarise_level
 from plansmith.report.results import IterationRollouts
-from plansmith.report.run_results import accuracy_after_turns, n_tokens
+from plansmith.report.run_facts import WRITING, n_tokens
+from plansmith.report.run_results import accuracy_after_turns
 from plansmith.text.chains import VALID as STATED_VALID
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 ItemT = TypeVar("ItemT")
-_GENERATES = (StageKind.GENERATES, StageKind.HANDS_BACK)
 
 
 def measurements_of(stage: FinishedStage) -> list[Measurement]:
@@ -83,7 +83,7 @@ def tokens_per_s(stage: FinishedStage) -> float | None:
     if stage.provenance.kind == StageKind.OPTIMISES:
         written = stage.artifact.rows(MetricRow, "metrics")
         return next((row.value for row in written if row.name == "training/tokens_per_s"), None)
-    is_timed = stage.provenance.kind in _GENERATES and manifest.wall_time_s > 0 and not manifest.was_resumed
+    is_timed = stage.provenance.kind in WRITING and manifest.wall_time_s > 0 and not manifest.was_resumed
     return n_tokens(stage.artifact) / manifest.wall_time_s if is_timed else None
 
 

@@ -97,7 +97,11 @@ def _tiles(results: Results) -> Iterator[Tile]:
 def _course(results: Results) -> Iterator[Block]:
     """Yield what tells how it went: what is wrong first, then plots, then the iterations in numbers."""
     if count := results.n_not_finite:
-        yield Sentences((f"{count} optimiser steps had a loss that is NaN or infinite. The curves leave them out.",))
+        yield Sentences(
+            (
+                f"{count} optimiser steps had a loss that is NaN or infinite, or such a gradient. The curves leave them out.",
+            )
+        )
     yield Plots(tuple(drawings(results)))
     if results.rollouts:
         yield rollout_table(results)

@@ -59,3 +59,8 @@ def clock(seconds: float) -> str:
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def not_finite_text(count: int) -> str:
+    """Return what is said of optimiser steps that no curve has."""
+    return f"{count} optimiser steps had a loss that is NaN or infinite, or such a gradient. The curves leave them out."
