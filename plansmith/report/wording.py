@@ -6,6 +6,10 @@ Not here: which numbers are shown (`tables`, `ablation_report`) and the sentence
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from plansmith.report.statistics import PairedTest
 
 SIGNIFICANCE = 0.05
 INTERVALS = (
@@ -64,3 +68,23 @@ def clock(seconds: float) -> str:
 def not_finite_text(count: int) -> str:
     """Return what is said of optimiser steps that no curve has."""
     return f"{count} optimiser steps had a loss that is NaN or infinite, or such a gradient. The curves leave them out."
+
+
+def comparison_text(what: str, shares: tuple[float, float], test: PairedTest, *, counted: str = "solved") -> str:
+    """Return a paired test in plain words, saying so when the difference may be chance.
+
+    Args:
+        what: was compared, the beginning of the sentence.
+        shares: before and after.
+        test: of them.
+        counted: what became of the problems that make up the shares.
+    """
+    before, after = shares
+    verb = "rose" if after > before else "fell" if after < before else "stayed"
+    change = f"at {percent(after)}" if verb == "stayed" else f"from {percent(before)} to {percent(after)}"
+    judgement = "more than chance" if test.p_value < SIGNIFICANCE else "not significant, it may be chance"
+    return (
+        f"{what} {verb} {change} of {test.n} problems, in points {gain_text(after - before, test.gain_ci95)}; "
+        f"{test.only_after} {counted} only after, {test.only_before} only before; "
+        f"{test.name} {p_text(test.p_value)} (two-sided): {judgement}."
+    )
