@@ -19,6 +19,7 @@ from plansmith.pddl.model import Domain
 from plansmith.pddl.parser import parse_problem
 from plansmith.pddl.printer import print_problem
 from plansmith.report.finished_stages import find_rows
+from plansmith.report.wording import shortened
 
 
 class Flaw(StrEnum):
@@ -33,7 +34,7 @@ class Flaw(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AnswerExample:
-    """An answer that does not mean what its text says.
+    """An answer that does not mean what its text says; long texts are cut.
 
     Args:
         problem_id: of the reference.
@@ -111,7 +112,8 @@ def _example(row: FormalisedRow, text: TextRow, answer: str, domain: Domain, *, 
         raise ValueError(f"the answer to {row.problem_id} is right; wrong ones are shown")
     why = "\n".join(filter(None, (row.feedback, row.reason, *row.differences)))
     difference = problem_diff(text.problem_pddl, row.problem_pddl, domain if row.is_parsed else None)
-    return AnswerExample(row.problem_id, text.level, arm, row.iteration, flaw, why, text.prompt, answer, difference)
+    shown = map(shortened, (why, text.prompt, answer, difference))
+    return AnswerExample(row.problem_id, text.level, arm, row.iteration, flaw, *shown)
 
 
 def problem_diff(reference: str, answer: str, domain: Domain | None) -> str:

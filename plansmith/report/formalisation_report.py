@@ -76,8 +76,9 @@ def headline(results: FormalisationResults) -> tuple[str, str]:
     """Return how many texts end as a problem of the right meaning, and the evidence, as two sentences."""
     main = results.main
     result = (
-        f"{percent(main.equivalent)} of {main.n} test texts end as a problem of the right meaning ({spoken(main.name)}); "
-        f"{percent(main.psr_of_all)} end as one with a plan. Solvable flatters by {100 * main.flattered:.1f} points."
+        f"{percent(main.equivalent)} of {main.n} test texts end as a problem of the right meaning, "
+        f"{percent(main.psr_of_all)} as one with a plan ({spoken(main.name)}): solvable flatters, "
+        f"{percent(main.flattered)} have a plan and another meaning, or an undecided one."
     )
     evidence = f"95% interval of the right meaning {interval(main.ci95['equivalent'])}."
     if results.paired_tests:

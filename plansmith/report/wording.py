@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from plansmith.report.statistics import PairedTest
 
 SIGNIFICANCE = 0.05
+MAX_TEXT = 20_000
+"""Characters of a prompt, completion or problem that a page shows."""
 INTERVALS = (
     "Forms: how many of the n problems differ in more than the names of their objects. Intervals are 95%: Wilson's "
     "where every form occurs once; where some occur more often, Wilson's for as many problems as the forms are worth."
@@ -88,3 +90,8 @@ def comparison_text(what: str, shares: tuple[float, float], test: PairedTest, *,
         f"{test.only_after} {counted} only after, {test.only_before} only before; "
         f"{test.name} {p_text(test.p_value)} (two-sided): {judgement}."
     )
+
+
+def shortened(text: str) -> str:
+    """Return a text that a page can hold."""
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}\n[{len(text) - MAX_TEXT} more characters]"
