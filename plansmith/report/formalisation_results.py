@@ -13,7 +13,7 @@ from typing import Any
 from plansmith.config.nl_pddl_bench import NlPddlBenchConfig
 from plansmith.data.artifacts import KEY_DIGITS, Artifact, StageKind
 from plansmith.data.dataset_summary import quartiles
-from plansmith.data.rows import PairReadingRow, ProblemRow, TextRow
+from plansmith.data.rows import PairReadingRow, PairRow, ProblemRow, TextRow
 from plansmith.report.answers import AnswerExample, read_answers, shown_answers
 from plansmith.report.finished_stages import RunSoFar, domain_levels_of, read_columns
 from plansmith.report.formalisation_arms import (
@@ -169,9 +169,13 @@ def _preference(run: Run) -> dict[str, PreferenceFigures]:
     """Return what each policy gives to the held-out pairs."""
     if run.config.dpo is None:
         return {}
-    stages = run.stages(StageKind.READS_PAIRS)
-    read = {stage.provenance.labels["arm"]: stage.artifact.rows(PairReadingRow) for stage in stages}
-    return {arm: summarise_preference(rows, run.config.dpo.beta) for arm, rows in read.items() if rows}
+    found = {}
+    for stage in run.stages(StageKind.READS_PAIRS):
+        columns = read_columns(stage.input("pairs").artifact, PairRow, "pair_id", "problem_id", table="held_out")
+        if rows := stage.artifact.rows(PairReadingRow):
+            problem_of = dict(zip(*columns, strict=True))
+            found[stage.provenance.labels["arm"]] = summarise_preference(rows, problem_of, run.config.dpo.beta)
+    return found
 
 
 def text_figures(texts: Artifact, problems: Artifact, level_names: Mapping[str, str]) -> Iterator[TextFigures]:

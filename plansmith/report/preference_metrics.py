@@ -6,7 +6,7 @@ stand beside the accuracy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -38,15 +38,21 @@ class PreferenceFigures(PairFigures):
     by_fault: dict[str, PairFigures]
 
 
-def summarise_preference(readings: Sequence[PairReadingRow], beta: float) -> PreferenceFigures:
+def summarise_preference(
+    readings: Sequence[PairReadingRow], problem_of: Mapping[str, str], beta: float
+) -> PreferenceFigures:
     """Return what a policy gives to held-out pairs; faults keep the order in which they first occur.
 
-    Pairs count as independent in the interval, though those of one problem share their right answer.
+    Args:
+        readings: of the pairs.
+        problem_of: the problem of each pair, by its id. Pairs of one share their right answer; the intervals take them
+            together, as those of other figures take copies of a form.
+        beta: of equation 5.
 
     Raises:
         ValueError: no pairs.
     """
-    figures = _pair_figures(readings, beta)
+    figures = _pair_figures(readings, problem_of, beta)
     return PreferenceFigures(
         figures.n,
         figures.accuracy,
@@ -57,15 +63,15 @@ def summarise_preference(readings: Sequence[PairReadingRow], beta: float) -> Pre
         mean_reference_chosen=fmean(row.reference_chosen for row in readings),
         mean_reference_rejected=fmean(row.reference_rejected for row in readings),
         by_fault={
-            fault: _pair_figures([row for row in readings if row.fault == fault], beta)
+            fault: _pair_figures([row for row in readings if row.fault == fault], problem_of, beta)
             for fault in dict.fromkeys(row.fault for row in readings)
         },
     )
 
 
-def _pair_figures(readings: Sequence[PairReadingRow], beta: float) -> PairFigures:
+def _pair_figures(readings: Sequence[PairReadingRow], problem_of: Mapping[str, str], beta: float) -> PairFigures:
     if not readings:
         raise ValueError("no held-out pairs: accuracy over n=0 is undefined")
-    preferred = [TriedProblem(row.delta > 0, row.pair_id) for row in readings]
+    preferred = [TriedProblem(row.delta > 0, problem_of[row.pair_id]) for row in readings]
     accuracy, margin = fmean(item.is_solved for item in preferred), fmean(beta * row.delta for row in readings)
     return PairFigures(len(readings), accuracy, accuracy_interval(preferred), margin)
