@@ -36,6 +36,7 @@ from plansmith.report.finished_stages import FinishedStage, RunSoFar, find_rows
 from plansmith.report.measurements import measurements_of
 from plansmith.report.metric_list import METRICS, Measurement
 from plansmith.report.results import Results
+from plansmith.report.run_facts import WRITING
 from plansmith.report.run_results import results_so_far
 
 PROBLEM_TEXT = """(define (problem p) (:domain blocksworld) (:objects a b)
@@ -416,7 +417,7 @@ def test_curves_times_and_tokens_are_those_of_the_report(run: Run, results: Resu
         assert points == list(zip(curve.steps, curve.losses, strict=True))
     assert {name: run.value(name, "stage/wall_time_s", stage=name) for name in results.time_s} == results.time_s
     for stage, tokens in results.tokens.items():
-        name = "generation/tokens" if DECLARED[stage].kind == "generates" else "training/n_tokens"
+        name = "generation/tokens" if DECLARED[stage].kind in WRITING else "training/n_tokens"
         assert [m.value for m in run.measured(stage) if m.name == name] == [tokens]
     stages = {"untrained": "initial_policy", "phase1": "phase1", "iteration_1": "stage2_1", "final": "final_policy"}
     versions = {

@@ -20,9 +20,10 @@ from plansmith.judging.taxonomy import ErrorClass
 from plansmith.pipeline import Reporting
 from plansmith.report import render as report_module
 from plansmith.report.attempts import AttemptExample, StepMark, StepView
+from plansmith.report.course_plots import group_times
 from plansmith.report.feedback_turns import accuracy_by_turn
 from plansmith.report.metrics import ALL_LEVELS, EvaluatedProblem, compare_arms, summarise_arm
-from plansmith.report.plots import drawings, group_times
+from plansmith.report.plots import drawings
 from plansmith.report.render import format_report
 from plansmith.report.results import IterationRollouts, Losses, Results, TrainingCurve
 from plansmith.report.run_report import headline, report_of

@@ -82,7 +82,8 @@ class StageKind(StrEnum):
     """Table of `RolloutRow` and table ``verdicts`` of `FormalisedRow`: the further answers of an arm, turn by turn; its
     label ``feedback`` says what the policy was told: ``validator``, or ``none`` where it was only asked again."""
     READS_PAIRS = "reads pairs"
-    """Table of `PairReadingRow`: what a policy and its reference give to held-out preference pairs; label ``arm``."""
+    """Table of `PairReadingRow`: what a policy and its reference give to held-out preference pairs, which its input
+    ``pairs`` has in a table ``held_out`` of `PairRow`; its label ``arm`` says whose."""
     VERIFIES = "verifies"
     """Table of `VerificationRow`; its label ``arm`` says whose test plans."""
     HANDS_BACK = "hands back"

@@ -139,9 +139,13 @@ def _is_kind(what: str) -> bool:
 
 
 def _quartiles(lengths: Sequence[int]) -> str:
-    if not lengths:
-        return "-"
-    if len(lengths) == 1:
-        return f"{lengths[0]}"
-    first, second, third = statistics.quantiles(lengths, n=4, method="inclusive")
+    if len(lengths) < 2:
+        return f"{lengths[0]}" if lengths else "-"
+    first, second, third = quartiles(lengths)
     return f"{second:g} ({first:g} to {third:g})"
+
+
+def quartiles(numbers: Sequence[int]) -> tuple[float, float, float]:
+    """Return the quartiles of some numbers, the median in the middle; those of a single one are itself."""
+    first, second, third = statistics.quantiles([*numbers] * (1 + (len(numbers) == 1)), n=4, method="inclusive")
+    return first, second, third

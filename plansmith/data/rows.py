@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, NewType
 
+from plansmith.pddl.equivalence import Outcome
 from plansmith.pddl.model import Atom
 from plansmith.pddl.validation import Verdict
 from plansmith.planners.result import PlannerStatus
@@ -477,6 +478,16 @@ class FormalisedRow(OfRollout):
     def is_solved(self) -> bool:
         """Return whether a plan was found for what was written."""
         return self.status == PlannerStatus.SOLVED
+
+    @property
+    def is_same(self) -> bool:
+        """Return whether the problem is known to mean what the reference does."""
+        return self.outcome is not None and Outcome(self.outcome).is_same
+
+    @property
+    def is_flattered(self) -> bool:
+        """Return whether there is a plan, and the problem is not known to mean what the reference does."""
+        return self.is_solved and not self.is_same
 
 
 @dataclass(frozen=True, slots=True)

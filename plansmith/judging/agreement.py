@@ -26,11 +26,12 @@ def atom_similarity(first: Problem, second: Problem) -> float:
     The paper leaves open what an atom of a specification is: ours are the facts of the initial state and the conjuncts
     of the goal, each with its section, so that a goal that became a fact is no agreement.
     """
-    atoms, others = _tagged_atoms(first), _tagged_atoms(second)
+    atoms, others = tagged_atoms(first), tagged_atoms(second)
     return len(atoms & others) / len(atoms | others) if atoms or others else 1.0
 
 
-def _tagged_atoms(problem: Problem) -> set[tuple[str, str]]:
+def tagged_atoms(problem: Problem) -> set[tuple[str, str]]:
+    """Return the facts of the initial state and the conjuncts of the goal, each with its section."""
     facts = {("init", str(atom)) for atom in problem.init}
     return facts | {("goal", str(conjunct)) for conjunct in conjuncts_of(problem.goal)}
 

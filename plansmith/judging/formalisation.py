@@ -152,17 +152,21 @@ def solve_sorted(domain: Domain, problem: Problem, solve: Solve) -> PlannerResul
 
     Unit costs are the paper's convention (C.1). A problem that the planner refuses is one that it does not support.
     """
-    ordered = replace(
+    try:
+        return solve(print_domain(domain), print_problem(sorted_problem(problem)))
+    except PddlParseError as error:
+        return PlannerResult(PlannerStatus.UNSUPPORTED, None, None, 0.0, message=str(error))
+
+
+def sorted_problem(problem: Problem) -> Problem:
+    """Return a problem with its objects, facts and goals sorted, without its metric."""
+    return replace(
         problem,
         objects=tuple(sorted(problem.objects, key=str)),
         init=tuple(sorted(problem.init)),
         goal=Conjunction(tuple(sorted(conjuncts_of(problem.goal), key=str))),
         metric=None,
     )
-    try:
-        return solve(print_domain(domain), print_problem(ordered))
-    except PddlParseError as error:
-        return PlannerResult(PlannerStatus.UNSUPPORTED, None, None, 0.0, message=str(error))
 
 
 class Fault(StrEnum):

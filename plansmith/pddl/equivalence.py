@@ -34,6 +34,11 @@ class Outcome(StrEnum):
     """Proven: no map makes the initial states equal and the goals agree."""
     UNDECIDED = "undecided"
 
+    @property
+    def is_same(self) -> bool:
+        """Return whether the problems are known to mean the same."""
+        return self in (Outcome.IDENTICAL, Outcome.EQUIVALENT)
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -54,7 +59,7 @@ class Comparison:
     @property
     def is_same(self) -> bool:
         """Return whether the problems are known to mean the same."""
-        return self.outcome in (Outcome.IDENTICAL, Outcome.EQUIVALENT)
+        return self.outcome.is_same
 
 
 def compare_problems(domain: Domain, first: Problem, second: Problem, *, ask: AskPlanner | None = None) -> Comparison:

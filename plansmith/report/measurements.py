@@ -31,17 +31,18 @@ from plansmith.pddl.validation import Verdict
 from plansmith.report.arms import Arm, chosen_iteration, evaluated_problems
 from plansmith.report.calibration import brier_score
 from plansmith.report.finished_stages import DomainLevel, FinishedStage, domain_levels_of, read_columns
+from plansmith.report.formalisation_measurements import answer_measurements, pair_measurements, turn_measurements
 from plansmith.report.metric_list import Measurement
 from plansmith.report.metrics import summarise_level
 from plansmith.report.results import IterationRollouts
-from plansmith.report.run_results import accuracy_after_turns, n_tokens
+from plansmith.report.run_facts import WRITING, n_tokens
+from plansmith.report.run_results import accuracy_after_turns
 from plansmith.text.chains import VALID as STATED_VALID
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 ItemT = TypeVar("ItemT")
-_GENERATES = (StageKind.GENERATES, StageKind.HANDS_BACK)
 
 
 def measurements_of(stage: FinishedStage) -> list[Measurement]:
@@ -83,7 +84,7 @@ def tokens_per_s(stage: FinishedStage) -> float | None:
     if stage.provenance.kind == StageKind.OPTIMISES:
         written = stage.artifact.rows(MetricRow, "metrics")
         return next((row.value for row in written if row.name == "training/tokens_per_s"), None)
-    is_timed = stage.provenance.kind in _GENERATES and manifest.wall_time_s > 0 and not manifest.was_resumed
+    is_timed = stage.provenance.kind in WRITING and manifest.wall_time_s > 0 and not manifest.was_resumed
     return n_tokens(stage.artifact) / manifest.wall_time_s if is_timed else None
 
 
@@ -277,6 +278,10 @@ def _kept(stage: FinishedStage) -> list[Measurement]:
     return [stage.measured("loop/kept_iteration", chosen_iteration(stage.artifact))]
 
 
+def _further_answers(stage: FinishedStage) -> list[Measurement]:
+    return _generation(stage) + turn_measurements(stage)
+
+
 _READERS: Mapping[str, Callable[[FinishedStage], list[Measurement]]] = {
     StageKind.DRAWS: _problems_drawn,
     StageKind.PLANS: _planner_outcomes,
@@ -284,6 +289,9 @@ _READERS: Mapping[str, Callable[[FinishedStage], list[Measurement]]] = {
     StageKind.OPTIMISES: _optimisation,
     StageKind.GENERATES: _generation,
     StageKind.JUDGES: _judged,
+    StageKind.JUDGES_TEXTS: answer_measurements,
+    StageKind.REPAIRS: _further_answers,
+    StageKind.READS_PAIRS: pair_measurements,
     StageKind.VERIFIES: _verification,
     StageKind.HANDS_BACK: _feedback_turns,
     StageKind.KEEPS: _kept,

@@ -110,6 +110,16 @@ _ALL = [
     *_gauges(_S, ("turn",), [
         ("feedback/accuracy", "1", "Share of the test problems solved after so many turns of feedback"),
     ]),
+    *_gauges(_S, ("arm", "domain", "turn"), [
+        ("formalisation/svr", "1", "Share of the test texts whose answer can be read as a problem"),
+        ("formalisation/psr_of_all", "1", "Share of the test texts whose answer has a plan"),
+        ("formalisation/equivalent", "1", "Share of the test texts whose answer means what the reference does"),
+        ("formalisation/task_success", "1", "Share of the test texts the plan of whose answer solves the reference"),
+    ]),
+    *_gauges(_S, ("arm",), [
+        ("preference/accuracy", "1", "Share of the held-out pairs that the policy parts better than its reference"),
+        ("preference/margin", "1", "Mean of Delta (equation 5 of NL-PDDL-Bench) on held-out pairs, in nats"),
+    ]),
     *_gauges(_S, ("split", *_PLACES), [
         ("data/problems", "problems", "Problems drawn, by what they are for"),
         ("data/left_out", "problems", "Problems not learnt from, as their plans pass one that only measures"),

@@ -6,21 +6,19 @@ Not here: how a plot is drawn (`drawing`), and those about the policy's own verd
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from plansmith.judging.taxonomy import ErrorClass
+from plansmith.report.course_plots import course_drawings
 from plansmith.report.metrics import LevelFigures
-from plansmith.report.results import IterationRollouts, Results, TrainingCurve
+from plansmith.report.results import IterationRollouts, Results
 from plansmith.report.sections import Drawing, Plot
 from plansmith.report.svg import (
     ERRORS,
-    LINE_STYLES,
     MARKERS,
     ON_ERROR,
     SERIES,
@@ -32,10 +30,10 @@ from plansmith.report.svg import (
     whole_steps,
 )
 from plansmith.report.verdict_plots import draw_calibration, draw_feedback_turns
-from plansmith.report.wording import clock, spoken
+from plansmith.report.wording import spoken
 
-MAX_POINTS = 150
-MAX_STAGES = 14
+Share = tuple[float, tuple[float, float]]
+"""A share with its interval."""
 
 
 def drawings(results: Results) -> Iterator[Drawing]:
@@ -57,11 +55,7 @@ def drawings(results: Results) -> Iterator[Drawing]:
         yield Drawing("losses", (losses.reasoning, losses.final), partial(draw_iteration_losses, results))
     if rates := results.rollout_valid_rate:
         yield Drawing("rollouts", rates, partial(draw_rollouts, results))
-    for stage in dict.fromkeys(curve.stage for curve in losses.curves if curve.steps):
-        curves = tuple(curve for curve in losses.curves if curve.stage == stage)
-        yield Drawing(f"training {stage}", curves, partial(draw_training_curve, stage, curves))
-    if results.time_s:
-        yield Drawing("times", results.time_s, partial(draw_times, results))
+    yield from course_drawings(losses.curves, results.time_s)
 
 
 def draw_accuracy(results: Results) -> Plot:
@@ -81,20 +75,44 @@ def draw_domains(results: Results) -> Plot:
 def _accuracy_plot(
     slug: str, title: str, caption: str, names: list[str], groups: dict[str, list[LevelFigures]]
 ) -> Plot:
-    """Return one line of accuracies over the arms for each group, side by side where they would cover each other."""
-    gap, middle = min(0.12, 0.7 / len(groups)), (len(groups) - 1) / 2
-    labels = [f"{group} (n = {figures[0].n})" for group, figures in groups.items()]
+    """Return one line of accuracies over the arms for each group."""
+    lines = {
+        f"{group} (n = {figures[0].n})": [(item.accuracy, item.ci95) for item in figures]
+        for group, figures in groups.items()
+    }
+    return shares_plot(slug, title, caption, "plan accuracy (%)", lines, partial(label_arms, names=names))
+
+
+def shares_plot(
+    slug: str,
+    title: str,
+    caption: str,
+    y_label: str,
+    lines: Mapping[str, Sequence[Share]],
+    label_x: Callable[[Axes], None],
+) -> Plot:
+    """Return lines of shares with their intervals, side by side where they would cover each other.
+
+    Args:
+        slug: of the plot.
+        title: of the plot.
+        caption: of the plot.
+        y_label: what the shares are.
+        lines: shares at the places 0, 1, ..., by the label of their line.
+        label_x: names the places.
+    """
+    gap, middle = min(0.12, 0.7 / len(lines)), (len(lines) - 1) / 2
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
-        for i, figures in enumerate(groups.values()):
-            x, shares = [place + (i - middle) * gap for place in range(len(names))], [f.accuracy for f in figures]
-            draw_shares(axes, x, shares, [f.ci95 for f in figures], number=i, label=labels[i])
-        percent_axis(axes, "plan accuracy (%)")
-        label_arms(axes, names)
+        for i, (label, shares) in enumerate(lines.items()):
+            x = [place + (i - middle) * gap for place in range(len(shares))]
+            draw_shares(axes, x, [share for share, _ in shares], [ci95 for _, ci95 in shares], number=i, label=label)
+        percent_axis(axes, y_label)
+        label_x(axes)
         legend_above(figure, axes)
 
-    return plot_of(slug, title, caption, 2.9 + legend_height(labels), draw)
+    return plot_of(slug, title, caption, 2.9 + legend_height(list(lines)), draw)
 
 
 def draw_errors(results: Results, level: str) -> Plot:
@@ -187,79 +205,13 @@ def draw_rollouts(results: Results) -> Plot:
     )
 
 
-def draw_training_curve(stage: str, curves: Sequence[TrainingCurve]) -> Plot:
-    """Return the loss that one kind of training stage minimised; iterations follow each other on one axis."""
-    curves = [curve for curve in curves if curve.steps]
-
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        start = 0
-        for i, curve in enumerate(curves):
-            steps, losses = _thin_out(curve)
-            style = LINE_STYLES[i % 4]
-            first = curve.steps[0] if i else 0
-            x, label = [start + step - first for step in steps], f"iteration {curve.iteration}"
-            axes.plot(x, losses, color=SERIES[i % 4], linestyle=style, linewidth=1.2, label=label)
-            start += curve.steps[-1] - first + 1
-        axes.set_ylabel("training loss")
-        axes.set_xlabel("optimiser step")
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        axes.grid(axis="y")
-        if 1 < len(curves) <= 4:
-            legend_above(figure, axes)
-
-    slug = re.sub(r"[^a-z0-9]+", "-", f"training-{stage}".lower())
-    caption = f"The loss the optimiser saw; long curves are averaged to {MAX_POINTS} points."
-    return plot_of(slug, f"Training loss, {spoken(stage)}", caption, 2.2, draw)
-
-
-def draw_times(results: Results) -> Plot:
-    """Return wall time by stage in the order of the pipeline; repeated stages are added up."""
-    bars = group_times(results.time_s)
-
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        seconds = [time_s for _, time_s in bars]
-        unit, size = ("min", 60.0) if max(seconds) >= 120 else ("s", 1.0)
-        drawn = axes.barh(range(len(bars)), [s / size for s in seconds], height=0.68, color=SERIES[0])
-        axes.bar_label(drawn, labels=[clock(s) for s in seconds], padding=3, fontsize=7.5)
-        axes.set_yticks(range(len(bars)), [name for name, _ in bars])
-        axes.invert_yaxis()
-        axes.set_xlim(0, 1.22 * max(*seconds, 1e-9) / size)
-        axes.set_xlabel(f"wall time ({unit})")
-        axes.tick_params(axis="y", length=0)
-        axes.grid(axis="x")
-
-    total = clock(sum(results.time_s.values()))
-    return plot_of("times", "Time by stage", f"{total} in all.", 0.75 + 0.24 * len(bars), draw)
-
-
-def group_times(time_s: dict[str, float]) -> list[tuple[str, float]]:
-    """Return at most `MAX_STAGES` bars: stages that differ only in the iteration are one, the shortest are "other"."""
-    grouped: dict[str, list[float]] = {}
-    for stage, seconds in time_s.items():
-        grouped.setdefault(re.sub(r"[^A-Za-z0-9]+(iteration[ _]?|t)?\d+$", "", stage), []).append(seconds)
-    bars = [(spoken(s) + (f" ({len(t)} runs)" if len(t) > 1 else ""), sum(t)) for s, t in grouped.items()]
-    if len(bars) <= MAX_STAGES:
-        return bars
-    shortest_first = sorted(bars, key=lambda bar: bar[1])
-    rest = shortest_first[: len(bars) - MAX_STAGES + 1]
-    return [bar for bar in bars if bar not in rest] + [(f"{len(rest)} shorter stages", sum(t for _, t in rest))]
-
-
 def label_arms(axes: Axes, names: Sequence[str]) -> None:
     """Put the arms on the x axis: iterations by number where all words would not fit."""
     is_tight = len(names) > 6
+    has_iterations = any(name.startswith("iteration") for name in names)
     labels = [re.sub(r"^iteration[ _]?", "" if is_tight else "iter. ", name) for name in names]
     axes.set_xticks(range(len(names)), [spoken(label) for label in labels])
     axes.set_xlim(-0.4, len(names) - 0.6)
     if is_tight:
         axes.tick_params(axis="x", labelrotation=90)
-    axes.set_xlabel("policy" + (" (numbers: after that feedback iteration)" if is_tight else ""))
-
-
-def _thin_out(curve: TrainingCurve) -> tuple[list[float], list[float]]:
-    """Return the curve as means over equal blocks of steps, at most `MAX_POINTS` of them."""
-    size = -(-len(curve.steps) // MAX_POINTS)
-    blocks = [slice(i, i + size) for i in range(0, len(curve.steps), size)]
-    return [fmean(curve.steps[b]) for b in blocks], [fmean(curve.losses[b]) for b in blocks]
+    axes.set_xlabel("policy" + (" (numbers: after that feedback iteration)" if is_tight and has_iterations else ""))

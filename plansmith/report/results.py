@@ -19,12 +19,17 @@ from plansmith.report.metrics import ArmResult, PairedComparison
 
 @dataclass(frozen=True, slots=True)
 class TrainingCurve:
-    """The loss that was optimised in one training stage, by optimiser step; ``iteration`` is 0 for phase 1."""
+    """The loss that was optimised in one training stage, by optimiser step; ``iteration`` is 0 before any loop.
+
+    Learning rates and norms of the gradient, before clipping, are of the same steps; results of old runs have none.
+    """
 
     stage: str
     iteration: int
     steps: tuple[int, ...]
     losses: tuple[float, ...]
+    learning_rates: tuple[float, ...] = ()
+    gradient_norms: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +90,10 @@ class Results:
 
     def __post_init__(self) -> None:
         _check_arms(self)
-        _check_finite("time_s", self.time_s.values())
-        _check_finite("rollout_valid_rate", self.rollout_valid_rate)
-        _check_finite("losses", (*self.losses.reasoning, *self.losses.final))
-        for curve in self.losses.curves:
-            _check_finite(f"losses of {curve.stage}, iteration {curve.iteration}", curve.losses)
-            if len(curve.steps) != len(curve.losses):
-                raise ValueError(f"{curve.stage}: {len(curve.steps)} steps and {len(curve.losses)} losses")
+        check_finite("time_s", self.time_s.values())
+        check_finite("rollout_valid_rate", self.rollout_valid_rate)
+        check_finite("losses", (*self.losses.reasoning, *self.losses.final))
+        check_curves(self.losses.curves)
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -120,13 +122,22 @@ def _check_arms(results: Results) -> None:
             )
         if set(arm.by_domain) != set(domains):
             raise ValueError(f"arm {name!r} has domains {list(arm.by_domain)}; expected {list(domains)}")
-        _check_finite(f"figures of {name}", (arm.accuracy, *arm.ci95))
+        check_finite(f"figures of {name}", (arm.accuracy, *arm.ci95))
     for comparison in results.paired_tests:
         if unknown := {comparison.before, comparison.after} - results.arms.keys():
             raise ValueError(f"a paired test names arms that were not evaluated: {sorted(unknown)}")
 
 
-def _check_finite(what: str, numbers: Iterable[float]) -> None:
+def check_curves(curves: Iterable[TrainingCurve]) -> None:
+    """Raise when a curve holds NaN or an infinite number, or not a loss a step."""
+    for curve in curves:
+        check_finite(f"losses of {curve.stage}, iteration {curve.iteration}", curve.losses)
+        check_finite(f"rates and gradients of {curve.stage}", (*curve.learning_rates, *curve.gradient_norms))
+        if len(curve.steps) != len(curve.losses):
+            raise ValueError(f"{curve.stage}: {len(curve.steps)} steps and {len(curve.losses)} losses")
+
+
+def check_finite(what: str, numbers: Iterable[float]) -> None:
     """Raise when a number is NaN or infinite."""
     if wrong := [number for number in numbers if not math.isfinite(number)]:
         raise ValueError(f"{what}: {len(wrong)} numbers are NaN or infinite, the first is {wrong[0]}")

@@ -27,7 +27,17 @@ from plansmith.report.sections import (
     provenance_section,
 )
 from plansmith.report.tables import further_tables, level_table, rollout_table, time_table
-from plansmith.report.wording import INTERVALS, SIGNIFICANCE, clock, gain_text, interval, p_text, percent, spoken
+from plansmith.report.wording import (
+    INTERVALS,
+    SIGNIFICANCE,
+    clock,
+    comparison_text,
+    interval,
+    not_finite_text,
+    p_text,
+    percent,
+    spoken,
+)
 
 ERROR_WORDS = {
     ErrorClass.PRECONDITION_VIOLATION: "an action whose precondition does not hold, with every state before it right",
@@ -97,7 +107,7 @@ def _tiles(results: Results) -> Iterator[Tile]:
 def _course(results: Results) -> Iterator[Block]:
     """Yield what tells how it went: what is wrong first, then plots, then the iterations in numbers."""
     if count := results.n_not_finite:
-        yield Sentences((f"{count} optimiser steps had a loss that is NaN or infinite. The curves leave them out.",))
+        yield Sentences((not_finite_text(count),))
     yield Plots(tuple(drawings(results)))
     if results.rollouts:
         yield rollout_table(results)
@@ -106,19 +116,8 @@ def _course(results: Results) -> Iterator[Block]:
 def describe_comparison(results: Results, comparison: PairedComparison) -> str:
     """Return one paired test in plain words, saying so when the difference may be chance."""
     before, after = (results.arms[arm].figures(comparison.level) for arm in (comparison.before, comparison.after))
-    test = comparison.test
-    verb = "rose" if after.n_valid > before.n_valid else "fell" if after.n_valid < before.n_valid else "stayed"
-    names = f"{spoken(comparison.before)} to {spoken(comparison.after)}"
-    change = f"from {percent(before.accuracy)} to {percent(after.accuracy)}"
-    if verb == "stayed":
-        change = f"at {percent(after.accuracy)}"
-    judgement = "more than chance" if test.p_value < SIGNIFICANCE else "not significant, it may be chance"
-    return (
-        f"{comparison.level}, {names}: accuracy {verb} {change} of {test.n} problems, in points "
-        f"{gain_text(after.accuracy - before.accuracy, test.gain_ci95)}; "
-        f"{test.only_after} solved only after, {test.only_before} only before; "
-        f"{test.name} {p_text(test.p_value)} (two-sided): {judgement}."
-    )
+    lead = f"{comparison.level}, {spoken(comparison.before)} to {spoken(comparison.after)}"
+    return comparison_text(f"{lead}: accuracy", (before.accuracy, after.accuracy), comparison.test)
 
 
 def headline(results: Results) -> tuple[str, str]:

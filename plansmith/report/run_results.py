@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import itertools
 import math
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
-
-import pyarrow.compute as pc
 
 from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.data.artifacts import KEY_DIGITS, Artifact, StageKind
-from plansmith.data.rows import MetricRow, OptimisationStepRow, RolloutRow, VerdictRow
-from plansmith.data.tables import read_arrow
+from plansmith.data.rows import MetricRow, RolloutRow, VerdictRow
 from plansmith.pddl.validation import Verdict
 from plansmith.report.arms import FINAL, Arm, arms_of, compared_with_final, evaluated_problems
 from plansmith.report.attempts import AttemptExample, read_attempts
 from plansmith.report.feedback_turns import FeedbackTurn, accuracy_by_turn
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, domain_levels_of, forms_of, read_columns
 from plansmith.report.metrics import EvaluatedProblem, PairedComparison, compare_arms, summarise_arm, tested_levels
-from plansmith.report.results import IterationRollouts, Losses, Results, TrainingCurve
+from plansmith.report.results import IterationRollouts, Losses, Results
+from plansmith.report.run_facts import command_of, time_by_stage, tokens_by_stage, training_curves
 
 Run = RunSoFar[PddlInstructConfig]
 
@@ -51,12 +48,12 @@ def results_so_far(run: Run) -> Results | None:
         rollout_valid_rate=tuple(item.n_valid / item.n for item in rollouts),
         rollouts=rollouts,
         n_not_finite=n_not_finite,
-        time_s={name: artifact.manifest.wall_time_s for name, artifact in run.artifacts.items()},
-        tokens=dict(_tokens(run)),
+        time_s=time_by_stage(run),
+        tokens=tokens_by_stage(run),
         policy_versions={arm.name: arm.policy.key[:KEY_DIGITS] for arm in arms},
         config=config.model_dump(mode="json"),
         versions=dict(last.policy.manifest.provenance.tool_versions),
-        command=shlex.join(["plansmith", "run", run.pipeline, "--preset", run.preset, "--seed", str(config.seed)]),
+        command=command_of(run),
         failures=tuple(shown_attempts(last, is_valid=False, count=n_shown)),
         solved=next(iter(shown_attempts(last, is_valid=True, count=min(n_shown, 1))), None),
         feedback_turns=_feedback_turns(run, last),
@@ -95,31 +92,9 @@ def _losses(run: Run) -> tuple[Losses, int]:
         values = (row.value for row in metrics if row.name == name)
         return tuple(itertools.takewhile(math.isfinite, values))
 
-    curves, n_not_finite = [], 0
-    for stage in run.stages(StageKind.OPTIMISES):
-        rows = stage.artifact.rows(OptimisationStepRow, "curve")
-        kept = [row for row in rows if math.isfinite(row.loss)]
-        n_not_finite += len(rows) - len(kept)
-        steps, losses = tuple(row.step for row in kept), tuple(row.loss for row in kept)
-        curves.append(TrainingCurve(stage.family, stage.provenance.iteration, steps, losses))
+    curves, n_not_finite = training_curves(run)
     printed = (by_iteration("loss/reasoning_as_printed"), by_iteration("loss/final_as_printed"))
-    return Losses(*printed, tuple(curves)), n_not_finite
-
-
-def _tokens(run: Run) -> Iterator[tuple[str, int]]:
-    """Yield the tokens trained on or generated, by stage."""
-    for stage in run.stages():
-        if stage.provenance.kind == StageKind.OPTIMISES:
-            rows = stage.artifact.rows(MetricRow, "metrics")
-            yield from ((stage.name, int(row.value)) for row in rows if row.name == "training/n_tokens")
-        elif stage.provenance.kind == StageKind.GENERATES:
-            yield stage.name, n_tokens(stage.artifact)
-
-
-def n_tokens(generated: Artifact) -> int:
-    """Return how many tokens the policy wrote in a stage."""
-    table = read_arrow(generated.path("rows.parquet"), RolloutRow, ["token_ids"])
-    return int(pc.sum(pc.list_value_length(table.column("token_ids"))).as_py() or 0)
+    return Losses(*printed, curves), n_not_finite
 
 
 def _feedback_turns(run: Run, last: Arm) -> tuple[FeedbackTurn, ...]:

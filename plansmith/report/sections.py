@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
+from plansmith.report.answers import AnswerExample
 from plansmith.report.attempts import AttemptExample
 
 
@@ -119,6 +120,15 @@ class Attempts:
 
 
 @dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers to texts, each folded, with the text and what differs from the reference; on pages only."""
+
+    block: ClassVar = "answers"
+
+    answers: tuple[AnswerExample, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """A command that gives the same again; on pages only."""
 
@@ -138,7 +148,7 @@ class Listing:
 
 
 BlockT = TypeVar("BlockT")
-Block = Table | Tiles | Plots | Sentences | Terms | Attempts | Command | Listing
+Block = Table | Tiles | Plots | Sentences | Terms | Attempts | Answers | Command | Listing
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Not here: the sentences beside them (`run_report`).
 from __future__ import annotations
 
 import itertools
+from typing import Protocol
 
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.report.metrics import LevelFigures
@@ -56,7 +57,27 @@ def rollout_table(results: Results) -> Table:
     return Table("Feedback iterations", header, tuple(rows), note)
 
 
-def time_table(results: Results) -> Table:
+class TimedRun(Protocol):
+    """What is known of the time that a run took, whatever it trains."""
+
+    @property
+    def preset(self) -> str:
+        """Return the preset."""
+
+    @property
+    def seed(self) -> int:
+        """Return the seed."""
+
+    @property
+    def time_s(self) -> dict[str, float]:
+        """Return wall time by stage."""
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """Return tokens by stage."""
+
+
+def time_table(results: TimedRun) -> Table:
     """Return wall time and tokens by stage."""
     tokens = results.tokens
     rows = [(stage, f"{time_s:.1f}", str(tokens.get(stage, "-"))) for stage, time_s in results.time_s.items()]

@@ -6,8 +6,14 @@ Not here: which numbers are shown (`tables`, `ablation_report`) and the sentence
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from plansmith.report.statistics import PairedTest
 
 SIGNIFICANCE = 0.05
+MAX_TEXT = 20_000
+"""Characters of a prompt, completion or problem that a page shows."""
 INTERVALS = (
     "Forms: how many of the n problems differ in more than the names of their objects. Intervals are 95%: Wilson's "
     "where every form occurs once; where some occur more often, Wilson's for as many problems as the forms are worth."
@@ -59,3 +65,33 @@ def clock(seconds: float) -> str:
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def not_finite_text(count: int) -> str:
+    """Return what is said of optimiser steps that no curve has."""
+    return f"{count} optimiser steps had a loss that is NaN or infinite, or such a gradient. The curves leave them out."
+
+
+def comparison_text(what: str, shares: tuple[float, float], test: PairedTest, *, counted: str = "solved") -> str:
+    """Return a paired test in plain words, saying so when the difference may be chance.
+
+    Args:
+        what: was compared, the beginning of the sentence.
+        shares: before and after.
+        test: of them.
+        counted: what became of the problems that make up the shares.
+    """
+    before, after = shares
+    verb = "rose" if after > before else "fell" if after < before else "stayed"
+    change = f"at {percent(after)}" if verb == "stayed" else f"from {percent(before)} to {percent(after)}"
+    judgement = "more than chance" if test.p_value < SIGNIFICANCE else "not significant, it may be chance"
+    return (
+        f"{what} {verb} {change} of {test.n} problems, in points {gain_text(after - before, test.gain_ci95)}; "
+        f"{test.only_after} {counted} only after, {test.only_before} only before; "
+        f"{test.name} {p_text(test.p_value)} (two-sided): {judgement}."
+    )
+
+
+def shortened(text: str) -> str:
+    """Return a text that a page can hold."""
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}\n[{len(text) - MAX_TEXT} more characters]"

@@ -27,14 +27,12 @@ from plansmith.report.finished_stages import (
     find_rows,
     read_columns,
 )
-from plansmith.report.wording import spoken
+from plansmith.report.wording import shortened, spoken
 
 logger = logging.getLogger(__name__)
 
 N_SHOWN = 8
 """Failures of one judged stage."""
-MAX_TEXT = 20_000
-"""Characters of a prompt or completion that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +132,5 @@ def _shown(stage: FinishedStage, chosen: Sequence[_Verdict]) -> Iterator[Watched
     )
     for verdict, attempt in zip(chosen, attempts, strict=True):
         name, (domain, _) = verdict.rollout_id, verdict.domain_level
-        shown = replace(attempt, completion=_cut(attempt.completion))
-        yield WatchedFailure(name, domain, _cut(prompt_of[name]), verdict.progress, shown)
-
-
-def _cut(text: str) -> str:
-    """Return a text that a page can hold."""
-    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}\n[{len(text) - MAX_TEXT} more characters]"
+        shown = replace(attempt, completion=shortened(attempt.completion))
+        yield WatchedFailure(name, domain, shortened(prompt_of[name]), verdict.progress, shown)

@@ -1,0 +1,107 @@
+"""The plots about the course of any run: what its optimisations saw, step by step, and its time by stage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from statistics import fmean
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from plansmith.report.results import TrainingCurve
+from plansmith.report.sections import Drawing, Plot
+from plansmith.report.svg import LINE_STYLES, SERIES, legend_above, plot_of
+from plansmith.report.wording import clock, spoken
+
+MAX_POINTS = 150
+MAX_STAGES = 14
+
+
+def course_drawings(curves: Sequence[TrainingCurve], time_s: dict[str, float]) -> Iterator[Drawing]:
+    """Yield a plot for each kind of training stage that has a curve, and one of the time by stage."""
+    for stage in dict.fromkeys(curve.stage for curve in curves if curve.steps):
+        found = tuple(curve for curve in curves if curve.stage == stage)
+        yield Drawing(f"training {stage}", found, partial(draw_training_curve, stage, found))
+    if time_s:
+        yield Drawing("times", time_s, partial(draw_times, time_s))
+
+
+def draw_training_curve(stage: str, curves: Sequence[TrainingCurve]) -> Plot:
+    """Return the loss that one kind of training stage minimised, with rate and gradient where they are known.
+
+    Iterations follow each other on one axis.
+    """
+    curves = [curve for curve in curves if curve.steps]
+    columns: dict[str, list[tuple[float, ...]]] = {"training loss": [curve.losses for curve in curves]}
+    if all(curve.learning_rates and curve.gradient_norms for curve in curves):
+        columns["learning rate"] = [curve.learning_rates for curve in curves]
+        columns["gradient norm"] = [curve.gradient_norms for curve in curves]
+
+    def draw(figure: Figure) -> None:
+        panels = figure.subplots(len(columns), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, (name, values) in zip(panels, columns.items(), strict=True):
+            _draw_curves(axes, curves, values)
+            axes.set_ylabel(name)
+            axes.grid(axis="y")
+        panels[-1].set_xlabel("optimiser step")
+        panels[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        if 1 < len(curves) <= 4:
+            legend_above(figure, panels[0])
+
+    slug = re.sub(r"[^a-z0-9]+", "-", f"training-{stage}".lower())
+    caption = f"What the optimiser saw, step by step; long curves are averaged to {MAX_POINTS} points."
+    return plot_of(slug, f"Training loss, {spoken(stage)}", caption, 0.9 + 1.3 * len(columns), draw)
+
+
+def _draw_curves(axes: Axes, curves: Sequence[TrainingCurve], values: Sequence[tuple[float, ...]]) -> None:
+    """Draw one column of every curve, each curve behind the one before."""
+    start = 0
+    for i, (curve, numbers) in enumerate(zip(curves, values, strict=True)):
+        first = curve.steps[0] if i else 0
+        x = [start + step - first for step in _thin_out(curve.steps)]
+        style = {"color": SERIES[i % 4], "linestyle": LINE_STYLES[i % 4], "linewidth": 1.2}
+        axes.plot(x, _thin_out(numbers), label=f"iteration {curve.iteration}", **style)
+        start += curve.steps[-1] - first + 1
+
+
+def draw_times(time_s: dict[str, float]) -> Plot:
+    """Return wall time by stage in the order of the pipeline; repeated stages are added up."""
+    bars = group_times(time_s)
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        seconds = [time_s for _, time_s in bars]
+        unit, size = ("min", 60.0) if max(seconds) >= 120 else ("s", 1.0)
+        drawn = axes.barh(range(len(bars)), [s / size for s in seconds], height=0.68, color=SERIES[0])
+        axes.bar_label(drawn, labels=[clock(s) for s in seconds], padding=3, fontsize=7.5)
+        axes.set_yticks(range(len(bars)), [name for name, _ in bars])
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1.22 * max(*seconds, 1e-9) / size)
+        axes.set_xlabel(f"wall time ({unit})")
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x")
+
+    total = clock(sum(time_s.values()))
+    return plot_of("times", "Time by stage", f"{total} in all.", 0.75 + 0.24 * len(bars), draw)
+
+
+def group_times(time_s: dict[str, float]) -> list[tuple[str, float]]:
+    """Return at most `MAX_STAGES` bars: stages that differ only in the iteration are one, the shortest are "other"."""
+    grouped: dict[str, list[float]] = {}
+    for stage, seconds in time_s.items():
+        grouped.setdefault(re.sub(r"[^A-Za-z0-9]+(iteration[ _]?|t)?\d+$", "", stage), []).append(seconds)
+    bars = [(spoken(s) + (f" ({len(t)} runs)" if len(t) > 1 else ""), sum(t)) for s, t in grouped.items()]
+    if len(bars) <= MAX_STAGES:
+        return bars
+    shortest_first = sorted(bars, key=lambda bar: bar[1])
+    rest = shortest_first[: len(bars) - MAX_STAGES + 1]
+    return [bar for bar in bars if bar not in rest] + [(f"{len(rest)} shorter stages", sum(t for _, t in rest))]
+
+
+def _thin_out(numbers: Sequence[float]) -> list[float]:
+    """Return means over equal blocks of numbers, at most `MAX_POINTS` of them."""
+    size = -(-len(numbers) // MAX_POINTS)
+    return [fmean(numbers[i : i + size]) for i in range(0, len(numbers), size)]

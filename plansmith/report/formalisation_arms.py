@@ -1,0 +1,138 @@
+"""The arms of a run that writes PDDL for texts, as its artifacts have them; figures come from `formalisation_metrics`.
+
+Report, live page and the other windows take the answers of an arm from here, so that all of them show the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from plansmith.data.artifacts import Artifact, StageKind
+from plansmith.data.rows import FormalisedRow, ProblemRow
+from plansmith.pddl.model import Domain
+from plansmith.pddl.parser import parse_domain, parse_problem
+from plansmith.report.finished_stages import FinishedStage, RunSoFar, domain_levels_of, forms_of, read_columns
+from plansmith.report.formalisation_metrics import AnsweredText
+from plansmith.report.repair_metrics import RepairTurn, repair_turns
+
+POLICIES = ("untrained", "sft", "sft_longer", "dpo")
+"""The policies of a run in the order of its report; `sft_longer` is the control of `dpo`."""
+REPAIRED, RESAMPLED = "repaired", "resampled"
+LOOPS = {"validator": REPAIRED, "none": RESAMPLED}
+"""What an arm with further answers is called after its policy, by what the policy was told of its failed ones."""
+
+
+def arm_name(stage: FinishedStage) -> str:
+    """Return the name of the arm whose answers a stage judged or made."""
+    labels = stage.provenance.labels
+    return f"{labels['arm']}_{LOOPS[labels['feedback']]}" if "feedback" in labels else labels["arm"]
+
+
+@dataclass(frozen=True)
+class TextArm:
+    """A policy with the judged first answers to the test texts, and the further answers of a loop if it has one."""
+
+    name: str
+    judged: FinishedStage
+    loop: FinishedStage | None = None
+
+    @classmethod
+    def of(cls, stage: FinishedStage) -> TextArm:
+        """Return the arm of a stage that judged first answers, or made further ones.
+
+        Raises:
+            ArtifactError: what it was made from is not there.
+        """
+        is_loop = stage.provenance.kind == StageKind.REPAIRS
+        return cls(arm_name(stage), stage.input("judged") if is_loop else stage, stage if is_loop else None)
+
+    @property
+    def policy(self) -> Artifact:
+        """Return the weights."""
+        return self.judged.input("rollouts").input("policy").artifact
+
+    @property
+    def problems(self) -> Artifact:
+        """Return the table of the references."""
+        return self.judged.input("problems").artifact
+
+    @property
+    def texts(self) -> Artifact:
+        """Return the table of the texts."""
+        return self.judged.input("texts").artifact
+
+    @property
+    def written(self) -> tuple[Artifact, ...]:
+        """Return the tables of answers as they were written."""
+        first = self.judged.input("rollouts").artifact
+        return (first,) if self.loop is None else (first, self.loop.artifact)
+
+    def answered(self, level_names: Mapping[str, str]) -> list[AnsweredText]:
+        """Return its answers, text by text.
+
+        Args:
+            level_names: the name that a level shares with those of other domains; one without is a level of its own.
+        """
+        turns: dict[str, list[FormalisedRow]] = {}
+        for row in self.judged.artifact.rows(FormalisedRow):
+            turns[row.problem_id] = [row]
+        further = [] if self.loop is None else self.loop.artifact.rows(FormalisedRow, "verdicts")
+        for row in sorted(further, key=lambda row: row.iteration):
+            turns[row.problem_id].append(row)
+        places, forms = domain_levels_of(self.problems), forms_of(self.problems)
+        found = []
+        for problem_id, rows in turns.items():
+            domain, level = places[problem_id]
+            shared = level_names.get(level, level)
+            found.append(AnsweredText(problem_id, domain, shared, forms[problem_id], tuple(rows)))
+        return found
+
+    def repair(self) -> tuple[RepairTurn, ...]:
+        """Return what each turn of its loop changed."""
+        if self.loop is None:
+            return ()
+        return _repair(self.loop.artifact, self.judged.artifact, self.problems)
+
+
+def text_arms(run: RunSoFar[Any]) -> list[TextArm]:
+    """Return the arms that have been judged: policy by policy, each before what its loops made of its answers."""
+    stages = [stage for kind in (StageKind.JUDGES_TEXTS, StageKind.REPAIRS) for stage in run.stages(kind)]
+    suffixes = ("", REPAIRED, RESAMPLED)
+
+    def place(arm: TextArm) -> tuple[int, int]:
+        policy = arm.judged.provenance.labels["arm"]
+        known = POLICIES.index(policy) if policy in POLICIES else len(POLICIES)
+        return known, suffixes.index(arm.name.removeprefix(policy).removeprefix("_"))
+
+    return sorted((TextArm.of(stage) for stage in stages), key=place)
+
+
+def main_arm(names: Mapping[str, object]) -> str:
+    """Return the arm that a run is about: its last policy that is no control, with repair if it was tried."""
+    policies = [name for name in POLICIES if name in names and name != "sft_longer"] or list(names)
+    repaired = f"{policies[-1]}_{REPAIRED}"
+    return repaired if repaired in names else policies[-1]
+
+
+@lru_cache(maxsize=64)
+def _repair(loop: Artifact, judged: Artifact, problems: Artifact) -> tuple[RepairTurn, ...]:
+    """Return what each turn changed; the live page asks again at every look, and reading many problems takes long."""
+    rows = sorted(loop.rows(FormalisedRow, "verdicts"), key=lambda row: row.iteration)
+    turns: dict[str, list[FormalisedRow]] = {row.problem_id: [] for row in rows}
+    for row in judged.rows(FormalisedRow):
+        if row.problem_id in turns:
+            turns[row.problem_id].append(row)
+    for row in rows:
+        turns[row.problem_id].append(row)
+    domain_of = domains_of(problems)
+    return repair_turns(list(turns.values()), lambda row: parse_problem(row.problem_pddl, domain_of[row.problem_id]))
+
+
+def domains_of(problems: Artifact) -> dict[str, Domain]:
+    """Return the domain of each problem."""
+    ids, texts = read_columns(problems, ProblemRow, "problem_id", "domain_pddl")
+    domain_of = {text: parse_domain(text) for text in dict.fromkeys(texts)}
+    return {problem_id: domain_of[text] for problem_id, text in zip(ids, texts, strict=True)}

@@ -1,0 +1,202 @@
+"""Everything a report says about one run that writes PDDL for texts, as one value, from the artifacts of the run.
+
+The value is written to and read from ``results.json``; the live page asks for it at every look. Not here: computing the
+figures (`formalisation_metrics`, `repair_metrics`, `preference_metrics`), rendering them (`formalisation_report`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from plansmith.config.nl_pddl_bench import NlPddlBenchConfig
+from plansmith.data.artifacts import KEY_DIGITS, Artifact, StageKind
+from plansmith.data.dataset_summary import quartiles
+from plansmith.data.rows import PairReadingRow, PairRow, ProblemRow, TextRow
+from plansmith.report.answers import AnswerExample, read_answers, shown_answers
+from plansmith.report.finished_stages import RunSoFar, domain_levels_of, read_columns
+from plansmith.report.formalisation_arms import (
+    POLICIES,
+    REPAIRED,
+    RESAMPLED,
+    TextArm,
+    domains_of,
+    main_arm,
+    text_arms,
+)
+from plansmith.report.formalisation_metrics import (
+    AnsweredText,
+    FormalisationArm,
+    OutcomeComparison,
+    compare_outcome,
+    summarise_text_arm,
+)
+from plansmith.report.preference_metrics import PreferenceFigures, summarise_preference
+from plansmith.report.repair_metrics import RepairTurn
+from plansmith.report.results import TrainingCurve, check_curves, check_finite
+from plansmith.report.run_facts import (
+    command_of,
+    dropped_by_stage,
+    time_by_stage,
+    tokens_by_stage,
+    training_curves,
+)
+
+Run = RunSoFar[NlPddlBenchConfig]
+
+
+@dataclass(frozen=True, slots=True)
+class TextFigures:
+    """How many texts a level of a domain has, of all splits; ``domain`` is empty for all domains together (table 1).
+
+    ``objects`` are the least and the most of a problem, ``plan_length`` the three quartiles.
+    """
+
+    domain: str
+    level: str
+    n: int
+    objects: tuple[int, int]
+    plan_length: tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class FormalisationResults:
+    """One run, finished or not. ``arms`` has every policy before what its loops made of its answers.
+
+    The first of ``paired_tests`` is the headline's. ``preference`` is by policy, ``repair`` by arm; ``texts`` has every
+    level of all domains, then of each. ``n_dropped`` counts sequences too long to be trained on, by stage.
+    ``time_s`` and ``tokens`` are by stage, ``policy_versions`` by policy. ``n_not_finite`` counts optimiser steps whose
+    loss or gradient is NaN or infinite, which no curve has.
+    """
+
+    run_name: str
+    preset: str
+    seed: int
+    arms: dict[str, FormalisationArm]
+    paired_tests: tuple[OutcomeComparison, ...] = ()
+    preference: dict[str, PreferenceFigures] = field(default_factory=dict)
+    repair: dict[str, tuple[RepairTurn, ...]] = field(default_factory=dict)
+    curves: tuple[TrainingCurve, ...] = ()
+    n_not_finite: int = 0
+    texts: tuple[TextFigures, ...] = ()
+    n_dropped: dict[str, int] = field(default_factory=dict)
+    time_s: dict[str, float] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    policy_versions: dict[str, str] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    command: str = ""
+    failures: tuple[AnswerExample, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.arms:
+            raise ValueError("results without an arm: nothing was judged")
+        for name, arm in self.arms.items():
+            if arm.name != name:
+                raise ValueError(f"arm {arm.name!r} is filed under {name!r}")
+        for comparison in self.paired_tests:
+            if unknown := {comparison.before, comparison.after} - self.arms.keys():
+                raise ValueError(f"a paired test names arms that were not judged: {sorted(unknown)}")
+        check_curves(self.curves)
+        check_finite("time_s", self.time_s.values())
+
+    @property
+    def first(self) -> FormalisationArm:
+        """Return the arm that the run began with: the untrained policy, where it was tried."""
+        return next(iter(self.arms.values()))
+
+    @property
+    def main(self) -> FormalisationArm:
+        """Return the arm that the run is about: its last policy, with repair if that was tried."""
+        return self.arms[main_arm(self.arms)]
+
+
+def formalisation_results(run: Run) -> FormalisationResults | None:
+    """Return everything that can be said about a run by now; None before an arm was judged."""
+    found = text_arms(run)
+    if not found:
+        return None
+    config, arms = run.config, {arm.name: arm for arm in found}
+    level_names = {level.name: level.level for level in config.problems.domains}
+    answered = {name: arm.answered(level_names) for name, arm in arms.items()}
+    main = main_arm(arms)
+    curves, n_not_finite = training_curves(run)
+    return FormalisationResults(
+        run_name=config.name,
+        preset=run.preset,
+        seed=config.seed,
+        arms={
+            name: summarise_text_arm(name, texts, config.repair.turns if arms[name].loop else None)
+            for name, texts in answered.items()
+        },
+        paired_tests=tuple(_paired_tests(answered, main)),
+        preference=_preference(run),
+        repair={arm.name: arm.repair() for arm in found if arm.loop},
+        curves=curves,
+        n_not_finite=n_not_finite,
+        texts=tuple(text_figures(arms[main].texts, arms[main].problems, level_names)),
+        n_dropped=dropped_by_stage(run),
+        time_s=time_by_stage(run),
+        tokens=tokens_by_stage(run),
+        policy_versions={arm.name: arm.policy.key[:KEY_DIGITS] for arm in found if arm.loop is None},
+        config=config.model_dump(mode="json"),
+        versions=dict(arms[main].judged.provenance.tool_versions),
+        command=command_of(run),
+        failures=tuple(_failures(arms[main], answered[main], config.evaluation.n_failures_shown)),
+    )
+
+
+def compared_arms(names: Mapping[str, object], main: str) -> list[tuple[str, str, str]]:
+    """Return which arms are compared by what, the headline's first; which it is was fixed before any run."""
+    policies = sorted(POLICIES, key=lambda policy: not main.startswith(policy))
+    wanted = [
+        *((policy, f"{policy}_{REPAIRED}", "psr_of_all") for policy in policies),
+        *((f"{policy}_{RESAMPLED}", f"{policy}_{REPAIRED}", "equivalent") for policy in policies),
+        ("sft_longer", "dpo", "equivalent"),
+        ("sft", "dpo", "equivalent"),
+        ("untrained", "sft", "equivalent"),
+    ]
+    return [pair for pair in wanted if pair[0] in names and pair[1] in names]
+
+
+def _paired_tests(answered: Mapping[str, Sequence[AnsweredText]], main: str) -> Iterator[OutcomeComparison]:
+    for before, after, outcome in compared_arms(answered, main):
+        yield compare_outcome(before, after, outcome, answered[before], answered[after])
+
+
+def _preference(run: Run) -> dict[str, PreferenceFigures]:
+    """Return what each policy gives to the held-out pairs."""
+    if run.config.dpo is None:
+        return {}
+    found = {}
+    for stage in run.stages(StageKind.READS_PAIRS):
+        columns = read_columns(stage.input("pairs").artifact, PairRow, "pair_id", "problem_id", table="held_out")
+        if rows := stage.artifact.rows(PairReadingRow):
+            problem_of = dict(zip(*columns, strict=True))
+            found[stage.provenance.labels["arm"]] = summarise_preference(rows, problem_of, run.config.dpo.beta)
+    return found
+
+
+def text_figures(texts: Artifact, problems: Artifact, level_names: Mapping[str, str]) -> Iterator[TextFigures]:
+    """Yield the figures of every level of all domains together, then of each domain."""
+    places = domain_levels_of(problems)
+    objects = dict(zip(*read_columns(problems, ProblemRow, "problem_id", "n_objects"), strict=True))
+    groups: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for problem_id, plan in zip(*read_columns(texts, TextRow, "problem_id", "plan"), strict=True):
+        domain, level = places[problem_id]
+        for place in (("", level_names.get(level, level)), (domain, level_names.get(level, level))):
+            groups.setdefault(place, []).append((objects[problem_id], len(plan)))
+    for (domain, level), found in sorted(groups.items()):
+        sizes, lengths = zip(*found, strict=True)
+        yield TextFigures(domain, level, len(found), (min(sizes), max(sizes)), quartiles(lengths))
+
+
+def _failures(arm: TextArm, texts: Sequence[AnsweredText], count: int) -> list[AnswerExample]:
+    """Return so many wrong answers of an arm, spread over levels of domains and flaws."""
+    place_of = {text.problem_id: f"{text.domain} {text.level}" for text in texts}
+    chosen = shown_answers([text.answer() for text in texts], place_of, count)
+    if not chosen:
+        return []
+    tables = {"texts": arm.texts, "written": arm.written, "domain_of": domains_of(arm.problems)}
+    return read_answers(chosen, arm=arm.name, **tables)

@@ -1,0 +1,220 @@
+"""The tables about one run that writes PDDL for texts, in the shapes of NL-PDDL-Bench's, its figures beside ours.
+
+Not here: the sentences beside them (`formalisation_report`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import chain
+
+from plansmith.report.formalisation_metrics import FormalisationArm, FormalisationFigures
+from plansmith.report.formalisation_results import FormalisationResults, TextFigures
+from plansmith.report.nl_pddl_bench_paper import (
+    PAPER_MODELS,
+    TABLE_1,
+    PaperModel,
+    PaperPair,
+    PaperShares,
+    paper_model_of,
+)
+from plansmith.report.preference_metrics import PairFigures
+from plansmith.report.repair_metrics import CodeCounts, codes_of_all_turns
+from plansmith.report.sections import Table
+from plansmith.report.wording import interval, number_or_dash, percent, percent_or_dash, spoken
+
+PAPER_SHARES = ("svr", "psr_of_all", "tsr", "cr")
+"""Figures of ours that the paper's tables have."""
+OTHER_TESTS = "Its models, texts and test problems are others than ours; in Assembly its references had no plan."
+COLUMNS = ("answers of", "n", "SVR", "PSR", "PSR of all", "TSR", "CR", "equivalent", "95% interval", "identical",
+           "flattered", "undecided", "task success", "contract")  # fmt: skip
+CELL_COLUMNS = ("SVR", "PSR of all", "TSR", "CR", "equivalent")
+
+
+def arm_table(results: FormalisationResults) -> Table:
+    """Return the figures of every arm over all test texts, and under them the paper's (table 3)."""
+    ours = [(spoken(name), *_cells(arm)) for name, arm in results.arms.items()]
+    papers = [
+        (f"paper: {model.name}, {setting}", *_paper_cells(shares))
+        for model in PAPER_MODELS
+        for setting, shares in zip(("baseline", "in the loop"), model.overall, strict=True)
+    ]
+    note = f"Under ours, the paper's table 3, whose PSR is of all. {OTHER_TESTS}"
+    return Table("All test texts", COLUMNS, (*ours, *papers), note)
+
+
+def domain_table(results: FormalisationResults) -> Table:
+    """Return the first arm and the one that the run is about by domain (the paper's table 7)."""
+    return _pair_table(
+        results, "By domain (the paper's table 7)", "domain", lambda arm: arm.by_domain, lambda paper: paper.by_domain
+    )
+
+
+def level_table(results: FormalisationResults) -> Table:
+    """Return the same by level of difficulty (table 8)."""
+    return _pair_table(
+        results, "By level (the paper's table 8)", "level", lambda arm: arm.by_level, lambda paper: paper.by_level
+    )
+
+
+def _pair_table(
+    results: FormalisationResults,
+    title: str,
+    key: str,
+    ours: Callable[[FormalisationArm], Mapping[str, FormalisationFigures]],
+    papers: Callable[[PaperModel], Mapping[str, PaperPair]],
+) -> Table:
+    """Return two arms side by side, the paper's figures of its two settings in brackets."""
+    arms, paper = list(dict.fromkeys((results.first.name, results.main.name))), _paper(results)
+    settings = (0, 1) if len(arms) > 1 else (1,)
+    rows = []
+    for name in ours(results.main):
+        pair = papers(paper).get(name)
+        cells = [
+            _pair_cells(ours(results.arms[arm]).get(name), pair and pair[setting])
+            for arm, setting in zip(arms, settings, strict=True)
+        ]
+        rows.append((name, str(ours(results.main)[name].n), *chain(*cells)))
+    header = (key, "n", *(f"{spoken(arm)}: {column}" for arm in arms for column in CELL_COLUMNS))
+    note = (
+        f"In percent; equivalent with its 95% interval. In brackets: the paper's {paper.name}, bare beside our "
+        f"{spoken(arms[0])}, in the loop beside our {spoken(arms[-1])}. {OTHER_TESTS}"
+    )
+    return Table(title, header, tuple(rows), note)
+
+
+def data_table(results: FormalisationResults) -> Table:
+    """Return how many texts there are of each level, and how long their plans are (table 1)."""
+    rows = [
+        (f"{item.domain or 'all domains'}, {item.level}", *_data_cells(item, is_total=not item.domain))
+        for item in results.texts
+    ]
+    note = "Texts of all splits, each with a plan of its reference. In brackets: the paper's pairs that have a plan."
+    header = ("domain, level", "objects", "texts", "plan length: median [quartiles]")
+    return Table("Texts (the paper's table 1)", header, tuple(rows), note)
+
+
+def turn_table(results: FormalisationResults) -> Table:
+    """Return the figures of every arm with a loop, as if it had stopped after each turn."""
+    rows = [
+        (f"{spoken(name)}, turn {turn}", *_cells(figures))
+        for name, arm in results.arms.items()
+        for turn, figures in enumerate(arm.by_turn)
+    ]
+    note = "As if the loop had stopped after that turn; turn 0 is the first answer. An answer with a plan stays."
+    return Table("By turn of the loop", COLUMNS, tuple(rows), note)
+
+
+def repair_table(results: FormalisationResults) -> Table:
+    """Return what each turn changed in the answers that were handed back."""
+    rows = [
+        (
+            f"{spoken(name)}, turn {turn.turn}",
+            str(turn.n_handed_back),
+            str(turn.n_mended),
+            *_code_cells(CodeCounts.total(turn.codes.values())),
+            str(turn.n_compared),
+            number_or_dash(turn.mean_atoms_changed, 1),
+            str(turn.n_goals_lost),
+            str(turn.n_solved_by_losing),
+        )
+        for name, turns in results.repair.items()
+        for turn in turns
+    ]
+    header = ("answers of", "handed back", "with a plan then", "errors before", "mended", "new", "readable twice",
+              "atoms changed", "goals given up", "a plan for a goal")  # fmt: skip
+    note = (
+        "Each answer beside the one before it. Errors are the reader's, one of a code in an answer. From atoms on, of "
+        "answers that could be read both times; a plan for a goal: answers that gave up a goal and have a plan now."
+    )
+    return Table("What repair changes", header, tuple(rows), note)
+
+
+def code_table(results: FormalisationResults) -> Table:
+    """Return the errors that were handed back, by code, over all turns of the arm that the run is about."""
+    codes = codes_of_all_turns(results.repair.get(results.main.name, ()))
+    rows = tuple((code, *_code_cells(counts)) for code, counts in codes.items())
+    note = (
+        f"Answers with an error of the code, all turns of {spoken(results.main.name)}; `docs/diagnostics.md` has them."
+    )
+    return Table("Errors handed back", ("code", "before", "mended", "new"), rows, note, is_folded=True)
+
+
+def preference_table(results: FormalisationResults) -> Table:
+    """Return what each policy gives to the held-out pairs, all of them and by fault."""
+    rows = []
+    for arm, figures in results.preference.items():
+        means = (figures.mean_chosen, figures.mean_rejected, figures.mean_reference_chosen,
+                 figures.mean_reference_rejected)  # fmt: skip
+        rows.append((spoken(arm), *_pair_figures(figures), *(f"{mean:.2f}" for mean in means)))
+        rows += [
+            (f"{spoken(arm)}, {spoken(fault)}", *_pair_figures(of_fault), *["-"] * len(means))
+            for fault, of_fault in figures.by_fault.items()
+        ]
+    header = ("policy", "pairs", "accuracy", "95% interval", "beta Delta", "log p chosen", "log p rejected",
+              "reference's chosen", "reference's rejected")  # fmt: skip
+    note = (
+        "Held-out pairs. Right: Delta of equation 5 is above 0, so that the policy parts the two answers further than "
+        "its reference does. Log-probabilities are means over pairs of whole answers."
+    )
+    return Table("Preference pairs", header, tuple(rows), note)
+
+
+def _cells(figures: FormalisationFigures) -> list[str]:
+    """Return the cells of `COLUMNS` after the first."""
+    shares = (figures.identical, figures.flattered, figures.undecided, figures.task_success, figures.keeps_contract)
+    return [
+        str(figures.n),
+        percent(figures.svr),
+        percent_or_dash(figures.psr),
+        percent(figures.psr_of_all),
+        percent(figures.tsr),
+        percent(figures.cr),
+        percent(figures.equivalent),
+        interval(figures.ci95["equivalent"]),
+        *map(percent, shares),
+    ]
+
+
+def _paper_cells(shares: PaperShares) -> list[str]:
+    svr, psr_of_all, tsr, cr = (percent(share / 100) for share in shares)
+    return ["1000", svr, "-", psr_of_all, tsr, cr, *["-"] * 7]
+
+
+def _pair_cells(figures: FormalisationFigures | None, paper: PaperShares | None) -> list[str]:
+    """Return the cells of `CELL_COLUMNS`."""
+    if figures is None:
+        return ["-"] * len(CELL_COLUMNS)
+    cells = [
+        f"{100 * getattr(figures, name):.1f}" + (f" ({getattr(paper, name):.1f})" if paper else "")
+        for name in PAPER_SHARES
+    ]
+    low, high = figures.ci95["equivalent"]
+    return [*cells, f"{100 * figures.equivalent:.1f}, {100 * low:.0f} to {100 * high:.0f}"]
+
+
+def _data_cells(item: TextFigures, *, is_total: bool) -> list[str]:
+    paper = TABLE_1.get(item.level) if is_total else None
+    cells = [f"{item.objects[0]} to {item.objects[1]}", str(item.n), _quartile_text(item.plan_length)]
+    if paper is None:
+        return cells
+    papers = (paper.objects, f"{paper.n:,}", _quartile_text(paper.plan_length))
+    return [f"{ours} ({theirs})" for ours, theirs in zip(cells, papers, strict=True)]
+
+
+def _quartile_text(quartiles: tuple[float, float, float]) -> str:
+    low, middle, high = quartiles
+    return f"{middle:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def _code_cells(counts: CodeCounts) -> tuple[str, str, str]:
+    return str(counts.n_seen), str(counts.n_mended), str(counts.n_new)
+
+
+def _pair_figures(figures: PairFigures) -> list[str]:
+    return [str(figures.n), percent(figures.accuracy), interval(figures.ci95), f"{figures.mean_margin:.2f}"]
+
+
+def _paper(results: FormalisationResults) -> PaperModel:
+    model = results.config.get("model") or {}
+    return paper_model_of(model.get("folder"))
