@@ -77,9 +77,8 @@ class Lends(Resources):
         options["shards"].append(worker(**options["worker_settings"])(rows))
 
 
-def settings_of(kind: type[Any], **more: Any) -> Any:
-    sampling = SamplingConfig(max_new_tokens=2000)
-    return kind(sampling=sampling, engine=ENGINE, prompting="compact", **more)
+def settings_of(kind: type[Any], sampling: SamplingConfig | None = None, **more: Any) -> Any:
+    return kind(sampling=sampling or SamplingConfig(max_new_tokens=2000), engine=ENGINE, prompting="compact", **more)
 
 
 def tried(root: Path, texts: list[TextRow], write: Callable[[Conversation, int], str | None]) -> dict[str, Artifact]:
@@ -185,7 +184,7 @@ def test_repair_without_feedback_asks_the_same_again_under_other_seeds(tmp_path:
     made = repaired(tmp_path, given, lends, feedback="none", turns=2, sampling=SamplingConfig(temperature=0.7))
     assert {plain_text(messages) for messages in lends.stand_in.asked} == {row.prompt for row in texts[:2]}
     assert len(seeds) == len(set(seeds)) == 4
-    assert [row.iteration for row in made.rows(FormalisedRow, VERDICTS)] == [1, 2, 1, 2]
+    assert [row.iteration for row in made.rows(FormalisedRow, VERDICTS)] == [1, 1, 2, 2]
 
 
 def test_repair_that_was_killed_after_a_turn_asks_only_the_next(tmp_path: Path, texts: list[TextRow]) -> None:
