@@ -1,0 +1,44 @@
+"""The pipeline `nl_pddl_bench` as a whole: its preset smoke, run once with the real engine, trainer and planner."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines import nl_pddl_bench
+
+ARMS = ["sft", "sft_repaired", "sft_resampled", "sft_longer", "sft_longer_repaired", "sft_longer_resampled"]
+FIGURES = {"n", "svr", "psr", "psr_of_all", "tsr", "cr", "identical", "equivalent", "flattered", "undecided",
+           "task_success", "ci95", "by_domain", "by_level", "by_turn"}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    assert nl_pddl_bench.main(["--preset", "smoke", "--runs", str(folder)]) == 0
+    return folder
+
+
+def results_of(runs: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((runs / "smoke" / "report" / "results.json").read_text())
+    return found
+
+
+def test_smoke_run_has_every_arm_with_every_figure(runs: Path) -> None:
+    results = results_of(runs)
+    assert list(results["arms"]) == [*ARMS, "dpo", "dpo_repaired", "dpo_resampled"]
+    for name, arm in results["arms"].items():
+        assert arm.keys() >= FIGURES and arm["n"] == 6, name
+        assert set(arm["by_domain"]) == {"ferry", "logistics"}
+    assert results["preference"] and results["repair"]
+
+
+def test_smoke_run_given_again_reuses_every_stage(runs: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    before = results_of(runs)
+    assert nl_pddl_bench.main(["--preset", "smoke", "--runs", str(runs)]) == 0
+    said = [line for line in capfd.readouterr().err.splitlines() if " stage " in line]
+    assert said and all(line.endswith("reused") for line in said)
+    assert results_of(runs)["arms"] == before["arms"]
