@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from conftest import BLOCKS_TEXT
+from hand_made import write_artifact
 
 from pipelines.pddl_instruct import PIPELINE
 from plansmith.commands.watch import report_so_far
-from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance, StageKind
+from plansmith.data.artifacts import StageKind
 from plansmith.data.rows import (
     CompletionRow,
     JudgedStepRow,
@@ -46,26 +47,6 @@ BROKEN_CHAIN = (
 HOSTILE = '</script><script>window.stolen = 1</script><img src=x onerror="window.stolen = 2"> {{ 7 * 7 }} &amp;'
 
 KEYS = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("problems", "plans", "policy")}
-
-
-def write_artifact(
-    root: Path,
-    stage: str,
-    tables: Mapping[str, tuple[type[Any], Sequence[Any]]],
-    *,
-    key: str = "",
-    inputs: Mapping[str, str] | None = None,
-    settings: Any = None,
-    wall_time_s: float = 2.0,
-    **said: Any,
-) -> Artifact:
-    """Write the artifact of a stage; its key is that of its name unless given, and it says what else of itself."""
-    key = key or hashlib.sha256(stage.encode()).hexdigest()
-    writer = ArtifactWriter(root, stage, key)
-    for table, (row_type, rows) in tables.items():
-        writer.write_rows(rows, row_type, table=table)
-    provenance = Provenance(stage, key, settings or {}, dict(inputs or {}), 0, **said)
-    return writer.finish(provenance, wall_time_s=wall_time_s)
 
 
 def write_problems(run_folder: Path, levels: Mapping[str, str]) -> None:

@@ -66,21 +66,24 @@ def _pair_table(
 ) -> Table:
     """Return two arms side by side, the paper's figures of its two settings in brackets."""
     arms, paper = list(dict.fromkeys((results.first.name, results.main.name))), _paper(results)
-    settings = (0, 1) if len(arms) > 1 else (1,)
     rows = []
-    for name in ours(results.main):
+    for name, figures in ours(results.main).items():
         pair = papers(paper).get(name)
-        cells = [
-            _pair_cells(ours(results.arms[arm]).get(name), pair and pair[setting])
-            for arm, setting in zip(arms, settings, strict=True)
-        ]
-        rows.append((name, str(ours(results.main)[name].n), *chain(*cells)))
+        cells = [_pair_cells(ours(results.arms[arm]).get(name), _beside(arm, pair)) for arm in arms]
+        rows.append((name, str(figures.n), *chain(*cells)))
     header = (key, "n", *(f"{spoken(arm)}: {column}" for arm in arms for column in CELL_COLUMNS))
     note = (
-        f"In percent; equivalent with its 95% interval. In brackets: the paper's {paper.name}, bare beside our "
-        f"{spoken(arms[0])}, in the loop beside our {spoken(arms[-1])}. {OTHER_TESTS}"
+        f"In percent; equivalent with its 95% interval. In brackets: the paper's {paper.name}, bare beside untrained "
+        f"answers, in the loop beside trained ones. {OTHER_TESTS}"
     )
     return Table(title, header, tuple(rows), note)
+
+
+def _beside(arm: str, pair: PaperPair | None) -> PaperShares | None:
+    """Return the paper's figures of the setting that an arm is like."""
+    if pair is None:
+        return None
+    return pair.baseline if arm.startswith("untrained") else pair.in_the_loop
 
 
 def data_table(results: FormalisationResults) -> Table:
