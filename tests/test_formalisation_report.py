@@ -195,7 +195,7 @@ def test_results_of_the_first_arm_alone_make_a_report(tmp_path: Path) -> None:
     found = formalisation_results(made.so_far)
     assert found is not None
     report = formalisation_report(found)
-    assert report.result.startswith("0% of 4 test texts end as a problem of the right meaning, 0% as one with a plan")
+    assert report.result.startswith("0% of 4 test texts end as a problem of the right meaning (untrained), 0% as")
     assert "Preference pairs" not in render_page(report)
 
 
@@ -306,10 +306,10 @@ def test_results_that_cannot_be_true_raise(results: FormalisationResults) -> Non
 def test_report_headline_sets_the_right_meaning_beside_solvability(results: FormalisationResults) -> None:
     report = formalisation_report(results)
     assert report.result == (
-        "50% of 4 test texts end as a problem of the right meaning, 100% as one with a plan (dpo repaired): solvable "
-        "flatters, 50% have a plan and another meaning, or an undecided one."
+        "50% of 4 test texts end as a problem of the right meaning (dpo repaired), 100% as one with a plan. "
+        "Solvability flatters: 50% have a plan and another meaning, or an undecided one."
     )
-    assert "Dpo to dpo repaired: the share with a plan rose from 50% to 100% of 4 problems" in report.evidence
+    assert "dpo to dpo repaired: the share with a plan rose from 50% to 100% of 4 problems" in report.evidence
     assert "2 with a plan only after, 0 only before; exact McNemar test p = 0.5 (two-sided)" in report.evidence
 
 
@@ -323,7 +323,7 @@ def test_report_tables_have_our_figures_and_the_papers(results: FormalisationRes
     assert "| dpo repaired, turn 2 | 1 | 1 | 0 | 0 | 0 | 1 | 1.0 | 1 | 1 |" in text
     assert "| dpo | 2 | 50% |" in text
     assert "| dpo, worse | 1 | 0% |" in text
-    assert "Sft: 5 sequences were too long" in text
+    assert "sft: 5 sequences were too long" in text
     assert format_report(formalisation_report(results)).endswith(formalisation_report(results).result)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from statistics import fmean
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -62,7 +63,7 @@ def _draw_curves(axes: Axes, curves: Sequence[TrainingCurve], values: Sequence[t
     for i, (curve, numbers) in enumerate(zip(curves, values, strict=True)):
         first = curve.steps[0] if i else 0
         x = [start + step - first for step in _thin_out(curve.steps)]
-        style = {"color": SERIES[i % 4], "linestyle": LINE_STYLES[i % 4], "linewidth": 1.2}
+        style: dict[str, Any] = {"color": SERIES[i % 4], "linestyle": LINE_STYLES[i % 4], "linewidth": 1.2}
         axes.plot(x, _thin_out(numbers), label=f"iteration {curve.iteration}", **style)
         start += curve.steps[-1] - first + 1
 

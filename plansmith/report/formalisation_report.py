@@ -75,10 +75,10 @@ def formalisation_report(results: FormalisationResults) -> Report:
 def headline(results: FormalisationResults) -> tuple[str, str]:
     """Return how many texts end as a problem of the right meaning, and the evidence, as two sentences."""
     main = results.main
+    right, solvable, flattered = map(percent, (main.equivalent, main.psr_of_all, main.flattered))
     result = (
-        f"{percent(main.equivalent)} of {main.n} test texts end as a problem of the right meaning, "
-        f"{percent(main.psr_of_all)} as one with a plan ({spoken(main.name)}): solvable flatters, "
-        f"{percent(main.flattered)} have a plan and another meaning, or an undecided one."
+        f"{right} of {main.n} test texts end as a problem of the right meaning ({spoken(main.name)}), {solvable} as "
+        f"one with a plan. Solvability flatters: {flattered} have a plan and another meaning, or an undecided one."
     )
     evidence = f"95% interval of the right meaning {interval(main.ci95['equivalent'])}."
     if results.paired_tests:
@@ -91,7 +91,7 @@ def describe_test(results: FormalisationResults, comparison: OutcomeComparison) 
     before, after = (getattr(results.arms[arm], comparison.outcome) for arm in (comparison.before, comparison.after))
     what, counted = OUTCOME_WORDS[comparison.outcome]
     names = f"{spoken(comparison.before)} to {spoken(comparison.after)}"
-    return comparison_text(f"{names.capitalize()}: {what}", (before, after), comparison.test, counted=counted)
+    return comparison_text(f"{names}: {what}", (before, after), comparison.test, counted=counted)
 
 
 def _sections(results: FormalisationResults) -> Iterator[Section]:
@@ -144,7 +144,7 @@ def _data(results: FormalisationResults) -> Iterator[Block]:
     """Yield the texts, and how many sequences were too long to be trained on."""
     yield data_table(results)
     if lines := [
-        f"{spoken(stage).capitalize()}: {count} sequences were too long and were not trained on."
+        f"{spoken(stage)}: {count} sequences were too long and were not trained on."
         for stage, count in results.n_dropped.items()
     ]:
         yield Sentences(tuple(lines))

@@ -198,5 +198,5 @@ def _failures(arm: TextArm, texts: Sequence[AnsweredText], count: int) -> list[A
     chosen = shown_answers([text.answer() for text in texts], place_of, count)
     if not chosen:
         return []
-    tables = {"texts": arm.texts, "written": arm.written, "domain_of": domains_of(arm.problems)}
-    return read_answers(chosen, arm=arm.name, **tables)
+    domain_of = domains_of(arm.problems)
+    return read_answers(chosen, arm=arm.name, texts=arm.texts, written=arm.written, domain_of=domain_of)
