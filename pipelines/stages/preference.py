@@ -152,10 +152,10 @@ def write_supervision(context: StageContext[None]) -> None:
     for copy, row in ((copy, row) for copy in itertools.count() for row in texts):
         if n_tokens >= wanted:
             break
-        name = f"{row.problem_id}-{copy:03d}"
-        kind = ExampleKind.FORMALISE
+        name, kind = f"{row.problem_id}-{copy:03d}", ExampleKind.FORMALISE
         sequence = encoder.encode(ExampleRow(name, row.problem_id, kind, None, row.prompt, row.problem_pddl))
-        rows, n_tokens = [*rows, sequence.row(name)], n_tokens + len(sequence)
+        rows.append(sequence.row(name))
+        n_tokens += len(sequence)
     context.output.parts(SEQUENCES, SequenceRow).write("texts", rows, SequenceRow)
     context.logger.info("%d tokens of texts beside %d of pairs", n_tokens, wanted)
 
