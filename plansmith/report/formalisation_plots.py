@@ -109,7 +109,7 @@ def draw_gains(first: FormalisationArm, main: FormalisationArm) -> Plot:
             axes.scatter(gains, places, color=SERIES[i % 4], marker=MARKERS[i % 5], s=18, label=label)
         axes.axvline(0, color=MUTED, linewidth=0.8)
         axes.set_yticks(range(len(domains)), domains)
-        axes.invert_yaxis()
+        axes.set_ylim(len(domains) - 0.5, -0.5)
         axes.set_xlabel("gain in points")
         axes.grid(axis="x")
         legend_above(figure, axes)
