@@ -125,7 +125,7 @@ def test_failed_answers_are_handed_back_with_what_is_wrong_until_one_has_a_plan(
     first, second, third = server.requests
     assert ":precondition" in first.prompt
     assert second.prompt.startswith(first.prompt) and BROKEN in second.prompt
-    assert "error: a parenthesis is not closed" in second.prompt or "missing-parenthesis" in second.prompt
+    assert "error: missing ')'" in second.prompt
     assert third.prompt.startswith(first.prompt) and UNSOLVABLE in third.prompt and BROKEN not in third.prompt
     assert "The planner says: unsolvable." in third.prompt and "(handempty)" in third.prompt.partition("Feedback")[2]
     assert [request.body["seed"] for request in server.requests] == [3, 4, 5]
