@@ -19,6 +19,7 @@ COMMANDS = "plansmith.commands"
 DELEGATED = {
     "evaluate": "let the policy of a run try problems, and judge its plans",
     "ablate": "run every arm of a paper's ablation, and print its tables",
+    "formalise": "let a policy write the PDDL problem of a text, and mend it until it has a plan",
     "serve": "answer planning problems over HTTP with a policy, the validator and a planner",
     "dataset": "build problems, plans and training examples as Parquet",
 }

@@ -40,7 +40,7 @@ ALLOWED_IN_LIBRARY = {
     "code_digest": set(),
     "resources": {"generation"},
     "stages": {"code_digest", "data", "progress", "resources"},
-    "judging": {"pddl", "planners", "problems", "text", "data"},
+    "judging": {"pddl", "planners", "problems", "text", "data", "generation"},
     "learning": {"pddl", "planners", "problems", "text", "data", "judging", "generation"},
     "report": BELOW_REPORT,
     "ablation": {*BELOW_REPORT, "report", "pipeline"},

@@ -316,7 +316,7 @@ def test_installed_command_lists_its_pipelines(capsys: Capture) -> None:
     assert pipeline_names() == ["pddl_instruct"]
     assert (
         {entry.name for entry in entry_points(group=cli.COMMANDS)}
-        == {"ablate", "dataset", "evaluate", "run", "serve"}
+        == {"ablate", "dataset", "evaluate", "formalise", "run", "serve"}
         == {"run", *cli.DELEGATED}
     )
     assert cli.main(["run"]) == 2

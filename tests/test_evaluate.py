@@ -13,9 +13,8 @@ import re
 import shlex
 import shutil
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 import pytest
 from checkpoints import qwen3_checkpoint
 from conftest import BLOCKS, BLOCKS_TEXT, NAMES, REFERENCE, random_problem, shortest_plan
+from scripted_server import MODEL, Request, Server, completion, fail, serving
 
 from actors.endpoint import Endpoint, served_models
 from pipelines.commands import evaluate
@@ -42,92 +42,17 @@ from plansmith.pddl.printer import print_problem
 from plansmith.text.compact import CompactRendering
 
 SECRET = "sk-test-5b1f0c9e"
-MODEL = "scripted"
 Capture = pytest.CaptureFixture[str]
-Reply = Callable[["Request"], tuple[int, Any]]
 
 
 # --- the server
 
 
-@dataclass(frozen=True)
-class Request:
-    """One request as the server got it; `number` counts from 0."""
-
-    number: int
-    path: str
-    body: dict[str, Any]
-    key: str
-
-    @property
-    def prompt(self) -> str:
-        return str(self.body["prompt"] if "prompt" in self.body else self.body["messages"][-1]["content"])
-
-
-@dataclass
-class Server:
-    """A server on this machine whose answers are scripted."""
-
-    reply: Reply
-    models: Any = (MODEL,)
-    requests: list[Request] = field(default_factory=list)
-    is_over: threading.Event = field(default_factory=threading.Event)
-    port: int = 0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
-
-
 @pytest.fixture
 def server() -> Iterator[Server]:
     """Yield a server that answers every request with a shortest plan."""
-    scripted = Server(solve)
-    lock = threading.Lock()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            data = [{"id": name, "object": "model"} for name in scripted.models]
-            self.send(200, {"object": "list", "data": data} if data else "no list")
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            with lock:
-                key = self.headers.get("Authorization", "").removeprefix("Bearer ")
-                request = Request(len(scripted.requests), self.path, body, key)
-                scripted.requests.append(request)
-            self.send(*scripted.reply(request))
-
-        def send(self, status: int, content: Any) -> None:
-            text = json.dumps(content).encode()
-            try:
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-            except OSError:
-                return  # nobody waits for it any more
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        http.daemon_threads = True
-        scripted.port = http.server_address[1]
-        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(solve) as scripted:
         yield scripted
-        scripted.is_over.set()
-        http.shutdown()
-        thread.join()
-
-
-def completion(text: str, tokens: int = 7) -> dict[str, Any]:
-    """Return an answer in both protocols at once."""
-    choice = {"index": 0, "finish_reason": "stop", "text": text, "message": {"role": "assistant", "content": text}}
-    usage = {"prompt_tokens": 100, "completion_tokens": tokens, "total_tokens": 100 + tokens}
-    return {"id": "x", "object": "chat.completion", "created": 0, "model": MODEL, "choices": [choice], "usage": usage}
 
 
 def asked_problem(request: Request) -> str:
@@ -146,11 +71,6 @@ def solve(request: Request) -> tuple[int, Any]:
     """Answer with a shortest plan."""
     plan = shortest_plan(PlanningTask.from_text(BLOCKS_TEXT, asked_problem(request)))
     return 200, completion("\n".join(map(str, plan)))
-
-
-def fail(_: Request) -> tuple[int, Any]:
-    """Answer with an internal error."""
-    return 500, {"error": {"message": "out of memory", "type": "server_error"}}
 
 
 # --- the problems
@@ -617,8 +537,7 @@ def test_engine_window_holds_the_longest_prompt_and_an_answer_as_far_as_the_mode
     asked = {name: asking(CompactRendering().plan_prompt(task)) for name, task in tasks.items()}
 
     def window(max_new_tokens: int) -> int:
-        sampling = SamplingConfig(max_new_tokens=max_new_tokens)
-        return engine_config(policy, asked, sampling, dtype=None, n_threads=1).max_model_len
+        return engine_config(policy, asked, room=max_new_tokens, dtype=None, n_threads=1).max_model_len
 
     longest = max(len(encode(policy.tokenizer, message.text)) for [message] in asked.values())
     assert window(100) == longest + 100
@@ -627,7 +546,7 @@ def test_engine_window_holds_the_longest_prompt_and_an_answer_as_far_as_the_mode
     config = json.loads((short.folder / "config.json").read_text(encoding="utf-8"))
     (short.folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": longest}), "utf-8")
     with pytest.raises(BadInputError, match="a problem too long for the model"):
-        engine_config(short, asked, SamplingConfig(max_new_tokens=9), dtype=None, n_threads=1)
+        engine_config(short, asked, room=9, dtype=None, n_threads=1)
 
 
 def test_cache_size_of_a_small_model_is_half_a_gib_and_of_a_large_one_four_windows() -> None:

@@ -25,7 +25,14 @@ from pipelines.stages.generating import FAILURES, USAGE, check_failures
 from pipelines.stages.phase1_data import read_domain
 from pipelines.trials.endpoint_policy import EndpointSession
 from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers, engine_config
-from pipelines.trials.options import check_arguments, endpoint_of, evaluation_parser
+from pipelines.trials.options import (
+    check_arguments,
+    endpoint_of,
+    evaluation_parser,
+    is_address,
+    planner_of,
+    sampling_of,
+)
 from pipelines.trials.output import Evaluation, Tried
 from pipelines.trials.own_problems import (
     AttemptSettings,
@@ -38,7 +45,6 @@ from pipelines.trials.own_problems import (
 from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.generation import EndpointModel, SamplingConfig
-from plansmith.config.loading import build_model
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.console import exit_code_of, set_up_logging
@@ -258,10 +264,8 @@ def _as_tried(
 def _given(arguments: argparse.Namespace) -> Tried:
     """Return the attempts of a model folder, or of a model behind an endpoint."""
     domain = read_domain(str(arguments.domain))
-    limit_s = arguments.planner_time_s
-    planner = PlannerConfig(search=arguments.planner_search, time_limit_s=limit_s, kill_after_s=limit_s + 10)
-    config = TrialConfig(planner=planner, cluster=ClusterConfig(num_cpus=arguments.num_cpus))
-    if arguments.policy.startswith(("http://", "https://")):
+    config = TrialConfig(planner=planner_of(arguments), cluster=ClusterConfig(num_cpus=arguments.num_cpus))
+    if is_address(arguments.policy):
         return _behind_endpoint(arguments, domain, config)
     return _in_folder(arguments, domain, config)
 
@@ -276,8 +280,10 @@ def _in_folder(arguments: argparse.Namespace, domain: Domain, config: TrialConfi
         row.problem_id: asking(prompts.plan_prompt(PlanningTask.from_text(row.domain_pddl, row.problem_pddl)))
         for row in rows
     }
-    sampling = _sampling(arguments)
-    engine = engine_config(policy, asked, sampling, dtype=arguments.dtype, n_threads=arguments.num_cpus)
+    sampling = sampling_of(arguments)
+    engine = engine_config(
+        policy, asked, room=sampling.max_new_tokens, dtype=arguments.dtype, n_threads=arguments.num_cpus
+    )
     trial = AttemptSettings(
         sampling=sampling, engine=narrowed(engine, EngineNumerics), prompting=prompting, policy=policy.key
     )
@@ -295,7 +301,7 @@ def _behind_endpoint(arguments: argparse.Namespace, domain: Domain, config: Tria
     endpoint = endpoint_of(arguments)
     share, rows = arguments.max_unjudged_share, [item.row for item in given]
     trial = AttemptSettings(
-        sampling=_sampling(arguments),
+        sampling=sampling_of(arguments),
         engine=narrowed(endpoint, EndpointModel),
         prompting=arguments.rendering or "full",
         max_failed_share=share,
@@ -312,11 +318,6 @@ def _behind_endpoint(arguments: argparse.Namespace, domain: Domain, config: Tria
         failures={row.problem_id: row.fault for row in failures},
         tokens={row.problem_id: row.completion_tokens or 0 for row in usage},
     )  # fmt: skip
-
-
-def _sampling(arguments: argparse.Namespace) -> SamplingConfig:
-    drawn = {"temperature": arguments.temperature, "max_new_tokens": arguments.max_new_tokens}
-    return build_model(SamplingConfig, drawn, where="the command line")
 
 
 def _planner(arguments: argparse.Namespace, config: TrialConfig) -> PlannerConfig | None:

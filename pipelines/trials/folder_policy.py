@@ -14,7 +14,6 @@ from pipelines.run.engines import Engines
 from pipelines.run.ray_session import RaySession
 from pipelines.run.workers import CHUNKS_IN_ENGINE, MODEL, policy_version
 from pipelines.trials.own_problems import TrialConfig
-from plansmith.config.generation import SamplingConfig
 from plansmith.config.training import EngineNumerics, PolicyConfig
 from plansmith.errors import BadInputError
 from plansmith.generation import Conversation
@@ -73,12 +72,19 @@ class FolderPolicy:
 def engine_config(
     policy: FolderPolicy,
     conversations: Mapping[str, Conversation],
-    sampling: SamplingConfig,
     *,
+    room: int,
     dtype: str | None,
     n_threads: int,
 ) -> PolicyConfig:
-    """Return an engine whose window holds the longest conversation and a whole answer, as far as the model reaches.
+    """Return an engine whose window holds the longest conversation and what follows, as far as the model reaches.
+
+    Args:
+        policy: in the engine.
+        conversations: by what they are about.
+        room: tokens of what follows, such as those of a whole answer.
+        dtype: of the weights; None takes what fits the machine.
+        n_threads: of an engine on a CPU.
 
     Raises:
         BadInputError: a conversation that fills the model's window.
@@ -88,11 +94,12 @@ def engine_config(
     if lengths[longest] >= reach_of(policy.folder):
         raise BadInputError(
             "a problem too long for the model", where=longest, got=f"a prompt of {lengths[longest]} tokens",
-            expected=f"fewer than the {reach_of(policy.folder)} that the model reads", cure="leave this problem out",
+            expected=f"fewer than the {reach_of(policy.folder)} that the model reads",
+            cure="leave it out or shorten it, or take a model that reads more",
         )  # fmt: skip
     return engine_for(
         policy.folder,
-        window=lengths[longest] + sampling.max_new_tokens,
+        window=lengths[longest] + room,
         dtype=dtype,
         max_num_seqs=SEQUENCES_DECODED,
         n_threads=n_threads,

@@ -1,18 +1,24 @@
-"""The command line of `plansmith evaluate`: its options, and what does not go together."""
+"""The command line of `plansmith evaluate`, and the options that every command has which asks a policy of no run."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from actors.endpoint import served_models
-from plansmith.config.generation import EndpointConfig
+from plansmith.config.generation import EndpointConfig, SamplingConfig
+from plansmith.config.loading import build_model
+from plansmith.config.planner import PlannerConfig
 from plansmith.errors import BadInputError, ConfigError
 
 PROMPTINGS = ("full", "compact", "zero_shot", "chain_of_thought")
 KEY_VARIABLE = "OPENAI_API_KEY"
+LEAST = {"max_new_tokens": 1, "max_retries": 0, "num_cpus": 1, "planner_time_s": 0, "seed": 0, "temperature": 0,
+         "timeout_s": 0}  # fmt: skip
+"""The smallest values of the options that commands share."""
 EXAMPLES = """examples:
   plansmith evaluate runs/demo
       the stored figures of the run's last policy on its test problems
@@ -48,7 +54,12 @@ def evaluation_parser() -> argparse.ArgumentParser:
         "own have a default under RUN/evaluations, or --store")  # fmt: skip
     add("--show", type=int, default=0, metavar="N", help="print so many failed attempts step by step")
     _add_trial_options(parser.add_argument_group("with --policy"))
-    _add_endpoint_options(parser.add_argument_group("with --policy URL"))
+    endpoint = parser.add_argument_group("with --policy URL")
+    add_endpoint_options(endpoint)
+    add = endpoint.add_argument
+    add("--concurrency", type=int, default=8, metavar="N", help="requests under way together (default: 8)")
+    add("--max-unjudged-share", type=float, default=0.1, metavar="SHARE", help="end with an error when more requests "
+        "than this failed (default: 0.1)")  # fmt: skip
     return parser
 
 
@@ -57,39 +68,42 @@ def _add_trial_options(group: Any) -> None:
     add("--rendering", choices=PROMPTINGS, help="how the policy is asked: full and compact are what runs train on; "
         "zero_shot asks for the plan alone, chain_of_thought for free reasoning and a plan; default: compact for a "
         "word-level model, else full")  # fmt: skip
-    add("--temperature", type=float, default=0.0, metavar="T", help="0, the default, is greedy")
-    add("--max-new-tokens", type=int, default=2048, metavar="N", help="length of an answer, at most (default: 2048)")
-    add("--seed", type=int, default=0, metavar="N", help="of the answers")
+    add_policy_options(group)
     add("--no-planner", action="store_true", help="try every problem, without a planner's plan beside the policy's")
-    add("--planner-search", default="first", metavar="SEARCH", help="first (default), good or optimal")
-    add("--planner-time-s", type=float, default=30.0, metavar="S", help="CPU seconds for each problem (default: 30)")
     add("--store", type=Path, default=Path("runs/evaluations"), metavar="DIR", help="where attempts are kept, so that "
         "the same command again costs nothing (default: runs/evaluations)")  # fmt: skip
-    add("--num-cpus", type=int, default=2, metavar="N", help="cores for planner and engine (default: 2)")
-    add("--dtype", choices=("float32", "bfloat16", "float16"), help="of a model folder's weights; default: bfloat16 on "
-        "a GPU, float32 on a CPU")  # fmt: skip
     add("--object-names", nargs="+", default=(), metavar="NAME", help="for a word-level model folder: the names it was "
         "trained to call objects by, which objects with other names get")  # fmt: skip
 
 
-def _add_endpoint_options(group: Any) -> None:
+def add_policy_options(group: Any) -> None:
+    """Add how a policy answers, and what planner and engine may take."""
+    add = group.add_argument
+    add("--temperature", type=float, default=0.0, metavar="T", help="0, the default, is greedy")
+    add("--max-new-tokens", type=int, default=2048, metavar="N", help="length of an answer, at most (default: 2048)")
+    add("--seed", type=int, default=0, metavar="N", help="of the answers")
+    add("--planner-search", default="first", metavar="SEARCH", help="first (default), good or optimal")
+    add("--planner-time-s", type=float, default=30.0, metavar="S", help="CPU seconds for each problem (default: 30)")
+    add("--num-cpus", type=int, default=2, metavar="N", help="cores for planner and engine (default: 2)")
+    add("--dtype", choices=("float32", "bfloat16", "float16"), help="of a model folder's weights; default: bfloat16 on "
+        "a GPU, float32 on a CPU")  # fmt: skip
+
+
+def add_endpoint_options(group: Any) -> None:
+    """Add which model of a server is asked, and how; see `endpoint_of`."""
     add = group.add_argument
     add("--model", metavar="NAME", help="default: the only one the server has")
     add("--api-key-env", metavar="NAME", help=f"environment variable with the key (default: {KEY_VARIABLE})")
     add("--completions", action="store_true", help="send the prompt as plain text, for models without a chat template")
     add("--omit", action="append", default=[], choices=("temperature", "seed", "max_tokens"),
         help="leave a parameter to the server, where a hosted model refuses it; may be repeated")  # fmt: skip
-    add("--concurrency", type=int, default=8, metavar="N", help="requests under way together (default: 8)")
     add("--timeout-s", type=float, default=600.0, metavar="S", help="for one answer (default: 600)")
     add("--max-retries", type=int, default=4, metavar="N", help="of a request that failed (default: 4)")
-    add("--max-unjudged-share", type=float, default=0.1, metavar="SHARE", help="end with an error when more requests "
-        "than this failed (default: 0.1)")  # fmt: skip
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
     """Raise for what does not go together, before anything is read."""
-    if arguments.out is not None and not arguments.out.absolute().parent.is_dir():
-        raise BadInputError("no folder for the JSON file", where=str(arguments.out), cure="make it, or change --out")
+    check_target(arguments, "out", "the JSON file")
     if arguments.policy is None and arguments.domain is not None:
         raise ConfigError("--domain goes with --policy", got="a run, whose domain is known", cure="leave it out")
     if arguments.policy is not None:
@@ -99,12 +113,42 @@ def check_arguments(arguments: argparse.Namespace) -> None:
                               expected="--domain D.pddl --problems DIR")  # fmt: skip
         if arguments.arm is not None:
             raise ConfigError("--arm goes with a run", got=f"--arm {arguments.arm}", cure="leave it out")
-    low = {"concurrency": 1, "max_new_tokens": 1, "max_retries": 0, "num_cpus": 1, "seed": 0, "show": 0, "timeout_s": 0,
-           "planner_time_s": 0, "temperature": 0, "max_unjudged_share": 0}  # fmt: skip
-    for name, least in low.items():
+    check_least(arguments, {**LEAST, "concurrency": 1, "max_unjudged_share": 0, "show": 0})
+
+
+def check_least(arguments: argparse.Namespace, least_of: Mapping[str, int]) -> None:
+    """Raise for a number that is too small."""
+    for name, least in least_of.items():
         if getattr(arguments, name) < least:
             raise ConfigError(f"--{name.replace('_', '-')} is too small", got=str(getattr(arguments, name)),
                               expected=f"{least} at least")  # fmt: skip
+
+
+def check_target(arguments: argparse.Namespace, name: str, what: str) -> None:
+    """Raise where an option names a file that cannot be made, before anything is worked at."""
+    path = getattr(arguments, name)
+    if path is not None and not path.absolute().parent.is_dir():
+        raise BadInputError(f"no folder for {what}", where=str(path), cure=f"make it, or change --{name}")
+    if path is not None and path.is_dir():
+        raise BadInputError(f"no name of a file for {what}", where=str(path), got="a folder", cure=f"change --{name}")
+
+
+def is_address(policy: str) -> bool:
+    """Return whether a policy is named by the address of a server, else it is a folder or of the hub."""
+    return policy.startswith(("http://", "https://"))
+
+
+def sampling_of(arguments: argparse.Namespace) -> SamplingConfig:
+    """Return how the policy's answers are to be drawn."""
+    drawn = {"temperature": arguments.temperature, "max_new_tokens": arguments.max_new_tokens}
+    return build_model(SamplingConfig, drawn, where="the command line")
+
+
+def planner_of(arguments: argparse.Namespace) -> PlannerConfig:
+    """Return the planner that is to be asked."""
+    limit_s = arguments.planner_time_s
+    asked = {"search": arguments.planner_search, "time_limit_s": limit_s, "kill_after_s": limit_s + 10}
+    return build_model(PlannerConfig, asked, where="the command line")
 
 
 def endpoint_of(arguments: argparse.Namespace) -> EndpointConfig:

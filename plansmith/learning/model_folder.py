@@ -15,6 +15,7 @@ from typing import Any
 from plansmith.config.training import PolicyConfig
 from plansmith.errors import BadInputError
 from plansmith.learning.adapters import ADAPTER_CONFIG, base_folder_of, is_adapter_folder
+from plansmith.learning.tokenizer import END, PAD
 
 GIB = 2**30
 DIGESTED = ("*.json", "*.jinja", "*.safetensors", "*.model")
@@ -105,6 +106,11 @@ def cache_size_gib(model: Mapping[str, Any], window: int, dtype: str) -> float:
 def is_word_level(tokenizer: Any) -> bool:
     """Return whether a tokenizer reads only the words that it was made with, as that of `tiny` does."""
     return tokenizer.is_fast and type(tokenizer.backend_tokenizer.model).__name__ == "WordLevel"
+
+
+def is_from_nothing(tokenizer: Any) -> bool:
+    """Return whether a tokenizer was made here, as that of every model that is trained from nothing."""
+    return not tokenizer.chat_template and (tokenizer.pad_token, tokenizer.eos_token) == (PAD, END)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from plansmith.data.rows import FormalisedRow
+from plansmith.judging.repair import best_answer
 from plansmith.pddl.equivalence import Outcome
 from plansmith.report.statistics import PairedTest, TriedProblem, accuracy_interval, paired_test, solved_by_both
 
@@ -30,9 +31,7 @@ OUTCOMES: Mapping[str, Callable[[FormalisedRow], bool]] = {
 
 
 def chosen_answer(turns: Sequence[FormalisedRow]) -> FormalisedRow:
-    """Return the answer that counts: the first with a plan, else the last that can be read, else the last.
-
-    The paper takes "the best verified specification within the budget" (section 3.4); the reference is not looked at.
+    """Return the answer that counts, by `plansmith.judging.repair.best_answer`.
 
     Args:
         turns: the answers to one text, in the order of the turns.
@@ -43,9 +42,7 @@ def chosen_answer(turns: Sequence[FormalisedRow]) -> FormalisedRow:
     numbers = [row.iteration for row in turns]
     if not turns or len({row.problem_id for row in turns}) > 1 or numbers != sorted(set(numbers)):
         raise ValueError(f"the answers to one text, turn by turn; got turns {numbers}")
-    parsed = [row for row in turns if row.is_parsed]
-    solved = [row for row in parsed if row.is_solved]
-    return solved[0] if solved else (parsed or turns)[-1]
+    return best_answer(turns)
 
 
 @dataclass(frozen=True, slots=True)

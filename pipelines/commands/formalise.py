@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+"""The command `formalise`: from a text in the user's own words to a PDDL problem that can be read and has a plan.
+
+The loop is `plansmith.judging.repair`; who answers is a model folder or a server, as for `evaluate`. Nothing is kept
+but what is written at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+if __name__ == "__main__":  # found from any folder
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from actors.endpoint import Endpoint
+from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers, engine_config
+from pipelines.trials.options import (
+    LEAST,
+    add_endpoint_options,
+    add_policy_options,
+    check_least,
+    check_target,
+    endpoint_of,
+    is_address,
+    planner_of,
+    sampling_of,
+)
+from pipelines.trials.own_problems import TrialConfig
+from plansmith.config.basics import narrowed
+from plansmith.config.cluster import ClusterConfig
+from plansmith.config.formalisation import FormalisationConfig
+from plansmith.config.training import EngineNumerics
+from plansmith.console import exit_code_of, set_up_logging
+from plansmith.data.storage import atomic_file, storage_errors
+from plansmith.errors import BadInputError, ConfigError
+from plansmith.generation import FinishReason, Generator, asking
+from plansmith.judging.formalisation import FormalisationJudge, Readability, Solve
+from plansmith.judging.repair import RepairLoop, Turn, best_answer
+from plansmith.layout import printable
+from plansmith.learning.hub import resolve_model
+from plansmith.learning.model_folder import is_from_nothing
+from plansmith.pddl.cases import read_text
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Domain
+from plansmith.pddl.parser import parse_domain, parse_problem
+from plansmith.planners import FastDownward, Planner, PlannerResult, PlannerStatus
+from plansmith.planners.batch import solve_task
+from plansmith.text.coverage import unnamed_objects
+from plansmith.text.formalisation import formalisation_prompt
+
+FEEDBACK_TOKENS = 1024
+"""Room in an engine's window for what a repair says beside text and answer; what does not fit is an empty answer."""
+
+EPILOG = """exit code: 0 the problem has a plan; 1 it has none, and is written all the same, or it failed; 2 bad input.
+
+examples:
+  plansmith formalise --policy my-model --domain domain.pddl task.txt --out problem.pddl --plan plan.txt
+      a model folder, run by the engine built in
+  plansmith formalise --policy http://localhost:8000/v1 --domain domain.pddl task.txt --detail pddl --repair-turns 3
+      a model behind an OpenAI-compatible server, which is told all of the domain; the problem goes to the terminal
+
+docs/formalisation.md says what is checked, and what nobody can check."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the problem of one text; return 0 when it has a plan, 1 when not or failed, 2 for bad input."""
+    arguments = _parser().parse_args(argv)
+    set_up_logging()
+    return exit_code_of(lambda: _formalise(arguments))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="plansmith formalise",
+        description="Let a policy write the PDDL problem of a text in your own words, and hand it back with what is "
+        "wrong until it has a plan.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("text", type=Path, metavar="TEXT", help="a file that describes one problem")
+    add("--policy", required=True, metavar="FOLDER_OR_URL", help="a Hugging Face model folder, or the address of an "
+        "OpenAI-compatible server, such as http://localhost:8000/v1")  # fmt: skip
+    add("--domain", required=True, type=Path, metavar="D.pddl", help="the domain of the problem")
+    add("--out", type=Path, metavar="FILE", help="where the problem goes (default: the terminal)")
+    add("--plan", type=Path, metavar="FILE", help="where its plan goes")
+    add("--repair-turns", type=int, default=5, metavar="N", help="how often an answer without a plan is handed "
+        "back, at most (default: 5)")  # fmt: skip
+    add("--detail", choices=("name", "summary", "pddl"), help="what the prompt says of the domain: its name, its "
+        "types, predicates and actions, or all of it; default: name for one from nothing, else summary")  # fmt: skip
+    add("--rendering", choices=("compact", "full"), help="of the prompt: marks or sentences; default: compact for a "
+        "model trained from nothing, else full")  # fmt: skip
+    add_policy_options(parser.add_argument_group("answers, planner and engine"))
+    add_endpoint_options(parser.add_argument_group("with --policy URL"))
+    parser.set_defaults(concurrency=1)
+    return parser
+
+
+def _formalise(arguments: argparse.Namespace) -> int:
+    check_least(arguments, {**LEAST, "repair_turns": 0})
+    check_target(arguments, "out", "the problem")
+    check_target(arguments, "plan", "the plan")
+    domain = parse_domain(read_text(arguments.domain), source=str(arguments.domain))
+    text = _read_own_text(arguments.text)
+    folder = None if is_address(arguments.policy) else _folder(arguments.policy)
+    texts = _prompts(arguments, folder)
+    prompt = formalisation_prompt(domain, text, texts)
+    say = _say if arguments.out else _say_aside
+    with _answering(arguments, folder, prompt) as generator, FastDownward(planner_of(arguments)) as planner:
+        say(f"policy: {arguments.policy} (prompts: {texts.rendering}, of the domain: {texts.detail})\n")
+        judge = FormalisationJudge(domain, proving(planner))
+        loop = RepairLoop(generator, judge, texts, sampling_of(arguments), arguments.repair_turns, arguments.seed)
+        turns = list(_told(loop.run(prompt), arguments, say))
+    best = best_answer(turns)
+    _write(best, arguments)
+    say("\n" + "\n".join(_outcome(best, len(turns) - 1, domain, text)))
+    return 0 if best.is_solved else 1
+
+
+def _say(text: str) -> None:
+    print(printable(text), flush=True)
+
+
+def _say_aside(text: str) -> None:
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+# --- what is asked
+
+
+def _read_own_text(path: Path) -> str:
+    """Return the text of a file.
+
+    Raises:
+        BadInputError: no such file, or nothing in it.
+    """
+    text = read_text(path)
+    if not text.strip():
+        raise BadInputError("an empty text", where=str(path), got=f"{len(text)} characters of white space",
+                            expected="a problem described in words", cure="write what there is, how it is at the start "
+                            "and what is wanted")  # fmt: skip
+    return text
+
+
+def _folder(policy: str) -> FolderPolicy:
+    """Return the policy in a folder, or of the hub.
+
+    Raises:
+        BadInputError: no model there, or one that cannot read texts.
+    """
+    folder = FolderPolicy.read(resolve_model(policy))
+    if folder.is_word_level:
+        raise BadInputError(
+            "a model that cannot read texts", where=policy, got="a tokenizer that knows the words of its runs alone",
+            expected="one that reads any text", cure="train with model.tokenizer=bpe, as nl_pddl_bench does",
+        )  # fmt: skip
+    return folder
+
+
+def _prompts(arguments: argparse.Namespace, folder: FolderPolicy | None) -> FormalisationConfig:
+    """Return how prompts are written: as asked for, else as `nl_pddl_bench` trains such a model by its presets."""
+    is_marked = folder is not None and is_from_nothing(folder.tokenizer)
+    return FormalisationConfig(
+        detail=arguments.detail or ("name" if is_marked else "summary"),
+        rendering=arguments.rendering or ("compact" if is_marked else "full"),
+    )
+
+
+@contextlib.contextmanager
+def _answering(arguments: argparse.Namespace, folder: FolderPolicy | None, prompt: str) -> Iterator[Generator]:
+    """Give who answers; a folder's engine has room for the prompt, an answer, feedback on it and the next answer.
+
+    Raises:
+        BadInputError: a prompt that fills a folder's window, or a server that cannot be asked.
+    """
+    if folder is None:
+        yield Endpoint(endpoint_of(arguments))
+        return
+    room = arguments.max_new_tokens
+    if arguments.repair_turns:
+        room += FEEDBACK_TOKENS + arguments.max_new_tokens
+    asked, n_cpus = {str(arguments.text): asking(prompt)}, arguments.num_cpus
+    engine = engine_config(folder, asked, room=room, dtype=arguments.dtype, n_threads=n_cpus)
+    config = TrialConfig(planner=planner_of(arguments), cluster=ClusterConfig(num_cpus=n_cpus), policy=engine)
+    with (
+        tempfile.TemporaryDirectory(prefix="plansmith-formalise-") as name,
+        FolderWorkers(config, Path(name), seed=arguments.seed) as workers,
+    ):
+        yield workers.generator(folder, narrowed(engine, EngineNumerics))
+
+
+def proving(planner: Planner) -> Solve:
+    """Return what a planner says, its plans accepted by the validator; what either refuses is an outcome."""
+
+    def solve(domain_pddl: str, problem_pddl: str) -> PlannerResult:
+        try:
+            return solve_task(planner, PlanningTask.from_text(domain_pddl, problem_pddl), domain_pddl, problem_pddl)
+        except ConfigError:
+            raise
+        except BadInputError as error:
+            return PlannerResult(PlannerStatus.UNSUPPORTED, None, None, 0.0, message=str(error))
+
+    return solve
+
+
+# --- what is said
+
+
+def _told(turns: Iterator[Turn], arguments: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Turn]:
+    """Yield the turns, after telling of each.
+
+    Raises:
+        BadInputError: the text leaves no room for an answer.
+    """
+    for turn in turns:
+        if turn.number == 0 and turn.completion.finish_reason == FinishReason.NO_ROOM:
+            raise BadInputError(
+                "a text too long for the model", where=str(arguments.text), got="no room for an answer",
+                expected="a prompt that does not fill the model's window",
+                cure="shorten it, say less of the domain (--detail), or take a model that reads more",
+            )  # fmt: skip
+        say("\n".join(_turn_lines(turn, arguments.max_new_tokens)))
+        yield turn
+
+
+def _turn_lines(turn: Turn, max_new_tokens: int) -> Iterator[str]:
+    """Yield what came of an answer, and what the policy is told of it."""
+    judgement, reason = turn.judgement, turn.completion.finish_reason
+    name = f"repair {turn.number}" if turn.number else "answer"
+    said = {
+        Readability.NO_PROBLEM: "no PDDL problem in it",
+        Readability.UNPARSEABLE: "cannot be read",
+        Readability.PARSED: f"can be read, a plan of {len(judgement.plan)} steps" if turn.is_solved
+        else "can be read, no plan",
+    }[judgement.readability]  # fmt: skip
+    if reason == FinishReason.NO_ROOM:
+        said = "none: text, last answer and feedback fill the model's window"
+    cut = f" (cut off after {max_new_tokens} tokens: --max-new-tokens)" if reason == FinishReason.LENGTH else ""
+    yield f"{name}: {said}{cut}"
+    yield from (f"  {line}" for line in judgement.feedback.splitlines())
+
+
+def _outcome(best: Turn, n_repairs: int, domain: Domain, text: str) -> Iterator[str]:
+    """Yield what was checked of the answer that counts, and what was not."""
+    if not best.is_parsed:
+        yield f"not a problem of the domain after {n_repairs} repairs; the last answer is written as it is"
+        return
+    problem = parse_problem(best.answer, domain)
+    found = f"{len(problem.objects)} objects, {len(problem.init)} initial facts"
+    yield f"checked: it is a problem of the domain {domain.name} ({found})"
+    if best.is_solved:
+        yield f"checked: a plan of {len(best.judgement.plan)} steps, accepted by the validator"
+    else:
+        yield f"no plan after {n_repairs} repairs; the last problem that can be read is written"
+    yield "not checked: whether it means what the text says; nobody can without a reference, so read it"
+    unnamed = unnamed_objects(problem, text)
+    yield f"objects that the text does not name: {', '.join(unnamed)}" if unnamed else "the text names every object"
+
+
+def _write(best: Turn, arguments: argparse.Namespace) -> None:
+    """Write the answer that counts, and its plan if it has one and it is wanted."""
+    if arguments.out is None:
+        _say(best.answer.rstrip())
+    else:
+        _write_file(arguments.out, best.answer.rstrip())
+    if arguments.plan is not None and best.is_solved:
+        _write_file(arguments.plan, "\n".join(best.judgement.plan))
+
+
+def _write_file(path: Path, text: str) -> None:
+    with storage_errors(path.parent), atomic_file(path) as file:
+        file.write(f"{text}\n".encode())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
