@@ -25,12 +25,15 @@ from pipelines.stages.preference import PairSettings
 from pipelines.stages.text_trials import TextTrials
 from pipelines.stages.texts import PerturbingSettings, TextExampleSettings, text_settings
 from pipelines.stages.training import OPTIMISATION, PreferenceTuningSettings, TuningSettings
+from plansmith.ablation.formalisation_report import formalisation_summary_report
+from plansmith.ablation.formalisation_summary import FormalisationSummary
+from plansmith.ablation.formalisation_variants import text_ablation_results, text_seeds_results, text_variants
 from plansmith.config.basics import narrowed
 from plansmith.config.nl_pddl_bench import DpoConfig, NlPddlBenchConfig
 from plansmith.config.training import Numerics, OptimiserConfig, PreferenceConfig
 from plansmith.data.artifacts import StageKind
 from plansmith.data.rows import Split
-from plansmith.pipeline import Pipeline, Reporting
+from plansmith.pipeline import Ablation, OverSeeds, Pipeline, Reporting
 from plansmith.report.formalisation_report import formalisation_report
 from plansmith.report.formalisation_results import FormalisationResults, formalisation_results
 from plansmith.stages import Stage
@@ -133,6 +136,16 @@ PIPELINE = Pipeline(
     results=formalisation_results,
     reporting=Reporting(FormalisationResults, formalisation_report),
     check=check_model,
+    ablation=Ablation(
+        about="Run every arm, each as it answers first and with its failed answers repaired: the untrained policy, "
+        "fine-tuning, as much more of it, and preference optimisation on each kind of negatives; and what the repair "
+        "loop is without feedback. Print every figure over the seeds, and paired tests.",
+        variants=text_variants,
+        results=text_ablation_results,
+        reporting=Reporting(FormalisationSummary, formalisation_summary_report, "ablation"),
+        preset="laptop",
+    ),
+    over_seeds=OverSeeds(text_seeds_results, Reporting(FormalisationSummary, formalisation_summary_report, "seeds")),
 )
 
 

@@ -119,6 +119,13 @@ class Run:
         told = {"kind": StageKind.REPAIRS, "labels": {"arm": arm, "feedback": feedback}}
         self.add(stage, tables, inputs, **told)
 
+    def add_pairs(self) -> None:
+        """Write the held-out pairs, and what the policy after preference optimisation gives to them."""
+        pairs = [PairRow(row.pair_id, f"d{row.pair_id}", row.fault, "", "", "") for row in READINGS]
+        self.add("write_pairs", {"rows": (PairRow, []), "held_out": (PairRow, pairs)})
+        told = {"kind": StageKind.READS_PAIRS, "labels": {"arm": "dpo"}}
+        self.add("read_held_out_pairs", {"rows": (PairReadingRow, READINGS)}, [("pairs", "write_pairs")], **told)
+
     @property
     def so_far(self) -> RunSoFar[NlPddlBenchConfig]:
         return RunSoFar("nl_pddl_bench", CONFIG, "demo", self.artifacts)
@@ -165,10 +172,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     made.add_arm("sft", "sft", "right", "unread", "unread", "flattered")  # stages may end in any order
     made.add_loop("repair_dpo", "dpo", "dpo", "validator", REPAIRED)
     made.add_loop("resample_dpo", "dpo", "dpo", "none", RESAMPLED)
-    pairs = [PairRow(row.pair_id, f"d{row.pair_id}", row.fault, "", "", "") for row in READINGS]
-    made.add("write_pairs", {"rows": (PairRow, []), "held_out": (PairRow, pairs)})
-    told = {"kind": StageKind.READS_PAIRS, "labels": {"arm": "dpo"}}
-    made.add("read_held_out_pairs", {"rows": (PairReadingRow, READINGS)}, [("pairs", "write_pairs")], **told)
+    made.add_pairs()
     return made
 
 

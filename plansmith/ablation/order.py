@@ -5,7 +5,7 @@ Not here: which pairs are compared, and why (`ablation`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
@@ -43,7 +43,7 @@ class SeedTest:
 
 @dataclass(frozen=True, slots=True)
 class OrderTest:
-    """Two arms in one scope, a domain or a level or all of them, over the seeds they share.
+    """Two arms in one scope, over the seeds they share: a domain, a level, or what counts as solved.
 
     ``test`` pairs the problems of all seeds; problems and forms of different seeds are different ones. It takes the
     forms as independent, though those of one seed share two trained policies: it tells whether these trainings differ,
@@ -117,6 +117,23 @@ def compare_over_seeds(
         difference=fmean(differences),
         difference_ci95=_difference_interval(differences, test),
     )
+
+
+def tests_of(
+    compared: Iterable[tuple[str, str, str]], tried: Callable[[str, str], Mapping[int, TriedById]]
+) -> tuple[OrderTest, ...]:
+    """Return the test of every two arms in a scope that both were tried in under one seed at least.
+
+    Args:
+        compared: first arm, second arm, and scope.
+        tried: the problems of a scope as an arm tried them, by seed.
+    """
+    tests = []
+    for first, second, scope in compared:
+        before, after = tried(first, scope), tried(second, scope)
+        if before.keys() & after.keys():
+            tests.append(compare_over_seeds(first, second, scope, before=before, after=after))
+    return tuple(tests)
 
 
 def _difference_interval(differences: list[float], test: PairedTest) -> tuple[float, float] | None:

@@ -1,8 +1,8 @@
-"""The plots of an ablation: accuracy by arm, and by feedback iteration, one drawing a domain, every seed shown."""
+"""The plots of an ablation: what the arms reached, and accuracy by feedback iteration, every seed shown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from matplotlib.axes import Axes
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from plansmith.ablation.paper_figures import PAPER_MODEL, TABLE_1
-from plansmith.ablation.summary import AblationArm, AblationCell, AblationResults
+from plansmith.ablation.summary import AblationArm, AblationCell, AblationResults, MeanCell
 from plansmith.report.sections import Drawing, Plot
 from plansmith.report.svg import (
     MUTED,
@@ -37,36 +37,61 @@ def ablation_drawings(results: AblationResults) -> Iterator[Drawing]:
 def _draw_arms(results: AblationResults, number: int, domain: str) -> Plot:
     """Return mean accuracy by arm with its interval, each seed a dot, the paper's figure a cross."""
     shown = [(arm, cell) for arm in results.arms if (cell := results.cell(arm.id, domain)) is not None]
+    arms = [arm for arm, _ in shown]
+    return arms_plot(
+        f"arms-{number}",
+        f"Accuracy by arm, {domain}",
+        "plan accuracy (%)",
+        [(arm.column, cell) for arm, cell in shown],
+        more=f" Crosses are the paper's {PAPER_MODEL} with its own eta, where it has the domain.",
+        draw_more=partial(_draw_paper, arms=arms, domain=domain),
+    )
+
+
+def arms_plot(
+    slug: str,
+    title: str,
+    unit: str,
+    shown: Sequence[tuple[str, MeanCell]],
+    *,
+    more: str = "",
+    draw_more: Callable[[Axes], None] | None = None,
+) -> Plot:
+    """Return the mean of each arm with its interval, an arm a row, each seed a dot.
+
+    Args:
+        slug, title: of the plot.
+        unit: below the axis.
+        shown: the arms by the names that stand beside them.
+        more: what else the caption says.
+        draw_more: draws it.
+    """
+    labels, cells = zip(*shown, strict=True)
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
-        _draw_means(axes, [cell for _, cell in shown])
-        _draw_seeds(axes, [cell for _, cell in shown])
-        _draw_paper(axes, [arm for arm, _ in shown], domain)
-        axes.set_yticks(range(len(shown)), [arm.column for arm, _ in shown])
-        axes.set_ylim(len(shown) - 0.4, -0.6)
+        _draw_means(axes, cells)
+        _draw_seeds(axes, cells)
+        if draw_more is not None:
+            draw_more(axes)
+        axes.set_yticks(range(len(labels)), labels)
+        axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.set_xlim(-3, 103)
-        axes.set_xlabel("plan accuracy (%)")
+        axes.set_xlabel(unit)
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x")
         legend_above(figure, axes)
 
-    return plot_of(
-        f"arms-{number}",
-        f"Accuracy by arm, {domain}",
-        f"Mean over seeds with its 95% interval; every seed is a dot. Crosses are the paper's {PAPER_MODEL} with its "
-        "own eta, where it has the domain.",
-        1.3 + 0.3 * len(shown),
-        draw,
-    )
+    caption = f"Mean over seeds with its 95% interval; every seed is a dot.{more}"
+    return plot_of(slug, title, caption, 1.3 + 0.3 * len(labels), draw)
 
 
-def _draw_means(axes: Axes, cells: Sequence[AblationCell]) -> None:
+def _draw_means(axes: Axes, cells: Sequence[MeanCell]) -> None:
     means = [cell.mean for cell in cells]
     axes.errorbar(
         [100 * mean for mean in means],
         range(len(cells)),
-        xerr=interval_bars(means, [cell.ci95 for cell in cells]),
+        xerr=interval_bars(means, [cell.ci95 or (cell.mean, cell.mean) for cell in cells]),
         color=SERIES[0],
         marker="s",
         linestyle="none",
@@ -75,7 +100,7 @@ def _draw_means(axes: Axes, cells: Sequence[AblationCell]) -> None:
     )
 
 
-def _draw_seeds(axes: Axes, cells: Sequence[AblationCell]) -> None:
+def _draw_seeds(axes: Axes, cells: Sequence[MeanCell]) -> None:
     """Draw the seeds just below their mean, side by side enough to be counted."""
     points = [
         (100 * figures.accuracy, row + 0.2 + 0.07 * place)

@@ -74,17 +74,29 @@ def headline(results: AblationResults) -> str:
 def describe_order(results: AblationResults, test: OrderTest, words: Mapping[Outcome, str] = OUTCOME_WORDS) -> str:
     """Return one pair of arms in plain words, saying so when the difference may be chance."""
     label_of = {arm.id: arm.label for arm in results.arms}
+    what = f"{test.scope}, {label_of[test.before]} to {label_of[test.after]}: accuracy"
+    return f"{order_sentence(what, test, words)}{_paper_words(results, test)}"
+
+
+def order_sentence(what: str, test: OrderTest, words: Mapping[Outcome, str], *, counted: str = "solved") -> str:
+    """Return one test over seeds in plain words.
+
+    Args:
+        what: is compared, the beginning of the sentence.
+        test: of it.
+        words: for what it says.
+        counted: what became of the problems that make up the shares.
+    """
     before, after = test.accuracy_before, test.accuracy_after
     change = f"{'rises' if after > before else 'falls'} from {percent(before)} ({interval(test.ci95_before)}) to"
     if after == before:
         change = f"stays, {percent(before)} ({interval(test.ci95_before)}) and"
     seeds = "; ".join(f"seed {one.seed} {p_text(one.test.p_value)}" for one in test.by_seed)
     return (
-        f"{test.scope}, {label_of[test.before]} to {label_of[test.after]}: accuracy {change} "
-        f"{percent(after)} ({interval(test.ci95_after)}); of {test.test.n} pairs "
-        f"{test.test.only_after} solved only after, {test.test.only_before} only before; {test.test.name} "
+        f"{what} {change} {percent(after)} ({interval(test.ci95_after)}); of {test.test.n} pairs "
+        f"{test.test.only_after} {counted} only after, {test.test.only_before} only before; {test.test.name} "
         f"{p_text(test.test.p_value)} (two-sided): {words[test.outcome]}. By seed: {seeds}. Difference over "
-        f"seeds {difference_text(test)} points{_seed_words(test)}.{_paper_words(results, test)}"
+        f"seeds {difference_text(test)} points{_seed_words(test)}."
     )
 
 

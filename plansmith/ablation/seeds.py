@@ -51,11 +51,6 @@ class SeedsResults:
         """Return every arm on one level."""
         return tuple(cell for cell in self.cells if cell.scope == level)
 
-    @property
-    def development_seeds(self) -> tuple[int, ...]:
-        """Return those seeds that settings may have been chosen on."""
-        return tuple(seed for seed in self.seeds if seed in DEVELOPMENT_SEEDS)
-
 
 def seeds_results(name: str, runs: Sequence[RunSoFar[PddlInstructConfig]], command: str) -> SeedsResults:
     """Return the figures of finished runs that differ in their seeds."""

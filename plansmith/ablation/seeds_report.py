@@ -6,6 +6,7 @@ Not here: the figures (`seeds`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from matplotlib.axes import Axes
@@ -13,7 +14,7 @@ from matplotlib.figure import Figure
 
 from plansmith.ablation.order import OrderTest, Outcome
 from plansmith.ablation.seeds import DEVELOPMENT_SEEDS, SeedsResults
-from plansmith.ablation.summary import AblationCell
+from plansmith.ablation.summary import AblationCell, MeanCell, SeedMean
 from plansmith.ablation.tables import INTERVALS, ORDER_HEADER, difference_text, how_tested, order_row
 from plansmith.report.metrics import ALL_LEVELS
 from plansmith.report.plots import label_arms
@@ -41,7 +42,7 @@ OUTCOME_WORDS = {
 def seeds_report(results: SeedsResults) -> Report:
     """Return what is said about several seeds: every level, every seed, and whether the final policy is better."""
     note = (
-        f"Means over the seeds {_listed(results.seeds)}, with their sample standard deviation and the seed that solved "
+        f"Means over the seeds {listed(results.seeds)}, with their sample standard deviation and the seed that solved "
         f"least. {INTERVALS}"
     )
     return Report(
@@ -66,7 +67,7 @@ def headline(results: SeedsResults) -> tuple[str, str]:
     An improvement is one only if the pooled test finds it and the spread over seeds leaves no room for 0.
     """
     if not results.tests:
-        return f"{results.name}: nothing to compare the final policy with.", seeds_sentence(results)
+        return f"{results.name}: nothing to compare the final policy with.", seeds_sentence(results.seeds)
     test, n_seeds = results.tests[0], len(results.tests[0].by_seed)
     levels = [level for level in results.levels if level != ALL_LEVELS]
     change = (
@@ -79,12 +80,12 @@ def headline(results: SeedsResults) -> tuple[str, str]:
         result = f"No change in plan accuracy beyond the spread of the seeds: {change}."
     else:
         result = f"Plan accuracy {OUTCOME_WORDS[test.outcome]} {change}."
-    return result, f"{_evidence(results, test)} {seeds_sentence(results)}"
+    return result, f"{_evidence(results, test)} {seeds_sentence(results.seeds)}"
 
 
 def _evidence(results: SeedsResults, test: OrderTest) -> str:
     """Return the difference over seeds, the pooled test, and how many seeds agree."""
-    worst = _worst(next(cell for cell in results.cells if (cell.arm, cell.scope) == (test.after, test.scope)))
+    worst = _worst_text(next(cell for cell in results.cells if (cell.arm, cell.scope) == (test.after, test.scope)))
     alone = [one.test for one in test.by_seed if one.test.p_value < SIGNIFICANCE]
     n_better = sum(one.only_after > one.only_before for one in alone)
     return (
@@ -94,29 +95,42 @@ def _evidence(results: SeedsResults, test: OrderTest) -> str:
     )
 
 
-def seeds_sentence(results: SeedsResults) -> str:
+def seeds_sentence(seeds: Sequence[int]) -> str:
     """Return which seeds were used, and whether a setting may have been chosen on them."""
-    first, used = DEVELOPMENT_SEEDS.stop, f"Seeds {_listed(results.seeds)}"
-    if known := results.development_seeds:
-        return f"{used}: settings are chosen on seeds below {first}, such as {_listed(known)}; this supports no claim."
+    first, used = DEVELOPMENT_SEEDS.stop, f"Seeds {listed(seeds)}"
+    if known := [seed for seed in seeds if seed in DEVELOPMENT_SEEDS]:
+        return f"{used}: settings are chosen on seeds below {first}, such as {listed(known)}; this supports no claim."
     return f"{used}: settings are chosen on seeds below {first} only."
 
 
 def level_table(results: SeedsResults, level: str) -> Table:
     """Return the figures of every arm on one level, or on all, with each seed in a column."""
+    return replace(seeds_table(level, results.of_level(level), results.seeds), is_last_strong=True)
+
+
+def seeds_table(
+    title: str, cells: Sequence[MeanCell], seeds: Sequence[int], *, note: str = "", is_fault: bool = False
+) -> Table:
+    """Return what every arm reached, with each seed in a column; of a fault the greatest share is the worst."""
     rows = []
-    for cell in results.of_level(level):
+    for cell in cells:
         of_seed = {figures.seed: percent(figures.accuracy) for figures in cell.seeds}
         spread = "-" if cell.sd is None else f"{100 * cell.sd:.1f}"
-        figures = (percent(cell.mean), spread, interval(cell.ci95), _worst(cell))
-        rows.append((spoken(cell.arm), *figures, *(of_seed.get(seed, "-") for seed in results.seeds)))
-    header = ("policy", "mean", "sd", "95% interval", "worst", *(f"seed {seed}" for seed in results.seeds))
-    return Table(level, header, tuple(rows), is_last_strong=True)
+        reach = "-" if cell.ci95 is None else interval(cell.ci95)
+        figures = (percent(cell.mean), spread, reach, _worst_text(cell, is_fault=is_fault))
+        rows.append((spoken(cell.arm), *figures, *(of_seed.get(seed, "-") for seed in seeds)))
+    header = ("policy", "mean", "sd", "95% interval", "worst", *(f"seed {seed}" for seed in seeds))
+    return Table(title, header, tuple(rows), note)
 
 
-def _worst(cell: AblationCell) -> str:
-    """Return the least accuracy of a seed, and whose it is."""
-    worst = min(cell.seeds, key=lambda figures: figures.accuracy)
+def worst_seed(cell: MeanCell, *, is_fault: bool = False) -> SeedMean:
+    """Return the seed that reached least; of a fault the one that has most of it."""
+    return (max if is_fault else min)(cell.seeds, key=lambda figures: figures.accuracy)
+
+
+def _worst_text(cell: MeanCell, *, is_fault: bool = False) -> str:
+    """Return what the worst seed reached, and which it is."""
+    worst = worst_seed(cell, is_fault=is_fault)
     return f"{percent(worst.accuracy)} (seed {worst.seed})"
 
 
@@ -173,7 +187,7 @@ def _draw_seed(axes: Axes, cells: Sequence[AblationCell], seed: int, number: int
     axes.plot(x, y, **series(number), label=label)
 
 
-def _listed(seeds: Sequence[int]) -> str:
+def listed(seeds: Sequence[int]) -> str:
     """Return seeds as words: consecutive ones as "100 to 104"."""
     if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
         return f"{seeds[0]} to {seeds[-1]}"

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from plansmith.ablation.order import OrderTest, TriedById, compare_over_seeds
+from plansmith.ablation.order import OrderTest, TriedById, tests_of
 from plansmith.ablation.paper_figures import PaperColumn
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.report.metrics import EvaluatedProblem
@@ -88,31 +88,57 @@ class ArmRun:
 
 
 @dataclass(frozen=True, slots=True)
-class SeedFigures:
-    """What one run reached in one scope, with `accuracy_interval`."""
+class SeedMean:
+    """What one run reached in one scope: the share of ``n`` problems, or the mean of a figure of theirs."""
 
     seed: int
     n: int
     n_forms: int
-    n_valid: int
     accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
+class SeedFigures(SeedMean):
+    """How many problems one run solved in one scope, with `accuracy_interval`."""
+
+    n_valid: int
     ci95: tuple[float, float]
     errors: dict[ErrorClass, int]
 
 
 @dataclass(frozen=True, slots=True)
-class AblationCell:
-    """An arm over its seeds in one scope: in an ablation a domain, all its levels together.
+class MeanCell:
+    """An arm over its seeds in one scope: what is looked at, such as a domain, a level, a figure.
 
-    ``mean`` is the mean of the seeds' accuracies, ``sd`` their sample standard deviation (None of one seed), ``ci95``
-    `interval_over_seeds`. ``error_rates`` is the mean share of all problems that failed, by class.
+    ``mean`` is the mean of what the seeds reached, ``sd`` their sample standard deviation (None of one seed), ``ci95``
+    `interval_over_seeds`; of what is no share it is Student's alone, None of one seed.
     """
 
     arm: str
     scope: str
-    seeds: tuple[SeedFigures, ...]
+    seeds: tuple[SeedMean, ...]
     mean: float
     sd: float | None
+    ci95: tuple[float, float] | None
+
+    @classmethod
+    def over(
+        cls, arm: str, scope: str, seeds: Sequence[SeedMean], ci95: tuple[float, float] | None, **more: Any
+    ) -> Self:
+        """Return the cell of an arm with the mean over its seeds and its spread."""
+        reached = [figures.accuracy for figures in seeds]
+        spread = stdev(reached) if len(reached) > 1 else None
+        return cls(arm=arm, scope=scope, seeds=tuple(seeds), mean=fmean(reached), sd=spread, ci95=ci95, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class AblationCell(MeanCell):
+    """The accuracy of an arm over its seeds: in an ablation of a domain, all its levels together.
+
+    ``error_rates`` is the mean share of all problems that failed, by class.
+    """
+
+    seeds: tuple[SeedFigures, ...]
     ci95: tuple[float, float]
     error_rates: dict[ErrorClass, float]
     iteration: int | None = None
@@ -263,9 +289,8 @@ def _seed_figures(seed: int, evaluated: Sequence[EvaluatedProblem]) -> SeedFigur
     n, n_valid = len(evaluated), sum(item.is_valid for item in evaluated)
     errors = {kind: sum(item.error_class is kind for item in evaluated) for kind in ErrorClass}
     tried = [item.tried for item in evaluated]
-    return SeedFigures(
-        seed, n, len({item.form for item in tried}), n_valid, n_valid / n, accuracy_interval(tried), errors
-    )
+    n_forms = len({item.form for item in tried})
+    return SeedFigures(seed, n, n_forms, n_valid / n, n_valid, accuracy_interval(tried), errors)
 
 
 def cell_over_seeds(
@@ -273,17 +298,9 @@ def cell_over_seeds(
 ) -> AblationCell:
     """Return the mean over seeds with its spread and interval, from the problems of the scope by seed."""
     seeds = [_seed_figures(seed, items) for seed, items in by_seed.items()]
-    accuracies = [figures.accuracy for figures in seeds]
-    return AblationCell(
-        arm=arm,
-        scope=scope,
-        seeds=tuple(seeds),
-        mean=fmean(accuracies),
-        sd=stdev(accuracies) if len(accuracies) > 1 else None,
-        ci95=interval_over_seeds([[item.tried for item in items] for items in by_seed.values()]),
-        error_rates={kind: fmean(figures.errors[kind] / figures.n for figures in seeds) for kind in ErrorClass},
-        iteration=iteration,
-    )
+    ci95 = interval_over_seeds([[item.tried for item in items] for items in by_seed.values()])
+    rates = {kind: fmean(figures.errors[kind] / figures.n for figures in seeds) for kind in ErrorClass}
+    return AblationCell.over(arm, scope, seeds, ci95, error_rates=rates, iteration=iteration)
 
 
 def _neighbours(arms: Sequence[AblationArm]) -> list[tuple[str, str]]:
@@ -309,18 +326,12 @@ def tests_in_scopes(
     runs: Sequence[ArmRun], pairs: Iterable[tuple[str, str]], scopes: Mapping[str, IsInScope]
 ) -> tuple[OrderTest, ...]:
     """Return the test of every pair of arms in every scope that both were tried in under one seed at least."""
-    tests = []
-    for (first, second), (scope, is_in) in itertools.product(pairs, scopes.items()):
-        before, after = (_tried(runs, arm, is_in) for arm in (first, second))
-        if before.keys() & after.keys():
-            tests.append(compare_over_seeds(first, second, scope, before=before, after=after))
-    return tuple(tests)
 
+    def tried(arm: str, scope: str) -> dict[int, TriedById]:
+        found = problems_by_seed(runs, arm, scopes[scope])
+        return {seed: {item.problem_id: item.tried for item in items} for seed, items in found.items()}
 
-def _tried(runs: Sequence[ArmRun], arm: str, is_in: IsInScope) -> dict[int, TriedById]:
-    """Return the problems of a scope by id as an arm tried them, by seed."""
-    found = problems_by_seed(runs, arm, is_in)
-    return {seed: {item.problem_id: item.tried for item in items} for seed, items in found.items()}
+    return tests_of(((*pair, scope) for pair, scope in itertools.product(pairs, scopes)), tried)
 
 
 def problems_by_seed(runs: Sequence[ArmRun], arm: str, is_in: IsInScope) -> dict[int, list[EvaluatedProblem]]:

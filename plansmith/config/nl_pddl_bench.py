@@ -17,6 +17,9 @@ from plansmith.config.problems import ProblemsConfig
 from plansmith.config.run import RunConfig
 from plansmith.config.training import ModelConfig, OptimiserConfig, PolicyConfig, PreferenceConfig, TrainerConfig
 
+Negatives = Literal["paper", "faithful", "sampled"]
+"""What the rejected answers of preference pairs are, see `PairsConfig`."""
+
 
 class TextExamplesConfig(StrictModel):
     """What supervised fine-tuning learns from: texts of D1's problems, answered by these."""
@@ -31,7 +34,7 @@ class TextExamplesConfig(StrictModel):
 class PairsConfig(StrictModel):
     """The preference pairs, of problems of D2."""
 
-    negatives: Literal["paper", "faithful", "sampled"] = "paper"
+    negatives: Negatives = "paper"
     """What the rejected answers are. paper: problems with a mistake that cannot be read, have no plan, or a worse one.
     faithful: also those with a good plan that mean another thing. sampled: the tuned policy's own, of any of these
     faults."""

@@ -5,7 +5,7 @@ Report, live page and the other windows take the answers of an arm from here, so
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -20,6 +20,8 @@ from plansmith.report.repair_metrics import RepairTurn, repair_turns
 
 POLICIES = ("untrained", "sft", "sft_longer", "dpo")
 """The policies of a run in the order of its report; `sft_longer` is the control of `dpo`."""
+PREFERRING = "dpo"
+"""How the names of policies after preference optimisation begin; an ablation has one for each kind of negatives."""
 REPAIRED, RESAMPLED = "repaired", "resampled"
 LOOPS = {"validator": REPAIRED, "none": RESAMPLED}
 """What an arm with further answers is called after its policy, by what the policy was told of its failed ones."""
@@ -110,11 +112,24 @@ def text_arms(run: RunSoFar[Any]) -> list[TextArm]:
     return sorted((TextArm.of(stage) for stage in stages), key=place)
 
 
-def main_arm(names: Mapping[str, object]) -> str:
-    """Return the arm that a run is about: its last policy that is no control, with repair if it was tried."""
-    policies = [name for name in POLICIES if name in names and name != "sft_longer"] or list(names)
-    repaired = f"{policies[-1]}_{REPAIRED}"
-    return repaired if repaired in names else policies[-1]
+def policies_among(names: Iterable[str]) -> list[str]:
+    """Return the arms that are a policy with its first answers, without those that a loop made of them."""
+    return [name for name in names if not name.endswith((f"_{REPAIRED}", f"_{RESAMPLED}"))]
+
+
+def main_arm(names: Iterable[str]) -> str:
+    """Return the arm that results are about, with repair if it was tried.
+
+    That is the policy after preference optimisation, the first of several; without one the last that is no control.
+
+    Args:
+        names: of all arms, in the order of training.
+    """
+    known = list(names)
+    policies = [name for name in policies_among(known) if name != "sft_longer"] or known
+    main = next((name for name in policies if name.startswith(PREFERRING)), policies[-1])
+    repaired = f"{main}_{REPAIRED}"
+    return repaired if repaired in known else main
 
 
 @lru_cache(maxsize=64)

@@ -175,12 +175,14 @@ def compare_outcome(
     Raises:
         ValueError: the arms answered other texts.
     """
-    first, second = (
-        {text.problem_id: TriedProblem(OUTCOMES[outcome](text.answer()), text.form) for text in texts}
-        for texts in (texts_before, texts_after)
-    )
+    first, second = (tried_texts(texts, outcome) for texts in (texts_before, texts_after))
     matched = solved_by_both(first, second, names=f"{before} and {after}", where="answered")
     return OutcomeComparison(before, after, outcome, paired_test(*matched))
+
+
+def tried_texts(texts: Iterable[AnsweredText], outcome: str) -> dict[str, TriedProblem]:
+    """Return whether the answer that counts came to one of `OUTCOMES`, by the id of the problem."""
+    return {text.problem_id: TriedProblem(OUTCOMES[outcome](text.answer()), text.form) for text in texts}
 
 
 def _tried(answers: Sequence[tuple[FormalisedRow, str]], outcome: str) -> list[TriedProblem]:

@@ -59,10 +59,10 @@ OUTCOME_WORDS = {
 FIRST_TEST = (
     "Which tests are made, and in what order, was fixed before any run; p-values are not adjusted for their number."
 )
-HOW_COUNTED = (
+WHICH_ANSWER = (
     "The answers of a policy to the test texts; repaired: failed ones go back with what validator and planner say; "
     "resampled: the policy is only asked again. Of several answers counts the first with a plan, else the last that "
-    f"can be read, else the last: the reference is not looked at. {INTERVALS}"
+    "can be read, else the last: the reference is not looked at."
 )
 
 
@@ -75,15 +75,21 @@ def formalisation_report(results: FormalisationResults) -> Report:
 def headline(results: FormalisationResults) -> tuple[str, str]:
     """Return how many texts end as a problem of the right meaning, and the evidence, as two sentences."""
     main = results.main
-    right, solvable, flattered = map(percent, (main.equivalent, main.psr_of_all, main.flattered))
-    result = (
-        f"{right} of {main.n} test texts end as a problem of the right meaning ({spoken(main.name)}), {solvable} as "
-        f"one with a plan. Solvability flatters: {flattered} have a plan and another meaning, or an undecided one."
-    )
+    shares = (main.equivalent, main.psr_of_all, main.flattered)
+    result = meaning_sentence(f"{main.n} test texts", spoken(main.name), shares)
     evidence = f"95% interval of the right meaning {interval(main.ci95['equivalent'])}."
     if results.paired_tests:
         evidence += f" {describe_test(results, results.paired_tests[0])}"
     return result, evidence
+
+
+def meaning_sentence(texts: str, arm: str, shares: tuple[float, float, float]) -> str:
+    """Return how many texts end right, how many with a plan, and how many of these flatter."""
+    right, solvable, flattered = map(percent, shares)
+    result = f"{right} of {texts} end as a problem of the right meaning ({arm}), {solvable} as one with a plan."
+    if not shares[2]:
+        return result
+    return f"{result} Solvability flatters: {flattered} have a plan and another meaning, or an undecided one."
 
 
 def describe_test(results: FormalisationResults, comparison: OutcomeComparison) -> str:
@@ -100,7 +106,9 @@ def _sections(results: FormalisationResults) -> Iterator[Section]:
     compared = (Sentences((*tests, FIRST_TEST), "Paired tests"),) if tests else ()
     yield Section("", (Tiles(tuple(_tiles(results))),))
     yield Section(
-        "Every policy on the same test texts", (arm_table(results), Terms(TERMS), *compared), note=HOW_COUNTED
+        "Every policy on the same test texts",
+        (arm_table(results), Terms(TERMS), *compared),
+        note=f"{WHICH_ANSWER} {INTERVALS}",
     )
     yield Section("Domains and levels", (domain_table(results), level_table(results)))
     yield Section("What repair does", _filled(turn_table(results), repair_table(results), code_table(results)))

@@ -17,12 +17,13 @@ from plansmith.data.rows import PairReadingRow, PairRow, ProblemRow, TextRow
 from plansmith.report.answers import AnswerExample, read_answers, shown_answers
 from plansmith.report.finished_stages import RunSoFar, domain_levels_of, read_columns
 from plansmith.report.formalisation_arms import (
-    POLICIES,
+    PREFERRING,
     REPAIRED,
     RESAMPLED,
     TextArm,
     domains_of,
     main_arm,
+    policies_among,
     text_arms,
 )
 from plansmith.report.formalisation_metrics import (
@@ -149,12 +150,13 @@ def formalisation_results(run: Run) -> FormalisationResults | None:
 
 def compared_arms(names: Mapping[str, object], main: str) -> list[tuple[str, str, str]]:
     """Return which arms are compared by what, the headline's first; which it is was fixed before any run."""
-    policies = sorted(POLICIES, key=lambda policy: not main.startswith(policy))
+    policies = sorted(policies_among(names), key=lambda policy: not main.startswith(policy))
+    preferring = [policy for policy in policies if policy.startswith(PREFERRING)]
     wanted = [
         *((policy, f"{policy}_{REPAIRED}", "psr_of_all") for policy in policies),
         *((f"{policy}_{RESAMPLED}", f"{policy}_{REPAIRED}", "equivalent") for policy in policies),
-        ("sft_longer", "dpo", "equivalent"),
-        ("sft", "dpo", "equivalent"),
+        *(("sft_longer", policy, "equivalent") for policy in preferring),
+        *(("sft", policy, "equivalent") for policy in preferring),
         ("untrained", "sft", "equivalent"),
     ]
     return [pair for pair in wanted if pair[0] in names and pair[1] in names]
@@ -169,13 +171,16 @@ def _preference(run: Run) -> dict[str, PreferenceFigures]:
     """Return what each policy gives to the held-out pairs."""
     if run.config.dpo is None:
         return {}
-    found = {}
+    beta = run.config.dpo.beta
+    return {arm: summarise_preference(rows, problem_of, beta) for arm, rows, problem_of in pair_readings(run)}
+
+
+def pair_readings(run: Run) -> Iterator[tuple[str, list[PairReadingRow], dict[str, str]]]:
+    """Yield each policy with what it gives to the held-out pairs, and the problem of each pair."""
     for stage in run.stages(StageKind.READS_PAIRS):
         columns = read_columns(stage.input("pairs").artifact, PairRow, "pair_id", "problem_id", table="held_out")
         if rows := stage.artifact.rows(PairReadingRow):
-            problem_of = dict(zip(*columns, strict=True))
-            found[stage.provenance.labels["arm"]] = summarise_preference(rows, problem_of, run.config.dpo.beta)
-    return found
+            yield stage.provenance.labels["arm"], rows, dict(zip(*columns, strict=True))
 
 
 def text_figures(texts: Artifact, problems: Artifact, level_names: Mapping[str, str]) -> Iterator[TextFigures]:

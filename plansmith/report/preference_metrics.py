@@ -69,9 +69,14 @@ def summarise_preference(
     )
 
 
+def preferred(readings: Sequence[PairReadingRow], problem_of: Mapping[str, str]) -> list[TriedProblem]:
+    """Return whether each pair is told apart better than by the reference; pairs of one problem are of one form."""
+    return [TriedProblem(row.delta > 0, problem_of[row.pair_id]) for row in readings]
+
+
 def _pair_figures(readings: Sequence[PairReadingRow], problem_of: Mapping[str, str], beta: float) -> PairFigures:
     if not readings:
         raise ValueError("no held-out pairs: accuracy over n=0 is undefined")
-    preferred = [TriedProblem(row.delta > 0, problem_of[row.pair_id]) for row in readings]
-    accuracy, margin = fmean(item.is_solved for item in preferred), fmean(beta * row.delta for row in readings)
-    return PairFigures(len(readings), accuracy, accuracy_interval(preferred), margin)
+    told_apart = preferred(readings, problem_of)
+    accuracy, margin = fmean(item.is_solved for item in told_apart), fmean(beta * row.delta for row in readings)
+    return PairFigures(len(readings), accuracy, accuracy_interval(told_apart), margin)

@@ -1,0 +1,139 @@
+"""Runs over several seeds that write PDDL for texts: every figure of every arm, and whether arms differ by chance.
+
+One summary serves the seeds of one way of training and an ablation, in which the policies after preference optimisation
+are several. Not here: reading the runs (`formalisation_variants`), tables and sentences (`formalisation_report`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from plansmith.ablation.order import OrderTest, TriedById, tests_of
+from plansmith.ablation.summary import MeanCell, SeedMean
+from plansmith.report.formalisation_arms import main_arm
+from plansmith.report.formalisation_metrics import OUTCOMES, AnsweredText, summarise_answers, tried_texts
+from plansmith.report.formalisation_results import compared_arms
+from plansmith.report.statistics import TriedProblem, interval_over_seeds, mean_interval
+
+FIGURES = ("svr", "psr_of_all", "tsr", "cr", "equivalent", "flattered", "task_success")
+"""What every arm is measured by, see `FormalisationFigures`."""
+FAULTS = ("flattered",)
+"""Those of which less is better."""
+PAIR_ACCURACY = "pair accuracy"
+
+
+@dataclass(frozen=True, slots=True)
+class TextArmRun:
+    """Every test text once, answered by one arm trained with one seed.
+
+    ``pairs`` tells of each held-out pair whether the arm's policy tells it apart better than its reference; of a policy
+    that learnt from no pairs it is empty.
+    """
+
+    arm: str
+    seed: int
+    texts: tuple[AnsweredText, ...]
+    pairs: tuple[TriedProblem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FormalisationSummary:
+    """The runs of several seeds, and in an ablation of several variants; ``arms`` are in the order of training.
+
+    ``cells`` has every arm by every one of `FIGURES`, ``pairs`` the accuracy on held-out pairs of the policies that
+    learnt from pairs. The scope of ``tests`` is the outcome that is compared; the first is the headline's.
+    """
+
+    name: str
+    seeds: tuple[int, ...]
+    arms: tuple[str, ...]
+    cells: tuple[MeanCell, ...]
+    pairs: tuple[MeanCell, ...] = ()
+    tests: tuple[OrderTest, ...] = ()
+    config: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    command: str = ""
+
+    def of_figure(self, figure: str) -> tuple[MeanCell, ...]:
+        """Return every arm by one figure."""
+        return tuple(cell for cell in self.cells if cell.scope == figure)
+
+    def cell(self, arm: str, figure: str) -> MeanCell:
+        """Return one figure of one arm."""
+        return next(cell for cell in self.of_figure(figure) if cell.arm == arm)
+
+    @property
+    def main(self) -> str:
+        """Return the arm that the headline is about."""
+        return main_arm(self.arms)
+
+
+def summarise_text_runs(
+    name: str,
+    runs: Sequence[TextArmRun],
+    *,
+    config: dict[str, Any] | None = None,
+    versions: dict[str, str] | None = None,
+    command: str = "",
+) -> FormalisationSummary:
+    """Return every figure of every arm over its seeds, and the tests of a single run, pooled over seeds by form.
+
+    Problems and forms of different seeds are different ones. Arms keep the order in which they first occur; the figures
+    of one that some seeds have not are those of the others.
+
+    Raises:
+        ValueError: no runs, an arm that occurs twice under one seed, or two that answered different texts under it.
+    """
+    if not runs or len({(run.arm, run.seed) for run in runs}) < len(runs):
+        raise ValueError(f"one arm or more, each once a seed; got {[(run.arm, run.seed) for run in runs]}")
+    by_arm: dict[str, list[TextArmRun]] = {run.arm: [] for run in runs}
+    for run in sorted(runs, key=lambda run: run.seed):
+        by_arm[run.arm].append(run)
+
+    def tried(arm: str, outcome: str) -> dict[int, TriedById]:
+        return {run.seed: tried_texts(run.texts, outcome) for run in by_arm[arm]}
+
+    return FormalisationSummary(
+        name=name,
+        seeds=tuple(sorted({run.seed for run in runs})),
+        arms=tuple(by_arm),
+        cells=tuple(cell for arm, of_arm in by_arm.items() for cell in _cells(arm, of_arm)),
+        pairs=tuple(_pair_cell(arm, told) for arm, of_arm in by_arm.items() if (told := _with_pairs(of_arm))),
+        tests=tests_of(compared_arms(by_arm, main_arm(by_arm)), tried),
+        config=config or {},
+        versions=versions or {},
+        command=command,
+    )
+
+
+def _cells(arm: str, runs: Sequence[TextArmRun]) -> Iterator[MeanCell]:
+    """Yield one arm by every figure."""
+    reached = {run.seed: summarise_answers(run.texts) for run in runs}
+    for name in FIGURES:
+        seeds = [SeedMean(seed, one.n, one.n_forms, getattr(one, name)) for seed, one in reached.items()]
+        yield MeanCell.over(arm, name, seeds, _interval(name, runs, seeds))
+
+
+def _interval(figure: str, runs: Sequence[TextArmRun], seeds: Sequence[SeedMean]) -> tuple[float, float] | None:
+    """Return the interval over seeds of a figure, within [0, 1]; of one that is no share it is Student's alone."""
+    if figure in OUTCOMES:
+        return interval_over_seeds([list(tried_texts(run.texts, figure).values()) for run in runs])
+    spread = mean_interval([one.accuracy for one in seeds])
+    return spread and (max(0.0, spread[0]), min(1.0, spread[1]))
+
+
+def _with_pairs(runs: Sequence[TextArmRun]) -> list[TextArmRun]:
+    return [run for run in runs if run.pairs]
+
+
+def _pair_cell(arm: str, runs: Sequence[TextArmRun]) -> MeanCell:
+    """Return the accuracy of one arm on held-out pairs; pairs of one problem count together."""
+    seeds = [
+        SeedMean(run.seed, len(run.pairs), len({pair.form for pair in run.pairs}),
+                 fmean(pair.is_solved for pair in run.pairs))
+        for run in runs
+    ]  # fmt: skip
+    return MeanCell.over(arm, PAIR_ACCURACY, seeds, interval_over_seeds([run.pairs for run in runs]))
