@@ -265,8 +265,8 @@ def test_headline_sets_the_right_meaning_beside_solvability_and_names_worst_and_
 ) -> None:
     report = formalisation_summary_report(summary)
     assert report.result == (
-        "62.5% of the test texts end as a problem of the right meaning, 87.5% as one with a plan (dpo faithful "
-        "repaired; mean of 2 seeds): solvable flatters, 25% have a plan and another meaning, or an undecided one."
+        "62.5% of the test texts end as a problem of the right meaning (dpo faithful repaired; mean of 2 seeds), 87.5% "
+        "as one with a plan. Solvability flatters: 25% have a plan and another meaning, or an undecided one."
     )
     assert report.evidence.startswith(
         "The right meaning has the 95% interval 0% to 100%; the worst seed has 50% (seed 1). Dpo faithful to dpo "
