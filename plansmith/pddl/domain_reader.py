@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from plansmith.pddl.diagnostics import Code, Notebook, Severity, suggestion
+from plansmith.pddl.diagnostics import Code, Notebook, Severity, nearest, one_of, suggestion
 from plansmith.pddl.effect_reader import EffectReader
-from plansmith.pddl.formula_reader import CONNECTIVES, Names, typed_list
+from plansmith.pddl.formula_reader import CONNECTIVES, Names
 from plansmith.pddl.model import (
     EQUALITY,
     OBJECT,
@@ -15,13 +15,17 @@ from plansmith.pddl.model import (
     DerivedPredicate,
     Domain,
     FunctionSchema,
+    Literal,
     PredicateSchema,
     TypedName,
     ancestors_of,
+    literals_in,
+    literals_of_effects,
 )
 from plansmith.pddl.sections import Definition, Reading, TextReader
-from plansmith.pddl.sexpr import Group, Node, Word, describe
+from plansmith.pddl.sexpr import PART_KEYWORDS, Group, Node, Word, describe, shortened
 from plansmith.pddl.stratification import strata
+from plansmith.pddl.typed_lists import Declaration, typed_list
 
 MAX_DECLARED = 1000
 """Types, and derived predicates: what hangs together costs the square of its number."""
@@ -34,7 +38,9 @@ class DomainReader(TextReader):
 
     def __init__(self, notebook: Notebook) -> None:
         super().__init__(notebook, Names())
-        self.effects = EffectReader(notebook, self.names)
+        self.formulas = self.effects = EffectReader(notebook, self.names)
+        self.type_offsets: dict[str, int] = {}
+        """Where types are declared, in `places` where their supertypes are."""
 
     def read(self, definition: Definition) -> Reading[Domain]:
         """Return the domain."""
@@ -48,22 +54,20 @@ class DomainReader(TextReader):
         actions = self._actions([section for section in definition.sections if section.head() == ":action"])
         domain = Domain(definition.name, requirements, types, constants, predicates, actions, functions, derived)
         self._check_stratified(domain)
+        self._check_declared(domain, definition)
         return Reading(domain, self.notebook, self.places)
 
     def _types(self, nodes: Sequence[Node]) -> tuple[TypedName, ...]:
         """Return the types; supertypes that are only named as such are added below `object`."""
         found: dict[str, TypedName] = {}
-        for declaration in typed_list(self.notebook, nodes):
+        for declaration in typed_list(self.notebook, nodes, self.names.ancestors):
             typed = declaration.typed
             if typed.name in found and found[typed.name].types != typed.types:
-                self.notebook.note(
-                    Code.DUPLICATE_NAME, declaration.offset, f"type '{typed.name}' is defined twice",
-                    got=" or ".join(typed.types), expected=" or ".join(found[typed.name].types),
-                    repair="remove one of them",
-                )  # fmt: skip
+                found[typed.name] = self._joined(declaration, found[typed.name])
             elif typed.name != OBJECT:
                 found[typed.name] = typed
                 self.places[("type", typed.name)] = declaration.type_offset
+                self.type_offsets[typed.name] = declaration.offset
         if found and self._is_too_many(len(found), "types", nodes[0].offset):
             return ()
         for typed in tuple(found.values()):
@@ -73,6 +77,17 @@ class DomainReader(TextReader):
                     found[parent] = TypedName(parent)
         self.names.ancestors |= self._ancestors(found)
         return tuple(found.values())
+
+    def _joined(self, declaration: Declaration, known: TypedName) -> TypedName:
+        """Return a type that is declared twice, below all supertypes that either declaration names, as in VAL."""
+        name, both = declaration.typed.name, dict.fromkeys((*known.types, *declaration.typed.types))
+        types = tuple(parent for parent in both if parent != OBJECT)
+        self.notebook.warn(
+            Code.DUPLICATE_NAME, declaration.offset,
+            f"type '{name}' is defined twice with different supertypes; read as below {' and '.join(types)}",
+            repair="remove one of them",
+        )  # fmt: skip
+        return TypedName(name, types)
 
     def _note_implicit_type(self, typed: TypedName, parent: str, known: Iterable[str]) -> None:
         self.notebook.warn(
@@ -108,7 +123,7 @@ class DomainReader(TextReader):
             if not isinstance(node, Group) or not isinstance(name, Word):
                 self.note_section(node, f"not a {kind}", "(name ?x - type ...)")
                 continue
-            parameters = self.formulas.parameters(node.items[1:], f"{kind} '{name.text}'")
+            parameters = self.formulas.declared_parameters(node.items[1:], f"{kind} '{name.text}'")
             if name.text in CONNECTIVES or name.text[0] in "?:" or name.text == EQUALITY:
                 self.note_name(name.offset, name.text, kind)
             elif name.text in found:
@@ -187,6 +202,21 @@ class DomainReader(TextReader):
                 repair="state the negative condition over predicates that do not depend on this one",
             )  # fmt: skip
 
+    def _check_declared(self, domain: Domain, definition: Definition) -> None:
+        """Say of undeclared names what the whole shows: a lost section, or a declaration that is misspelt."""
+        undeclared = self.formulas.undeclared
+        self.note_lost_section(definition, ":types", Code.UNDEFINED_TYPE)
+        self.note_lost_section(definition, ":predicates", Code.UNDEFINED_PREDICATE)
+        self.note_lost_section(definition, ":functions", Code.UNDEFINED_FUNCTION)
+        if undeclared.names(Code.UNDEFINED_PREDICATE):
+            declared = {name: self.places["predicate", name] for name in self.names.predicates}
+            used = {literal.atom.predicate for literal in _literals_of(domain)}
+            undeclared.finish(Code.UNDEFINED_PREDICATE, declared=declared, used=used)
+        if undeclared.names(Code.UNDEFINED_TYPE):
+            used = {name for typed in _typed_names_of(domain) for name in typed.types}
+            undeclared.finish(Code.UNDEFINED_TYPE, declared=self.type_offsets, used=used)
+        undeclared.finish_all()
+
     def _actions(self, sections: Sequence[Group]) -> tuple[ActionSchema, ...]:
         found: list[ActionSchema] = []
         for section in sections:
@@ -216,21 +246,49 @@ class DomainReader(TextReader):
         precondition, effect = parts.get(":precondition"), parts.get(":effect")
         if effect is not None:
             self.places[("effect", name)] = effect.offset
-        return ActionSchema(
+        action = ActionSchema(
             name,
             parameters,
             self.formulas.condition(precondition, variables) if precondition else Conjunction(),
             tuple(dict.fromkeys(self.effects.effects(effect, variables))) if effect else (),
         )
+        self._check_bound(action, section, has_parameters=parameter_list is not None)
+        return action
+
+    def _check_bound(self, action: ActionSchema, section: Group, *, has_parameters: bool) -> None:
+        """Say of unbound variables what the whole action shows: lost parameters, or a parameter that is misspelt."""
+        unbound = self.formulas.undeclared.names(Code.UNBOUND_VARIABLE)
+        if unbound and not has_parameters:
+            self.formulas.undeclared.drop(Code.UNBOUND_VARIABLE)
+            self.notebook.note(
+                Code.MISSING_SECTION, section.offset, f"action '{action.name}' has no :parameters, but variables",
+                got=shortened(", ".join(unbound)), expected=":parameters (?x - type ...)",
+                repair=f"add :parameters ({shortened(' '.join(unbound))})",
+            )  # fmt: skip
+        elif unbound:
+            literals = (*literals_in(action.precondition), *literals_of_effects(action.effects))
+            used = {argument for literal in literals for argument in literal.atom.arguments}
+            declared = {parameter.name: self.formulas.offsets[parameter.name] for parameter in action.parameters}
+            self.formulas.undeclared.finish(Code.UNBOUND_VARIABLE, declared=declared, used=used)
+
+    def _part_keyword(self, key: Node) -> Word | None:
+        """Return the keyword of a part of an action, a misspelt one as it was meant; None where there is none."""
+        if isinstance(key, Word) and key.text in PART_KEYWORDS:
+            return key
+        meant = nearest(f":{key.text.lstrip(':')}", PART_KEYWORDS) if isinstance(key, Word) else None
+        self.notebook.note(
+            Code.MALFORMED_SECTION, key.offset, "unknown part of an action", got=describe(key),
+            expected=one_of(PART_KEYWORDS), repair=None if meant is None else f"write '{meant}'",
+        )  # fmt: skip
+        return None if meant is None else Word(meant, key.offset)
 
     def _parts(self, section: Group, start: int) -> dict[str, Node]:
         items, parts = section.items, dict[str, Node]()
         position = start
         while position < len(items):
-            key = items[position]
+            key = self._part_keyword(items[position])
             position += 1
-            if not isinstance(key, Word) or key.text not in (":parameters", ":precondition", ":effect"):
-                self.note_section(key, "unknown part of an action", ":parameters, :precondition or :effect")
+            if key is None:
                 continue
             value = items[position] if position < len(items) else None
             if value is None or (isinstance(value, Word) and value.text.startswith(":")):
@@ -244,3 +302,20 @@ class DomainReader(TextReader):
                 )  # fmt: skip
             parts.setdefault(key.text, value)
         return parts
+
+
+def _typed_names_of(domain: Domain) -> Iterator[TypedName]:
+    """Yield what a domain gives types to, but for the variables of quantifiers."""
+    yield from (*domain.types, *domain.constants)
+    schemas: tuple[PredicateSchema | FunctionSchema | ActionSchema | DerivedPredicate, ...]
+    schemas = (*domain.predicates, *domain.functions, *domain.actions, *domain.derived)
+    for schema in schemas:
+        yield from schema.parameters
+
+
+def _literals_of(domain: Domain) -> Iterator[Literal]:
+    for action in domain.actions:
+        yield from literals_in(action.precondition)
+        yield from literals_of_effects(action.effects)
+    for rule in domain.derived:
+        yield from literals_in(rule.condition)

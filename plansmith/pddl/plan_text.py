@@ -12,9 +12,10 @@ from collections.abc import Iterator
 
 from plansmith.errors import PddlParseError
 from plansmith.garbage import no_garbage
+from plansmith.pddl.brackets import read_root
 from plansmith.pddl.diagnostics import Notebook, Source
 from plansmith.pddl.model import PlanStep
-from plansmith.pddl.sexpr import Group, Node, Word, describe, read_root
+from plansmith.pddl.sexpr import Group, Node, Word, describe
 
 _DECORATION = re.compile(r"[,\"'`]")
 _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+):")

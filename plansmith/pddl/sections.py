@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from plansmith.pddl.diagnostics import Code, Notebook, Severity, one_of, suggestion
-from plansmith.pddl.formula_reader import Declaration, FormulaReader, Names, typed_list
+from plansmith.pddl.brackets import read_lists
+from plansmith.pddl.diagnostics import Code, Notebook, Severity, nearest, one_of, suggestion
+from plansmith.pddl.formula_reader import FormulaReader, Names
 from plansmith.pddl.model import Domain, Problem, TypedName
-from plansmith.pddl.sexpr import Group, Node, Word, describe, read_root
+from plansmith.pddl.sexpr import Group, Node, Word, describe, plain_text, shortened
+from plansmith.pddl.typed_lists import Declaration, typed_list
 
 REPEATABLE = frozenset({":action", ":derived"})
 UNSUPPORTED_SECTIONS = frozenset(
     {":durative-action", ":process", ":event", ":constraints", ":axiom", ":method", ":task", ":situation"}
 )
+
+_FOREIGN = re.compile(r",|(?m:(?<!\S)(?:#+(?=\s)|//)[^\r\n]*)")
+"""What other languages have and PDDL has not: commas, and comments that begin with ``# `` or ``//``."""
 
 ValueT = TypeVar("ValueT", Domain, Problem)
 PlaceKey = tuple[str, ...]
@@ -49,7 +55,7 @@ class Definition:
 
 def read_definition(notebook: Notebook, kind: str) -> Definition:
     """Return the sections of the definition that the source holds; `kind` is ``domain`` or ``problem``."""
-    items = read_root(notebook).items
+    items = read_lists(notebook, _without_foreign(notebook)).items
     define = next((item for item in items if isinstance(item, Group) and item.head() == "define"), None)
     if define is None:
         offset = items[0].offset if items else 0
@@ -63,6 +69,28 @@ def read_definition(notebook: Notebook, kind: str) -> Definition:
             _note_outside(notebook, item)
             break
     return _definition(notebook, define, kind)
+
+
+def _without_foreign(notebook: Notebook) -> str:
+    """Return the plain text, the commas and foreign comments of the definition as blanks; note them, a line's once."""
+    text = plain_text(notebook.source)
+    begin = max(text.find("(define"), 0)
+    if "," not in text and "#" not in text and "//" not in text:
+        return text
+    end = text.find("\n", text.rfind(")"))
+    noted: set[int] = set()
+    for match in _FOREIGN.finditer(text, begin, end if end > 0 else len(text)):
+        line, mark = notebook.source.place(match.start()).line, match.group()[:2].rstrip()
+        is_comma = mark[0] == ","
+        if line not in noted:
+            notebook.note(
+                Code.UNEXPECTED_TEXT, match.start(), "a comma" if is_comma else "a comment of another language",
+                got=f"'{mark[: 1 if is_comma else 2]}'",
+                expected="a blank" if is_comma else "';', which begins a comment",
+                repair="remove the commas of this line" if is_comma else f"write ';' instead of '{mark}'",
+            )  # fmt: skip
+            noted.add(line)
+    return text[:begin] + _FOREIGN.sub(lambda match: " " * len(match.group()), text[begin:])
 
 
 def _note_outside(notebook: Notebook, item: Node) -> None:
@@ -115,8 +143,11 @@ class TextReader:
             elif head not in known:
                 self.notebook.note(
                     Code.UNKNOWN_SECTION, section.offset, "unknown section", got=describe(section),
-                    expected=one_of(known), repair=suggestion(head, known, "remove it"),
+                    expected=one_of(known), repair=suggestion(f":{head.lstrip(':')}", known, "remove it"),
                 )  # fmt: skip
+                meant = nearest(f":{head.lstrip(':')}", known)
+                if meant is not None:
+                    section.items[0] = Word(meant, section.items[0].offset)
             elif head in seen and head not in REPEATABLE:
                 first = self.notebook.source.place(seen[head].offset)
                 self.notebook.note(
@@ -139,7 +170,7 @@ class TextReader:
     def objects(self, nodes: Sequence[Node], kind: str) -> tuple[TypedName, ...]:
         """Return declared objects or constants, known to formulas from here on."""
         found: list[TypedName] = []
-        for declaration in typed_list(self.notebook, nodes):
+        for declaration in typed_list(self.notebook, nodes, self.names.ancestors):
             typed = declaration.typed
             self.formulas.check_types(declaration)
             known = self.names.objects.get(typed.name)
@@ -163,6 +194,16 @@ class TextReader:
             expected=None if is_harmless else " or ".join(known.types), repair="remove one of them",
             severity=Severity.WARNING if is_harmless else Severity.ERROR,
         )  # fmt: skip
+
+    def note_lost_section(self, definition: Definition, key: str, code: Code) -> None:
+        """Note once that a section is missing whose names are used, in place of an error for each of these."""
+        names = self.formulas.undeclared.names(code)
+        if names and definition.find(key) is None:
+            self.formulas.undeclared.drop(code)
+            self.notebook.note(
+                Code.MISSING_SECTION, definition.offset, f"no {key}, but names that it declares are used",
+                got=shortened(", ".join(names)), expected=f"({key} ...)", repair=f"add ({key} ...) with these names",
+            )  # fmt: skip
 
     def note_section(self, node: Node, message: str, expected: str) -> None:
         """Note that a part of a section has the wrong shape."""
