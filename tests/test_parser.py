@@ -239,6 +239,18 @@ def test_parse_plan_with_a_mistake_names_its_place(text: str, place: str) -> Non
     assert caught.value.where == f"plan:{place}"
 
 
+@pytest.mark.parametrize("end", ["\\", "\\\\", "\\  ", " \\\r"], ids=["one", "two", "blanks after", "CR"])
+def test_parse_plan_backslashes_that_end_a_line_are_decoration(end: str) -> None:
+    text = f"(pick-up a){end}\n(stack a{end}\n b){end}"
+    assert parse_plan(text) == (PlanStep("pick-up", ("a",)), PlanStep("stack", ("a", "b")))
+
+
+def test_parse_plan_backslash_within_a_line_stays() -> None:
+    with pytest.raises(PddlParseError) as caught:
+        parse_plan("(a)\n\\ (b)")
+    assert caught.value.where == "<plan>:2:1"
+
+
 def test_parse_step_not_one_flat_list_raises() -> None:
     assert parse_step(" (Stack A b) ") == PlanStep("stack", ("a", "b"))
     for text in ("stack a b", "(stack a b", "()", "", "(stack (a) b)", "(a) (b)"):

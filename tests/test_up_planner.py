@@ -314,7 +314,9 @@ def test_solve_leaves_no_process_of_the_engine(
     monkeypatch.setenv("LEAVES_THEN", then)
     for kill_after_s in LONGER_AND_LONGER if then == "sleep" else (600.0,):
         with small("Leaves", PlannerConfig(time_limit_s=1.0, kill_after_s=kill_after_s)) as planner:
-            assert planner.solve(BLOCKSWORLD, SUSSMAN).status is status
+            result = planner.solve(BLOCKSWORLD, SUSSMAN)
+            assert result.status is status
+            assert ("CPU" in result.message, "wall-clock" in result.message) == (then == "spin", then == "sleep")
             if not (tmp_path / "pids").exists():
                 continue
             family = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
