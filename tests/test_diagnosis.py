@@ -8,7 +8,7 @@ from conftest import BLOCKS_TEXT, DEPOT_PROBLEM_TEXT, DEPOT_TEXT
 from plansmith.pddl.diagnosis import diagnose
 from plansmith.pddl.diagnostics import MAX_DIAGNOSTICS, Code, Diagnostic, Severity
 from plansmith.pddl.model import TypedName
-from plansmith.pddl.parser import parse_domain
+from plansmith.pddl.parser import parse_domain, parse_problem
 
 CLEAN = """(define (domain d)
 (:requirements :typing)
@@ -272,6 +272,55 @@ def test_diagnose_type_below_object_and_another_is_a_warning_and_below_the_other
     (report,) = [report for report in diagnose(domain, domain_source="d") if report.code is Code.DUPLICATE_NAME]
     assert (str(report.place), report.severity) == ("d:1:50", Severity.WARNING)
     assert parse_domain(domain).ancestors()["area"] == {"area", "surface", "object"}
+
+
+@pytest.mark.parametrize(
+    ("objects", "names"),
+    [
+        ("-x --help", ["-x", "--help"]),
+        ("-city - city", ["-city"]),
+        ("c- - city", ["c-"]),
+        ("c- d", ["c-", "d"]),
+        ("c,1", ["c,1"]),
+    ],
+    ids=["options", "a type's name after a dash", "dash at the end", "no type after it", "comma inside"],
+)
+def test_parse_objects_with_dashes_and_commas_in_their_names_are_taken_as_they_are(
+    objects: str, names: list[str]
+) -> None:
+    problem = parse_problem(PROBLEM.replace("c1 - city", f"c1 - city {objects}"), parse_domain(CLEAN))
+    assert [typed.name for typed in problem.objects] == ["c1", *names]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "repair"),
+    [
+        ("c1 - city", "c1 -city", "write '- city'"),
+        ("c1 - city", "c1- city", "write 'c1 - city'"),
+        ("c1 - city", "c1, c2 - city", "remove the commas of this line"),
+    ],
+    ids=["dash at the type", "dash at the name", "comma"],
+)
+def test_diagnose_objects_with_a_dash_or_comma_too_close_is_one_error(old: str, new: str, repair: str) -> None:
+    assert old in PROBLEM
+    (report,) = [report for report in diagnose(CLEAN, PROBLEM.replace(old, new)) if report.is_error]
+    assert report.repair == repair
+
+
+@pytest.mark.parametrize(("types", "repair"), [("a b -c", "write '- c'"), ("a- b", "write 'a - b'")])
+def test_diagnose_types_with_a_dash_too_close_is_one_error(types: str, repair: str) -> None:
+    (report,) = [report for report in diagnose(f"(define (domain d) (:types {types}))") if report.is_error]
+    assert report.repair == repair
+
+
+def test_diagnose_unbound_variable_of_a_rule_is_not_taken_for_one_of_an_action_without_parameters() -> None:
+    rule = "(define (domain d) (:predicates (p ?x) (q)) (:derived (q) (p ?z)) (:action a :effect (p ?w)))"
+    errors = [(report.code, report.got) for report in diagnose(rule) if report.is_error]
+    assert errors == [(Code.UNBOUND_VARIABLE, "'?z'"), (Code.MISSING_SECTION, "?w")]
+
+
+def test_diagnose_lost_bracket_of_a_text_that_has_no_name_yet_is_told_first() -> None:
+    assert [report.code for report in diagnose("(define")] == [Code.MISSING_PARENTHESIS, Code.NOT_PDDL]
 
 
 def test_parse_type_below_two_others_is_below_both() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from plansmith.pddl.diagnostics import Code, Notebook, Severity, nearest, one_of, suggestion
 from plansmith.pddl.effect_reader import EffectReader
@@ -15,12 +15,9 @@ from plansmith.pddl.model import (
     DerivedPredicate,
     Domain,
     FunctionSchema,
-    Literal,
     PredicateSchema,
     TypedName,
     ancestors_of,
-    literals_in,
-    literals_of_effects,
 )
 from plansmith.pddl.sections import Definition, Reading, TextReader
 from plansmith.pddl.sexpr import PART_KEYWORDS, Group, Node, Word, describe, shortened
@@ -54,13 +51,14 @@ class DomainReader(TextReader):
         actions = self._actions([section for section in definition.sections if section.head() == ":action"])
         domain = Domain(definition.name, requirements, types, constants, predicates, actions, functions, derived)
         self._check_stratified(domain)
-        self._check_declared(domain, definition)
+        self._check_declared(definition)
         return Reading(domain, self.notebook, self.places)
 
     def _types(self, nodes: Sequence[Node]) -> tuple[TypedName, ...]:
         """Return the types; supertypes that are only named as such are added below `object`."""
         found: dict[str, TypedName] = {}
-        for declaration in typed_list(self.notebook, nodes, self.names.ancestors):
+        names = {OBJECT, *(node.text.strip("-") for node in nodes if isinstance(node, Word))} - {""}
+        for declaration in typed_list(self.notebook, nodes, names):
             typed = declaration.typed
             if typed.name in found and found[typed.name].types != typed.types:
                 found[typed.name] = self._joined(declaration, found[typed.name])
@@ -190,8 +188,9 @@ class DomainReader(TextReader):
                 for own, given in zip(parameters, declared.parameters, strict=True)
             )
         self.places.setdefault(("derived", name), head.offset)
-        variables = {typed.name: typed for typed in parameters}
-        return DerivedPredicate(name, parameters, self.formulas.condition(body, variables))
+        condition = self.formulas.condition(body, {typed.name: typed for typed in parameters})
+        self._finish_unbound(parameters, (head, body))
+        return DerivedPredicate(name, parameters, condition)
 
     def _check_stratified(self, domain: Domain) -> None:
         name = strata(domain.derived).circular if domain.derived else None
@@ -202,19 +201,15 @@ class DomainReader(TextReader):
                 repair="state the negative condition over predicates that do not depend on this one",
             )  # fmt: skip
 
-    def _check_declared(self, domain: Domain, definition: Definition) -> None:
+    def _check_declared(self, definition: Definition) -> None:
         """Say of undeclared names what the whole shows: a lost section, or a declaration that is misspelt."""
         undeclared = self.formulas.undeclared
         self.note_lost_section(definition, ":types", Code.UNDEFINED_TYPE)
         self.note_lost_section(definition, ":predicates", Code.UNDEFINED_PREDICATE)
         self.note_lost_section(definition, ":functions", Code.UNDEFINED_FUNCTION)
-        if undeclared.names(Code.UNDEFINED_PREDICATE):
-            declared = {name: self.places["predicate", name] for name in self.names.predicates}
-            used = {literal.atom.predicate for literal in _literals_of(domain)}
-            undeclared.finish(Code.UNDEFINED_PREDICATE, declared=declared, used=used)
-        if undeclared.names(Code.UNDEFINED_TYPE):
-            used = {name for typed in _typed_names_of(domain) for name in typed.types}
-            undeclared.finish(Code.UNDEFINED_TYPE, declared=self.type_offsets, used=used)
+        predicates = {name: self.places["predicate", name] for name in self.names.predicates}
+        undeclared.finish(Code.UNDEFINED_PREDICATE, declared=predicates, within=definition.sections)
+        undeclared.finish(Code.UNDEFINED_TYPE, declared=self.type_offsets, within=definition.sections)
         undeclared.finish_all()
 
     def _actions(self, sections: Sequence[Group]) -> tuple[ActionSchema, ...]:
@@ -265,11 +260,11 @@ class DomainReader(TextReader):
                 got=shortened(", ".join(unbound)), expected=":parameters (?x - type ...)",
                 repair=f"add :parameters ({shortened(' '.join(unbound))})",
             )  # fmt: skip
-        elif unbound:
-            literals = (*literals_in(action.precondition), *literals_of_effects(action.effects))
-            used = {argument for literal in literals for argument in literal.atom.arguments}
-            declared = {parameter.name: self.formulas.offsets[parameter.name] for parameter in action.parameters}
-            self.formulas.undeclared.finish(Code.UNBOUND_VARIABLE, declared=declared, used=used)
+        self._finish_unbound(action.parameters, section.items)
+
+    def _finish_unbound(self, parameters: Sequence[TypedName], within: Sequence[Node]) -> None:
+        declared = {parameter.name: self.formulas.offsets[parameter.name] for parameter in parameters}
+        self.formulas.undeclared.finish(Code.UNBOUND_VARIABLE, declared=declared, within=within)
 
     def _part_keyword(self, key: Node) -> Word | None:
         """Return the keyword of a part of an action, a misspelt one as it was meant; None where there is none."""
@@ -302,20 +297,3 @@ class DomainReader(TextReader):
                 )  # fmt: skip
             parts.setdefault(key.text, value)
         return parts
-
-
-def _typed_names_of(domain: Domain) -> Iterator[TypedName]:
-    """Yield what a domain gives types to, but for the variables of quantifiers."""
-    yield from (*domain.types, *domain.constants)
-    schemas: tuple[PredicateSchema | FunctionSchema | ActionSchema | DerivedPredicate, ...]
-    schemas = (*domain.predicates, *domain.functions, *domain.actions, *domain.derived)
-    for schema in schemas:
-        yield from schema.parameters
-
-
-def _literals_of(domain: Domain) -> Iterator[Literal]:
-    for action in domain.actions:
-        yield from literals_in(action.precondition)
-        yield from literals_of_effects(action.effects)
-    for rule in domain.derived:
-        yield from literals_in(rule.condition)

@@ -49,9 +49,9 @@ class EffectReader(FormulaReader):
             return []
         if self.is_unsupported(node):
             return []
-        return (
-            self.effects(node, variables) if self.is_renamed(node) else [Literal(self._changed_atom(node, variables))]
-        )
+        if self.is_renamed(node):
+            return self.effects(node, variables)
+        return [Literal(self._changed_atom(node, variables))]
 
     def _changed_atom(self, group: Group, variables: Variables) -> Atom:
         if group.head() in self.names.derived:

@@ -153,7 +153,8 @@ class FormulaReader:
         for declaration in self._variables(nodes, owner):
             name = declaration.typed.name
             places = (declaration.offset, self.offsets.get(name, 0))
-            if name in found and all(self.notebook.source.text[place] == "?" for place in places):
+            is_as_written = all(self.notebook.source.text[place] == "?" for place in places)
+            if name in found and is_as_written:
                 self.notebook.note(
                     Code.DUPLICATE_NAME, declaration.offset, f"parameter '{name}' of {owner} is defined twice",
                     repair="rename one of them",

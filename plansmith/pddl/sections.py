@@ -19,8 +19,8 @@ UNSUPPORTED_SECTIONS = frozenset(
     {":durative-action", ":process", ":event", ":constraints", ":axiom", ":method", ":task", ":situation"}
 )
 
-_FOREIGN = re.compile(r",|(?m:(?<!\S)(?:#+(?=\s)|//)[^\r\n]*)")
-"""What other languages have and PDDL has not: commas, and comments that begin with ``# `` or ``//``."""
+_FOREIGN = re.compile(r",(?![^\s()?])|(?m:(?<!\S)(?:#+(?=\s)|//)[^\r\n]*)")
+"""What other languages have and PDDL has not: commas after words, and comments that begin with ``# `` or ``//``."""
 
 ValueT = TypeVar("ValueT", Domain, Problem)
 PlaceKey = tuple[str, ...]
@@ -74,23 +74,25 @@ def read_definition(notebook: Notebook, kind: str) -> Definition:
 def _without_foreign(notebook: Notebook) -> str:
     """Return the plain text, the commas and foreign comments of the definition as blanks; note them, a line's once."""
     text = plain_text(notebook.source)
-    begin = max(text.find("(define"), 0)
     if "," not in text and "#" not in text and "//" not in text:
         return text
-    end = text.find("\n", text.rfind(")"))
+    begin = max(text.find("(define"), 0)
+    end = text.find("\n", text.rfind(")")) % (len(text) + 1)  # -1, where no line follows, is the end
     noted: set[int] = set()
-    for match in _FOREIGN.finditer(text, begin, end if end > 0 else len(text)):
-        line, mark = notebook.source.place(match.start()).line, match.group()[:2].rstrip()
-        is_comma = mark[0] == ","
+
+    def blank(match: re.Match[str]) -> str:
+        offset, mark = begin + match.start(), match.group()[:2].rstrip()
+        line = notebook.source.place(offset).line
         if line not in noted:
-            notebook.note(
-                Code.UNEXPECTED_TEXT, match.start(), "a comma" if is_comma else "a comment of another language",
-                got=f"'{mark[: 1 if is_comma else 2]}'",
-                expected="a blank" if is_comma else "';', which begins a comment",
-                repair="remove the commas of this line" if is_comma else f"write ';' instead of '{mark}'",
-            )  # fmt: skip
             noted.add(line)
-    return text[:begin] + _FOREIGN.sub(lambda match: " " * len(match.group()), text[begin:])
+            message, expected, repair = "a comma", "a blank", "remove the commas of this line"
+            if mark != ",":
+                message, expected = "a comment of another language", "';', which begins a comment"
+                repair = f"write ';' instead of '{mark}'"
+            notebook.note(Code.UNEXPECTED_TEXT, offset, message, got=f"'{mark}'", expected=expected, repair=repair)
+        return " " * len(match.group())
+
+    return text[:begin] + _FOREIGN.sub(blank, text[begin:end]) + text[end:]
 
 
 def _note_outside(notebook: Notebook, item: Node) -> None:
@@ -101,7 +103,7 @@ def _note_outside(notebook: Notebook, item: Node) -> None:
 
 
 def _definition(notebook: Notebook, define: Group, kind: str) -> Definition:
-    head = define.items[1] if len(define.items) > 1 else define
+    head = define.items[1] if len(define.items) > 1 else Word("", define.items[0].offset + len("define"))
     is_named = isinstance(head, Group) and head.head() == kind and len(head.items) > 1
     name = head.items[1] if is_named and isinstance(head, Group) else None
     if not isinstance(name, Word) or (isinstance(head, Group) and len(head.items) > 2):
@@ -112,7 +114,7 @@ def _definition(notebook: Notebook, define: Group, kind: str) -> Definition:
             return Definition()
     has_head = isinstance(head, Group) and not head.head().startswith(":")
     found = Definition(name.text if isinstance(name, Word) else "", define.offset)
-    for item in define.items[2 if has_head and head is not define else 1 :]:
+    for item in define.items[2 if has_head else 1 :]:
         if isinstance(item, Group):
             found.sections.append(item)
         else:
@@ -141,12 +143,12 @@ class TextReader:
                     expected="PDDL 2.1 level 1 with ADL, action costs and derived predicates",
                 )  # fmt: skip
             elif head not in known:
+                key = f":{head.lstrip(':')}"
                 self.notebook.note(
                     Code.UNKNOWN_SECTION, section.offset, "unknown section", got=describe(section),
-                    expected=one_of(known), repair=suggestion(f":{head.lstrip(':')}", known, "remove it"),
+                    expected=one_of(known), repair=suggestion(key, known, "remove it"),
                 )  # fmt: skip
-                meant = nearest(f":{head.lstrip(':')}", known)
-                if meant is not None:
+                if (meant := nearest(key, known)) is not None:
                     section.items[0] = Word(meant, section.items[0].offset)
             elif head in seen and head not in REPEATABLE:
                 first = self.notebook.source.place(seen[head].offset)

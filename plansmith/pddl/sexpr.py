@@ -7,7 +7,7 @@ tells where the fault is and mends it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from plansmith.pddl.diagnostics import Code, Notebook, Source
@@ -58,6 +58,12 @@ def describe(node: Node) -> str:
     if isinstance(node, Word):
         return f"'{shortened(node.text)}'"
     return f"a list beginning with '{shortened(node.head())}'" if node.head() else "a list"
+
+
+def words_in(nodes: Iterable[Node]) -> Iterator[str]:
+    """Yield the words of lists, and of the lists in them."""
+    for node in nodes:
+        yield from (node.text,) if isinstance(node, Word) else words_in(node.items)
 
 
 def shortened(text: str, length: int = 60) -> str:

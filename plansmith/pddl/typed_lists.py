@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from plansmith.pddl.diagnostics import Code, Notebook
 from plansmith.pddl.model import OBJECT, TypedName
@@ -55,20 +56,18 @@ def typed_list(notebook: Notebook, nodes: Sequence[Node], types: Collection[str]
 
 def _with_dashes(notebook: Notebook, nodes: Sequence[Node], types: Collection[str]) -> Iterator[Node]:
     before = ""
-    for position, node in enumerate(nodes):
-        if isinstance(node, Group):
-            yield node
-            continue
-        text, following = node.text, nodes[position + 1] if position + 1 < len(nodes) else None
-        if text.startswith("-") and len(text) > 1:
-            _note_dash(notebook, node, f"write '- {text[1:]}'")
-            yield from (Word("-", node.offset), Word(text[1:], node.offset + 1))
-        elif text.endswith("-") and len(text) > 1 and _is_type(following, types, is_certain=text[0] == "?"):
-            kind = following.text if isinstance(following, Word) else "(either ...)"
-            _note_dash(notebook, node, f"write '{text[:-1]} - {kind}'")
+    for node, second, third in zip_longest(nodes, nodes[1:], nodes[2:]):
+        text = node.text if isinstance(node, Word) else ""
+        kind = Word(text[1:], node.offset + 1)
+        if text[:1] == "-" and before not in ("", "-") and _is_type(kind, second, types, of=before):
+            _note_dash(notebook, node, f"write '- {kind.text}'")
+            yield from (Word("-", node.offset), kind)
+        elif text[1:] and text[-1] == "-" and _is_type(second, third, types, of=text):
+            shown = second.text if isinstance(second, Word) else "(either ...)"
+            _note_dash(notebook, node, f"write '{text[:-1]} - {shown}'")
             yield from (Word(text[:-1], node.offset), Word("-", node.offset + len(text) - 1))
             text = "-"
-        elif before.startswith("?") and text in types and not (isinstance(following, Word) and following.text == "-"):
+        elif before[:1] == "?" and text in types and _is_type(node, second, types, of=before):
             _note_dash(notebook, node, f"write '- {text}'")
             yield from (Word("-", node.offset), node)
         else:
@@ -76,11 +75,12 @@ def _with_dashes(notebook: Notebook, nodes: Sequence[Node], types: Collection[st
         before = text
 
 
-def _is_type(node: Node | None, types: Collection[str], *, is_certain: bool) -> bool:
-    """Return whether a node can only be a type; `is_certain`: whether any word would be one that is no variable."""
-    if isinstance(node, Word):
-        return (node.text[0] not in "?-") if is_certain else node.text in types
-    return isinstance(node, Group) and node.head() == "either"
+def _is_type(node: Node | None, following: Node | None, types: Collection[str], *, of: str) -> bool:
+    """Return whether a node can only be the type of the name before it, and no name, which may begin with a dash."""
+    if not isinstance(node, Word):
+        return node is not None and node.head() == "either"
+    is_name = isinstance(following, Word) and following.text == "-"
+    return not is_name and (node.text in types or (of[0] == "?" and node.text[:1] not in "?-"))
 
 
 def _note_dash(notebook: Notebook, node: Node, repair: str) -> None:

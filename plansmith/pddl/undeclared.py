@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from plansmith.pddl.diagnostics import Code, Diagnostic, Notebook, nearest, one_of, suggestion
+from plansmith.pddl.sexpr import Node, words_in
 
 SHOWN_LINES = 5
 """Of the other lines on which a name is used."""
@@ -53,19 +55,20 @@ class UndeclaredNames:
     def finish_all(self) -> None:
         """Tell of every name that is left where else it is used."""
         for code in tuple(self._names):
-            self.finish(code, declared={}, used=())
+            self.finish(code, declared={}, within=())
 
-    def finish(self, code: Code, *, declared: Mapping[str, int], used: Collection[str]) -> None:
+    def finish(self, code: Code, *, declared: Mapping[str, int], within: Sequence[Node]) -> None:
         """Tell of names of a kind where else they are used, and forget them.
 
-        Where a name is used several times and a similar one is declared (at the given offset) and never used, the
-        declaration is misspelt, not each use.
+        Where a name is used several times and a similar one is declared (at the given offset) and never used `within`
+        what may use it, the declaration is misspelt, not each use.
         """
-        for name in self._names.pop(code, {}).values():
-            if len(name.offsets) > 1:
-                is_declaration = name.near in declared and name.near not in used
-                told = self._misspelt(name, declared) if is_declaration else self._told_of_others(name)
-                self.notebook.replace(name.noted, told)
+        repeated = [name for name in self._names.pop(code, {}).values() if len(name.offsets) > 1]
+        words = Counter(words_in(within)) if repeated else Counter()
+        for name in repeated:
+            is_declaration = name.near in declared and words[name.near] == 1
+            told = self._misspelt(name, declared) if is_declaration else self._told_of_others(name)
+            self.notebook.replace(name.noted, told)
 
     def _misspelt(self, name: _Name, declared: Mapping[str, int]) -> Diagnostic:
         assert name.near is not None
