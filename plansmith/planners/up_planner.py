@@ -127,8 +127,8 @@ class UnifiedPlanningPlanner(Planner):
             got = f"exit code {ending['exit_code']}"
             raise PlannerCrashError(f"the engine {self._engine} ended without an answer: {words}", got=got)
         answer: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
-        if answer["status"] == "TIMEOUT":  # a process of the engine met the CPU limit, and the engine says so
-            answer["message"] = answer["message"] or stopped_message(self.settings, is_killed=False)
+        if answer["status"] == "TIMEOUT" and not answer["message"]:  # unified-planning counts by the wall clock
+            answer["message"] = f"the engine stopped at {self.settings.time_limit_s} wall-clock seconds (time_limit_s)"
         return answer
 
 
