@@ -15,11 +15,11 @@ SHOWN_LINES = 5
 
 @dataclass(slots=True)
 class _Name:
-    """A name as it was first noted, with the offsets of all its uses."""
+    """A name as it was first noted, the known name that is near, if any is, and the offsets of all its uses."""
 
     name: str
     noted: Diagnostic
-    near: str | None
+    near: str
     offsets: list[int] = field(default_factory=list)
 
 
@@ -41,7 +41,7 @@ class UndeclaredNames:
                 repair=suggestion(name, known, declare),
             )  # fmt: skip
             if noted is not None:
-                names[name] = _Name(name, noted, nearest(name, known), [offset])
+                names[name] = _Name(name, noted, nearest(name, known) or "", [offset])
 
     def names(self, code: Code) -> tuple[str, ...]:
         """Return the undeclared names of a kind, in the order of their first uses."""
@@ -71,7 +71,6 @@ class UndeclaredNames:
             self.notebook.replace(name.noted, told)
 
     def _misspelt(self, name: _Name, declared: Mapping[str, int]) -> Diagnostic:
-        assert name.near is not None
         return replace(
             name.noted,
             place=self.notebook.source.place(declared[name.near]),
