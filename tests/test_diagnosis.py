@@ -9,6 +9,7 @@ from plansmith.pddl.diagnosis import diagnose
 from plansmith.pddl.diagnostics import MAX_DIAGNOSTICS, Code, Diagnostic, Severity
 from plansmith.pddl.model import TypedName
 from plansmith.pddl.parser import parse_domain, parse_problem
+from plansmith.pddl.typed_lists import MAX_ALTERNATIVES
 
 CLEAN = """(define (domain d)
 (:requirements :typing)
@@ -326,6 +327,12 @@ def test_diagnose_lost_bracket_of_a_text_that_has_no_name_yet_is_told_first() ->
 def test_parse_type_below_two_others_is_below_both() -> None:
     domain = parse_domain("(define (domain d) (:types b c - object a - b a - c))")
     assert domain.types[-1] == TypedName("a", ("b", "c"))
+
+
+def test_diagnose_type_below_too_many_others_is_an_error() -> None:
+    text = f"(define (domain d) (:types {' '.join(f'a - b{number}' for number in range(MAX_ALTERNATIVES + 1))}))"
+    errors = [(report.code, report.got) for report in diagnose(text) if report.is_error]
+    assert errors == [(Code.MALFORMED_SECTION, str(MAX_ALTERNATIVES + 1))]
 
 
 def test_diagnose_stops_noting_after_many_mistakes() -> None:

@@ -181,9 +181,8 @@ class BracketMender:
                 return len(self.open) > 2 and self.open[-2].head() in OF_NUMBERS and read_number(token.text) is not None
             return self.n_missing < 0 and not _takes_word(group, token.text)
         if group is self.root:
-            return self.n_missing < 0 and any(
-                isinstance(item, Group) and item.head() == "define" for item in group.items
-            )
+            last = group.items[-1] if group.items else None
+            return self.n_missing < 0 and isinstance(last, Group) and last.head() == "define"
         following = self.tokens[number + 1].text if number + 1 < len(self.tokens) else ""
         return not _takes_list(group, following) or self._is_out_of_line(token, group)
 

@@ -22,7 +22,7 @@ from plansmith.pddl.model import (
 from plansmith.pddl.sections import Definition, Reading, TextReader
 from plansmith.pddl.sexpr import PART_KEYWORDS, Group, Node, Word, describe, shortened
 from plansmith.pddl.stratification import strata
-from plansmith.pddl.typed_lists import Declaration, typed_list
+from plansmith.pddl.typed_lists import Declaration, joined_types, typed_list
 
 MAX_DECLARED = 1000
 """Types, and derived predicates: what hangs together costs the square of its number."""
@@ -78,7 +78,7 @@ class DomainReader(TextReader):
 
     def _joined(self, declaration: Declaration, known: TypedName) -> TypedName:
         """Return a type that is declared twice, below all supertypes that either declaration names, as in VAL."""
-        name, both = declaration.typed.name, dict.fromkeys((*known.types, *declaration.typed.types))
+        name, both = declaration.typed.name, joined_types(self.notebook, known.types, declaration)
         types = tuple(parent for parent in both if parent != OBJECT)
         self.notebook.warn(
             Code.DUPLICATE_NAME, declaration.offset,

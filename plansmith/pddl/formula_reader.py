@@ -26,7 +26,7 @@ from plansmith.pddl.model import (
     TypedName,
 )
 from plansmith.pddl.sexpr import Group, Node, Word, describe, shortened
-from plansmith.pddl.typed_lists import Declaration, typed_list
+from plansmith.pddl.typed_lists import Declaration, joined_types, typed_list
 from plansmith.pddl.undeclared import UndeclaredNames
 
 CONNECTIVES = frozenset({"and", "or", "not", "imply", "exists", "forall", "when"})
@@ -171,15 +171,15 @@ class FormulaReader:
         found = list(self._variables(nodes, owner))
         types: dict[str, tuple[str, ...]] = {}
         for declaration in found:
-            name, own = declaration.typed.name, declaration.typed.types
+            name = declaration.typed.name
             if name in types:
                 self.notebook.warn(
                     Code.DUPLICATE_NAME, declaration.offset,
                     f"parameter '{name}' of {owner} is defined twice; read as two parameters",
                     repair="rename one of them",
                 )  # fmt: skip
-            joined = dict.fromkeys((*types.get(name, ()), *own))
-            types[name] = (OBJECT,) if OBJECT in joined else tuple(joined)
+            joined = joined_types(self.notebook, types.get(name, ()), declaration)
+            types[name] = (OBJECT,) if OBJECT in joined else joined
         return tuple(TypedName(declaration.typed.name, types[declaration.typed.name]) for declaration in found)
 
     def _variables(self, nodes: Sequence[Node], owner: str) -> Iterator[Declaration]:

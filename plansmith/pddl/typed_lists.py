@@ -54,6 +54,18 @@ def typed_list(notebook: Notebook, nodes: Sequence[Node], types: Collection[str]
     yield from (Declaration(TypedName(word.text), word.offset, word.offset) for word in pending)
 
 
+def joined_types(notebook: Notebook, known: tuple[str, ...], declaration: Declaration) -> tuple[str, ...]:
+    """Return the types of a name with those of its next declaration; the known ones, and note it, if these are many."""
+    both = tuple(dict.fromkeys((*known, *declaration.typed.types)))
+    if len(both) <= MAX_ALTERNATIVES:
+        return both
+    notebook.note(
+        Code.MALFORMED_SECTION, declaration.type_offset, f"'{declaration.typed.name}' has too many types",
+        got=str(len(both)), expected=f"at most {MAX_ALTERNATIVES}",
+    )  # fmt: skip
+    return known
+
+
 def _with_dashes(notebook: Notebook, nodes: Sequence[Node], types: Collection[str]) -> Iterator[Node]:
     before = ""
     for node, second, third in zip_longest(nodes, nodes[1:], nodes[2:]):
