@@ -11,7 +11,9 @@ import pytest
 from conftest import BLOCKS_TEXT, SUSSMAN_PLAN, print_plan
 
 from plansmith import cli
-from plansmith.pddl.cases import CHUNK_CASES, CaseRow, judge_cases, judge_texts
+from plansmith.pddl.cases import CHUNK_CASES, CaseRow, judge_cases, judge_texts, read_task
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.parser import LONGEST_REMEMBERED
 from plansmith.pddl.validation import Verdict
 
 Capture = pytest.CaptureFixture[str]
@@ -54,6 +56,26 @@ def row(number: int, plan: object = GOOD, **changed: object) -> str:
 def judged(lines: list[str], folder: Path, n_workers: int = 1) -> list[CaseRow]:
     """Return the verdicts on lines."""
     return [one for rows in judge_cases(lines, folder=folder, n_workers=n_workers) for one in rows]
+
+
+# --- read_task
+
+
+def test_read_task_of_several_problems_reads_their_domain_once() -> None:
+    tasks = [read_task(BLOCKS_TEXT, SUSSMAN_TEXT.replace("p)", name, 1)) for name in ("p1)", "p2)")]
+    assert isinstance(tasks[0], PlanningTask) and isinstance(tasks[1], PlanningTask)
+    assert tasks[0].domain is tasks[1].domain and tasks[0].problem != tasks[1].problem
+
+
+def test_read_task_of_another_or_a_long_domain_is_read_anew() -> None:
+    long = f"{BLOCKS_TEXT};{'x' * LONGEST_REMEMBERED}"
+    tasks = [read_task(text, SUSSMAN_TEXT) for text in (BLOCKS_TEXT, f"{BLOCKS_TEXT} ", long, long)]
+    assert len({id(task.domain) for task in tasks if isinstance(task, PlanningTask)}) == 4
+
+
+def test_read_task_of_a_broken_domain_names_its_mistakes_each_time() -> None:
+    first, second = (read_task(BAD_DOMAIN, SUSSMAN_TEXT) for _ in range(2))
+    assert first == second and not isinstance(first, PlanningTask) and len(first) == 1
 
 
 # --- judge_texts

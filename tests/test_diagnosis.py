@@ -7,6 +7,9 @@ from conftest import BLOCKS_TEXT, DEPOT_PROBLEM_TEXT, DEPOT_TEXT
 
 from plansmith.pddl.diagnosis import diagnose
 from plansmith.pddl.diagnostics import MAX_DIAGNOSTICS, Code, Diagnostic, Severity
+from plansmith.pddl.model import TypedName
+from plansmith.pddl.parser import parse_domain, parse_problem
+from plansmith.pddl.typed_lists import MAX_ALTERNATIVES
 
 CLEAN = """(define (domain d)
 (:requirements :typing)
@@ -91,9 +94,9 @@ DOMAIN_MISTAKES = {
     "numeric effect": (":effect (open ?c)", ":effect (and (open ?c) (increase (fuel ?c) 3))", [
         (Code.UNSUPPORTED_FEATURE, "d:13:26")]),
     "missing ) of a condition": (
-        ":precondition (at ?a)", ":precondition (and (at ?a)", [(Code.MISSING_PARENTHESIS, "d:8:17")]),
-    "missing ) of an action": ("(not (at ?a))))", "(not (at ?a)))", [(Code.MISSING_PARENTHESIS, "d:6:1")]),
-    "missing ) of a section": ("(open ?c - city))", "(open ?c - city)", [(Code.MISSING_PARENTHESIS, "d:5:1")]),
+        ":precondition (at ?a)", ":precondition (and (at ?a)", [(Code.MISSING_PARENTHESIS, "d:8:29")]),
+    "missing ) of an action": ("(not (at ?a))))", "(not (at ?a)))", [(Code.MISSING_PARENTHESIS, "d:9:38")]),
+    "missing ) of a section": ("(open ?c - city))", "(open ?c - city)", [(Code.MISSING_PARENTHESIS, "d:5:46")]),
     "surplus ) after an action": ("(not (at ?a))))", "(not (at ?a)))))", [
         (Code.EXTRA_PARENTHESIS, "d:9:39")]),
 }  # fmt: skip
@@ -125,7 +128,7 @@ PROBLEM_MISTAKES = {
     "goal that needs a deletion": ("(:goal (open c1))", "(:goal (and (not (at c1)) (open c1)))", []),
     "other domain": ("(:domain d)", "(:domain e)", [(Code.DOMAIN_MISMATCH, "p:1:30")]),
     "no goal": ("(:goal (open c1))", "", [(Code.MISSING_SECTION, "p:1:1")]),
-    "missing )": ("(:init (at c1))", "(:init (at c1)", [(Code.MISSING_PARENTHESIS, "p:3:1")]),
+    "missing )": ("(:init (at c1))", "(:init (at c1)", [(Code.MISSING_PARENTHESIS, "p:3:15")]),
 }  # fmt: skip
 
 
@@ -177,7 +180,7 @@ def test_diagnose_stratified_rules_are_no_error(rules: str) -> None:
 
 
 def test_diagnose_half_broken_text_names_every_mistake() -> None:
-    """A text as a model writes it: nine mistakes of different kinds, all in one reading."""
+    """A text as a model writes it: eight mistakes of different kinds, all in one reading, `raw` but once."""
     text = """(define (domain kitchen)
 (:requirements :strips :typing)
 (:types cook dish - object)
@@ -196,7 +199,7 @@ def test_diagnose_half_broken_text_names_every_mistake() -> None:
     for code, count in {
         Code.MISSING_PARENTHESIS: 2,
         Code.UNDEFINED_TYPE: 1,
-        Code.UNDEFINED_PREDICATE: 3,
+        Code.UNDEFINED_PREDICATE: 2,
         Code.WRONG_ARITY: 1,
         Code.MALFORMED_EFFECT: 1,
     }.items():
@@ -206,6 +209,130 @@ def test_diagnose_half_broken_text_names_every_mistake() -> None:
 def test_diagnose_undefined_name_suggests_the_nearest_one() -> None:
     (report,) = [r for r in diagnose(TIDY.replace(":precondition (at ?c)", ":precondition (opne ?c)")) if r.is_error]
     assert report.repair == "write 'open', or declare it under :predicates"
+
+
+REPEATED = """(define (domain d) (:types city)
+(:predicates (ta ?c - city) (open ?c - city))
+(:action go :parameters (?a ?b - city)
+  :precondition (at ?a)
+  :effect (and (at ?b) (not (at ?a)))))"""
+
+
+def test_diagnose_name_that_is_used_often_is_one_error_where_its_declaration_is_misspelt() -> None:
+    (report,) = [report for report in diagnose(REPEATED, domain_source="d") if report.is_error]
+    assert (report.code, str(report.place), report.got) == (Code.UNDEFINED_PREDICATE, "d:2:15", "'ta'")
+    assert (report.expected, report.repair) == ("'at', as in lines 4, 5", "write 'at'")
+
+
+def test_diagnose_name_that_is_declared_nowhere_is_one_error_that_tells_all_its_lines() -> None:
+    (report,) = [r for r in diagnose(REPEATED.replace("(ta", "(far"), domain_source="d") if r.is_error]
+    assert (str(report.place), report.got) == ("d:4:18", "'at', also in line 5")
+    assert report.repair == "declare it under :predicates"
+
+
+@pytest.mark.parametrize(
+    ("lost", "place", "repair"),
+    [
+        ("(:types city)", "d:1:1", "add (:types ...) with these names"),
+        ("(:predicates (ta ?c - city) (open ?c - city))", "d:1:1", "add (:predicates ...) with these names"),
+        (":parameters (?a ?b - city)", "d:3:1", "add :parameters (?a ?b)"),
+    ],
+    ids=["types", "predicates", "parameters"],
+)
+def test_diagnose_section_that_is_lost_is_one_error(lost: str, place: str, repair: str) -> None:
+    good = REPEATED.replace("(ta", "(at")
+    assert good.replace(lost.replace("(ta", "(at"), "") != good
+    (report,) = [r for r in diagnose(good.replace(lost.replace("(ta", "(at"), ""), domain_source="d") if r.is_error]
+    assert (report.code, str(report.place), report.repair) == (Code.MISSING_SECTION, place, repair)
+
+
+def test_diagnose_problem_without_its_objects_is_one_error() -> None:
+    (report,) = [r for r in diagnose(TIDY, PROBLEM.replace("(:objects c1 - city)", "")) if r.is_error]
+    assert (report.code, report.got) == (Code.MISSING_SECTION, "c1")
+
+
+def test_diagnose_parameter_twice_in_a_predicate_is_a_warning_and_two_parameters() -> None:
+    """As in logistics of 2000, which VAL and Fast Downward read."""
+    domain = "(define (domain d) (:predicates (obj ?o) (in ?obj ?obj)) (:action a :parameters (?x ?y)\n" \
+        ":precondition (and (obj ?x) (in ?x ?y)) :effect (not (in ?x ?y))))"  # fmt: skip
+    (report,) = diagnose(domain)
+    assert (report.code, report.severity) == (Code.DUPLICATE_NAME, Severity.WARNING)
+    schema = parse_domain(domain).predicate("in")
+    assert schema is not None and schema.parameters == (TypedName("?obj"), TypedName("?obj"))
+
+
+def test_parse_parameter_twice_with_two_types_takes_either_in_both_places() -> None:
+    domain = parse_domain("(define (domain d) (:types a b c) (:predicates (p ?x - a ?x - b) (q ?x - a ?x)))")
+    assert [[one.types for one in schema.parameters] for schema in domain.predicates] == [
+        [("a", "b"), ("a", "b")], [("object",), ("object",)]]  # fmt: skip
+
+
+def test_diagnose_type_below_object_and_another_is_a_warning_and_below_the_other() -> None:
+    """As in storage, which VAL and Fast Downward read."""
+    domain = "(define (domain d) (:types surface area - object area crate - surface)\n(:predicates (p ?s - surface)))"
+    (report,) = [report for report in diagnose(domain, domain_source="d") if report.code is Code.DUPLICATE_NAME]
+    assert (str(report.place), report.severity) == ("d:1:50", Severity.WARNING)
+    assert parse_domain(domain).ancestors()["area"] == {"area", "surface", "object"}
+
+
+@pytest.mark.parametrize(
+    ("objects", "names"),
+    [
+        ("-x --help", ["-x", "--help"]),
+        ("-city - city", ["-city"]),
+        ("c- - city", ["c-"]),
+        ("c- d", ["c-", "d"]),
+        ("c,1", ["c,1"]),
+    ],
+    ids=["options", "a type's name after a dash", "dash at the end", "no type after it", "comma inside"],
+)
+def test_parse_objects_with_dashes_and_commas_in_their_names_are_taken_as_they_are(
+    objects: str, names: list[str]
+) -> None:
+    problem = parse_problem(PROBLEM.replace("c1 - city", f"c1 - city {objects}"), parse_domain(CLEAN))
+    assert [typed.name for typed in problem.objects] == ["c1", *names]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "repair"),
+    [
+        ("c1 - city", "c1 -city", "write '- city'"),
+        ("c1 - city", "c1- city", "write 'c1 - city'"),
+        ("c1 - city", "c1, c2 - city", "remove the commas of this line"),
+    ],
+    ids=["dash at the type", "dash at the name", "comma"],
+)
+def test_diagnose_objects_with_a_dash_or_comma_too_close_is_one_error(old: str, new: str, repair: str) -> None:
+    assert old in PROBLEM
+    (report,) = [report for report in diagnose(CLEAN, PROBLEM.replace(old, new)) if report.is_error]
+    assert report.repair == repair
+
+
+@pytest.mark.parametrize(("types", "repair"), [("a b -c", "write '- c'"), ("a- b", "write 'a - b'")])
+def test_diagnose_types_with_a_dash_too_close_is_one_error(types: str, repair: str) -> None:
+    (report,) = [report for report in diagnose(f"(define (domain d) (:types {types}))") if report.is_error]
+    assert report.repair == repair
+
+
+def test_diagnose_unbound_variable_of_a_rule_is_not_taken_for_one_of_an_action_without_parameters() -> None:
+    rule = "(define (domain d) (:predicates (p ?x) (q)) (:derived (q) (p ?z)) (:action a :effect (p ?w)))"
+    errors = [(report.code, report.got) for report in diagnose(rule) if report.is_error]
+    assert errors == [(Code.UNBOUND_VARIABLE, "'?z'"), (Code.MISSING_SECTION, "?w")]
+
+
+def test_diagnose_lost_bracket_of_a_text_that_has_no_name_yet_is_told_first() -> None:
+    assert [report.code for report in diagnose("(define")] == [Code.MISSING_PARENTHESIS, Code.NOT_PDDL]
+
+
+def test_parse_type_below_two_others_is_below_both() -> None:
+    domain = parse_domain("(define (domain d) (:types b c - object a - b a - c))")
+    assert domain.types[-1] == TypedName("a", ("b", "c"))
+
+
+def test_diagnose_type_below_too_many_others_is_an_error() -> None:
+    text = f"(define (domain d) (:types {' '.join(f'a - b{number}' for number in range(MAX_ALTERNATIVES + 1))}))"
+    errors = [(report.code, report.got) for report in diagnose(text) if report.is_error]
+    assert errors == [(Code.MALFORMED_SECTION, str(MAX_ALTERNATIVES + 1))]
 
 
 def test_diagnose_stops_noting_after_many_mistakes() -> None:
@@ -220,5 +347,5 @@ def test_diagnostic_as_text_has_place_severity_code_and_repair() -> None:
         "d.pddl:12:17: error: wrong number of arguments of 'at' [wrong-arity]",
         "  got: 0",
         "  expected: 1",
-        "  to mend it: give as many as its declaration has",
+        "  to mend it: give as many as its declaration has: (at ?p)",
     ]

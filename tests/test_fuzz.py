@@ -328,6 +328,9 @@ LARGE_TEXTS = {
     "letter that grows in lower case": "\u0130" * (SIZE // 2),
     "sections not closed": "(define (domain d) " + "(:action x :effect (and " * (SIZE // 24),
     "definition closed again and again": "(define (domain d)" + ")(:action x" * (SIZE // 11),
+    "groups closed once too often": "(a)" * (SIZE // 4) + ")" * (SIZE // 4),
+    "supertypes of one type": "(define (domain d) (:types " + many("a - b{} "),
+    "types of one parameter": "(define (domain d) (:predicates (p " + many("?x - b{} "),
     "actions without a name": "(define (domain d) " + "(:action) " * (SIZE // 10) + ")",
     "a word of digits": "1" * SIZE,
 }

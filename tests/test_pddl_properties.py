@@ -442,7 +442,7 @@ def test_other_names_for_the_objects_leave_the_verdict_as_it_is(domain: Domain, 
         assert {atom.substitute(names) for atom in true_atoms(task, state)} == true_atoms(other, twin)
 
 
-EXTRA_MISTAKE = "(:action extra-action :parameters () :precondition (extra-predicate) :effect (and)))"
+EXTRA_MISTAKE = "(:action extra-action :parameters () :precondition (and (not) (extra-predicate)) :effect (and)))"
 
 
 @settings(max_examples=100)

@@ -312,7 +312,7 @@ def test_solve_cpu_limit_returns_out_of_time_and_leaves_no_process() -> None:
         assert child_pids(planner.worker_pid) == []
         assert planner.solve(BLOCKSWORLD, SUSSMAN).cost == 6.0
     assert result.status is PlannerStatus.OUT_OF_TIME
-    assert "0.5 CPU" in result.message
+    assert result.message == "stopped at 0.5 CPU seconds (time_limit_s)"
 
 
 def test_solve_translation_beyond_cpu_limit_returns_out_of_time(tmp_path: Path) -> None:
@@ -329,7 +329,9 @@ def test_solve_wall_limit_kills_the_whole_process_group(tmp_path: Path) -> None:
     with FastDownward(search_binary=sleeper) as planner:
         for kill_after_s in LONGER_AND_LONGER:
             settings = PlannerConfig(time_limit_s=0.5, kill_after_s=kill_after_s)
-            assert planner.solve_with(settings, BLOCKSWORLD, SUSSMAN).status is PlannerStatus.OUT_OF_TIME
+            result = planner.solve_with(settings, BLOCKSWORLD, SUSSMAN)
+            assert result.status is PlannerStatus.OUT_OF_TIME
+            assert f"{kill_after_s} wall-clock seconds" in result.message
             if pids.exists():
                 break
         family = [int(pid) for pid in pids.read_text().split()]

@@ -314,7 +314,9 @@ def test_solve_leaves_no_process_of_the_engine(
     monkeypatch.setenv("LEAVES_THEN", then)
     for kill_after_s in LONGER_AND_LONGER if then == "sleep" else (600.0,):
         with small("Leaves", PlannerConfig(time_limit_s=1.0, kill_after_s=kill_after_s)) as planner:
-            assert planner.solve(BLOCKSWORLD, SUSSMAN).status is status
+            result = planner.solve(BLOCKSWORLD, SUSSMAN)
+            assert result.status is status
+            assert ("CPU" in result.message, "wall-clock" in result.message) == (then == "spin", then == "sleep")
             if not (tmp_path / "pids").exists():
                 continue
             family = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
@@ -328,6 +330,10 @@ def test_solve_endless_search_ends_at_the_time_limit_and_the_planner_goes_on() -
     with UnifiedPlanningPlanner("fast-downward-opt", PlannerConfig(time_limit_s=1.0, kill_after_s=600.0)) as planner:
         result = planner.solve(BLOCKSWORLD, one_tower(40))
         assert result.wall_time_s < 600.0
+        assert result.message in (
+            "the engine stopped at 1.0 wall-clock seconds (time_limit_s)",
+            "stopped at 1.0 CPU seconds (time_limit_s)",
+        )
         assert downward_pids() == []
         assert planner.solve(BLOCKSWORLD, SUSSMAN).cost == 6.0
     assert result.status is PlannerStatus.OUT_OF_TIME

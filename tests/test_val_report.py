@@ -162,7 +162,8 @@ def test_val_output_exceptions_all_name_a_case() -> None:
     assert set(EXCEPTIONS) <= {case["case"] for case in judged_cases()}
 
 
-NESTED = """(define (domain n) (:predicates (p ?x) (q ?x) (r)) (:derived (r) (p a)) (:constants a b)
+NESTED = """(define (domain n) (:predicates (p ?x) (q ?x) (r) (r2)) (:derived (r) (p a))
+  (:derived (r2) (not (p b))) (:constants a b)
   (:action t :parameters () :precondition PRECONDITION :effect (q a)))"""
 
 
@@ -208,9 +209,19 @@ NESTED = """(define (domain n) (:predicates (p ?x) (q ?x) (r)) (:derived (r) (p 
     (Set (q a) to true)
     or (Set (q b) to true)
 )"""),
-        ("(or (r) (p b))", "(Set (p b) to true)"),
+        ("(or (r) (p b))", """\
+(Follow one of:
+    (Satisfy derived predicate (r)!)
+    or (Set (p b) to true)
+)"""),
+        ("(and (r))", "(Satisfy derived predicate (r)!)"),
+        ("(and (not (r2)) (p a))", """\
+(Follow each of:
+    (Satisfy derived predicate (NOT (r2))!)
+    and (Set (p a) to true)
+)"""),
     ],
-    ids=["and in or", "not and", "exists and", "imply", "not forall", "derived has no advice"],
+    ids=["and in or", "not and", "exists and", "imply", "not forall", "derived", "derived alone", "not derived"],
 )  # fmt: skip
 def test_repair_advice_nested_condition_nests_as_val_does(precondition: str, advice: str) -> None:
     task = PlanningTask.from_text(
@@ -219,6 +230,19 @@ def test_repair_advice_nested_condition_nests_as_val_does(precondition: str, adv
     )
     text = repair_advice(task, validate_plan(task, parse_plan("(t)")))
     assert text == f"Plan Repair Advice:\n\n(t) has an unsatisfied precondition at time 1\n{advice}"
+
+
+def test_repair_advice_derived_literal_that_is_the_whole_precondition_is_none_but_as_a_goal_it_is_told() -> None:
+    """VAL 2021 prints nothing for the first; its source asks whether there is advice for preconditions only."""
+    domain = NESTED.replace("PRECONDITION", "(r)")
+    task = PlanningTask.from_text(domain, "(define (problem n) (:domain n) (:init) (:goal (r)))")
+    assert repair_advice(task, validate_plan(task, parse_plan("(t)"))).splitlines()[2:] == [
+        "(t) has an unsatisfied precondition at time 1"
+    ]
+    assert repair_advice(task, validate_plan(task, ())).splitlines()[2:] == [
+        "The goal is not satisfied",
+        "(Satisfy derived predicate (r)!)",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from typing import Any
 from plansmith.errors import BadInputError, PlansmithError
 from plansmith.pddl.diagnostics import Diagnostic
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.parser import read_domain, read_problem
+from plansmith.pddl.parser import read_problem, shared_domain
 from plansmith.pddl.validation import PlanVerdict, Verdict, validate_plan_text
 
 CHUNK_CASES = 256
@@ -88,7 +88,7 @@ def read_task(
     domain_text: str, problem_text: str, *, domain_source: str = "<domain>", problem_source: str = "<problem>"
 ) -> PlanningTask | tuple[Diagnostic, ...]:
     """Return the task of two texts, or every error in the domain; without one there, in the problem."""
-    domain = read_domain(domain_text, source=domain_source)
+    domain = shared_domain(domain_text, source=domain_source)
     if domain.notebook.errors():
         return domain.notebook.errors()
     problem = read_problem(problem_text, domain.value, source=problem_source)

@@ -155,11 +155,19 @@ class Notebook:
         expected: str | None = None,
         repair: str | None = None,
         severity: Severity = Severity.ERROR,
-    ) -> None:
-        """Note a mistake at an offset of the source."""
-        if self.n_left[severity] > (0 if code is Code.NOT_PDDL else KEPT_FREE):
-            self.n_left[severity] -= 1
-            self.found.append(Diagnostic(code, self.source.place(offset), message, got, expected, repair, severity))
+    ) -> Diagnostic | None:
+        """Note a mistake at an offset of the source; return it, None if it was one too many."""
+        if self.n_left[severity] <= (0 if code is Code.NOT_PDDL else KEPT_FREE):
+            return None
+        self.n_left[severity] -= 1
+        self.found.append(Diagnostic(code, self.source.place(offset), message, got, expected, repair, severity))
+        return self.found[-1]
+
+    def replace(self, old: Diagnostic, new: Diagnostic | None) -> None:
+        """Put a mistake in place of one that has been noted, or nothing."""
+        position = next(i for i, diagnostic in enumerate(self.found) if diagnostic is old)
+        self.found[position : position + 1] = [] if new is None else [new]
+        self.n_left[old.severity] += new is None
 
     @property
     def is_full(self) -> bool:
@@ -190,7 +198,15 @@ def one_of(names: Iterable[str], *, at_most: int = 12) -> str:
     return "one of " + ", ".join(heapq.nsmallest(at_most, known)) + more
 
 
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that a misspelt one is likely to mean: of the same letters, or else of nearly the same."""
+    names, letters = sorted(itertools.islice(known, COMPARED_NAMES)), sorted(name[:80])
+    near = [other for other in names if len(other) == len(name) and sorted(other) == letters]
+    near += get_close_matches(name[:80], names, n=1, cutoff=0.75)
+    return near[0] if near else None
+
+
 def suggestion(name: str, known: Iterable[str], declare: str) -> str:
     """Return the repair of an undefined name: the nearest known one, if it is near, or to declare it."""
-    near = get_close_matches(name[:80], sorted(itertools.islice(known, COMPARED_NAMES)), n=1, cutoff=0.75)
-    return f"write '{near[0]}', or {declare}" if near else declare
+    near = nearest(name, known)
+    return declare if near is None else f"write '{near}', or {declare}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from plansmith.pddl.diagnostics import Code, Notebook, Severity, suggestion
+from plansmith.pddl.diagnostics import Code, Notebook, Severity, nearest, one_of, suggestion
 from plansmith.pddl.effect_reader import EffectReader
-from plansmith.pddl.formula_reader import CONNECTIVES, Names, typed_list
+from plansmith.pddl.formula_reader import CONNECTIVES, Names
 from plansmith.pddl.model import (
     EQUALITY,
     OBJECT,
@@ -20,8 +20,9 @@ from plansmith.pddl.model import (
     ancestors_of,
 )
 from plansmith.pddl.sections import Definition, Reading, TextReader
-from plansmith.pddl.sexpr import Group, Node, Word, describe
+from plansmith.pddl.sexpr import PART_KEYWORDS, Group, Node, Word, describe, shortened
 from plansmith.pddl.stratification import strata
+from plansmith.pddl.typed_lists import Declaration, joined_types, typed_list
 
 MAX_DECLARED = 1000
 """Types, and derived predicates: what hangs together costs the square of its number."""
@@ -34,7 +35,9 @@ class DomainReader(TextReader):
 
     def __init__(self, notebook: Notebook) -> None:
         super().__init__(notebook, Names())
-        self.effects = EffectReader(notebook, self.names)
+        self.formulas = self.effects = EffectReader(notebook, self.names)
+        self.type_offsets: dict[str, int] = {}
+        """Where types are declared, in `places` where their supertypes are."""
 
     def read(self, definition: Definition) -> Reading[Domain]:
         """Return the domain."""
@@ -48,22 +51,21 @@ class DomainReader(TextReader):
         actions = self._actions([section for section in definition.sections if section.head() == ":action"])
         domain = Domain(definition.name, requirements, types, constants, predicates, actions, functions, derived)
         self._check_stratified(domain)
+        self._check_declared(definition)
         return Reading(domain, self.notebook, self.places)
 
     def _types(self, nodes: Sequence[Node]) -> tuple[TypedName, ...]:
         """Return the types; supertypes that are only named as such are added below `object`."""
         found: dict[str, TypedName] = {}
-        for declaration in typed_list(self.notebook, nodes):
+        names = {OBJECT, *(node.text.strip("-") for node in nodes if isinstance(node, Word))} - {""}
+        for declaration in typed_list(self.notebook, nodes, names):
             typed = declaration.typed
             if typed.name in found and found[typed.name].types != typed.types:
-                self.notebook.note(
-                    Code.DUPLICATE_NAME, declaration.offset, f"type '{typed.name}' is defined twice",
-                    got=" or ".join(typed.types), expected=" or ".join(found[typed.name].types),
-                    repair="remove one of them",
-                )  # fmt: skip
+                found[typed.name] = self._joined(declaration, found[typed.name])
             elif typed.name != OBJECT:
                 found[typed.name] = typed
                 self.places[("type", typed.name)] = declaration.type_offset
+                self.type_offsets[typed.name] = declaration.offset
         if found and self._is_too_many(len(found), "types", nodes[0].offset):
             return ()
         for typed in tuple(found.values()):
@@ -73,6 +75,17 @@ class DomainReader(TextReader):
                     found[parent] = TypedName(parent)
         self.names.ancestors |= self._ancestors(found)
         return tuple(found.values())
+
+    def _joined(self, declaration: Declaration, known: TypedName) -> TypedName:
+        """Return a type that is declared twice, below all supertypes that either declaration names, as in VAL."""
+        name, both = declaration.typed.name, joined_types(self.notebook, known.types, declaration)
+        types = tuple(parent for parent in both if parent != OBJECT)
+        self.notebook.warn(
+            Code.DUPLICATE_NAME, declaration.offset,
+            f"type '{name}' is defined twice with different supertypes; read as below {' and '.join(types)}",
+            repair="remove one of them",
+        )  # fmt: skip
+        return TypedName(name, types)
 
     def _note_implicit_type(self, typed: TypedName, parent: str, known: Iterable[str]) -> None:
         self.notebook.warn(
@@ -108,7 +121,7 @@ class DomainReader(TextReader):
             if not isinstance(node, Group) or not isinstance(name, Word):
                 self.note_section(node, f"not a {kind}", "(name ?x - type ...)")
                 continue
-            parameters = self.formulas.parameters(node.items[1:], f"{kind} '{name.text}'")
+            parameters = self.formulas.declared_parameters(node.items[1:], f"{kind} '{name.text}'")
             if name.text in CONNECTIVES or name.text[0] in "?:" or name.text == EQUALITY:
                 self.note_name(name.offset, name.text, kind)
             elif name.text in found:
@@ -175,8 +188,9 @@ class DomainReader(TextReader):
                 for own, given in zip(parameters, declared.parameters, strict=True)
             )
         self.places.setdefault(("derived", name), head.offset)
-        variables = {typed.name: typed for typed in parameters}
-        return DerivedPredicate(name, parameters, self.formulas.condition(body, variables))
+        condition = self.formulas.condition(body, {typed.name: typed for typed in parameters})
+        self._finish_unbound(parameters, (head, body))
+        return DerivedPredicate(name, parameters, condition)
 
     def _check_stratified(self, domain: Domain) -> None:
         name = strata(domain.derived).circular if domain.derived else None
@@ -186,6 +200,17 @@ class DomainReader(TextReader):
                 f"derived predicate '{name}' depends on its own negation", expected="stratified rules",
                 repair="state the negative condition over predicates that do not depend on this one",
             )  # fmt: skip
+
+    def _check_declared(self, definition: Definition) -> None:
+        """Say of undeclared names what the whole shows: a lost section, or a declaration that is misspelt."""
+        undeclared = self.formulas.undeclared
+        self.note_lost_section(definition, ":types", Code.UNDEFINED_TYPE)
+        self.note_lost_section(definition, ":predicates", Code.UNDEFINED_PREDICATE)
+        self.note_lost_section(definition, ":functions", Code.UNDEFINED_FUNCTION)
+        predicates = {name: self.places["predicate", name] for name in self.names.predicates}
+        undeclared.finish(Code.UNDEFINED_PREDICATE, declared=predicates, within=definition.sections)
+        undeclared.finish(Code.UNDEFINED_TYPE, declared=self.type_offsets, within=definition.sections)
+        undeclared.finish_all()
 
     def _actions(self, sections: Sequence[Group]) -> tuple[ActionSchema, ...]:
         found: list[ActionSchema] = []
@@ -216,21 +241,49 @@ class DomainReader(TextReader):
         precondition, effect = parts.get(":precondition"), parts.get(":effect")
         if effect is not None:
             self.places[("effect", name)] = effect.offset
-        return ActionSchema(
+        action = ActionSchema(
             name,
             parameters,
             self.formulas.condition(precondition, variables) if precondition else Conjunction(),
             tuple(dict.fromkeys(self.effects.effects(effect, variables))) if effect else (),
         )
+        self._check_bound(action, section, has_parameters=parameter_list is not None)
+        return action
+
+    def _check_bound(self, action: ActionSchema, section: Group, *, has_parameters: bool) -> None:
+        """Say of unbound variables what the whole action shows: lost parameters, or a parameter that is misspelt."""
+        unbound = self.formulas.undeclared.names(Code.UNBOUND_VARIABLE)
+        if unbound and not has_parameters:
+            self.formulas.undeclared.drop(Code.UNBOUND_VARIABLE)
+            self.notebook.note(
+                Code.MISSING_SECTION, section.offset, f"action '{action.name}' has no :parameters, but variables",
+                got=shortened(", ".join(unbound)), expected=":parameters (?x - type ...)",
+                repair=f"add :parameters ({shortened(' '.join(unbound))})",
+            )  # fmt: skip
+        self._finish_unbound(action.parameters, section.items)
+
+    def _finish_unbound(self, parameters: Sequence[TypedName], within: Sequence[Node]) -> None:
+        declared = {parameter.name: self.formulas.offsets[parameter.name] for parameter in parameters}
+        self.formulas.undeclared.finish(Code.UNBOUND_VARIABLE, declared=declared, within=within)
+
+    def _part_keyword(self, key: Node) -> Word | None:
+        """Return the keyword of a part of an action, a misspelt one as it was meant; None where there is none."""
+        if isinstance(key, Word) and key.text in PART_KEYWORDS:
+            return key
+        meant = nearest(f":{key.text.lstrip(':')}", PART_KEYWORDS) if isinstance(key, Word) else None
+        self.notebook.note(
+            Code.MALFORMED_SECTION, key.offset, "unknown part of an action", got=describe(key),
+            expected=one_of(PART_KEYWORDS), repair=None if meant is None else f"write '{meant}'",
+        )  # fmt: skip
+        return None if meant is None else Word(meant, key.offset)
 
     def _parts(self, section: Group, start: int) -> dict[str, Node]:
         items, parts = section.items, dict[str, Node]()
         position = start
         while position < len(items):
-            key = items[position]
+            key = self._part_keyword(items[position])
             position += 1
-            if not isinstance(key, Word) or key.text not in (":parameters", ":precondition", ":effect"):
-                self.note_section(key, "unknown part of an action", ":parameters, :precondition or :effect")
+            if key is None:
                 continue
             value = items[position] if position < len(items) else None
             if value is None or (isinstance(value, Word) and value.text.startswith(":")):

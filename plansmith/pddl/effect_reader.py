@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from plansmith.pddl.diagnostics import Code, Notebook
-from plansmith.pddl.formula_reader import CONNECTIVES, FormulaReader, Names, Variables, read_number
+from plansmith.pddl.formula_reader import CONNECTIVES, FormulaReader, Names, Variables, repair_of_not
 from plansmith.pddl.model import (
     EQUALITY,
     TOTAL_COST,
@@ -18,7 +18,7 @@ from plansmith.pddl.model import (
     Number,
     UniversalEffect,
 )
-from plansmith.pddl.sexpr import Group, Node, Word, describe
+from plansmith.pddl.sexpr import Group, Node, Word, describe, read_number
 
 
 class EffectReader(FormulaReader):
@@ -47,7 +47,11 @@ class EffectReader(FormulaReader):
         if head in ("or", "exists", "imply", "if", EQUALITY) and head not in self.names.predicates:
             self._note_effect(node, f"'{head}' cannot be an effect", "and, not, when, forall or a predicate")
             return []
-        return [] if self.is_unsupported(node) else [Literal(self._changed_atom(node, variables))]
+        if self.is_unsupported(node):
+            return []
+        if self.is_renamed(node):
+            return self.effects(node, variables)
+        return [Literal(self._changed_atom(node, variables))]
 
     def _changed_atom(self, group: Group, variables: Variables) -> Atom:
         if group.head() in self.names.derived:
@@ -61,7 +65,7 @@ class EffectReader(FormulaReader):
         part = group.items[1] if len(group.items) == 2 else None
         is_atom = isinstance(part, Group) and part.head() not in ("", *CONNECTIVES, EQUALITY)
         if not is_atom or not isinstance(part, Group):
-            self._note_effect(group, "'not' takes one atom in an effect", "(not (predicate ...))")
+            self._note_effect(group, "'not' takes one atom in an effect", "(not (predicate ...))", repair_of_not(group))
             return []
         return [Literal(self._changed_atom(part, variables), is_positive=False)]
 
@@ -108,8 +112,10 @@ class EffectReader(FormulaReader):
             return None
         return self.function_term(node, variables)
 
-    def _note_effect(self, node: Node, message: str, expected: str) -> None:
-        self.notebook.note(Code.MALFORMED_EFFECT, node.offset, message, got=describe(node), expected=expected)
+    def _note_effect(self, node: Node, message: str, expected: str, repair: str | None = None) -> None:
+        self.notebook.note(
+            Code.MALFORMED_EFFECT, node.offset, message, got=describe(node), expected=expected, repair=repair
+        )
 
 
 def contradictions(effects: Sequence[Effect]) -> tuple[Atom, ...]:

@@ -6,11 +6,10 @@ Every mistake is noted and stepped over, so that the rest of the formula is read
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from plansmith.pddl.diagnostics import Code, Notebook, one_of, suggestion
+from plansmith.pddl.diagnostics import Code, Notebook, nearest, one_of
 from plansmith.pddl.model import (
     EQUALITY,
     OBJECT,
@@ -22,12 +21,13 @@ from plansmith.pddl.model import (
     Implication,
     Literal,
     Negation,
-    Number,
     PredicateSchema,
     Quantification,
     TypedName,
 )
-from plansmith.pddl.sexpr import Group, Node, Word, describe
+from plansmith.pddl.sexpr import Group, Node, Word, describe, shortened
+from plansmith.pddl.typed_lists import Declaration, joined_types, typed_list
+from plansmith.pddl.undeclared import UndeclaredNames
 
 CONNECTIVES = frozenset({"and", "or", "not", "imply", "exists", "forall", "when"})
 UNSUPPORTED = frozenset(
@@ -36,22 +36,9 @@ UNSUPPORTED = frozenset(
 )
 """Heads of formulas that other versions of PDDL have; refused unless the domain has a predicate of the name."""
 
-LARGEST_NUMBER = 2**53
-MAX_ALTERNATIVES = 100
-"""Types of one ``either``; more are no PDDL anybody writes."""
-
-_NUMBER = re.compile(r"-?(\d+(\.\d*)?|\.\d+)", re.ASCII)
+EQUALITY_SCHEMA = PredicateSchema(EQUALITY, (TypedName("?x"), TypedName("?y")))
 
 Variables = dict[str, TypedName]
-
-
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """A typed name with the offsets of the name and of its type."""
-
-    typed: TypedName
-    offset: int
-    type_offset: int
 
 
 @dataclass(slots=True)
@@ -75,57 +62,14 @@ class Names:
         return any(not self.ancestors[own].isdisjoint(allowed) for own in types)
 
 
-def read_number(text: str) -> Number | None:
-    """Return the number a word writes, or None: none, or beyond what a float tells apart."""
-    if not _NUMBER.fullmatch(text) or abs(value := float(text)) > LARGEST_NUMBER:
-        return None
-    return int(value) if value.is_integer() else value
-
-
-def typed_list(notebook: Notebook, nodes: Sequence[Node]) -> Iterator[Declaration]:
-    """Yield what ``a b - t c - (either t u) d`` declares; names without a type belong to `object`."""
-    pending: list[Word] = []
-    position = 0
-    while position < len(nodes):
-        node = nodes[position]
-        position += 1
-        if isinstance(node, Group):
-            notebook.note(Code.MALFORMED_SECTION, node.offset, "unexpected list", got=describe(node), expected="a name")
-        elif node.text != "-":
-            pending.append(node)
-        elif position == len(nodes):
-            notebook.note(
-                Code.MALFORMED_SECTION, node.offset, "'-' without a type", got="the end of the list", expected="a type"
-            )
-        else:
-            types, type_offset = _types(notebook, nodes[position]), nodes[position].offset
-            position += 1
-            yield from (Declaration(TypedName(word.text, types), word.offset, type_offset) for word in pending)
-            pending = []
-    yield from (Declaration(TypedName(word.text), word.offset, word.offset) for word in pending)
-
-
-def _types(notebook: Notebook, node: Node) -> tuple[str, ...]:
-    if isinstance(node, Word):
-        return (node.text,)
-    names = tuple(item.text for item in node.items[1:] if isinstance(item, Word))
-    if node.head() != "either" or not 0 < len(names) <= MAX_ALTERNATIVES or len(names) + 1 < len(node.items):
-        notebook.note(
-            Code.MALFORMED_SECTION,
-            node.offset,
-            "not a type",
-            got=describe(node),
-            expected=f"a type or (either ...) of at most {MAX_ALTERNATIVES}",
-        )
-        return (OBJECT,)
-    return names
-
-
 class FormulaReader:
     """Reads the formulas of one text."""
 
     def __init__(self, notebook: Notebook, names: Names) -> None:
         self.notebook, self.names = notebook, names
+        self.undeclared = UndeclaredNames(notebook)
+        self.offsets: dict[str, int] = {}
+        """Where variables were declared last."""
         self._conditions: dict[str, Callable[[Group, Variables], Condition]] = {
             "and": lambda group, variables: Conjunction(self._parts(group, variables)),
             "or": lambda group, variables: Disjunction(self._parts(group, variables)),
@@ -138,7 +82,8 @@ class FormulaReader:
     def condition(self, node: Node, variables: Variables) -> Condition:
         """Return the condition at `node`; an empty list is true."""
         if isinstance(node, Word) or (node.items and isinstance(node.items[0], Group)):
-            self._note_malformed(node, "a condition is a list", "(predicate ...), (and ...), (not ...), ...")
+            expected = "(predicate ...), (and ...), (not ...), ..."
+            self._note_malformed(node, "a condition is a list", expected, _bracketed(node))
             return Conjunction()
         if not node.items:
             return Conjunction()
@@ -150,14 +95,29 @@ class FormulaReader:
             return Conjunction()
         if self.is_unsupported(node):
             return Conjunction()
-        return Literal(self.atom(node, variables))
+        return self.condition(node, variables) if self.is_renamed(node) else Literal(self.atom(node, variables))
+
+    def is_renamed(self, group: Group) -> bool:
+        """Return whether a formula began with a misspelt connective, which it then has in the right spelling."""
+        head = group.head()
+        if head in self.names.predicates or not any(isinstance(item, Group) for item in group.items):
+            return False
+        meant = nearest(head, CONNECTIVES)
+        if meant is None:
+            return False
+        self.notebook.note(
+            Code.MALFORMED_CONDITION, group.offset, "no connective", got=f"'{head}'", expected=one_of(CONNECTIVES),
+            repair=f"write '{meant}'",
+        )  # fmt: skip
+        group.items[0] = Word(meant, group.items[0].offset)
+        return True
 
     def _parts(self, group: Group, variables: Variables) -> tuple[Condition, ...]:
         return tuple([self.condition(item, variables) for item in group.items[1:]])
 
     def _negation(self, group: Group, variables: Variables) -> Condition:
         if len(group.items) != 2:
-            self._note_malformed(group, "'not' takes one condition", "(not (predicate ...))")
+            self._note_malformed(group, "'not' takes one condition", "(not (predicate ...))", repair_of_not(group))
             return Conjunction()
         part = self.condition(group.items[1], variables)
         if isinstance(part, Literal) and part.is_positive:
@@ -190,30 +150,60 @@ class FormulaReader:
     def parameters(self, nodes: Sequence[Node], owner: str) -> tuple[TypedName, ...]:
         """Return declared variables; note wrong names, types that do not exist, and repeated variables."""
         found: dict[str, TypedName] = {}
-        for declaration in typed_list(self.notebook, nodes):
+        for declaration in self._variables(nodes, owner):
             name = declaration.typed.name
-            if not name.startswith("?") or name == "?":
-                self.notebook.note(
-                    Code.INVALID_NAME, declaration.offset, f"parameter of {owner} is no variable", got=f"'{name}'",
-                    expected="a name that begins with '?'", repair=f"write '?{name.lstrip('?') or 'x'}'",
-                )  # fmt: skip
-            elif name in found:
+            places = (declaration.offset, self.offsets.get(name, 0))
+            is_as_written = all(self.notebook.source.text[place] == "?" for place in places)
+            if name in found and is_as_written:
                 self.notebook.note(
                     Code.DUPLICATE_NAME, declaration.offset, f"parameter '{name}' of {owner} is defined twice",
                     repair="rename one of them",
                 )  # fmt: skip
-            self.check_types(declaration)
             found.setdefault(name, declaration.typed)
+            self.offsets[name] = declaration.offset
         return tuple(found.values())
+
+    def declared_parameters(self, nodes: Sequence[Node], owner: str) -> tuple[TypedName, ...]:
+        """Return the argument places that a predicate or function declares, in which names say nothing.
+
+        A name that stands twice is two places, a likely mistake; as in VAL either takes what any of them takes.
+        """
+        found = list(self._variables(nodes, owner))
+        types: dict[str, tuple[str, ...]] = {}
+        for declaration in found:
+            name = declaration.typed.name
+            if name in types:
+                self.notebook.warn(
+                    Code.DUPLICATE_NAME, declaration.offset,
+                    f"parameter '{name}' of {owner} is defined twice; read as two parameters",
+                    repair="rename one of them",
+                )  # fmt: skip
+            joined = joined_types(self.notebook, types.get(name, ()), declaration)
+            types[name] = (OBJECT,) if OBJECT in joined else joined
+        return tuple(TypedName(declaration.typed.name, types[declaration.typed.name]) for declaration in found)
+
+    def _variables(self, nodes: Sequence[Node], owner: str) -> Iterator[Declaration]:
+        """Yield declared variables; a name without its ``?`` is noted and taken to be one."""
+        for declaration in typed_list(self.notebook, nodes, self.names.ancestors):
+            name = declaration.typed.name
+            self.check_types(declaration)
+            if not name.startswith("?") or name == "?":
+                meant = f"?{name.lstrip('?') or 'x'}"
+                self.notebook.note(
+                    Code.INVALID_NAME, declaration.offset, f"parameter of {owner} is no variable", got=f"'{name}'",
+                    expected="a name that begins with '?'", repair=f"write '{meant}'",
+                )  # fmt: skip
+                declaration = replace(declaration, typed=replace(declaration.typed, name=meant))
+            yield declaration
 
     def check_types(self, declaration: Declaration) -> None:
         """Note types that are not declared."""
         for name in declaration.typed.types:
             if name not in self.names.ancestors:
-                self.notebook.note(
-                    Code.UNDEFINED_TYPE, declaration.type_offset, f"undeclared type of '{declaration.typed.name}'",
-                    got=f"'{name}'", expected=one_of(self.names.ancestors),
-                    repair=suggestion(name, self.names.ancestors, "declare it under :types"),
+                self.undeclared.add(
+                    Code.UNDEFINED_TYPE, name, declaration.type_offset,
+                    f"undeclared type of '{declaration.typed.name}'",
+                    known=self.names.ancestors, declare="declare it under :types",
                 )  # fmt: skip
 
     def atom(self, group: Group, variables: Variables) -> Atom:
@@ -223,12 +213,12 @@ class FormulaReader:
         if len(words) < len(group.items):
             self._note_nested(group, variables)
         elif name == EQUALITY:
-            self._check_arity(group, name, arguments, 2)
+            self._check_arity(group, EQUALITY_SCHEMA, arguments)
             for argument in arguments:
                 self._check_term(argument, TypedName("?"), variables)
         elif (schema := self.names.predicates.get(name)) is None:
             self._note_unknown_predicate(words[0])
-        elif self._check_arity(group, name, arguments, len(schema.parameters)):
+        elif self._check_arity(group, schema, arguments):
             for argument, parameter in zip(arguments, schema.parameters, strict=True):
                 self._check_term(argument, parameter, variables)
         return Atom(name, tuple([argument.text for argument in arguments]))
@@ -250,19 +240,19 @@ class FormulaReader:
                     self.condition(item, variables)
 
     def _note_unknown_predicate(self, word: Word) -> None:
-        if self.notebook.is_full:
-            return
-        known = self.names.predicates
-        self.notebook.note(
-            Code.UNDEFINED_PREDICATE, word.offset, "undeclared predicate", got=f"'{word.text[:60]}'",
-            expected=one_of(known), repair=suggestion(word.text, known, "declare it under :predicates"),
+        self.undeclared.add(
+            Code.UNDEFINED_PREDICATE, word.text, word.offset, "undeclared predicate", known=self.names.predicates,
+            declare="declare it under :predicates",
         )  # fmt: skip
 
-    def _check_arity(self, group: Group, name: str, arguments: Sequence[Word], expected: int) -> bool:
+    def _check_arity(self, group: Group, schema: PredicateSchema | FunctionSchema, arguments: Sequence[Word]) -> bool:
+        expected = len(schema.parameters)
         if len(arguments) != expected and not self.notebook.is_full:
+            declared = Atom(schema.name, tuple(typed.name for typed in schema.parameters))
             self.notebook.note(
-                Code.WRONG_ARITY, group.offset, f"wrong number of arguments of '{name}'", got=str(len(arguments)),
-                expected=str(expected), repair="give as many as its declaration has",
+                Code.WRONG_ARITY, group.offset, f"wrong number of arguments of '{schema.name}'",
+                got=str(len(arguments)), expected=str(expected),
+                repair=f"give as many as its declaration has: {declared}",
             )  # fmt: skip
         return len(arguments) == expected
 
@@ -278,30 +268,39 @@ class FormulaReader:
             )  # fmt: skip
 
     def _note_unknown_term(self, word: Word, variables: Variables) -> None:
-        if self.notebook.is_full:
-            return
-        is_variable = word.text.startswith("?")
-        known = variables if is_variable else {**variables, **self.names.objects}
-        place = "a parameter of the action or a quantifier" if is_variable else "an object or a constant"
-        self.notebook.note(
-            Code.UNBOUND_VARIABLE if is_variable else Code.UNDECLARED_OBJECT, word.offset,
-            "unbound variable" if is_variable else "undeclared object", got=f"'{word.text[:60]}'",
-            expected=one_of(known), repair=suggestion(word.text, known, f"declare it as {place}"),
-        )  # fmt: skip
+        if word.text.startswith("?"):
+            self.undeclared.add(
+                Code.UNBOUND_VARIABLE, word.text, word.offset, "unbound variable", known=variables,
+                declare="declare it as a parameter of the action or a quantifier",
+            )  # fmt: skip
+        elif f"?{word.text}" in variables:
+            self.notebook.note(
+                Code.UNDECLARED_OBJECT, word.offset, "an object of this name is not declared, but a variable is",
+                got=f"'{word.text[:60]}'", expected=f"'?{word.text[:60]}'", repair=f"write '?{word.text[:60]}'",
+            )  # fmt: skip
+        else:
+            self.undeclared.add(
+                Code.UNDECLARED_OBJECT, word.text, word.offset, "undeclared object",
+                known={**variables, **self.names.objects}, declare="declare it as an object or a constant",
+            )  # fmt: skip
 
     def is_unsupported(self, group: Group) -> bool:
         """Return whether a formula begins with a word of other versions of PDDL; note it if so."""
         head = group.head()
         if head not in UNSUPPORTED or head in self.names.predicates:
             return False
+        if head[0].isalpha() and not any(isinstance(item, Group) for item in group.items):
+            return False  # ``(at ?x ?y)`` is a predicate that is not declared; ``(at start (p))`` is PDDL 2.1
         self.notebook.note(
             Code.UNSUPPORTED_FEATURE, group.offset, f"'{head}' is not supported", got=describe(group),
             expected="PDDL 2.1 level 1: and, or, not, imply, exists, forall, when, = or a predicate",
         )  # fmt: skip
         return True
 
-    def _note_malformed(self, node: Node, message: str, expected: str) -> None:
-        self.notebook.note(Code.MALFORMED_CONDITION, node.offset, message, got=describe(node), expected=expected)
+    def _note_malformed(self, node: Node, message: str, expected: str, repair: str | None = None) -> None:
+        self.notebook.note(
+            Code.MALFORMED_CONDITION, node.offset, message, got=describe(node), expected=expected, repair=repair
+        )
 
     def function_term(self, group: Group, variables: Variables) -> Atom:
         """Return the function applied to terms at `group`, whose first item is a word."""
@@ -309,15 +308,28 @@ class FormulaReader:
         schema = self.names.functions.get(words[0].text)
         if schema is None or len(words) < len(group.items):
             self.note_unknown_function(group)
-        elif self._check_arity(group, schema.name, words[1:], len(schema.parameters)):
+        elif self._check_arity(group, schema, words[1:]):
             for argument, parameter in zip(words[1:], schema.parameters, strict=True):
                 self._check_term(argument, parameter, variables)
         return Atom(words[0].text, tuple([word.text for word in words[1:]]))
 
     def note_unknown_function(self, group: Group) -> None:
         """Note a function that is not declared."""
-        known = self.names.functions
-        self.notebook.note(
-            Code.UNDEFINED_FUNCTION, group.offset, "undeclared function", got=f"'{group.head()[:60]}'",
-            expected=one_of(known), repair=suggestion(group.head(), known, "declare it under :functions"),
+        self.undeclared.add(
+            Code.UNDEFINED_FUNCTION, group.head(), group.offset, "undeclared function", known=self.names.functions,
+            declare="declare it under :functions",
         )  # fmt: skip
+
+
+def repair_of_not(group: Group) -> str:
+    """Return how to mend a negation that has not exactly one list."""
+    words = [item.text for item in group.items[1:] if isinstance(item, Word)]
+    if words and len(words) == len(group.items) - 1:
+        return f"write (not ({shortened(' '.join(words))}))"
+    return "write one (not ...) for each of them"
+
+
+def _bracketed(node: Node) -> str:
+    if isinstance(node, Word):
+        return f"write '({node.text[:60]} ...)', or remove it"
+    return "write '(and (...' around them"

@@ -52,25 +52,18 @@ from plansmith.pddl.model import (
     conjuncts_of,
     literals_of_effects,
 )
-from plansmith.pddl.parser import parse_domain, parse_problem
+from plansmith.pddl.parser import LONGEST_REMEMBERED, parse_problem, shared_domain
 
 KNOWN_STEPS_LIMIT = KNOWN_LINES_LIMIT = 100_000
 """Steps, and lines of plan texts, that a task remembers before it forgets them all."""
 
 
-_read_domain = lru_cache(maxsize=64)(parse_domain)
-"""Tables repeat the domain's text in every row."""
-
-
-LONGEST_REMEMBERED = 64 * 1024
-"""Characters of two texts that are remembered; what is read of them weighs many times as much."""
-
-
 @lru_cache(maxsize=64)
 def _read_texts(domain_pddl: str, problem_pddl: str) -> tuple[Domain, Problem]:
     """Return what both texts say; several texts are written of one problem in turn."""
-    domain = _read_domain(domain_pddl)
-    return domain, parse_problem(problem_pddl, domain)
+    domain = shared_domain(domain_pddl)
+    domain.notebook.raise_first_error()
+    return domain.value, parse_problem(problem_pddl, domain.value)
 
 
 class PlanningTask:

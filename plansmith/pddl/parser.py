@@ -8,6 +8,8 @@ of each text. Plans are read by `plan_text`.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from plansmith.garbage import no_garbage
 from plansmith.pddl.diagnostics import Notebook, Source
 from plansmith.pddl.domain_reader import DomainReader
@@ -16,6 +18,9 @@ from plansmith.pddl.plan_text import parse_plan as parse_plan
 from plansmith.pddl.plan_text import parse_step as parse_step
 from plansmith.pddl.problem_reader import ProblemReader
 from plansmith.pddl.sections import Reading, read_definition
+
+LONGEST_REMEMBERED = 64 * 1024
+"""Characters of texts that are remembered; what is read of them weighs many times as much."""
 
 
 def parse_domain(text: str, *, source: str = "<domain>") -> Domain:
@@ -45,6 +50,16 @@ def read_domain(text: str, *, source: str = "<domain>") -> Reading[Domain]:
     notebook = Notebook(Source(text, source))
     with no_garbage():
         return DomainReader(notebook).read(read_definition(notebook, "domain"))
+
+
+def shared_domain(text: str, *, source: str = "<domain>") -> Reading[Domain]:
+    """Return what `read_domain` does, read once for many problems of one domain: nobody may note anything in it."""
+    return _read_domain(text, source) if len(text) <= LONGEST_REMEMBERED else read_domain(text, source=source)
+
+
+@lru_cache(maxsize=64)
+def _read_domain(text: str, source: str) -> Reading[Domain]:
+    return read_domain(text, source=source)
 
 
 def read_problem(text: str, domain: Domain, *, source: str = "<problem>") -> Reading[Problem]:

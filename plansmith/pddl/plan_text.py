@@ -1,8 +1,9 @@
 """Plan texts: one ``(action argument ...)`` after another, with what planners and VAL allow around them.
 
 Allowed as in VAL: comments, any white space, a time before each step (``0.5: (a b)``, then sorted by time), a duration
-after it (``[1]``), commas and quotes between words, code fences, and words after the last step, such as a cost. Where
-VAL would silently drop steps (text before or between them, a bracket too many), the plan is refused instead.
+after it (``[1]``), commas and quotes between words, code fences, and words after the last step, such as a cost. A
+backslash that ends a line says nothing either. Where VAL would silently drop steps (text before or between them, a
+bracket too many), the plan is refused instead.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from collections.abc import Iterator
 
 from plansmith.errors import PddlParseError
 from plansmith.garbage import no_garbage
+from plansmith.pddl.brackets import read_root
 from plansmith.pddl.diagnostics import Notebook, Source
 from plansmith.pddl.model import PlanStep
-from plansmith.pddl.sexpr import Group, Node, Word, describe, read_root
+from plansmith.pddl.sexpr import Group, Node, Word, describe
 
-_DECORATION = re.compile(r"[,\"'`]")
+_DECORATION = re.compile(r"[,\"'`]|\\(?=\\*[ \t]*(?:[\r\n]|\Z))")
 _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+):")
 _DURATION = re.compile(r"\[\d+(\.\d*)?\]")
 

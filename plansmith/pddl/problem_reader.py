@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plansmith.pddl.diagnostics import Code, Notebook
-from plansmith.pddl.formula_reader import CONNECTIVES, Names, Variables, read_number
+from plansmith.pddl.formula_reader import CONNECTIVES, Names, Variables
 from plansmith.pddl.model import (
     EQUALITY,
     TOTAL_COST,
@@ -17,7 +17,7 @@ from plansmith.pddl.model import (
     Problem,
 )
 from plansmith.pddl.sections import Definition, Reading, TextReader
-from plansmith.pddl.sexpr import Group, Node, Word, describe
+from plansmith.pddl.sexpr import Group, Node, Word, describe, read_number
 
 PROBLEM_SECTIONS = (":domain", ":requirements", ":objects", ":init", ":goal", ":metric", ":length")
 TOTAL_TIME = "total-time"
@@ -49,6 +49,8 @@ class ProblemReader(TextReader):
             function_values=tuple(self.values.values()),
             metric=self._metric(definition),
         )
+        self.note_lost_section(definition, ":objects", Code.UNDECLARED_OBJECT)
+        self.formulas.undeclared.finish_all()
         return Reading(problem, self.notebook, self.places)
 
     def _check_complete(self, definition: Definition) -> None:

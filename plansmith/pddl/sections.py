@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from plansmith.pddl.diagnostics import Code, Notebook, Severity, one_of, suggestion
-from plansmith.pddl.formula_reader import Declaration, FormulaReader, Names, typed_list
+from plansmith.pddl.brackets import read_lists
+from plansmith.pddl.diagnostics import Code, Notebook, Severity, nearest, one_of, suggestion
+from plansmith.pddl.formula_reader import FormulaReader, Names
 from plansmith.pddl.model import Domain, Problem, TypedName
-from plansmith.pddl.sexpr import Group, Node, Word, describe, read_root
+from plansmith.pddl.sexpr import Group, Node, Word, describe, plain_text, shortened
+from plansmith.pddl.typed_lists import Declaration, typed_list
 
 REPEATABLE = frozenset({":action", ":derived"})
 UNSUPPORTED_SECTIONS = frozenset(
     {":durative-action", ":process", ":event", ":constraints", ":axiom", ":method", ":task", ":situation"}
 )
+
+_FOREIGN = re.compile(r",(?![^\s()?])|(?m:(?<!\S)(?:#+(?=\s)|//)[^\r\n]*)")
+"""What other languages have and PDDL has not: commas after words, and comments that begin with ``# `` or ``//``."""
 
 ValueT = TypeVar("ValueT", Domain, Problem)
 PlaceKey = tuple[str, ...]
@@ -49,7 +55,7 @@ class Definition:
 
 def read_definition(notebook: Notebook, kind: str) -> Definition:
     """Return the sections of the definition that the source holds; `kind` is ``domain`` or ``problem``."""
-    items = read_root(notebook).items
+    items = read_lists(notebook, _without_foreign(notebook)).items
     define = next((item for item in items if isinstance(item, Group) and item.head() == "define"), None)
     if define is None:
         offset = items[0].offset if items else 0
@@ -65,6 +71,30 @@ def read_definition(notebook: Notebook, kind: str) -> Definition:
     return _definition(notebook, define, kind)
 
 
+def _without_foreign(notebook: Notebook) -> str:
+    """Return the plain text, the commas and foreign comments of the definition as blanks; note them, a line's once."""
+    text = plain_text(notebook.source)
+    if "," not in text and "#" not in text and "//" not in text:
+        return text
+    begin = max(text.find("(define"), 0)
+    end = text.find("\n", text.rfind(")")) % (len(text) + 1)  # -1, where no line follows, is the end
+    noted: set[int] = set()
+
+    def blank(match: re.Match[str]) -> str:
+        offset, mark = begin + match.start(), match.group()[:2].rstrip()
+        line = notebook.source.place(offset).line
+        if line not in noted:
+            noted.add(line)
+            message, expected, repair = "a comma", "a blank", "remove the commas of this line"
+            if mark != ",":
+                message, expected = "a comment of another language", "';', which begins a comment"
+                repair = f"write ';' instead of '{mark}'"
+            notebook.note(Code.UNEXPECTED_TEXT, offset, message, got=f"'{mark}'", expected=expected, repair=repair)
+        return " " * len(match.group())
+
+    return text[:begin] + _FOREIGN.sub(blank, text[begin:end]) + text[end:]
+
+
 def _note_outside(notebook: Notebook, item: Node) -> None:
     notebook.note(
         Code.UNEXPECTED_TEXT, item.offset, "text outside the definition", got=describe(item),
@@ -73,7 +103,7 @@ def _note_outside(notebook: Notebook, item: Node) -> None:
 
 
 def _definition(notebook: Notebook, define: Group, kind: str) -> Definition:
-    head = define.items[1] if len(define.items) > 1 else define
+    head = define.items[1] if len(define.items) > 1 else Word("", define.items[0].offset + len("define"))
     is_named = isinstance(head, Group) and head.head() == kind and len(head.items) > 1
     name = head.items[1] if is_named and isinstance(head, Group) else None
     if not isinstance(name, Word) or (isinstance(head, Group) and len(head.items) > 2):
@@ -84,7 +114,7 @@ def _definition(notebook: Notebook, define: Group, kind: str) -> Definition:
             return Definition()
     has_head = isinstance(head, Group) and not head.head().startswith(":")
     found = Definition(name.text if isinstance(name, Word) else "", define.offset)
-    for item in define.items[2 if has_head and head is not define else 1 :]:
+    for item in define.items[2 if has_head else 1 :]:
         if isinstance(item, Group):
             found.sections.append(item)
         else:
@@ -113,10 +143,13 @@ class TextReader:
                     expected="PDDL 2.1 level 1 with ADL, action costs and derived predicates",
                 )  # fmt: skip
             elif head not in known:
+                key = f":{head.lstrip(':')}"
                 self.notebook.note(
                     Code.UNKNOWN_SECTION, section.offset, "unknown section", got=describe(section),
-                    expected=one_of(known), repair=suggestion(head, known, "remove it"),
+                    expected=one_of(known), repair=suggestion(key, known, "remove it"),
                 )  # fmt: skip
+                if (meant := nearest(key, known)) is not None:
+                    section.items[0] = Word(meant, section.items[0].offset)
             elif head in seen and head not in REPEATABLE:
                 first = self.notebook.source.place(seen[head].offset)
                 self.notebook.note(
@@ -139,7 +172,7 @@ class TextReader:
     def objects(self, nodes: Sequence[Node], kind: str) -> tuple[TypedName, ...]:
         """Return declared objects or constants, known to formulas from here on."""
         found: list[TypedName] = []
-        for declaration in typed_list(self.notebook, nodes):
+        for declaration in typed_list(self.notebook, nodes, self.names.ancestors):
             typed = declaration.typed
             self.formulas.check_types(declaration)
             known = self.names.objects.get(typed.name)
@@ -163,6 +196,16 @@ class TextReader:
             expected=None if is_harmless else " or ".join(known.types), repair="remove one of them",
             severity=Severity.WARNING if is_harmless else Severity.ERROR,
         )  # fmt: skip
+
+    def note_lost_section(self, definition: Definition, key: str, code: Code) -> None:
+        """Note once that a section is missing whose names are used, in place of an error for each of these."""
+        names = self.formulas.undeclared.names(code)
+        if names and definition.find(key) is None:
+            self.formulas.undeclared.drop(code)
+            self.notebook.note(
+                Code.MISSING_SECTION, definition.offset, f"no {key}, but names that it declares are used",
+                got=shortened(", ".join(names)), expected=f"({key} ...)", repair=f"add ({key} ...) with these names",
+            )  # fmt: skip
 
     def note_section(self, node: Node, message: str, expected: str) -> None:
         """Note that a part of a section has the wrong shape."""

@@ -1,17 +1,17 @@
 """Nested lists with the place of every word: the layer below PDDL.
 
-Reads text of any depth without recursion. A missing or surplus bracket is noted and mended where PDDL's own section
-keywords show what was meant, so that the rest of the text can still be read: a ``(:action`` begins a section wherever
-it stands, and ``:effect`` ends the precondition.
+Reads text of any depth without recursion. A text whose brackets do not fit its sections is read by `brackets`, which
+tells where the fault is and mends it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from plansmith.garbage import no_garbage
-from plansmith.pddl.diagnostics import Code, Notebook
+from plansmith.pddl.diagnostics import Code, Notebook, Source
+from plansmith.pddl.model import Number
 
 MAX_DEPTH = 200
 """Deeper nesting is no PDDL anybody writes; refused with its place instead of exhausting the reader's stack."""
@@ -22,6 +22,8 @@ SECTION_KEYWORDS = frozenset(
 )
 PART_KEYWORDS = frozenset({":parameters", ":precondition", ":effect"})
 
+LARGEST_NUMBER = 2**53
+_NUMBER = re.compile(r"-?(\d+(\.\d*)?|\.\d+)", re.ASCII)
 _COMMENT = re.compile(r";[^\r\n]*")
 _TOKEN = re.compile(r"[()]|\?[^\s()?]*|[^\s()?]+")
 """A ``?`` begins a new word: published domains write ``aircraft?a``, and every planner reads it so."""
@@ -58,111 +60,71 @@ def describe(node: Node) -> str:
     return f"a list beginning with '{shortened(node.head())}'" if node.head() else "a list"
 
 
+def words_in(nodes: Iterable[Node]) -> Iterator[str]:
+    """Yield the words of lists, and of the lists in them."""
+    for node in nodes:
+        yield from (node.text,) if isinstance(node, Word) else words_in(node.items)
+
+
 def shortened(text: str, length: int = 60) -> str:
     """Return a text short enough for an error message."""
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
-def read_root(notebook: Notebook) -> Group:
-    """Return everything that the source holds, as the items of one list without brackets; note unmatched brackets."""
-    text = notebook.source.text
+def read_number(text: str) -> Number | None:
+    """Return the number a word writes, or None: none, or beyond what a float tells apart."""
+    if not _NUMBER.fullmatch(text) or abs(value := float(text)) > LARGEST_NUMBER:
+        return None
+    return int(value) if value.is_integer() else value
+
+
+def plain_text(source: Source) -> str:
+    """Return the text in lower case, every comment as blanks: no place moves."""
+    text = source.text
     lower = text.lower()
     if len(lower) != len(text):  # letters whose lower case is longer would move every place after them
         lower = "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
-    if ";" in lower:
-        lower = _COMMENT.sub(lambda match: " " * len(match.group()), lower)
-    with no_garbage():
-        return _Builder(notebook).build(lower)
+    return _COMMENT.sub(lambda match: " " * len(match.group()), lower) if ";" in lower else lower
 
 
-class _Builder:
-    """Turns words and brackets into nested lists."""
+def words_of(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the brackets and words of a plain text, each with its offset."""
+    return ((match.group(), match.start()) for match in _TOKEN.finditer(text))
 
-    def __init__(self, notebook: Notebook) -> None:
-        self.notebook = notebook
-        self.root = Group()
-        self.open = [self.root]
-        self.closed: Group | None = None
-        self.closed_at = 0
 
-    def build(self, text: str) -> Group:
-        """Return the root of the lists in `text`."""
-        stack = self.open
-        for match in _TOKEN.finditer(text):
-            token = match.group()
-            if token == "(":
-                group = Group([], match.start())
-                stack[-1].items.append(group)
-                stack.append(group)
-                if len(stack) > MAX_DEPTH + 1:
-                    self._note_depth(match.start())
-                    return self.root
-            elif token == ")":
-                if len(stack) == 1:
-                    self._note_extra(match.start())
-                else:
-                    self.closed, self.closed_at = stack.pop(), match.start()
-            else:
-                if token[0] == ":" and (token in SECTION_KEYWORDS or token in PART_KEYWORDS):
-                    self._mend(token)
-                stack[-1].items.append(Word(token, match.start()))
-        if len(stack) > 1:
-            self._note_missing(stack[-1], "the end of the text")
-        return self.root
+def read_balanced(notebook: Notebook, text: str) -> Group | None:
+    """Return everything that a plain text holds, as one list without brackets; None if brackets do not fit sections."""
+    root = Group()
+    stack = [root]
+    for token, offset in words_of(text):
+        if token == "(":
+            group = Group([], offset)
+            stack[-1].items.append(group)
+            stack.append(group)
+            if len(stack) > MAX_DEPTH + 1:
+                note_depth(notebook, offset)
+                return root
+        elif token == ")":
+            if len(stack) == 1:
+                return None
+            stack.pop()
+        else:
+            if token[0] == ":" and _is_misplaced(token, stack):
+                return None
+            stack[-1].items.append(Word(token, offset))
+    return root if len(stack) == 1 else None
 
-    def _mend(self, keyword: str) -> None:
-        """Close what must have been meant to end before this keyword, or open again what ended too early."""
-        stack = self.open
-        if keyword in PART_KEYWORDS:
-            owner = next((i for i in range(len(stack) - 1, 0, -1) if stack[i].head() == ":action"), None)
-            if owner is not None and owner < len(stack) - 1:
-                self._note_missing(stack[-1], f"'{keyword}'")
-                del stack[owner + 1 :]
-        elif stack[-1].items:
-            return
-        elif len(stack) == 2 and self.closed is not None and self.closed.head() == "define":
-            self._reopen(self.closed, keyword)
-        elif len(stack) > 3 and stack[1].head() == "define":
-            section = stack.pop()
-            stack[-1].items.pop()
-            self._note_missing(stack[-1], f"'({keyword}'")
-            del stack[2:]
-            stack[1].items.append(section)
-            stack.append(section)
 
-    def _reopen(self, define: Group, keyword: str) -> None:
-        section = self.open.pop()
-        self.root.items.pop()
-        self.notebook.note(
-            Code.EXTRA_PARENTHESIS,
-            self.closed_at,
-            f"')' ends the definition before '({keyword}'",
-            got="')'",
-            expected=f"'({keyword}'",
-            repair="remove this ')' or one before it",
-        )
-        define.items.append(section)
-        self.open += [define, section]
+def _is_misplaced(keyword: str, stack: list[Group]) -> bool:
+    """Return whether brackets put a keyword where it cannot stand: a section in another, a part not in an action."""
+    if keyword in PART_KEYWORDS:
+        return not stack[-1].head().startswith(":")
+    return keyword in SECTION_KEYWORDS and len(stack) > 2 and not stack[-1].items and stack[-2].head() != "define"
 
-    def _note_depth(self, offset: int) -> None:
-        self.notebook.note(
-            Code.TOO_DEEP, offset, "lists nested too deeply", expected=f"at most {MAX_DEPTH} levels",
-            repair="nest conditions less deeply",
-        )  # fmt: skip
 
-    def _note_extra(self, offset: int) -> None:
-        self.notebook.note(
-            Code.EXTRA_PARENTHESIS, offset, "')' without '('", got="')'", expected="the end of the text or '('",
-            repair="remove the ')'",
-        )  # fmt: skip
-
-    def _note_missing(self, group: Group, before: str) -> None:
-        line = self.notebook.source.place(group.offset).line
-        self.notebook.note(
-            Code.MISSING_PARENTHESIS,
-            group.offset,
-            "missing ')'",
-            got=before,
-            expected=f"the end of the list opened at line {line}",
-            repair=f"add the ')' before {before}",
-        )
+def note_depth(notebook: Notebook, offset: int) -> None:
+    """Note that lists are nested too deeply."""
+    notebook.note(
+        Code.TOO_DEEP, offset, "lists nested too deeply", expected=f"at most {MAX_DEPTH} levels",
+        repair="nest conditions less deeply",
+    )  # fmt: skip

@@ -158,14 +158,25 @@ def _advice_head(verdict: PlanVerdict) -> str:
 
 
 def _advice_lines(task: PlanningTask, verdict: PlanVerdict) -> list[str]:
+    if _is_without_advice(task, verdict):
+        return []
     adviser = _Adviser(task, verdict.states[-1])
     return adviser.group(verdict.unsatisfied, is_positive=True, is_all=True).lines()
+
+
+def _is_without_advice(task: PlanningTask, verdict: PlanVerdict) -> bool:
+    """Return whether the precondition that failed is one derived literal, not in any ``and``: VAL says nothing then."""
+    if verdict.verdict is not Verdict.PRECONDITION_UNSATISFIED:
+        return False
+    action = task.domain.action(verdict.plan[len(verdict.states) - 1].name)
+    literal = action.precondition if action is not None else None
+    return isinstance(literal, Literal) and literal.atom.predicate in task.rules
 
 
 class _Adviser:
     """Says how a condition that is false in one state could be made true; `is_positive` false: its negation.
 
-    Derived atoms cannot be set, so there is no advice on them.
+    A derived atom cannot be set, but it can be satisfied: so VAL words it, and leaves open by what.
     """
 
     def __init__(self, task: PlanningTask, state: int) -> None:
@@ -198,6 +209,7 @@ class _Adviser:
         return self.group(parts, is_positive=is_positive, is_all=is_all == is_positive)
 
     def _literal(self, literal: Literal, *, is_positive: bool) -> _Advice:
+        is_wanted = literal.is_positive == is_positive
         if literal.atom.predicate in self.task.rules:
-            return _Advice()
-        return _Advice(f"(Set {literal.atom} to {'true' if literal.is_positive == is_positive else 'false'})")
+            return _Advice(f"(Satisfy derived predicate {literal.atom if is_wanted else f'(NOT {literal.atom})'}!)")
+        return _Advice(f"(Set {literal.atom} to {'true' if is_wanted else 'false'})")

@@ -139,7 +139,7 @@ class _Run:
         if status is PlannerStatus.SOLVED and best is None:
             raise PlannerCrashError("Fast Downward reports success but left no plan", got=self._message())
         if best is None:
-            return PlannerResult(status, None, None, wall_time_s, message=self._message(status))
+            return PlannerResult(status, None, None, wall_time_s, message=self._reason(status, killed_for))
         is_optimal = status is PlannerStatus.SOLVED and (self.settings.is_optimal or not best[0])
         return PlannerResult(PlannerStatus.SOLVED, *best, wall_time_s, is_optimal=is_optimal)
 
@@ -170,10 +170,14 @@ class _Run:
         plans = (parse_plan(path.read_text()) for path in self.folder.glob("plan*"))
         return min((plan for plan in plans if plan), key=lambda plan: plan[1], default=None)
 
-    def _message(self, status: PlannerStatus | None = None) -> str:
-        """Return the translator's complaint, or the last words of the log."""
+    def _reason(self, status: PlannerStatus, killed_for: str | None) -> str:
+        """Return which time limit struck, or the planner's own words."""
         if status is PlannerStatus.OUT_OF_TIME:
-            return stopped_message(self.settings)
+            return stopped_message(self.settings, is_killed=killed_for is not None)
+        return self._message()
+
+    def _message(self) -> str:
+        """Return the translator's complaint, or the last words of the log."""
         noise = ("[t=", "Peak memory")
         log = [line for line in self._read("log.txt").splitlines() if line and not line.startswith(noise)]
         return (self._read("error.txt") or "\n".join(log[-5:]))[-MESSAGE_CHARACTERS:]

@@ -80,6 +80,10 @@ def request_of(folder: Path, settings: PlannerConfig, **more: Any) -> dict[str, 
     return {"folder": str(folder), **limits, **more}
 
 
-def stopped_message(settings: PlannerConfig) -> str:
-    """Return how it is told that a planner met its time limit."""
-    return f"stopped at {settings.time_limit_s} CPU or {settings.kill_after_s} wall-clock seconds"
+def stopped_message(settings: PlannerConfig, *, is_killed: bool) -> str:
+    """Return which of its time limits a planner met: `is_killed` where it was the wall clock's."""
+    if is_killed:
+        return (
+            f"stopped at {settings.kill_after_s} wall-clock seconds (kill_after_s): the machine is busy, or it waited"
+        )
+    return f"stopped at {settings.time_limit_s} CPU seconds (time_limit_s)"

@@ -115,17 +115,21 @@ class UnifiedPlanningPlanner(Planner):
         Raises:
             PlannerCrashError: it ended by itself and without an answer.
         """
-        killed_for = "time" if ending["exit_code"] == -signal.SIGXCPU else ending["killed_for"]
-        if killed_for:
-            status = {"time": "TIMEOUT", "memory": "MEMOUT"}[killed_for]
-            message = stopped_message(self.settings) if killed_for == "time" else ""
-            return {"status": status, "plan": None, "message": message}
+        is_killed, is_over = ending["killed_for"] == "time", ending["exit_code"] == -signal.SIGXCPU
+        if is_killed or is_over:
+            message = stopped_message(self.settings, is_killed=not is_over)
+            return {"status": "TIMEOUT", "plan": None, "message": message}
+        if ending["killed_for"]:
+            return {"status": "MEMOUT", "plan": None, "message": ""}
         if ending["exit_code"] != 0:
             log = (folder / "log.txt").read_text(encoding="utf-8", errors="replace").strip()
             words = log[-MESSAGE_CHARACTERS:]
             got = f"exit code {ending['exit_code']}"
             raise PlannerCrashError(f"the engine {self._engine} ended without an answer: {words}", got=got)
-        return dict(json.loads((folder / "answer.json").read_text(encoding="utf-8")))
+        answer: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+        if answer["status"] == "TIMEOUT" and not answer["message"]:  # unified-planning counts by the wall clock
+            answer["message"] = f"the engine stopped at {self.settings.time_limit_s} wall-clock seconds (time_limit_s)"
+        return answer
 
 
 def kill_processes_of(folder: Path) -> None:

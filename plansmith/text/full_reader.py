@@ -13,12 +13,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 from plansmith.errors import PddlParseError
+from plansmith.pddl.brackets import read_root
 from plansmith.pddl.diagnostics import Notebook, Source
-from plansmith.pddl.formula_reader import FormulaReader, Names, read_number
+from plansmith.pddl.formula_reader import FormulaReader, Names
 from plansmith.pddl.model import Atom, Condition, Domain, Literal, PlanStep, TypedName
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.problem_reader import names_of
-from plansmith.pddl.sexpr import read_root
+from plansmith.pddl.sexpr import read_number
 from plansmith.text.chains import Chain, ChainStep, Claim, GoalMark, Part, ReadChain, Span, StepCost, StepSpans
 
 _STEP = re.compile(r"\[STEP\s+\d[^\]]*\]", re.IGNORECASE)
