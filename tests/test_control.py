@@ -22,7 +22,7 @@ from pipelines.stages.control import (
     with_first_weights,
     write_supervision,
 )
-from pipelines.stages.training import SEQUENCES, TuningSettings, phase1, stage1
+from pipelines.stages.training import SEQUENCES, TuningSettings, stage1, tune
 from plansmith.config.training import Numerics, OptimiserConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import MetricRow
@@ -87,7 +87,7 @@ def trained(root: Path, *completions: str, longest: int = LONGEST) -> tuple[Reco
     read = {name: of_loop[name] for name in ("policy", "problems", "plans")}
     read |= {"datasets": datasets, "reasoned": reasoned}
     data = run(root, "supervise_data_1", write_supervision, writing, trainer, **read)
-    run(root, "supervise_1", phase1, TUNING, trainer, policy=policy, sequences=data)
+    run(root, "supervise_1", tune, TUNING, trainer, policy=policy, sequences=data)
     return trainer, data
 
 

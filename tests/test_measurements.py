@@ -432,7 +432,9 @@ def test_curves_times_and_tokens_are_those_of_the_report(run: Run, results: Resu
 
 def test_every_metric_of_finished_stages_is_measured_in_some_stage(run: Run, tmp_path: Path) -> None:
     measured = {m.name for stage in run.artifacts for m in run.measured(stage)} | {"probe/accuracy", "probe/problems"}
-    assert {name for name, metric in METRICS.items() if metric.source != "running process"} == measured
+    others = {name for name in METRICS if name.startswith(("formalisation/", "preference/"))}  # of nl_pddl_bench
+    finished = {name for name, metric in METRICS.items() if metric.source != "running process"}
+    assert finished - others == measured
 
 
 def test_measurement_of_an_unknown_name_is_a_bug() -> None:
