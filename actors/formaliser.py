@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 
-from plansmith.config.formalisation import FormalisationConfig
+from plansmith.config.formalisation import FormalisationConfig, JudgingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.data.examples import under_other_names
 from plansmith.data.formalisation_examples import FormalisationWriter
@@ -37,18 +37,19 @@ from plansmith.stages import row_rng
 class Judges:
     """A judge for each domain, all with one warm planner, which is started with the first question."""
 
-    def __init__(self, config: PlannerConfig) -> None:
+    def __init__(self, config: JudgingConfig) -> None:
         self._config, self._judges = config, dict[str, FormalisationJudge]()
 
     @cached_property
     def _planner(self) -> FastDownward:
-        return FastDownward(self._config)
+        return FastDownward(self._config.planner)
 
     def of(self, reference: str) -> FormalisationJudge:
         """Return the judge of a domain, which is known by what it is loaded by."""
         if reference not in self._judges:
             domain = domain_of(reference)
-            self._judges[reference] = FormalisationJudge(domain, self.solve, goal_questions(self._planner, domain))
+            ask, checks = goal_questions(self._planner, domain), self._config.checks
+            self._judges[reference] = FormalisationJudge(domain, self.solve, ask, checks=checks)
         return self._judges[reference]
 
     def solve(self, domain_pddl: str, problem_pddl: str) -> PlannerResult:
@@ -97,7 +98,7 @@ class TextWriter:
         names: Sequence[str],
         seed: int,
     ) -> None:
-        self._planner = Judges(config)
+        self._planner = Judges(JudgingConfig(planner=config))
         self._formalisation, self._domains, self._names, self._seed = formalisation, domains, tuple(names), seed
 
     def __call__(self, rows: Sequence[ProblemRow]) -> list[TextRow]:
@@ -131,7 +132,7 @@ class ReferenceSolver:
     """
 
     def __init__(self, *, config: PlannerConfig) -> None:
-        self._planner = Judges(config)
+        self._planner = Judges(JudgingConfig(planner=config))
 
     def __call__(self, rows: Sequence[TextRow]) -> list[TextRow]:
         """Return each text whose problem has a plan, with it."""
@@ -185,7 +186,7 @@ class Perturber:
     """Draws problems with one mistake and proves what each amounts to.
 
     Args:
-        config: of the planner.
+        config: what is told of them.
         perturbations: that are drawn among.
         draws: of each problem, by its split, of as many different perturbations; a fraction is drawn. None takes all.
         seed: of the run; what is drawn depends on it, on the problem and on the perturbation alone.
@@ -194,7 +195,7 @@ class Perturber:
     def __init__(
         self,
         *,
-        config: PlannerConfig,
+        config: JudgingConfig,
         perturbations: Sequence[Perturbation],
         draws: Mapping[str, float] | None = None,
         seed: int,
@@ -216,7 +217,7 @@ class Perturber:
         for perturbation in kinds:
             text = perturb(task, perturbation, row_rng(self._seed, "perturb", row.problem_id, perturbation))
             if text is not None:
-                judged = judge.judge(text, reference)
+                judged = judge.judge(text, reference, text=row.text)
                 name, fault = f"{row.problem_id}-{perturbation}", fault_of(judged, reference)
                 yield PerturbedRow(name, row.problem_id, perturbation, fault, text, judged.feedback)
 
@@ -236,10 +237,10 @@ class AnswerJudge:
     """Judges answers to texts, problem by problem.
 
     Args:
-        config: of the planner.
+        config: what is looked for.
     """
 
-    def __init__(self, *, config: PlannerConfig) -> None:
+    def __init__(self, *, config: JudgingConfig) -> None:
         self._judges = Judges(config)
 
     def __call__(self, rows: Sequence[AnsweredTextRow]) -> list[FormalisedRow]:
@@ -250,7 +251,7 @@ class AnswerJudge:
         domain = domain_of(row.domain)
         reference, judge = Reference(parse_problem(row.problem_pddl, domain), row.plan), self._judges.of(row.domain)
         for answer in row.completions:
-            judged = judge.judge(answer.completion, reference)
+            judged = judge.judge(answer.completion, reference, text=row.text)
             yield formalised_row(answer, row.problem_id, judged, reference)
 
     def close(self) -> None:

@@ -118,7 +118,7 @@ def perturbed(
     graph: Graph, config: NlPddlBenchConfig, said: Stage[Any], name: str, draws: dict[str, float]
 ) -> Stage[Any]:
     """Return problems with one mistake each, so many of each text of the splits."""
-    settings = PerturbingSettings(planner=config.planner, draws=draws)
+    settings = PerturbingSettings(judging=config.judging, draws=draws)
     return graph.stage(name, texts.perturb_texts, settings, {"texts": said})
 
 

@@ -28,7 +28,7 @@ from pipelines.trials.own_texts import (
     trial_stages,
 )
 from pipelines.trials.text_output import stored_texts
-from plansmith.config.formalisation import FormalisationConfig
+from plansmith.config.formalisation import FormalisationConfig, JudgingConfig
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import EngineNumerics, ModelConfig
@@ -321,7 +321,7 @@ def test_answers_of_other_weights_are_other_stages_and_texts_are_shared(folder: 
         how: dict[str, Any] = {"sampling": SamplingConfig(), "engine": EngineNumerics(max_model_len=64),
                                "prompting": "full", "policy": policy}  # fmt: skip
         repair = GivenRepairSettings(turns=1, feedback="validator", texts=FormalisationConfig(),
-                                     planner=PlannerConfig(), **how)  # fmt: skip
+                                     judging=JudgingConfig(planner=PlannerConfig()), **how)  # fmt: skip
         return stage_keys(own, TextTrial(GivenTrialSettings(split=Split.TEST, **how), repair, object()))
 
     one, other = keys("one"), keys("other")

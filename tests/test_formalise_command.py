@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from conftest import BLOCKS, BLOCKS_TEXT, NAMES
@@ -22,13 +22,13 @@ from plansmith.config.training import ModelConfig
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import Conversation, plain_text
 from plansmith.judging.formalisation import FormalisationJudge
-from plansmith.judging.repair import RepairLoop, Turn
+from plansmith.judging.repair import RepairLoop, Turn, best_answer
 from plansmith.learning.model_folder import is_from_nothing, is_word_level
 from plansmith.learning.models import bpe_tokenizer, load_tokenizer, make_model
 from plansmith.learning.tokenizer import word_tokenizer
 from plansmith.pddl.parser import parse_problem
 from plansmith.planners import FastDownward, PlannerStatus
-from plansmith.text.coverage import unnamed_objects
+from plansmith.text.coverage import undeclared_names, unnamed_objects
 
 Capture = pytest.CaptureFixture[str]
 TEXT = "There are two blocks, Red and blue. Both stand on the table, nothing on them, and the hand is empty.\n" \
@@ -289,6 +289,20 @@ def test_repair_loop_ends_with_the_first_plan_and_asks_about_the_last_answer_onl
     assert third.startswith(f"prompt\n{BROKEN}\nfeedback:\n") and "nothing" not in third
 
 
+def test_best_answer_is_the_first_with_a_plan_and_nothing_to_mend() -> None:
+    class Answer(NamedTuple):
+        is_parsed: bool
+        is_solved: bool
+        feedback: str
+
+    unread, unsolved = Answer(False, False, "a bracket"), Answer(True, False, "no plan")
+    flattered, accepted = Answer(True, True, "a name"), Answer(True, True, "")
+    assert best_answer([unread, flattered, accepted, unsolved]) is accepted
+    assert best_answer([unread, flattered, unsolved]) is flattered
+    assert best_answer([unsolved, unread]) is unsolved
+    assert best_answer([unread]) is unread
+
+
 def test_proving_of_what_planner_or_validator_refuse_is_an_outcome_but_an_unknown_search_is_not() -> None:
     with FastDownward(PlannerConfig(search="first")) as planner:
         solve = proving(planner)
@@ -312,3 +326,18 @@ def test_proving_of_what_planner_or_validator_refuse_is_an_outcome_but_an_unknow
 def test_unnamed_objects_are_those_that_stand_nowhere_as_words(text: str, expected: list[str]) -> None:
     problem = parse_problem(written("(handempty)", "(clear a)", "dark-green a"), BLOCKS)
     assert unnamed_objects(problem, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Put dark_green on A, and it's a 2nd one of 3.", []),
+        ("Put c on b1, then b1 on the handempty table.", ["c", "b1"]),
+        ("Put a on the well-known one, i say.", []),
+        ("Put red_block-2 on a.", ["red_block-2"]),
+    ],
+    ids=["declared", "each once", "English words", "marks in a name"],
+)
+def test_undeclared_names_are_words_that_can_only_be_names(text: str, expected: list[str]) -> None:
+    problem = parse_problem(written("(handempty)", "(clear a)", "dark-green a"), BLOCKS)
+    assert undeclared_names(problem, BLOCKS, text) == expected

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from actors.formaliser import Perturber, TextWriter
-from plansmith.config.formalisation import FormalisationConfig
+from plansmith.config.formalisation import FormalisationConfig, JudgingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.data.rows import ProblemRow, TextRow
 from plansmith.judging.formalisation import Fault
@@ -24,6 +24,7 @@ from plansmith.problems.library import load_domain
 from plansmith.problems.perturbation import FORM, Perturbation
 
 DOMAINS = ("ferry", "rovers", "logistics")
+JUDGING = JudgingConfig(planner=PlannerConfig(search="first"))
 NAMES = tuple(f"x{number}" for number in range(20))
 
 
@@ -66,7 +67,7 @@ def test_text_writer_gives_the_answer_in_the_order_of_the_text_under_names_of_th
 
 
 def test_perturber_proves_what_each_mistake_amounts_to(planner: FastDownward, rows: list[TextRow]) -> None:
-    perturber = Perturber(config=PlannerConfig(search="first"), perturbations=tuple(Perturbation), seed=1)
+    perturber = Perturber(config=JUDGING, perturbations=tuple(Perturbation), seed=1)
     try:
         found = perturber(rows)
         again = perturber(rows[1:2])

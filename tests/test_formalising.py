@@ -17,7 +17,7 @@ from pipelines.nl_pddl_bench import PIPELINE
 from pipelines.stages.formalising import VERDICTS, RepairSettings, TextTrialSettings, judge_texts, repair, try_texts
 from pipelines.stages.preference import HELD_OUT, PairSettings, collect_failures, write_pairs
 from pipelines.stages.texts import TextExampleSettings, write_text_examples
-from plansmith.config.formalisation import FormalisationConfig
+from plansmith.config.formalisation import FormalisationConfig, JudgingConfig
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import EngineNumerics
@@ -42,6 +42,7 @@ from plansmith.resources import Resources
 from plansmith.stages import Stage, StageContext
 
 FIRST = PlannerConfig(search="first")
+JUDGING = JudgingConfig(planner=FIRST)
 COMPACT = FormalisationConfig(detail="name", rendering="compact")
 NAMES = tuple("abcdefghijkl")
 ENGINE = EngineNumerics(max_model_len=512)
@@ -81,19 +82,24 @@ def settings_of(kind: type[Any], sampling: SamplingConfig | None = None, **more:
     return kind(sampling=sampling or SamplingConfig(max_new_tokens=2000), engine=ENGINE, prompting="compact", **more)
 
 
-def tried(root: Path, texts: list[TextRow], write: Callable[[Conversation, int], str | None]) -> dict[str, Artifact]:
+def tried(
+    root: Path,
+    texts: list[TextRow],
+    write: Callable[[Conversation, int], str | None],
+    judging: JudgingConfig = JUDGING,
+) -> dict[str, Artifact]:
     """Return the answers to the test texts, judged."""
     given = {"texts": artifact(root, "texts", ("rows", TextRow, texts)), "policy": artifact(root, "policy")}
     asking = settings_of(TextTrialSettings, split=Split.TEST)
     given["rollouts"] = run(root, "try_sft", try_texts, asking, Lends(write), **given)
     read = {name: given[name] for name in ("rollouts", "texts")}
-    given["judged"] = run(root, "judge_sft", judge_texts, FIRST, Resources(), **read)
+    given["judged"] = run(root, "judge_sft", judge_texts, judging, Resources(), **read)
     return given
 
 
 def repaired(root: Path, given: dict[str, Artifact], lends: Resources, **more: Any) -> Artifact:
     settings = settings_of(
-        RepairSettings, **{"turns": 3, "feedback": "validator", "texts": COMPACT, "planner": FIRST, **more}
+        RepairSettings, **{"turns": 3, "feedback": "validator", "texts": COMPACT, "judging": JUDGING, **more}
     )
     read = {name: given[name] for name in ("policy", "judged", "texts")}
     return run(root, "repair_sft", repair, settings, lends, **read)
@@ -159,6 +165,26 @@ def test_repair_hands_back_what_failed_until_it_has_a_plan(tmp_path: Path, texts
     assert (row.problem_id, row.iteration, row.is_solved, row.outcome) == ("p1", 1, True, "identical")
 
 
+def test_repair_with_coverage_hands_back_a_solvable_problem_that_leaves_out_an_object_of_the_text(
+    tmp_path: Path, texts: list[TextRow]
+) -> None:
+    """A goal that is already reached has a plan, and says nothing of the cars that the text names."""
+    right = answers(texts)
+    empty = "(define (problem p) (:domain ferry) (:objects) (:init (empty-ferry)) (:goal (empty-ferry)))"
+
+    def write(messages: Conversation, seed: int) -> str:
+        prompt = plain_text(messages)
+        return empty if prompt in right else next(right[text] for text in right if prompt.startswith(text))
+
+    for checks, n_asked in (("planner", 0), ("coverage", 2)):
+        judging = JUDGING.model_copy(update={"checks": checks})
+        given, lends = tried(tmp_path / checks, texts, write, judging), Lends(write)
+        made = repaired(tmp_path / checks, given, lends, judging=judging)
+        assert len(lends.stand_in.asked) == n_asked
+        assert [row.outcome for row in made.rows(FormalisedRow, VERDICTS)] == ["identical"] * n_asked
+    assert all("which is no object of the problem" in plain_text(asked) for asked in lends.stand_in.asked)
+
+
 def test_repair_never_tells_what_only_the_reference_knows(tmp_path: Path, texts: list[TextRow]) -> None:
     def write(messages: Conversation, seed: int) -> str:
         return "(define (problem p) (:domain ferry) (:objects) (:init) (:goal (and (empty-ferry))))"
@@ -198,7 +224,7 @@ def test_repair_that_was_killed_after_a_turn_asks_only_the_next(tmp_path: Path, 
         pass
 
     calls: list[int] = []
-    settings = settings_of(RepairSettings, turns=3, feedback="validator", texts=COMPACT, planner=FIRST)
+    settings = settings_of(RepairSettings, turns=3, feedback="validator", texts=COMPACT, judging=JUDGING)
     stage = Stage(name="repair_sft", run=repair, settings=settings, seed=5)
     read = {name: given[name] for name in ("policy", "judged", "texts")}
 

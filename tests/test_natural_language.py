@@ -15,6 +15,7 @@ from plansmith.errors import BadInputError
 from plansmith.pddl.model import Atom, Conjunction, Domain, FunctionValue, Literal, PlanStep, Problem, literals_of
 from plansmith.pddl.parser import parse_domain, parse_problem
 from plansmith.problems.library import DOMAINS_FOLDER, PHRASES, domain_names, load_domain
+from plansmith.text.coverage import coverage_faults
 from plansmith.text.natural_language import FRAMES, Layout, domain_text, plan_text, problem_text
 from plansmith.text.natural_language_reader import ambiguous_phrases, read_problem_text
 
@@ -96,6 +97,7 @@ def test_problem_text_of_every_level_and_phrasing_reads_back_as_the_same_problem
         for phrasing in PHRASINGS:
             text = problem_text(loaded.domain, phrases, problem, phrasing=phrasing)
             assert contents(read_problem_text(loaded.domain, phrases, text)) == contents(problem)
+            assert not coverage_faults(problem, loaded.domain, text)
 
 
 @pytest.mark.parametrize("name", NL_PDDL_BENCH)

@@ -53,7 +53,7 @@ from plansmith.pddl.model import Domain
 from plansmith.pddl.parser import parse_domain, parse_problem
 from plansmith.planners import FastDownward, Planner, PlannerResult, PlannerStatus
 from plansmith.planners.batch import solve_task
-from plansmith.text.coverage import unnamed_objects
+from plansmith.text.coverage import undeclared_names, unnamed_objects
 from plansmith.text.formalisation import formalisation_prompt
 
 EPILOG = """exit code: 0 the problem has a plan; 1 it has none, and is written all the same, or it failed; 2 bad input.
@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         "model trained from nothing, else full")  # fmt: skip
     add_policy_options(parser.add_argument_group("answers, planner and engine"))
     add_endpoint_options(parser.add_argument_group("with --policy URL"))
-    parser.set_defaults(concurrency=1)
+    parser.set_defaults(concurrency=1, checks="planner")
     return parser
 
 
@@ -110,10 +110,10 @@ def _formalise(arguments: argparse.Namespace) -> int:
     say = _say if arguments.out else _say_aside
     with _answering(arguments, folder, prompt) as generator, FastDownward(planner_of(arguments)) as planner:
         say(f"policy: {arguments.policy} (prompts: {texts.rendering}, of the domain: {texts.detail})\n")
-        judge = FormalisationJudge(domain, proving(planner))
+        judge = FormalisationJudge(domain, proving(planner), checks=arguments.checks)
         turns_wanted = repair_turns_of(arguments)
         loop = RepairLoop(generator, judge, texts, sampling_of(arguments), turns_wanted, arguments.seed)
-        turns = list(_told(loop.run(prompt), arguments, say))
+        turns = list(_told(loop.run(prompt, text), arguments, say))
     best = best_answer(turns)
     _write(best, arguments)
     say("\n" + "\n".join(_outcome(best, len(turns) - 1, domain, text)))
@@ -215,7 +215,9 @@ def _outcome(best: Turn, n_repairs: int, domain: Domain, text: str) -> Iterator[
     else:
         yield f"no plan after {n_repairs} repairs; the last problem that can be read is written"
     yield "not checked: whether it means what the text says; nobody can without a reference, so read it"
-    unnamed = unnamed_objects(problem, text)
+    unnamed, undeclared = unnamed_objects(problem, text), undeclared_names(problem, domain, text)
+    if undeclared:
+        yield f"names of the text that are no object: {', '.join(undeclared)}"
     yield f"objects that the text does not name: {', '.join(unnamed)}" if unnamed else "the text names every object"
 
 

@@ -12,8 +12,7 @@ from typing import Any, Literal
 from actors.formaliser import AnswerJudge, loaded_domain
 from pipelines.stages.few_rows import worked_rows
 from pipelines.stages.generating import GenerationSettings, keep_rollouts, rollout_rows, sample_prompts
-from plansmith.config.formalisation import FormalisationConfig
-from plansmith.config.planner import PlannerConfig
+from plansmith.config.formalisation import FormalisationConfig, JudgingConfig
 from plansmith.data.rows import (
     AnsweredTextRow,
     CompletionRow,
@@ -75,7 +74,7 @@ def _read(row: TextRow) -> str:
         return ""
 
 
-def judge_texts(context: StageContext[PlannerConfig]) -> None:
+def judge_texts(context: StageContext[JudgingConfig]) -> None:
     """Judge every answer with validator, planner and reference."""
     answers = context.inputs["rollouts"].rows(RolloutRow)
     judged = judged_answers(context, context.settings, answers, description="judging answers")
@@ -83,7 +82,7 @@ def judge_texts(context: StageContext[PlannerConfig]) -> None:
 
 
 def judged_answers(
-    context: StageContext[Any], planner: PlannerConfig, answers: Sequence[RolloutRow], *, description: str
+    context: StageContext[Any], judging: JudgingConfig, answers: Sequence[RolloutRow], *, description: str
 ) -> list[FormalisedRow]:
     """Return the judgement of each answer, by its id."""
     texts = {row.problem_id: row for row in context.inputs["texts"].rows(TextRow)}
@@ -91,20 +90,21 @@ def judged_answers(
     for row in answers:
         answer = CompletionRow(row.rollout_id, row.iteration, row.policy_version, row.completion)
         by_text[row.problem_id].append(answer)
-    rows = [
-        AnsweredTextRow(name, texts[name].domain, texts[name].problem_pddl, texts[name].plan, tuple(found))
-        for name, found in by_text.items()
-    ]
+    rows = [_answered(texts[name], found) for name, found in by_text.items()]
     judged = worked_rows(
         context,
         rows,
         (AnsweredTextRow, FormalisedRow),
         AnswerJudge,
-        {"config": planner},
+        {"config": judging},
         n_rollouts=CHAINS_PER_ANSWER * len(answers),
         description=description,
     )
     return sorted(judged, key=lambda row: row.rollout_id)
+
+
+def _answered(text: TextRow, answers: Sequence[CompletionRow]) -> AnsweredTextRow:
+    return AnsweredTextRow(text.problem_id, text.domain, text.text, text.problem_pddl, text.plan, tuple(answers))
 
 
 class RepairSettings(GenerationSettings):
@@ -116,12 +116,12 @@ class RepairSettings(GenerationSettings):
     """What the policy is told: what is wrong with its last answer, or nothing, so that it only tries again."""
     texts: FormalisationConfig
     """How prompts are written."""
-    planner: PlannerConfig
-    """What solves answers."""
+    judging: JudgingConfig
+    """What is looked for in answers."""
 
 
 def repair(context: StageContext[RepairSettings]) -> None:
-    """Write the further answers and their verdicts, turn by turn; an answer with a plan ends the loop for its text.
+    """Write the further answers and their verdicts, turn by turn; one with nothing to mend ends the loop for its text.
 
     What is written survives a crash.
 
@@ -133,13 +133,13 @@ def repair(context: StageContext[RepairSettings]) -> None:
     rollouts = context.output.shards("rows", RolloutRow)
     latest = context.inputs["judged"].rows(FormalisedRow)
     for turn in range(1, settings.turns + 1):
-        failed = {row.problem_id: row for row in latest if not row.is_solved}
+        failed = {row.problem_id: row for row in latest if row.feedback}
         answered = {row.problem_id for row in rollouts.merged_rows() if row.iteration == turn}
         asked = {name: _asked_again(texts[name], row, settings) for name, row in failed.items() if name not in answered}
         if asked:
             keep_rollouts(context, asked, rollouts, turn=turn, description=f"asking again, turn {turn}")
         answers = [row for row in rollouts.merged_rows() if row.iteration == turn]
-        latest = judged_answers(context, settings.planner, answers, description=f"judging answers, turn {turn}")
+        latest = judged_answers(context, settings.judging, answers, description=f"judging answers, turn {turn}")
         verdicts += latest
     context.output.write_rows(verdicts, FormalisedRow, table=VERDICTS)
 

@@ -72,7 +72,7 @@ class TextTrials:
         """Return the stage that judges answers; those of an arm are at the test texts."""
         told: dict[str, Any] = {"kind": StageKind.JUDGES_TEXTS, "labels": {"arm": name}} if is_arm else {}
         given = {"rollouts": answers, **self._data}
-        return self._graph.stage(f"judge_{name}", formalising.judge_texts, self._config.planner, given, **told)
+        return self._graph.stage(f"judge_{name}", formalising.judge_texts, self._config.judging, given, **told)
 
     def sampled(self, policy: Stage[Any], *, n: int, temperature: float) -> Stage[Any]:
         """Return the judged answers of a policy to the texts of D2."""
@@ -90,7 +90,7 @@ class TextTrials:
             turns=self._config.repair.turns,
             feedback=feedback,
             texts=self._config.texts,
-            planner=self._config.planner,
+            judging=self._config.judging,
         )
         given = {"policy": policy, "judged": judged, **self._data}
         told = {"kind": StageKind.REPAIRS, "labels": {"arm": arm, "feedback": feedback}, "code_roots": GENERATION}

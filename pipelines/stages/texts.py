@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from actors.formaliser import Perturber, TextExampleWriter, TextWriter
 from plansmith.config.basics import StrictModel
-from plansmith.config.formalisation import FormalisationConfig
+from plansmith.config.formalisation import FormalisationConfig, JudgingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import ProblemsConfig
 from plansmith.data.rows import ExampleKind, ExampleRow, PerturbedRow, ProblemRow, Split, TextRow
@@ -72,8 +72,8 @@ def write_texts(context: StageContext[TextSettings]) -> None:
 class PerturbingSettings(StrictModel):
     """How many problems with a mistake are drawn."""
 
-    planner: PlannerConfig
-    """What proves what they amount to."""
+    judging: JudgingConfig
+    """What proves what they amount to, and what is told of them."""
     draws: Mapping[str, float]
     """Of each problem, by its split."""
 
@@ -90,7 +90,7 @@ def perturb_texts(context: StageContext[PerturbingSettings]) -> None:
         batch_size=16,
         description="drawing mistakes",
         worker_settings={
-            "config": settings.planner,
+            "config": settings.judging,
             "perturbations": tuple(Perturbation),
             "draws": settings.draws,
             "seed": context.seed,

@@ -101,10 +101,12 @@ def _add_text_options(group: Any) -> None:
 
 
 def add_repair_options(group: Any) -> None:
-    """Add how often answers to texts are handed back, and what the policy is told of the domain."""
+    """Add how often answers to texts are handed back and what for, and what the policy is told of the domain."""
     add = group.add_argument
-    add("--repair-turns", type=int, metavar="N", help="how often an answer without a plan is handed back, at most "
+    add("--repair-turns", type=int, metavar="N", help="how often a failed answer is handed back, at most "
         f"(default: {REPAIR_TURNS})")  # fmt: skip
+    add("--checks", choices=("planner", "coverage"), help="what answers are handed back for: planner: they cannot be "
+        "read or have no plan (default); coverage: also names that only the text has, or only the problem")  # fmt: skip
     add("--detail", choices=("name", "summary", "pddl"), help="what the prompt says of the domain: its name, its "
         "types, predicates and actions, or all of it; default: name for one from nothing, else summary")  # fmt: skip
 
@@ -152,7 +154,8 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 
 def _check_formalising(arguments: argparse.Namespace) -> None:
     """Raise for what does not go together with `--formalise`, or without it."""
-    given = {name for name in ("texts", "planbench", "repair_turns", "detail") if getattr(arguments, name) is not None}
+    of_texts = ("texts", "planbench", "repair_turns", "detail", "checks")
+    given = {name for name in of_texts if getattr(arguments, name) is not None}
     if not arguments.formalise:
         if given:
             raise ConfigError(f"--{min(given).replace('_', '-')} goes with --formalise", got="no --formalise",

@@ -205,7 +205,7 @@ def trial_stages(graph: Graph, data: dict[str, Stage[Any]], trial: TextTrial) ->
     tried = graph.stage("try_texts", run, trial.asking, {"texts": data["texts"]}, **told)
     told = {"kind": StageKind.JUDGES_TEXTS, "labels": {"arm": GIVEN_ARM}}
     given = {"rollouts": tried, **data}
-    judged = graph.stage("judge_texts", formalising.judge_texts, trial.repair.planner, given, **told)
+    judged = graph.stage("judge_texts", formalising.judge_texts, trial.repair.judging, given, **told)
     if trial.repair.turns:
         labels = {"arm": GIVEN_ARM, "feedback": trial.repair.feedback}
         told = {"kind": StageKind.REPAIRS, "labels": labels, "code_roots": roots}

@@ -34,7 +34,7 @@ from pipelines.trials.own_texts import (
 from pipelines.trials.text_output import TextEvaluation
 from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
-from plansmith.config.formalisation import FormalisationConfig
+from plansmith.config.formalisation import FormalisationConfig, JudgingConfig
 from plansmith.config.generation import EndpointConfig, EndpointModel
 from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import KEY_DIGITS, Artifact
@@ -143,8 +143,9 @@ def _trial(
         "max_failed_share": arguments.max_unjudged_share,
         "policy": policy.key if policy else "",
     }
-    turns, planner = repair_turns_of(arguments), planner_of(arguments)
-    repair = GivenRepairSettings(turns=turns, feedback="validator", texts=texts, planner=planner, **shared)
+    judging = JudgingConfig(planner=planner_of(arguments), checks=arguments.checks or "planner")
+    turns = repair_turns_of(arguments)
+    repair = GivenRepairSettings(turns=turns, feedback="validator", texts=texts, judging=judging, **shared)
     return TextTrial(GivenTrialSettings(split=Split.TEST, **shared), repair, policy)
 
 

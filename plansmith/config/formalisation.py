@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from plansmith.config.basics import StrictModel
+from plansmith.config.planner import PlannerConfig
+
+Checks = Literal["planner", "coverage"]
+"""What feedback on an answer tells: that it cannot be read or has no plan; or also which names it and its text do not
+share (`plansmith.text.coverage`)."""
 
 
 class FormalisationConfig(StrictModel):
@@ -17,3 +22,12 @@ class FormalisationConfig(StrictModel):
     rendering: Literal["compact", "full"] = "full"
     """full: in sentences that say what is wanted, for real language models. compact: marks only, for models from
     nothing, which learn what they mean."""
+
+
+class JudgingConfig(StrictModel):
+    """How an answer to a text is judged."""
+
+    planner: PlannerConfig
+    """What solves it."""
+    checks: Checks = "planner"
+    """What feedback on it tells."""

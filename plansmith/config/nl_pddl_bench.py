@@ -10,7 +10,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from plansmith.config.basics import StrictModel
-from plansmith.config.formalisation import FormalisationConfig
+from plansmith.config.formalisation import Checks, FormalisationConfig, JudgingConfig
 from plansmith.config.generation import AttemptConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import ProblemsConfig
@@ -60,6 +60,9 @@ class RepairConfig(StrictModel):
 
     turns: int = Field(5, ge=0)
     """T_max: how often an answer is handed back, at most; 0 leaves the loop out."""
+    checks: Checks = "planner"
+    """What an answer is handed back for. planner: it cannot be read or has no plan. coverage: also for objects that the
+    text does not name, and names of the text that are no object."""
     has_resampling: bool = False
     """Also ask as often again without a word of feedback: the control of the loop."""
     resampling_temperature: float = Field(0.7, gt=0)
@@ -128,6 +131,11 @@ class NlPddlBenchConfig(RunConfig):
             raise ValueError("sft_longer has as many tokens as dpo, which is None")
         return self
 
+    @property
+    def judging(self) -> JudgingConfig:
+        """Return how answers to texts are judged."""
+        return JudgingConfig(planner=self.planner, checks=self.repair.checks)
+
     def unread(self) -> dict[str, str]:
         """Return the settings that no stage reads under these settings, each with the reason."""
         found: dict[str, str] = {}
@@ -135,5 +143,5 @@ class NlPddlBenchConfig(RunConfig):
             of_shape = set(ModelConfig.model_fields) - {"folder"}
             found |= {f"model.{name}": f"model.folder={self.model.folder} has its own" for name in of_shape}
         if not self.repair.turns:
-            found |= {f"repair.{name}": "repair.turns=0" for name in ("has_resampling", "resampling_temperature")}
+            found |= {f"repair.{name}": "repair.turns=0" for name in set(RepairConfig.model_fields) - {"turns"}}
         return found

@@ -357,10 +357,11 @@ class JudgingRow:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredTextRow:
-    """A text's problem and its plan, with the answers to be judged beside it; ``domain`` as in `TextRow`."""
+    """A text with its problem and its plan, and the answers to be judged beside it; ``domain`` as in `TextRow`."""
 
     problem_id: str
     domain: str
+    text: str
     problem_pddl: str
     plan: tuple[str, ...]
     completions: tuple[CompletionRow, ...]
@@ -452,7 +453,8 @@ class FormalisedRow(OfRollout):
     codes: tuple[str, ...]
     """Of the errors in it, each once."""
     feedback: str
-    """What the policy is told of it, empty where it has a plan; the reference is not looked at for that."""
+    """What the policy is told of it, empty where nothing is to be mended, as far as the judge was told to look; the
+    reference is not looked at for that."""
     status: str | None
     """A `plansmith.planners.PlannerStatus`, None where the problem cannot be read."""
     plan: tuple[str, ...]

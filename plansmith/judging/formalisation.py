@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from plansmith.config.formalisation import Checks
 from plansmith.errors import PddlParseError
 from plansmith.judging.agreement import atom_similarity, plans_agree
 from plansmith.pddl.diagnosis import diagnose
@@ -25,6 +26,7 @@ from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import validate_plan
 from plansmith.planners import PlannerResult, PlannerStatus
 from plansmith.problems.renaming import rename_plan
+from plansmith.text.coverage import coverage_faults
 from plansmith.text.formalisation_reader import read_answer
 
 TOLD_FAULTS = 5
@@ -57,8 +59,8 @@ class Judgement:
     """What an answer is worth.
 
     ``codes`` are those of the errors found, each once. ``feedback`` tells what is to be mended, empty where there is a
-    plan. What compares with the reference is None without one; ``has_task_success``: the plan solves the reference too,
-    with its objects renamed as ``comparison`` maps them.
+    plan and no name to speak of. What compares with the reference is None without one; ``has_task_success``: the plan
+    solves the reference too, with its objects renamed as ``comparison`` maps them.
     """
 
     readability: Readability
@@ -91,27 +93,39 @@ class FormalisationJudge:
         domain: theirs.
         solve: a planner, for their plans.
         ask: the same or another one, for what goals imply; None leaves goals in other words undecided.
+        checks: what feedback tells.
     """
 
-    def __init__(self, domain: Domain, solve: Solve, ask: AskPlanner | None = None) -> None:
+    def __init__(
+        self, domain: Domain, solve: Solve, ask: AskPlanner | None = None, *, checks: Checks = "planner"
+    ) -> None:
+        self._checks: Checks = checks
         self._domain, self._domain_pddl, self._solve, self._ask = domain, print_domain(domain), solve, ask
 
-    def judge(self, completion: str, reference: Reference | None = None) -> Judgement:
-        """Return what an answer is worth; whatever it holds, it is never bad input."""
+    def judge(self, completion: str, reference: Reference | None = None, *, text: str | None = None) -> Judgement:
+        """Return what an answer is worth; whatever it holds, it is never bad input.
+
+        Args:
+            completion: the answer.
+            reference: to compare with; None measures without.
+            text: what was to be said in PDDL; None leaves names unchecked.
+        """
         answer = read_answer(completion)
         if answer.problem_pddl is None:
             feedback = "There is no PDDL problem in the answer: one begins with (define (problem"
             return _unread(Judgement(Readability.NO_PROBLEM, "", False, feedback=feedback), reference)
-        text, keeps_contract = answer.problem_pddl, answer.keeps_contract
-        errors = [found for found in diagnose(self._domain_pddl, text) if found.is_error]
+        written, keeps_contract = answer.problem_pddl, answer.keeps_contract
+        errors = [found for found in diagnose(self._domain_pddl, written) if found.is_error]
         if errors:
             codes, feedback = tuple(dict.fromkeys(str(found.code) for found in errors)), _listed(map(str, errors))
-            return _unread(Judgement(Readability.UNPARSEABLE, text, keeps_contract, codes, feedback), reference)
-        problem = replace(parse_problem(text, self._domain), domain_name=self._domain.name)
+            return _unread(Judgement(Readability.UNPARSEABLE, written, keeps_contract, codes, feedback), reference)
+        problem = replace(parse_problem(written, self._domain), domain_name=self._domain.name)
         result = solve_sorted(self._domain, problem, self._solve)
-        feedback = "" if result.plan is not None else self._unsolved(problem, result)
+        said = [] if result.plan is not None else [self._unsolved(problem, result)]
+        if self._checks == "coverage" and text is not None:
+            said += itertools.islice(coverage_faults(problem, self._domain, text), TOLD_FAULTS)
         judgement = Judgement(
-            Readability.PARSED, text, keeps_contract, (), feedback, status=result.status, plan=result.plan or ()
+            Readability.PARSED, written, keeps_contract, (), "\n".join(said), result.status, result.plan or ()
         )
         return judgement if reference is None else self._compared(judgement, problem, reference)
 

@@ -20,7 +20,11 @@ from plansmith.text.formalisation import repair_prompt
 
 
 class IsJudged(Protocol):
-    """An answer of which is known whether it can be read and whether it has a plan."""
+    """An answer of which is known whether it can be read, whether it has a plan, and what is to be said against it."""
+
+    @property
+    def feedback(self) -> str:
+        """Return what is to be mended; empty where nothing is known."""
 
     @property
     def is_parsed(self) -> bool:
@@ -37,13 +41,15 @@ JudgedT = TypeVar("JudgedT", bound=IsJudged)
 def best_answer(turns: Sequence[JudgedT]) -> JudgedT:
     """Return the answer that counts: the first with a plan, else the last that can be read, else the last.
 
+    Of several with a plan it is the first with nothing to mend, else the first.
     The paper takes "the best verified specification within the budget" (section 3.4); the reference is not looked at.
 
     Args:
         turns: the answers to one text, one at least, in the order of the turns.
     """
     solved = [turn for turn in turns if turn.is_solved]
-    return solved[0] if solved else ([turn for turn in turns if turn.is_parsed] or turns)[-1]
+    accepted = [turn for turn in solved if not turn.feedback]
+    return (accepted or solved)[0] if solved else ([turn for turn in turns if turn.is_parsed] or turns)[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,11 @@ class Turn:
     def is_solved(self) -> bool:
         """Return whether there is a plan for the problem."""
         return self.judgement.is_solved
+
+    @property
+    def feedback(self) -> str:
+        """Return what is to be mended; empty where nothing is known."""
+        return self.judgement.feedback
 
     @property
     def answer(self) -> str:
@@ -90,8 +101,12 @@ class RepairLoop:
     turns: int
     seed: int = 0
 
-    def run(self, prompt: str) -> Iterator[Turn]:
-        """Yield the answers to a prompt of `formalisation_prompt` as they come; one with a plan is the last.
+    def run(self, prompt: str, text: str | None = None) -> Iterator[Turn]:
+        """Yield the answers to a prompt as they come; one with nothing to mend is the last.
+
+        Args:
+            prompt: by `formalisation_prompt`.
+            text: what the prompt asks for; None leaves names unchecked.
 
         Raises:
             PlansmithError: a request failed.
@@ -99,11 +114,11 @@ class RepairLoop:
         asked = prompt
         for number in range(self.turns + 1):
             completion = self._completion(asked, number)
-            turn = Turn(number, completion, self.judge.judge(completion.text or ""))
+            turn = Turn(number, completion, self.judge.judge(completion.text or "", text=text))
             yield turn
-            if turn.is_solved:
+            if not turn.feedback:
                 return
-            asked = repair_prompt(prompt, turn.answer, turn.judgement.feedback, self.texts)
+            asked = repair_prompt(prompt, turn.answer, turn.feedback, self.texts)
 
     def _completion(self, asked: str, number: int) -> Completion:
         seeds = [(self.seed + number) % 2**31]
