@@ -97,6 +97,7 @@ class TrainerActor:
         *,
         seed: int = 0,
         keeps_moments: bool = False,
+        epoch: int | None = None,
         description: str = "",
     ) -> OptimisationReport:
         """Train on ``sequences``; return losses and rates by step, and how many sequences did not fit.
@@ -108,6 +109,8 @@ class TrainerActor:
             seed: of the order of the sequences, and of dropout.
             keeps_moments: let the optimizer go on from the moments of the call before, or of the checkpoint. Otherwise
                 they start anew: those of another phase describe another loss.
+            epoch: train on this one alone of the settings' epochs, from 1, as if those before had just been; None
+                trains on all.
             description: what a progress bar says.
 
         Raises:
@@ -138,7 +141,8 @@ class TrainerActor:
             settings,
             plan,
             micro_batch_rows=self.config.micro_batch_rows,
-            progress=LiveProgress(description or objective.name, len(plan.batches), unit="step"),
+            epoch=epoch,
+            progress=LiveProgress(description or objective.name, len(plan.steps_of(epoch)), unit="step"),
             description=description or objective.name,
         )
 

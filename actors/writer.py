@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from plansmith.config.dataset import PlanExamplesConfig
 from plansmith.config.pddl_instruct import ExamplesConfig
 from plansmith.data.examples import (
     chain_examples,
@@ -13,7 +14,8 @@ from plansmith.data.examples import (
     opening_examples,
     valid_explanation,
 )
-from plansmith.data.rows import CorruptedPlanRow, ExampleRow, SolvedProblemRow
+from plansmith.data.plan_examples import plan_examples
+from plansmith.data.rows import CorruptedPlanRow, ExampleKind, ExampleRow, SolvedProblemRow
 from plansmith.problems.corruption import Corruption
 from plansmith.stages import row_seed
 from plansmith.text.rendering import rendering_of
@@ -79,6 +81,26 @@ class ChainWriter:
             if _is_drawn(config.valid_explanations, self._seed, row.problem_id):
                 rows.append(valid_explanation(row, self._rendering, seed=self._seed))
         return rows
+
+
+class PlanWriter:
+    """Writes solved problems answered by their plans.
+
+    Args:
+        config: how.
+        seed: of the run.
+    """
+
+    def __init__(self, config: PlanExamplesConfig, seed: int) -> None:
+        self._config, self._seed = config, seed
+
+    def __call__(self, solved: Sequence[SolvedProblemRow]) -> list[ExampleRow]:
+        """Return the examples of some solved problems."""
+        return [
+            ExampleRow(made.example_id, row.problem_id, ExampleKind.PLAN, None, made.prompt, made.response)
+            for row in solved
+            for made in plan_examples(row, self._config, seed=self._seed)
+        ]
 
 
 class ExplanationWriter:

@@ -299,7 +299,7 @@ class TrainerHandle:
 
         Args:
             objective, sequences, settings, description: as there.
-            options: `seed` and `keeps_moments`, as there.
+            options: `seed`, `keeps_moments` and `epoch`, as there.
         """
         self.weights_changed()
         given = (objective, self.put(sequences), settings)

@@ -40,6 +40,8 @@ class GroupRelativeSettings(UpdateSettings):
     """Groups that an update learns from."""
     n_spare: int
     """Groups that are asked for beyond them, at most."""
+    may_start_cold: bool = Field(exclude=True)
+    """Begin although nothing is solved."""
     max_unjudged_share: float = Field(exclude=True)
     """The stage ends with an error when more than this share of an update's rollouts has no reward."""
 
@@ -90,6 +92,7 @@ def group_relative_settings(
         rewards=loop.rewards,
         n_problems=loop.problems_per_update,
         n_spare=loop.spare_problems,
+        may_start_cold=loop.may_start_cold,
         max_unjudged_share=loop.max_unjudged_share,
     )
 
@@ -168,11 +171,11 @@ class FromGroups:
                 expected=f"a share of {self.settings.max_unjudged_share:g} at most, max_unjudged_share",
                 cure="draw smaller problems, or raise policy.max_model_len",
             )  # fmt: skip
-        if is_first and not any(item.verdict.is_valid for item in tried):
+        if is_first and not self.settings.may_start_cold and not any(item.verdict.is_valid for item in tried):
             raise BadInputError(
                 "the policy that reinforcement learning begins with solves nothing", where="the first update",
                 got=f"no valid plan among {len(tried)} rollouts of {len(groups)} problems", expected="one or more",
-                cure="tune it on plans first, or draw easier problems",
+                cure="tune it on plans first, draw easier problems, or set may_start_cold",
             )  # fmt: skip
         if self.settings.n_spare and not any(has_two_rewards(_rewards(group)) for group in groups.values()):
             raise BadInputError(

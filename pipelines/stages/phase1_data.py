@@ -124,7 +124,8 @@ def sample_problems(context: StageContext[DrawingSettings]) -> None:
             rows += [
                 problem_row(drawn.domain, item, level=drawn.name, split=split, source=drawn.source) for item in items
             ]
-    _check_splits(rows, [split for split in Split if split != Split.PROBE or config.probe_share > 0])
+    shares = {Split.PROBE: config.probe_share, Split.PHASE2: config.phase2_share}
+    _check_splits(rows, [split for split in Split if shares.get(split, 1.0) > 0])
     context.output.write_rows(rows, ProblemRow)
 
 

@@ -24,6 +24,7 @@ from plansmith.config.training import (
     TrainerConfig,
 )
 from plansmith.data.artifacts import Artifact
+from plansmith.data.plan_examples import in_order_of_training
 from plansmith.data.rows import (
     EncodingJobRow,
     ExampleRow,
@@ -54,6 +55,8 @@ from plansmith.stages import StageContext
 
 PROBE_TOKENS = 256
 SEQUENCES = "sequences"
+TRAINER = "trainer"
+"""Folder of what a trainer goes on from: weights and optimizer state."""
 ROWS_PER_PART = 256
 """Examples that one job encodes."""
 UNUSED_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx", "*.gguf", "original")
@@ -113,6 +116,16 @@ class TuningSettings(StrictModel):
     """How the trainer holds the model."""
     losses: LossConfig = LossConfig()
     """Weights of the losses of phase 2."""
+
+
+class EpochSettings(TuningSettings):
+    """One epoch of an optimisation, of which each epoch is a stage of its own, so that all can be tried."""
+
+    epoch: int
+    """From 1; the optimiser's schedule goes over all its epochs."""
+    stacked_copies: int = 0
+    """Copies of the examples in the order in which they were stacked (`plansmith.data.plan_examples`), which is then
+    the order of training; 0 draws the order of each epoch."""
 
 
 Tuning = TypeVar("Tuning", bound=TuningSettings)
@@ -198,6 +211,16 @@ def tune(context: StageContext[TuningSettings]) -> None:
     _optimise(context, Supervised(), stored.in_order(order))
 
 
+def tune_epoch(context: StageContext[EpochSettings]) -> None:
+    """Tune on examples by likelihood for one more epoch, with the optimizer's state of the one before."""
+    settings, stored = context.settings, StoredSequences(context.inputs["sequences"].parts(SEQUENCES))
+    optimiser = settings.optimiser
+    if settings.stacked_copies:
+        stored = stored.in_order(in_order_of_training(stored.ids, settings.stacked_copies, seed=context.seed))
+        optimiser = optimiser.model_copy(update={"is_curriculum": True})
+    _optimise(context, Supervised(), stored, optimiser, epoch=settings.epoch)
+
+
 def in_curriculum_order(order: Sequence[int], lengths: Sequence[int], *, seed: int) -> list[int]:
     """Return a random `CURRICULUM` of the sequences from short to long, then the others in random order.
 
@@ -235,16 +258,35 @@ def dpo(context: StageContext[PreferenceTuningSettings]) -> None:
     _optimise(context, Preference(context.settings.preference), sequences)
 
 
-def _optimise(context: StageContext[Tuning], objective: Objective, sequences: StoredSequences) -> None:
+def _optimise(
+    context: StageContext[Tuning],
+    objective: Objective,
+    sequences: StoredSequences,
+    optimiser: OptimiserConfig | None = None,
+    *,
+    epoch: int | None = None,
+) -> None:
     """Train from the weights of the policy and leave the new weights, their probe and the curve.
 
-    The probe is the first sequence: what is trained on is likely enough for both sides to agree on.
+    The probe is the first sequence: what is trained on is likely enough for both sides to agree on. With ``epoch`` only
+    this one of the optimiser's is trained, and left is also what the next one goes on from.
     """
-    settings, numerics = context.settings.optimiser, context.settings.numerics
-    trainer = context.resources.trainer(context.inputs["policy"].path(MODEL), numerics)
+    settings, numerics = optimiser or context.settings.optimiser, context.settings.numerics
+    policy, is_later = context.inputs["policy"], epoch is not None and epoch > 1
+    trainer = context.resources.trainer(policy.path(MODEL), numerics)
+    if is_later:
+        trainer.load_checkpoint(str(policy.path(TRAINER)))
     report: OptimisationReport = trainer.optimise(
-        objective, sequences, settings, seed=context.seed, description=context.stage.name
+        objective,
+        sequences,
+        settings,
+        seed=context.seed,
+        keeps_moments=is_later,
+        epoch=epoch,
+        description=context.stage.name,
     )
+    if epoch is not None and epoch < settings.epochs:
+        trainer.save_checkpoint(str(context.output.path(TRAINER)))
     if report.n_dropped:
         limit = settings.max_length_tokens or numerics.row_length_tokens
         context.logger.warning(

@@ -24,7 +24,7 @@ from pipelines.run.workers import MODEL, PROBE, Probe, policy_version
 from pipelines.stages.few_rows import worked_rows
 from pipelines.stages.generating import GenerationSettings, rollouts_of
 from pipelines.stages.judging import judging_row
-from pipelines.stages.training import write_probe
+from pipelines.stages.training import TRAINER, write_probe
 from plansmith.config.training import Numerics, OptimiserConfig, Schedule
 from plansmith.data.artifacts import Artifact, remove
 from plansmith.data.rows import (
@@ -54,7 +54,7 @@ from plansmith.stages import StageContext
 ROLLOUTS, JUDGED, UPDATES = "rollouts", "judged", "updates"
 """Tables: two with a part for each update, of `RolloutRow` and `JudgedRow`; what was measured, by number of update."""
 TABLES: tuple[tuple[str, type[Any]], ...] = ((ROLLOUTS, RolloutRow), (JUDGED, JudgedRow))
-TRAINER, RECORD = "trainer", "record.json"
+RECORD = "record.json"
 
 
 class UpdateSettings(GenerationSettings):

@@ -32,7 +32,18 @@ class DatasetPart(StrictModel):
         return self
 
 
-class DatasetExamplesConfig(StrictModel):
+class PlanExamplesConfig(StrictModel):
+    """How tuples of domain, problem and plan are written (arXiv 2601.14456, section 4)."""
+
+    plan_format: Literal["numbered", "compact"] = "numbered"
+    """How plans are written (section 4.2)."""
+    anonymise: Literal["never", "curriculum", "always"] = "never"
+    """Whether the names of a tuple are hidden; `curriculum` more and more often (section 4.1)."""
+    copies: int = Field(1, ge=1)
+    """How often the training tuples are stacked; the paper's curriculum stacks them three times."""
+
+
+class DatasetExamplesConfig(PlanExamplesConfig):
     """Which training examples are written, as a number for each solved problem; a fraction is drawn."""
 
     rendering: Literal["compact", "full"] = "full"
@@ -49,12 +60,6 @@ class DatasetExamplesConfig(StrictModel):
     """A valid plan, its explanation as answer."""
     explain_invalid: float = Field(0.0, ge=0, le=4)
     """A corrupted plan, its explanation as answer; over the four corruption classes."""
-    plan_format: Literal["numbered", "compact"] = "numbered"
-    """How the kind `plan` writes plans (arXiv 2601.14456, sec. 4.2)."""
-    anonymise: Literal["never", "curriculum", "always"] = "never"
-    """Whether the kind `plan` hides the names of a tuple; `curriculum` more and more often (sec. 4.1)."""
-    copies: int = Field(1, ge=1)
-    """How often the training tuples are stacked; the paper's curriculum stacks them three times."""
 
 
 class Cell(StrictModel):

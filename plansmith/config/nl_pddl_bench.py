@@ -119,6 +119,8 @@ class NlPddlBenchConfig(RunConfig):
             raise ValueError("problems.domains is empty: texts are of domains of the library, or of domain folders")
         if self.model.folder is None and self.model.tokenizer != "bpe":
             raise ValueError(f"model.tokenizer={self.model.tokenizer} does not know the words of texts; take bpe")
+        if self.dpo is not None and not self.problems.phase2_share:
+            raise ValueError("problems.phase2_share=0 leaves no problem for D2, which dpo draws its pairs of")
         if not self.problems.tested_levels:
             raise ValueError("no level has test problems: nothing would be measured")
         if not any(level.test and level.phase1 + level.phase2 for level in self.problems.domains):

@@ -212,6 +212,8 @@ class PddlInstructConfig(RunConfig):
             raise ValueError(
                 f"phase2.patience={self.phase2.patience} needs a probe set: set problems.probe_share and levels' probe"
             )
+        if not self.problems.phase2_share:
+            raise ValueError("problems.phase2_share=0 leaves no problem for D2, which is learnt from, too")
         if not self.problems.tested_levels:
             raise ValueError("no level has test problems: nothing would be measured")
         if self.evaluation.primary_level not in (None, *self.problems.tested_levels):

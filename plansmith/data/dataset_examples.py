@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import asdict
 
 from plansmith.config.dataset import DatasetExamplesConfig
 from plansmith.data.examples import corrupted_row, invalid_explanation, solved_task, valid_explanation
 from plansmith.data.formalisation_examples import FormalisationWriter
+from plansmith.data.plan_examples import plan_examples
 from plansmith.data.rows import (
     DatasetExampleRow,
     DatasetPlanRow,
@@ -17,17 +19,11 @@ from plansmith.data.rows import (
     ProblemRow,
     SolvedProblemRow,
 )
-from plansmith.pddl.model import PlanStep
-from plansmith.pddl.parser import parse_problem, parse_step
-from plansmith.pddl.printer import print_domain, print_problem
+from plansmith.pddl.parser import parse_problem
 from plansmith.problems.corruption import Corruption
 from plansmith.problems.library import PlanningDomain
-from plansmith.text.anonymisation import anonymise
 from plansmith.text.chains import chain_of_plan
-from plansmith.text.plans import compact_plan, numbered_plan
 from plansmith.text.rendering import rendering_of
-
-PLAN_REQUEST = "Give a plan that solves this planning problem."
 
 
 def plan_row(problem: ProblemRow, plan: PlanRow, text: str | None) -> DatasetPlanRow:
@@ -104,34 +100,15 @@ class ExampleWriter:
                 yield invalid_explanation(corrupted, self._rendering)
 
     def _plan_examples(self, row: DatasetPlanRow) -> Iterator[DatasetExampleRow]:
-        """Yield the tuple once for each copy; copy c of C lies in the c-th C-th of the order (sec. 4.1).
-
-        No worker knows how many tuples there will be, so a position in [0, 1) drawn by the tuple's id stands for the
-        paper's (i - 1) / (N - 1), and is the probability of being anonymised.
-        """
-        for copy in range(self._config.copies):
-            rng = self._rng(row, "plan", copy)
-            position = (copy + rng.random()) / self._config.copies
-            is_hidden = rng.random() < {"never": 0.0, "curriculum": position, "always": 1.0}[self._config.anonymise]
-            domain_pddl, problem_pddl, plan = self._anonymised(row, rng) if is_hidden else _shown(row)
-            text = numbered_plan(plan) if self._config.plan_format == "numbered" else compact_plan(plan)
+        for example in plan_examples(row, self._config, seed=self._seed):
             yield DatasetExampleRow(
-                example_id=f"{row.problem_id}-plan-{copy}",
                 problem_id=row.problem_id,
                 domain=row.domain,
                 level=row.level,
                 kind=ExampleKind.PLAN,
                 corruption=None,
-                is_anonymised=is_hidden,
-                position=position,
-                prompt=f"{PLAN_REQUEST}\n\n{domain_pddl}\n{problem_pddl}",
-                response=text,
+                **asdict(example),
             )
-
-    def _anonymised(self, row: DatasetPlanRow, rng: random.Random) -> tuple[str, str, tuple[PlanStep, ...]]:
-        problem = parse_problem(row.problem_pddl, self._loaded.domain)
-        hidden = anonymise(self._loaded.domain, problem, [parse_step(step) for step in row.plan], rng)
-        return print_domain(hidden.domain), print_problem(hidden.problem), hidden.plan
 
     def _formalised(self, row: DatasetPlanRow) -> ExampleRow:
         problem, example_id = parse_problem(row.problem_pddl, self._loaded.domain), f"{row.problem_id}-formalise"
@@ -171,7 +148,3 @@ class ExampleWriter:
 
 def _solved(row: DatasetPlanRow) -> SolvedProblemRow:
     return SolvedProblemRow(row.problem_id, row.level, row.domain_pddl, row.problem_pddl, row.plan)
-
-
-def _shown(row: DatasetPlanRow) -> tuple[str, str, tuple[PlanStep, ...]]:
-    return row.domain_pddl, row.problem_pddl, tuple(parse_step(step) for step in row.plan)

@@ -6,6 +6,7 @@ them; each works off its share of the rows, and sums of losses over ranks are wh
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import time
@@ -145,6 +146,14 @@ class OptimisationPlan:
     packing: PackingReport
     lengths: Sequence[int]
     """Of all sequences, in tokens."""
+    epoch_ends: tuple[int, ...]
+    """Steps taken by the end of each epoch."""
+
+    def steps_of(self, epoch: int | None) -> range:
+        """Return the steps of an epoch, from 1; None means of all."""
+        if epoch is None:
+            return range(len(self.batches))
+        return range(*(0, *self.epoch_ends)[epoch - 1 : epoch + 1])
 
 
 def plan_optimisation(
@@ -201,7 +210,8 @@ def plan_optimisation(
     if packing.n_dropped:
         logger.warning("%d of %d sequences, %d tokens in all, are longer than %d tokens and are not trained on",
                        packing.n_dropped, len(lengths), packing.n_dropped_tokens, longest)  # fmt: skip
-    return OptimisationPlan(tuple(batch for epoch in epochs for batch in epoch), packing, lengths)
+    ends = tuple(itertools.accumulate(map(len, epochs)))
+    return OptimisationPlan(tuple(batch for epoch in epochs for batch in epoch), packing, lengths, ends)
 
 
 def micro_batches(
@@ -233,12 +243,14 @@ def run_optimisation(
     plan: OptimisationPlan,
     *,
     micro_batch_rows: int,
+    epoch: int | None = None,
     progress: Progress | None = None,
     description: str = "",
 ) -> OptimisationReport:
     """Take the steps of ``plan``, fewer where the loss says so (`OptimiserConfig.decay_below`); return what happened.
 
-    The loss of a step is that of the whole batch, the same on every rank; so all ranks end at the same step.
+    The loss of a step is that of the whole batch, the same on every rank; so all ranks end at the same step. With
+    ``epoch``, from 1, only those of this epoch are taken, at the rates that they have among all.
 
     Raises:
         PlansmithError: a loss or gradient is NaN or infinite; the engine is of no use any more.
@@ -249,9 +261,10 @@ def run_optimisation(
         logger.warning("warm-up of %d steps, but only %d steps", settings.warmup_steps, n_steps)
     metrics: dict[str, list[float]] = {}
     learning_rates, gradient_norms, n_tokens = [], [], 0
-    for step, rows in enumerate(plan.batches):
+    for step in plan.steps_of(epoch):
         if step == n_steps:
             break
+        rows = plan.batches[step]
         learning_rates.append(learning_rate_at(step, n_steps, settings, n_planned=n_planned))
         engine.set_learning_rate(learning_rates[-1])
         batches = micro_batches(
@@ -269,7 +282,9 @@ def run_optimisation(
         for name, total in totals.items():
             metrics.setdefault(name, []).append(total)
         n_tokens += sum(plan.lengths[index] for row in rows for index in row)
-        smoothed = totals["loss"] if step == 0 else LOSS_MEMORY * smoothed + (1 - LOSS_MEMORY) * totals["loss"]
+        smoothed = (
+            totals["loss"] if smoothed == math.inf else LOSS_MEMORY * smoothed + (1 - LOSS_MEMORY) * totals["loss"]
+        )
         if settings.decay_below is not None and smoothed < settings.decay_below and n_steps == n_planned:
             n_steps = min(n_planned, step + 1 + math.ceil(_n_decay_steps(n_planned, settings)))
         if progress is not None:

@@ -8,10 +8,14 @@ text always gives the same steps; the plans of planners, and VAL's tolerance, ar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from plansmith.errors import PddlParseError
+from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import PlanStep
+from plansmith.pddl.printer import print_domain, print_problem
+
+PLAN_REQUEST = "Give a plan that solves this planning problem."
 
 STEP_TIME = 100
 """Time between two steps of a numbered plan."""
@@ -20,6 +24,16 @@ END = "END"
 _NUMBERED = re.compile(r"(\d{1,100}):\s*\(([^()]*)\)", re.ASCII)
 """Python refuses to read numbers of thousands of digits."""
 _NO_WORD = re.compile(r"[()?:;,]")
+
+
+def plan_prompt(task: PlanningTask) -> str:
+    """Return the prompt that both formats answer; the paper shows what is in it, and no words."""
+    return f"{PLAN_REQUEST}\n\n{print_domain(task.domain)}\n{print_problem(task.problem)}"
+
+
+def plan_writer(plan_format: str) -> Callable[[Iterable[PlanStep]], str]:
+    """Return what writes plans as `numbered` or `compact`."""
+    return {"numbered": numbered_plan, "compact": compact_plan}[plan_format]
 
 
 def numbered_plan(plan: Iterable[PlanStep]) -> str:

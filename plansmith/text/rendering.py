@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from plansmith.errors import ConfigError
+from plansmith.errors import ConfigError, PddlParseError
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Domain, Literal
+from plansmith.pddl.model import Domain, Literal, PlanStep
 from plansmith.text.baselines import chain_of_thought_prompt, zero_shot_prompt
 from plansmith.text.chains import Chain, ChainStep, GoalMark, ReadChain
 from plansmith.text.compact import CompactRendering
 from plansmith.text.explanations import Attempt, ClaimedPlan, Explanation, FeedbackKind
 from plansmith.text.full import FullRendering
-from plansmith.text.loose_plans import read_loose_plan
+from plansmith.text.loose_plans import LoosePlan, read_loose_plan
+from plansmith.text.plans import decode_compact_plan, plan_prompt, read_plan_text
 
 
 class Prompting(Protocol):
@@ -68,10 +69,17 @@ class Rendering(Prompting, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlainPrompting:
-    """Asks a model that knows none of our renderings, and looks for a plan in whatever it answers."""
+    """Asks for a plan without a word of reasoning that would be judged.
+
+    Attributes:
+        name: of it.
+        write_prompt: asks.
+        read_plan: finds the plan in an answer; of a model that was never tuned here wherever it stands.
+    """
 
     name: str
     write_prompt: Callable[[PlanningTask], str]
+    read_plan: Callable[[str, Domain], LoosePlan] = read_loose_plan
 
     def plan_prompt(self, task: PlanningTask) -> str:
         """Return the prompt that asks for a plan."""
@@ -79,7 +87,7 @@ class PlainPrompting:
 
     def read(self, completion: str, domain: Domain) -> ReadChain:
         """Return the plan of a completion; nothing else of it is a claim."""
-        found = read_loose_plan(completion, domain)
+        found = self.read_plan(completion, domain)
         plan = None if found.fault is not None else found.steps
         return ReadChain(Chain((), None, plan, None), (), None, None, found.fault)
 
@@ -98,10 +106,35 @@ def rendering_of(name: str) -> Rendering:
 
 
 def prompting_of(name: str) -> Prompting:
-    """Return the rendering called `name`, or one of the plain ways to ask: `zero_shot`, `chain_of_thought`.
+    """Return the rendering called `name`, or one of the plain ways to ask.
+
+    These are `zero_shot` and `chain_of_thought` for models that were never tuned, and `plan_numbered` and
+    `plan_compact`, whose plans have one strict form each (`plansmith.text.plans`).
 
     Raises:
         ConfigError: nothing has that name.
     """
-    plain = {"zero_shot": zero_shot_prompt, "chain_of_thought": chain_of_thought_prompt}
-    return PlainPrompting(name, plain[name]) if name in plain else rendering_of(name)
+    return _PLAIN[name] if name in _PLAIN else rendering_of(name)
+
+
+def _strictly(read: Callable[[str], tuple[PlanStep, ...]]) -> Callable[[str, Domain], LoosePlan]:
+    """Return a reader of one form of plan, for which anything else is a fault."""
+
+    def read_plan(completion: str, _domain: Domain) -> LoosePlan:
+        try:
+            return LoosePlan(read(completion))
+        except PddlParseError as error:
+            return LoosePlan((), str(error))
+
+    return read_plan
+
+
+_PLAIN = {
+    prompting.name: prompting
+    for prompting in (
+        PlainPrompting("zero_shot", zero_shot_prompt),
+        PlainPrompting("chain_of_thought", chain_of_thought_prompt),
+        PlainPrompting("plan_numbered", plan_prompt, _strictly(read_plan_text)),
+        PlainPrompting("plan_compact", plan_prompt, _strictly(decode_compact_plan)),
+    )
+}

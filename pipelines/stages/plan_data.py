@@ -1,0 +1,39 @@
+"""Stages that write tuples of domain, problem and plan to learn from, and hide the names of test problems."""
+
+from __future__ import annotations
+
+from actors.writer import PlanWriter
+from pipelines.stages.phase1_data import solved_problems
+from plansmith.config.dataset import PlanExamplesConfig
+from plansmith.data.plan_examples import anonymised_problem
+from plansmith.data.rows import ExampleRow, ProblemRow, SolvedProblemRow, Split
+from plansmith.errors import BadInputError
+from plansmith.stages import StageContext
+
+
+def write_plans(context: StageContext[PlanExamplesConfig]) -> None:
+    """Write the solved problems of D1, answered by their plans.
+
+    Raises:
+        BadInputError: there is none.
+    """
+    solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE1)
+    if not solved:
+        raise BadInputError("no problem to learn from", got="no problem of D1 that has a plan", expected="one at least",
+                            cure="draw more problems (problems.domains: phase1)")  # fmt: skip
+    context.resources.map_rows(
+        solved,
+        SolvedProblemRow,
+        PlanWriter,
+        shards=context.output.shards("plans", ExampleRow),
+        batch_size=64,
+        description="writing plans",
+        worker_settings={"config": context.settings, "seed": context.seed},
+        is_resident=False,
+    )
+
+
+def hide_names(context: StageContext[None]) -> None:
+    """Write the test problems again with every name hidden, each under its id: what holds of plans stays as it is."""
+    rows = (row for row in context.inputs["problems"].rows(ProblemRow) if row.split == Split.TEST)
+    context.output.write_rows((anonymised_problem(row, seed=context.seed) for row in rows), ProblemRow)

@@ -1,0 +1,79 @@
+"""Examples that teach plans directly: domain and problem as PDDL, answered by a plan, with names shown or hidden.
+
+Source: "On the Generalization Gap in LLM Planning" (arXiv 2601.14456), section 4: the tuples of its variants B, v1 and
+v2. Not here: how plans look (`plansmith.text.plans`), what hides names (`plansmith.text.anonymisation`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from plansmith.config.dataset import PlanExamplesConfig
+from plansmith.data.rows import DatasetPlanRow, ProblemRow, SolvedProblemRow
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.parser import parse_step
+from plansmith.pddl.printer import print_domain, print_problem
+from plansmith.text.anonymisation import anonymise
+from plansmith.text.plans import plan_prompt, plan_writer
+
+
+@dataclass(frozen=True, slots=True)
+class PlanExample:
+    """A tuple of domain, problem and plan; ``position`` in [0, 1) is its place in the order of training."""
+
+    example_id: str
+    is_anonymised: bool
+    position: float
+    prompt: str
+    response: str
+
+
+def plan_examples(
+    row: SolvedProblemRow | DatasetPlanRow, config: PlanExamplesConfig, *, seed: int
+) -> Iterator[PlanExample]:
+    """Yield a solved problem as a tuple, once for each copy.
+
+    Copy c of C lies in the c-th C-th of the order (section 4.1). No worker knows how many tuples there will be, so a
+    position drawn by the tuple's id stands for the paper's (i - 1) / (N - 1), and is the probability of being
+    anonymised.
+    """
+    task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
+    plan = tuple(parse_step(step) for step in row.plan)
+    write = plan_writer(config.plan_format)
+    for copy in range(config.copies):
+        rng = _rng(row.problem_id, copy, seed)
+        position = _position(rng, copy, config.copies)
+        is_hidden = rng.random() < {"never": 0.0, "curriculum": position, "always": 1.0}[config.anonymise]
+        asked, steps = task, plan
+        if is_hidden:
+            hidden = anonymise(task.domain, task.problem, plan, rng)
+            asked, steps = PlanningTask(hidden.domain, hidden.problem), hidden.plan
+        yield PlanExample(f"{row.problem_id}-plan-{copy}", is_hidden, position, plan_prompt(asked), write(steps))
+
+
+def in_order_of_training(example_ids: Sequence[str], copies: int, *, seed: int) -> list[int]:
+    """Return the places of examples among these, by `PlanExample.position`."""
+
+    def position(example_id: str) -> float:
+        problem_id, copy = example_id.rsplit("-plan-", 1)
+        return _position(_rng(problem_id, int(copy), seed), int(copy), copies)
+
+    positions = [position(example_id) for example_id in example_ids]
+    return sorted(range(len(example_ids)), key=lambda place: (positions[place], example_ids[place]))
+
+
+def anonymised_problem(row: ProblemRow, *, seed: int) -> ProblemRow:
+    """Return a problem with its names and its domain's hidden, drawn by its id; verdicts on plans stay the same."""
+    task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
+    hidden = anonymise(task.domain, task.problem, (), random.Random(f"{seed} {row.problem_id} hidden"))
+    return replace(row, domain_pddl=print_domain(hidden.domain), problem_pddl=print_problem(hidden.problem))
+
+
+def _rng(problem_id: str, copy: int, seed: int) -> random.Random:
+    return random.Random(f"{seed} {problem_id} plan {copy}")
+
+
+def _position(rng: random.Random, copy: int, copies: int) -> float:
+    return (copy + rng.random()) / copies

@@ -1,0 +1,61 @@
+"""What "On the Generalization Gap in LLM Planning" reports, copied from its tables, to be put beside our own figures.
+
+Source: arXiv 2601.14456, tables 1 to 3 and section 6. Qwen3-1.7B, one run; percentages of valid plans.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class PaperDomain(NamedTuple):
+    """A row of table 1: tuples of 4,000 beyond 4,096 tokens, and the tokens of the longest."""
+
+    n_too_long: int
+    longest: int
+
+
+TABLE_1 = {
+    "ferry": PaperDomain(0, 2085),
+    "floor-tile": PaperDomain(0, 3772),
+    "blocksworld": PaperDomain(0, 2085),
+    "childsnack": PaperDomain(0, 2573),
+    "spanner": PaperDomain(0, 1198),
+    "satellite": PaperDomain(0, 2708),
+    "maintenance": PaperDomain(0, 1058),
+    "parking": PaperDomain(12, 5319),
+    "transport": PaperDomain(6, 4214),
+    "miconic": PaperDomain(0, 2907),
+}
+
+TABLE_3_ARMS = ("numbered_1", "numbered_2", "numbered_3", "anonymised", "compact_3", "grpo")
+"""The columns of table 3 as we name them: B after one to three epochs, v1, v2, v3."""
+
+TABLE_3 = {
+    "ferry": (84, 95, 99, 96, 95, 92),
+    "floor-tile": (99, 95, 100, 93, 73, 80),
+    "blocksworld": (96, 50, 90, 100, 4, 92),
+    "childsnack": (80, 89, 91, 90, 95, 88),
+    "spanner": (58, 100, 100, 98, 100, 99),
+    "satellite": (6, 10, 16, 13, 16, 34),
+    "maintenance": (86, 94, 98, 0, 99, 98),
+    "parking": (10, 50, 56, 45, 62, 14),
+    "transport": (27, 79, 84, 86, 88, 91),
+    "miconic": (74, 90, 95, 93, 90, 93),
+}
+
+AVERAGES = {
+    "numbered_1": 62.0, "numbered_2": 75.2, "numbered_3": 82.9, "anonymised": 71.4, "compact_1": 51.9,
+    "compact_3": 72.2, "grpo": 78.1,
+}  # fmt: skip
+"""Over all ten domains: the last row of table 3, and v2 after one epoch (section 6.3)."""
+
+UNSEEN = 0.0
+"""Of every arm, in each of the two domains that were never trained on (section 6.2)."""
+
+
+def paper_share(arm: str, domain: str) -> float | None:
+    """Return what the paper has for an arm in a domain that it trained on; None where it tells nothing."""
+    if arm not in TABLE_3_ARMS or domain not in TABLE_3:
+        return None
+    return TABLE_3[domain][TABLE_3_ARMS.index(arm)]

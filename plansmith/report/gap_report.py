@@ -1,0 +1,182 @@
+"""The report of a run of `generalization_gap`: its sentences, and which sections it has.
+
+Not here: the figures (`gap_results`), the tables (`gap_tables`), how a report is shown (`render`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from plansmith.report.course_plots import course_drawings
+from plansmith.report.gap_results import SEEN, UNSEEN, GapArm, GapResults
+from plansmith.report.gap_tables import arm_name, arm_table, cost_table, domain_table, training_table, unseen_table
+from plansmith.report.metrics import PairedComparison
+from plansmith.report.plots import label_arms, shares_plot
+from plansmith.report.sections import (
+    Attempts,
+    Block,
+    Drawing,
+    Listing,
+    Plot,
+    Plots,
+    Report,
+    Section,
+    Sentences,
+    Table,
+    Tile,
+    Tiles,
+    flatten,
+    provenance_section,
+)
+from plansmith.report.svg import LINE_STYLES, SERIES, plot_of
+from plansmith.report.tables import time_table
+from plansmith.report.wording import INTERVALS, clock, comparison_text, interval, not_finite_text, percent
+
+FIRST_TEST = (
+    "Which tests are made, and in what order, was fixed before any run; p-values are not adjusted for their number."
+)
+WHAT_COUNTS = (
+    "A plan is valid when the validator finds every action applicable and the goal reached. Each policy is asked as it "
+    "was tuned: the anonymised one for problems whose names are hidden, the compact ones for compact plans. No test "
+    "problem has the canonical form of one that was learnt from."
+)
+RL_PANELS = {
+    "reward": ("rollout/reward",),
+    "share of rollouts": ("rollout/share valid", "rollout/share goal_not_reached",
+                          "rollout/share precondition_unsatisfied", "rollout/share malformed_plan"),
+    "groups": ("group/asked", "group/equal"),
+    "entropy": ("group_relative/entropy",),
+}  # fmt: skip
+"""Panels about the updates of reinforcement learning, each with the figures that it shows."""
+
+
+def gap_report(results: GapResults) -> Report:
+    """Return what is said about a run, finished or not."""
+    return Report(f"Plansmith report: {results.run_name}", *headline(results), tuple(_sections(results)))
+
+
+def headline(results: GapResults) -> tuple[str, str]:
+    """Return how many plans are valid where it was trained and where not, and the evidence, as two sentences."""
+    last = results.last
+    result = f"{percent(last.seen.accuracy)} of {last.seen.n} plans are valid in domains trained on"
+    if last.unseen is not None:
+        result += f", {percent(last.unseen.accuracy)} of {last.unseen.n} in domains never trained on"
+    evidence = f"95% interval {interval(last.seen.ci95)}"
+    if last.unseen is not None:
+        evidence += f", and {interval(last.unseen.ci95)}"
+    tests = [describe_test(results, comparison) for comparison in results.paired_tests[:1]]
+    return f"{result} ({arm_name(last.name)}).", " ".join([f"{evidence}.", *tests])
+
+
+def describe_test(results: GapResults, comparison: PairedComparison) -> str:
+    """Return one paired test in plain words."""
+    names = (comparison.before, comparison.after)
+    before, after = (results.figures(name, comparison.level).accuracy for name in names)
+    what = f"{comparison.level}, {arm_name(names[0])} to {arm_name(names[1])}: the share of valid plans"
+    return comparison_text(what[0].upper() + what[1:], (before, after), comparison.test)
+
+
+def _sections(results: GapResults) -> Iterator[Section]:
+    """Yield the sections in reading order; those that a run has no data for are empty."""
+    tests = tuple(describe_test(results, comparison) for comparison in results.paired_tests)
+    compared = (Sentences((*tests, FIRST_TEST), "Paired tests"),) if tests else ()
+    yield Section("", (Tiles(tuple(_tiles(results))),))
+    yield Section(
+        "Every policy on the same test problems",
+        (arm_table(results), domain_table(results), *compared),
+        note=f"{WHAT_COUNTS} {INTERVALS}",
+    )
+    yield Section("The gap", _filled(unseen_table(results)))
+    yield Section("How it was trained", (training_table(results), *_dropped(results)))
+    yield Section("How it got there", tuple(_course(results)), is_printed=False)
+    yield Section("What it cost", _filled(cost_table(results)))
+    failures = (Attempts(results.failures),) if results.failures else ()
+    yield Section("What it got wrong", failures, note="Of each level and kind of failure in turn.")
+    yield provenance_section(
+        results.command,
+        Listing("Settings", flatten(results.config)),
+        Listing("Versions and machine", results.versions),
+        Listing("Policy versions", results.policy_versions),
+        more=(time_table(results),) if results.time_s else (),
+    )
+
+
+def _filled(*tables: Table) -> tuple[Table, ...]:
+    return tuple(table for table in tables if table.rows)
+
+
+def _tiles(results: GapResults) -> Iterator[Tile]:
+    last = results.last
+    for scope, figures in ((SEEN, last.seen), (UNSEEN, last.unseen)):
+        if figures is not None:
+            more = f"{interval(figures.ci95)}, n = {figures.n}"
+            yield Tile(f"{arm_name(last.name)}, {scope}", percent(figures.accuracy), more)
+    if results.time_s:
+        more = f"seed {results.seed}, preset {results.preset}"
+        yield Tile("time, all stages", clock(sum(results.time_s.values())), more)
+
+
+def _dropped(results: GapResults) -> tuple[Block, ...]:
+    lines = tuple(
+        f"{arm_name(stage)}: {count} sequences were too long and were not trained on."
+        for stage, count in results.n_dropped.items()
+        if count
+    )
+    return (Sentences(lines),) if lines else ()
+
+
+def _course(results: GapResults) -> Iterator[Block]:
+    if count := results.n_not_finite:
+        yield Sentences((not_finite_text(count),))
+    yield Plots(tuple(drawings(results)))
+
+
+def drawings(results: GapResults) -> Iterator[Drawing]:
+    """Yield what shows the arms, the updates, and the course of every optimisation."""
+    yield Drawing("arms", results.arms, partial(draw_arms, results.arms))
+    if results.rl:
+        yield Drawing("updates", results.rl, partial(draw_updates, results.rl))
+    yield from course_drawings(results.curves, results.time_s)
+
+
+def draw_arms(arms: Mapping[str, GapArm]) -> Plot:
+    """Return valid plans by arm, which are epochs of each variant, where it was trained and where not (figure 4)."""
+    lines = {SEEN: [(arm.seen.accuracy, arm.seen.ci95) for arm in arms.values()]}
+    unseen = [arm.unseen for arm in arms.values() if arm.unseen is not None]
+    if len(unseen) == len(arms):
+        lines[UNSEEN] = [(figures.accuracy, figures.ci95) for figures in unseen]
+    label = partial(label_arms, names=list(arms))
+    return shares_plot("arms", "Valid plans", "Bars are 95% intervals.", "valid plans (%)", lines, label)
+
+
+def draw_updates(rl: Mapping[str, tuple[float | None, ...]]) -> Plot:
+    """Return the course of reinforcement learning, update by update."""
+    panels = {title: [name for name in names if name in rl] for title, names in RL_PANELS.items()}
+    panels = {title: names for title, names in panels.items() if names}
+
+    def draw(figure: Figure) -> None:
+        found = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, (title, names) in zip(found, panels.items(), strict=True):
+            _draw_panel(axes, {name: rl[name] for name in names})
+            axes.set_ylabel(title)
+            axes.grid(axis="y")
+        found[-1].set_xlabel("update")
+        found[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
+
+    caption = "Every update tries problems in groups, before anything is learnt from them."
+    return plot_of("updates", "Reinforcement learning", caption, 0.9 + 1.4 * len(panels), draw)
+
+
+def _draw_panel(axes: Axes, lines: Mapping[str, tuple[float | None, ...]]) -> None:
+    for number, (name, values) in enumerate(lines.items()):
+        known = [(update, value) for update, value in enumerate(values, 1) if value is not None]
+        label = name.rpartition("/")[2].removeprefix("share ").replace("_", " ")
+        axes.plot(*zip(*known, strict=True), color=SERIES[number % 4], linestyle=LINE_STYLES[number % 4],
+                  linewidth=1.2, label=label)  # fmt: skip
+    if len(lines) > 1:
+        axes.legend(loc="best", fontsize=7.5)

@@ -1,0 +1,226 @@
+"""Everything a report says about one run of `generalization_gap`, as one value, from the artifacts of the run.
+
+The value is written to and read from ``results.json``; the live page asks for it at every look. Not here: the figures
+of a group of attempts (`metrics`), the tables and sentences (`gap_tables`, `gap_report`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from plansmith.config.generalization_gap import GeneralizationGapConfig
+from plansmith.data.artifacts import KEY_DIGITS, StageKind
+from plansmith.data.rows import MetricRow
+from plansmith.report.arms import arms_of, evaluated_problems
+from plansmith.report.attempts import AttemptExample
+from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.metrics import (
+    ALL_LEVELS,
+    EvaluatedProblem,
+    LevelFigures,
+    PairedComparison,
+    compare_arms,
+    summarise_level,
+)
+from plansmith.report.results import TrainingCurve, check_curves, check_finite
+from plansmith.report.run_facts import command_of, dropped_by_stage, time_by_stage, tokens_by_stage, training_curves
+from plansmith.report.run_results import shown_attempts
+
+Run = RunSoFar[GeneralizationGapConfig]
+
+SEEN, UNSEEN = "domains trained on", "domains never trained on"
+"""Where two arms are compared."""
+UPDATES = "updates"
+"""Table of `MetricRow`, what was measured in each update of a loop, by number of update."""
+
+
+@dataclass(frozen=True, slots=True)
+class GapArm:
+    """One policy on the test problems of the domains that were trained on, and of those that never were.
+
+    ``by_domain`` has all domains, ``by_length`` the problems of unseen ones by the steps of the planner's plan;
+    ``unseen`` is None where no such domain was tested.
+    """
+
+    name: str
+    seen: LevelFigures
+    unseen: LevelFigures | None
+    by_domain: dict[str, LevelFigures]
+    by_length: dict[int, LevelFigures]
+
+
+@dataclass(frozen=True, slots=True)
+class GapResults:
+    """One run, finished or not; ``arms`` in the order of training.
+
+    The first of ``paired_tests`` is the headline's; the level of each is `SEEN` or `UNSEEN`. ``rl`` has what was
+    measured in every update of the reinforcement learning, by name, None where an update has no such figure.
+    ``n_dropped`` counts sequences too long to be trained on. ``time_s`` and ``tokens`` are by stage, ``cost_s`` seconds
+    by kind of work.
+    """
+
+    run_name: str
+    preset: str
+    seed: int
+    trained_domains: tuple[str, ...]
+    arms: dict[str, GapArm]
+    paired_tests: tuple[PairedComparison, ...] = ()
+    curves: tuple[TrainingCurve, ...] = ()
+    n_not_finite: int = 0
+    rl: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
+    n_dropped: dict[str, int] = field(default_factory=dict)
+    time_s: dict[str, float] = field(default_factory=dict)
+    cost_s: dict[str, float] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    policy_versions: dict[str, str] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    command: str = ""
+    failures: tuple[AttemptExample, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.arms:
+            raise ValueError("results without an arm: nothing was judged")
+        for name, arm in self.arms.items():
+            if arm.name != name:
+                raise ValueError(f"arm {arm.name!r} is filed under {name!r}")
+        for comparison in self.paired_tests:
+            if unknown := {comparison.before, comparison.after} - self.arms.keys():
+                raise ValueError(f"a paired test names arms that were not judged: {sorted(unknown)}")
+        check_curves(self.curves)
+        check_finite("time_s", self.time_s.values())
+        for name, values in self.rl.items():
+            check_finite(name, (value for value in values if value is not None))
+
+    @property
+    def last(self) -> GapArm:
+        """Return the arm that was trained last."""
+        return list(self.arms.values())[-1]
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Return the tested domains, those trained on first."""
+        return tuple(sorted(self.last.by_domain, key=lambda domain: domain not in self.trained_domains))
+
+    def figures(self, arm: str, scope: str) -> LevelFigures:
+        """Return the figures of an arm on `SEEN` or `UNSEEN`.
+
+        Raises:
+            KeyError: no unseen domain was tested.
+        """
+        found = self.arms[arm].seen if scope == SEEN else self.arms[arm].unseen
+        if found is None:
+            raise KeyError(scope)
+        return found
+
+
+def gap_results(run: Run) -> GapResults | None:
+    """Return everything that can be said about a run by now; None before an arm was judged."""
+    arms = list(arms_of(run))
+    if not arms:
+        return None
+    config = run.config
+    evaluated = {arm.name: evaluated_problems(arm) for arm in arms}
+    curves, n_not_finite = training_curves(run)
+    return GapResults(
+        run_name=config.name,
+        preset=run.preset,
+        seed=config.seed,
+        trained_domains=tuple(sorted(config.trained_domains)),
+        arms={name: _summarised(name, items, config) for name, items in evaluated.items()},
+        paired_tests=tuple(_paired_tests(evaluated, config)),
+        curves=curves,
+        n_not_finite=n_not_finite,
+        rl=_updates(run),
+        n_dropped=dropped_by_stage(run),
+        time_s=time_by_stage(run),
+        cost_s=_cost(run),
+        tokens=tokens_by_stage(run),
+        policy_versions={arm.name: arm.policy.key[:KEY_DIGITS] for arm in arms},
+        config=config.model_dump(mode="json"),
+        versions=dict(arms[-1].policy.manifest.provenance.tool_versions),
+        command=command_of(run),
+        failures=tuple(shown_attempts(arms[-1], is_valid=False, count=config.evaluation.n_failures_shown)),
+    )
+
+
+def _summarised(name: str, items: Sequence[EvaluatedProblem], config: GeneralizationGapConfig) -> GapArm:
+    seen, unseen = (_of(items, config, scope) for scope in (SEEN, UNSEEN))
+    by_domain: dict[str, list[EvaluatedProblem]] = defaultdict(list)
+    by_length: dict[int, list[EvaluatedProblem]] = defaultdict(list)
+    for item in items:
+        by_domain[item.domain].append(item)
+    for item in unseen:
+        by_length[item.planner_plan_length].append(item)
+    return GapArm(
+        name,
+        summarise_level(seen),
+        summarise_level(unseen) if unseen else None,
+        {domain: summarise_level(found) for domain, found in by_domain.items()},
+        {length: summarise_level(by_length[length]) for length in sorted(by_length)},
+    )
+
+
+def _of(items: Sequence[EvaluatedProblem], config: GeneralizationGapConfig, scope: str) -> list[EvaluatedProblem]:
+    return [item for item in items if (item.domain in config.trained_domains) == (scope == SEEN)]
+
+
+def compared_arms(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return which arms are compared, the headline's first; which it is was fixed before any run."""
+    last = {name.rpartition("_")[0] or name: name for name in names}  # the last epoch of each variant
+    numbered, compact = last.get("numbered", ""), last.get("compact", "")
+    wanted = [("compact_1", "grpo"), (compact, "grpo"), (numbered, "grpo"), (numbered, compact),
+              (numbered, "anonymised"), ("numbered_1", numbered), ("compact_1", compact),
+              ("untrained", numbered)]  # fmt: skip
+    return [pair for pair in dict.fromkeys(wanted) if pair[0] in names and pair[1] in names and pair[0] != pair[1]]
+
+
+def _paired_tests(
+    evaluated: Mapping[str, Sequence[EvaluatedProblem]], config: GeneralizationGapConfig
+) -> Iterator[PairedComparison]:
+    for before, after in compared_arms(list(evaluated)):
+        for scope in (SEEN, UNSEEN):
+            first, second = (_of(evaluated[name], config, scope) for name in (before, after))
+            if first:
+                made = compare_arms(before, after, ALL_LEVELS, evaluated_before=first, evaluated_after=second)
+                yield PairedComparison(before, after, scope, made.test)
+
+
+def _updates(run: Run) -> dict[str, tuple[float | None, ...]]:
+    """Return what was measured in every update of the loop; losses that are not finite are left out."""
+    rows = [
+        row
+        for stage in run.stages(StageKind.OPTIMISES)
+        if f"{UPDATES}.parquet" in stage.artifact.manifest.files
+        for row in stage.artifact.rows(MetricRow, UPDATES)
+        if math.isfinite(row.value)
+    ]
+    n_updates = max((row.iteration for row in rows), default=0)
+    found: dict[str, list[float | None]] = {}
+    for row in rows:
+        found.setdefault(row.name, [None] * n_updates)[row.iteration - 1] = row.value
+    return {name: tuple(values) for name, values in found.items()}
+
+
+COST_KINDS = {
+    StageKind.DRAWS: "drawing problems",
+    StageKind.PLANS: "planning",
+    StageKind.WRITES: "writing examples",
+    StageKind.OPTIMISES: "training",
+    StageKind.GENERATES: "trying test problems",
+    StageKind.JUDGES: "judging",
+}
+
+
+def _cost(run: Run) -> dict[str, float]:
+    """Return the wall time of the stages by kind of work; in reinforcement learning training is all of the loop."""
+    found = dict.fromkeys(COST_KINDS.values(), 0.0)
+    for stage in run.stages():
+        kind = COST_KINDS.get(StageKind(stage.provenance.kind))
+        if kind is not None:
+            found[kind] += stage.artifact.manifest.wall_time_s
+    return {name: seconds for name, seconds in found.items() if seconds}
