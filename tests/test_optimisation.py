@@ -58,7 +58,9 @@ class PlainEngine:
         return np.asarray(numbers, np.float64)
 
 
-def optimised(objective: Any, engine: PlainEngine, micro_batch_rows: int = 1, **settings_of: Any) -> OptimisationReport:
+def optimised(
+    objective: Any, engine: PlainEngine, micro_batch_rows: int = 1, *, epoch: int | None = None, **settings_of: Any
+) -> OptimisationReport:
     """Train for three epochs, a step each, on three pairs that come mixed, a row of six tokens holding one."""
     pairs = [pair(name, first) for name, first in (("a", 1), ("b", 3), ("c", 5))]
     sequences = [members[side] for side in (0, 1) for members in pairs]
@@ -67,7 +69,9 @@ def optimised(objective: Any, engine: PlainEngine, micro_batch_rows: int = 1, **
         [3] * 6, settings, seed=0, row_length_tokens=6, micro_batch_rows=micro_batch_rows,
         unit_names=[sequence.unit for sequence in sequences],
     )  # fmt: skip
-    return run_optimisation(engine, objective, sequences, settings, plan, micro_batch_rows=micro_batch_rows)
+    return run_optimisation(
+        engine, objective, sequences, settings, plan, micro_batch_rows=micro_batch_rows, epoch=epoch
+    )
 
 
 def test_preference_begins_at_ln_2_and_comes_to_prefer_every_chosen_answer() -> None:
@@ -119,3 +123,11 @@ def test_a_loss_that_does_not_fall_far_enough_changes_no_rate() -> None:
 def test_a_decay_by_the_loss_is_of_a_trapezoid() -> None:
     with pytest.raises(ValidationError, match="schedule=trapezoid"):
         OptimiserConfig(learning_rate=1.0, batch_sequences=1, decay_below=0.1)
+
+
+def test_epochs_one_by_one_are_the_epochs_of_the_whole_at_the_rates_they_have_there() -> None:
+    whole, engine = optimised(PREFERRING, PlainEngine(), schedule="cosine"), PlainEngine()
+    parts = [optimised(PREFERRING, engine, epoch=epoch, schedule="cosine") for epoch in (1, 2, 3)]
+    assert [part.n_steps for part in parts] == [1, 1, 1]
+    assert [rate for part in parts for rate in part.learning_rates] == pytest.approx(whole.learning_rates)
+    assert [loss for part in parts for loss in part.losses] == pytest.approx(whole.losses)
