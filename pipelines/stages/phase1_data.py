@@ -124,8 +124,8 @@ def sample_problems(context: StageContext[DrawingSettings]) -> None:
             rows += [
                 problem_row(drawn.domain, item, level=drawn.name, split=split, source=drawn.source) for item in items
             ]
-    shares = {Split.PROBE: config.probe_share, Split.PHASE2: config.phase2_share}
-    _check_splits(rows, [split for split in Split if shares.get(split, 1.0) > 0])
+    is_left_out = {Split.PROBE: not config.probe_share, Split.PHASE2: not config.phase2_share}
+    _check_splits(rows, [split for split in Split if not is_left_out.get(split)])
     context.output.write_rows(rows, ProblemRow)
 
 

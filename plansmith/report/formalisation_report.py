@@ -31,10 +31,10 @@ from plansmith.report.sections import (
     Report,
     Section,
     Sentences,
-    Table,
     Terms,
     Tile,
     Tiles,
+    filled,
     flatten,
     provenance_section,
 )
@@ -114,10 +114,10 @@ def _sections(results: FormalisationResults) -> Iterator[Section]:
         note=f"{WHICH_ANSWER} {INTERVALS}",
     )
     yield Section("Domains and levels", (domain_table(results), level_table(results)))
-    yield Section("Problem or plan", _filled(direct_table(results)))
-    yield Section("Never trained on", _filled(transfer_table(results)))
-    yield Section("What repair does", _filled(turn_table(results), repair_table(results), code_table(results)))
-    yield Section("What preferences taught", _filled(preference_table(results)))
+    yield Section("Problem or plan", filled(direct_table(results)))
+    yield Section("Never trained on", filled(transfer_table(results)))
+    yield Section("What repair does", filled(turn_table(results), repair_table(results), code_table(results)))
+    yield Section("What preferences taught", filled(preference_table(results)))
     yield Section("What it learnt from and was tested on", tuple(_data(results)))
     yield Section("How it got there", tuple(_course(results)), is_printed=False)
     failures = (Answers(results.failures),) if results.failures else ()
@@ -129,10 +129,6 @@ def _sections(results: FormalisationResults) -> Iterator[Section]:
         Listing("Policy versions", results.policy_versions),
         more=(time_table(results),) if results.time_s else (),
     )
-
-
-def _filled(*tables: Table) -> tuple[Table, ...]:
-    return tuple(table for table in tables if table.rows)
 
 
 def _tiles(results: FormalisationResults) -> Iterator[Tile]:

@@ -27,9 +27,9 @@ from plansmith.report.sections import (
     Report,
     Section,
     Sentences,
-    Table,
     Tile,
     Tiles,
+    filled,
     flatten,
     provenance_section,
 )
@@ -91,10 +91,10 @@ def _sections(results: GapResults) -> Iterator[Section]:
         (arm_table(results), domain_table(results), *compared),
         note=f"{WHAT_COUNTS} {INTERVALS}",
     )
-    yield Section("The gap", _filled(unseen_table(results)))
+    yield Section("The gap", filled(unseen_table(results)))
     yield Section("How it was trained", (training_table(results), *_dropped(results)))
     yield Section("How it got there", tuple(_course(results)), is_printed=False)
-    yield Section("What it cost", _filled(cost_table(results)))
+    yield Section("What it cost", filled(cost_table(results)))
     failures = (Attempts(results.failures),) if results.failures else ()
     yield Section("What it got wrong", failures, note="Of each level and kind of failure in turn.")
     yield provenance_section(
@@ -104,10 +104,6 @@ def _sections(results: GapResults) -> Iterator[Section]:
         Listing("Policy versions", results.policy_versions),
         more=(time_table(results),) if results.time_s else (),
     )
-
-
-def _filled(*tables: Table) -> tuple[Table, ...]:
-    return tuple(table for table in tables if table.rows)
 
 
 def _tiles(results: GapResults) -> Iterator[Tile]:

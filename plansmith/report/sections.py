@@ -203,6 +203,11 @@ class Report:
         return [block for block in printed if isinstance(block, kind)]
 
 
+def filled(*tables: Table) -> tuple[Table, ...]:
+    """Return the tables that have a row."""
+    return tuple(table for table in tables if table.rows)
+
+
 def provenance_section(command: str, *listings: Listing, more: tuple[Block, ...] = ()) -> Section:
     """Return the section that every report ends with: how it was made."""
     filled = tuple(listing for listing in listings if listing.pairs)

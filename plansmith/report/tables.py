@@ -11,7 +11,7 @@ from typing import Protocol
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.report.metrics import LevelFigures
 from plansmith.report.results import Results
-from plansmith.report.sections import Table
+from plansmith.report.sections import Table, filled
 from plansmith.report.wording import interval, number_or_dash, percent, percent_or_dash, spoken
 
 ERROR_COLUMNS = ("precondition", "effect", "goal", "sequence")
@@ -34,7 +34,7 @@ def further_tables(results: Results) -> tuple[Table, ...]:
         calibration_table(results),
         feedback_table(results),
     )
-    return tuple(table for table in tables if table.rows)
+    return filled(*tables)
 
 
 def rollout_table(results: Results) -> Table:
