@@ -1,32 +1,9 @@
 """What "On the Generalization Gap in LLM Planning" reports, copied from its tables, to be put beside our own figures.
 
-Source: arXiv 2601.14456, tables 1 to 3 and section 6. Qwen3-1.7B, one run; percentages of valid plans.
+Source: arXiv 2601.14456, table 3 and section 6. Qwen3-1.7B, one run; percentages of valid plans.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
-
-
-class PaperDomain(NamedTuple):
-    """A row of table 1: tuples of 4,000 beyond 4,096 tokens, and the tokens of the longest."""
-
-    n_too_long: int
-    longest: int
-
-
-TABLE_1 = {
-    "ferry": PaperDomain(0, 2085),
-    "floor-tile": PaperDomain(0, 3772),
-    "blocksworld": PaperDomain(0, 2085),
-    "childsnack": PaperDomain(0, 2573),
-    "spanner": PaperDomain(0, 1198),
-    "satellite": PaperDomain(0, 2708),
-    "maintenance": PaperDomain(0, 1058),
-    "parking": PaperDomain(12, 5319),
-    "transport": PaperDomain(6, 4214),
-    "miconic": PaperDomain(0, 2907),
-}
 
 TABLE_3_ARMS = ("numbered_1", "numbered_2", "numbered_3", "anonymised", "compact_3", "grpo")
 """The columns of table 3 as we name them: B after one to three epochs, v1, v2, v3."""
