@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_feedback import artifact, run
-from test_formalising import COMPACT, FIRST, NAMES, Lends, settings_of
+from test_formalising import COMPACT, FIRST, JUDGING, NAMES, Lends, settings_of
 
 from actors.formaliser import TextExampleWriter, TextWriter
 from pipelines.nl_pddl_bench import PIPELINE
@@ -217,7 +217,7 @@ def test_read_texts_are_right_as_far_as_the_grammar_reaches(tmp_path: Path, said
     texts = artifact(tmp_path, "texts", ("rows", TextRow, [strange, *said.values()]))
     tried = run(tmp_path, "try_read", read_texts, None, Resources(), texts=texts)
     assert {row.policy_version for row in tried.rows(RolloutRow)} == {GRAMMAR}
-    made = run(tmp_path, "judge_read", judge_texts, FIRST, Resources(), rollouts=tried, texts=texts)
+    made = run(tmp_path, "judge_read", judge_texts, JUDGING, Resources(), rollouts=tried, texts=texts)
     rows = {row.problem_id: row for row in made.rows(FormalisedRow)}
     assert rows.keys() == {"ferry", "strange"}  # of the test texts
     assert rows["ferry"].outcome == "identical" and rows["ferry"].has_task_success and rows["ferry"].keeps_contract
