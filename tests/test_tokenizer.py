@@ -22,6 +22,7 @@ from plansmith.learning.tokenizer import (
     encode_prompt,
     end_token_ids,
     token_spans,
+    verdict_endings,
     verdict_token_ids,
     word_tokenizer,
 )
@@ -166,6 +167,15 @@ def test_verdict_token_ids_are_the_tokens_at_the_verdict_of_a_chain(family: str)
     assert word is not None and text[word.start : word.end] == "VALID"
     position = next(i for i, span in enumerate(spans) if span.end > word.start)
     assert ids[position] == verdict_token_ids(tokenizer)[0]
+
+
+def test_verdict_endings_are_all_tokens_of_the_words_and_the_end(tmp_path: Path) -> None:
+    characters = byte_tokenizer()
+    characters.save_pretrained(tmp_path)
+    found = verdict_endings(characters, tmp_path)
+    assert [characters.convert_ids_to_tokens(list(ids)) for ids in found] == [
+        [*word, characters.eos_token] for word in ("VALID", "INVALID")
+    ]
 
 
 def test_verdict_token_ids_with_a_common_first_token_are_refused() -> None:

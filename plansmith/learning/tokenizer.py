@@ -188,7 +188,9 @@ def verdict_token_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     Raises:
         BadInputError: both begin with the same token, or one with the space before it and the other after it.
     """
-    (before_valid, valid), (before_invalid, invalid) = (_first_token_of(tokenizer, word) for word in (VALID, INVALID))
+    (before_valid, (valid, *_)), (before_invalid, (invalid, *_)) = (
+        _tokens_at_verdict(tokenizer, word) for word in (VALID, INVALID)
+    )
     if valid == invalid or before_valid != before_invalid:
         raise BadInputError(
             f"no single token tells {VALID} from {INVALID}",
@@ -198,10 +200,25 @@ def verdict_token_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     return valid, invalid
 
 
-def _first_token_of(tokenizer: PreTrainedTokenizerBase, word: str) -> tuple[list[int], int]:
-    """Return the tokens before a verdict and the first that writes a letter of it."""
+def verdict_endings(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return how an answer ends that says VALID, and one that says INVALID: the word's tokens and the end's.
+
+    Args:
+        tokenizer: of the model in `folder`.
+        folder: see `end_token_ids`.
+
+    Raises:
+        BadInputError: see `end_token_ids`.
+    """
+    end = end_token_ids(tokenizer, folder)[0]
+    valid, invalid = ((*_tokens_at_verdict(tokenizer, word)[1], end) for word in (VALID, INVALID))
+    return valid, invalid
+
+
+def _tokens_at_verdict(tokenizer: PreTrainedTokenizerBase, word: str) -> tuple[list[int], list[int]]:
+    """Return the tokens before a verdict and those of it, from the first that writes a letter of it."""
     marker = "[VERDICT] "
     encoded = tokenizer(f"{marker}{word}", add_special_tokens=False, return_offsets_mapping=True)
     ids, endings = list(encoded["input_ids"]), encoded["offset_mapping"]
     first = next(index for index, (_, end) in enumerate(endings) if end > len(marker))
-    return ids[:first], ids[first]
+    return ids[:first], ids[first:]
