@@ -81,7 +81,7 @@ class FeedbackWriter:
         corrections: what is made of failed attempts, and the weights of the losses.
         names: objects' names for renamed copies.
         held_out: what must not be learnt from.
-        verdict_weight: of the rollouts' true verdicts in stage 1; None if they are not learnt there.
+        has_verdicts: the rollouts' true verdicts are learnt in stage 1.
         seed: of the run.
         stage: whose random numbers the copies of corrected chains take.
     """
@@ -94,12 +94,12 @@ class FeedbackWriter:
         corrections: CorrectionConfig,
         names: Sequence[str],
         held_out: HeldOut,
-        verdict_weight: float | None,
+        has_verdicts: bool,
         seed: int,
         stage: str,
     ) -> None:
         self._tokenizer, self._rendering = load_tokenizer(model), rendering_of(rendering)
-        self._endings, self._verdict_weight = verdict_endings(self._tokenizer, model), verdict_weight
+        self._endings, self._has_verdicts = verdict_endings(self._tokenizer, model), has_verdicts
         self._config, self._names, self._seed, self._stage = corrections, names, seed, stage
         self._held_out, self._is_binary = held_out, FeedbackKind(corrections.feedback) is FeedbackKind.BINARY
 
@@ -139,10 +139,10 @@ class FeedbackWriter:
         """Yield the rollout with step weights and its true verdict, and the expected words at its first fault."""
         verdict, tokens, steps, place = item.verdict, item.tokens, item.steps[item.learnt], item.verdict.expected_at
         sequence = reasoning_sequence(tokens, steps, item.losses[item.learnt], n_exemplary=item.n_exemplary)
-        weight, is_whole = self._verdict_weight, verdict.reading_fault is None and item.held_out_after is None
-        if weight is not None and verdict.verdict_span is not None and is_whole:
-            ending = self._endings[not verdict.is_valid]
-            sequence = with_true_verdict(sequence, tokens, verdict.verdict_span, ending, weight)
+        is_whole = verdict.reading_fault is None and item.held_out_after is None
+        if self._has_verdicts and verdict.verdict_span is not None and is_whole:
+            v = int(verdict.is_valid)
+            sequence = with_true_verdict(sequence, tokens, verdict.verdict_span, self._endings[1 - v], v=v)
         yield sequence.row(f"{item.rollout.rollout_id}-steps")
         if verdict.expected_words is not None and place is not None and self._is_told(verdict, steps):
             n_kept = tokens.before(place)

@@ -64,6 +64,7 @@ from plansmith.learning.feedback import (
     final_sequence,
     leave_one_out,
     reasoning_sequence,
+    weigh_verdicts,
     with_true_verdict,
 )
 from plansmith.learning.sequence_files import StoredSequences, lengths_of
@@ -206,10 +207,35 @@ def test_with_true_verdict_ends_with_the_word_that_should_stand_there_and_the_en
         tokens, judged_steps(read, RIGHT_STEP, (FeedbackCode.PRECONDITION, "put-down a")), [0.0, 2.0]
     )
     ending = encode(TOKENIZER, f"{true} <end>")
-    found = with_true_verdict(plain, tokens, read.verdict_span, ending, 4.0)
+    found = with_true_verdict(plain, tokens, read.verdict_span, ending, v=int(true == "VALID"))
     assert TOKENIZER.decode(found.token_ids) == f"{PROMPT} {COMPLETION.removesuffix('INVALID')}{true} <end>"
-    assert weighted(found, NLL_WEIGHT) == [*weighted(plain, NLL_WEIGHT), (true, 4.0), ("<end>", 1.0)]
+    assert weighted(found, VERDICT_LABEL) == [(true, 1.0 if true == "VALID" else -1.0)]
+    assert weighted(found, NLL_WEIGHT) == [*weighted(plain, NLL_WEIGHT), ("<end>", 1.0)]
     assert weighted(found, SCORE_WEIGHT) == weighted(plain, SCORE_WEIGHT)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([1, 1, 1, -1], [2 / 3, 2 / 3, 2 / 3, 2.0]),
+        ([1, 0, -1], [1.0, 0.5, 1.0]),
+        ([1, 1], [0.0, 0.0]),
+        ([0], [0.5]),
+        ([], []),
+    ],
+    ids=["three to one", "one without", "one word only", "none", "no sequence"],
+)
+@pytest.mark.parametrize("mean", [1.0, 3.0])
+def test_weigh_verdicts_gives_both_words_the_same_in_all(labels: list[int], expected: list[float], mean: float) -> None:
+    given = []
+    for label in labels:
+        columns = {SCORE_WEIGHT: [0.0, 7.0, 0.0], NLL_WEIGHT: [0.0, 1.0, 0.5]}
+        if label:
+            columns[VERDICT_LABEL] = [0.0, 0.0, label]
+        given.append(TrainingSequence.of([4, 5, 6], columns).row("r"))
+    found = list(weigh_verdicts(given, mean))
+    told = [weight * mean if label else weight for weight, label in zip(expected, labels, strict=True)]
+    assert [row.numbers[:6] for row in found] == [pytest.approx((0, 7, 0, 0, 1, weight)) for weight in told]
 
 
 @pytest.mark.parametrize(("v", "baseline", "expected"), [(0, 0.25, 2 * 0.75), (1, 0.25, -2 * 0.25), (0, 0.0, 2.0)])
@@ -496,21 +522,21 @@ def test_build_datasets_tells_an_expected_outcome_with_binary_feedback_too(tmp_p
     assert weighted(expected, NLL_WEIGHT) == [("check: fails: holding b", 1.0)]
 
 
-def test_build_datasets_without_a_stage_2_learns_the_true_verdicts_of_what_can_be_read(tmp_path: Path) -> None:
+def test_build_datasets_without_a_stage_2_weighs_both_true_verdicts_of_what_can_be_read_alike(tmp_path: Path) -> None:
     claimed = USELESS.removesuffix("INVALID") + "VALID"
     completions = (RIGHT, RIGHT.removesuffix("VALID") + "INVALID", claimed, f"{claimed} check: holding b")
     made = built(tmp_path, iteration(tmp_path, *completions), StandIns(), verdict_weight=4.0)
-    ends = {}
+    ends, weights = {}, {"VALID": 0.0, "INVALID": 0.0}
     for row in made.rows(SequenceRow, "stage1"):
-        if row.sequence_id.startswith("p-") and row.sequence_id.endswith("-steps"):
+        if row.sequence_id.endswith("-steps"):
             sequence = TrainingSequence.of(row.token_ids, {NLL_WEIGHT: row.numbers[: len(row.token_ids)]})
             assert row.columns[0] == NLL_WEIGHT
-            last = sequence.token_ids[-2:], sequence.columns[NLL_WEIGHT][-2:]
-            ends[row.sequence_id] = (TOKENIZER.decode(last[0]), last[1].tolist())
-    taught = {"p-01-0-steps": "VALID", "p-01-1-steps": "VALID", "p-01-2-steps": "INVALID"}
-    assert ends == {name: (f"{word} <end>", [4.0, 1.0]) for name, word in taught.items()} | {
-        "p-01-3-steps": ("b <end>", [0.0, 0.0])
-    }
+            ends[row.sequence_id] = TOKENIZER.decode(sequence.token_ids[-2:])
+            if ends[row.sequence_id] != "b <end>":
+                weights[TOKENIZER.decode([sequence.token_ids[-2]])] += sequence.columns[NLL_WEIGHT][-2]
+    assert [ends[f"p-01-{k}-steps"] for k in range(4)] == ["VALID <end>", "VALID <end>", "INVALID <end>", "b <end>"]
+    labelled = sum(end != "b <end>" for end in ends.values())
+    assert weights == pytest.approx(dict.fromkeys(weights, 4.0 * labelled / 2))
 
 
 def test_build_datasets_hands_a_valid_attempt_back_to_be_explained(tmp_path: Path) -> None:
@@ -547,7 +573,7 @@ def test_expected_words_in_the_full_rendering_stand_where_a_faithful_writer_has_
     judged = PlanJudge("full").judge(JudgingRow("p", BLOCKS_TEXT, problem, (CompletionRow("r", 1, "v", false),)))
     writer = FeedbackWriter(
         model=str(tmp_path), rendering="full", corrections=CorrectionConfig(), names=(), held_out=HeldOut(),
-        verdict_weight=None, seed=0, stage="build",
+        has_verdicts=False, seed=0, stage="build",
     )  # fmt: skip
     solved = SolvedProblemRow("p", "", BLOCKS_TEXT, problem, PLAN_STEPS)
     row = LearningRow("p", solved, (rollout,), judged.verdicts, judged.steps, (0.0,) * len(judged.steps), (0.0,), ())

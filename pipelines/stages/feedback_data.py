@@ -42,7 +42,7 @@ from plansmith.data.rows import (
     VerdictRow,
 )
 from plansmith.errors import PlansmithError, StalePolicyError
-from plansmith.learning.feedback import leave_one_out
+from plansmith.learning.feedback import leave_one_out, weigh_verdicts
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.objectives.final import VerdictReader, v_hats
 from plansmith.learning.printed_losses import plan_loss, step_loss
@@ -245,7 +245,7 @@ def write_lessons(context: StageContext[DatasetSettings], rows: Sequence[Learnin
             "rendering": settings.rendering,
             "corrections": settings.corrections,
             "names": settings.object_names,
-            "verdict_weight": settings.verdict_weight,
+            "has_verdicts": settings.verdict_weight is not None,
             "held_out": HeldOut.of(context.inputs["problems"].rows(ProblemRow)),
             "seed": context.seed,
             "stage": context.stage.name,
@@ -255,7 +255,10 @@ def write_lessons(context: StageContext[DatasetSettings], rows: Sequence[Learnin
     )
     corrected = [row for lesson in lessons for row in lesson.corrections]
     continued = [row for lesson in lessons for row in lesson.continuations]
-    context.output.write_rows((row for lesson in lessons for row in lesson.reasoning), SequenceRow, table="stage1")
+    reasoning: Iterable[SequenceRow] = (row for lesson in lessons for row in lesson.reasoning)
+    if settings.verdict_weight is not None:
+        reasoning = weigh_verdicts(reasoning, settings.verdict_weight)
+    context.output.write_rows(reasoning, SequenceRow, table="stage1")
     context.output.write_rows([*corrected, *continued], ExampleRow, table="corrections")
     return context.output.write_rows((row for lesson in lessons for row in lesson.final), SequenceRow, table="stage2")
 

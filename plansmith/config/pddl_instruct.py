@@ -113,7 +113,9 @@ class Phase2Config(RolloutConfig, CorrectionConfig):
     """The optimisation of the final loss, from the weights of `stage1`; the paper's rate is half that of `stage1`. None
     leaves it out: the verdicts are then learnt in `stage1`, which keeps the right rollouts likely anyway."""
     verdict_weight: float = Field(10.0, ge=0)
-    """Without `stage2`: how much the true verdict of a rollout weighs in `stage1` beside 1 of another word."""
+    """Without `stage2`: how much the true verdict of a rollout weighs in `stage1` beside 1 of another word, on average;
+    over an iteration VALID and INVALID weigh the same. Large weights cost plans: a verdict is harder to foretell than
+    other words, and its loss soon outweighs theirs."""
     has_control: bool = False
     """Also train the control: as many likelihood tokens of the planner's chains for the same problems as every
     iteration has, at the rates of `stage1` and without a rollout. `plansmith ablate` switches it on."""

@@ -10,13 +10,14 @@ and exemplary rollouts with likelihood weights. See `docs/method.md` for why.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plansmith.config.training import LossConfig
-from plansmith.data.rows import FalseWords, JudgedStepRow
+from plansmith.data.rows import FalseWords, JudgedStepRow, SequenceRow
 from plansmith.learning.sequences import (
     JUDGED,
     NLL_WEIGHT,
@@ -101,27 +102,52 @@ def told_by_step(step: JudgedStepRow) -> JudgedStepRow:
 
 
 def with_true_verdict(
-    sequence: TrainingSequence, tokens: SampledTokens, stated: Span, ending: Sequence[int], weight: float
+    sequence: TrainingSequence, tokens: SampledTokens, stated: Span, ending: Sequence[int], *, v: int
 ) -> TrainingSequence:
     """Return a rollout's sequence that ends as it should have: with the true verdict, then the end of the answer.
 
+    The verdict's first token is labelled, for `weigh_verdicts` to weigh; the others have a likelihood weight of 1.
     Without the end a policy that says INVALID goes on afterwards, and an attempt that goes on cannot be read
-    (docs/log.md). Valid and invalid plans weigh what they are: v_hat is a probability, as in equation 9.
+    (docs/log.md).
 
     Args:
         sequence: of the rollout.
         tokens: the same rollout.
         stated: where its verdict stands.
         ending: the tokens of the true verdict and of the end.
-        weight: of the verdict's first token in the likelihood; each further one weighs 1.
+        v: the validator's label, 1 for a valid plan.
     """
     place = len(tokens.prompt_ids) + tokens.positions(stated)[0]
     columns = {
         name: np.concatenate([numbers[:place], np.zeros(len(ending), np.float32)])
         for name, numbers in sequence.columns.items()
     }
-    columns[NLL_WEIGHT][place:] = [weight, *(1.0 for _ in ending[1:])]
+    columns[NLL_WEIGHT][place + 1 :] = 1.0
+    columns[VERDICT_LABEL] = np.zeros(place + len(ending), np.float32)
+    columns[VERDICT_LABEL][place] = 1.0 if v else -1.0
     return TrainingSequence.of([*sequence.token_ids[:place], *ending], columns, sequence.unit)
+
+
+def weigh_verdicts(rows: Iterable[SequenceRow], mean: float) -> Iterator[SequenceRow]:
+    """Yield sequences with a likelihood weight at each labelled verdict: `mean` on average, both words alike in all.
+
+    A policy that solves nine of ten must not learn to say VALID always. Where all plans are valid, or none, nothing
+    tells one from the other, and the weights are 0.
+    """
+    found = [(row, _columns_of(row)) for row in rows]
+    labels = [columns.get(VERDICT_LABEL, np.zeros(0, np.float32)) for _, columns in found]
+    counts = {label: sum(int((column == label).sum()) for column in labels) for label in (1, -1)}
+    total = mean * sum(counts.values()) / 2 if all(counts.values()) else 0.0
+    for row, columns in found:
+        if VERDICT_LABEL in columns:
+            for label, count in counts.items():
+                columns[NLL_WEIGHT][columns[VERDICT_LABEL] == label] = total / max(count, 1)
+        yield TrainingSequence.of(row.token_ids, columns, row.unit).row(row.sequence_id)
+
+
+def _columns_of(row: SequenceRow) -> dict[str, NDArray[np.float32]]:
+    numbers = np.asarray(row.numbers, np.float32).reshape(len(row.columns), len(row.token_ids))
+    return dict(zip(row.columns, numbers, strict=True))
 
 
 def expected_words_sequence(tokens: SampledTokens, n_kept: int, expected_ids: Sequence[int]) -> TrainingSequence:
