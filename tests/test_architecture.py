@@ -49,6 +49,7 @@ ALLOWED_IN_LIBRARY = {
     "watch": {*BELOW_REPORT, "report", "pipeline", "progress"},
     "pipeline": {"console", "data", "report", "learning", "stages"},
     "commands": {
+        "learning",
         "pipeline",
         "pddl",
         "planners",

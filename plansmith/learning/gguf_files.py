@@ -8,8 +8,9 @@ where the file comes from (`plansmith.commands.model`).
 from __future__ import annotations
 
 import importlib.util
+import struct
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from plansmith.errors import BadInputError
 from plansmith.garbage import no_garbage
@@ -41,8 +42,8 @@ def import_gguf(file: Path, folder: Path, *, dtype: Literal["float32", "bfloat16
     source = {"gguf_file": file.name, "local_files_only": True, **NO_FOREIGN_CODE}
     try:
         tokenizer = AutoTokenizer.from_pretrained(file.parent, **source)
-        model = AutoModelForCausalLM.from_pretrained(file.parent, dtype=getattr(torch, dtype), **source)
-    except (ValueError, KeyError, OSError, NotImplementedError) as error:
+        model: Any = AutoModelForCausalLM.from_pretrained(file.parent, dtype=getattr(torch, dtype), **source)
+    except (ValueError, KeyError, IndexError, OSError, NotImplementedError, struct.error) as error:
         raise BadInputError(
             "a GGUF file that cannot be read", where=str(file), got=" ".join(str(error).split())[:300],
             expected="a language model of an architecture whose GGUF files transformers reads",
