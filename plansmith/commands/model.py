@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import os
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -48,6 +49,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the folder; return the exit code."""
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")  # or transformers, where DeepSpeed is, looks for one aloud
     from plansmith.learning.gguf_files import import_gguf  # brings torch with it
 
     target: Path = arguments.out
