@@ -21,6 +21,7 @@ from pipelines.run.publishing import formalising_policy
 from pipelines.run.workers import Workers
 from pipelines.stages import direct_plans, phase1_data, preference, texts, training
 from pipelines.stages.direct_plans import BudgetSettings
+from pipelines.stages.given import given_stages, planbench_texts
 from pipelines.stages.graph import Graph
 from pipelines.stages.phase1_data import DrawingSettings, pddl_digest
 from pipelines.stages.preference import PairSettings
@@ -53,6 +54,9 @@ def nl_pddl_bench(config: NlPddlBenchConfig) -> list[Stage[Any]]:
     saying = text_settings(config.problems, config.texts, config.planner)
     said = stage("write_texts", texts.write_texts, saying, {"problems": problems})
     data: dict[str, Stage[Any]] = {"problems": problems, "texts": said}
+    if config.transfer.planbench is not None:  # table 5
+        theirs = planbench_texts(Path(config.transfer.planbench), config.texts)
+        data = given_stages(graph, theirs, config.planner, data)
     trials, given = TextTrials(graph, config, data), dict[str, Stage[Any]](texts=said)
     if config.examples.repair:
         given["perturbed"] = perturbed(graph, config, said, "draw_mistakes", {Split.PHASE1: config.examples.repair})

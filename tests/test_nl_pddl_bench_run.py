@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_planbench import write_planbench
 
 from pipelines import nl_pddl_bench
 
 ARMS = ["sft", "sft_repaired", "sft_resampled", "sft_longer", "sft_longer_repaired", "sft_longer_resampled"]
-NEW_PLACES = {"ferry larger": 2, "blocksworld L1": 2}
+PLANBENCH = {"blocks": {2: "The red block.", 3: "Two."}, "blocks_3": {5: "The blue one."}}
+NEW_PLACES = {"ferry larger": 2, "blocksworld L1": 2, "blocksworld blocks": 2, "blocksworld blocks_3": 1}
 FIGURES = {"n", "svr", "psr", "psr_of_all", "tsr", "cr", "identical", "equivalent", "flattered", "undecided",
            "task_success", "ci95", "by_domain", "by_level", "by_turn"}  # fmt: skip
 
@@ -19,8 +21,15 @@ FIGURES = {"n", "svr", "psr", "psr_of_all", "tsr", "cr", "identical", "equivalen
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    assert nl_pddl_bench.main(["--preset", "smoke", "--runs", str(folder)]) == 0
+    write_planbench(
+        folder / "plan-bench", {"blocks": {2: "The red block.", 3: "Two."}, "blocks_3": {5: "The blue one."}}
+    )
+    assert nl_pddl_bench.main(command(folder)) == 0
     return folder
+
+
+def command(runs: Path) -> list[str]:
+    return ["--preset", "smoke", "--runs", str(runs), "--set", f"transfer.planbench={runs / 'plan-bench'}"]
 
 
 def results_of(runs: Path) -> dict[str, Any]:
@@ -59,7 +68,7 @@ def test_smoke_run_publishes_the_policy_that_it_is_about_with_the_figures_of_its
 
 def test_smoke_run_given_again_reuses_every_stage(runs: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = results_of(runs)
-    assert nl_pddl_bench.main(["--preset", "smoke", "--runs", str(runs)]) == 0
+    assert nl_pddl_bench.main(command(runs)) == 0
     said = [line for line in capfd.readouterr().err.splitlines() if " stage " in line]
     assert said and all(line.endswith("reused") for line in said)
     assert results_of(runs)["arms"] == before["arms"]

@@ -67,8 +67,8 @@ def read_texts(context: StageContext[None]) -> None:
 
 
 def _read(row: TextRow) -> str:
-    loaded = loaded_domain(row.domain)
     try:
+        loaded = loaded_domain(row.domain)
         return print_problem(read_problem_text(loaded.domain, loaded.needed_phrases(), row.text))
     except BadInputError:
         return ""

@@ -6,19 +6,18 @@ model behind an endpoint (`endpoint_policy`).
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import random
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.stages.generating import ASKING, GENERATION, GenerationSettings, sample_rollouts
+from pipelines.stages.given import given_row, problems_stage
 from pipelines.stages.graph import Graph
 from pipelines.stages.judging import JudgingSettings, judge_plans
 from pipelines.stages.phase1_data import synthesize_plans
@@ -27,8 +26,7 @@ from plansmith.config.cluster import ClusterConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import PolicyConfig
 from plansmith.data.artifacts import Artifact
-from plansmith.data.drawing import draw_problems, problem_row
-from plansmith.data.rows import PlanRow, ProblemRow, Split
+from plansmith.data.rows import PlanRow, ProblemRow
 from plansmith.errors import BadInputError
 from plansmith.learning.tokenizer import encode
 from plansmith.pddl.cases import read_text
@@ -40,7 +38,7 @@ from plansmith.problems.renaming import random_renaming, rename_problem
 from plansmith.stages import Stage, StageContext, row_seed
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+    pass
 
 logger = logging.getLogger(__name__)
 
@@ -160,21 +158,11 @@ def read_problems(domain: Domain, folder: Path, *, known: KnownNames | None, see
         if known is not None and not all(known.is_known(item.name) for item in problem.objects):
             pool = [name for name in known.pool if name not in constants]
             back, problem = _renamed(problem, pool, path, random.Random(row_seed(seed, "names", path.name)))
-        given.append(GivenProblem(own_row(domain, problem, path, level=folder.resolve().name), back))
+        given.append(GivenProblem(given_row(domain, problem, path, level=folder.resolve().name), back))
     if strangers:
         logger.warning("%d of %d problems name another domain than %s; they are read as its problems all the same: %s",
                        len(strangers), len(given), domain.name, some(strangers))  # fmt: skip
     return given
-
-
-def own_row(domain: Domain, problem: Problem, path: Path, *, level: str, name: str = "") -> ProblemRow:
-    """Return the row of the problem in a file; without a name of its own it has the file's.
-
-    A file is a problem, whatever it repeats: no two have one id.
-    """
-    [item] = draw_problems(domain, [problem])
-    row = problem_row(domain, item, level=level, split=Split.TEST, source=path.name)
-    return replace(row, problem_id=name or path.stem)
 
 
 def _renamed(problem: Problem, pool: Sequence[str], path: Path, rng: random.Random) -> tuple[dict[str, str], Problem]:
@@ -216,20 +204,6 @@ def own_stages(
     judging = JudgingSettings(prompting=trial.prompting)
     graph.stage("judge_plans", judge_plans, judging, {"rollouts": tried, "problems": problems})
     return graph.stages
-
-
-def problems_stage(graph: Graph, rows: Sequence[ProblemRow]) -> Stage[str]:
-    """Return the stage that has the problems, after adding it to a graph."""
-    return graph.stage("read_problems", partial(_write_problems, rows=rows), digest_of(rows), {})
-
-
-def digest_of(rows: Sequence[DataclassInstance]) -> str:
-    """Return a hash of everything that rows say."""
-    return hashlib.sha256(json.dumps([asdict(row) for row in rows], sort_keys=True).encode()).hexdigest()
-
-
-def _write_problems(context: StageContext[str], rows: Sequence[ProblemRow]) -> None:
-    context.output.write_rows(rows, ProblemRow)
 
 
 def _leave_unsolved(context: StageContext[None]) -> None:

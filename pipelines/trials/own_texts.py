@@ -13,26 +13,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from actors.formaliser import ReferenceSolver, domain_of
+from actors.formaliser import domain_of
 from pipelines.stages import formalising
-from pipelines.stages.few_rows import worked_rows
-from pipelines.stages.formalising import CHAINS_PER_ANSWER, RepairSettings, TextTrialSettings
+from pipelines.stages.formalising import RepairSettings, TextTrialSettings
 from pipelines.stages.generating import ASKING, GENERATION
+from pipelines.stages.given import GivenTexts, given_stages, given_text, planbench_texts, problems_stage
 from pipelines.stages.graph import Graph
 from pipelines.stages.texts import TextSettings, write_texts
-from pipelines.trials.own_problems import GIVEN_ARM, digest_of, own_row, problems_stage, read_problems, some
-from plansmith.config.basics import StrictModel
+from pipelines.trials.own_problems import GIVEN_ARM, read_problems, some
 from plansmith.config.formalisation import FormalisationConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.data.artifacts import StageKind
-from plansmith.data.planbench import PlanBenchText, read_planbench
 from plansmith.data.rows import ProblemRow, TextRow
 from plansmith.errors import BadInputError
 from plansmith.pddl.cases import read_text
-from plansmith.pddl.parser import parse_problem
 from plansmith.problems.library import PHRASES, SETTINGS, PlanningDomain, load_domain
 from plansmith.stages import Stage, StageContext
-from plansmith.text.formalisation import formalisation_prompt
 
 
 class WritingSettings(TextSettings):
@@ -40,15 +36,6 @@ class WritingSettings(TextSettings):
 
     digest: str
     """Of the domain's folder, whose phrases they are written with."""
-
-
-class SolvingSettings(StrictModel):
-    """Which texts were given."""
-
-    texts: str
-    """Hash of them."""
-    planner: PlannerConfig
-    """What solves their problems."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +80,8 @@ def read_own_texts(arguments: argparse.Namespace, texts: FormalisationConfig, pl
             be written; a folder that is none of PlanBench.
     """
     if arguments.planbench is not None:
-        return _of_planbench(read_planbench(arguments.planbench), texts)
+        given = planbench_texts(arguments.planbench, texts)
+        return OwnTexts(given.problems, given.texts)
     reference = _reference_of(arguments.domain)
     if arguments.texts is None:
         loaded = _phrased(reference, arguments.domain)
@@ -111,7 +99,7 @@ def read_own_texts(arguments: argparse.Namespace, texts: FormalisationConfig, pl
         raise BadInputError("problems without a text", where=str(arguments.texts), got=f"no {some(lacking)}",
                             expected="NAME.txt for each NAME.pddl of --problems",
                             cure="write them, or leave out --texts where texts are to be written")  # fmt: skip
-    said = [_text_row(row, reference, read_own_text(path), texts) for row, path in zip(rows, paths, strict=True)]
+    said = [given_text(row, reference, read_own_text(path), texts) for row, path in zip(rows, paths, strict=True)]
     return OwnTexts(rows, said)
 
 
@@ -165,36 +153,15 @@ def _around(path: Path) -> PlanningDomain | None:
     return loaded if loaded.folder / loaded.settings.domain_file == path else None
 
 
-def _of_planbench(found: Sequence[PlanBenchText], texts: FormalisationConfig) -> OwnTexts:
-    rows = [_planbench_row(item) for item in found]
-    said = [_text_row(row, str(item.domain.resolve()), item.text, texts) for row, item in zip(rows, found, strict=True)]
-    return OwnTexts(rows, said)
-
-
-def _planbench_row(item: PlanBenchText) -> ProblemRow:
-    domain = domain_of(str(item.domain.resolve()))
-    problem = parse_problem(read_text(item.problem), domain, source=str(item.problem))
-    return own_row(domain, problem, item.problem, level=item.config, name=item.name)
-
-
-def _text_row(row: ProblemRow, reference: str, text: str, texts: FormalisationConfig) -> TextRow:
-    """Return a text that asks for a problem, whose plan is not known."""
-    prompt = formalisation_prompt(domain_of(reference), text, texts)
-    return TextRow(row.problem_id, reference, row.level, row.split, prompt, row.problem_pddl, (), text)
-
-
 # --- stages
 
 
 def text_stages(graph: Graph, own: OwnTexts, planner: PlannerConfig) -> dict[str, Stage[Any]]:
     """Return the stages of the problems and of their texts with the plans of the references, after adding them."""
-    data: dict[str, Stage[Any]] = {"problems": problems_stage(graph, own.problems)}
-    if isinstance(own.saying, WritingSettings):
-        data["texts"] = graph.stage("write_texts", write_texts, own.saying, data)
-    else:
-        settings, run = SolvingSettings(texts=digest_of(own.saying), planner=planner), partial(_solve, rows=own.saying)
-        data["texts"] = graph.stage("solve_references", run, settings, data)
-    return data
+    if not isinstance(own.saying, WritingSettings):
+        return given_stages(graph, GivenTexts(own.problems, own.saying), planner, {})
+    data = {"problems": problems_stage(graph, own.problems)}
+    return {**data, "texts": graph.stage("write_texts", write_texts, own.saying, data)}
 
 
 def trial_stages(graph: Graph, data: dict[str, Stage[Any]], trial: TextTrial) -> None:
@@ -210,20 +177,6 @@ def trial_stages(graph: Graph, data: dict[str, Stage[Any]], trial: TextTrial) ->
         labels = {"arm": GIVEN_ARM, "feedback": trial.repair.feedback}
         told = {"kind": StageKind.REPAIRS, "labels": labels, "code_roots": roots}
         graph.stage("repair", partial(_repair, policy=trial.policy), trial.repair, {"judged": judged, **data}, **told)
-
-
-def _solve(context: StageContext[SolvingSettings], rows: Sequence[TextRow]) -> None:
-    """Write the texts whose problem has a plan, each with it."""
-    solved = worked_rows(
-        context,
-        rows,
-        (TextRow, TextRow),
-        ReferenceSolver,
-        {"config": context.settings.planner},
-        n_rollouts=CHAINS_PER_ANSWER * len(rows),
-        description="solving references",
-    )
-    context.output.write_rows(solved, TextRow)
 
 
 def _try_texts(context: StageContext[TextTrialSettings], policy: Any) -> None:

@@ -69,6 +69,14 @@ class RepairConfig(StrictModel):
     """Of the answers when they are asked for again."""
 
 
+class TransferConfig(StrictModel):
+    """Test texts that others wrote (table 5)."""
+
+    planbench: str | None = None
+    """PlanBench's folder ``plan-bench``, or one of its ``prompts/NAME``, relative to where the command is given. Its
+    texts are tried beside our own, and reported as of levels or domains never trained on."""
+
+
 class TextEvaluationConfig(AttemptConfig):
     """How a policy is measured."""
 
@@ -112,6 +120,8 @@ class NlPddlBenchConfig(RunConfig):
     """The repair loop, on every trained policy that formalises."""
     evaluation: TextEvaluationConfig = TextEvaluationConfig()
     """How policies are measured."""
+    transfer: TransferConfig = TransferConfig()
+    """What else they are measured on."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
