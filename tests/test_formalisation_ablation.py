@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -11,7 +12,13 @@ from test_formalisation_metrics import answer, text
 from test_formalisation_report import READINGS, RESAMPLED, Run
 
 from pipelines.nl_pddl_bench import PIPELINE
-from plansmith.ablation.formalisation_report import arm_table, describe_test, draw_figure, formalisation_summary_report
+from plansmith.ablation.formalisation_report import (
+    arm_table,
+    describe_test,
+    draw_figure,
+    formalisation_summary_report,
+    transfer_table,
+)
 from plansmith.ablation.formalisation_summary import (
     FIGURES,
     FormalisationSummary,
@@ -24,6 +31,7 @@ from plansmith.errors import ConfigError
 from plansmith.pddl.validation import Verdict
 from plansmith.pipeline import Reporting
 from plansmith.report.formalisation_arms import main_arm
+from plansmith.report.formalisation_metrics import AnsweredText, Novelty
 from plansmith.report.formalisation_results import compared_arms
 from plansmith.report.render import format_report, render_markdown, render_page
 from plansmith.report.statistics import TriedProblem, wilson_interval
@@ -68,6 +76,12 @@ def config_of(preset: str = "laptop", *overrides: str) -> NlPddlBenchConfig:
 
 def stages_of(config: NlPddlBenchConfig) -> dict[str, Stage[Any]]:
     return {stage.name: stage for stage in PIPELINE.stages(config)}
+
+
+def elsewhere(novelty: Novelty, level: str, kinds: str) -> tuple[AnsweredText, ...]:
+    """Return texts that were not trained on, one a letter of `LETTERS`."""
+    named = [(f"{level}-{i}", LETTERS[kind]) for i, kind in enumerate(kinds)]
+    return tuple(replace(text(name, answer(name, kind), level=level), novelty=novelty) for name, kind in named)
 
 
 # --- variants
@@ -128,6 +142,32 @@ def test_summary_has_every_arm_by_every_figure_with_seeds_in_order(summary: Form
     assert len(summary.cells) == 7 * len(FIGURES)
     right = summary.cell("dpo_faithful", "equivalent")
     assert [(one.seed, one.n, one.n_forms, one.accuracy) for one in right.seeds] == [(0, 4, 4, 0.5), (1, 4, 4, 0.25)]
+
+
+def test_summary_tells_of_texts_that_were_not_trained_on_apart() -> None:
+    larger, foreign = (elsewhere(Novelty.NEW_LEVEL, "L2", "rrx"), elsewhere(Novelty.NEW_DOMAIN, "blocks_3", "fx"))
+    runs = [
+        replace(run("sft", 0, "rs"), others=larger + foreign),
+        replace(run("sft", 1, "rs"), others=elsewhere(Novelty.NEW_LEVEL, "L2", "rxxx")),
+        run("sft_repaired", 0, "rr"),
+        run("sft_repaired", 1, "rr"),
+    ]
+    found = summarise_text_runs("by-hand", runs)
+    reached = {
+        (cell.arm, cell.scope): [(one.seed, one.n, one.accuracy) for one in cell.seeds] for cell in found.transfer
+    }
+    assert reached == {
+        ("sft", "level never trained on"): [(0, 3, pytest.approx(2 / 3)), (1, 4, 0.25)],
+        ("sft", "domain never trained on"): [(0, 2, 0.0)],
+    }
+    assert {cell.scope for cell in found.by_new_place} == {"lamps L2", "lamps blocks_3"}
+    assert found.cell("sft", "equivalent").mean == 0.5  # of the others
+    rows = transfer_table(found).rows
+    assert rows[0] == ("level never trained on", "sft", "7", "45.8 ± 29.5 (25.0)")
+    assert rows[1] == ("domain never trained on", "sft", "2", "0.0 (one seed)")
+    assert len(rows) == 2  # the main arm, with repair, answered none of them
+    assert "What was never trained on" in format_report(formalisation_summary_report(found))
+    assert not transfer_table(summarise_text_runs("by-hand", RUNS)).rows
 
 
 def test_summary_of_one_arm_by_hand(summary: FormalisationSummary) -> None:

@@ -33,6 +33,7 @@ from plansmith.report.sections import (
     Sentences,
     Table,
     Terms,
+    filled,
     flatten,
     provenance_section,
 )
@@ -58,6 +59,7 @@ def formalisation_summary_report(results: FormalisationSummary) -> Report:
             Section("Every arm on the same test texts", (arm_table(results), Terms(TERMS)), note=WHICH_ANSWER),
             Section("Which part helps?", (Sentences((*tests, FIRST_TEST)),) if tests else ()),
             Section("Preference pairs", pairs if results.pairs else ()),
+            Section("Never trained on", filled(transfer_table(results))),
             Section("Every seed", tuple(_seed_tables(results)), is_printed=False),
             provenance_section(
                 results.command, Listing("Settings", flatten(results.config)), Listing("Versions", results.versions)
@@ -99,6 +101,17 @@ def arm_table(results: FormalisationSummary) -> Table:
         "worst seed; of flattered the worst is the greatest."
     )
     return Table("All test texts", ("answers of", *LABELS.values()), tuple(rows), note)
+
+
+def transfer_table(results: FormalisationSummary) -> Table:
+    """Return what becomes of texts of levels and domains that were never trained on (the paper's table 5)."""
+    cells = [*results.transfer, *(cell for cell in results.by_new_place if cell.arm == results.main)]
+    rows = [(cell.scope, spoken(cell.arm), str(sum(one.n for one in cell.seeds)), _figure_text(cell)) for cell in cells]
+    note = (
+        "Problems of the right meaning, in percent of the texts of all seeds (n): mean ± sample standard deviation over "
+        "the seeds, and in brackets the worst seed. Under the arms, the main arm by domain and level."
+    )
+    return Table("What was never trained on", ("texts", "answers of", "n", LABELS["equivalent"]), tuple(rows), note)
 
 
 def _figure_text(cell: MeanCell) -> str:

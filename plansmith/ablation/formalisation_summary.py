@@ -17,6 +17,7 @@ from plansmith.report.formalisation_arms import main_arm
 from plansmith.report.formalisation_metrics import (
     OUTCOMES,
     AnsweredText,
+    never_trained_on,
     summarise_answers,
     tried_texts,
 )
@@ -45,6 +46,10 @@ class ArmRun(Protocol):
     def pairs(self) -> Sequence[TriedProblem]:
         """Return whether it tells held-out pairs apart."""
 
+    @property
+    def others(self) -> Sequence[AnsweredText]:
+        """Return the texts of levels that it was not trained on, with its answers."""
+
     def figures(self) -> Mapping[str, float]:
         """Return those of `FIGURES` that it has, by name."""
 
@@ -60,6 +65,7 @@ class PlanArmRun:
     seed: int
     solved: TriedById
     pairs: tuple[TriedProblem, ...] = ()
+    others: tuple[AnsweredText, ...] = ()
 
     def figures(self) -> Mapping[str, float]:
         """Return how many tasks are solved, all that there is."""
@@ -72,7 +78,7 @@ class PlanArmRun:
 
 @dataclass(frozen=True, slots=True)
 class TextArmRun:
-    """Every test text once, answered by one arm trained with one seed.
+    """Every test text of levels that were trained on, answered once by one arm trained with one seed; and the others.
 
     ``pairs`` tells of each held-out pair whether the arm's policy tells it apart better than its reference; of a policy
     that learnt from no pairs it is empty.
@@ -82,6 +88,7 @@ class TextArmRun:
     seed: int
     texts: tuple[AnsweredText, ...]
     pairs: tuple[TriedProblem, ...] = ()
+    others: tuple[AnsweredText, ...] = ()
 
     def figures(self) -> Mapping[str, float]:
         """Return every one of `FIGURES`."""
@@ -98,8 +105,9 @@ class FormalisationSummary:
     """The runs of several seeds, and in an ablation of several variants; ``arms`` are in the order of training.
 
     ``cells`` has every arm by every one of `FIGURES` that it has, ``pairs`` the accuracy on held-out pairs of the
-    policies that learnt from pairs. The scope of ``tests`` is the outcome that is compared; the first is the
-    headline's.
+    policies that learnt from pairs. ``transfer`` has how many texts of levels that were not trained on end as a problem
+    of the right meaning, every arm by `Novelty`, ``by_new_place`` by domain and level. The scope of ``tests`` is the
+    outcome that is compared; the first is the headline's.
     """
 
     name: str
@@ -107,6 +115,8 @@ class FormalisationSummary:
     arms: tuple[str, ...]
     cells: tuple[MeanCell, ...]
     pairs: tuple[MeanCell, ...] = ()
+    transfer: tuple[MeanCell, ...] = ()
+    by_new_place: tuple[MeanCell, ...] = ()
     tests: tuple[OrderTest, ...] = ()
     config: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -161,6 +171,8 @@ def summarise_text_runs(
         arms=tuple(by_arm),
         cells=tuple(cell for arm, of_arm in by_arm.items() for cell in _cells(arm, of_arm)),
         pairs=tuple(_pair_cell(arm, told) for arm, of_arm in by_arm.items() if (told := _with_pairs(of_arm))),
+        transfer=tuple(cell for arm, of_arm in by_arm.items() for cell in _transfer_cells(arm, of_arm, 0)),
+        by_new_place=tuple(cell for arm, of_arm in by_arm.items() for cell in _transfer_cells(arm, of_arm, 1)),
         tests=tests_of(compared_arms(by_arm, main_arm(by_arm)), tried),
         config=config or {},
         versions=versions or {},
@@ -186,6 +198,22 @@ def _interval(figure: str, runs: Sequence[ArmRun], seeds: Sequence[SeedMean]) ->
         return interval_over_seeds([list(run.tried(figure).values()) for run in runs])
     spread = mean_interval([one.accuracy for one in seeds])
     return spread and (max(0.0, spread[0]), min(1.0, spread[1]))
+
+
+def _transfer_cells(arm: str, runs: Sequence[ArmRun], way: int) -> Iterator[MeanCell]:
+    """Yield how often one arm is right about texts of levels that were not trained on; see `never_trained_on`."""
+    found = {run.seed: never_trained_on(run.others)[way] for run in runs}
+    for scope in dict.fromkeys(scope for groups in found.values() for scope in groups):
+        tried = {
+            seed: list(tried_texts(groups[scope], "equivalent").values())
+            for seed, groups in found.items()
+            if scope in groups
+        }
+        seeds = [
+            SeedMean(seed, len(items), len({item.form for item in items}), fmean(item.is_solved for item in items))
+            for seed, items in tried.items()
+        ]
+        yield MeanCell.over(arm, scope, seeds, interval_over_seeds(list(tried.values())))
 
 
 def _with_pairs(runs: Sequence[ArmRun]) -> list[ArmRun]:

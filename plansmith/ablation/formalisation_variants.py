@@ -23,7 +23,7 @@ from plansmith.pipeline import Variant
 from plansmith.report.direct_plans import learnt_levels, planned_texts
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.formalisation_arms import DIRECT, PREFERRING, text_arms
-from plansmith.report.formalisation_metrics import trained_on
+from plansmith.report.formalisation_metrics import Novelty, trained_on
 from plansmith.report.formalisation_results import pair_readings
 from plansmith.report.preference_metrics import preferred
 
@@ -90,18 +90,21 @@ def _summary(name: str, runs: Sequence[tuple[str, Run]], command: str) -> Formal
 def read_arms(runs: Iterable[tuple[str, Run]]) -> list[ArmRun]:
     """Return the arms of runs, each run given with what its policy after preference optimisation is called.
 
-    An arm before that is one and the same in several variants; it counts once. Of its texts those count that are of
-    levels that were trained on.
+    An arm before that is one and the same in several variants; it counts once. Texts of levels that were not trained on
+    stand apart.
     """
     found: dict[tuple[str, int], ArmRun] = {}
     for tuned, run in runs:
+        level_names = {level.name: level.level for level in run.config.problems.domains}
         pairs = {arm: preferred(rows, problem_of) for arm, rows, problem_of in pair_readings(run)}
         for arm in text_arms(run):
             is_tuned = arm.name.startswith(PREFERRING)
             name = f"{tuned}{arm.name.removeprefix(PREFERRING)}" if is_tuned else arm.name
             if (name, run.config.seed) not in found:
-                texts, told = tuple(trained_on(arm.answered({}))), tuple(pairs.get(arm.name, ()))
-                found[name, run.config.seed] = TextArmRun(name, run.config.seed, texts, told)
+                answered, told = arm.answered(level_names), tuple(pairs.get(arm.name, ()))
+                texts = tuple(trained_on(answered))
+                others = tuple(text for text in answered if text.novelty is not Novelty.TRAINED)
+                found[name, run.config.seed] = TextArmRun(name, run.config.seed, texts, told, others)
         if planned := learnt_levels(planned_texts(run)):
             solved = {text.problem_id: text.tried for text in planned}
             found.setdefault((DIRECT, run.config.seed), PlanArmRun(DIRECT, run.config.seed, solved))

@@ -170,6 +170,12 @@ def summarise_answers(texts: Iterable[AnsweredText], turn: int | None = None) ->
     )
 
 
+def never_trained_on(answered: Iterable[AnsweredText]) -> tuple[dict[str, list[AnsweredText]], ...]:
+    """Return the texts of levels that were not trained on, by `Novelty`, and by domain and level."""
+    others = [text for text in answered if text.novelty is not Novelty.TRAINED]
+    return grouped(others, _novelty_of), grouped(others, _place_of)
+
+
 def summarise_text_arm(name: str, answered: Sequence[AnsweredText], n_turns: int | None = None) -> FormalisationArm:
     """Return the figures of an arm; domains and levels keep the order in which they first occur.
 
@@ -178,7 +184,7 @@ def summarise_text_arm(name: str, answered: Sequence[AnsweredText], n_turns: int
         answered: texts with its answers, some of a level that was trained on.
         n_turns: T_max of its loop; None of an arm without one.
     """
-    texts, others = trained_on(answered), [text for text in answered if text.novelty is not Novelty.TRAINED]
+    texts, (by_novelty, by_place) = trained_on(answered), never_trained_on(answered)
     domains, levels = (dict.fromkeys(key(text) for text in texts) for key in (_domain_of, _level_of))
     shared = summarise_answers(texts)
     return FormalisationArm(
@@ -191,8 +197,8 @@ def summarise_text_arm(name: str, answered: Sequence[AnsweredText], n_turns: int
             for domain in domains
         },
         by_turn=() if n_turns is None else tuple(summarise_answers(texts, turn) for turn in range(n_turns + 1)),
-        by_novelty={key: summarise_answers(found) for key, found in grouped(others, _novelty_of).items()},
-        by_new_place={key: summarise_answers(found) for key, found in grouped(others, _place_of).items()},
+        by_novelty={key: summarise_answers(found) for key, found in by_novelty.items()},
+        by_new_place={key: summarise_answers(found) for key, found in by_place.items()},
     )
 
 
