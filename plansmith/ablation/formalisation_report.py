@@ -108,8 +108,8 @@ def transfer_table(results: FormalisationSummary) -> Table:
     cells = [*results.transfer, *(cell for cell in results.by_new_place if cell.arm == results.main)]
     rows = [(cell.scope, spoken(cell.arm), str(sum(one.n for one in cell.seeds)), _figure_text(cell)) for cell in cells]
     note = (
-        "Problems of the right meaning, in percent of the texts of all seeds (n): mean ± sample standard deviation over "
-        "the seeds, and in brackets the worst seed. Under the arms, the main arm by domain and level."
+        "Problems of the right meaning, in percent of the texts of all seeds (n): mean ± sample standard deviation "
+        "over the seeds, and in brackets the worst seed. Under the arms, the main arm by domain and level."
     )
     return Table("What was never trained on", ("texts", "answers of", "n", LABELS["equivalent"]), tuple(rows), note)
 
