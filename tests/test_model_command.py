@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -96,20 +95,17 @@ def test_import_gives_a_folder_with_the_model_of_the_file(small: tuple[Path, Pat
     assert tokenizers[1].chat_template == tokenizers[0].chat_template
 
 
-def test_import_finds_the_file_in_a_wheel_and_in_an_installed_package(
+def test_import_finds_the_file_in_an_installed_package(
     small: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     package = tmp_path / "site" / "llm_small"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('no package is run')\n", encoding="utf-8")
     (package / "small.gguf").hardlink_to(small[1])
-    with zipfile.ZipFile(tmp_path / "llm_small.whl", "w") as wheel:
-        wheel.write(small[1], "llm_small/small.gguf")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
-    for source, folder in (("llm-small", "a"), (str(tmp_path / "llm_small.whl"), "b")):
-        assert main(["model", "import", source, "--out", str(tmp_path / folder), "--dtype", "bfloat16"]) == 0
-        assert "in bfloat16" in capsys.readouterr().out
-        check_model_folder(str(tmp_path / folder))
+    assert main(["model", "import", "llm-small", "--out", str(tmp_path / "made"), "--dtype", "bfloat16"]) == 0
+    assert "in bfloat16" in capsys.readouterr().out
+    check_model_folder(str(tmp_path / "made"))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +116,6 @@ def test_import_finds_the_file_in_a_wheel_and_in_an_installed_package(
         ("json", "not one GGUF file in it"),
         ("page.gguf", "this is no GGUF file"),
         ("cut.gguf", "a GGUF file that cannot be read"),
-        ("broken.whl", "a damaged wheel"),
     ],
 )
 def test_import_of_something_else_ends_with_a_clear_error(
@@ -129,7 +124,6 @@ def test_import_of_something_else_ends_with_a_clear_error(
     monkeypatch.chdir(tmp_path)
     Path("page.gguf").write_text("<html>", encoding="utf-8")
     Path("cut.gguf").write_bytes(b"GGUF\x03\x00\x00\x00")
-    Path("broken.whl").write_text("no zip", encoding="utf-8")
     assert main(["model", "import", source, "--out", "made"]) == 2
     assert said in capsys.readouterr().err
     assert not Path("made").exists()

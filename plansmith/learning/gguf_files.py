@@ -15,7 +15,7 @@ from typing import Any, Literal
 from plansmith.errors import BadInputError
 from plansmith.garbage import no_garbage
 from plansmith.learning.adapters import written_whole
-from plansmith.learning.weight_files import NO_FOREIGN_CODE
+from plansmith.learning.weight_files import NO_FOREIGN_CODE, SAFE_LOADING
 
 MAGIC = b"GGUF"
 
@@ -39,10 +39,10 @@ def import_gguf(file: Path, folder: Path, *, dtype: Literal["float32", "bfloat16
 
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()  # that it is read to be kept is what is wanted
-    source = {"gguf_file": file.name, "local_files_only": True, **NO_FOREIGN_CODE}
+    source = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, **source)
-        model: Any = AutoModelForCausalLM.from_pretrained(file.parent, dtype=getattr(torch, dtype), **source)
+        tokenizer = AutoTokenizer.from_pretrained(**source, local_files_only=True, **NO_FOREIGN_CODE)
+        model: Any = AutoModelForCausalLM.from_pretrained(**source, dtype=getattr(torch, dtype), **SAFE_LOADING)
     except (ValueError, KeyError, IndexError, OSError, NotImplementedError, struct.error) as error:
         raise BadInputError(
             "a GGUF file that cannot be read", where=str(file), got=" ".join(str(error).split())[:300],
