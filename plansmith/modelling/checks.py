@@ -262,7 +262,9 @@ def _object_faults(answer: str, fragment: Fragment, tree: TypeTree, predicates: 
 def _negations(state: Fragment) -> list[Fault]:
     lines = enumerate(state.text.split("\n"), state.line)
     message = "'not' may not stand in the initial state; leave out what does not hold"
-    return [Fault("pred_exists", message, number) for number, text in lines if re.search(r"\(\s*not\b", text, re.I)]
+    return [
+        Fault("pred_exists", message, number) for number, text in lines if re.search(r"\(\s*not(?![^\s()])", text, re.I)
+    ]
 
 
 def _noted_in_problem(written: Written, tree: TypeTree, predicates: Sequence[Predicate]) -> Iterator[tuple[str, Fault]]:

@@ -49,7 +49,7 @@ ProductT = TypeVar("ProductT")
 NO_ANSWER = "(no answer)"
 """Stands for an empty answer where it is handed back; servers refuse an empty turn."""
 MAX_ACTIONS = 200
-"""Actions that step 4 writes; a model that names more is out of its mind, and each costs two dialogues."""
+"""Actions that step 4 writes, the first that were named; each costs a dialogue in each pass."""
 
 
 class QuestionKind(StrEnum):
@@ -264,25 +264,6 @@ def construct_action(
         ),
         writing.write_schema,
     ).run(config)
-
-
-def construct_pass(
-    text: str, sketch: DomainSketch, config: ModellingConfig, *, number: int
-) -> Generator[Question, str, tuple[DomainSketch, dict[str, Finished[Schema]]]]:
-    """Ask for every action once, with the predicates known by then; return the domain, and what came of each action.
-
-    An earlier pass's actions are replaced; its predicates stay.
-    """
-    done: dict[str, Finished[Schema]] = {}
-    now = replace(sketch, schemas=())
-    for action in sketch.actions[:MAX_ACTIONS]:
-        if action.name in done:
-            continue
-        finished = yield from construct_action(text, now, action, config, number=number)
-        done[action.name] = finished
-        predicates = (*now.predicates, *new_predicates(finished.product, now))
-        now = replace(now, schemas=(*now.schemas, finished.product), predicates=predicates)
-    return now, done
 
 
 def new_predicates(schema: Schema, sketch: DomainSketch) -> tuple[Predicate, ...]:

@@ -17,6 +17,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from plansmith.modelling.reading import Fault
 
 _FOLDER = "templates"
+OPENING = 60
+"""Characters by which a prompt differs from the others."""
 
 
 @functools.cache
@@ -46,3 +48,10 @@ def prompts_digest() -> str:
     folder = files("plansmith.modelling") / _FOLDER
     texts = sorted((file.name, file.read_text(encoding="utf-8")) for file in folder.iterdir())
     return hashlib.sha256(repr(texts).encode()).hexdigest()
+
+
+@functools.cache
+def opening(name: str) -> str:
+    """Return how a prompt begins, by which it is recognised."""
+    text = (files("plansmith.modelling") / _FOLDER / f"{name}.j2").read_text(encoding="utf-8")
+    return text[:OPENING]
