@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.modelling import ModellingConfig
+from plansmith.generation import Answers, Conversation, plain_text
 from plansmith.modelling import folder as files
 from plansmith.modelling.calls import CallLog
 from plansmith.modelling.dialogue import Question
@@ -25,6 +27,35 @@ from plansmith.modelling.steps import (
 )
 
 SAMPLING = SamplingConfig()
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@dataclass
+class Dying:
+    """The script until it has answered so many questions; ``asked`` has those that it has answered."""
+
+    script: ScriptedGenerator
+    left: int
+    asked: list[str]
+
+    def complete(
+        self,
+        conversations: Sequence[Conversation],
+        sampling: SamplingConfig,
+        *,
+        seeds: Sequence[int],
+        description: str | None = None,
+    ) -> Answers:
+        """Yield answers; see `plansmith.generation.Generator`."""
+        for answer in self.script.complete(conversations, sampling, seeds=seeds, description=description):
+            if not self.left:
+                raise Killed
+            self.left -= 1
+            self.asked.append(plain_text(conversations[answer[0]]))
+            yield answer
 
 
 def reference(name: str) -> Reference:

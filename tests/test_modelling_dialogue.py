@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
-from modelled import SAMPLING, modelled, reference, whole
+from modelled import SAMPLING, Dying, Killed, modelled, reference, whole
 from stand_in_generator import StandInGenerator
 
 from plansmith.config.modelling import ModellingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.errors import BadInputError, PlansmithError
-from plansmith.generation import plain_text
 from plansmith.judging.modelled import plan_task
 from plansmith.modelling import folder as files
 from plansmith.modelling.calls import CallLog
@@ -122,27 +120,6 @@ def test_pruned_drops_what_no_action_uses_and_keeps_what_is_above() -> None:
     kept = pruned(sketch)
     assert [node.name for node in kept.tree.nodes] == ["thing", "block"]
     assert [own.name for own in kept.predicates] == ["clear"]
-
-
-class Killed(BaseException):
-    """The process is gone."""
-
-
-@dataclasses.dataclass
-class Dying:
-    """The script until it has answered so many questions."""
-
-    script: ScriptedGenerator
-    left: int
-    asked: list[str]
-
-    def complete(self, conversations, sampling, *, seeds, description=None):  # type: ignore[no-untyped-def]
-        for answer in self.script.complete(conversations, sampling, seeds=seeds):
-            if not self.left:
-                raise Killed
-            self.left -= 1
-            self.asked.append(plain_text(conversations[answer[0]]))
-            yield answer
 
 
 def test_converse_killed_after_every_answer_asks_nothing_twice(tmp_path: Path) -> None:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+from modelled import Dying, Killed
 
 from pipelines.nl2plan import PIPELINE, nl2plan
 from pipelines.stages.modelling import interpretation_of
 from plansmith.cli import main
+from plansmith.config.nl2plan import NL2PlanConfig
+from plansmith.data.artifacts import Artifact
 from plansmith.errors import BadInputError, ConfigError
+from plansmith.generation import Generator
+from plansmith.modelling.references import TASKS_FOLDER, read_references
+from plansmith.modelling.script import Script, ScriptedGenerator
 from plansmith.pipeline import find_pipeline
 from plansmith.report.nl2plan_report import SCRIPTED
 from plansmith.report.nl2plan_results import NL2PlanResults
+from plansmith.resources import Resources
+from plansmith.stages import run_stages
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +89,8 @@ def test_nl2plan_paper_preset_is_the_papers() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("speaker.script=false", "one speaker"),
+        ("speaker.folder=my-model", "one speaker"),
+        ("speaker.script=false", "mistakes of the script"),
         ("speaker.url=http://localhost/v1", "one speaker"),
         ("speaker.prices={input: -1}", "prices"),
         ("modelling.feedback=person", "one task at a time"),
@@ -90,7 +101,56 @@ def test_nl2plan_settings_that_do_not_fit_are_refused(override: str, message: st
         PIPELINE.settings("smoke", overrides=[override])
 
 
+def test_nl2plan_run_without_anybody_to_ask_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "nl2plan", "--preset", "paper", "--runs", str(tmp_path)]) == 2
+    assert "nobody to ask" in capsys.readouterr().err
+
+
 def test_nl2plan_a_planned_mistake_that_nobody_can_make_is_refused() -> None:
     with pytest.raises(BadInputError):
         interpretation_of("{", where="x.json")
     assert find_pipeline("nl2plan").name == "nl2plan"
+
+
+class Lending(Resources):
+    """Lends one who answers, and nothing else."""
+
+    def __init__(self, generator: Generator) -> None:
+        self._generator = generator
+
+    def generator(self, policy: Any, engine: Any) -> Generator:
+        """Return who answers."""
+        return self._generator
+
+
+def tables_of(artifacts: dict[str, Artifact]) -> dict[str, str]:
+    """Return the hash of every table and page of a run; how long an answer took is none of it."""
+    return {
+        f"{name}/{file}": entry.sha256
+        for name, artifact in artifacts.items()
+        for file, entry in artifact.manifest.files.items()
+        if not file.startswith("calls")
+    }
+
+
+def test_nl2plan_killed_after_every_second_answer_has_equal_tables_and_asks_nothing_twice(tmp_path: Path) -> None:
+    folder = tmp_path / "tasks" / "isr-assisted"
+    folder.mkdir(parents=True)
+    for name in ("domain.md", "domain.pddl", "easy.md", "easy.pddl"):
+        shutil.copy(TASKS_FOLDER / "isr-assisted" / name, folder / name)
+    faults = {"construction/add": ("cut",), "task": ("pred_nargs",)}
+    config = NL2PlanConfig.model_validate(
+        {"tasks": {"folder": str(tmp_path / "tasks")}, "speaker": {"script": True, "faults": faults}}
+    )
+    script, asked = ScriptedGenerator(Script(read_references(tmp_path / "tasks"), faults)), list[str]()
+    stages, n_deaths = nl2plan(config), 0
+    while True:
+        try:
+            done = run_stages(stages, root=tmp_path / "killed", resources=Lending(Dying(script, 2, asked)))
+            break
+        except Killed:
+            n_deaths += 1
+    undisturbed = run_stages(stages, root=tmp_path / "whole", resources=Lending(script))
+    assert n_deaths > 5
+    assert len(asked) == len(set(asked))
+    assert tables_of(done) == tables_of(undisturbed)

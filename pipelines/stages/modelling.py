@@ -38,6 +38,7 @@ from plansmith.judging.modelled import plan_task
 from plansmith.modelling import folder as files
 from plansmith.modelling.calls import Call, CallLog
 from plansmith.modelling.dialogue import Question, QuestionKind
+from plansmith.modelling.pages import task_page
 from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.prompts import prompt
 from plansmith.modelling.references import TASKS_FOLDER, Reference, read_references
@@ -56,7 +57,6 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import PlanStep
 from plansmith.pddl.parser import parse_domain, parse_step
 from plansmith.planners import FastDownward
-from plansmith.report.nl2plan_pages import task_page
 from plansmith.stages import StageContext
 from plansmith.text.loose_plans import read_loose_plan
 
