@@ -110,9 +110,10 @@ def test_read_schema_among_prose_keeps_the_pddl_alone() -> None:
     assert [own.declaration for own in schema.predicates] == ["(holding ?x - block)"]
 
 
-def test_read_written_fragments_know_the_lines_of_the_answer() -> None:
-    fragments = read_written(SCHEMA, SCHEMA_TITLES).fragments
-    lines = SCHEMA.split("\n")
+@pytest.mark.parametrize("answer", [SCHEMA, f"<think>\n(and)\n</think>\n{SCHEMA}"], ids=["plain", "after thinking"])
+def test_read_written_fragments_know_the_lines_of_the_answer(answer: str) -> None:
+    fragments = read_written(answer, SCHEMA_TITLES).fragments
+    lines = answer.split("\n")
     for fragment in fragments.values():
         for offset, text in enumerate(fragment.text.split("\n")):
             words = text.replace("(", " ").replace(")", " ").split()
