@@ -89,7 +89,7 @@ def test_formalisation_prompt_says_of_the_domain_what_the_detail_asks_for(detail
     prompt = formalisation_prompt(BLOCKS, "Blocks. \n", full)
     assert prompt.endswith(f"\n\nDomain: {said}\n\nText:\nBlocks.\n")
     assert "exactly one PDDL problem, which begins with (define (problem, and with nothing else" in prompt
-    assert formalisation_prompt(BLOCKS, "Blocks. \n", compact) == f"domain: {said}\nBlocks.\npddl:\n"
+    assert formalisation_prompt(BLOCKS, "Blocks. \n", compact) == f"domain: {said}\n1 Blocks.\n2 pddl:\n"
 
 
 def test_repair_prompt_holds_prompt_answer_and_feedback_and_asks_for_the_least_change() -> None:
