@@ -97,8 +97,8 @@ def test_repair_prompt_holds_prompt_answer_and_feedback_and_asks_for_the_least_c
     assert prompt.startswith("PROMPT\n\nYour last answer:\nANSWER\n\nFeedback:\nFEEDBACK\n\nMend the PDDL problem. ")
     assert "Change as little as possible" in prompt
     assert "exactly one PDDL problem" in prompt.rpartition("Mend")[2]
-    assert repair_prompt("PROMPT\n", "ANSWER\n", "FEEDBACK\n", COMPACT) == (
-        "PROMPT\nANSWER\nfeedback:\nFEEDBACK\nmended pddl:\n"
+    assert repair_prompt("PROMPT\n", "AN;1 A.\nSWER\n", "FEEDBACK\n", COMPACT) == (
+        "PROMPT\nAN\nSWER\nfeedback:\nFEEDBACK\nmended pddl:\n"
     )
 
 

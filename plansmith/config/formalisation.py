@@ -24,8 +24,8 @@ class FormalisationConfig(StrictModel):
     """What a prompt says of the domain: its name, its types, predicates and actions (the paper's), or all its PDDL."""
     rendering: FormalRendering = "full"
     """full: in sentences that say what is wanted, for real language models. compact, for models from nothing: marks
-    only, whose meaning is learnt, and the statements of the text have numbers, which the answer repeats in comments
-    before it writes what they stand for (`plansmith.text.statements`)."""
+    only, whose meaning is learnt, and the statements of the text have numbers; the answer repeats each in a comment
+    before what it stands for (`plansmith.text.statements`)."""
 
 
 class JudgingConfig(StrictModel):

@@ -8,6 +8,7 @@ our own words. They ask for exactly one ``(define (problem ...) ...)`` and nothi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from plansmith.config.domains import Phrases
@@ -17,6 +18,9 @@ from plansmith.pddl.printer import print_domain, print_problem, print_schema
 from plansmith.text.baselines import PLAN_FORM
 from plansmith.text.natural_language_reader import read_problem_text
 from plansmith.text.statements import numbered_answer, numbered_text
+
+PDDL = "pddl"
+"""What stands in a compact prompt before the answer."""
 
 CONTRACT = (
     "Answer with exactly one PDDL problem, which begins with (define (problem, and with nothing else: no explanation, "
@@ -40,7 +44,7 @@ REPAIR_REQUEST = (
 
 def formalisation_prompt(domain: Domain, text: str, config: FormalisationConfig) -> str:
     """Return the prompt that asks for the PDDL of a problem in words."""
-    return _prompt(domain, text, config, request=f"{REQUEST}{CONTRACT}", mark="pddl")
+    return _prompt(domain, text, config, request=f"{REQUEST}{CONTRACT}", mark=PDDL)
 
 
 def plan_prompt(domain: Domain, text: str, config: FormalisationConfig) -> str:
@@ -68,7 +72,8 @@ def repair_prompt(prompt: str, answer: str, feedback: str, config: Formalisation
         config: of the prompt.
     """
     if config.rendering == "compact":
-        return f"{prompt}{answer.strip()}\nfeedback:\n{feedback.strip()}\nmended pddl:\n"
+        without_comments = re.sub(";.*", "", answer.strip())  # the lines stay, which feedback may name
+        return f"{prompt}{without_comments}\nfeedback:\n{feedback.strip()}\nmended pddl:\n"
     parts = (prompt, f"Your last answer:\n{answer.strip()}\n", f"Feedback:\n{feedback.strip()}\n")
     return "\n".join([*parts, f"{REPAIR_REQUEST}{CONTRACT}\n"])
 
@@ -110,7 +115,7 @@ def formal_answer(
 
 
 def rendered(pddl: str, problem: Problem, text: str, rendering: FormalRendering) -> str:
-    """Return PDDL as an answer to a text has it: the compact rendering says in comments which statement it writes.
+    """Return PDDL as an answer to a text has it: the compact rendering repeats in comments what it writes.
 
     Args:
         pddl: `problem` printed, or with a mistake.
@@ -118,7 +123,7 @@ def rendered(pddl: str, problem: Problem, text: str, rendering: FormalRendering)
         text: that says it.
         rendering: of the answer.
     """
-    return numbered_answer(pddl, problem, text) if rendering == "compact" else pddl
+    return numbered_answer(pddl, problem, text, PDDL) if rendering == "compact" else pddl
 
 
 def plan_answer(plan: Iterable[PlanStep]) -> str:

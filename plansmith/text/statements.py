@@ -1,9 +1,10 @@
-"""Texts whose statements have numbers, and PDDL that says in comments of which statement it writes.
+"""Texts whose statements have numbers, and PDDL that says in comments which statement it writes.
 
 A text and its problem run side by side: each section, list of objects, fact and goal of the one is one statement of
-the other. A model from nothing learns within minutes to find a statement by its number, and hardly ever by what it
-wrote last (docs/log.md). So the compact rendering numbers the statements of a text, and its answers name each number
-before they write what it stands for: a chain of thought of one look-up a statement, in PDDL's comments. Ours.
+the other. A model from nothing does not learn within minutes to find the next statement by what it wrote last, nor by
+its number alone; to copy what stands behind a number it learns at once, and to translate what it has just copied soon
+(docs/log.md). So the compact rendering numbers the statements of a text, and its answers repeat each, in a comment of
+PDDL, before what it stands for: a chain of thought. Ours.
 
 Any text has statements: lines, and what full stops and semicolons part. Which of them says what is known of texts by
 `natural_language.problem_text` only.
@@ -28,18 +29,18 @@ _TOKEN = re.compile(r"[()]|[^\s()]+")
 
 def numbered_text(text: str, mark: str) -> str:
     """Return a text with a number before each statement, a line each, and last a numbered mark of what is wanted."""
-    lines = [*(line for paragraph in _paragraphs(text) for line in paragraph), f"{mark}:"]
-    return "".join(f"{number} {line}\n" for number, line in enumerate(lines, 1))
+    return "".join(f"{line}\n" for line in _numbered(text, mark))
 
 
-def numbered_answer(pddl: str, problem: Problem, text: str) -> str:
-    """Return PDDL with comments that say of which statement of a text it writes.
+def numbered_answer(pddl: str, problem: Problem, text: str, mark: str) -> str:
+    """Return PDDL with comments that repeat the statements of a text before what they stand for.
 
     Args:
-        pddl: the problem as `print_problem` writes it, or with a mistake: then each number stands where it would stand
+        pddl: the problem as `print_problem` writes it, or with a mistake: then each comment stands where it would stand
             without.
         problem: in the order of the text.
         text: by `problem_text`, of this problem.
+        mark: as in `numbered_text`; the last comment.
 
     Raises:
         RuntimeError: the text is not of this problem.
@@ -50,12 +51,18 @@ def numbered_answer(pddl: str, problem: Problem, text: str) -> str:
     if whole != _TOKEN.findall(print_problem(problem)):
         raise RuntimeError(f"a text's statements are not those of its problem:\n{text}\n{print_problem(problem)}")
     tokens = _TOKEN.findall(pddl)
-    numbers, start, places = defaultdict[int, list[int]](list), 0, _places(whole, tokens)
+    lines, places = _numbered(text, mark), _places(whole, tokens)
+    comments, start = defaultdict[int, list[str]](list), 0
     for (number, _), piece in zip(pieces, expected, strict=True):
         if number:
-            numbers[places[start]].append(number)
+            comments[places[start]].append(f";{lines[number - 1]}\n")
         start += len(piece)
-    return "".join(_laid_out(tokens, numbers)) + "\n"
+    return "".join(_laid_out(tokens, comments)) + "\n"
+
+
+def _numbered(text: str, mark: str) -> list[str]:
+    lines = [*(line for paragraph in _paragraphs(text) for line in paragraph), f"{mark}:"]
+    return [f"{number} {line}" for number, line in enumerate(lines, 1)]
 
 
 def _paragraphs(text: str) -> list[list[str]]:
@@ -95,12 +102,12 @@ def _places(whole: list[str], tokens: list[str]) -> list[int]:
     return places
 
 
-def _laid_out(tokens: list[str], numbers: dict[int, list[int]]) -> Iterator[str]:
-    """Yield tokens and what stands between them: a comment and a line's end where there are numbers, or a space."""
+def _laid_out(tokens: list[str], comments: dict[int, list[str]]) -> Iterator[str]:
+    """Yield tokens and what stands between them: comments, each with its line's end, or a space."""
     for place, word in enumerate(tokens):
-        if place in numbers:
-            yield "".join(f";{number}\n" for number in numbers[place])
+        if place in comments:
+            yield "".join(comments[place])
         elif place and tokens[place - 1] != "(" and word != ")":
             yield " "
         yield word
-    yield "".join(f";{number}\n" for number in numbers.get(len(tokens), ()))
+    yield "".join(comments.get(len(tokens), ()))
