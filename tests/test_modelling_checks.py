@@ -26,7 +26,7 @@ from plansmith.modelling.checks import (
 from plansmith.modelling.from_pddl import domain_sketch, problem_sketch
 from plansmith.modelling.products import Predicate, TypeNode, TypeSketch, TypeTree
 from plansmith.modelling.references import read_references
-from plansmith.modelling.script import FAULTS, _Answers
+from plansmith.modelling.script import FAULTS, ReferenceAnswers
 from plansmith.modelling.writing import write_problem, write_schema
 from plansmith.pddl.parser import parse_domain, parse_problem
 from plansmith.planners import FastDownward
@@ -149,7 +149,7 @@ def test_check_tree_lost_type_is_told() -> None:
 
 def test_checks_on_two_thousand_spoilt_answers_the_right_one_fires() -> None:
     rng, n_done = random.Random(0), 0
-    answers = [_Answers(own) for own in read_references() if own.level == "easy"]
+    answers = [ReferenceAnswers(own) for own in read_references() if own.level == "easy"]
     while n_done < 2000:
         own = rng.choice(answers)
         fault = rng.choice(PAPER_CHECKS)

@@ -150,8 +150,8 @@ def propose(plan: Sequence[PlanStep], objects: Iterable[str], task: PlanningTask
     """Return an interpretation under which a plan is one of the reference, None where the search finds none.
 
     Objects are matched by their letters and digits. Every action stands for one reference action or a few over its own
-    arguments, alike each time where that will do; of several proposals the one with the fewest alternatives by far not
-    always comes first, so look at it before you confirm it.
+    arguments, and for others only where those that it stood for before lead nowhere. What is found first is given, so
+    look at it before you confirm it.
     """
     start = Interpretation(dict(match_objects(objects, [typed.name for typed in task.problem.objects])))
     budget = [MAX_STATES]

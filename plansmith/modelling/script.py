@@ -16,6 +16,7 @@ from plansmith.config.generation import SamplingConfig
 from plansmith.errors import BadInputError
 from plansmith.generation import Answers, Completion, Conversation, FinishReason, plain_text, seeds_by_conversation
 from plansmith.modelling import writing
+from plansmith.modelling.checks import argument_types
 from plansmith.modelling.from_pddl import domain_sketch, problem_sketch
 from plansmith.modelling.products import MODELLING_STEPS, DialogueStep, DomainSketch, Predicate, Schema
 from plansmith.modelling.prompts import opening
@@ -81,8 +82,8 @@ class Script:
         return next((one for one in self.references if one.text in told), None)
 
     @cached_property
-    def _own(self) -> dict[str, _Answers]:
-        return {reference.name: _Answers(reference) for reference in self.references}
+    def _own(self) -> dict[str, ReferenceAnswers]:
+        return {reference.name: ReferenceAnswers(reference) for reference in self.references}
 
     def _planned(self, step: DialogueStep, subject: str, attempt: int) -> str:
         planned = self.faults.get(f"{step}/{subject}", self.faults.get(step, ()))
@@ -110,7 +111,7 @@ def _subject(asked: str) -> str:
     return found[1] if found else ""
 
 
-class _Answers:
+class ReferenceAnswers:
     """The answers of one reference."""
 
     def __init__(self, reference: Reference) -> None:
@@ -120,6 +121,7 @@ class _Answers:
 
     @property
     def sketch_names(self) -> Iterator[str]:
+        """Yield the names of the actions."""
         return (action.name for action in self.sketch.actions)
 
     def answer(self, step: DialogueStep, asked: str) -> str:
@@ -161,8 +163,6 @@ class _Answers:
         Raises:
             BadInputError: no object of the problem misfits any predicate.
         """
-        from plansmith.modelling.checks import argument_types
-
         parents = {node.name: node.parent for node in self.sketch.tree.nodes}
         for own in self.sketch.predicates:
             kinds = argument_types(own)
@@ -177,14 +177,14 @@ class _Answers:
                             expected="a predicate that not every object fits")  # fmt: skip
 
 
-def _after(heading: str, added: str) -> Callable[[str, _Answers], str]:
+def _after(heading: str, added: str) -> Callable[[str, ReferenceAnswers], str]:
     return lambda answer, own: answer.replace(f"## {heading}\n", f"## {heading}\n{_filled(added, own)}\n", 1)
 
 
-def _in_formula(heading: str, added: str) -> Callable[[str, _Answers], str]:
+def _in_formula(heading: str, added: str) -> Callable[[str, ReferenceAnswers], str]:
     """Return what adds a formula to the one below a heading, which becomes a conjunction."""
 
-    def spoil(answer: str, own: _Answers) -> str:
+    def spoil(answer: str, own: ReferenceAnswers) -> str:
         pattern = rf"(## {heading}\n```\n)(.*?)(\n```)"
         return re.sub(pattern, lambda found: f"{found[1]}(and {found[2]} {_filled(added, own)}){found[3]}", answer,
                       count=1, flags=re.DOTALL)  # fmt: skip
@@ -192,19 +192,19 @@ def _in_formula(heading: str, added: str) -> Callable[[str, _Answers], str]:
     return spoil
 
 
-def _in_state(added: Callable[[_Answers], str]) -> Callable[[str, _Answers], str]:
+def _in_state(added: Callable[[ReferenceAnswers], str]) -> Callable[[str, ReferenceAnswers], str]:
     return lambda answer, own: answer.replace("## Initial state\n```\n", f"## Initial state\n```\n{added(own)}\n", 1)
 
 
-def _filled(text: str, own: _Answers) -> str:
+def _filled(text: str, own: ReferenceAnswers) -> str:
     return text.replace("TYPE", own.a_type).replace("PREDICATE", own.a_predicate().name)
 
 
-def _without_heading(answer: str, _: _Answers) -> str:
+def _without_heading(answer: str, _: ReferenceAnswers) -> str:
     return re.sub(r"## (?:Effects|Goal)\n", "", answer, count=1)
 
 
-_SPOILING: Mapping[str, Callable[[str, _Answers], str]] = {
+_SPOILING: Mapping[str, Callable[[str, ReferenceAnswers], str]] = {
     "header_inclusion": _without_heading,
     "keyword_usage": _in_formula("Effects", "(exists (?z - TYPE) (and))"),
     "param_types": _after("Parameters", "- ?gizmo - gizmo"),
