@@ -35,6 +35,10 @@ test: $(INSTALLED) ## run the tests; ARGS="-k validate -x" goes to pytest
 faults: $(INSTALLED) ## kill a run in each of its stages, take a machine away; a quarter of an hour
 	$(BIN)/python -m pytest -m faults $(ARGS)
 
+.PHONY: proofs
+proofs: $(INSTALLED) ## what `make test` proves at a small size, at full size: thousands of problems, other models; half an hour
+	$(BIN)/python -m pytest -m long $(ARGS)
+
 .PHONY: check
 check: $(INSTALLED) ## ruff and mypy --strict on the four packages; needs no network
 	$(BIN)/ruff check .

@@ -15,9 +15,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
-from small_policies import load_policy, moved, trained
+from ranks import on_two_ranks
+from small_policies import LORA, load_policy, moved, trained
 
-from plansmith.config.training import OptimiserConfig, PreferenceConfig
+from actors.trainer import TrainerActor
+from plansmith.config.training import OptimiserConfig, PreferenceConfig, TrainerConfig
 from plansmith.data.rows import SequenceRow
 from plansmith.data.tables import write_table
 from plansmith.errors import BadInputError
@@ -337,6 +339,68 @@ def test_preference_of_the_reference_itself_is_ln_2_and_prefers_nothing(folder: 
     assert (figures["loss"], figures["margin"]) == pytest.approx((math.log(2), 0.0), abs=1e-5)
     _, pairs = read_pairs(read(model, sequences), sequences)
     assert pairs.deltas.tolist() == [0.0] * 3
+
+
+# --- through DeepSpeed
+
+
+ONE_STEP = OptimiserConfig(
+    learning_rate=1.0, eps=1.0, batch_sequences=100, weight_decay=0.0, gradient_clipping=0.0, schedule="constant"
+)
+"""AdamW's first step is then g / (|g| + 1), from which the gradient can be read."""
+CASES = {
+    f"{name}, {what}": (settings, is_adapter)
+    for name, settings in (("paper", PAPER), ("with likelihood", ANCHORED))
+    for what, is_adapter in (("all weights", False), ("adapter", True))
+}
+
+
+def deepspeed_results(
+    rank: int, port: int, folder: Path, weights: dict[bool, tuple[dict[str, torch.Tensor], ...]], n_ranks: int = 2
+) -> dict[str, tuple[dict[str, float], dict[str, torch.Tensor]]]:
+    """Return figures and gradient of every case, by the names of the weights; the second rank has no gradient.
+
+    The pairs are read by the trainer itself with the first of the weights, and learnt from with the second.
+    """
+    results = {}
+    for is_adapter, (before, after) in weights.items():
+        config = TrainerConfig(
+            n_threads=1, row_length_tokens=14, micro_batch_rows=1, optimizer="adamw", is_autocast=False,
+            lora=LORA if is_adapter else None, n_ranks=n_ranks,
+        )  # fmt: skip
+        trainer = TrainerActor(folder, config=config, rank=rank, master_port=port)
+        trainer.engine.set_weights(before)
+        logprobs = response_logprobs(trainer.token_logprobs(pairs_of()), pairs_of())
+        sequences = [with_reference(half, logprob) for half, logprob in zip(pairs_of(), logprobs, strict=True)]
+        for name, (settings, is_of_adapter) in CASES.items():
+            if is_of_adapter == is_adapter:
+                trainer.engine.set_weights(after)
+                report = trainer.optimise(Preference(settings), sequences, ONE_STEP)
+                steps = {key: after[key] - weight for key, weight in trainer.engine.weights().items()}
+                figures = {key: numbers[0] for key, numbers in report.metrics.items()}
+                results[name] = figures, {key: step / (1 - step.abs()) for key, step in steps.items()}
+    return results
+
+
+def test_preference_step_of_one_rank_and_of_two_has_trls_loss_and_gradient(folder: Path, tmp_path: Path) -> None:
+    weights, expected = {}, {}
+    for is_adapter in (False, True):
+        model = tuned(folder, "eager", is_adapter=is_adapter)
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        before = {name: p.detach().clone() for name, p in named}
+        moved(model, seed=2, by=STEP)
+        weights[is_adapter] = before, {name: p.detach().clone() for name, p in named}
+        for name, (settings, is_of_adapter) in CASES.items():
+            if is_of_adapter == is_adapter:
+                trainer = trl_trainer(folder, tmp_path, settings, is_adapter=is_adapter)
+                moved(trainer.model, seed=2, by=STEP)
+                expected[name] = [key for key, _ in named], trl_result(trainer)
+    alone = deepspeed_results(0, 0, folder, weights, 1)
+    first, second = on_two_ranks(deepspeed_results, folder, weights)
+    for name, (keys, theirs) in expected.items():
+        for figures, gradient in (alone[name], first[name]):
+            assert_close((figures, [gradient[key] for key in keys]), theirs)
+        assert second[name] == (first[name][0], {})
 
 
 # --- however they lie

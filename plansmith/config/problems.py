@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from plansmith.config.basics import Range, StrictModel
+from plansmith.config.basics import ObjectName, Range, StrictModel
 
 
 class CountsConfig(StrictModel):
@@ -81,7 +81,7 @@ class ProblemsConfig(StrictModel):
     """Blocksworld, drawn under `object_names`."""
     domains: tuple[DomainLevelConfig, ...] = ()
     """Any domains of the library, drawn by their samplers."""
-    object_names: tuple[str, ...] = tuple("abcdefgh")
+    object_names: tuple[ObjectName, ...] = tuple("abcdefgh")
     """Names that objects get when a problem is written again; a word-level model knows no others. None: every problem
     keeps its own names."""
     test_share: float = Field(0.25, gt=0, lt=1)
@@ -90,6 +90,13 @@ class ProblemsConfig(StrictModel):
     """Share of the remaining forms that belong to D2."""
     probe_share: float = Field(0.0, ge=0, lt=1)
     """Share of D2's forms that is set aside for the probe set."""
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [name.lower() for name in self.object_names]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"object_names must differ, in capitals or not, got {', '.join(twice)} twice")
+        return self
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:
