@@ -365,7 +365,7 @@ def deepspeed_results(
     results = {}
     for is_adapter, (before, after) in weights.items():
         config = TrainerConfig(
-            n_threads=1, row_length_tokens=14, micro_batch_rows=1, optimizer="adamw", is_autocast=False,
+            n_threads=1, row_length_tokens=16, micro_batch_rows=1, optimizer="adamw", is_autocast=False,
             lora=LORA if is_adapter else None, n_ranks=n_ranks,
         )  # fmt: skip
         trainer = TrainerActor(folder, config=config, rank=rank, master_port=port)

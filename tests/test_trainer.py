@@ -318,6 +318,27 @@ class ThroughLogits:
         return self.inner.loss(*arguments)
 
 
+class InChunks(Supervised):
+    """The likelihood, for which no logits may be whole."""
+
+    whole_logits: ClassVar[int] = 0
+
+
+@pytest.mark.parametrize("changes", [{}, {"zero_stage": 3}, {"lora": LORA}], ids=["adamw", "zero 3", "adapter"])
+def test_optimise_supervised_in_chunks_equals_that_on_whole_logits(
+    model_folder: Path, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plansmith.learning.token_reading.CHUNK_NUMBERS", 48 * 5)  # five tokens of 48
+    reports, weights = [], []
+    for objective in (InChunks(), Supervised()):
+        trainer = TrainerActor(model_folder, config=changed(SETTINGS, **changes))
+        reports.append(trainer.optimise(objective, supervised_sequences(), FAST))
+        weights.append(weights_of(trainer))
+    assert reports[0].metrics.keys() == reports[1].metrics.keys()
+    assert reports[0].losses == pytest.approx(reports[1].losses, abs=1e-5)
+    assert largest_difference(*weights) < 1e-5
+
+
 @pytest.mark.parametrize(
     "changes",
     [{}, BFLOAT16, {"zero_stage": 3}, {"zero_stage": 2, "lora": LORA}, {"is_checkpointing_activations": True}],
