@@ -19,7 +19,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: help
 help: ## list the targets
 	@printf 'usage: make TARGET [ARGS="..."] [SEED=n | SEEDS=n] [PYTHON=/path/to/python3.11]\n\n'
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 SEED_OPTION = $(if $(SEEDS),--seeds 100-$$((99 + $(SEEDS))),$(if $(SEED),--seed $(SEED)))
 
@@ -38,6 +38,10 @@ faults: $(INSTALLED) ## kill a run in each of its stages, take a machine away; a
 .PHONY: proofs
 proofs: $(INSTALLED) ## what `make test` proves at a small size, at full size: thousands of problems, other models; half an hour
 	$(BIN)/python -m pytest -m long $(ARGS)
+
+.PHONY: gpu-check
+gpu-check: $(INSTALLED) ## whether training on the GPU gives what it gives on the CPU, and how fast; ARGS="--device cpu" rehearses it
+	$(BIN)/python benchmarks/gpu_check.py $(ARGS)
 
 .PHONY: check
 check: $(INSTALLED) ## ruff and mypy --strict on the four packages; needs no network

@@ -25,6 +25,9 @@ DEMO_MEMORY_GIB, STORE_GIB, DISK_GIB = 6, 2, 5
 """What the preset demo takes at most, measured with two ranks and two engines; what Ray's object store needs to hold
 rows in memory; what a few runs of the demo leave on the disk."""
 
+STORE = Path("/dev/shm")  # noqa: S108 - looked at, not written to
+"""Where Ray keeps what processes hand each other."""
+
 EPILOG = """\
 exit code: 0 runs start here, however slow; 1 something is missing or of another version.
 What a GPU can do is measured by `make gpu-check`.
@@ -103,7 +106,6 @@ def this_machine(runs: Path) -> Machine:
     """Return what this process may use."""
     memory, free = memory_bytes()
     there = next(folder for folder in (runs.absolute(), *runs.absolute().parents) if folder.exists())
-    store = Path("/dev/shm")
     return Machine(
         python=platform.python_version(),
         packages=dict(_packages()),
@@ -111,7 +113,7 @@ def this_machine(runs: Path) -> Machine:
         products=fast_products(),
         memory=memory / GIB,
         free_memory=free / GIB,
-        store=shutil.disk_usage(store).total / GIB if store.exists() else 0.0,
+        store=shutil.disk_usage(STORE).total / GIB if STORE.exists() else 0.0,
         disk=shutil.disk_usage(there).free / GIB,
         gpus=tuple(gpus()),
         ray_address=os.environ.get("RAY_ADDRESS", ""),
@@ -199,7 +201,7 @@ def _store(machine: Machine) -> Finding:
         "Ray keeps rows there, and on the disk, slowly, where it does not fit: start the container with "
         f"--shm-size={STORE_GIB}g"
     )  # fmt: skip
-    return Finding("/dev/shm", f"{machine.store:.1f} GiB", advice)
+    return Finding(str(STORE), f"{machine.store:.1f} GiB", advice)
 
 
 def _gpu(machine: Machine) -> Finding:

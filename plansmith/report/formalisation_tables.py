@@ -16,6 +16,7 @@ from plansmith.report.nl_pddl_bench_paper import (
     PAPER_MODELS,
     TABLE_1,
     TABLE_2,
+    TABLE_4,
     PaperModel,
     PaperPair,
     PaperShares,
@@ -175,6 +176,21 @@ def data_table(results: FormalisationResults) -> Table:
     note = "Texts of all splits, each with a plan of its reference. In brackets: the paper's pairs that have a plan."
     header = ("domain, level", "objects", "texts", "plan length: median [quartiles]")
     return Table("Texts (the paper's table 1)", header, tuple(rows), note)
+
+
+def benchmark_table(results: FormalisationResults) -> Table:
+    """Return the extent of the texts beside that of the paper's and of PlanBench (table 4)."""
+    totals = [item for item in results.texts if not item.domain]
+    objects = [size for item in totals for size in item.objects]
+    ours = {
+        "domains": len({item.domain for item in results.texts} - {""}),
+        "texts": f"{sum(item.n for item in totals):,}, all with a plan",
+        "objects of a problem": f"{min(objects, default=0)} to {max(objects, default=0)}",
+        "levels": len(totals),
+    }
+    rows = tuple((name, str(ours[name]), *theirs) for name, theirs in TABLE_4.items()) if totals else ()
+    header = ("extent", "this run", "paper: NL-PDDL-Bench", "paper: PlanBench")
+    return Table("Beside other data (the paper's table 4)", header, rows, "Those never trained on count, too.")
 
 
 def turn_table(results: FormalisationResults) -> Table:
