@@ -39,6 +39,7 @@ from plansmith.layout import text_table
 from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.sequences import TrainingSequence, supervised_sequence
 from plansmith.machine import machine
+from plansmith.progress import progress_bar
 
 STEPS = OptimiserConfig(learning_rate=2e-3, batch_sequences=1000, epochs=4, eps=1e-5, schedule="constant")
 """All sequences four times. eps is far above rounding, by which AdamW would divide where a gradient is nearly 0."""
@@ -69,9 +70,10 @@ class Size:
     vocabulary: int
     n_sequences: int
     longest: int
+    n_threads: int
 
 
-SIZES = {"cuda": Size(512, 4, 8192, 24, 512), "cpu": Size(64, 2, 256, 8, 48)}
+SIZES = {"cuda": Size(512, 4, 8192, 24, 512, n_threads=0), "cpu": Size(64, 2, 256, 8, 48, n_threads=1)}
 SPEEDS = {"cuda": ("qwen3-0.6b", 400, 4096, 4), "cpu": ("tiny", 60, 256, 2)}
 """Shape, sequences, tokens of a row and rows of a step of what is timed."""
 
@@ -153,7 +155,10 @@ def losses_of(folder: Path, size: Size, device: str, changes: Mapping[str, Any],
 
     from actors.trainer import TrainerActor
 
-    usual = {"row_length_tokens": 2 * size.longest, "optimizer": "adamw", "is_autocast": False, "device": device}
+    usual = {
+        "row_length_tokens": 2 * size.longest, "optimizer": "adamw", "is_autocast": False, "device": device,
+        "n_threads": size.n_threads,
+    }  # fmt: skip
     trainer = TrainerActor(folder, config=TrainerConfig(**{**usual, **changes}))
     losses = list(trainer.optimise(objective, sequences_of(size), STEPS).losses)
     del trainer
@@ -285,7 +290,11 @@ def check(arguments: argparse.Namespace) -> int:
     if arguments.device == "cuda" and not torch.cuda.is_available():
         raise BadInputError("no GPU that torch can use", got=f"torch {torch.__version__}", expected="a CUDA device",
                             cure="rehearse with --device cpu, or install a torch for the driver")  # fmt: skip
-    found = list(_findings(arguments))
+    with progress_bar(None, "checking", unit="check") as bar:
+        found = []
+        for finding in _findings(arguments):
+            found.append(finding)
+            bar.update()
     rows = [[x.model, x.what, x.measured, x.expected, {True: "ok", False: "NO", None: ""}[x.is_met]] for x in found]
     print(text_table(("model", "checked", "measured", "expected", ""), rows))
     card = torch.cuda.get_device_name() if arguments.device == "cuda" else "no GPU: a rehearsal"

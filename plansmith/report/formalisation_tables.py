@@ -6,7 +6,6 @@ Not here: the sentences beside them (`formalisation_report`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
 
 from plansmith.report.direct_plans import PlanArm
 from plansmith.report.formalisation_arms import DIRECT
@@ -145,14 +144,15 @@ def _pair_table(
     ours: Callable[[FormalisationArm], Mapping[str, FormalisationFigures]],
     papers: Callable[[PaperModel], Mapping[str, PaperPair]],
 ) -> Table:
-    """Return two arms side by side, the paper's figures of its two settings in brackets."""
+    """Return two arms one below the other, the paper's figures of its two settings in brackets."""
     arms, paper = list(dict.fromkeys((results.first.name, results.main.name))), _paper(results)
-    rows = []
-    for name, figures in ours(results.main).items():
-        pair = papers(paper).get(name)
-        cells = [_pair_cells(ours(results.arms[arm]).get(name), _beside(arm, pair)) for arm in arms]
-        rows.append((name, str(figures.n), *chain(*cells)))
-    header = (key, "n", *(f"{spoken(arm)}: {column}" for arm in arms for column in CELL_COLUMNS))
+    rows = [
+        (name, spoken(arm), str(figures.n),
+         *_pair_cells(ours(results.arms[arm]).get(name), _beside(arm, papers(paper).get(name))))
+        for name, figures in ours(results.main).items()
+        for arm in arms
+    ]  # fmt: skip
+    header = (key, "answers of", "n", *CELL_COLUMNS)
     note = (
         f"In percent; equivalent with its 95% interval. In brackets: the paper's {paper.name}, bare beside untrained "
         f"answers, in the loop beside trained ones. {OTHER_TESTS}"
