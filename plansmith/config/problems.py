@@ -81,6 +81,10 @@ class ProblemsConfig(StrictModel):
     """Blocksworld, drawn under `object_names`."""
     domains: tuple[DomainLevelConfig, ...] = ()
     """Any domains of the library, drawn by their samplers."""
+    dataset: str | None = None
+    """A dataset's folder (`plansmith dataset build`) that the problems of `domains` are taken from, instead of drawn.
+    Its splits stay: Dtest is of ``test``, D1 of ``train``, D2 of ``phase2`` or else of ``train``, the probe set of
+    ``validation``; shares and draws are not looked at."""
     object_names: tuple[ObjectName, ...] = tuple("abcdefgh")
     """Names that objects get when a problem is written again; a word-level model knows no others. None: every problem
     keeps its own names."""
@@ -107,6 +111,12 @@ class ProblemsConfig(StrictModel):
                 "set exactly one of problems.levels (Blocksworld), problems.domains (domains of the library) and "
                 f"problems.folder (your own PDDL files), got {got}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _dataset_has_levels(self) -> Self:
+        if self.dataset is not None and (not self.domains or any(level.sizes for level in self.domains)):
+            raise ValueError("problems.dataset has problems of domains by level: set problems.domains, without sizes")
         return self
 
     @model_validator(mode="after")
