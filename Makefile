@@ -37,7 +37,7 @@ faults: $(INSTALLED) ## kill a run in each of its stages, take a machine away; a
 
 .PHONY: proofs
 proofs: $(INSTALLED) ## what `make test` proves at a small size, at full size: thousands of problems, other models; half an hour
-	$(BIN)/python -m pytest -m long $(ARGS)
+	$(BIN)/python -m pytest -m long -o faulthandler_timeout=7200 $(ARGS)
 
 .PHONY: gpu-check
 gpu-check: $(INSTALLED) ## whether training on the GPU gives what it gives on the CPU, and how fast; ARGS="--device cpu" rehearses it

@@ -331,7 +331,8 @@ def test_optimise_supervised_in_chunks_equals_that_on_whole_logits(
     monkeypatch.setattr("plansmith.learning.token_reading.CHUNK_NUMBERS", 48 * 5)  # five tokens of 48
     reports, weights = [], []
     for objective in (InChunks(), Supervised()):
-        trainer = TrainerActor(model_folder, config=changed(SETTINGS, **changes))
+        settings = changed(SETTINGS, row_length_tokens=16, micro_batch_rows=1, **changes)  # several micro-batches
+        trainer = TrainerActor(model_folder, config=settings)
         reports.append(trainer.optimise(objective, supervised_sequences(), FAST))
         weights.append(weights_of(trainer))
     assert reports[0].metrics.keys() == reports[1].metrics.keys()

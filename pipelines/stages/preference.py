@@ -72,6 +72,7 @@ def write_pairs(context: StageContext[PairSettings]) -> None:
     texts = {row.problem_id: row for row in context.inputs["texts"].rows(TextRow)}
     faulty: dict[str, dict[str, PerturbedRow]] = defaultdict(dict)
     drawn = context.inputs["perturbed"].rows(PerturbedRow)
+    context.logger.info("%d draws%s", len(drawn), _counted(row.fault for row in drawn))
     for row in drawn:
         if row.fault in faults and row.problem_pddl.strip() not in ("", texts[row.problem_id].problem_pddl.strip()):
             faulty[row.problem_id][row.problem_pddl] = row  # equal answers once
