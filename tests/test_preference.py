@@ -38,6 +38,7 @@ from plansmith.learning.sequences import (
     preference_sequences,
     with_reference,
 )
+from plansmith.learning.token_reading import reading_head
 
 END = 1
 IDS = [
@@ -230,9 +231,13 @@ Result = tuple[dict[str, float], list[torch.Tensor]]
 
 
 def our_result(
-    model: Any, sequences: Any, settings: PreferenceConfig, *, row_length: int = 14, n_ranks: int = 1, n_rows: int = 1
-) -> Result:
-    """Return figures and gradient of an optimiser batch, added up over the micro-batches of all ranks."""
+    model: Any, sequences: Any, settings: PreferenceConfig, *, row_length: int = 14, n_ranks: int = 1, n_rows: int = 1,
+    is_read: bool = False,
+) -> Result:  # fmt: skip
+    """Return figures and gradient of an optimiser batch, added up over the micro-batches of all ranks.
+
+    With ``is_read`` the head answers what is asked, and no logits are whole.
+    """
     objective = Preference(settings)
     (rows,) = plan_of(sequences, row_length, n_ranks).batches
     batches = [
@@ -246,7 +251,12 @@ def our_result(
     figures: dict[str, float] = {}
     gradient = [torch.zeros_like(parameter) for parameter in trained(model)]
     for batch in batches:
-        loss, found = objective.loss(model(**batch.model_inputs()).logits, batch, counts)
+        if is_read:
+            with reading_head(model, batch, objective.question) as read_output:
+                tokens = read_output(model(**batch.model_inputs()))
+            loss, found = objective.loss_of(tokens, batch, counts)
+        else:
+            loss, found = objective.loss(model(**batch.model_inputs()).logits, batch, counts)
         figures = {name: figures.get(name, 0.0) + figure.item() for name, figure in found.items()}
         gradient = [g + d for g, d in zip(gradient, torch.autograd.grad(loss, trained(model)), strict=True)]
     return figures, gradient
@@ -423,6 +433,15 @@ def test_preference_of_halves_in_any_order_and_place_is_the_same(
     for row_length in (14, 22, 40):
         mixed = random.Random(seed).sample(sequences, 6)
         assert_close(our_result(model, mixed, ANCHORED, row_length=row_length), expected)
+
+
+def test_preference_read_through_the_head_in_chunks_is_the_same(
+    read_by_another: tuple[Any, list[TrainingSequence], Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, sequences, expected = read_by_another
+    monkeypatch.setattr("plansmith.learning.token_reading.CHUNK_NUMBERS", 20 * 4)  # four tokens of 20
+    for layout in LAYOUTS.values():
+        assert_close(our_result(model, sequences, ANCHORED, is_read=True, **layout), expected)
 
 
 def test_preference_of_stored_pairs_is_that_of_those_held(

@@ -24,6 +24,8 @@ CHUNK_TOKENS = 512
 """Tokens whose logits are there together, at most."""
 CHUNK_NUMBERS = 2**24
 """Logits that are there together: 64 MiB in float32, of which a chunk holds a handful of copies."""
+WHOLE_LOGITS = 2**26
+"""Logits of a micro-batch up to which it is quicker to have them whole: 256 MiB in float32."""
 
 SCALED_HEADS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")
 """Settings by which some architectures change logits after the head; theirs are taken whole."""

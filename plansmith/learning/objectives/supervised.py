@@ -11,7 +11,7 @@ from torch import Tensor
 from plansmith.learning.losses import supervised_loss, token_logprobs
 from plansmith.learning.packing import PackedBatch
 from plansmith.learning.sequences import NLL_WEIGHT
-from plansmith.learning.token_reading import TokenQuestion, TokenReading
+from plansmith.learning.token_reading import WHOLE_LOGITS, TokenQuestion, TokenReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,7 @@ class Supervised:
     name: ClassVar[str] = "supervised"
     columns: ClassVar[tuple[str, ...]] = (NLL_WEIGHT,)
     question: ClassVar[TokenQuestion] = TokenQuestion(NLL_WEIGHT)
-    whole_logits: ClassVar[int] = 2**26
-    """256 MiB in float32."""
+    whole_logits: ClassVar[int] = WHOLE_LOGITS
 
     def loss(self, logits: Tensor, batch: PackedBatch, counts: Mapping[str, int]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the part of the loss, ``loss`` and ``nll``, which are the same."""
