@@ -41,6 +41,7 @@ from plansmith.learning.sequences import TrainingSequence, supervised_sequence
 from plansmith.machine import machine
 from plansmith.progress import progress_bar
 
+FAMILIES = ("Llama", "Qwen3")
 STEPS = OptimiserConfig(learning_rate=2e-3, batch_sequences=1000, epochs=4, eps=1e-5, schedule="constant")
 """All sequences four times. eps is far above rounding, by which AdamW would divide where a gradient is nearly 0."""
 FLOAT32, ROUNDED = 1e-4, 1e-2
@@ -133,10 +134,9 @@ def write_model(family: str, size: Size, folder: Path) -> Path:
         "vocab_size": size.vocabulary, "max_position_embeddings": size.longest, "initializer_range": 0.05,
         "tie_word_embeddings": False,
     }  # fmt: skip
-    if family == "Llama":
-        LlamaForCausalLM(LlamaConfig(**shape)).save_pretrained(folder / family)
-    else:
-        Qwen3ForCausalLM(Qwen3Config(**shape)).save_pretrained(folder / family)
+    made = {"Llama": (LlamaForCausalLM, LlamaConfig), "Qwen3": (Qwen3ForCausalLM, Qwen3Config)}
+    model, config = made[family]
+    model(config(**shape)).save_pretrained(folder / family)
     return folder / family
 
 
@@ -182,6 +182,16 @@ def compare(family: str, size: Size, device: str) -> Iterator[Finding]:
             measured, expected = f"{difference:.1e} of {moved:.2f}", f"at most {setting.tolerance:g}"
             is_met = difference <= setting.tolerance < moved / 3
             yield Finding(family, setting.name, measured, expected, is_met)
+
+
+def compare_all(device: str) -> list[Finding]:
+    """Return what `compare` finds of every family; for a process of its own, which the trainer marks as a rank's."""
+    found, size = list[Finding](), SIZES[device]
+    with progress_bar(len(FAMILIES) * len(settings_of(size)), "checking", unit="check") as bar:
+        for finding in (finding for family in FAMILIES for finding in compare(family, size, device)):
+            found.append(finding)
+            bar.update()
+    return found
 
 
 # --- memory and speed
@@ -290,11 +300,7 @@ def check(arguments: argparse.Namespace) -> int:
     if arguments.device == "cuda" and not torch.cuda.is_available():
         raise BadInputError("no GPU that torch can use", got=f"torch {torch.__version__}", expected="a CUDA device",
                             cure="rehearse with --device cpu, or install a torch for the driver")  # fmt: skip
-    with progress_bar(None, "checking", unit="check") as bar:
-        found = []
-        for finding in _findings(arguments):
-            found.append(finding)
-            bar.update()
+    found = list(_findings(arguments))
     rows = [[x.model, x.what, x.measured, x.expected, {True: "ok", False: "NO", None: ""}[x.is_met]] for x in found]
     print(text_table(("model", "checked", "measured", "expected", ""), rows))
     card = torch.cuda.get_device_name() if arguments.device == "cuda" else "no GPU: a rehearsal"
@@ -307,8 +313,7 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
-    for family in ("Llama", "Qwen3"):
-        yield from compare(family, SIZES[arguments.device], arguments.device)
+    yield from in_process(compare_all, arguments.device)
     yield check_loss(arguments.device)
     if not arguments.no_speed:
         yield from time_training(arguments.device, arguments.peak_tflops)
