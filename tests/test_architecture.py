@@ -59,6 +59,7 @@ ALLOWED_IN_LIBRARY = {
         "report",
         "watch",
         "layout",
+        "machine",
         "live",
         "progress",
         "invented",

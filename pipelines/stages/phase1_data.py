@@ -12,6 +12,7 @@ from typing import Any
 
 from actors.planner import PlannerActor
 from actors.writer import ChainWriter, CorruptionWriter, ExplanationWriter
+from pipelines.stages.dataset_problems import dataset_digest, dataset_rows
 from plansmith.config.basics import StrictModel
 from plansmith.config.pddl_instruct import ExamplesConfig
 from plansmith.config.planner import PlannerConfig
@@ -99,8 +100,17 @@ def sample_problems(context: StageContext[DrawingSettings]) -> None:
     """Draw problems level by level and split them by canonical form.
 
     A form that one level has taken no other takes, but of a domain that is the same under other words, for one split.
+    Those of a dataset keep its splits.
     """
     config = context.settings.problems
+    rows = dataset_rows(context, config) if config.dataset else _drawn_rows(context, config)
+    is_left_out = {Split.PROBE: not config.probe_share, Split.PHASE2: not config.phase2_share}
+    _check_splits(rows, [split for split in Split if not is_left_out.get(split)])
+    context.output.write_rows(rows, ProblemRow)
+
+
+def _drawn_rows(context: StageContext[DrawingSettings], config: ProblemsConfig) -> list[ProblemRow]:
+    """Return problems that are drawn, or those of the user's folder, split by canonical form."""
     rows: list[ProblemRow] = []
     taken: set[tuple[str, str]] = set()
     split_of: dict[str, Split] = {}
@@ -124,9 +134,7 @@ def sample_problems(context: StageContext[DrawingSettings]) -> None:
             rows += [
                 problem_row(drawn.domain, item, level=drawn.name, split=split, source=drawn.source) for item in items
             ]
-    is_left_out = {Split.PROBE: not config.probe_share, Split.PHASE2: not config.phase2_share}
-    _check_splits(rows, [split for split in Split if not is_left_out.get(split)])
-    context.output.write_rows(rows, ProblemRow)
+    return rows
 
 
 def _check_splits(rows: Sequence[ProblemRow], needed: Sequence[Split]) -> None:
@@ -213,7 +221,9 @@ def pddl_digest(config: ProblemsConfig) -> str:
         loaded = {level.domain: load_domain(level.domain) for level in config.domains}
         for level in config.domains:
             loaded[level.domain].sizes_of(level.level, level.sizes)
-        return hashlib.sha256("\0".join(domain.digest() for domain in loaded.values()).encode()).hexdigest()
+        digests = [domain.digest() for domain in loaded.values()]
+        digests += [dataset_digest(Path(config.dataset))] if config.dataset else []
+        return hashlib.sha256("\0".join(digests).encode()).hexdigest()
     read_domain(config.domain_file)
     texts = [read_text(domain_path(config.domain_file))]
     if config.folder:
