@@ -39,6 +39,7 @@ from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import StageKind
 from plansmith.pddl.cases import read_text
 from plansmith.pipeline import Pipeline, Reporting
+from plansmith.problems.library import load_domain
 from plansmith.report.criteach_report import criteach_report
 from plansmith.report.criteach_results import CriteachResults, criteach_results
 from plansmith.stages import Stage
@@ -54,7 +55,7 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
         problems=config.problems, pddl=pddl_digest(config.problems), is_word_level=config.is_word_level
     )
     problems = stage("sample_problems", phase1_data.sample_problems, drawing, {}, kind=StageKind.DRAWS)
-    recorded = {name: demonstrations(graph, config, name, problems) for name in config.trained_domains}
+    recorded = {name: demonstrations(graph, config, name, problems) for name in learnt_domains(config)}
     base = None if config.model.folder is None else start(graph, config, problems, next(iter(recorded.values())))
     written = {
         f"{WRITTEN} {name}": domain_of(graph, config, name, {"demonstrations": found, "problems": problems}, base)
@@ -99,6 +100,12 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
             arms.measure("sft_cpo", last)
     arms.measure_noise(last)
     return graph.stages
+
+
+def learnt_domains(config: SelfCriteachConfig) -> list[str]:
+    """Return what the domains that are written are called in PDDL; two kinds of problems may share one."""
+    learnt = (level.domain for level in config.problems.domains if level.phase1)
+    return list(dict.fromkeys(load_domain(name).domain.name for name in learnt))
 
 
 def demonstrations(graph: Graph, config: SelfCriteachConfig, domain: str, problems: Stage[Any]) -> Stage[Any]:

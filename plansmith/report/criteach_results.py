@@ -200,7 +200,7 @@ def _arm(arm: Arm, items: Sequence[EvaluatedProblem], criticised: Mapping[str, C
     by_task: dict[str, list[EvaluatedProblem]] = defaultdict(list)
     by_length: dict[str, list[EvaluatedProblem]] = defaultdict(list)
     for item in items:
-        by_task[item.domain].append(item)
+        by_task[item.level.partition(" ")[0]].append(item)  # the domain may be shared, as by blocks-hard
         by_length[length_name(item.planner_plan_length)].append(item)
     figures, rows = summarise_level(items), list(criticised.values())
     return CriteachArm(
