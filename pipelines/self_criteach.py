@@ -30,7 +30,12 @@ from pipelines.stages.domain_writing import (
 from pipelines.stages.generating import GENERATION
 from pipelines.stages.graph import Graph
 from pipelines.stages.phase1_data import DrawingSettings, pddl_digest
-from pipelines.stages.self_teaching import WRITTEN, WritingLibrarySettings
+from pipelines.stages.self_teaching import (
+    WRITTEN,
+    NarratingSettings,
+    NarrationSettings,
+    WritingLibrarySettings,
+)
 from plansmith.config.basics import narrowed
 from plansmith.config.domain_writing import WritingConfig
 from plansmith.config.generation import SamplingConfig
@@ -71,7 +76,11 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
     single = config.planner.model_copy(update={"n_plans": 1})
     test_plans = stage("plan_tests", self_teaching.plan_tests, single, {"problems": problems}, kind=StageKind.PLANS)
     data = {"problems": problems, "library": library, "plans": plans, "test_plans": test_plans}
-    chains = examples(graph, config, data, "write_chains", has_chains=True)
+    if config.narrator.kind == "model":
+        assert base is not None, "the config wants a model that narrates"
+        chains = narrated(graph, config, {"problems": library, "plans": plans}, base)
+    else:
+        chains = examples(graph, config, data, "write_chains", has_chains=True)
     base = base or start(graph, config, problems, chains)
 
     # Policies: without learning, tuned (section 5.3), reinforced (section 5.4)
@@ -174,15 +183,36 @@ def examples(
     graph: Graph, config: SelfCriteachConfig, data: dict[str, Stage[Any]], name: str, *, has_chains: bool
 ) -> Stage[Any]:
     """Return the library as examples to tune on, as chains of thought or as plans alone."""
-    settings = WritingLibrarySettings(
+    settings = library_settings(config, has_chains=has_chains)
+    given = {"problems": data["library"], "plans": data["plans"]}
+    return graph.stage(name, self_teaching.write_library, settings, given, kind=StageKind.WRITES)
+
+
+def narrated(graph: Graph, config: SelfCriteachConfig, given: dict[str, Stage[Any]], base: Stage[Any]) -> Stage[Any]:
+    """Return the library as the base model tells it, as far as it is believed (equations 6 and 7)."""
+    narrator, library = config.narrator, library_settings(config)
+    telling = NarratingSettings(
+        sampling=SamplingConfig(temperature=narrator.temperature, max_new_tokens=narrator.max_new_tokens),
+        engine=narrowed(config.policy, EngineNumerics),
+        prompting=config.prompting,
+        resample_budget=narrator.repeats,
+        library=library,
+    )
+    told = graph.stage("narrate", self_teaching.narrate, telling, {**given, "policy": base}, code_roots=GENERATION)
+    keeping = NarrationSettings(library=library, max_refused_share=narrator.max_refused_share)
+    run, options = self_teaching.keep_narrations, {"kind": StageKind.WRITES, "labels": {"narration": "model"}}
+    return graph.stage("keep_narrations", run, keeping, {**given, "narrations": told}, **options)
+
+
+def library_settings(config: SelfCriteachConfig, *, has_chains: bool = True) -> WritingLibrarySettings:
+    """Return what of the library is learnt, and how it is written."""
+    return WritingLibrarySettings(
         library=config.library,
-        rendering=config.rendering,
+        prompting=config.prompting,
         object_names=config.problems.object_names,
         n_plans=config.planner.n_plans,
         has_chains=has_chains,
     )
-    given = {"problems": data["library"], "plans": data["plans"]}
-    return graph.stage(name, self_teaching.write_library, settings, given, kind=StageKind.WRITES)
 
 
 PIPELINE = Pipeline(

@@ -34,14 +34,18 @@ from plansmith.data.demonstration_files import read_demonstrations
 from plansmith.data.rows import ProblemRow, SolvedProblemRow, Split, VerdictRow, WrittenDomainRow
 from plansmith.errors import ConfigError, PlansmithError
 from plansmith.generation import Conversation, plain_text
-from plansmith.pddl.model import Conjunction, Literal, conjuncts_of, literals_of_effects
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Conjunction, Literal, PlanStep, conjuncts_of, literals_of_effects
 from plansmith.pddl.printer import print_domain
 from plansmith.problems.library import load_domain
 from plansmith.problems.noise import MIXTURES, noisy_problem
+from plansmith.problems.simulator import Simulator
 from plansmith.report.criteach_results import length_name
 from plansmith.report.statistics import paired_permutation
 from plansmith.resources import Resources
 from plansmith.stages import Stage, run_stages
+from plansmith.text.narration import Refusal, narrated_answer, read_narration
+from plansmith.text.rendering import prompting_of
 
 BLOCKS = load_domain("blocks-classic")
 SIZES: Any = {"blocks": (3, 4), "tables": (1, 1), "robots": (1, 1), "moves": (1, 4)}
@@ -310,3 +314,54 @@ def test_model_that_writes_is_asked_turn_by_turn_before_the_library() -> None:
     order = ["initial_policy", "write_domain_blocks-classic", "repair_domain_blocks-classic_1",
              "repair_domain_blocks-classic_2", "prune_domain_blocks-classic", "adopt_domains"]  # fmt: skip
     assert [name for name in names if name in order] == order
+
+
+# --- narration
+
+
+TASK = PlanningTask(BLOCKS.domain, problem_of(3))
+
+
+def a_plan() -> tuple[PlanStep, ...]:
+    simulator = Simulator(BLOCKS.domain, TASK.problem)
+    first = simulator.possible(simulator.initial_state)[0]
+    after = simulator.step(simulator.initial_state, first)
+    assert after is not None
+    return first, simulator.possible(after)[0]
+
+
+def telling(*, without: str = "", more: str = "", steps: int = 2, told: bool = True) -> str:
+    simulator = Simulator(BLOCKS.domain, TASK.problem)
+    state, lines = simulator.initial_state, []
+    for number, step in enumerate(a_plan()[:steps], 1):
+        after = simulator.step(state, step)
+        assert after is not None
+        state = after
+        facts = " ".join(str(atom) for atom in sorted(state) if not (number == 2 and atom.predicate == without))
+        lines += [f"Step {number}: {step}", "It serves the goal.", *([f"State: {facts} {more}"] if told else [])]
+    return "<REASON>" + "\n".join(lines) + "</REASON>"
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        (telling(), None),
+        (telling(without="robot"), None),
+        (f"first {telling(steps=1)} then {telling()}", None),
+        ("no marks", Refusal.NO_REASON),
+        (telling(steps=1), Refusal.OTHER_PLAN),
+        (telling().replace("It serves", "Step 7: (stack b1 b2 robot1)\nIt serves", 1), Refusal.OTHER_PLAN),
+        (telling(told=False), Refusal.NO_STATES),
+        (telling(more="(holding table1 robot1)"), Refusal.FALSE_STATE),
+        (telling(without="top"), Refusal.FALSE_STATE),
+    ],
+    ids=["true", "static left out", "last counts", "no marks", "too few", "one more", "no states", "false", "left out"],
+)
+def test_narration_is_believed_only_where_steps_and_states_are_true(text: str, refusal: Refusal | None) -> None:
+    assert read_narration(text, TASK, a_plan()).refusal is refusal
+
+
+def test_narrated_answer_is_read_as_its_plan() -> None:
+    plan = a_plan()
+    answer = narrated_answer(read_narration(telling(), TASK, plan), plan)
+    assert prompting_of("chain_of_thought").read(answer, BLOCKS.domain).chain.final_plan == plan

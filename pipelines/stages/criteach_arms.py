@@ -62,10 +62,10 @@ class CriteachArms:
             return
         given = {"policy": policy, "problems": self._data["library"], "plans": self._data["test_plans"]}
         tried = self._try("try_vote", given, is_sampled=True)
-        how = JudgingSettings(prompting=self._config.rendering)
+        how = JudgingSettings(prompting=self._config.prompting)
         given = {"rollouts": tried, "problems": self._data["problems"]}
         judged = self._graph.stage("read_votes", judge_plans, how, given)
-        told = {"kind": StageKind.JUDGES, "labels": {"arm": "vote", "prompting": self._config.rendering}}
+        told = {"kind": StageKind.JUDGES, "labels": {"arm": "vote", "prompting": self._config.prompting}}
         chosen = self._graph.stage("vote", self_teaching.vote, None, {**given, "judged": judged}, **told)
         self._criticise("vote", chosen)
 
@@ -75,7 +75,7 @@ class CriteachArms:
         given = {"policy": policy, "problems": library, "plans": self._data["plans"]}
         tried = self._try(f"answer_{name}", given, split=Split.PHASE2, is_sampled=True)
         given = {"rollouts": tried, "problems": library}
-        how = JudgingSettings(prompting=self._config.rendering)
+        how = JudgingSettings(prompting=self._config.prompting)
         return {**given, "judged": self._graph.stage(f"judge_answers_{name}", judge_plans, how, given)}
 
     def _try(
@@ -94,14 +94,14 @@ class CriteachArms:
         settings = TrialSettings(
             sampling=SamplingConfig(max_new_tokens=evaluation.max_new_tokens, **drawn),
             engine=self._engine,
-            prompting=prompting or self._config.rendering,
+            prompting=prompting or self._config.prompting,
             split=split,
         )
         options = {"kind": StageKind.GENERATES, "code_roots": GENERATION}
         return self._graph.stage(name, rollout.try_problems, settings, given, **options)
 
     def _judge(self, arm: str, tried: Stage[Any], prompting: str | None = None) -> None:
-        how = JudgingSettings(prompting=prompting or self._config.rendering)
+        how = JudgingSettings(prompting=prompting or self._config.prompting)
         told = {"kind": StageKind.JUDGES, "labels": {"arm": arm, "prompting": how.prompting}}
         given = {"rollouts": tried, "problems": self._data["problems"]}
         self._criticise(arm, self._graph.stage(f"judge_{arm}", judge_plans, how, given, **told))
@@ -127,7 +127,7 @@ class CriteachArms:
         """Return a policy after constrained policy optimisation in the written domain (equation 9)."""
         assert self._config.cpo is not None, "the config wants it"
         updating = constrained_settings(
-            self._config.cpo, engine=self._config.policy, numerics=self._numerics, prompting=self._config.rendering
+            self._config.cpo, engine=self._config.policy, numerics=self._numerics, prompting=self._config.prompting
         )
         given = {"policy": policy, "problems": self._data["library"], "reference": self._data["problems"]}
         options = {**TOLD, "labels": {"objective": "constrained"}, "code_roots": (*GENERATION, *OPTIMISATION)}
@@ -161,6 +161,6 @@ class CriteachArms:
             stage(f"plan_noise_{name}", self_teaching.plan_under_noise, planner, given, labels=labels)
             given = {"policy": policy, "problems": noisy, "plans": self._data["test_plans"]}
             tried = self._try(f"try_noise_{name}", given)
-            how = JudgingSettings(prompting=self._config.rendering)
+            how = JudgingSettings(prompting=self._config.prompting)
             given = {"rollouts": tried, "problems": self._data["problems"]}
             stage(f"judge_noise_{name}", judge_plans, how, given, labels=labels)

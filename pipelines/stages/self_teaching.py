@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -11,6 +11,7 @@ from rapidfuzz.distance import Levenshtein
 
 from actors.writer import ChainWriter
 from pipelines.stages.domain_writing import written_domain
+from pipelines.stages.generating import GenerationSettings, sample_prompts
 from pipelines.stages.judging import STEPS
 from pipelines.stages.phase1_data import solve_problems, solved_problems
 from plansmith.config.basics import StrictModel
@@ -35,11 +36,13 @@ from plansmith.data.rows import (
     VerdictRow,
 )
 from plansmith.errors import BadInputError, PlansmithError
+from plansmith.generation import asking
 from plansmith.judging.domain_checks import adopted
 from plansmith.judging.progress_score import printed_progress
 from plansmith.judging.step_critic import criticise
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import PlanStep
 from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import Verdict, validate_plan
@@ -47,7 +50,8 @@ from plansmith.problems.noise import noisy_problem
 from plansmith.problems.simulator import Simulator
 from plansmith.stages import StageContext
 from plansmith.text.chains import VALID, Chain
-from plansmith.text.rendering import rendering_of
+from plansmith.text.narration import Narration, narrated_answer, narration_prompt, read_narration
+from plansmith.text.rendering import PlainPrompting, prompting_of, rendering_of
 
 WRITTEN = "written"
 """How the names of inputs begin that hold a domain that counts; what follows is the reference's name."""
@@ -58,8 +62,8 @@ class WritingLibrarySettings(StrictModel):
 
     library: LibraryConfig
     """What is learnt of it."""
-    rendering: str
-    """How chains are written."""
+    prompting: str
+    """How policies are asked, and chains written."""
     object_names: tuple[str, ...]
     """Names that objects get; none: each problem keeps its own."""
     n_plans: int
@@ -145,7 +149,7 @@ def write_library(context: StageContext[WritingLibrarySettings]) -> None:
         batch_size=64,
         description="writing chains of thought",
         worker_settings={
-            "rendering": settings.rendering,
+            "rendering": settings.prompting,
             "names": settings.object_names,
             "examples": examples,
             "renamings": {},
@@ -153,6 +157,68 @@ def write_library(context: StageContext[WritingLibrarySettings]) -> None:
         },
         is_resident=False,
     )
+
+
+class NarratingSettings(GenerationSettings):
+    """How the library is told by a model."""
+
+    library: WritingLibrarySettings
+    """What is told."""
+
+
+class NarrationSettings(StrictModel):
+    """Which narrations are kept."""
+
+    library: WritingLibrarySettings
+    """What was told."""
+    max_refused_share: float
+    """More refused plans are an error."""
+
+
+def narrate(context: StageContext[NarratingSettings]) -> None:
+    """Let the base model narrate the plans of the library, each again while it is refused and may be (equation 6)."""
+    rows = library_plans(context.inputs["problems"], context.inputs["plans"], context.settings.library)
+    told = {row.problem_id: _told(row) for row in rows}
+    asked = {name: asking(narration_prompt(*pair)) for name, pair in told.items()}
+
+    def is_kept(name: str, text: str) -> bool:
+        return read_narration(text, *told[name]).refusal is None
+
+    sample_prompts(context, asked, description="narrating plans", is_good=is_kept)
+
+
+def keep_narrations(context: StageContext[NarrationSettings]) -> None:
+    """Write the first narration of each plan that is believed, and count the refused ones by reason.
+
+    Raises:
+        PlansmithError: more plans have none than may.
+    """
+    settings = context.settings
+    rows = library_plans(context.inputs["problems"], context.inputs["plans"], settings.library)
+    told = {row.problem_id: _told(row) for row in rows}
+    refusals, kept = Counter[str](), dict[str, ExampleRow]()
+    for rollout in sorted(context.inputs["narrations"].rows(RolloutRow), key=lambda row: row.rollout_id):
+        name, (task, plan) = rollout.problem_id, told[rollout.problem_id]
+        found = read_narration(rollout.completion, task, plan)
+        if found.refusal is not None:
+            refusals[found.refusal] += 1
+        elif name not in kept:
+            prompt, answer = prompting_of(settings.library.prompting).plan_prompt(task), narrated_answer(found, plan)
+            kept[name] = ExampleRow(f"{name}-told", name, ExampleKind.PLAN_CHAIN, None, prompt, answer)
+    counted = {"told": len(told), "kept": len(kept), **{f"refused {reason}": n for reason, n in refusals.items()}}
+    metrics = [MetricRow(context.stage.name, 0, "", "", f"narration/{name}", float(n)) for name, n in counted.items()]
+    context.output.write_rows(metrics, MetricRow, table="metrics")
+    if not kept or len(told) - len(kept) > settings.max_refused_share * len(told):
+        raise PlansmithError(
+            "too many narrations are refused", got=f"{len(told) - len(kept)} of {len(told)} plans; {dict(refusals)}",
+            expected=f"a share of {settings.max_refused_share:g} at most (narrator.max_refused_share)",
+            cure="allow longer narrations or more repeats, take a stronger model, or narrator.kind=template",
+        )  # fmt: skip
+    context.output.write_rows(kept.values(), ExampleRow, table="chains")
+
+
+def _told(row: SolvedProblemRow) -> tuple[PlanningTask, tuple[PlanStep, ...]]:
+    return PlanningTask.from_text(row.domain_pddl, row.problem_pddl), tuple(map(parse_step, row.plan))
 
 
 def library_plans(problems: Artifact, plans: Artifact, settings: WritingLibrarySettings) -> list[SolvedProblemRow]:
@@ -206,11 +272,14 @@ def _too_few(length: str, got: int, expected: int) -> PlansmithError:
 
 def _bare_plans(solved: Sequence[SolvedProblemRow], settings: WritingLibrarySettings) -> Iterator[ExampleRow]:
     """Yield problems answered by their plans, without a step of reasoning."""
-    rendering = rendering_of(settings.rendering)
+    prompting = prompting_of(settings.prompting)
     for row in solved:
-        task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
-        response = rendering.write_chain(Chain((), None, tuple(map(parse_step, row.plan)), VALID))
-        prompt = rendering.plan_prompt(task)
+        task, plan = PlanningTask.from_text(row.domain_pddl, row.problem_pddl), tuple(map(parse_step, row.plan))
+        if isinstance(prompting, PlainPrompting):
+            response = narrated_answer(Narration(""), plan)
+        else:
+            response = rendering_of(settings.prompting).write_chain(Chain((), None, plan, VALID))
+        prompt = prompting.plan_prompt(task)
         yield ExampleRow(f"{row.problem_id}-plan", row.problem_id, ExampleKind.PLAN, None, prompt, response)
 
 

@@ -51,6 +51,23 @@ class LibraryConfig(StrictModel):
         return self
 
 
+class NarratorConfig(StrictModel):
+    """Who tells the plans of the library as chains of thought."""
+
+    kind: Literal["template", "model"] = "template"
+    """template: a writer whose every word is true, in `rendering`. model: the base model, asked for each plan; what it
+    writes is kept only where its steps are the plan's and its states are true. Policies are then asked in free words,
+    whatever the rendering, and answer with a final plan."""
+    temperature: float = Field(0.6, ge=0, le=2)
+    """Of a model's narrations."""
+    max_new_tokens: int = Field(4096, ge=1)
+    """Longest narration."""
+    repeats: int = Field(1, ge=0)
+    """How often a plan is told again whose narration is refused; then it is dropped."""
+    max_refused_share: float = Field(0.9, ge=0, le=1)
+    """The run ends with an error when more than this share of the plans has no narration."""
+
+
 class SamplesConfig(StrictModel):
     """Answers that are drawn to be chosen from: by vote, for self-distillation, for preference pairs."""
 
@@ -93,8 +110,10 @@ class SelfCriteachConfig(RunConfig):
     """How it is written, mended and pruned."""
     library: LibraryConfig = LibraryConfig()
     """What is learnt of its plans."""
+    narrator: NarratorConfig = NarratorConfig()
+    """Who tells them as chains of thought."""
     rendering: Literal["compact", "full"] = "full"
-    """How prompts and chains of thought are written."""
+    """How prompts and chains of thought are written, by template."""
     model: ModelConfig = ModelConfig()
     """The base model."""
     trainer: TrainerConfig = TrainerConfig()
@@ -128,6 +147,8 @@ class SelfCriteachConfig(RunConfig):
             raise ValueError(f"domain.file is one domain, and {', '.join(self.trained_domains)} are learnt in")
         if self.model.folder is None and self.model.tokenizer == "words" and self.rendering != "compact":
             raise ValueError("model.tokenizer=words knows the words of rendering=compact alone")
+        if self.model.folder is None and self.narrator.kind == "model":
+            raise ValueError("narrator.kind=model, and a model from nothing has no words to narrate in; take template")
         if self.is_word_level and "prompt_cot" in self.arms:
             raise ValueError("the arm prompt_cot asks in words, which a word-level model cannot read")
         for method in ("cpo", "dpo"):
@@ -141,6 +162,11 @@ class SelfCriteachConfig(RunConfig):
     def is_word_level(self) -> bool:
         """Return whether the model knows the words of its domains and no others."""
         return self.model.folder is None and self.model.tokenizer == "words"
+
+    @property
+    def prompting(self) -> str:
+        """Return how policies are asked, by the name that `plansmith.text.rendering.prompting_of` knows."""
+        return "chain_of_thought" if self.narrator.kind == "model" else self.rendering
 
     @property
     def trained_domains(self) -> tuple[str, ...]:

@@ -93,7 +93,7 @@ def _sections(results: CriteachResults) -> Iterator[Section]:
     yield Section("", (Tiles(tuple(_tiles(results))),))
     yield Section(
         "The written domain",
-        filled(domain_table(results), library_table(results)),
+        filled(domain_table(results), library_table(results), narration_table(results)),
         note=f"Of this run {WRITERS[results.writer]}. Demonstrations and scenes are of problems to learn from.",
     )
     lines = (*(describe_test(results, comparison) for comparison in results.paired_tests), *_mean_lines(results))
@@ -164,6 +164,13 @@ def library_table(results: CriteachResults) -> Table:
     ]
     header = ("library", *(f"{length} steps" for length in lengths), "plans", "true in the simulator")
     return Table("Library", header, tuple(rows), "Solved problems by the length of the planner's first plan.")
+
+
+def narration_table(results: CriteachResults) -> Table:
+    """Return how many plans a model told, and what of it was believed."""
+    rows = [(name.replace("_", " "), str(count)) for name, count in results.narration.items()]
+    note = "Plans that the base model was to tell, those told believably, and refused tellings by reason."
+    return Table("Narration", ("plans", "number"), tuple(rows), note)
 
 
 def arm_table(results: CriteachResults) -> Table:

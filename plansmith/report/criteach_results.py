@@ -118,7 +118,7 @@ class NoiseFigures:
 class CriteachResults:
     """One run, finished or not; ``arms`` in the order of training.
 
-    ``cpo`` has by stage what was measured in every update, by name. ``unseen`` are the domains that were not learnt in.
+    ``cpo`` has by stage what was measured in every update, by name; ``narration`` counts what a model told. ``unseen`` are the domains that were not learnt in.
     """
 
     run_name: str
@@ -132,6 +132,7 @@ class CriteachResults:
     paired_tests: tuple[PairedComparison, ...] = ()
     mean_tests: tuple[MeanTest, ...] = ()
     cpo: dict[str, dict[str, tuple[float | None, ...]]] = field(default_factory=dict)
+    narration: dict[str, int] = field(default_factory=dict)
     noise: tuple[NoiseFigures, ...] = ()
     curves: tuple[TrainingCurve, ...] = ()
     n_not_finite: int = 0
@@ -176,6 +177,7 @@ def criteach_results(run: Run) -> CriteachResults | None:
         paired_tests=tuple(_paired_tests(evaluated)),
         mean_tests=tuple(_mean_tests(evaluated, criticised)),
         cpo=_updates(run),
+        narration=_narration(run),
         noise=tuple(_noise(run)),
         curves=curves,
         n_not_finite=n_not_finite,
@@ -334,6 +336,13 @@ def _updates(run: Run) -> dict[str, dict[str, tuple[float | None, ...]]]:
         stage for stage in run.stages(StageKind.OPTIMISES) if stage.provenance.labels.get("objective") == "constrained"
     )
     return {stage.name: updates_of([stage]) for stage in stages}
+
+
+def _narration(run: Run) -> dict[str, int]:
+    """Return how many plans a model was to tell, how many were believed, and how many tellings were refused and why."""
+    stages = (stage for stage in run.stages(StageKind.WRITES) if "narration" in stage.provenance.labels)
+    rows = (row for stage in stages for row in stage.artifact.rows(MetricRow, "metrics"))
+    return {row.name.removeprefix("narration/"): int(row.value) for row in rows}
 
 
 def _noise(run: Run) -> Iterator[NoiseFigures]:
