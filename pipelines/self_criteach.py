@@ -75,7 +75,7 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
     stage("run_library", self_teaching.run_library, None, {"plans": plans, "reference": problems})
     single = config.planner.model_copy(update={"n_plans": 1})
     test_plans = stage("plan_tests", self_teaching.plan_tests, single, {"problems": problems}, kind=StageKind.PLANS)
-    data = {"problems": problems, "library": library, "plans": plans, "test_plans": test_plans}
+    data: dict[str, Stage[Any]] = {"problems": problems, "library": library, "plans": plans, "test_plans": test_plans}
     if config.narrator.kind == "model":
         assert base is not None, "the config wants a model that narrates"
         chains = narrated(graph, config, {"problems": library, "plans": plans}, base)

@@ -29,7 +29,14 @@ from plansmith.report.metrics import (
     summarise_level,
 )
 from plansmith.report.results import TrainingCurve, check_curves, check_finite
-from plansmith.report.run_facts import command_of, dropped_by_stage, n_tokens, time_by_stage, training_curves
+from plansmith.report.run_facts import (
+    command_of,
+    dropped_by_stage,
+    n_tokens,
+    time_by_stage,
+    tokens_by_stage,
+    training_curves,
+)
 from plansmith.report.run_results import shown_attempts
 from plansmith.report.statistics import paired_permutation
 
@@ -118,7 +125,7 @@ class NoiseFigures:
 class CriteachResults:
     """One run, finished or not; ``arms`` in the order of training.
 
-    ``cpo`` has by stage what was measured in every update, by name; ``narration`` counts what a model told. ``unseen`` are the domains that were not learnt in.
+    ``cpo`` has by stage what was measured in every update, by name; ``narration`` counts what a model told.
     """
 
     run_name: str
@@ -139,6 +146,7 @@ class CriteachResults:
     not_run: tuple[str, ...] = ()
     n_dropped: dict[str, int] = field(default_factory=dict)
     time_s: dict[str, float] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
     policy_versions: dict[str, str] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -184,6 +192,7 @@ def criteach_results(run: Run) -> CriteachResults | None:
         not_run=tuple(name for name in config.arms if name not in evaluated),
         n_dropped=dropped_by_stage(run),
         time_s=time_by_stage(run),
+        tokens=tokens_by_stage(run),
         policy_versions={arm.name: arm.policy.key[:KEY_DIGITS] for arm in arms},
         config=config.model_dump(mode="json"),
         versions=dict(arms[-1].policy.manifest.provenance.tool_versions),

@@ -1,8 +1,8 @@
 """Plans narrated by a model: the prompt that asks for it, and what of an answer is believed.
 
-Source: Self-CriTeach, equation 6 and sections 5.2, A.2.3 and A.3.2, whose prompts are ours in words. A narration is kept
-only where its actions are those of the plan, in order, and every state that it claims is true: the paper trains on what
-its base model writes as it comes. It is then answered as a policy is to answer, with the plan between marks at the end.
+Source: Self-CriTeach, equation 6 and sections 5.2, A.2.3 and A.3.2; the prompt is in our words. A narration is kept only
+where its actions are those of the plan, in order, and every state that it claims is true: the paper trains on what its
+base model writes as it comes. A policy is to answer with the narration and then the plan.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.text.baselines import FINAL_PLAN
 
 REQUEST = (
-    "You are given a planning problem and a plan that solves it. Explain, step by step, how somebody comes to this plan. "
+    "You are given a planning problem and a plan that solves it. Explain step by step how somebody comes to this plan. "
     "For each step write a line 'Step N: (action objects)', then say why this action serves the goal, that its "
     "preconditions hold, which other actions could be applied and why they are not taken, and what would fail and "
-    "because of which earlier step. End each step with a line 'State: ' that lists every fact that is true after it, as "
-    "in the problem. Take no other step, and leave none out. Put all of it between <REASON> and </REASON>."
+    "because of which earlier step. End each step with a line 'State: ' that lists every fact that is true after it, "
+    "as in the problem. Take no other step, and leave none out. Put all of it between <REASON> and </REASON>."
 )
 _REASON = re.compile(r"<REASON>((?:(?!<REASON>).)*?)</REASON>", re.DOTALL)
 _STEP = re.compile(r"^[ \t*#]*Step\s+\d+\s*[:.][ \t*]*(\([^()\n]*\))", re.MULTILINE | re.IGNORECASE)
@@ -69,9 +69,8 @@ def read_narration(completion: str, task: PlanningTask, plan: Sequence[PlanStep]
     if [_words(match[1]) for match in told] != [(step.name, *step.arguments) for step in plan]:
         return Narration(text, Refusal.OTHER_PLAN)
     ends = [*(match.start() for match in told[1:]), len(text)]
-    return Narration(
-        text, _fault_of_states(task, plan, [text[m.end() : end] for m, end in zip(told, ends, strict=True)])
-    )
+    parts = [text[match.end() : end] for match, end in zip(told, ends, strict=True)]
+    return Narration(text, _fault_of_states(task, plan, parts))
 
 
 def narrated_answer(narration: Narration, plan: Sequence[PlanStep]) -> str:
