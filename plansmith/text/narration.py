@@ -1,8 +1,8 @@
 """Plans narrated by a model: the prompt that asks for it, and what of an answer is believed.
 
-Source: Self-CriTeach, equation 6 and sections 5.2, A.2.3 and A.3.2; the prompt is in our words. A narration is kept only
-where its actions are those of the plan, in order, and every state that it claims is true: the paper trains on what its
-base model writes as it comes. A policy is to answer with the narration and then the plan.
+Source: Self-CriTeach, equation 6 and sections 5.2, A.2.3 and A.3.2; the prompt is in our own words. A narration is kept
+only where its actions are those of the plan, in order, and every state that it claims is true: the paper trains on what
+its base model writes as it comes. A policy is to answer with the narration and then the plan.
 """
 
 from __future__ import annotations
