@@ -21,7 +21,7 @@ class DemonstrationsConfig(StrictModel):
     """Random walks, each in a scene of D1."""
     steps: int = Field(10, ge=1)
     """Attempts of a walk that succeed."""
-    refused: int = Field(6, ge=0)
+    refused: int = Field(10, ge=0)
     """Further attempts before each of them, of which those are kept that the simulator refuses."""
 
 

@@ -74,8 +74,9 @@ class Recording:
 def demonstrate(domain: Domain, problem: Problem, recording: Recording, rng: random.Random) -> Trajectory:
     """Return a random walk through a scene, with attempts that are refused on the way.
 
-    Half of those are what could be done elsewhere on the walk, which tells more than a robot that lifts tables; the
-    others have any objects of the scene.
+    A third of those are what could be done elsewhere on the walk, and a third what could be done here with one object
+    exchanged, which tells more than a robot that lifts tables; the others have any objects of the scene. Without the
+    near misses a domain may forget what a table is, and blocks are put down on blocks.
     """
     simulator = Simulator(domain, problem)
     walk = list(_walk(simulator, recording.n_steps, rng))
@@ -84,7 +85,8 @@ def demonstrate(domain: Domain, problem: Problem, recording: Recording, rng: ran
     marks = frozenset(Atom(mark, (name,)) for mark in IRRELEVANT for name in names if rng.random() < IRRELEVANT_SHARE)
     attempts: list[Attempt] = []
     for state, action in walk:
-        tried = [_guess(domain, names, elsewhere, rng) for _ in range(recording.n_refused)]
+        here = simulator.possible(state)
+        tried = [_guess(domain, names, (elsewhere, here), rng) for _ in range(recording.n_refused)]
         refused = dict.fromkeys(guess for guess in tried if simulator.step(state, guess) is None)
         attempts += [Attempt(state | marks, guess, None) for guess in refused]
         after = simulator.step(state, action)
@@ -109,9 +111,19 @@ def _walk(simulator: Simulator, n_steps: int, rng: random.Random) -> Iterator[tu
         state = after
 
 
-def _guess(domain: Domain, names: list[str], elsewhere: list[PlanStep], rng: random.Random) -> PlanStep:
-    if elsewhere and rng.random() < 0.5:
+def _guess(
+    domain: Domain, names: list[str], possible: tuple[list[PlanStep], list[PlanStep]], rng: random.Random
+) -> PlanStep:
+    """Return an attempt: possible elsewhere, possible here but for one object, or any."""
+    elsewhere, here = possible
+    kind = rng.randrange(3)
+    if kind == 0 and elsewhere:
         return rng.choice(elsewhere)
+    if kind == 1 and here:
+        action = rng.choice(here)
+        place, arguments = rng.randrange(max(len(action.arguments), 1)), list(action.arguments)
+        arguments[place : place + 1] = [rng.choice(names)] if arguments else []
+        return PlanStep(action.name, tuple(arguments))
     schema = rng.choice(domain.actions)
     return PlanStep(schema.name, tuple(rng.choice(names) for _ in schema.parameters))
 
