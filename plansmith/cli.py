@@ -33,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     known, rest = parser.parse_known_args(arguments)
     if known.command in ("run", *DELEGATED):
         return exit_code_of(lambda: _delegate(known, rest))
+    if (known.command, getattr(known, "domains_command", None)) == ("domains", domains.WRITE):
+        return exit_code_of(lambda: _command(f"domains-{domains.WRITE}")(rest))
     if rest:
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     if known.command is None:

@@ -31,7 +31,7 @@ ALLOWED_IN_LIBRARY = {
     "pddl": set(),
     "planners": {"pddl"},
     "problems": {"pddl", "code_digest"},
-    "text": {"pddl"},
+    "text": {"pddl", "problems"},
     "data": {"pddl", "planners", "problems", "text", "layout", "machine"},
     "layout": set(),
     "machine": set(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from plansmith.data.artifacts import KEY_DIGITS, StageKind
 from plansmith.data.rows import MetricRow
 from plansmith.report.arms import arms_of, evaluated_problems
 from plansmith.report.attempts import AttemptExample
-from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.finished_stages import FinishedStage, RunSoFar
 from plansmith.report.metrics import (
     ALL_LEVELS,
     EvaluatedProblem,
@@ -135,7 +135,7 @@ def gap_results(run: Run) -> GapResults | None:
         paired_tests=tuple(_paired_tests(evaluated, config)),
         curves=curves,
         n_not_finite=n_not_finite,
-        rl=_updates(run),
+        rl=updates_of(run.stages(StageKind.OPTIMISES)),
         n_dropped=dropped_by_stage(run),
         time_s=time_by_stage(run),
         cost_s=_cost(run),
@@ -190,11 +190,11 @@ def _paired_tests(
                 yield PairedComparison(before, after, scope, made.test)
 
 
-def _updates(run: Run) -> dict[str, tuple[float | None, ...]]:
-    """Return what was measured in every update of the loop; losses that are not finite are left out."""
+def updates_of(stages: Iterable[FinishedStage]) -> dict[str, tuple[float | None, ...]]:
+    """Return what was measured in every update of a loop; losses that are not finite are left out."""
     rows = [
         row
-        for stage in run.stages(StageKind.OPTIMISES)
+        for stage in stages
         if f"{UPDATES}.parquet" in stage.artifact.manifest.files
         for row in stage.artifact.rows(MetricRow, UPDATES)
         if math.isfinite(row.value)
