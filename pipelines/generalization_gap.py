@@ -24,30 +24,54 @@ from pipelines.stages.graph import Graph
 from pipelines.stages.group_relative import group_relative_settings
 from pipelines.stages.phase1_data import DrawingSettings, pddl_digest
 from pipelines.stages.plan_trials import PlanTrials
-from pipelines.stages.training import OPTIMISATION, EpochSettings
+from pipelines.stages.reading import (
+    FRESH,
+    SOURCES_OF,
+    HidingSettings,
+    InventedProblemsSettings,
+    ReadingTuningSettings,
+    ToldExamplesSettings,
+    draw_invented,
+    have_domains,
+    hide_behind_symbols,
+    inventing_settings,
+    tune_reading,
+    write_told,
+)
+from pipelines.stages.training import OPTIMISATION, SEQUENCES, EpochSettings
 from plansmith.config.basics import narrowed
 from plansmith.config.dataset import PlanExamplesConfig
-from plansmith.config.generalization_gap import GeneralizationGapConfig, Variant
+from plansmith.config.generalization_gap import GeneralizationGapConfig, ReadingConfig, Variant
 from plansmith.config.training import Numerics
 from plansmith.data.artifacts import StageKind
+from plansmith.data.domain_shares import check_unseen
 from plansmith.data.rows import Split
+from plansmith.pddl.domain_distance import DomainForms
 from plansmith.pipeline import Pipeline, Reporting
+from plansmith.problems.library import load_domain
 from plansmith.report.gap_report import gap_report
 from plansmith.report.gap_results import GapResults, gap_results
 from plansmith.stages import Stage
+from plansmith.text.told import TOLD_MARKERS
 
 
 def generalization_gap(config: GeneralizationGapConfig) -> list[Stage[Any]]:
     """Return the stages in order; each names what it reads and every setting it depends on."""
-    graph, numerics = Graph(config.seed), narrowed(config.trainer, Numerics)
-    stage = graph.stage
+    graph = Graph(config.seed)
+    if config.reading is not None:
+        read_domains(graph, config, config.reading)
+    else:
+        as_in_the_paper(graph, config)
+    return graph.stages
+
+
+def as_in_the_paper(graph: Graph, config: GeneralizationGapConfig) -> None:
+    """Add B, v1, v2 and v3, tried in the domains that they were tuned on and in others."""
+    stage, numerics = graph.stage, narrowed(config.trainer, Numerics)
 
     # Problems and plans of the domains to learn from, problems of the others (sections 3 and 5)
-    drawing = DrawingSettings(problems=config.problems, pddl=pddl_digest(config.problems), is_word_level=False)
-    problems = stage("sample_problems", phase1_data.sample_problems, drawing, {}, kind=StageKind.DRAWS)
-    given = {"problems": problems}
-    plans = stage("synthesize_plans", phase1_data.synthesize_plans, config.planner, given, kind=StageKind.PLANS)
-    data: dict[str, Stage[Any]] = {"problems": problems, "plans": plans}
+    problems = drawn(graph, config)
+    data = {"problems": problems, "plans": solved(graph, config, problems)}
     examples = {variant: written(graph, config, variant, data) for variant in config.variants}
     trials = PlanTrials(graph, config, data)
 
@@ -63,23 +87,101 @@ def generalization_gap(config: GeneralizationGapConfig) -> list[Stage[Any]]:
 
     # Reinforcement: v3, from v2 after one epoch (section 4.3)
     if config.grpo is not None:
+        prompting = "plan_compact_told" if config.prompts == "told" else "plan_compact"
         updating = group_relative_settings(
-            config.grpo, engine=config.policy, numerics=numerics, prompting="plan_compact", split=Split.PHASE1
+            config.grpo, engine=config.policy, numerics=numerics, prompting=prompting, split=Split.PHASE1
         )
         given = {"policy": tuned["compact"][0], "problems": problems}
-        told = {"kind": StageKind.OPTIMISES, "labels": {"objective": "group_relative"}}
-        roots = (*GENERATION, *OPTIMISATION)
-        learnt = stage("grpo", group_relative.learn_from_groups, updating, given, code_roots=roots, **told)
+        learnt = stage("grpo", group_relative.learn_from_groups, updating, given, **REINFORCING)
         trials.measure("grpo", learnt, "compact")
-    return graph.stages
+
+
+def read_domains(graph: Graph, config: GeneralizationGapConfig, reading: ReadingConfig) -> None:
+    """Add policies that read the domain, tuned on domains of the run and on invented ones (ours)."""
+    stage, numerics = graph.stage, narrowed(config.trainer, Numerics)
+
+    # Invented domains, some of them held out; problems and plans of these and of the run's own
+    wanted, settings = reading.invented, inventing_settings(config, reading.invented)
+    domains = stage("invent_domains", have_domains, settings, {}, kind=StageKind.INVENTS)
+    counts = InventedProblemsSettings(
+        n_problems=wanted.problems,
+        n_fresh=wanted.fresh_problems if reading.grpo else 0,
+        n_test=wanted.test_problems,
+        n_draws=wanted.n_draws,
+    )
+    given = {"problems": drawn(graph, config), "domains": domains}
+    problems = stage("draw_invented", draw_invented, counts, given)
+    data = {"problems": problems, "plans": solved(graph, config, problems)}
+    trials = PlanTrials(graph, config, data)
+    trials.measure_walks()
+
+    # Chains that tell the domain, under symbols drawn anew for each; from a model that knows symbols alone
+    how = PlanExamplesConfig(
+        plan_format="chain", prompts="told", anonymise="always", copies=reading.copies, symbols=reading.symbols
+    )
+    sources = dict.fromkeys(source for arm in reading.arms for source in SOURCES_OF[arm])
+    examples = {source: told(graph, ToldExamplesSettings(source=source, examples=how, tested=settings.tested), data)
+                for source in sources}  # fmt: skip
+    given = {"problems": trials.hidden_names(), "examples": next(iter(examples.values()))}
+    words = (*TOLD_MARKERS, *reading.symbols.words)
+    start = stage("initial_policy", training.initial_policy, training.start_settings(config, words), given)
+    encoded = {
+        source: stage(f"encode_{source}", training.encode_examples, None, {"policy": start, "examples": written})
+        for source, written in examples.items()
+    }
+
+    # Every arm is tuned on as many tokens
+    policies: dict[str, Stage[Any]] = {}
+    for arm in (arm for arm in SOURCES_OF if arm in reading.arms):
+        tuning = ReadingTuningSettings(optimiser=reading.sft, numerics=numerics, tokens=reading.tokens)
+        sequences = {f"{SEQUENCES}_{source}": encoded[source] for source in SOURCES_OF[arm]}
+        options = {"kind": StageKind.OPTIMISES, "labels": {"objective": "supervised"}, "code_roots": OPTIMISATION}
+        policies[arm] = stage(arm, tune_reading, tuning, {"policy": start, **sequences}, **options)
+        trials.measure_reading(arm, policies[arm])
+
+    # Reinforcement on problems of invented domains that no planner has solved
+    if reading.grpo is not None:
+        hiding = HidingSettings(symbols=reading.symbols, table=FRESH, split=Split.PHASE2)
+        fresh = stage("hide_fresh", hide_behind_symbols, hiding, {"problems": problems})
+        updating = group_relative_settings(
+            reading.grpo, engine=config.policy, numerics=numerics, prompting="chain_told", split=Split.PHASE2
+        )
+        given = {"policy": policies["mixed"], "problems": fresh}
+        learnt = stage("reinforced", group_relative.learn_from_groups, updating, given, **REINFORCING)
+        trials.measure_reading("reinforced", learnt)
+
+
+REINFORCING: dict[str, Any] = {
+    "kind": StageKind.OPTIMISES,
+    "labels": {"objective": "group_relative"},
+    "code_roots": (*GENERATION, *OPTIMISATION),
+}
+"""What a stage says of itself that learns from rewards."""
+
+
+def drawn(graph: Graph, config: GeneralizationGapConfig) -> Stage[Any]:
+    """Return the problems of the run's own domains."""
+    drawing = DrawingSettings(problems=config.problems, pddl=pddl_digest(config.problems), is_word_level=False)
+    return graph.stage("sample_problems", phase1_data.sample_problems, drawing, {}, kind=StageKind.DRAWS)
+
+
+def solved(graph: Graph, config: GeneralizationGapConfig, problems: Stage[Any]) -> Stage[Any]:
+    """Return the planner's plans."""
+    given = {"problems": problems}
+    return graph.stage("synthesize_plans", phase1_data.synthesize_plans, config.planner, given, kind=StageKind.PLANS)
+
+
+def told(graph: Graph, settings: ToldExamplesSettings, data: dict[str, Stage[Any]]) -> Stage[Any]:
+    """Return the chains of a source that tell their domain."""
+    return graph.stage(f"write_{settings.source}", write_told, settings, data, kind=StageKind.WRITES)
 
 
 def written(graph: Graph, config: GeneralizationGapConfig, variant: Variant, data: dict[str, Stage[Any]]) -> Stage[Any]:
     """Return the tuples that a variant is tuned on."""
     how = {
-        "numbered": PlanExamplesConfig(),
-        "anonymised": PlanExamplesConfig(anonymise="curriculum", copies=config.sft.epochs),
-        "compact": PlanExamplesConfig(plan_format="compact"),
+        "numbered": PlanExamplesConfig(prompts=config.prompts),
+        "anonymised": PlanExamplesConfig(prompts=config.prompts, anonymise="curriculum", copies=config.tuning.epochs),
+        "compact": PlanExamplesConfig(prompts=config.prompts, plan_format="compact"),
     }[variant]
     return graph.stage(f"write_{variant}", plan_data.write_plans, how, data, kind=StageKind.WRITES)
 
@@ -93,8 +195,8 @@ def epochs(
     """
     numerics, given = narrowed(config.trainer, Numerics), {"policy": start, "examples": examples}
     sequences = graph.stage(f"encode_{variant}", training.encode_examples, None, given)
-    stacked = config.sft.epochs if variant == "anonymised" else 0
-    optimiser = config.sft.model_copy(update={"epochs": 1}) if stacked else config.sft
+    stacked = config.tuning.epochs if variant == "anonymised" else 0
+    optimiser = config.tuning.model_copy(update={"epochs": 1}) if stacked else config.tuning
     policy, policies = start, list[Stage[Any]]()
     for epoch in range(1, optimiser.epochs + 1):
         tuning = EpochSettings(optimiser=optimiser, numerics=numerics, epoch=epoch, stacked_copies=stacked)
@@ -105,6 +207,21 @@ def epochs(
     return policies
 
 
+def check_gap(config: GeneralizationGapConfig, *, is_dry_run: bool = False) -> None:
+    """Raise unless the model is there, and no domain that is trained on is one that is only tested, names apart.
+
+    Raises:
+        BadInputError: which is it.
+    """
+    check_model(config, is_dry_run=is_dry_run)
+    forms = {level.domain_name: DomainForms.of(level.domain_name, load_domain(level.domain).domain)
+             for level in config.problems.domains}  # fmt: skip
+    learnt, tested = (
+        [forms[name] for name in sorted(names)] for names in (config.trained_domains, config.unseen_domains)
+    )
+    check_unseen(learnt, tested, where="problems.domains")
+
+
 PIPELINE = Pipeline(
     name="generalization_gap",
     config=GeneralizationGapConfig,
@@ -113,7 +230,7 @@ PIPELINE = Pipeline(
     session=Workers,
     results=gap_results,
     reporting=Reporting(GapResults, gap_report),
-    check=check_model,
+    check=check_gap,
 )
 
 

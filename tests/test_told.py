@@ -202,7 +202,9 @@ def test_a_false_fluent_is_a_fault_and_a_static_atom_left_out_is_none() -> None:
 
 
 def test_a_step_whose_parameters_are_out_of_order_is_unreadable() -> None:
-    text = told_chain(briefcase(), parse_plan("(put-in o l)")).replace("do: put-in ?x0 o ?x1 l", "do: put-in ?x1 o ?x0 l")
+    text = told_chain(briefcase(), parse_plan("(put-in o l)")).replace(
+        "do: put-in ?x0 o ?x1 l", "do: put-in ?x1 o ?x0 l"
+    )
     read = read_told_chain(text, briefcase().domain)
     assert read.fault is not None and "expected '?x0'" in read.fault
     assert read.broken_action is not None and read.broken_action.arguments == ("o", "l")

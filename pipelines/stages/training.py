@@ -208,7 +208,7 @@ def tune(context: StageContext[TuningSettings]) -> None:
     order = sorted(range(len(stored)), key=seeds.__getitem__)
     if context.settings.optimiser.is_curriculum:
         order = in_curriculum_order(order, stored.lengths.tolist(), seed=context.seed)
-    _optimise(context, Supervised(), stored.in_order(order))
+    optimise_sequences(context, Supervised(), stored.in_order(order))
 
 
 def tune_epoch(context: StageContext[EpochSettings]) -> None:
@@ -218,7 +218,7 @@ def tune_epoch(context: StageContext[EpochSettings]) -> None:
     if settings.stacked_copies:
         stored = stored.in_order(in_order_of_training(stored.ids, settings.stacked_copies, seed=context.seed))
         optimiser = optimiser.model_copy(update={"is_curriculum": True})
-    _optimise(context, Supervised(), stored, optimiser, epoch=settings.epoch)
+    optimise_sequences(context, Supervised(), stored, optimiser, epoch=settings.epoch)
 
 
 def in_curriculum_order(order: Sequence[int], lengths: Sequence[int], *, seed: int) -> list[int]:
@@ -242,23 +242,23 @@ def stage1(context: StageContext[TuningSettings]) -> None:
         name = f"corrections-{first // ROWS_PER_PART:06d}"
         parts.write(name, (encoder.encode(row).row(row.example_id) for row in rows), SequenceRow)
         paths.append(parts.path(name))
-    _optimise(context, Reasoning(context.settings.losses), StoredSequences(paths))
+    optimise_sequences(context, Reasoning(context.settings.losses), StoredSequences(paths))
 
 
 def stage2(context: StageContext[TuningSettings]) -> None:
     """Optimise L_final (equation 3) on whole plans and their verdicts."""
     reader = VerdictReader.of(load_tokenizer(str(context.inputs["policy"].path(MODEL))))
     sequences = StoredSequences([context.inputs["datasets"].path("stage2.parquet")])
-    _optimise(context, Final(context.settings.losses, reader), sequences)
+    optimise_sequences(context, Final(context.settings.losses, reader), sequences)
 
 
 def dpo(context: StageContext[PreferenceTuningSettings]) -> None:
     """Optimise equation 5 of NL-PDDL-Bench on pairs that the reference has read."""
     sequences = StoredSequences(context.inputs["pairs"].parts(SEQUENCES))
-    _optimise(context, Preference(context.settings.preference), sequences)
+    optimise_sequences(context, Preference(context.settings.preference), sequences)
 
 
-def _optimise(
+def optimise_sequences(
     context: StageContext[Tuning],
     objective: Objective,
     sequences: StoredSequences,

@@ -70,7 +70,6 @@ class PlanExamplesConfig(StrictModel):
     symbols: SymbolPoolConfig | None = None
     """Where hidden names get their symbols from; None: as many as there are names, numbered from 0."""
 
-
     @model_validator(mode="after")
     def _chains_are_told(self) -> Self:
         if self.plan_format == "chain" and self.prompts != "told":

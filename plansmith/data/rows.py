@@ -123,6 +123,39 @@ class CandidateRow:
 
 
 @dataclass(frozen=True, slots=True)
+class InventedDomainRow:
+    """An invented domain that a run has, and what it has in common with the domains that are only tested.
+
+    ``split`` is `Split.TEST` where it is held out. ``n_shared`` counts the action schemas, names apart, that it shares
+    with ``nearest``: the tested domain of which it has most.
+    """
+
+    domain: str
+    folder: str
+    split: str
+    form: str
+    n_actions: int
+    n_predicates: int
+    n_parameters: int
+    n_types: int
+    nearest: str
+    n_shared: int
+
+
+@dataclass(frozen=True, slots=True)
+class InventedJobRow:
+    """A domain in which problems are to be drawn: the first forms for ``split``, and then some for D2."""
+
+    domain: str
+    folder: str
+    split: str
+    n_problems: int
+    n_fresh: int
+    n_draws: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartJobRow:
     """Work on the rows of one part file; what it makes lies in part files of its own."""
 
@@ -312,6 +345,14 @@ class RolloutRow(OfRollout):
     rollout_logprobs: tuple[float, ...]
     finish_reason: str
     seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRow:
+    """Of what kind a failed attempt is, a `plansmith.judging.failure_kinds.FailureKind`."""
+
+    problem_id: str
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)

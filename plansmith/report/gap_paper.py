@@ -27,7 +27,7 @@ AVERAGES = {
 }  # fmt: skip
 """Over all ten domains: the last row of table 3, and v2 after one epoch (section 6.3)."""
 
-UNSEEN = 0.0
+PAPER_UNSEEN = 0.0
 """Of every arm, in each of the two domains that were never trained on (section 6.2)."""
 
 

@@ -14,7 +14,16 @@ from matplotlib.ticker import MaxNLocator
 
 from plansmith.report.course_plots import course_drawings
 from plansmith.report.gap_results import SEEN, UNSEEN, GapArm, GapResults
-from plansmith.report.gap_tables import arm_name, arm_table, cost_table, domain_table, training_table, unseen_table
+from plansmith.report.gap_tables import (
+    arm_name,
+    arm_table,
+    cost_table,
+    domain_table,
+    failure_table,
+    invented_table,
+    training_table,
+    unseen_table,
+)
 from plansmith.report.metrics import PairedComparison
 from plansmith.report.plots import label_arms, shares_plot
 from plansmith.report.sections import (
@@ -45,6 +54,7 @@ WHAT_COUNTS = (
     "was tuned: the anonymised one for problems whose names are hidden, the compact ones for compact plans. No test "
     "problem has the canonical form of one that was learnt from."
 )
+CHOSEN_ON = "Settings are chosen on the invented domains that are held out, never on the domains that are only tested."
 RL_PANELS = {
     "reward": ("rollout/reward",),
     "share of rollouts": ("rollout/share valid", "rollout/share goal_not_reached",
@@ -91,7 +101,10 @@ def _sections(results: GapResults) -> Iterator[Section]:
         (arm_table(results), domain_table(results), *compared),
         note=f"{WHAT_COUNTS} {INTERVALS}",
     )
-    yield Section("The gap", filled(unseen_table(results)))
+    if results.unseen:
+        yield Section("The gap", (unseen_table(results), failure_table(results)))
+    if results.domains is not None:
+        yield Section("Invented domains", (invented_table(results),), note=CHOSEN_ON)
     yield Section("How it was trained", (training_table(results), *_dropped(results)))
     yield Section("How it got there", tuple(_course(results)), is_printed=False)
     yield Section("What it cost", filled(cost_table(results)))

@@ -105,9 +105,9 @@ def anonymise(
     The paper replaces the names of actions, predicates, objects and types by symbols such as ``a_0``, ``p_3`` and
     ``o_7``. We differ where it is silent: functions (``f_0``), the names of domain and problem, and variables (``?x0``,
     counted within each action, predicate and rule) are replaced as well, as ``?car`` would give away what ``t_1`` is;
-    numbers are a random permutation for each kind, or with a pool drawn from it: who trained on domains of ten predicates
-    has then read ``p_22``, too. The order of declarations stays. Names that only the plan has get symbols of their own,
-    so that they remain unknown.
+    numbers are a random permutation for each kind, or with a pool drawn from it: who trained on domains of ten
+    predicates has then read ``p_22``, too. The order of declarations stays. Names that only the plan has get symbols of
+    their own, so that they remain unknown.
 
     Raises:
         BadInputError: more names than the pool has symbols.

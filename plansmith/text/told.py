@@ -55,9 +55,9 @@ def told_prompt(task: PlanningTask) -> str:
     """
     _check(task.domain)
     objects = (*task.domain.constants, *task.problem.objects)
-    always, now = [], []
-    for atom in in_order(task.problem.init):
-        (always if task.is_static(atom.predicate) else now).append(atom)
+    init = in_order(task.problem.init)
+    always = [atom for atom in init if task.is_static(atom.predicate)]
+    now = [atom for atom in init if not task.is_static(atom.predicate)]
     parts = [
         domain_words(task.domain),
         "objects:", *(f"{typed.name} {' '.join(typed.types)}" for typed in objects),
@@ -91,7 +91,7 @@ def as_told(task: PlanningTask, chain: Chain) -> Chain:
 
 
 def read_told_chain(completion: str, domain: Domain) -> ReadChain:
-    """Return the claims of a completion that was written as `told_chain` writes; states leave out what never changes."""
+    """Return the claims of a completion that is written as `told_chain` writes; states leave out what never changes."""
     return replace(read_chain(completion, domain, tells_parameters=True), leaves_out_static=True)
 
 
@@ -164,7 +164,7 @@ def _further_words(action: str, effect: ConditionalEffect | UniversalEffect, nam
         yield " ".join(filter(None, [beginning, *_effect_words(action, group, names)]))
 
 
-def _groups(effects: Iterable[Effect]) -> Iterator[list[Effect]]:
+def _groups(effects: Sequence[Effect]) -> Iterator[Sequence[Effect]]:
     """Yield effects in groups before each of which all that they stand under is told again: the plain ones are one."""
     plain = [effect for effect in effects if isinstance(effect, Literal)]
     if plain:
