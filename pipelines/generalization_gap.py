@@ -18,7 +18,8 @@ if __name__ == "__main__":  # found from any folder, as `ray job submit` starts 
 from pipelines.commands.run import check_model, run_command
 from pipelines.run.paths import PRESETS
 from pipelines.run.workers import Workers
-from pipelines.stages import group_relative, phase1_data, plan_data, training
+from pipelines.stages import equal_seconds, group_relative, phase1_data, plan_data, training
+from pipelines.stages.equal_seconds import SEGMENT
 from pipelines.stages.generating import GENERATION
 from pipelines.stages.graph import Graph
 from pipelines.stages.group_relative import group_relative_settings
@@ -38,11 +39,13 @@ from pipelines.stages.reading import (
     tune_reading,
     write_told,
 )
-from pipelines.stages.training import OPTIMISATION, SEQUENCES, EpochSettings
+from pipelines.stages.training import OPTIMISATION, SEQUENCES, EpochSettings, TuningSettings
+from pipelines.stages.update_loop import SEGMENT_START
 from plansmith.config.basics import narrowed
 from plansmith.config.dataset import PlanExamplesConfig
 from plansmith.config.generalization_gap import GeneralizationGapConfig, ReadingConfig, Variant
-from plansmith.config.training import Numerics
+from plansmith.config.reinforcement import ReinforcementConfig
+from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig, Schedule
 from plansmith.data.artifacts import StageKind
 from plansmith.data.domain_shares import check_unseen
 from plansmith.data.rows import Split
@@ -67,7 +70,7 @@ def generalization_gap(config: GeneralizationGapConfig) -> list[Stage[Any]]:
 
 def as_in_the_paper(graph: Graph, config: GeneralizationGapConfig) -> None:
     """Add B, v1, v2 and v3, tried in the domains that they were tuned on and in others."""
-    stage, numerics = graph.stage, narrowed(config.trainer, Numerics)
+    stage = graph.stage
 
     # Problems and plans of the domains to learn from, problems of the others (sections 3 and 5)
     problems = drawn(graph, config)
@@ -81,19 +84,97 @@ def as_in_the_paper(graph: Graph, config: GeneralizationGapConfig) -> None:
     if config.evaluation.tries_untrained:
         trials.measure("untrained", start, "numbered")
     tuned = {variant: epochs(graph, config, variant, start, examples[variant]) for variant in config.variants}
+    counting = plan_data.CountingSettings(longest_tokens=longest_sequence(config))
+    given = {"sequences": graph[f"encode_{config.variants[0]}"], "problems": problems}
+    stage("count_tokens", plan_data.count_tokens, counting, given, kind=StageKind.COUNTS_TOKENS)
     for variant, policies in tuned.items():
         for epoch, policy in enumerate(policies, 1):
             trials.measure(variant if len(policies) == 1 else f"{variant}_{epoch}", policy, variant)
 
-    # Reinforcement: v3, from v2 after one epoch (section 4.3)
+    # Reinforcement: v3, from v2 after one epoch (section 4.3); other rewards and objectives, and controls (ours)
     if config.grpo is not None:
-        prompting = "plan_compact_told" if config.prompts == "told" else "plan_compact"
-        updating = group_relative_settings(
-            config.grpo, engine=config.policy, numerics=numerics, prompting=prompting, split=Split.PHASE1
-        )
         given = {"policy": tuned["compact"][0], "problems": problems}
-        learnt = stage("grpo", group_relative.learn_from_groups, updating, given, **REINFORCING)
-        trials.measure("grpo", learnt, "compact")
+        learnt = reinforced(graph, config, "grpo", config.grpo, given)
+        for name, other in config.other_grpo.items():
+            for arm, policy in reinforced(graph, config, f"grpo_{name}", other, given).items():
+                trials.measure(arm, policy, "compact")
+        for arm, policy in controls(graph, config, config.grpo, given, list(learnt.values())).items():
+            trials.measure(arm, policy, "compact")
+        for arm, policy in learnt.items():
+            trials.measure(arm, policy, "compact")
+
+
+def reinforced(
+    graph: Graph, config: GeneralizationGapConfig, name: str, loop: ReinforcementConfig, given: dict[str, Stage[Any]]
+) -> dict[str, Stage[Any]]:
+    """Return the policy after each segment of reinforcement learning on D1, by arm; the last has the loop's name."""
+    segments: dict[str, Stage[Any]] = {}
+    policy, first = given["policy"], 1
+    for number, last in enumerate(loop.ends, 1):
+        updating = group_relative_settings(
+            loop,
+            engine=config.policy,
+            numerics=narrowed(config.trainer, Numerics),
+            prompting=compact_prompting(config),
+            split=Split.PHASE1,
+            segment=(first, last),
+        )
+        arm = name if last == loop.updates else f"{name}_{number}_of_{loop.segments}"
+        inputs = {**given, "policy": policy} | ({SEGMENT_START: given["policy"]} if first > 1 else {})
+        labels = {"objective": "group_relative", "loop": name}
+        policy = graph.stage(
+            arm, group_relative.learn_from_groups, updating, inputs, **{**REINFORCING, "labels": labels}
+        )
+        segments[arm], first = policy, last + 1
+    return segments
+
+
+def controls(
+    graph: Graph,
+    config: GeneralizationGapConfig,
+    loop: ReinforcementConfig,
+    given: dict[str, Stage[Any]],
+    segments: list[Stage[Any]],
+) -> dict[str, Stage[Any]]:
+    """Return what else becomes of the start of reinforcement learning in the seconds that this took."""
+    numerics = narrowed(config.trainer, Numerics)
+    timed = {f"{SEGMENT}_{number}": stage for number, stage in enumerate(segments)}
+    options: dict[str, Any] = {"kind": StageKind.OPTIMISES, "code_roots": (*GENERATION, *OPTIMISATION)}
+    options["labels"] = {"objective": "supervised"}
+    found: dict[str, Stage[Any]] = {}
+    if "more_sft" in config.controls:
+        tuning = TuningSettings(optimiser=config.tuning.model_copy(update={"epochs": 1}), numerics=numerics)
+        inputs = {"policy": given["policy"], "sequences": graph["encode_compact"], **timed}
+        found["more_sft"] = graph.stage("more_sft", equal_seconds.tune_as_long, tuning, inputs, **options)
+    if "own_plans" in config.controls:
+        trying = equal_seconds.OwnPlansSettings(
+            sampling=loop.sampling,
+            engine=narrowed(config.policy, EngineNumerics),
+            prompting=compact_prompting(config),
+            updates=MOST_UPDATES * loop.updates,
+            optimiser=narrowed(config.tuning, OptimiserConfig).model_copy(
+                update={"epochs": 1, "schedule": Schedule.CONSTANT}
+            ),
+            numerics=numerics,
+            n_problems=loop.problems_per_update,
+        )
+        inputs = {**given, **timed}
+        found["own_plans"] = graph.stage("own_plans", equal_seconds.learn_own_plans, trying, inputs, **options)
+    return found
+
+
+MOST_UPDATES = 10
+"""So many times the updates of reinforcement learning are made of one's own plans at most, if the seconds allow it."""
+
+
+def longest_sequence(config: GeneralizationGapConfig) -> int:
+    """Return the longest sequence that a variant is trained on, in tokens."""
+    return config.tuning.max_length_tokens or narrowed(config.trainer, Numerics).row_length_tokens
+
+
+def compact_prompting(config: GeneralizationGapConfig) -> str:
+    """Return how compact plans are asked for."""
+    return "plan_compact_told" if config.prompts == "told" else "plan_compact"
 
 
 def read_domains(graph: Graph, config: GeneralizationGapConfig, reading: ReadingConfig) -> None:
@@ -153,7 +234,7 @@ def read_domains(graph: Graph, config: GeneralizationGapConfig, reading: Reading
 
 REINFORCING: dict[str, Any] = {
     "kind": StageKind.OPTIMISES,
-    "labels": {"objective": "group_relative"},
+    "labels": {"objective": "group_relative", "loop": "reinforced"},
     "code_roots": (*GENERATION, *OPTIMISATION),
 }
 """What a stage says of itself that learns from rewards."""

@@ -5,6 +5,7 @@ What the paper gives stands in the preset `paper`; what it does not is marked th
 
 from __future__ import annotations
 
+import re
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -23,6 +24,8 @@ Variant = Literal["numbered", "anonymised", "compact"]
 """How a policy is tuned: B, v1 and v2 of the paper."""
 
 
+Control = Literal["more_sft", "own_plans"]
+"""What reinforcement learning is compared with."""
 ReadingArm = Literal["trained", "mixed", "invented", "distant"]
 """What a policy that reads the domain is tuned on."""
 
@@ -82,6 +85,15 @@ class ReadingConfig(StrictModel):
         return self
 
 
+class PricesConfig(StrictModel):
+    """What an hour costs, in any one currency."""
+
+    cpu_hour: float = Field(0.0, ge=0)
+    """Of the machine that draws, plans and judges."""
+    accelerator_hour: float = Field(0.0, ge=0)
+    """Of what generates and trains."""
+
+
 class TrialConfig(AttemptConfig):
     """How policies are measured."""
 
@@ -116,10 +128,17 @@ class GeneralizationGapConfig(RunConfig):
     grpo: ReinforcementConfig | None = None
     """v3: reinforcement learning from the validator's verdicts on D1's problems, from `compact` after its first epoch;
     None leaves it out."""
+    other_grpo: dict[str, ReinforcementConfig] = Field(default_factory=dict)
+    """Further arms of reinforcement learning from the same start, by name: other rewards, other objectives."""
+    controls: tuple[Control, ...] = ()
+    """What else is done from the same start for as many seconds as the updates of `grpo` took. more_sft: tuning on more
+    of the planner's plans. own_plans: on those of its own rollouts that are valid, drawn as `grpo` draws."""
     reading: ReadingConfig | None = None
     """Policies that read the domain, and invented domains; None leaves them out."""
     evaluation: TrialConfig = TrialConfig()
     """How policies are measured."""
+    prices: PricesConfig = PricesConfig()
+    """At which the report tells costs; 0 tells seconds alone."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -150,6 +169,10 @@ class GeneralizationGapConfig(RunConfig):
             raise ValueError(f"variants names one twice: {', '.join(self.variants)}")
         if self.grpo is not None and "compact" not in self.variants:
             raise ValueError("grpo begins with the compact variant after its first epoch; add compact to variants")
+        if self.grpo is None and (self.controls or self.other_grpo):
+            raise ValueError("controls and other_grpo stand beside grpo, which is left out")
+        if wrong := [name for name in self.other_grpo if not re.fullmatch(r"[a-z0-9]+", name)]:
+            raise ValueError(f"names of other_grpo are small letters and digits, got {', '.join(wrong)}")
         if self.sft is not None and self.sft.decay_below is not None:
             raise ValueError("sft.decay_below ends a tuning early, and its epochs are fixed here; leave it out")
         return self

@@ -90,6 +90,8 @@ class StageKind(StrEnum):
     ``pairs`` has in a table ``held_out`` of `PairRow`; its label ``arm`` says whose."""
     SORTS_FAILURES = "sorts failures"
     """Table of `FailureRow`: the failed attempts of an arm by kind; its label ``arm`` says whose."""
+    COUNTS_TOKENS = "counts tokens"
+    """Table of `LengthRow`."""
     INVENTS = "invents domains"
     """Table of `InventedDomainRow`."""
     VERIFIES = "verifies"

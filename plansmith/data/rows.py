@@ -62,6 +62,28 @@ class ProblemRow:
 
 
 @dataclass(frozen=True, slots=True)
+class LengthRow:
+    """How long the training texts of a domain are, in tokens; ``n_beyond`` are longer than what is trained on."""
+
+    domain: str
+    n: int
+    n_beyond: int
+    longest: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeakRow:
+    """What a split of texts would have leaked at one level: test texts that are a training text under other names."""
+
+    level: str
+    domain: str
+    n_texts: int
+    n_forms: int
+    n_test: int
+    n_leaked: int
+
+
+@dataclass(frozen=True, slots=True)
 class AlternativePlan:
     """A further valid plan of a problem, with other actions than those before it."""
 

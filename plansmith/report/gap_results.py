@@ -14,12 +14,14 @@ from typing import Any
 
 from plansmith.config.generalization_gap import GeneralizationGapConfig
 from plansmith.data.artifacts import KEY_DIGITS, StageKind
-from plansmith.data.rows import FailureRow, InventedDomainRow, MetricRow, Split
+from plansmith.data.drawing import LEAKS
+from plansmith.data.rows import FailureRow, InventedDomainRow, LeakRow, LengthRow, MetricRow, Split
 from plansmith.judging.failure_kinds import FailureKind
 from plansmith.problems.invention.folders import INVENTED
-from plansmith.report.arms import arms_of, evaluated_problems
+from plansmith.report.arms import Arm, arms_of, evaluated_problems
 from plansmith.report.attempts import AttemptExample
 from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.gap_effort import TIMES, UPDATES, Costs, Effort, costs, efforts
 from plansmith.report.metrics import (
     ALL_LEVELS,
     EvaluatedProblem,
@@ -36,8 +38,8 @@ Run = RunSoFar[GeneralizationGapConfig]
 
 SEEN, UNSEEN, HELD_OUT = "domains trained on", "domains never trained on", "invented domains held out"
 """Where two arms are compared; settings are chosen on the last."""
-UPDATES = "updates"
-"""Table of `MetricRow`, what was measured in each update of a loop, by number of update."""
+Updates = dict[str, tuple[float | None, ...]]
+"""What was measured in each update of a loop, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +86,12 @@ class GapResults:
     """One run, finished or not; ``arms`` in the order of training.
 
     The first of ``paired_tests`` is the headline's; the level of each is `SEEN`, `UNSEEN` or `HELD_OUT`. ``unseen`` is
-    by arm, and empty where no domain was left out of training; ``domains`` is None without invented ones. ``rl`` has what was
-    measured in every update of the reinforcement learning, by name, None where an update has no such figure.
-    ``n_dropped`` counts sequences too long to be trained on. ``time_s`` and ``tokens`` are by stage, ``cost_s`` seconds
-    by kind of work.
+    by arm, and empty where no domain was left out of training; ``domains`` is None without invented ones. ``effort`` is
+    what the training of each arm took. ``rl`` has by loop what was measured in every update of reinforcement learning,
+    by name, None where an update has no such figure. ``leak`` is what a split of texts would have leaked, ``lengths``
+    how long the first variant's tuples are. ``n_dropped``
+    counts sequences too long to be trained on. ``time_s`` and ``tokens`` are by stage, ``cost_s`` seconds by kind of
+    work.
     """
 
     run_name: str
@@ -100,7 +104,11 @@ class GapResults:
     paired_tests: tuple[PairedComparison, ...] = ()
     curves: tuple[TrainingCurve, ...] = ()
     n_not_finite: int = 0
-    rl: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
+    effort: dict[str, Effort] = field(default_factory=dict)
+    rl: dict[str, Updates] = field(default_factory=dict)
+    cost: Costs | None = None
+    leak: tuple[LeakRow, ...] = ()
+    lengths: tuple[LengthRow, ...] = ()
     n_dropped: dict[str, int] = field(default_factory=dict)
     time_s: dict[str, float] = field(default_factory=dict)
     cost_s: dict[str, float] = field(default_factory=dict)
@@ -122,8 +130,9 @@ class GapResults:
                 raise ValueError(f"a paired test names arms that were not judged: {sorted(unknown)}")
         check_curves(self.curves)
         check_finite("time_s", self.time_s.values())
-        for name, values in self.rl.items():
-            check_finite(name, (value for value in values if value is not None))
+        for figures in self.rl.values():
+            for name, values in figures.items():
+                check_finite(name, (value for value in values if value is not None))
 
     @property
     def last(self) -> GapArm:
@@ -167,7 +176,11 @@ def gap_results(run: Run) -> GapResults | None:
         paired_tests=tuple(_paired_tests(evaluated, config)),
         curves=curves,
         n_not_finite=n_not_finite,
+        effort=_efforts(run, arms),
         rl=_updates(run),
+        cost=costs(run),
+        leak=_leaks(run),
+        lengths=_lengths(run),
         n_dropped=dropped_by_stage(run),
         time_s=time_by_stage(run),
         cost_s=_cost(run),
@@ -259,15 +272,32 @@ def _paired_tests(
                 yield PairedComparison(before, after, scope, made.test)
 
 
-def _updates(run: Run) -> dict[str, tuple[float | None, ...]]:
-    """Return what was measured in every update of the loop; losses that are not finite are left out."""
-    rows = [
-        row
-        for stage in run.stages(StageKind.OPTIMISES)
-        if f"{UPDATES}.parquet" in stage.artifact.manifest.files
-        for row in stage.artifact.rows(MetricRow, UPDATES)
-        if math.isfinite(row.value)
-    ]
+def _efforts(run: Run, arms: Sequence[Arm]) -> dict[str, Effort]:
+    """Return what each arm took; nothing is known of one that nobody trained."""
+    known = dict(efforts(run))
+    return {arm.name: known[arm.policy.key] for arm in arms if arm.policy.key in known}
+
+
+def _leaks(run: Run) -> tuple[LeakRow, ...]:
+    drawn = run.one(StageKind.DRAWS)
+    return () if drawn is None else tuple(drawn.artifact.rows(LeakRow, LEAKS))
+
+
+def _lengths(run: Run) -> tuple[LengthRow, ...]:
+    counted = run.one(StageKind.COUNTS_TOKENS)
+    return () if counted is None else tuple(counted.artifact.rows(LengthRow))
+
+
+def _updates(run: Run) -> dict[str, Updates]:
+    """Return what was measured in every update of each loop, seconds too; losses that are not finite are left out."""
+    rows: dict[str, list[MetricRow]] = defaultdict(list)
+    for stage in run.stages(StageKind.OPTIMISES):
+        if loop := stage.provenance.labels.get("loop"):
+            rows[loop] += [*stage.artifact.rows(MetricRow, UPDATES), *stage.artifact.rows(MetricRow, TIMES)]
+    return {loop: _by_update([row for row in found if math.isfinite(row.value)]) for loop, found in rows.items()}
+
+
+def _by_update(rows: Sequence[MetricRow]) -> Updates:
     n_updates = max((row.iteration for row in rows), default=0)
     found: dict[str, list[float | None]] = {}
     for row in rows:

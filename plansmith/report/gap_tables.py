@@ -5,8 +5,10 @@ Not here: the sentences beside them (`gap_report`).
 
 from __future__ import annotations
 
+from plansmith.data.rows import LengthRow
 from plansmith.judging.failure_kinds import FailureKind
-from plansmith.report.gap_paper import AVERAGES, PAPER_UNSEEN, paper_share
+from plansmith.report.gap_effort import Costs
+from plansmith.report.gap_paper import AVERAGES, LIMIT_TOKENS, PAPER_UNSEEN, TABLE_1, paper_share
 from plansmith.report.gap_results import HELD_OUT, SEEN, UNSEEN, GapArm, GapResults, UnseenFigures
 from plansmith.report.sections import Table
 from plansmith.report.wording import interval, number_or_dash, percent, spoken
@@ -127,12 +129,108 @@ def training_table(results: GapResults) -> Table:
     return Table("Training", ("variant", *shown), tuple(rows), note)
 
 
+def length_table(results: GapResults) -> Table:
+    """Return the tuples that are too long to be trained on, and the longest, by domain (table 1)."""
+
+    def cells(row: LengthRow) -> tuple[str, ...]:
+        beyond, longest = TABLE_1.get(row.domain, (None, None))
+        return row.domain, str(row.n), _in_brackets(row.n_beyond, beyond), _in_brackets(row.longest, longest)
+
+    note = (
+        "Tuples of the first variant beyond the limit, and the longest, in tokens: the paper's table 1. In brackets "
+        f"the paper's, of 4,000 tuples each and beyond {LIMIT_TOKENS}."
+    )
+    return Table("Lengths", ("domain", "tuples", "too long", "longest"), tuple(map(cells, results.lengths)), note)
+
+
+def _in_brackets(value: int, paper: int | None) -> str:
+    return str(value) if paper is None else f"{value} ({paper})"
+
+
+def leak_table(results: GapResults) -> Table:
+    """Return what a split of texts would have leaked into the test problems."""
+    rows = [
+        (row.level, str(row.n_texts), str(row.n_forms), str(row.n_test), percent(row.n_leaked / max(1, row.n_test)))
+        for row in results.leak
+    ]
+    note = (
+        "Drawn problems of different texts, their canonical forms, and what would have been had texts decided the "
+        "split, at the same shares: test texts that are a training text under other names. Here forms decide: none."
+    )
+    return Table("Leaks of a split by text", ("level", "texts", "forms", "test texts", "leaked"), tuple(rows), note)
+
+
+def effort_table(results: GapResults) -> Table:
+    """Return what the training of each arm took, beside what it reached (figure 4)."""
+    rows = [
+        (arm_name(name), f"{effort.epochs:.2f}", str(effort.rollouts), f"{effort.seconds:.0f}",
+         percent(results.arms[name].seen.accuracy))
+        for name, effort in results.effort.items()
+    ]  # fmt: skip
+    note = "From the untrained model on; an epoch of reinforcement learning is one visit to each training problem."
+    header = ("policy", "epochs", "rollouts", "seconds", "valid, trained on")
+    return Table("What the training of each took", header, tuple(rows), note)
+
+
 def cost_table(results: GapResults) -> Table:
     """Return what the run cost, by kind of work."""
     total = sum(results.cost_s.values())
     rows = [(name, f"{seconds:.1f}", percent(seconds / total)) for name, seconds in results.cost_s.items()]
     note = "Wall time of the stages of each kind; trying and judging in reinforcement learning are part of training."
     return Table("Cost", ("work", "seconds", "share"), tuple(rows), note)
+
+
+def price_table(cost: Costs) -> Table:
+    """Return what a training problem costs by imitation and by reinforcement, with the break-even (the appendix)."""
+    updating = [part for part in (cost.generating_s, cost.updating_s) if part is not None]
+    work = {
+        "drawing it": (cost.drawing_s, cost.price(cpu_s=cost.drawing_s)),
+        "planning it": (cost.planning_s, cost.price(cpu_s=cost.planning_s)),
+        "one pass over its plan": (cost.imitation_s, cost.price(accelerator_s=cost.imitation_s or 0.0)),
+        "one visit: its rollouts and the update": (sum(updating) if updating else None,
+                                                   cost.price(accelerator_s=sum(updating))),
+        "one visit: judging": (cost.judging_s, cost.price(cpu_s=cost.judging_s or 0.0)),
+    }  # fmt: skip
+    priced = any(cost.prices.values())
+    rows = [
+        (name, "-" if seconds is None else f"{seconds:.4f}",
+         f"{price * cost.n_problems:.4g}" if priced and seconds is not None else "-")
+        for name, (seconds, price) in work.items()
+    ]  # fmt: skip
+    note = (
+        f"Seconds for one of {cost.n_problems} problems to learn from, measured in this run; and the price of all of "
+        f"them, at {cost.prices['cpu']:g} an hour of drawing, planning and judging and {cost.prices['accelerator']:g} "
+        f"of generating and training. {break_even_text(cost)}"
+    )
+    return Table("A training problem", ("work", "seconds", "price of all"), tuple(rows), note)
+
+
+def break_even_text(cost: Costs) -> str:
+    """Return from where on verdicts are cheaper than plans."""
+    speeds = " ".join(
+        f"{speed:.0f} tokens are {verb} a second."
+        for verb, speed in (("generated", cost.generated_per_s), ("trained on", cost.trained_per_s))
+        if speed is not None
+    )
+    if cost.break_even_s is None:
+        return speeds
+    when = (
+        f"A visit costs as much as a plan and {cost.n_epochs} passes over it where planning takes "
+        f"{cost.break_even_s:.2f} s a problem"
+        if cost.break_even_s > 0
+        else f"A visit costs less than {cost.n_epochs} passes over a plan, however soon it is found"
+    )
+    return f"{when}; here it takes {cost.planning_s:.3f} s. {speeds}"
+
+
+def planning_table(cost: Costs) -> Table:
+    """Return the planner's seconds by domain and plan length."""
+    rows = [
+        (item.domain, str(item.plan_length), str(item.n), f"{item.seconds:.2f}", f"{item.seconds / item.n:.4f}")
+        for item in cost.planning
+    ]
+    note = "Of the problems to learn from; 0 steps: no plan was found in time, or the goal held from the start."
+    return Table("Planning", ("domain", "steps", "problems", "seconds", "a problem"), tuple(rows), note)
 
 
 def _beside(share: float, paper: float | None) -> str:
