@@ -17,6 +17,7 @@ if __name__ == "__main__":  # found from any folder, as `ray job submit` starts 
 
 from pipelines.commands.run import check_model, run_command
 from pipelines.run.paths import PRESETS
+from pipelines.run.publishing import gap_policy
 from pipelines.run.workers import Workers
 from pipelines.stages import equal_seconds, group_relative, phase1_data, plan_data, training
 from pipelines.stages.equal_seconds import SEGMENT
@@ -41,6 +42,9 @@ from pipelines.stages.reading import (
 )
 from pipelines.stages.training import OPTIMISATION, SEQUENCES, EpochSettings, TuningSettings
 from pipelines.stages.update_loop import SEGMENT_START
+from plansmith.ablation.gap_seeds import gap_ablation_results, gap_seeds_results, gap_variants
+from plansmith.ablation.seeds import SeedsResults
+from plansmith.ablation.seeds_report import seeds_report
 from plansmith.config.basics import narrowed
 from plansmith.config.dataset import PlanExamplesConfig
 from plansmith.config.generalization_gap import GeneralizationGapConfig, ReadingConfig, Variant
@@ -50,12 +54,13 @@ from plansmith.data.artifacts import StageKind
 from plansmith.data.domain_shares import check_unseen
 from plansmith.data.rows import Split
 from plansmith.pddl.domain_distance import DomainForms
-from plansmith.pipeline import Pipeline, Reporting
+from plansmith.pipeline import Ablation, OverSeeds, Pipeline, PublishedPolicy, Reporting
 from plansmith.problems.library import load_domain
+from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.gap_report import gap_report
 from plansmith.report.gap_results import GapResults, gap_results
 from plansmith.stages import Stage
-from plansmith.text.told import TOLD_MARKERS
+from plansmith.text.told import TOLD_MARKERS, domain_words
 
 
 def generalization_gap(config: GeneralizationGapConfig) -> list[Stage[Any]]:
@@ -289,10 +294,10 @@ def epochs(
 
 
 def check_gap(config: GeneralizationGapConfig, *, is_dry_run: bool = False) -> None:
-    """Raise unless the model is there, and no domain that is trained on is one that is only tested, names apart.
+    """Raise unless the model is there, no domain that is trained on is one that is only tested, and all can be told.
 
     Raises:
-        BadInputError: which is it.
+        BadInputError: which cannot, or is.
     """
     check_model(config, is_dry_run=is_dry_run)
     forms = {level.domain_name: DomainForms.of(level.domain_name, load_domain(level.domain).domain)
@@ -301,6 +306,20 @@ def check_gap(config: GeneralizationGapConfig, *, is_dry_run: bool = False) -> N
         [forms[name] for name in sorted(names)] for names in (config.trained_domains, config.unseen_domains)
     )
     check_unseen(learnt, tested, where="problems.domains")
+    if config.reading is not None or config.prompts == "told":
+        for level in config.problems.domains:
+            domain_words(load_domain(level.domain).domain)
+
+
+def published(run: RunSoFar[GeneralizationGapConfig], results: GapResults) -> PublishedPolicy:
+    """Return the policy that a run gives to the world: the one trained last."""
+    taught = "plans by likelihood"
+    if run.config.reading is not None:
+        taught = "chains of thought in domains told in its prompt, among them invented ones, under drawn symbols"
+    if results.rl:
+        taught += ", then the validator's verdicts on its own plans"
+    method = f"It was trained after On the Generalization Gap in LLM Planning (arXiv:2601.14456): {taught}."
+    return gap_policy(run, results, method)
 
 
 PIPELINE = Pipeline(
@@ -312,6 +331,16 @@ PIPELINE = Pipeline(
     results=gap_results,
     reporting=Reporting(GapResults, gap_report),
     check=check_gap,
+    published=published,
+    ablation=Ablation(
+        about="Run every arm over several seeds: epochs of imitation, hidden names, reinforcement learning with its "
+        "controls, or policies that read the domain. Print every policy's figures over the seeds, and paired tests.",
+        variants=gap_variants,
+        results=gap_ablation_results,
+        reporting=Reporting(SeedsResults, seeds_report, "ablation"),
+        preset="tiny",
+    ),
+    over_seeds=OverSeeds(gap_seeds_results, Reporting(SeedsResults, seeds_report, "seeds")),
 )
 
 

@@ -8,12 +8,13 @@ tables have them; machines differ, and what is equal is what one machine could d
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pipelines.stages.direct_plans import rounds_of
-from pipelines.stages.reading import check_fitting
 from pipelines.stages.rejection import Rejection
-from pipelines.stages.training import SEQUENCES, TuningSettings, optimise_sequences
+from pipelines.stages.training import SEQUENCES, TuningSettings, check_fitting, optimise_sequences
 from pipelines.stages.update_loop import TIMES, UpdateSettings, run_updates
 from plansmith.data.artifacts import Artifact
 from plansmith.data.held_out import HeldOut
@@ -74,5 +75,5 @@ def learn_own_plans(context: StageContext[OwnPlansSettings]) -> None:
     run_updates(context, rule, budget_s=seconds_of(_segments(context)))
 
 
-def _segments(context: StageContext[object]) -> list[Artifact]:
+def _segments(context: StageContext[Any]) -> list[Artifact]:
     return [artifact for name, artifact in context.inputs.items() if name.startswith(SEGMENT)]

@@ -12,6 +12,7 @@ from pipelines.stages.graph import Graph
 from pipelines.stages.judging import STEPS, JudgingSettings, judge_plans
 from pipelines.stages.phase1_data import solved_problems
 from pipelines.stages.rollout import TrialSettings
+from pipelines.stages.training import MAX_TOO_LONG
 from plansmith.config.basics import narrowed
 from plansmith.config.generalization_gap import GeneralizationGapConfig, Variant
 from plansmith.config.generation import SamplingConfig
@@ -106,9 +107,9 @@ def try_fitting(context: StageContext[TrialSettings]) -> None:
     rollout.try_problems(context)
     rows = context.output.shards("rows", RolloutRow).merged_rows()
     n_full = sum(row.finish_reason == FinishReason.NO_ROOM for row in rows)
-    if n_full > reading.MAX_TOO_LONG * len(rows):
+    if n_full > MAX_TOO_LONG * len(rows):
         raise BadInputError("too many prompts leave no room for an answer", where=context.stage.name,
-                            got=f"{n_full} of {len(rows)}", expected=f"a share of {reading.MAX_TOO_LONG:g} at most",
+                            got=f"{n_full} of {len(rows)}", expected=f"a share of {MAX_TOO_LONG:g} at most",
                             cure="raise policy.max_model_len, or test smaller problems")  # fmt: skip
 
 

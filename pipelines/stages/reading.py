@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +15,7 @@ from actors.drawer import draw_in_domains
 from actors.writer import PlanWriter
 from pipelines.stages.direct_plans import rounds_of
 from pipelines.stages.phase1_data import solved_problems
-from pipelines.stages.training import SEQUENCES, TuningSettings, optimise_sequences
+from pipelines.stages.training import SEQUENCES, TuningSettings, check_fitting, optimise_sequences
 from plansmith.config.basics import StrictModel
 from plansmith.config.dataset import PlanExamplesConfig, SymbolPoolConfig
 from plansmith.config.generalization_gap import GeneralizationGapConfig, InventedDomainsConfig, ReadingArm
@@ -304,21 +304,3 @@ def tune_reading(context: StageContext[ReadingTuningSettings]) -> None:
     rounds = list(rounds_of(stored.lengths, order, settings.tokens))
     context.logger.info("%d examples, %.2f rounds", len(order), sum(map(len, rounds)) / len(order))
     optimise_sequences(context, Supervised(), stored.in_order(np.concatenate(rounds).tolist()))
-
-
-MAX_TOO_LONG = 0.05
-"""Share of examples, or prompts, beyond the window above which a run ends: what is left would be another question."""
-
-
-def check_fitting(lengths: Sequence[int], longest: int, *, where: str) -> None:
-    """Raise where more than a few texts are longer than the window.
-
-    Raises:
-        BadInputError: with the share.
-    """
-    n_too_long = sum(length > longest for length in lengths)
-    if n_too_long > MAX_TOO_LONG * len(lengths) or n_too_long == len(lengths):
-        raise BadInputError("too many texts are longer than the window", where=where,
-                            got=f"{n_too_long} of {len(lengths)}, the longest with {max(lengths, default=0)} tokens",
-                            expected=f"a share of {MAX_TOO_LONG:g} at most beyond {longest} tokens",
-                            cure="raise trainer.row_length_tokens, or draw smaller problems")  # fmt: skip

@@ -37,6 +37,7 @@ from plansmith.data.rows import (
 )
 from plansmith.data.storage import link_folder
 from plansmith.data.tables import count_rows
+from plansmith.errors import BadInputError
 from plansmith.learning.adapters import write_quantised_values
 from plansmith.learning.encoding import ExampleEncoder
 from plansmith.learning.hub import resolve_model
@@ -212,13 +213,37 @@ def tune(context: StageContext[TuningSettings]) -> None:
 
 
 def tune_epoch(context: StageContext[EpochSettings]) -> None:
-    """Tune on examples by likelihood for one more epoch, with the optimizer's state of the one before."""
+    """Tune on examples by likelihood for one more epoch, with the optimizer's state of the one before.
+
+    Raises:
+        BadInputError: more than a few examples are too long to be trained on.
+    """
     settings, stored = context.settings, StoredSequences(context.inputs["sequences"].parts(SEQUENCES))
     optimiser = settings.optimiser
+    longest = optimiser.max_length_tokens or settings.numerics.row_length_tokens
+    check_fitting(stored.lengths.tolist(), longest, where=context.stage.name)
     if settings.stacked_copies:
         stored = stored.in_order(in_order_of_training(stored.ids, settings.stacked_copies, seed=context.seed))
         optimiser = optimiser.model_copy(update={"is_curriculum": True})
     optimise_sequences(context, Supervised(), stored, optimiser, epoch=settings.epoch)
+
+
+MAX_TOO_LONG = 0.05
+"""Share of examples, or prompts, beyond the window above which a run ends: what is left would be another question."""
+
+
+def check_fitting(lengths: Sequence[int], longest: int, *, where: str) -> None:
+    """Raise where more than a few texts are longer than the window.
+
+    Raises:
+        BadInputError: with the share.
+    """
+    n_too_long = sum(length > longest for length in lengths)
+    if n_too_long > MAX_TOO_LONG * len(lengths) or n_too_long == len(lengths):
+        raise BadInputError("too many texts are longer than the window", where=where,
+                            got=f"{n_too_long} of {len(lengths)}, the longest with {max(lengths, default=0)} tokens",
+                            expected=f"a share of {MAX_TOO_LONG:g} at most beyond {longest} tokens",
+                            cure="raise trainer.row_length_tokens, or draw smaller problems")  # fmt: skip
 
 
 def in_curriculum_order(order: Sequence[int], lengths: Sequence[int], *, seed: int) -> list[int]:

@@ -207,14 +207,16 @@ def _summarised(name: str, items: Sequence[EvaluatedProblem], config: Generaliza
     )
 
 
-def _of(items: Sequence[EvaluatedProblem], config: GeneralizationGapConfig, scope: str) -> list[EvaluatedProblem]:
-    def scope_of(item: EvaluatedProblem) -> str:
-        level_of = {level.name: level.domain_name for level in config.problems.domains}
-        if item.level == INVENTED:
-            return HELD_OUT
-        return SEEN if level_of[item.level] in config.trained_domains else UNSEEN
+def scope_of(item: EvaluatedProblem, config: GeneralizationGapConfig) -> str:
+    """Return whether a problem is `SEEN`, `UNSEEN` or `HELD_OUT`, by its level: two domains may have one name."""
+    if item.level == INVENTED:
+        return HELD_OUT
+    domains = {level.name: level.domain_name for level in config.problems.domains}
+    return SEEN if domains[item.level] in config.trained_domains else UNSEEN
 
-    return [item for item in items if scope_of(item) == scope]
+
+def _of(items: Sequence[EvaluatedProblem], config: GeneralizationGapConfig, scope: str) -> list[EvaluatedProblem]:
+    return [item for item in items if scope_of(item, config) == scope]
 
 
 def _unseen(run: Run, evaluated: Mapping[str, Sequence[EvaluatedProblem]]) -> Iterator[tuple[str, UnseenFigures]]:

@@ -53,7 +53,6 @@ def told_prompt(task: PlanningTask) -> str:
     Raises:
         BadInputError: a condition that needs brackets, or a derived predicate.
     """
-    _check(task.domain)
     objects = (*task.domain.constants, *task.problem.objects)
     init = in_order(task.problem.init)
     always = [atom for atom in init if task.is_static(atom.predicate)]
@@ -70,7 +69,12 @@ def told_prompt(task: PlanningTask) -> str:
 
 
 def domain_words(domain: Domain) -> str:
-    """Return types and action schemas."""
+    """Return types and action schemas.
+
+    Raises:
+        BadInputError: a condition that needs brackets, or a derived predicate.
+    """
+    _check(domain)
     declared = ["types:", *map(_type_words, domain.types)] if domain.types else []
     return " ".join([*declared, *map(_action_words, domain.actions)])
 
