@@ -144,6 +144,10 @@ class GeneralizationGapConfig(RunConfig):
     def _fits_together(self) -> Self:
         if not self.problems.domains:
             raise ValueError("problems.domains is empty: which domains are trained on is what this pipeline is about")
+        if self.variants and self.reading is not None:
+            raise ValueError(
+                f"variants={list(self.variants)} and reading are two runs: give variants: [] beside reading"
+            )
         if self.variants and self.model.folder is None and self.model.tokenizer != "bpe":
             raise ValueError(f"model.tokenizer={self.model.tokenizer} does not know the words of PDDL; take bpe")
         if not self.trained_domains:
@@ -155,10 +159,6 @@ class GeneralizationGapConfig(RunConfig):
             raise ValueError("variants is empty, and reading is left out: nothing would be tuned")
         if self.variants and self.sft is None:
             raise ValueError(f"variants={list(self.variants)} need sft: how they are tuned")
-        if self.variants and self.reading is not None:
-            raise ValueError(
-                f"variants={list(self.variants)} and reading are two runs: give variants: [] beside reading"
-            )
         if self.reading is not None and self.model.folder is None and self.model.tokenizer != "words":
             raise ValueError(
                 f"reading has a fixed pool of words; model.tokenizer={self.model.tokenizer} would learn its own"
