@@ -413,11 +413,12 @@ def _at_update(optimiser: OptimiserConfig, update: int, n_updates: int) -> Optim
 
 
 def _figures_of(tried: Sequence[Tried]) -> dict[str, float]:
-    """Return the mean reward of what has one, how many have none and why, and the share of valid plans."""
+    """Return the mean reward of what has one, how many have none and why, the share of valid plans, and all tokens."""
     kept, left_out = rewarded(tried, [item.reward for item in tried])
     figures = {f"rollout/without reward: {reason}": float(count) for reason, count in left_out.items()}
     if kept:
         figures["rollout/reward"] = fmean(reward for _, reward in kept)
     if tried:
         figures["rollout/valid_plan_rate"] = fmean(item.verdict.is_valid for item in tried)
+        figures["rollout/n_tokens"] = float(sum(len(item.rollout.token_ids) for item in tried))
     return figures

@@ -13,16 +13,13 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-import pyarrow.compute as pc
-
 from plansmith.config.generalization_gap import GeneralizationGapConfig, PricesConfig
 from plansmith.data.artifacts import StageKind
-from plansmith.data.rows import MetricRow, PlanRow, ProblemRow, RolloutRow, Split
-from plansmith.data.tables import read_arrow
+from plansmith.data.rows import MetricRow, PlanRow, ProblemRow, Split
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
 
-UPDATES, TIMES, ROLLOUTS = "updates", "times", "rollouts"
-"""Tables of a loop: what was measured in each update, its seconds, both of `MetricRow`; `RolloutRow`s in parts."""
+UPDATES, TIMES = "updates", "times"
+"""Tables of `MetricRow` of a loop: what was measured in each update, and its seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +179,9 @@ def _figures(stage: FinishedStage) -> dict[str, float]:
     return {row.name: row.value for row in stage.artifact.rows(MetricRow, "metrics")}
 
 
-def _tokens_written(stage: FinishedStage) -> int:
+def _tokens_written(stage: FinishedStage) -> float:
     """Return the tokens of all rollouts of a loop."""
-    paths = stage.artifact.parts(ROLLOUTS)
-    columns = (read_arrow(path, RolloutRow, ["token_ids"]).column("token_ids") for path in paths)
-    return sum(int(pc.sum(pc.list_value_length(column)).as_py() or 0) for column in columns)
+    return sum(row.value for row in stage.artifact.rows(MetricRow, UPDATES) if row.name == "rollout/n_tokens")
 
 
 def _planning(planned: FinishedStage) -> Iterator[PlanningCost]:
