@@ -63,6 +63,28 @@ class ProblemRow:
 
 
 @dataclass(frozen=True, slots=True)
+class LengthRow:
+    """How long the training texts of a domain are, in tokens; ``n_beyond`` are longer than what is trained on."""
+
+    domain: str
+    n: int
+    n_beyond: int
+    longest: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeakRow:
+    """What a split of texts would have leaked at one level: test texts that are a training text under other names."""
+
+    level: str
+    domain: str
+    n_texts: int
+    n_forms: int
+    n_test: int
+    n_leaked: int
+
+
+@dataclass(frozen=True, slots=True)
 class AlternativePlan:
     """A further valid plan of a problem, with other actions than those before it."""
 
@@ -121,6 +143,39 @@ class CandidateRow:
     canonical_form: str
     n_objects: int
     problem_pddl: str
+
+
+@dataclass(frozen=True, slots=True)
+class InventedDomainRow:
+    """An invented domain that a run has, and what it has in common with the domains that are only tested.
+
+    ``split`` is `Split.TEST` where it is held out. ``n_shared`` counts the action schemas, names apart, that it shares
+    with ``nearest``: the tested domain of which it has most.
+    """
+
+    domain: str
+    folder: str
+    split: str
+    form: str
+    n_actions: int
+    n_predicates: int
+    n_parameters: int
+    n_types: int
+    nearest: str
+    n_shared: int
+
+
+@dataclass(frozen=True, slots=True)
+class InventedJobRow:
+    """A domain in which problems are to be drawn: the first forms for ``split``, and then some for D2."""
+
+    domain: str
+    folder: str
+    split: str
+    n_problems: int
+    n_fresh: int
+    n_draws: int
+    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +402,14 @@ class RolloutRow(OfRollout):
     rollout_logprobs: tuple[float, ...]
     finish_reason: str
     seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRow:
+    """Of what kind a failed attempt is, a `plansmith.judging.failure_kinds.FailureKind`."""
+
+    problem_id: str
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
