@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from plansmith import __version__
-from plansmith.commands import compare, diagnose, domains, model, plan, problems, validate, watch
+from plansmith.commands import compare, diagnose, domains, mcp, model, plan, problems, validate, watch
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.garbage import no_garbage
 from plansmith.pipeline import RunRecord, find_pipeline, pipeline_names
@@ -63,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     problems.add_parser(commands)
     domains.add_parser(commands)
     model.add_parser(commands)
+    mcp.add_parser(commands)
     watch.add_parser(commands)
     return parser
 

@@ -46,7 +46,9 @@ ALLOWED_IN_LIBRARY = {
     "learning": {"pddl", "planners", "problems", "text", "data", "judging", "generation"},
     "report": BELOW_REPORT,
     "ablation": {*BELOW_REPORT, "report", "pipeline"},
-    "watch": {*BELOW_REPORT, "report", "pipeline", "progress"},
+    "watch": {*BELOW_REPORT, "report", "pipeline", "progress", "hosts"},
+    "hosts": set(),
+    "tools": {"pddl", "planners", "problems", "text", "hosts"},
     "pipeline": {"console", "data", "report", "learning", "stages"},
     "commands": {
         "learning",
@@ -62,6 +64,8 @@ ALLOWED_IN_LIBRARY = {
         "live",
         "progress",
         "invented",
+        "hosts",
+        "tools",
     },
     "cli": {
         "commands",
