@@ -44,6 +44,7 @@ ALLOWED_IN_LIBRARY = {
     "invented": {"data", "pddl", "planners", "problems", "stages"},
     "judging": {"pddl", "planners", "problems", "text", "data", "generation"},
     "learning": {"pddl", "planners", "problems", "text", "data", "judging", "generation"},
+    "modelling": {"pddl", "text", "data", "generation"},
     "report": BELOW_REPORT,
     "ablation": {*BELOW_REPORT, "report", "pipeline"},
     "watch": {*BELOW_REPORT, "report", "pipeline", "progress", "hosts"},
