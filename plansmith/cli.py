@@ -20,6 +20,7 @@ DELEGATED = {
     "evaluate": "let the policy of a run try problems, and judge its plans",
     "ablate": "run every arm of a paper's ablation, and print its tables",
     "formalise": "let a policy write the PDDL problem of a text, and mend it until it has a plan",
+    "nl2plan": "let a policy model a text in types, actions and PDDL, and plan it",
     "serve": "answer planning problems over HTTP with a policy, the validator and a planner",
     "dataset": "build problems, plans and training examples as Parquet",
 }

@@ -42,7 +42,7 @@ ALLOWED_IN_LIBRARY = {
     "resources": {"generation"},
     "stages": {"code_digest", "data", "progress", "resources"},
     "invented": {"data", "pddl", "planners", "problems", "stages"},
-    "judging": {"pddl", "planners", "problems", "text", "data", "generation"},
+    "judging": {"pddl", "planners", "problems", "text", "data", "generation", "modelling"},
     "learning": {"pddl", "planners", "problems", "text", "data", "judging", "generation"},
     "modelling": {"pddl", "text", "data", "generation"},
     "report": BELOW_REPORT,

@@ -53,7 +53,7 @@ class PlannerArgs(StrictModel):
     """Fast Downward behind the policy."""
 
     planner_search: str = "first"
-    """first, good, optimal, or a search string of Fast Downward."""
+    """first, lama-first, good, optimal, or a search string of Fast Downward."""
     planner_memory_mib: int = Field(2048, ge=64)
     """Memory that one search may take, in MiB."""
 

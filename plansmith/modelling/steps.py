@@ -151,11 +151,11 @@ def sketched(products: Products) -> DomainSketch:
 def passed(products: Products, sketch: DomainSketch, *, number: int) -> DomainSketch:
     """Return a sketch with the predicates of the passes up to a number, and with the schemas of the last of them."""
     for each in range(1, number + 1):
-        sketch = replace(sketch, schemas=())
-        for action in sketch.actions:
-            name = files.action_file(each, action.name)
-            if products.has(name):
-                sketch = _with_schema(sketch, read_schema(action.name, products.current(name)))
+        written = {action.name: files.action_file(each, action.name) for action in sketch.actions}
+        there = {name: file for name, file in written.items() if products.has(file)}
+        sketch = replace(sketch, schemas=()) if there else sketch
+        for name, file in there.items():
+            sketch = _with_schema(sketch, read_schema(name, products.current(file)))
     return sketch
 
 
@@ -211,7 +211,9 @@ def read_made_domain(products: Products, config: ModellingConfig) -> DomainSketc
     Raises:
         BadInputError: there is none, or it was mended and is no PDDL.
     """
-    sketch = pruned(passed(products, sketched(products), number=config.passes))
+    sketch = DomainSketch()
+    if products.has(files.ACTIONS):
+        sketch = pruned(passed(products, sketched(products), number=config.passes))
     if products.current(files.DOMAIN).strip() in _as_made(sketch):
         return sketch
     return _of_pddl(parse_domain(products.current(files.DOMAIN), source=files.DOMAIN), sketch)

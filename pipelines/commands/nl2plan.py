@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""The command `nl2plan`: from a paragraph of text to a domain, a problem and a plan, each a file to read and to mend.
+
+The steps are `plansmith.modelling.steps`; who answers is a model folder or a server, as for `evaluate`. Every answer is
+written before it is used, so that the same command again asks nothing twice; a product that was mended under ``edits``
+is read by the steps after it, and only what it changes is asked for again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+if __name__ == "__main__":  # found from any folder
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from actors.endpoint import Endpoint
+from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers, engine_config
+from pipelines.trials.options import (
+    LEAST,
+    add_endpoint_options,
+    add_policy_options,
+    check_least,
+    endpoint_of,
+    is_address,
+    planner_of,
+    sampling_of,
+)
+from pipelines.trials.own_problems import TrialConfig
+from pipelines.trials.own_texts import read_own_text
+from pipelines.trials.text_policy import text_policy
+from plansmith.config.basics import narrowed
+from plansmith.config.cluster import ClusterConfig
+from plansmith.config.loading import build_model
+from plansmith.config.modelling import ModellingConfig
+from plansmith.config.training import EngineNumerics
+from plansmith.console import exit_code_of, set_up_logging
+from plansmith.data.storage import make_folder
+from plansmith.errors import BadInputError, ConfigError
+from plansmith.generation import FinishReason, asking
+from plansmith.generation import Generator as Answering
+from plansmith.judging.modelled import NO_PLAN, PlannedTask, plan_in_words, plan_task
+from plansmith.layout import printable
+from plansmith.modelling import folder as files
+from plansmith.modelling.calls import Call, CallLog
+from plansmith.modelling.dialogue import Question, QuestionKind
+from plansmith.modelling.folder import TaskFolder
+from plansmith.modelling.products import DomainSketch
+from plansmith.modelling.prompts import prompt
+from plansmith.modelling.reading import read_actions
+from plansmith.modelling.speaking import Speaker
+from plansmith.modelling.steps import (
+    StepRecord,
+    make_actions,
+    make_domain,
+    make_hierarchy,
+    make_problem,
+    make_schemas,
+    make_types,
+    read_made_domain,
+)
+from plansmith.planners import FastDownward
+
+PERSON_FEEDBACK = "your advice (an empty line, or the end of input, ends it; none accepts the answer):"
+WINDOW = 8192
+"""Tokens that an engine has for what follows the first prompt, beside an answer and its correction."""
+EPILOG = """exit code: 0 there is a plan; 1 there is none, or it failed; 2 bad input.
+
+examples:
+  plansmith nl2plan task.txt --policy http://localhost:8000/v1 --out task
+      a model behind an OpenAI-compatible server; task/ holds every product, the plan and every call
+  plansmith nl2plan task2.txt --domain-from task --policy http://localhost:8000/v1
+      another task of the same domain: steps 5 and 6 only
+  plansmith nl2plan task.txt --policy my-model --feedback person
+      a model folder, run by the engine built in; you are asked for advice on each answer
+
+docs/nl2plan.md says what each file is, how to mend one, and what is checked."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Take one text through all steps; return 0 with a plan, 1 without or when it failed, 2 for bad input."""
+    arguments = _parser().parse_args(argv)
+    set_up_logging()
+    return exit_code_of(lambda: _nl2plan(arguments))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="plansmith nl2plan",
+        description="Let a policy make types, a hierarchy, actions, a PDDL domain and a PDDL problem of a text in your "
+        "own words, and plan it.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("text", type=Path, metavar="TEXT", help="a file that describes a domain and a task in it")
+    add("--policy", required=True, metavar="FOLDER_OR_URL", help="a Hugging Face model folder, or the address of an "
+        "OpenAI-compatible server, such as http://localhost:8000/v1")  # fmt: skip
+    add("--out", type=Path, metavar="DIR", help="where every product goes (default: the text's name without its "
+        "ending)")  # fmt: skip
+    add("--domain-from", type=Path, metavar="DIR", help="take the domain of another task's folder: only the problem is "
+        "asked for")  # fmt: skip
+    defaults = ModellingConfig()
+    add("--feedback", choices=("model", "person", "none"), default=defaults.feedback, help="who criticises each "
+        "answer, once: the model itself (default), you, or nobody")  # fmt: skip
+    add("--checks", choices=("paper", "ours"), default=defaults.checks, help="whose validation (default: ours, which "
+        "allows forall in effects)")  # fmt: skip
+    add("--passes", type=int, default=defaults.passes, metavar="N", help="how often all actions are written "
+        f"(default: {defaults.passes})")  # fmt: skip
+    add("--max-error-messages", type=int, default=defaults.max_error_messages, metavar="N", help="about one action, at "
+        f"most (default: {defaults.max_error_messages})")  # fmt: skip
+    add("--max-validations", type=int, default=defaults.max_validations, metavar="N", help="of the problem, at most "
+        f"(default: {defaults.max_validations})")  # fmt: skip
+    add_policy_options(parser.add_argument_group("answers, planner and engine"))
+    add_endpoint_options(parser.add_argument_group("with --policy URL"))
+    parser.set_defaults(concurrency=1, planner_search="lama-first")
+    return parser
+
+
+def _nl2plan(arguments: argparse.Namespace) -> int:
+    check_least(arguments, {**LEAST, "passes": 1, "max_error_messages": 0, "max_validations": 1})
+    names = ("checks", "max_error_messages", "max_validations", "feedback", "passes")
+    config = build_model(ModellingConfig, {name: getattr(arguments, name) for name in names}, where="the command line")
+    text = read_own_text(arguments.text)
+    source = None if arguments.domain_from is None else _finished_domain(arguments.domain_from)
+    folder = TaskFolder(arguments.out or arguments.text.with_suffix(""))
+    if folder.path.resolve() == arguments.text.resolve():
+        raise ConfigError("no name for the folder of this text", got=str(folder.path), cure="give one with --out")
+    who = None if is_address(arguments.policy) else text_policy(arguments.policy)
+    make_folder(folder.path)
+    folder.write(files.TEXT, text)
+    with _answering(arguments, who, text) as (generator, model):
+        log = CallLog.open(folder.path / files.CALLS)
+        speaker = Speaker(
+            generator, sampling_of(arguments), arguments.seed, model, lambda _task: log, config.feedback, _ask_person
+        )
+        sketch = _model(_Work(text, folder, config, speaker, str(arguments.text)), source)
+    with FastDownward(planner_of(arguments)) as planner:
+        planned = plan_task(planner, folder.current(files.DOMAIN), folder.current(files.PROBLEM))
+    _write_plan(folder, planned, sketch)
+    _say_cost(log.calls)
+    print(printable(_outcome(planned)))
+    return 0 if planned.is_solved else 1
+
+
+def _finished_domain(path: Path) -> TaskFolder:
+    """Return the folder of a task whose domain is written.
+
+    Raises:
+        BadInputError: it has none.
+    """
+    folder = TaskFolder(path)
+    if not folder.has(files.DOMAIN):
+        expected, cure = f"a folder with {files.DOMAIN}", "finish it first: plansmith nl2plan TEXT --out DIR"
+        raise BadInputError("a task without a finished domain", where=str(path), expected=expected, cure=cure)
+    return folder
+
+
+# --- who answers
+
+
+@contextlib.contextmanager
+def _answering(
+    arguments: argparse.Namespace, folder: FolderPolicy | None, text: str
+) -> Iterator[tuple[Answering, str]]:
+    """Give who answers, and what its answers depend on.
+
+    Raises:
+        BadInputError: a text that fills a folder's window, or a server that cannot be asked.
+    """
+    if folder is None:
+        endpoint = endpoint_of(arguments)
+        yield Endpoint(endpoint), f"{endpoint.url} {endpoint.model}"
+        return
+    asked, n_cpus = {str(arguments.text): asking(prompt("types", text=text))}, arguments.num_cpus
+    room = WINDOW + 2 * arguments.max_new_tokens
+    engine = engine_config(folder, asked, room=room, dtype=arguments.dtype, n_threads=n_cpus)
+    trial = TrialConfig(planner=planner_of(arguments), cluster=ClusterConfig(num_cpus=n_cpus), policy=engine)
+    with (
+        tempfile.TemporaryDirectory(prefix="plansmith-nl2plan-") as name,
+        FolderWorkers(trial, Path(name), seed=arguments.seed) as workers,
+    ):
+        yield workers.generator(folder, narrowed(engine, EngineNumerics)), folder.key
+
+
+def _ask_person(question: Question) -> str:
+    """Return what the person at the terminal advises."""
+    what = f"{question.step} {question.subject}".strip()
+    print(printable(f"\n--- {what}\n{question.shown}\n\n{PERSON_FEEDBACK}"), flush=True)
+    lines = []
+    for line in sys.stdin:
+        if not line.strip():
+            break
+        lines.append(line.rstrip())
+    return "\n".join(lines)
+
+
+# --- the steps
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One text with its folder, and who is asked about it."""
+
+    text: str
+    folder: TaskFolder
+    config: ModellingConfig
+    speaker: Speaker
+    source: str
+
+    def ask(self, dialogue: Generator[Question, str, StepRecord | tuple[StepRecord, ...]]) -> tuple[StepRecord, ...]:
+        """Return what a step leaves, after its dialogue.
+
+        Raises:
+            BadInputError: a first question that left no room for an answer.
+        """
+        [(_, made)] = self.speaker.converse({self.source: dialogue})
+        for call in self.speaker.log(self.source).calls:
+            if call.kind == QuestionKind.DRAFT and call.finish_reason == FinishReason.NO_ROOM:
+                raise BadInputError("a text too long for the model", where=f"{self.source}, step {call.step}",
+                                    got="no room for an answer", expected="a prompt that does not fill its window",
+                                    cure="shorten it, or take a model that reads more")  # fmt: skip
+        records = (made,) if isinstance(made, StepRecord) else made
+        for record in records:
+            print(printable(_step_line(record)), flush=True)
+        return records
+
+
+def _model(work: _Work, source: TaskFolder | None) -> DomainSketch:
+    """Return the domain, after all steps that are asked for have left their products."""
+    text, folder, config = work.text, work.folder, work.config
+    if source is None:
+        for make in (make_types, make_hierarchy, make_actions):
+            work.ask(make(text, folder, config))
+        for number in range(1, config.passes + 1):
+            work.ask(make_schemas(text, folder, config, number=number))
+        sketch = make_domain(folder, config)
+    else:
+        sketch = read_made_domain(source, config)
+        if source.has(files.ACTIONS):
+            folder.settle(files.ACTIONS, source.current(files.ACTIONS))
+        folder.settle(files.DOMAIN, source.current(files.DOMAIN))
+    work.ask(make_problem(text, sketch, folder, config))
+    return sketch
+
+
+# --- what is said
+
+
+def _step_line(record: StepRecord) -> str:
+    what = f"{record.step} {record.subject}".strip()
+    said = [f"{record.n_messages} error messages" if record.n_messages else "", "advised" if record.advice else ""]
+    flaws = f"accepted with its flaws: {', '.join(record.faults)}" if record.faults else ""
+    return ", ".join(filter(None, [f"{what}: done", *said, flaws]))
+
+
+def _write_plan(folder: TaskFolder, planned: PlannedTask, sketch: DomainSketch) -> None:
+    if not planned.is_solved:
+        folder.remove(files.PLAN)
+        folder.write(files.PLAN_IN_WORDS, _outcome(planned))
+        return
+    actions = read_actions(folder.current(files.ACTIONS))[0] if folder.has(files.ACTIONS) else sketch.actions
+    folder.write(files.PLAN, "\n".join(planned.plan))
+    folder.write(files.PLAN_IN_WORDS, plan_in_words(planned.plan, actions))
+
+
+def _outcome(planned: PlannedTask) -> str:
+    if planned.is_solved:
+        steps = "\n".join(planned.plan)
+        return (
+            f"{steps}\n\na plan of {len(planned.plan)} steps in this model; nobody has checked that the model is right"
+        )
+    return f"No plan found: {NO_PLAN[planned.status]}.\n{planned.message}".rstrip()
+
+
+def _say_cost(calls: Sequence[Call]) -> None:
+    """Say what was asked, by step; what nobody counted is left out."""
+    for step in dict.fromkeys(call.step for call in calls):
+        own = [call for call in calls if call.step == step]
+        tokens = sum(call.tokens for call in own)
+        print(f"{step}: {len(own)} calls{f', {tokens} tokens' if tokens else ''}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
