@@ -245,5 +245,13 @@ def settle_problem(products: Products) -> str:
     return products.settle(files.PROBLEM, _problem_text(sketch, named[1].lower() if named else ""))
 
 
+def put_together(products: Products, config: ModellingConfig) -> None:
+    """Leave the domain and the problem of what is there as it stands; nobody is asked."""
+    if products.has(files.TYPES):
+        make_domain(products, config)
+    if products.has(files.PROBLEM_SKETCH):
+        settle_problem(products)
+
+
 def _problem_text(problem: ProblemSketch, domain_name: str) -> str:
     return problem_pddl(problem, domain_name=domain_name) if domain_name else problem_pddl(problem)

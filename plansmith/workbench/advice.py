@@ -21,7 +21,7 @@ class AdviceDesk:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._question: Question | None = None
-        self._answer: str | None = None
+        self._answers: list[str] = []
         self._number, self._is_stopped = 0, False
 
     @property
@@ -42,20 +42,19 @@ class AdviceDesk:
             StoppedError: it was stopped meanwhile.
         """
         with self._changed:
-            self._question, self._answer = question, None
+            self._question, self._answers = question, []
             self._number += 1
-            self._changed.wait_for(lambda: self._answer is not None or self._is_stopped)
+            self._changed.wait_for(lambda: self._answers or self._is_stopped)
             self._question = None
             self.check()
-            assert self._answer is not None
-            return self._answer
+            return self._answers[0]
 
     def answer(self, number: int, text: str) -> bool:
         """Give the answer to a question; return whether it still waits."""
         with self._changed:
-            if self._question is None or number != self._number or self._answer is not None:
+            if self._question is None or number != self._number or self._answers:
                 return False
-            self._answer = text.strip() or NO_CHANGES
+            self._answers.append(text.strip() or NO_CHANGES)
             self._changed.notify_all()
             return True
 

@@ -19,6 +19,7 @@ from plansmith.modelling import folder as files
 from plansmith.modelling.folder import EDITABLE, EDITS, TaskFolder, digest
 from plansmith.modelling.products import ActionSketch
 from plansmith.modelling.reading import Fault, read_actions
+from plansmith.modelling.steps import put_together
 from plansmith.workbench import journal
 from plansmith.workbench.checking import ActionName, action_of, faults_of
 from plansmith.workbench.renaming import Kind, renamed
@@ -179,6 +180,8 @@ class Bench:
                      or each.action}  # fmt: skip
             after = renamed(texts, kind, old, new)
             self._change(f"renamed the {kind} {old} to {new.strip().lower()}", after)
+            for name in texts.keys() - after.keys():  # what the new name does not touch is no older for it
+                (self.folder.path / name).touch()
             return list(after)
 
     def undo(self) -> str:
@@ -223,14 +226,24 @@ class Bench:
         """Write edits, and what takes them back."""
         make_folder(self.folder.path / EDITS)
         before = {name: journal.edit_file(self.folder, name) for name in texts}
-        for name, text in texts.items():
-            if digest(text) == digest(self.folder.read(name)):
+        pddl = [name for name in texts if name not in _WRITTEN and not action_of(name)]
+        for name in [name for name in texts if name not in pddl]:
+            self._put(name, texts[name])
+        if len(texts) > len(pddl) > 0:  # mended PDDL is an edit of what is put together now
+            for name in pddl:
                 self.folder.remove_edit(name)
-            else:
-                self.folder.write_edit(name, text)
+            put_together(self.folder, self.config)
+        for name in pddl:
+            self._put(name, texts[name])
         after = {name: journal.edit_file(self.folder, name) for name in texts}
         if before != after:
             journal.note(self.folder, journal.Change(label, before, after))
+
+    def _put(self, name: str, text: str) -> None:
+        if digest(text) == digest(self.folder.read(name)):
+            self.folder.remove_edit(name)
+        else:
+            self.folder.write_edit(name, text)
 
     def _edited_at(self, name: str) -> int:
         return _time_of(self.folder.path / EDITS / name)
@@ -246,4 +259,3 @@ _WRITTEN = frozenset({files.TYPES, files.HIERARCHY, files.ACTIONS, files.PROBLEM
 def _time_of(path: Path) -> int:
     """Return when a file was changed, 0 where there is none."""
     return path.stat().st_mtime_ns if path.is_file() else 0
-

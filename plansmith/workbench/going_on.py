@@ -28,8 +28,8 @@ from plansmith.modelling.steps import (
     make_problem,
     make_schemas,
     make_types,
+    put_together,
     read_made_domain,
-    settle_problem,
 )
 from plansmith.planners import FastDownward
 from plansmith.workbench.advice import AdviceDesk
@@ -82,7 +82,7 @@ class Work:
                     for line in self._asked(speaker, start()):
                         say(line)
         else:
-            self._put_together(after)
+            put_together(self.folder, self.config)
         say(f"{PLANNING} ...")
         say(self.plan())
 
@@ -103,8 +103,11 @@ class Work:
                 yield label, lambda make=make: make(text, folder, config)  # type: ignore[misc]
         if own or after in order:
             for number in range(own.number if own else 1, config.passes + 1):
-                yield f"pass {number} of the actions", lambda number=number: make_schemas(  # type: ignore[misc]
-                    text, folder, config, number=number
+                yield (
+                    f"pass {number} of the actions",
+                    lambda number=number: make_schemas(  # type: ignore[misc]
+                        text, folder, config, number=number
+                    ),
                 )
         if own or after in order or after == files.DOMAIN:
             yield "the problem", self._problem(after)
@@ -124,15 +127,6 @@ class Work:
             flaws = f", accepted with its flaws: {', '.join(record.faults)}" if record.faults else ""
             advised = ", advised" if record.advice else ""
             yield f"{record.step} {record.subject}".strip() + f": done{advised}{flaws}"
-
-    def _put_together(self, after: str | None) -> None:
-        """Make the PDDL of what is there, as far as it is made of something."""
-        if after in (files.DOMAIN, files.PROBLEM):
-            return
-        if after is None and self.folder.has(files.TYPES):
-            make_domain(self.folder, self.config)
-        if self.folder.has(files.PROBLEM_SKETCH):
-            settle_problem(self.folder)
 
 
 @dataclass

@@ -151,7 +151,7 @@ def overview(bench: Bench, progress: Progress, *, error: str = "") -> str:
     rows = [(each, n_faults[each.name], bench.draft(each.name) is not None) for each in products]
     return rendered(
         "overview.html.j2", text=bench.text, rows=rows, error=error, undoable=bench.last_change(),
-        plan=plan_view(bench), **_going_on(progress),
+        plan=plan_view(bench), last_pass=max((each.action.number for each in products if each.action), default=0), **_going_on(progress),
     )  # fmt: skip
 
 
@@ -344,4 +344,3 @@ def _atoms(task: Any, state: int) -> tuple[str, ...]:
 def plan_page(bench: Bench, progress: Progress) -> str:
     """Return the page of the plan."""
     return rendered("plan.html.j2", plan=plan_view(bench), text=bench.text, error="", **_going_on(progress))
-

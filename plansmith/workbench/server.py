@@ -34,7 +34,7 @@ from plansmith.workbench.pages import (
 )
 
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -247,7 +247,9 @@ def _add_progress(app: FastAPI, bench: Bench, progress: Progress) -> None:
         def work() -> str:
             number = form.get("question", "")
             accepted = form.get("accept") is not None
-            if not number.isdigit() or not progress.desk.answer(int(number), "" if accepted else form.get("advice", "")):
+            if not number.isdigit() or not progress.desk.answer(
+                int(number), "" if accepted else form.get("advice", "")
+            ):
                 raise BadInputError("that question has been answered already")
             return ".#going-on"
 
