@@ -31,8 +31,8 @@ from plansmith.workbench.bench import Bench
 from plansmith.workbench.going_on import Progress, Speaking, Work
 
 TOKEN_BYTES = 18
-EPILOG = """Whoever has the address can read and change the folder; it is answered on this machine alone. Nothing is asked of
-a model until you press a button, and never what was answered before.
+EPILOG = """Whoever has the address can read and change the folder; it is answered on this machine alone. Nothing is
+asked of a model until you press a button, and never what was answered before.
 
 exit code: 0 at Ctrl-C; 2 bad input.
 

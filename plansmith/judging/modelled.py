@@ -72,8 +72,8 @@ def plan_in_words(plan: Iterable[str], actions: Iterable[ActionSketch]) -> str:
 def outcome_text(planned: PlannedTask) -> str:
     """Return what came of planning, for people."""
     if planned.is_solved:
-        steps = "\n".join(planned.plan)
-        return f"{steps}\n\na plan of {len(planned.plan)} steps in this model; whether the model is right nobody has checked"
+        steps, n_steps = "\n".join(planned.plan), len(planned.plan)
+        return f"{steps}\n\na plan of {n_steps} steps in this model; whether the model is right nobody has checked"
     return f"No plan found: {NO_PLAN[planned.status]}.\n{planned.message}".rstrip()
 
 

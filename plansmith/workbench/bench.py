@@ -88,8 +88,10 @@ class Bench:
 
     def __init__(self, folder: TaskFolder, config: ModellingConfig) -> None:
         if not folder.has(files.TEXT):
-            raise BadInputError("no task here", where=str(folder.path), expected=f"a folder with {files.TEXT}",
-                                cure="make one first: plansmith nl2plan TEXT --policy FOLDER_OR_URL --out DIR")  # fmt: skip
+            cure = "make one first: plansmith nl2plan TEXT --policy FOLDER_OR_URL --out DIR"
+            raise BadInputError(
+                "no task here", where=str(folder.path), expected=f"a folder with {files.TEXT}", cure=cure
+            )
         self.folder, self.config = folder, config
         self.lock = threading.RLock()
 

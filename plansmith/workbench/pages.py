@@ -149,10 +149,10 @@ def overview(bench: Bench, progress: Progress, *, error: str = "") -> str:
     products = bench.products()
     n_faults = {each.name: len(bench.faults(each.name, each.text)) for each in products}
     rows = [(each, n_faults[each.name], bench.draft(each.name) is not None) for each in products]
-    return rendered(
-        "overview.html.j2", text=bench.text, rows=rows, error=error, undoable=bench.last_change(),
-        plan=plan_view(bench), last_pass=max((each.action.number for each in products if each.action), default=0), **_going_on(progress),
-    )  # fmt: skip
+    last_pass = max((each.action.number for each in products if each.action), default=0)
+    values: dict[str, Any] = {"text": bench.text, "rows": rows, "error": error, "plan": plan_view(bench)}
+    undoable = bench.last_change()
+    return rendered("overview.html.j2", **values, undoable=undoable, last_pass=last_pass, **_going_on(progress))
 
 
 def _going_on(progress: Progress) -> dict[str, Any]:

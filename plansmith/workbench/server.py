@@ -32,10 +32,11 @@ from plansmith.workbench.pages import (
     rendered,
     text_of_form,
 )
+from plansmith.workbench.renaming import Kind
 
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
@@ -206,7 +207,7 @@ def _add_changes(app: FastAPI, bench: Bench, progress: Progress) -> None:
     def rename(form: Fields) -> Response:
         def work() -> str:
             _check_quiet(progress)
-            kind = "predicate" if form.get("kind") == "predicate" else "type"
+            kind: Kind = "predicate" if form.get("kind") == "predicate" else "type"
             bench.rename(kind, form.get("old", ""), form.get("new", ""))
             return form["back"] if form.get("back") in ("predicates",) else "."
 
@@ -245,11 +246,8 @@ def _add_progress(app: FastAPI, bench: Bench, progress: Progress) -> None:
     @app.post("/{_token}/advise")
     def advise(form: Fields) -> Response:
         def work() -> str:
-            number = form.get("question", "")
-            accepted = form.get("accept") is not None
-            if not number.isdigit() or not progress.desk.answer(
-                int(number), "" if accepted else form.get("advice", "")
-            ):
+            number, said = form.get("question", ""), "" if "accept" in form else form.get("advice", "")
+            if not number.isdigit() or not progress.desk.answer(int(number), said):
                 raise BadInputError("that question has been answered already")
             return ".#going-on"
 
