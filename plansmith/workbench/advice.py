@@ -28,7 +28,7 @@ class AdviceDesk:
     def waiting(self) -> tuple[int, Question] | None:
         """Return the question with its number; None while nothing is asked."""
         with self._changed:
-            return None if self._question is None else (self._number, self._question)
+            return None if self._question is None or self._answers else (self._number, self._question)
 
     def open(self) -> None:
         """Take questions again, after a stop."""

@@ -109,8 +109,8 @@ def _predicate(own: Predicate, formula: Rename) -> Predicate:
 def renaming_in_pddl(kind: Kind, old: str, new: str) -> Rename:
     """Return what renames a type or a predicate in PDDL: a predicate stands behind a bracket, a type never does.
 
-    Comments, variables and keywords stay. Objects may not have the name of a type, so that what is behind no bracket and
-    has the name is the type.
+    Comments, variables and keywords stay. No object may have the name of a type: what has it, behind no bracket, is the
+    type.
     """
     before = r"\(\s*" if kind == "predicate" else r"(?<!\()(?:^|(?<=[\s]))"
     pattern = re.compile(rf"(;[^\n]*)|({before}){re.escape(old)}(?=[\s()]|$)", re.IGNORECASE)
