@@ -700,3 +700,105 @@ class MetricRow:
     level: str
     name: str
     value: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModellingTaskRow:
+    """A text of NL2Plan with its reference; ``optimum`` is the length of a shortest plan of it, None where unknown."""
+
+    task: str
+    domain: str
+    level: str
+    text: str
+    domain_pddl: str
+    problem_pddl: str
+    optimum: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProductRow:
+    """A file that a step has made of a text; ``file`` is its name in the folder of a task."""
+
+    file: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModellingStepRow:
+    """What is to be said about one accepted answer; see `plansmith.modelling.steps.StepRecord`."""
+
+    step: str
+    subject: str
+    n_messages: int
+    faults: tuple[str, ...]
+    advice: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelledTaskRow:
+    """What a step has made of a text."""
+
+    task: str
+    products: tuple[ProductRow, ...]
+    steps: tuple[ModellingStepRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModellingCallRow:
+    """One question about a text with its answer; ``messages`` are JSON, role and text of each."""
+
+    task: str
+    step: str
+    subject: str
+    kind: str
+    messages: str
+    checks: tuple[str, ...]
+    answer: str
+    finish_reason: str
+    model: str
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelledPlanRow:
+    """What planning came to in a modelled domain; ``status`` is a `PlannerStatus` or ``refused``."""
+
+    task: str
+    status: str
+    plan: tuple[str, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelledVerdictRow:
+    """Whether a plan from a text is right: valid on the reference, under an interpretation that counts.
+
+    ``arm`` is ``nl2plan`` or ``zero_shot``. ``confirmed`` says by what the interpretation counts: ``names``, where the
+    plan speaks as the reference does, ``person``, or empty where none does; ``proposal`` is one that a search has
+    found, as JSON, empty where there is none.
+    """
+
+    task: str
+    arm: str
+    status: str
+    is_right: bool
+    confirmed: str
+    plan: tuple[str, ...]
+    proposal: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceRow:
+    """What advice on an answer did, held against the reference.
+
+    ``effect`` is ``helped``, ``no effect``, ``harmful`` or ``unclassed``.
+    """
+
+    task: str
+    step: str
+    subject: str
+    effect: str

@@ -20,18 +20,18 @@ RESERVED = frozenset({"and", "or", "not", "imply", "exists", "forall", "when", "
 
 
 class DialogueStep(StrEnum):
-    """The steps in which a model is asked; the sixth is the planner's."""
+    """The steps in which a model is asked; the sixth is the planner's. The last here is none of them."""
 
     TYPES = "types"
     HIERARCHY = "hierarchy"
     ACTIONS = "actions"
     CONSTRUCTION = "construction"
     TASK = "task"
+    ZERO_SHOT = "zero_shot"
+    """A plan straight from the text, beside the steps."""
 
-    @property
-    def number(self) -> int:
-        """Return its number in the paper."""
-        return list(DialogueStep).index(self) + 1
+
+MODELLING_STEPS = tuple(step for step in DialogueStep if step is not DialogueStep.ZERO_SHOT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from plansmith.errors import BadInputError
 from plansmith.generation import Answers, Completion, Conversation, FinishReason, plain_text, seeds_by_conversation
 from plansmith.modelling import writing
 from plansmith.modelling.from_pddl import domain_sketch, problem_sketch
-from plansmith.modelling.products import DialogueStep, DomainSketch, Predicate, Schema
+from plansmith.modelling.products import MODELLING_STEPS, DialogueStep, DomainSketch, Predicate, Schema
 from plansmith.modelling.prompts import opening
 from plansmith.modelling.reading import plain_lines, read_predicates
 from plansmith.modelling.references import Reference
@@ -64,7 +64,7 @@ class Script:
         if reference is None:
             return REFUSAL
         own = self._own[reference.name]
-        for step in DialogueStep:
+        for step in MODELLING_STEPS:
             if asked.startswith(opening(f"{step}_feedback")):
                 return self._advice(step, _subject(asked))
             if asked.startswith(opening(step)):
