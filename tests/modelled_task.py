@@ -22,6 +22,7 @@ from plansmith.modelling.speaking import Person, Speaker
 from plansmith.workbench.advice import NO_CHANGES
 from plansmith.workbench.bench import Bench
 from plansmith.workbench.going_on import Progress, Work
+from plansmith.workbench.meaning import Reference
 from plansmith.workbench.server import make_app
 
 TOKEN = "a-token"
@@ -57,12 +58,13 @@ def modelled(path: Path, task: str = "blocksworld-easy") -> Work:
 
 
 @contextlib.contextmanager
-def workbench(work: Work, progress: Progress | None = None) -> Iterator[str]:
+def workbench(work: Work, progress: Progress | None = None, *, reference: Reference | None = None) -> Iterator[str]:
     """Give the address of a workbench that is served, until the block ends."""
     progress = progress or Progress(work)
     with listening_socket("127.0.0.1", 0) as listener:
         bound = listener.getsockname()[:2]
-        app = make_app(Bench(work.folder, work.config), progress, token=TOKEN, names=answered_names(bound[0]))
+        bench = Bench(work.folder, work.config, reference)
+        app = make_app(bench, progress, token=TOKEN, names=answered_names(bound[0]))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -18,9 +18,11 @@ from plansmith.modelling.calls import CallLog
 from plansmith.modelling.dialogue import Question
 from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.products import DialogueStep
+from plansmith.modelling.references import TASKS_FOLDER
 from plansmith.pddl.cases import judge_texts
 from plansmith.workbench.bench import Bench, ConflictError, FaultyError
 from plansmith.workbench.going_on import Progress, Work
+from plansmith.workbench.meaning import Reference, keep_meaning, meaning_of
 from plansmith.workbench.pages import checklist, fields_of, text_of_form
 from plansmith.workbench.renaming import renaming_in_pddl
 
@@ -398,3 +400,50 @@ def test_nothing_is_changed_while_something_is_going_on(made: Path, tmp_path: Pa
 def test_bench_of_a_folder_without_a_task_says_what_it_is_looking_for(tmp_path: Path, work: Work) -> None:
     with pytest.raises(BadInputError, match="no task here"):
         Bench(TaskFolder(tmp_path), work.config)
+
+
+# --- what the plan means
+
+
+@pytest.fixture
+def reference() -> Reference:
+    """Return the reference of the task."""
+    folder = TASKS_FOLDER / "blocksworld"
+    return Reference.read(folder / "domain.pddl", folder / "easy.pddl")
+
+
+def test_plan_in_other_words_is_right_once_a_person_confirms_what_it_means(
+    work: Work, bench: Bench, reference: Reference
+) -> None:
+    work.folder.write(files.PLAN, "(take blue red)\n(put-down blue)\n(take red yellow)\n(stack red green)")
+    view = meaning_of(work.folder, reference)
+    assert view is not None
+    assert view.steps == ("(unstack blue red)", "(put-down blue)", "(unstack red yellow)", "(stack red green)")
+    assert ("take", ("(unstack #1 #2)",)) in view.actions
+    assert not view.is_right
+    keep_meaning(work.folder, reference, view.interpretation, is_confirmed=True)
+    confirmed = meaning_of(work.folder, reference)
+    assert confirmed is not None
+    assert confirmed.is_right
+    work.folder.write(files.PLAN, "(take blue red)\n(stack blue green)")
+    other = meaning_of(work.folder, reference)
+    assert other is not None
+    assert not other.is_right
+
+
+def test_interpretation_of_an_unknown_action_is_refused_and_none_is_kept(work: Work, reference: Reference) -> None:
+    text = '{"actions": {"take": [[{"action": "steal", "arguments": [0]}]]}}'
+    with pytest.raises(BadInputError, match="unknown action"):
+        keep_meaning(work.folder, reference, text, is_confirmed=True)
+    assert not work.folder.has(files.INTERPRETATION)
+
+
+def test_meaning_over_http_is_confirmed_by_a_button(work: Work, reference: Reference) -> None:
+    with workbench(work, reference=reference) as address, httpx.Client(base_url=address, timeout=60) as client:
+        page = client.get("meaning").text
+        assert "nobody has confirmed it" in page
+        view = meaning_of(work.folder, reference)
+        assert view is not None
+        assert post(client, "interpret", text="{", confirm="1").status_code == 422
+        assert post(client, "interpret", text=view.interpretation, confirm="1").status_code == 303
+        assert "Right: confirmed" in client.get("meaning").text

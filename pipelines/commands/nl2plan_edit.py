@@ -29,6 +29,7 @@ from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.speaking import Person, Speaker
 from plansmith.workbench.bench import Bench
 from plansmith.workbench.going_on import Progress, Speaking, Work
+from plansmith.workbench.meaning import Reference
 
 TOKEN_BYTES = 18
 EPILOG = """Whoever has the address can read and change the folder; it is answered on this machine alone. Nothing is
@@ -66,6 +67,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--policy", metavar="FOLDER_OR_URL", help="who answers when you go on: a Hugging Face model folder, or the "
         "address of an OpenAI-compatible server; without it only what is there is planned")  # fmt: skip
     add("--port", type=int, default=0, help="port of this machine to listen on (default: a free one)")
+    add("--reference", type=Path, nargs=2, metavar=("DOMAIN", "PROBLEM"), help="PDDL that says what is right: you "
+        "confirm what the plan means in it, and the validator judges")  # fmt: skip
     add_modelling_options(parser)
     parser.set_defaults(concurrency=1, planner_search="lama-first")
     return parser
@@ -73,7 +76,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _edit(arguments: argparse.Namespace) -> int:
     folder = TaskFolder(arguments.folder)
-    bench = Bench(folder, modelling_config(arguments))
+    reference = None if arguments.reference is None else Reference.read(*arguments.reference)
+    bench = Bench(folder, modelling_config(arguments), reference)
     work = Work(folder, bench.config, planner_of(arguments), _speaking(arguments, bench))
     with run_lock(folder.path), listening_socket("127.0.0.1", arguments.port) as listener:
         import uvicorn

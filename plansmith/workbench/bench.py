@@ -22,6 +22,7 @@ from plansmith.modelling.reading import Fault, read_actions
 from plansmith.modelling.steps import put_together
 from plansmith.workbench import journal
 from plansmith.workbench.checking import ActionName, action_of, faults_of
+from plansmith.workbench.meaning import Reference
 from plansmith.workbench.renaming import Kind, renamed
 
 DRAFTS = f"{EDITS}/.drafts"
@@ -86,13 +87,13 @@ class Product:
 class Bench:
     """Reads and changes the folder of one task; changes wait for each other."""
 
-    def __init__(self, folder: TaskFolder, config: ModellingConfig) -> None:
+    def __init__(self, folder: TaskFolder, config: ModellingConfig, reference: Reference | None = None) -> None:
         if not folder.has(files.TEXT):
             cure = "make one first: plansmith nl2plan TEXT --policy FOLDER_OR_URL --out DIR"
             raise BadInputError(
                 "no task here", where=str(folder.path), expected=f"a folder with {files.TEXT}", cure=cure
             )
-        self.folder, self.config = folder, config
+        self.folder, self.config, self.reference = folder, config, reference
         self.lock = threading.RLock()
 
     @property

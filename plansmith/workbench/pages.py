@@ -29,6 +29,7 @@ from plansmith.pddl.model import OBJECT
 from plansmith.workbench.bench import Bench, Product
 from plansmith.workbench.checking import action_of, step_of
 from plansmith.workbench.going_on import Progress
+from plansmith.workbench.meaning import meaning_of
 
 BLANK_ROWS = 2
 """Empty rows of a form, to write further parameters or predicates into."""
@@ -339,6 +340,14 @@ def plan_view(bench: Bench) -> PlanView | None:
 
 def _atoms(task: Any, state: int) -> tuple[str, ...]:
     return tuple(map(str, task.atoms_of(state)))
+
+
+def meaning_page(bench: Bench, progress: Progress, *, typed: str | None = None, error: str = "") -> str:
+    """Return the page of what the plan means in the reference."""
+    view = None if bench.reference is None else meaning_of(bench.folder, bench.reference)
+    return rendered(
+        "meaning.html.j2", view=view, typed=typed, text=bench.text, error=error, **_going_on(progress)
+    )  # fmt: skip
 
 
 def plan_page(bench: Bench, progress: Progress) -> str:

@@ -20,11 +20,13 @@ from plansmith.hosts import host_name
 from plansmith.modelling.reading import Fault
 from plansmith.workbench.bench import Bench, ConflictError, FaultyError
 from plansmith.workbench.going_on import Progress
+from plansmith.workbench.meaning import keep_meaning
 from plansmith.workbench.pages import (
     Editing,
     address_of,
     editing_of,
     fields_of,
+    meaning_page,
     overview,
     plan_page,
     predicates_page,
@@ -134,6 +136,10 @@ def _add_pages(app: FastAPI, bench: Bench, progress: Progress) -> None:
     def plan() -> Response:
         return HTMLResponse(plan_page(bench, progress))
 
+    @app.get("/{_token}/meaning")
+    def meaning() -> Response:
+        return HTMLResponse(meaning_page(bench, progress))
+
     @app.get("/{_token}/style.css")
     def style() -> Response:
         return Response(rendered("workbench.css.j2"), media_type="text/css")
@@ -212,6 +218,16 @@ def _add_changes(app: FastAPI, bench: Bench, progress: Progress) -> None:
             return form["back"] if form.get("back") in ("predicates",) else "."
 
         return _done(bench, progress, work)
+
+    @app.post("/{_token}/interpret")
+    def interpret(form: Fields) -> Response:
+        try:
+            _check_quiet(progress)
+            with bench.lock:
+                keep_meaning(bench.folder, bench.reference, form.get("text", ""), is_confirmed="confirm" in form)
+        except BadInputError as error:
+            return HTMLResponse(meaning_page(bench, progress, typed=form.get("text"), error=str(error)), 422)
+        return _to("meaning")
 
     @app.post("/{_token}/undo")
     def undo() -> Response:
