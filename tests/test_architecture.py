@@ -50,6 +50,7 @@ ALLOWED_IN_LIBRARY = {
     "watch": {*BELOW_REPORT, "report", "pipeline", "progress", "hosts"},
     "hosts": set(),
     "tools": {"pddl", "planners", "problems", "text", "hosts"},
+    "workbench": {"pddl", "planners", "data", "judging", "modelling", "hosts"},
     "pipeline": {"console", "data", "report", "learning", "stages"},
     "commands": {
         "learning",

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import html
+import re
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -448,3 +452,21 @@ def test_meaning_over_http_is_confirmed_by_a_button(work: Work, reference: Refer
         assert post(client, "interpret", text="{", confirm="1").status_code == 422
         assert post(client, "interpret", text=view.interpretation, confirm="1").status_code == 303
         assert "Right: confirmed" in client.get("meaning").text
+
+
+# --- the command
+
+
+def test_command_serves_its_folder_at_an_address_with_a_token_and_lets_no_second_one_in(work: Work) -> None:
+    command = [sys.executable, "-m", "plansmith.cli", "nl2plan", "edit", str(work.folder.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        found = re.search(r"http://127\.0\.0\.1:\d+/\S{24,}/", process.stdout.readline())
+        assert found
+        page = httpx.get(found[0], timeout=60).text
+        again = subprocess.run(command, capture_output=True, text=True, check=False)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 0
+    assert "there is nobody to ask" in page
+    assert again.returncode == 2
+    assert "another run works on this folder" in again.stderr
