@@ -16,6 +16,7 @@ import httpx
 import pytest
 from modelled_task import TOKEN, modelled, work_on, workbench
 
+from plansmith.data.storage import run_lock
 from plansmith.errors import BadInputError
 from plansmith.modelling import folder as files
 from plansmith.modelling.calls import CallLog
@@ -464,9 +465,8 @@ def test_command_serves_its_folder_at_an_address_with_a_token_and_lets_no_second
         found = re.search(r"http://127\.0\.0\.1:\d+/\S{24,}/", process.stdout.readline())
         assert found
         page = httpx.get(found[0], timeout=60).text
-        again = subprocess.run(command, capture_output=True, text=True, check=False)
+        with pytest.raises(BadInputError, match="another run works on this folder"), run_lock(work.folder.path):
+            pass
         process.send_signal(signal.SIGINT)
         assert process.wait() == 0
     assert "there is nobody to ask" in page
-    assert again.returncode == 2
-    assert "another run works on this folder" in again.stderr
