@@ -9,41 +9,24 @@ is read by the steps after it, and only what it changes is asked for again.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
-import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 if __name__ == "__main__":  # found from any folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from actors.endpoint import Endpoint
-from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers, engine_config
-from pipelines.trials.options import (
-    LEAST,
-    add_endpoint_options,
-    add_policy_options,
-    check_least,
-    endpoint_of,
-    is_address,
-    planner_of,
-    sampling_of,
-)
-from pipelines.trials.own_problems import TrialConfig
+from pipelines.commands import nl2plan_edit
+from pipelines.trials.modelling_policy import add_modelling_options, modelling_config, speaking
+from pipelines.trials.options import is_address, planner_of
 from pipelines.trials.own_texts import read_own_text
 from pipelines.trials.text_policy import text_policy
-from plansmith.config.basics import narrowed
-from plansmith.config.cluster import ClusterConfig
-from plansmith.config.loading import build_model
 from plansmith.config.modelling import ModellingConfig
-from plansmith.config.training import EngineNumerics
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.data.storage import make_folder
 from plansmith.errors import BadInputError, ConfigError
-from plansmith.generation import FinishReason, asking
-from plansmith.generation import Generator as Answering
+from plansmith.generation import FinishReason
 from plansmith.judging.modelled import plan_task, write_plan
 from plansmith.layout import printable
 from plansmith.modelling import folder as files
@@ -51,8 +34,7 @@ from plansmith.modelling.calls import Call, CallLog
 from plansmith.modelling.dialogue import Question, QuestionKind
 from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.products import DomainSketch
-from plansmith.modelling.prompts import prompt
-from plansmith.modelling.speaking import Person, Speaker
+from plansmith.modelling.speaking import Speaker
 from plansmith.modelling.steps import (
     StepRecord,
     make_actions,
@@ -66,8 +48,6 @@ from plansmith.modelling.steps import (
 from plansmith.planners import FastDownward
 
 PERSON_FEEDBACK = "your advice (an empty line, or the end of input, ends it; none accepts the answer):"
-WINDOW = 8192
-"""Tokens that an engine has for what follows the first prompt, beside an answer and its correction."""
 EPILOG = """exit code: 0 there is a plan; 1 there is none, or it failed; 2 bad input.
 
 examples:
@@ -90,9 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["edit"]:
-        from pipelines.commands.nl2plan_edit import main as edit
-
-        return edit(words[1:])
+        return nl2plan_edit.main(words[1:])
     arguments = _parser().parse_args(words)
     set_up_logging()
     return exit_code_of(lambda: _nl2plan(arguments))
@@ -119,23 +97,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_modelling_options(parser: argparse.ArgumentParser) -> None:
-    """Add how the steps are gone through, how a policy answers, and what planner and engine may take."""
-    add, defaults = parser.add_argument, ModellingConfig()
-    add("--feedback", choices=("model", "person", "none"), default=defaults.feedback, help="who criticises each "
-        "answer, once: the model itself (default), you, or nobody")  # fmt: skip
-    add("--checks", choices=("paper", "ours"), default=defaults.checks, help="whose validation (default: ours, which "
-        "allows forall in effects)")  # fmt: skip
-    add("--passes", type=int, default=defaults.passes, metavar="N", help="how often all actions are written "
-        f"(default: {defaults.passes})")  # fmt: skip
-    add("--max-error-messages", type=int, default=defaults.max_error_messages, metavar="N", help="about one action, at "
-        f"most (default: {defaults.max_error_messages})")  # fmt: skip
-    add("--max-validations", type=int, default=defaults.max_validations, metavar="N", help="of the problem, at most "
-        f"(default: {defaults.max_validations})")  # fmt: skip
-    add_policy_options(parser.add_argument_group("answers, planner and engine"))
-    add_endpoint_options(parser.add_argument_group("with --policy URL"))
-
-
 def _nl2plan(arguments: argparse.Namespace) -> int:
     config = modelling_config(arguments)
     text = read_own_text(arguments.text)
@@ -157,13 +118,6 @@ def _nl2plan(arguments: argparse.Namespace) -> int:
     return 0 if planned.is_solved else 1
 
 
-def modelling_config(arguments: argparse.Namespace) -> ModellingConfig:
-    """Return the settings of the steps that a command line asks for."""
-    check_least(arguments, {**LEAST, "passes": 1, "max_error_messages": 0, "max_validations": 1})
-    names = ("checks", "max_error_messages", "max_validations", "feedback", "passes")
-    return build_model(ModellingConfig, {name: getattr(arguments, name) for name in names}, where="the command line")
-
-
 def _finished_domain(path: Path) -> TaskFolder:
     """Return the folder of a task whose domain is written.
 
@@ -175,44 +129,6 @@ def _finished_domain(path: Path) -> TaskFolder:
         expected, cure = f"a folder with {files.DOMAIN}", "finish it first: plansmith nl2plan TEXT --out DIR"
         raise BadInputError("a task without a finished domain", where=str(path), expected=expected, cure=cure)
     return folder
-
-
-# --- who answers
-
-
-@contextlib.contextmanager
-def speaking(
-    arguments: argparse.Namespace, folder: FolderPolicy | None, text: str, log: CallLog, person: Person
-) -> Iterator[Speaker]:
-    """Give who is asked about a text: a model, and where feedback is a person's, a person."""
-    with _answering(arguments, folder, text) as (generator, model):
-        yield Speaker(
-            generator, sampling_of(arguments), arguments.seed, model, lambda _task: log, arguments.feedback, person
-        )
-
-
-@contextlib.contextmanager
-def _answering(
-    arguments: argparse.Namespace, folder: FolderPolicy | None, text: str
-) -> Iterator[tuple[Answering, str]]:
-    """Give who answers, and what its answers depend on.
-
-    Raises:
-        BadInputError: a text that fills a folder's window, or a server that cannot be asked.
-    """
-    if folder is None:
-        endpoint = endpoint_of(arguments)
-        yield Endpoint(endpoint), f"{endpoint.url} {endpoint.model}"
-        return
-    asked, n_cpus = {files.TEXT: asking(prompt("types", text=text))}, arguments.num_cpus
-    room = WINDOW + 2 * arguments.max_new_tokens
-    engine = engine_config(folder, asked, room=room, dtype=arguments.dtype, n_threads=n_cpus)
-    trial = TrialConfig(planner=planner_of(arguments), cluster=ClusterConfig(num_cpus=n_cpus), policy=engine)
-    with (
-        tempfile.TemporaryDirectory(prefix="plansmith-nl2plan-") as name,
-        FolderWorkers(trial, Path(name), seed=arguments.seed) as workers,
-    ):
-        yield workers.generator(folder, narrowed(engine, EngineNumerics)), folder.key
 
 
 def _ask_person(question: Question) -> str:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The command `nl2plan edit`: the products of one task in a browser, to be mended and gone on from.
 
-Not here: the pages and what a change does (`plansmith.workbench`), who answers (`nl2plan`).
+Not here: the pages and what a change does (`plansmith.workbench`), who answers (`pipelines.trials.modelling_policy`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 if __name__ == "__main__":  # found from any folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from pipelines.commands.nl2plan import add_modelling_options, modelling_config, speaking
+from pipelines.trials.modelling_policy import add_modelling_options, modelling_config, speaking
 from pipelines.trials.options import is_address, planner_of
 from pipelines.trials.text_policy import text_policy
 from plansmith.console import exit_code_of, set_up_logging
