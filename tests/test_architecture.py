@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("plansmith", "actors", "cluster", "pipelines")
 TRANSLATE_WORKER = "plansmith.planners.translate_worker"
 
-BELOW_REPORT = {"pddl", "planners", "problems", "text", "data", "judging", "learning", "layout", "live"}
+BELOW_REPORT = {"pddl", "planners", "problems", "text", "modelling", "data", "judging", "learning", "layout", "live"}
 ALLOWED_IN_LIBRARY = {
     "errors": set(),
     "garbage": set(),

@@ -14,8 +14,9 @@ from pipelines.trials.own_problems import TrialConfig
 from pipelines.trials.text_policy import text_policy
 from plansmith.config.basics import narrowed
 from plansmith.config.generation import EndpointModel
-from plansmith.config.nl2plan import NL2PlanConfig, SpeakerConfig
+from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.config.training import EngineNumerics
+from plansmith.errors import BadInputError
 from plansmith.generation import Generator
 from plansmith.modelling.references import TASKS_FOLDER, read_references
 from plansmith.modelling.script import SCRIPT, Script, ScriptedGenerator
@@ -32,9 +33,15 @@ def speaker_key(config: NL2PlanConfig) -> str:
     return narrowed(speaker.endpoint, EndpointModel).model_dump_json()
 
 
-def speaker_name(speaker: SpeakerConfig) -> str:
-    """Return what whoever answers is called in reports."""
-    return SCRIPT if speaker.script else speaker.folder or speaker.model
+def check_speaker(config: NL2PlanConfig, *, is_dry_run: bool = False) -> None:
+    """Raise unless a run has somebody to ask, before anything starts.
+
+    Raises:
+        BadInputError: nobody is named.
+    """
+    if not (config.speaker.url or config.speaker.folder or config.speaker.script or is_dry_run):
+        cure = "--set speaker.url=URL --set speaker.model=NAME, or --set speaker.folder=FOLDER"
+        raise BadInputError("nobody to ask", where="speaker", got="no url, no folder, no script", cure=cure)
 
 
 class SpeakingSession(RaySession):

@@ -27,7 +27,7 @@ class TasksConfig(StrictModel):
 
 
 class SpeakerConfig(StrictModel):
-    """Who answers: a server, a model folder, or the script, which is no model."""
+    """Who answers: a server, a model folder, or the script, which is no model. A run needs one of them."""
 
     url: str = ""
     """Address of an OpenAI-compatible server, such as http://localhost:8000/v1."""
@@ -53,9 +53,8 @@ class SpeakerConfig(StrictModel):
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         given = [name for name in ("url", "folder", "script") if getattr(self, name)]
-        if len(given) != 1:
-            got = " and ".join(given) or "none"
-            raise ValueError(f"a run has one speaker: url (with model), folder, or script; got {got}")
+        if len(given) > 1:
+            raise ValueError(f"a run has one speaker: url (with model), folder, or script; got {' and '.join(given)}")
         if self.url and not self.model:
             raise ValueError(f"speaker.url={self.url} without speaker.model: which model of the server?")
         if self.faults and not self.script:
@@ -76,7 +75,7 @@ class NL2PlanConfig(RunConfig):
 
     tasks: TasksConfig = TasksConfig()
     """Which texts."""
-    speaker: SpeakerConfig
+    speaker: SpeakerConfig = SpeakerConfig()
     """Who answers."""
     answers: AttemptConfig = AttemptConfig(max_new_tokens=4096)
     """How an answer is drawn."""

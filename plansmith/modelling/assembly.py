@@ -135,7 +135,7 @@ def _domain_text(sketch: DomainSketch, name: str, flags: Iterable[str]) -> str:
 def problem_pddl(problem: ProblemSketch, *, name: str = PROBLEM_NAME, domain_name: str = DOMAIN_NAME) -> str:
     """Return the problem of step 5."""
     init = unwrapped(Fragment(problem.init, 1)).text
-    goal = unwrapped(Fragment(problem.goal, 1), keywords=(":goal",)).text.strip() or "(and)"
+    goal = unwrapped(Fragment(problem.goal, 1), keywords=(":goal",)).text.strip()  # one that is lacking is no goal
     objects = "\n".join(f"    {own.pddl if own.type else f'{own.name} - {OBJECT}'}{_comment(own.comment)}"
                         for own in problem.objects)  # fmt: skip
     return (

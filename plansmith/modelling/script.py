@@ -96,7 +96,7 @@ class Script:
 
 
 def _attempt(messages: Conversation) -> int:
-    """Return the number of an answer, from 1: one more than the last one says of itself."""
+    """Return the number of an answer, from 1: one more than the last one's, which is the first if it does not say."""
     last = next((message.text for message in reversed(messages) if message.role == "assistant"), None)
     if last is None:
         return 1

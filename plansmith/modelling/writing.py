@@ -64,7 +64,7 @@ def write_schema(schema: Schema) -> str:
     """Return an action as step 4 is to write it."""
     parts = {
         "parameter": write_parameters(schema.parameters) or "None",
-        "precondition": _fenced(schema.precondition),
+        "precondition": _fenced(schema.precondition or "(and)"),
         "effect": _fenced(schema.effect),
         "predicate": write_predicates(schema.predicates) or "None",
     }
@@ -82,7 +82,7 @@ def write_problem(problem: ProblemSketch) -> str:
 
 
 def _fenced(text: str) -> str:
-    return f"{_FENCE}\n{text.strip() or '(and)'}\n{_FENCE}"
+    return f"{_FENCE}\n{text.strip()}\n{_FENCE}"
 
 
 def _sections(parts: dict[str, str]) -> str:

@@ -33,8 +33,8 @@ SCRIPTED = (
 )
 WHAT_COUNTS = (
     "A plan is right when the validator accepts it on the reference: as it stands where it speaks as the reference "
-    "does, else under an interpretation that a person has confirmed. A proposal that nobody has confirmed is no tick. In "
-    "brackets: the paper, GPT-4, one run; ~ is a questionable plan."
+    "does, else under an interpretation that a person has confirmed. A proposal that nobody has confirmed is no tick. "
+    "In brackets: the paper, GPT-4, one run; ~ is a questionable plan."
 )
 
 

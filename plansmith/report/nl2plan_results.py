@@ -78,7 +78,8 @@ class Cost:
 class NL2PlanResults:
     """One run; ``zero_shot`` has the status of each plan straight from the text, and whether it is right.
 
-    ``arms`` counts right tasks; ``time_s`` and ``tokens``, which were written, are by stage. ``shares`` are those of "Automatic Feedback" and "Automatic Validation", in percent.
+    ``arms`` counts right tasks; ``time_s`` and ``tokens``, those that were written, are by stage. ``shares`` are those
+    of "Automatic Feedback" and "Automatic Validation", in percent.
     """
 
     run_name: str
