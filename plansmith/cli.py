@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from plansmith import __version__
-from plansmith.commands import compare, diagnose, doctor, domains, model, plan, problems, validate, watch
+from plansmith.commands import compare, diagnose, doctor, domains, mcp, model, plan, problems, validate, watch
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.garbage import no_garbage
 from plansmith.pipeline import RunRecord, find_pipeline, pipeline_names
@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     domains.add_parser(commands)
     model.add_parser(commands)
     doctor.add_parser(commands)
+    mcp.add_parser(commands)
     watch.add_parser(commands)
     return parser
 

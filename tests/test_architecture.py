@@ -47,7 +47,10 @@ ALLOWED_IN_LIBRARY = {
     "modelling": {"pddl", "text", "data", "generation"},
     "report": BELOW_REPORT,
     "ablation": {*BELOW_REPORT, "report", "pipeline"},
-    "watch": {*BELOW_REPORT, "report", "pipeline", "progress"},
+    "watch": {*BELOW_REPORT, "report", "pipeline", "progress", "hosts"},
+    "hosts": set(),
+    "tools": {"pddl", "planners", "problems", "text", "hosts"},
+    "workbench": {"pddl", "planners", "data", "judging", "modelling", "hosts"},
     "pipeline": {"console", "data", "report", "learning", "stages"},
     "commands": {
         "learning",
@@ -64,6 +67,8 @@ ALLOWED_IN_LIBRARY = {
         "live",
         "progress",
         "invented",
+        "hosts",
+        "tools",
     },
     "cli": {
         "commands",
