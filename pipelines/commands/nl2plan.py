@@ -9,50 +9,31 @@ is read by the steps after it, and only what it changes is asked for again.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
-import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 if __name__ == "__main__":  # found from any folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from actors.endpoint import Endpoint
-from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers, engine_config
-from pipelines.trials.options import (
-    LEAST,
-    add_endpoint_options,
-    add_policy_options,
-    check_least,
-    endpoint_of,
-    is_address,
-    planner_of,
-    sampling_of,
-)
-from pipelines.trials.own_problems import TrialConfig
+from pipelines.commands import nl2plan_edit
+from pipelines.trials.modelling_policy import add_modelling_options, modelling_config, speaking
+from pipelines.trials.options import is_address, planner_of
 from pipelines.trials.own_texts import read_own_text
 from pipelines.trials.text_policy import text_policy
-from plansmith.config.basics import narrowed
-from plansmith.config.cluster import ClusterConfig
-from plansmith.config.loading import build_model
 from plansmith.config.modelling import ModellingConfig
-from plansmith.config.training import EngineNumerics
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.data.storage import make_folder
 from plansmith.errors import BadInputError, ConfigError
-from plansmith.generation import FinishReason, asking
-from plansmith.generation import Generator as Answering
-from plansmith.judging.modelled import NO_PLAN, PlannedTask, plan_in_words, plan_task
+from plansmith.generation import FinishReason
+from plansmith.judging.modelled import plan_task, write_plan
 from plansmith.layout import printable
 from plansmith.modelling import folder as files
 from plansmith.modelling.calls import Call, CallLog
 from plansmith.modelling.dialogue import Question, QuestionKind
 from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.products import DomainSketch
-from plansmith.modelling.prompts import prompt
-from plansmith.modelling.reading import read_actions
 from plansmith.modelling.speaking import Speaker
 from plansmith.modelling.steps import (
     StepRecord,
@@ -67,8 +48,6 @@ from plansmith.modelling.steps import (
 from plansmith.planners import FastDownward
 
 PERSON_FEEDBACK = "your advice (an empty line, or the end of input, ends it; none accepts the answer):"
-WINDOW = 8192
-"""Tokens that an engine has for what follows the first prompt, beside an answer and its correction."""
 EPILOG = """exit code: 0 there is a plan; 1 there is none, or it failed; 2 bad input.
 
 examples:
@@ -78,13 +57,21 @@ examples:
       another task of the same domain: steps 5 and 6 only
   plansmith nl2plan task.txt --policy my-model --feedback person
       a model folder, run by the engine built in; you are asked for advice on each answer
+  plansmith nl2plan edit task
+      every product in a browser; plansmith nl2plan edit --help says more
 
 docs/nl2plan.md says what each file is, how to mend one, and what is checked."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Take one text through all steps; return 0 with a plan, 1 without or when it failed, 2 for bad input."""
-    arguments = _parser().parse_args(argv)
+    """Take one text through all steps; return 0 with a plan, 1 without or when it failed, 2 for bad input.
+
+    With ``edit`` as its first word it is the workbench (`pipelines.commands.nl2plan_edit`).
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["edit"]:
+        return nl2plan_edit.main(words[1:])
+    arguments = _parser().parse_args(words)
     set_up_logging()
     return exit_code_of(lambda: _nl2plan(arguments))
 
@@ -105,27 +92,13 @@ def _parser() -> argparse.ArgumentParser:
         "ending)")  # fmt: skip
     add("--domain-from", type=Path, metavar="DIR", help="take the domain of another task's folder: only the problem is "
         "asked for")  # fmt: skip
-    defaults = ModellingConfig()
-    add("--feedback", choices=("model", "person", "none"), default=defaults.feedback, help="who criticises each "
-        "answer, once: the model itself (default), you, or nobody")  # fmt: skip
-    add("--checks", choices=("paper", "ours"), default=defaults.checks, help="whose validation (default: ours, which "
-        "allows forall in effects)")  # fmt: skip
-    add("--passes", type=int, default=defaults.passes, metavar="N", help="how often all actions are written "
-        f"(default: {defaults.passes})")  # fmt: skip
-    add("--max-error-messages", type=int, default=defaults.max_error_messages, metavar="N", help="about one action, at "
-        f"most (default: {defaults.max_error_messages})")  # fmt: skip
-    add("--max-validations", type=int, default=defaults.max_validations, metavar="N", help="of the problem, at most "
-        f"(default: {defaults.max_validations})")  # fmt: skip
-    add_policy_options(parser.add_argument_group("answers, planner and engine"))
-    add_endpoint_options(parser.add_argument_group("with --policy URL"))
+    add_modelling_options(parser)
     parser.set_defaults(concurrency=1, planner_search="lama-first")
     return parser
 
 
 def _nl2plan(arguments: argparse.Namespace) -> int:
-    check_least(arguments, {**LEAST, "passes": 1, "max_error_messages": 0, "max_validations": 1})
-    names = ("checks", "max_error_messages", "max_validations", "feedback", "passes")
-    config = build_model(ModellingConfig, {name: getattr(arguments, name) for name in names}, where="the command line")
+    config = modelling_config(arguments)
     text = read_own_text(arguments.text)
     source = None if arguments.domain_from is None else _finished_domain(arguments.domain_from)
     folder = TaskFolder(arguments.out or arguments.text.with_suffix(""))
@@ -134,17 +107,14 @@ def _nl2plan(arguments: argparse.Namespace) -> int:
     who = None if is_address(arguments.policy) else text_policy(arguments.policy)
     make_folder(folder.path)
     folder.write(files.TEXT, text)
-    with _answering(arguments, who, text) as (generator, model):
-        log = CallLog.open(folder.path / files.CALLS)
-        speaker = Speaker(
-            generator, sampling_of(arguments), arguments.seed, model, lambda _task: log, config.feedback, _ask_person
-        )
+    log = CallLog.open(folder.path / files.CALLS)
+    with speaking(arguments, who, text, log, _ask_person) as speaker:
         sketch = _model(_Work(text, folder, config, speaker, str(arguments.text)), source)
     with FastDownward(planner_of(arguments)) as planner:
         planned = plan_task(planner, folder.current(files.DOMAIN), folder.current(files.PROBLEM))
-    _write_plan(folder, planned, sketch)
+    said = write_plan(folder, planned, sketch.actions)
     _say_cost(log.calls)
-    print(printable(_outcome(planned)))
+    print(printable(said))
     return 0 if planned.is_solved else 1
 
 
@@ -159,33 +129,6 @@ def _finished_domain(path: Path) -> TaskFolder:
         expected, cure = f"a folder with {files.DOMAIN}", "finish it first: plansmith nl2plan TEXT --out DIR"
         raise BadInputError("a task without a finished domain", where=str(path), expected=expected, cure=cure)
     return folder
-
-
-# --- who answers
-
-
-@contextlib.contextmanager
-def _answering(
-    arguments: argparse.Namespace, folder: FolderPolicy | None, text: str
-) -> Iterator[tuple[Answering, str]]:
-    """Give who answers, and what its answers depend on.
-
-    Raises:
-        BadInputError: a text that fills a folder's window, or a server that cannot be asked.
-    """
-    if folder is None:
-        endpoint = endpoint_of(arguments)
-        yield Endpoint(endpoint), f"{endpoint.url} {endpoint.model}"
-        return
-    asked, n_cpus = {str(arguments.text): asking(prompt("types", text=text))}, arguments.num_cpus
-    room = WINDOW + 2 * arguments.max_new_tokens
-    engine = engine_config(folder, asked, room=room, dtype=arguments.dtype, n_threads=n_cpus)
-    trial = TrialConfig(planner=planner_of(arguments), cluster=ClusterConfig(num_cpus=n_cpus), policy=engine)
-    with (
-        tempfile.TemporaryDirectory(prefix="plansmith-nl2plan-") as name,
-        FolderWorkers(trial, Path(name), seed=arguments.seed) as workers,
-    ):
-        yield workers.generator(folder, narrowed(engine, EngineNumerics)), folder.key
 
 
 def _ask_person(question: Question) -> str:
@@ -257,25 +200,6 @@ def _step_line(record: StepRecord) -> str:
     said = [f"{record.n_messages} error messages" if record.n_messages else "", "advised" if record.advice else ""]
     flaws = f"accepted with its flaws: {', '.join(record.faults)}" if record.faults else ""
     return ", ".join(filter(None, [f"{what}: done", *said, flaws]))
-
-
-def _write_plan(folder: TaskFolder, planned: PlannedTask, sketch: DomainSketch) -> None:
-    if not planned.is_solved:
-        folder.remove(files.PLAN)
-        folder.write(files.PLAN_IN_WORDS, _outcome(planned))
-        return
-    actions = read_actions(folder.current(files.ACTIONS))[0] if folder.has(files.ACTIONS) else sketch.actions
-    folder.write(files.PLAN, "\n".join(planned.plan))
-    folder.write(files.PLAN_IN_WORDS, plan_in_words(planned.plan, actions))
-
-
-def _outcome(planned: PlannedTask) -> str:
-    if planned.is_solved:
-        steps = "\n".join(planned.plan)
-        return (
-            f"{steps}\n\na plan of {len(planned.plan)} steps in this model; nobody has checked that the model is right"
-        )
-    return f"No plan found: {NO_PLAN[planned.status]}.\n{planned.message}".rstrip()
 
 
 def _say_cost(calls: Sequence[Call]) -> None:

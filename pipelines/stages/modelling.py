@@ -13,8 +13,6 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
 from plansmith.config.basics import StrictModel
 from plansmith.config.generation import AttemptConfig, SamplingConfig
 from plansmith.config.modelling import ModellingConfig
@@ -33,7 +31,14 @@ from plansmith.data.rows import (
 from plansmith.errors import BadInputError
 from plansmith.generation import Message
 from plansmith.judging.advice import effect_of_advice
-from plansmith.judging.interpretation import Interpretation, identity, propose, reference_plan, speaks_as
+from plansmith.judging.interpretation import (
+    identity,
+    interpretation_of,
+    interpretation_text,
+    propose,
+    reference_plan,
+    speaks_as,
+)
 from plansmith.judging.modelled import plan_task
 from plansmith.modelling import folder as files
 from plansmith.modelling.calls import Call, CallLog
@@ -304,23 +309,6 @@ def read_interpretations(folder: str | None) -> dict[str, str]:
     return found
 
 
-_INTERPRETATION: TypeAdapter[Interpretation] = TypeAdapter(Interpretation)
-
-
-def interpretation_of(text: str, *, where: str) -> Interpretation:
-    """Return the interpretation in a text.
-
-    Raises:
-        BadInputError: it is none.
-    """
-    try:
-        return _INTERPRETATION.validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise BadInputError("no interpretation", where=where, got=f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
-                            expected="objects, actions and is_confirmed, as in docs/nl2plan.md") from error  # fmt: skip
-
-
 def judge(context: StageContext[VerdictSettings]) -> None:
     """Write whether each plan is right on the reference, what advice did, and a page of each task."""
     tasks = {row.task: row for row in context.inputs["tasks"].rows(ModellingTaskRow)}
@@ -388,7 +376,7 @@ def _verdict(row: ModellingTaskRow, planned: ModelledPlanRow, settings: VerdictS
         return said(is_right=reference_plan(identity(task), steps, task) is not None, confirmed="names")
     objects = dict.fromkeys(name for step in steps for name in step.arguments)
     proposed = propose(steps, objects, task)
-    return said(proposal="" if proposed is None else _INTERPRETATION.dump_json(proposed).decode())
+    return said(proposal="" if proposed is None else interpretation_text(proposed))
 
 
 def _zero_shot_verdict(row: ModellingTaskRow, answered: ModelledTaskRow) -> ModelledVerdictRow:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pydantic import TypeAdapter, ValidationError
+
 from plansmith.errors import BadInputError
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
@@ -90,6 +92,28 @@ class Interpretation:
     def given(self, step: PlanStep) -> tuple[str, ...]:
         """Return the arguments of a step as the reference calls them; one that it does not have is empty."""
         return tuple(self.objects.get(name, "") for name in step.arguments)
+
+
+_INTERPRETATION: TypeAdapter[Interpretation] = TypeAdapter(Interpretation)
+
+
+def interpretation_of(text: str, *, where: str) -> Interpretation:
+    """Return the interpretation in a text.
+
+    Raises:
+        BadInputError: it is none.
+    """
+    try:
+        return _INTERPRETATION.validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadInputError("no interpretation", where=where, got=f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
+                            expected="objects, actions and is_confirmed, as in docs/nl2plan.md") from error  # fmt: skip
+
+
+def interpretation_text(interpretation: Interpretation) -> str:
+    """Return an interpretation as JSON, which `interpretation_of` reads."""
+    return _INTERPRETATION.dump_json(interpretation, indent=2).decode()
 
 
 def identity(task: PlanningTask) -> Interpretation:

@@ -9,7 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from plansmith.errors import BadInputError, ConfigError
+from plansmith.modelling import folder as files
+from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.products import ActionSketch
+from plansmith.modelling.reading import read_actions
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.planners import Planner, PlannerStatus
@@ -64,3 +67,30 @@ def plan_in_words(plan: Iterable[str], actions: Iterable[ActionSketch]) -> str:
         more = f": {said[step.name]}" if said.get(step.name) else ""
         lines.append(f"{number}. {' '.join((step.name, *step.arguments))}{more}")
     return "\n".join(lines)
+
+
+def outcome_text(planned: PlannedTask) -> str:
+    """Return what came of planning, for people."""
+    if planned.is_solved:
+        steps, n_steps = "\n".join(planned.plan), len(planned.plan)
+        return f"{steps}\n\na plan of {n_steps} steps in this model; whether the model is right nobody has checked"
+    return f"No plan found: {NO_PLAN[planned.status]}.\n{planned.message}".rstrip()
+
+
+def write_plan(folder: TaskFolder, planned: PlannedTask, actions: Iterable[ActionSketch] = ()) -> str:
+    """Leave the plan in a task's folder, in PDDL and in words, or why there is none; return what came of it.
+
+    Args:
+        folder: of the task.
+        planned: what came of planning.
+        actions: what is said of them, where the folder does not say it.
+    """
+    said = outcome_text(planned)
+    if not planned.is_solved:
+        folder.remove(files.PLAN)
+        folder.write(files.PLAN_IN_WORDS, said)
+        return said
+    known = read_actions(folder.current(files.ACTIONS))[0] if folder.has(files.ACTIONS) else actions
+    folder.write(files.PLAN, "\n".join(planned.plan))
+    folder.write(files.PLAN_IN_WORDS, plan_in_words(planned.plan, known))
+    return said

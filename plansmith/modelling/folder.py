@@ -25,6 +25,8 @@ PROBLEM = "problem.pddl"
 PLAN = "plan.txt"
 PLAN_IN_WORDS = "plan.md"
 CALLS = "calls.jsonl"
+INTERPRETATION = "interpretation.json"
+"""What the plan means in a reference; a person says so in the workbench."""
 EDITS = "edits"
 EDITABLE = (TYPES, HIERARCHY, ACTIONS, PROBLEM_SKETCH, DOMAIN, PROBLEM)
 """Products that may be mended, beside the actions of step 4."""

@@ -233,11 +233,24 @@ def make_problem(text: str, sketch: DomainSketch, products: Products, config: Mo
     settled = products.settle(files.PROBLEM_SKETCH, product)
     faults = check_problem(settled, tree=sketch.tree, predicates=sketch.predicates, checks=config.checks)
     _sound(files.PROBLEM_SKETCH, settled, product, faults)
-    named = re.search(r"\(\s*define\s*\(\s*domain\s+([^\s()]+)", products.current(files.DOMAIN), re.IGNORECASE)
-    problem = _problem_text(read_problem_sketch(settled), named[1].lower() if named else "")
-    products.settle(files.PROBLEM, problem)
+    settle_problem(products)
     before = "" if done.unadvised is None else writing.write_problem(done.unadvised)
     return _record(done, DialogueStep.TASK, before, product)
+
+
+def settle_problem(products: Products) -> str:
+    """Leave the problem of what step 5 has left, as it stands, in the domain as it stands; return it."""
+    named = re.search(r"\(\s*define\s*\(\s*domain\s+([^\s()]+)", products.current(files.DOMAIN), re.IGNORECASE)
+    sketch = read_problem_sketch(products.current(files.PROBLEM_SKETCH))
+    return products.settle(files.PROBLEM, _problem_text(sketch, named[1].lower() if named else ""))
+
+
+def put_together(products: Products, config: ModellingConfig) -> None:
+    """Leave the domain and the problem of what is there as it stands; nobody is asked."""
+    if products.has(files.TYPES):
+        make_domain(products, config)
+    if products.has(files.PROBLEM_SKETCH):
+        settle_problem(products)
 
 
 def _problem_text(problem: ProblemSketch, domain_name: str) -> str:
