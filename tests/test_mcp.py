@@ -138,7 +138,8 @@ def test_problems_without_a_domain_lists_them() -> None:
         ("diagnose", {"domain": "\ud800"}, "surrogates not allowed"),
         ("diagnose", {}, "domain"),
     ],
-    ids=["no domain", "path of a domain", "level", "too many", "search", "time", "size", "half a character", "domain left out"],
+    ids=["no domain", "path of a domain", "level", "too many", "search", "time", "size", "half a character",
+         "domain left out"],
 )  # fmt: skip
 def test_call_with_a_mistake_is_an_error_that_says_what_is_expected(tool: str, given: Any, said: str) -> None:
     assert said in complaint_of(tool, given)
