@@ -23,7 +23,7 @@ from mcp.types import CallToolResult
 
 from plansmith.config.tools import ToolSettings
 from plansmith.pddl.cases import judge_texts
-from plansmith.problems.library import domain_names
+from plansmith.problems.library import domain_names, load_domain
 from plansmith.tools import bounded as bounded_module
 from plansmith.tools.bounded import OutOfBoundsError, bounded
 from plansmith.tools.server import make_server
@@ -129,6 +129,7 @@ def test_problems_without_a_domain_lists_them() -> None:
     ("tool", "given", "said"),
     [
         ("problems", {"domain": "../../etc"}, "no such domain"),
+        ("problems", {"domain": str(load_domain("ferry").folder)}, "no such domain"),
         ("problems", {"domain": "ferry", "level": "L9"}, "no such level"),
         ("problems", {"domain": "ferry", "n": 51}, "50 at most"),
         ("plan", {**SUSSMANS, "search": "astar(blind())"}, "no such search"),
@@ -137,7 +138,8 @@ def test_problems_without_a_domain_lists_them() -> None:
         ("diagnose", {"domain": "\ud800"}, "surrogates not allowed"),
         ("diagnose", {}, "domain"),
     ],
-    ids=["path as domain", "level", "too many", "search", "time", "size", "half a character", "no domain"],
+    ids=["no domain", "path of a domain", "level", "too many", "search", "time", "size", "half a character",
+         "domain left out"],
 )  # fmt: skip
 def test_call_with_a_mistake_is_an_error_that_says_what_is_expected(tool: str, given: Any, said: str) -> None:
     assert said in complaint_of(tool, given)
@@ -214,9 +216,12 @@ def serving_http(*options: str) -> Iterator[str]:
         select.select([process.stderr], [], [])
         found = re.search(r"http://\S+", process.stderr.readline())
         assert found
-        yield found[0]
-        process.send_signal(signal.SIGINT)
-        assert process.wait() == 0
+        try:
+            yield found[0]
+        finally:
+            process.send_signal(signal.SIGINT)
+            status = process.wait()
+        assert status == 0
 
 
 def test_http_serves_the_tools_to_this_machine_alone() -> None:

@@ -464,9 +464,12 @@ def test_command_serves_its_folder_at_an_address_with_a_token_and_lets_no_second
         assert process.stdout
         found = re.search(r"http://127\.0\.0\.1:\d+/\S{24,}/", process.stdout.readline())
         assert found
-        page = httpx.get(found[0], timeout=60).text
-        with pytest.raises(BadInputError, match="another run works on this folder"), run_lock(work.folder.path):
-            pass
-        process.send_signal(signal.SIGINT)
-        assert process.wait() == 0
+        try:
+            page = httpx.get(found[0], timeout=60).text
+            with pytest.raises(BadInputError, match="another run works on this folder"), run_lock(work.folder.path):
+                pass
+        finally:
+            process.send_signal(signal.SIGINT)
+            status = process.wait()
+    assert status == 0
     assert "there is nobody to ask" in page
