@@ -564,7 +564,7 @@ def test_importance_weights_equal_trls(
 class PlainEngine:
     """One rank without DeepSpeed."""
 
-    rank, world_size, device = 0, 1, torch.device("cpu")
+    rank, world_size, device, vocabulary_size = 0, 1, torch.device("cpu"), 20
 
     def __init__(self, model: Any, optimizer: torch.optim.Optimizer) -> None:
         self.model, self.optimizer = model, optimizer

@@ -60,6 +60,7 @@ def group_relative_settings(
     numerics: Numerics,
     prompting: str,
     split: Split = Split.PHASE2,
+    segment: tuple[int, int | None] = (1, None),
 ) -> GroupRelativeSettings:
     """Return the settings of the stage.
 
@@ -69,6 +70,7 @@ def group_relative_settings(
         numerics: how the trainer holds the model.
         prompting: how the policy is asked.
         split: of the problems that are tried; they need no plans.
+        segment: its first update and its last.
 
     Raises:
         ConfigError: importance weights, and log-probabilities of another distribution than was drawn from.
@@ -86,6 +88,8 @@ def group_relative_settings(
         prompting=prompting,
         split=split,
         updates=loop.updates,
+        first=segment[0],
+        last=segment[1],
         optimiser=narrowed(loop, OptimiserConfig),
         numerics=narrowed(numerics, Numerics),
         objective=narrowed(loop, GroupRelativeConfig),

@@ -19,7 +19,8 @@ from plansmith.pddl.validation import Verdict
 from plansmith.report.arms import Arm, arms_of, evaluated_problems
 from plansmith.report.attempts import AttemptExample
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
-from plansmith.report.gap_results import updates_of
+from plansmith.report.gap_effort import UPDATES
+from plansmith.report.gap_results import Updates, by_update
 from plansmith.report.metrics import (
     ALL_LEVELS,
     EvaluatedProblem,
@@ -340,11 +341,11 @@ def _mean_tests(
                 yield MeanTest(before, after, what, fmean(firsts), fmean(seconds), p_value)
 
 
-def _updates(run: Run) -> dict[str, dict[str, tuple[float | None, ...]]]:
+def _updates(run: Run) -> dict[str, Updates]:
     stages = (
         stage for stage in run.stages(StageKind.OPTIMISES) if stage.provenance.labels.get("objective") == "constrained"
     )
-    return {stage.name: updates_of([stage]) for stage in stages}
+    return {stage.name: by_update(stage.artifact.rows(MetricRow, UPDATES)) for stage in stages}
 
 
 def _narration(run: Run) -> dict[str, int]:
