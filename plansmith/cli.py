@@ -32,10 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
     known, rest = parser.parse_known_args(arguments)
-    if known.command in ("run", *DELEGATED):
+    if is_handed_on(known):
         return exit_code_of(lambda: _delegate(known, rest))
-    if (known.command, getattr(known, "domains_command", None)) == ("domains", domains.WRITE):
-        return exit_code_of(lambda: _command(f"domains-{domains.WRITE}")(rest))
     if rest:
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     if known.command is None:
@@ -43,6 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     set_up_logging()
     return exit_code_of(lambda: int(known.work(known)))
+
+
+def is_handed_on(known: argparse.Namespace) -> bool:
+    """Return whether a command parses what is left of its words itself."""
+    words = getattr(known, "command", None), getattr(known, "domains_command", None)
+    return words[0] in ("run", *DELEGATED) or words == ("domains", domains.WRITE)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,8 +77,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _delegate(known: argparse.Namespace, rest: list[str]) -> int:
-    if known.command in DELEGATED:
-        return _command(known.command)(rest)
+    if known.command != "run":
+        below = getattr(known, "domains_command", None)
+        return _command(f"{known.command}-{below}" if below else known.command)(rest)
     if known.pipeline is None:
         options = "[--preset NAME] [--seed N | --seeds FIRST-LAST] [--set KEY=VALUE] [--resume] [--dry-run]"
         known_names = f"PIPELINE is one of: {', '.join(pipeline_names())}"

@@ -178,7 +178,7 @@ def stopped_after_parsing(patch: pytest.MonkeyPatch) -> list[argparse.ArgumentPa
 
 def hands_on(known: argparse.Namespace) -> bool:
     """Say whether `plansmith` leaves the other words to a command, or that to a pipeline, with a parser of its own."""
-    return getattr(known, "command", None) in ("run", *cli.DELEGATED) or vars(known).keys() == {"pipeline"}
+    return cli.is_handed_on(known) or vars(known).keys() == {"pipeline"}
 
 
 @pytest.fixture(autouse=True)
