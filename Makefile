@@ -19,7 +19,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: help
 help: ## list the targets
 	@printf 'usage: make TARGET [ARGS="..."] [SEED=n | SEEDS=n] [PYTHON=/path/to/python3.11]\n\n'
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 SEED_OPTION = $(if $(SEEDS),--seeds 100-$$((99 + $(SEEDS))),$(if $(SEED),--seed $(SEED)))
 
@@ -34,6 +34,14 @@ test: $(INSTALLED) ## run the tests; ARGS="-k validate -x" goes to pytest
 .PHONY: faults
 faults: $(INSTALLED) ## kill a run in each of its stages, take a machine away; a quarter of an hour
 	$(BIN)/python -m pytest -m faults $(ARGS)
+
+.PHONY: proofs
+proofs: $(INSTALLED) ## what `make test` proves at a small size, at full size: thousands of problems, other models; half an hour
+	$(BIN)/python -m pytest -m long -o faulthandler_timeout=7200 $(ARGS)
+
+.PHONY: gpu-check
+gpu-check: $(INSTALLED) ## whether training on the GPU gives what it gives on the CPU, and how fast; ARGS="--device cpu" rehearses it
+	$(BIN)/python benchmarks/gpu_check.py $(ARGS)
 
 .PHONY: check
 check: $(INSTALLED) ## ruff and mypy --strict on the four packages; needs no network

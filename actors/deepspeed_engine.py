@@ -74,6 +74,7 @@ class DeepSpeedEngineAdapter:
         self._is_update_adamw_sized = False
         self.module = self.engine.module
         self.device: torch.device = self.engine.device
+        self.vocabulary_size: int = self.module.config.get_text_config().vocab_size
         self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
         self._gradient_clipping = 0.0
         # in float32 a CPU's products are as quick at every length

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 
-from plansmith.config.formalisation import FormalisationConfig, JudgingConfig
+from plansmith.config.formalisation import FormalisationConfig, FormalRendering, JudgingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.data.examples import under_other_names
 from plansmith.data.formalisation_examples import FormalisationWriter
@@ -32,6 +32,7 @@ from plansmith.planners.goal_questions import goal_questions
 from plansmith.problems.library import PlanningDomain, load_domain
 from plansmith.problems.perturbation import Perturbation, perturb
 from plansmith.stages import row_rng
+from plansmith.text.formalisation import rendered
 
 
 class Judges:
@@ -187,6 +188,7 @@ class Perturber:
 
     Args:
         config: what is told of them.
+        rendering: of the answers that they stand for.
         perturbations: that are drawn among.
         draws: of each problem, by its split, of as many different perturbations; a fraction is drawn. None takes all.
         seed: of the run; what is drawn depends on it, on the problem and on the perturbation alone.
@@ -196,12 +198,13 @@ class Perturber:
         self,
         *,
         config: JudgingConfig,
+        rendering: FormalRendering,
         perturbations: Sequence[Perturbation],
         draws: Mapping[str, float] | None = None,
         seed: int,
     ) -> None:
         self._judges, self._perturbations, self._seed = Judges(config), tuple(perturbations), seed
-        self._draws = draws
+        self._draws, self._rendering = draws, rendering
 
     def __call__(self, rows: Sequence[TextRow]) -> list[PerturbedRow]:
         """Return one problem for each perturbation that a draw gave, of each row."""
@@ -217,6 +220,7 @@ class Perturber:
         for perturbation in kinds:
             text = perturb(task, perturbation, row_rng(self._seed, "perturb", row.problem_id, perturbation))
             if text is not None:
+                text = rendered(text, reference.problem, row.text, self._rendering)
                 judged = judge.judge(text, reference, text=row.text)
                 name, fault = f"{row.problem_id}-{perturbation}", fault_of(judged, reference)
                 yield PerturbedRow(name, row.problem_id, perturbation, fault, text, judged.feedback)

@@ -47,9 +47,9 @@ def record(name: str, value: float, **tags: str) -> None:
 
 
 def is_recording() -> bool:
-    """Return whether this process belongs to a Ray; asking imports none."""
-    ray = sys.modules.get("ray")
-    return ray is not None and bool(ray.is_initialized())
+    """Return whether this process belongs to a Ray; asking imports none, and another thread may be at it."""
+    is_initialized = getattr(sys.modules.get("ray"), "is_initialized", None)
+    return is_initialized is not None and bool(is_initialized())
 
 
 def record_as(**tags: str) -> None:

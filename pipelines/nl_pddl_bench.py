@@ -122,7 +122,7 @@ def perturbed(
     graph: Graph, config: NlPddlBenchConfig, said: Stage[Any], name: str, draws: dict[str, float]
 ) -> Stage[Any]:
     """Return problems with one mistake each, so many of each text of the splits."""
-    settings = PerturbingSettings(judging=config.judging, draws=draws)
+    settings = PerturbingSettings(judging=config.judging, rendering=config.texts.rendering, draws=draws)
     return graph.stage(name, texts.perturb_texts, settings, {"texts": said})
 
 

@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from plansmith import __version__
-from plansmith.commands import compare, diagnose, domains, model, plan, problems, validate, watch
+from plansmith.commands import compare, diagnose, doctor, domains, model, plan, problems, validate, watch
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.garbage import no_garbage
 from plansmith.pipeline import RunRecord, find_pipeline, pipeline_names
@@ -33,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     known, rest = parser.parse_known_args(arguments)
     if known.command in ("run", *DELEGATED):
         return exit_code_of(lambda: _delegate(known, rest))
+    if (known.command, getattr(known, "domains_command", None)) == ("domains", domains.WRITE):
+        return exit_code_of(lambda: _command(f"domains-{domains.WRITE}")(rest))
     if rest:
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     if known.command is None:
@@ -63,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     problems.add_parser(commands)
     domains.add_parser(commands)
     model.add_parser(commands)
+    doctor.add_parser(commands)
     watch.add_parser(commands)
     return parser
 

@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 
 CPU_FACTS = Path("/proc/cpuinfo")
+MEMORY_FACTS = Path("/proc/meminfo")
+GROUP_FACTS = Path("/sys/fs/cgroup")
 FAST_PRODUCTS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 """Flags of a processor that decide how fast it trains, the best first."""
 ASK_GPUS = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
@@ -33,11 +35,38 @@ def gpus() -> list[str]:
     return [f"{count} x {name}" for name, count in Counter(filter(None, map(str.strip, names))).items()]
 
 
+def fast_products() -> str:
+    """Return the flag of `FAST_PRODUCTS` that this processor has, the best; empty for none."""
+    flags = _cpu_facts().get("flags", "").split()
+    return next((flag for flag in FAST_PRODUCTS if flag in flags), "")
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use at once: of its affinity and of its control group."""
+    cores = len(os.sched_getaffinity(0))
+    quota, _, period = _group_limit("cpu.max").partition(" ")
+    return min(cores, max(1, round(int(quota) / int(period)))) if quota.isdigit() and period.isdigit() else cores
+
+
+def memory_bytes() -> tuple[int, int]:
+    """Return how much memory there is and how much is free, of the machine or within its control group."""
+    pairs = (line.partition(":") for line in MEMORY_FACTS.read_text(encoding="utf-8").splitlines())
+    kilobytes = {name: int(value.split()[0]) for name, _, value in pairs if value.split()}
+    total, free = (1024 * kilobytes[name] for name in ("MemTotal", "MemAvailable"))
+    limit, used = _group_limit("memory.max"), _group_limit("memory.current")
+    if limit.isdigit() and used.isdigit() and int(limit) < total:
+        return int(limit), min(free, int(limit) - int(used))
+    return total, free
+
+
+def _group_limit(name: str) -> str:
+    """Return what a file of this process's control group says, where there is one."""
+    path = GROUP_FACTS / name
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+
+
 def _processor() -> str:
-    facts = _cpu_facts()
-    name = facts.get("model name", platform.machine())
-    flags = facts.get("flags", "").split()
-    fastest = next((flag for flag in FAST_PRODUCTS if flag in flags), "")
+    name, fastest = _cpu_facts().get("model name", platform.machine()), fast_products()
     return f"{os.cpu_count()} logical CPUs, {name}{f' ({fastest})' if fastest else ''}"
 
 

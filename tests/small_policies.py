@@ -10,13 +10,15 @@ import torch
 from plansmith.config.training import LoraConfig
 from plansmith.learning.adapters import attach_adapter
 
+LORA = LoraConfig(rank=4, alpha=8.0)
+
 
 def load_policy(folder: Path, attention: str, *, is_adapter: bool = False) -> Any:
     """Return the model of a folder, or a new adapter on it."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation=attention)
-    return attach_adapter(model, LoraConfig(rank=4, alpha=8.0), base_folder=folder, seed=0) if is_adapter else model
+    return attach_adapter(model, LORA, base_folder=folder, seed=0) if is_adapter else model
 
 
 def moved(model: Any, *, seed: int, by: float = 0.01) -> Any:

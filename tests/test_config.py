@@ -129,6 +129,8 @@ def test_unknown_key_in_a_list_of_levels_suggests_a_key_of_a_level() -> None:
         ("phase2.eta=0", "phase2.eta"),
         ("phase2.temperature=-0.1", "phase2.temperature"),
         ("problems.test_share=1", "problems.test_share"),
+        ("problems.object_names=[a, 2b]", "problems.object_names.1"),
+        ("problems.object_names=[a b]", "problems.object_names.0"),
         ("phase1.learning_rate=0", "phase1.learning_rate"),
         ("phase1.schedule=quadratic", "phase1.schedule"),
         ("seed=-1", "seed"),
@@ -153,9 +155,10 @@ def test_several_mistakes_tell_the_first_and_count_the_others() -> None:
         (["model.hidden_size=65"], ["hidden_size=65", "n_heads=2"]),
         (["rendering=full"], ["rendering=full", "tokenizer=words"]),
         (["evaluation.primary_level=9 blocks"], ["'9 blocks'"]),
+        (["problems.object_names=[a, b, A]"], ["object_names must differ", "a twice"]),
         (["problems.levels=[]"], ["problems.levels", "problems.domains", "none of them"]),
     ],
-    ids=["planner limits", "heads", "rendering of tiny", "primary level", "no problems"],
+    ids=["planner limits", "heads", "rendering of tiny", "primary level", "names", "no problems"],
 )
 def test_settings_that_do_not_fit_together_are_refused_with_both_values(
     overrides: list[str], values: list[str]

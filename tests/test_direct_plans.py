@@ -88,7 +88,7 @@ def is_plan_of(response: str, problem_pddl: str, domain_name: str) -> bool:
 def test_plan_answer_is_an_action_a_line_and_its_prompt_names_what_is_asked() -> None:
     assert plan_answer([PlanStep("sail", ("a", "b")), PlanStep("debark", ())]) == "(sail a b)\n(debark)\n"
     domain = load_domain("ferry").domain
-    assert plan_prompt(domain, " There is a car.\n", COMPACT) == "domain: ferry\nThere is a car.\nplan:\n"
+    assert plan_prompt(domain, " There is a car.\n", COMPACT) == "domain: ferry\n1 There is a car.\n2 plan:\n"
     full = plan_prompt(domain, "There is a car.", FormalisationConfig())
     assert "one ground action a line" in full and "Actions: (sail " in full and full.endswith("There is a car.\n")
 

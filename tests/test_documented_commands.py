@@ -26,7 +26,7 @@ HISTORY = {ROOT / "CHANGELOG.md", ROOT / "docs" / "log.md"}
 """They tell what was done on a day, with the commands of that day."""
 TEXTS = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("cluster/**/*.md")} - HISTORY)
 PRESETS = {path.stem for path in (ROOT / "pipelines" / "presets").rglob("*.yaml")}
-TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
 
 PLACEHOLDERS = {"N": "1", "PIPELINE": "pddl_instruct", "NAME": "pddl_instruct"}
 """Words that stand for any number and any pipeline; others in capitals stand for texts, which need no example."""

@@ -283,6 +283,13 @@ def test_options_that_do_not_go_together_end_with_code_2(words: list[str], told:
     assert found.code == 2 and told in found.err
 
 
+def test_object_name_that_pddl_cannot_hold_ends_with_code_2(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        evaluate.main(["--formalise", "--policy", "x", "--object-names", "a", "the car"])
+    assert ended.value.code == 2
+    assert "no name that PDDL can hold: 'the car'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -46,7 +46,7 @@ from plansmith.data.rows import MetricRow, OptimisationStepRow
 from plansmith.errors import PlansmithError, StalledError
 from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.sequences import supervised_sequence
-from plansmith.live import WRITE_INTERVAL_S, LiveFile, read_live
+from plansmith.live import WRITE_INTERVAL_S, LiveFile, LiveWork, read_live
 from plansmith.stages import Stage, StageContext, run_stages
 
 OUR_CODE = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}}
@@ -394,3 +394,52 @@ def test_driver_killed_in_each_stage_ends_with_the_tables_of_a_calm_run(tmp_path
     )
     for part in ("arms", "losses", "rollout_valid_rate", "policy_versions", "feedback_turns", "tokens"):
         assert second[part] == first[part], part
+
+
+# --- texts: killed in the middle of what takes long
+
+
+TEXT_OPTIONS = ("repair.turns=3", "repair.has_resampling=false", "has_direct_plans=false", "sft_longer=null",
+                "evaluation.tries_grammar=false", "sft.batch_tokens=1024", "sft.epochs=6", "dpo.batch_tokens=1024",
+                "dpo.epochs=6")  # fmt: skip
+"""The smoke preset with long optimisations, and no controls; its policies learn nothing, so that every turn is due."""
+
+
+def start_texts(runs: Path, name: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, str(ROOT / "pipelines" / "nl_pddl_bench.py"), "--preset", "smoke"]
+    command += ["--runs", str(runs), "--name", name, *(word for option in TEXT_OPTIONS for word in ("--set", option))]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def kill_texts(runs: Path, name: str, is_due: Callable[[LiveWork], bool]) -> None:
+    """Start a run and kill its driver once a process of it says what is waited for."""
+    process = start_texts(runs, name)
+    while not any(is_due(work) for work in read_live(runs / name)):
+        assert process.poll() is None, "it had ended before: nothing was struck"
+        time.sleep(0.002)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+
+
+def tables_of(run: Path) -> dict[str, str]:
+    """Return the content of every file of every stage, but for the one that has times."""
+    return {
+        f"{artifact.manifest.provenance.stage}/{name}": entry.sha256
+        for artifact in complete_artifacts(run / "artifacts")
+        for name, entry in artifact.manifest.files.items()
+        if name != "metrics.parquet"
+    }
+
+
+@pytest.mark.faults
+def test_texts_killed_in_fine_tuning_in_preferences_and_in_the_third_turn_of_repair_end_with_the_tables_of_a_calm_run(
+    tmp_path: Path,
+) -> None:
+    assert start_texts(tmp_path, "calm").wait() == 0
+    kill_texts(tmp_path, "struck", is_halfway("sft"))
+    kill_texts(tmp_path, "struck", lambda work: work.doing == "asking again, turn 3")
+    kill_texts(tmp_path, "struck", is_halfway("dpo"))
+    assert start_texts(tmp_path, "struck").wait() == 0
+    calm, struck = (tables_of(tmp_path / name) for name in ("calm", "struck"))
+    assert {"sft/model/model.safetensors", "dpo/curve.parquet", "repair_sft/verdicts.parquet"} <= calm.keys()
+    assert [name for name in calm if struck[name] != calm[name]] == [] and struck.keys() == calm.keys()

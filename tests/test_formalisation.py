@@ -89,7 +89,7 @@ def test_formalisation_prompt_says_of_the_domain_what_the_detail_asks_for(detail
     prompt = formalisation_prompt(BLOCKS, "Blocks. \n", full)
     assert prompt.endswith(f"\n\nDomain: {said}\n\nText:\nBlocks.\n")
     assert "exactly one PDDL problem, which begins with (define (problem, and with nothing else" in prompt
-    assert formalisation_prompt(BLOCKS, "Blocks. \n", compact) == f"domain: {said}\nBlocks.\npddl:\n"
+    assert formalisation_prompt(BLOCKS, "Blocks. \n", compact) == f"domain: {said}\n1 Blocks.\n2 pddl:\n"
 
 
 def test_repair_prompt_holds_prompt_answer_and_feedback_and_asks_for_the_least_change() -> None:
@@ -97,8 +97,8 @@ def test_repair_prompt_holds_prompt_answer_and_feedback_and_asks_for_the_least_c
     assert prompt.startswith("PROMPT\n\nYour last answer:\nANSWER\n\nFeedback:\nFEEDBACK\n\nMend the PDDL problem. ")
     assert "Change as little as possible" in prompt
     assert "exactly one PDDL problem" in prompt.rpartition("Mend")[2]
-    assert repair_prompt("PROMPT\n", "ANSWER\n", "FEEDBACK\n", COMPACT) == (
-        "PROMPT\nANSWER\nfeedback:\nFEEDBACK\nmended pddl:\n"
+    assert repair_prompt("PROMPT\n", "AN;1 A.\nSWER\n", "FEEDBACK\n", COMPACT) == (
+        "PROMPT\nAN\nSWER\nfeedback:\nFEEDBACK\nmended pddl:\n"
     )
 
 

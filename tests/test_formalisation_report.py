@@ -341,9 +341,11 @@ def test_report_tables_have_our_figures_and_the_papers(results: FormalisationRes
     text = render_markdown(formalisation_report(results))
     assert "| dpo repaired | 4 | 100% | 100% | 100% |" in text
     assert "| paper: Qwen3-8B, in the loop | 1000 | 82.7% | - | 78.9% | 80.8% | 79.7% | - |" in text
-    assert "| rovers | 4 | 0.0 (97.0) | 0.0 (20.0) |" in text
-    assert "| L1 | 2 | 0.0 (97.0) |" in text
+    assert "| rovers | untrained | 4 | 0.0 (97.0) | 0.0 (20.0) |" in text
+    assert "| L1 | untrained | 2 | 0.0 (97.0) |" in text
     assert "| all domains, L1 | 2 to 2 (1 to 10) | 3 (154,219) | 2.0 [1.5, 4.0] (15.0 [12.8, 17.5]) |" in text
+    assert "| domains | 1 | 13 | 2 |" in text
+    assert "| texts | 6, all with a plan | 1.7 million, 460,000 with a plan | 26,300 |" in text
     assert "| dpo repaired, turn 2 | 1 | 1 | 0 | 0 | 0 | 1 | 1.0 | 1 | 1 |" in text
     assert "| dpo | 2 | 50% |" in text
     assert "| dpo, worse | 1 | 0% |" in text

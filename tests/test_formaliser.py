@@ -67,7 +67,7 @@ def test_text_writer_gives_the_answer_in_the_order_of_the_text_under_names_of_th
 
 
 def test_perturber_proves_what_each_mistake_amounts_to(planner: FastDownward, rows: list[TextRow]) -> None:
-    perturber = Perturber(config=JUDGING, perturbations=tuple(Perturbation), seed=1)
+    perturber = Perturber(config=JUDGING, rendering="compact", perturbations=tuple(Perturbation), seed=1)
     try:
         found = perturber(rows)
         again = perturber(rows[1:2])

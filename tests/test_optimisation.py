@@ -31,7 +31,7 @@ def pair(name: str, first: int) -> tuple[TrainingSequence, TrainingSequence]:
 class PlainEngine:
     """A table of logits by the token before, updated by gradient descent."""
 
-    rank, world_size = 0, 1
+    rank, world_size, vocabulary_size = 0, 1, 8
 
     def __init__(self, device: str = "cpu") -> None:
         self.device = torch.device(device)

@@ -15,9 +15,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
-from small_policies import load_policy, moved, trained
+from ranks import on_two_ranks
+from small_policies import LORA, load_policy, moved, trained
 
-from plansmith.config.training import OptimiserConfig, PreferenceConfig
+from actors.trainer import TrainerActor
+from plansmith.config.training import OptimiserConfig, PreferenceConfig, TrainerConfig
 from plansmith.data.rows import SequenceRow
 from plansmith.data.tables import write_table
 from plansmith.errors import BadInputError
@@ -36,6 +38,7 @@ from plansmith.learning.sequences import (
     preference_sequences,
     with_reference,
 )
+from plansmith.learning.token_reading import reading_head
 
 END = 1
 IDS = [
@@ -228,9 +231,13 @@ Result = tuple[dict[str, float], list[torch.Tensor]]
 
 
 def our_result(
-    model: Any, sequences: Any, settings: PreferenceConfig, *, row_length: int = 14, n_ranks: int = 1, n_rows: int = 1
-) -> Result:
-    """Return figures and gradient of an optimiser batch, added up over the micro-batches of all ranks."""
+    model: Any, sequences: Any, settings: PreferenceConfig, *, row_length: int = 14, n_ranks: int = 1, n_rows: int = 1,
+    is_read: bool = False,
+) -> Result:  # fmt: skip
+    """Return figures and gradient of an optimiser batch, added up over the micro-batches of all ranks.
+
+    With ``is_read`` the head answers what is asked, and no logits are whole.
+    """
     objective = Preference(settings)
     (rows,) = plan_of(sequences, row_length, n_ranks).batches
     batches = [
@@ -244,7 +251,12 @@ def our_result(
     figures: dict[str, float] = {}
     gradient = [torch.zeros_like(parameter) for parameter in trained(model)]
     for batch in batches:
-        loss, found = objective.loss(model(**batch.model_inputs()).logits, batch, counts)
+        if is_read:
+            with reading_head(model, batch, objective.question) as read_output:
+                tokens = read_output(model(**batch.model_inputs()))
+            loss, found = objective.loss_of(tokens, batch, counts)
+        else:
+            loss, found = objective.loss(model(**batch.model_inputs()).logits, batch, counts)
         figures = {name: figures.get(name, 0.0) + figure.item() for name, figure in found.items()}
         gradient = [g + d for g, d in zip(gradient, torch.autograd.grad(loss, trained(model)), strict=True)]
     return figures, gradient
@@ -339,6 +351,68 @@ def test_preference_of_the_reference_itself_is_ln_2_and_prefers_nothing(folder: 
     assert pairs.deltas.tolist() == [0.0] * 3
 
 
+# --- through DeepSpeed
+
+
+ONE_STEP = OptimiserConfig(
+    learning_rate=1.0, eps=1.0, batch_sequences=100, weight_decay=0.0, gradient_clipping=0.0, schedule="constant"
+)
+"""AdamW's first step is then g / (|g| + 1), from which the gradient can be read."""
+CASES = {
+    f"{name}, {what}": (settings, is_adapter)
+    for name, settings in (("paper", PAPER), ("with likelihood", ANCHORED))
+    for what, is_adapter in (("all weights", False), ("adapter", True))
+}
+
+
+def deepspeed_results(
+    rank: int, port: int, folder: Path, weights: dict[bool, tuple[dict[str, torch.Tensor], ...]], n_ranks: int = 2
+) -> dict[str, tuple[dict[str, float], dict[str, torch.Tensor]]]:
+    """Return figures and gradient of every case, by the names of the weights; the second rank has no gradient.
+
+    The pairs are read by the trainer itself with the first of the weights, and learnt from with the second.
+    """
+    results = {}
+    for is_adapter, (before, after) in weights.items():
+        config = TrainerConfig(
+            n_threads=1, row_length_tokens=16, micro_batch_rows=1, optimizer="adamw", is_autocast=False,
+            lora=LORA if is_adapter else None, n_ranks=n_ranks,
+        )  # fmt: skip
+        trainer = TrainerActor(folder, config=config, rank=rank, master_port=port)
+        trainer.engine.set_weights(before)
+        logprobs = response_logprobs(trainer.token_logprobs(pairs_of()), pairs_of())
+        sequences = [with_reference(half, logprob) for half, logprob in zip(pairs_of(), logprobs, strict=True)]
+        for name, (settings, is_of_adapter) in CASES.items():
+            if is_of_adapter == is_adapter:
+                trainer.engine.set_weights(after)
+                report = trainer.optimise(Preference(settings), sequences, ONE_STEP)
+                steps = {key: after[key] - weight for key, weight in trainer.engine.weights().items()}
+                figures = {key: numbers[0] for key, numbers in report.metrics.items()}
+                results[name] = figures, {key: step / (1 - step.abs()) for key, step in steps.items()}
+    return results
+
+
+def test_preference_step_of_one_rank_and_of_two_has_trls_loss_and_gradient(folder: Path, tmp_path: Path) -> None:
+    weights, expected = {}, {}
+    for is_adapter in (False, True):
+        model = tuned(folder, "eager", is_adapter=is_adapter)
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        before = {name: p.detach().clone() for name, p in named}
+        moved(model, seed=2, by=STEP)
+        weights[is_adapter] = before, {name: p.detach().clone() for name, p in named}
+        for name, (settings, is_of_adapter) in CASES.items():
+            if is_of_adapter == is_adapter:
+                trainer = trl_trainer(folder, tmp_path, settings, is_adapter=is_adapter)
+                moved(trainer.model, seed=2, by=STEP)
+                expected[name] = [key for key, _ in named], trl_result(trainer)
+    alone = deepspeed_results(0, 0, folder, weights, 1)
+    first, second = on_two_ranks(deepspeed_results, folder, weights)
+    for name, (keys, theirs) in expected.items():
+        for figures, gradient in (alone[name], first[name]):
+            assert_close((figures, [gradient[key] for key in keys]), theirs)
+        assert second[name] == (first[name][0], {})
+
+
 # --- however they lie
 
 
@@ -359,6 +433,15 @@ def test_preference_of_halves_in_any_order_and_place_is_the_same(
     for row_length in (14, 22, 40):
         mixed = random.Random(seed).sample(sequences, 6)
         assert_close(our_result(model, mixed, ANCHORED, row_length=row_length), expected)
+
+
+def test_preference_read_through_the_head_in_chunks_is_the_same(
+    read_by_another: tuple[Any, list[TrainingSequence], Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, sequences, expected = read_by_another
+    monkeypatch.setattr("plansmith.learning.token_reading.CHUNK_NUMBERS", 20 * 4)  # four tokens of 20
+    for layout in LAYOUTS.values():
+        assert_close(our_result(model, sequences, ANCHORED, is_read=True, **layout), expected)
 
 
 def test_preference_of_stored_pairs_is_that_of_those_held(

@@ -75,8 +75,9 @@ def test_write_pairs_of_few_takes_each_fault_once_before_any_again(tmp_path: Pat
 
 
 def test_write_pairs_without_a_proved_fault_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match="no preference pair"):
+    with pytest.raises(BadInputError, match="no preference pair") as caught:
         pairs_of(tmp_path, "paper", 2, "unfaithful", None)
+    assert (caught.value.where, caught.value.got) == ("blocksworld", "4 draws: 2 of no proved fault, 2 unfaithful")
 
 
 class ReadsLengths(Resources):

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from conftest import ROOT
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import actors.telemetry as ray_metrics
-from actors.telemetry import RayListener, exported_name, record, tag_keys
+from actors.telemetry import RayListener, exported_name, is_recording, record, tag_keys
 from pipelines.run.telemetry import RunGauges, Telemetry
 from pipelines.run.telemetry_sinks import Point, TensorBoardSink, WandbSink, points_of, tag_of
 from plansmith.config.telemetry import TelemetryConfig
@@ -277,6 +277,11 @@ def test_record_outside_ray_imports_no_ray_and_does_nothing() -> None:
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
+
+
+def test_nothing_is_recorded_while_another_thread_is_importing_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    assert not is_recording()
 
 
 def test_record_of_an_unknown_name_is_a_bug() -> None:

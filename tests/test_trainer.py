@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import multiprocessing
 import os
 import pickle
-import queue
 import random
 import subprocess
 import sys
@@ -20,7 +17,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from processes import free_port
+from ranks import on_two_ranks
 
 from actors.trainer import TrainerActor, _buffers, _join_process_group, _prepare_process
 from plansmith.config.reinforcement import GroupRelativeConfig
@@ -319,6 +316,28 @@ class ThroughLogits:
 
     def loss(self, *arguments: Any) -> Any:
         return self.inner.loss(*arguments)
+
+
+class InChunks(Supervised):
+    """The likelihood, for which no logits may be whole."""
+
+    whole_logits: ClassVar[int] = 0
+
+
+@pytest.mark.parametrize("changes", [{}, {"zero_stage": 3}, {"lora": LORA}], ids=["adamw", "zero 3", "adapter"])
+def test_optimise_supervised_in_chunks_equals_that_on_whole_logits(
+    model_folder: Path, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plansmith.learning.token_reading.CHUNK_NUMBERS", 48 * 5)  # five tokens of 48
+    reports, weights = [], []
+    for objective in (InChunks(), Supervised()):
+        settings = changed(SETTINGS, row_length_tokens=16, micro_batch_rows=1, **changes)  # several micro-batches
+        trainer = TrainerActor(model_folder, config=settings)
+        reports.append(trainer.optimise(objective, supervised_sequences(), FAST))
+        weights.append(weights_of(trainer))
+    assert reports[0].metrics.keys() == reports[1].metrics.keys()
+    assert reports[0].losses == pytest.approx(reports[1].losses, abs=1e-5)
+    assert largest_difference(*weights) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -783,13 +802,14 @@ def train_and_reload(trainer: TrainerActor, folder: Path) -> RankOutcome:
     return RankOutcome(found, report, weights, probe, probe_of(trainer))
 
 
-def _train_as_rank(rank: int, port: int, folder: Path, target: Path, results: Any) -> None:
-    """Train with each setting in turn and send what came of it; runs in a process of its own."""
-    outcomes = {}
-    for name, settings in TWO_RANK_SETTINGS.items():
-        trainer = TrainerActor(folder, config=changed(settings, n_ranks=2), rank=rank, master_port=port)
-        outcomes[name] = train_and_reload(trainer, target / name)
-    results.put((rank, pickle.dumps(outcomes)))
+def train_as_rank(rank: int, port: int, folder: Path, target: Path) -> dict[str, RankOutcome]:
+    """Return what came of training with each setting in turn."""
+    return {
+        name: train_and_reload(
+            TrainerActor(folder, config=changed(settings, n_ranks=2), rank=rank, master_port=port), target / name
+        )
+        for name, settings in TWO_RANK_SETTINGS.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -797,24 +817,7 @@ def two_ranks(
     wide_model_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[dict[str, RankOutcome], dict[str, RankOutcome]]:
     """Return the outcomes of both ranks by setting."""
-    port = free_port()
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["deepspeed", "peft", "transformers.models.llama.modeling_llama"])  # once for both
-    results, target = processes.Queue(), tmp_path_factory.mktemp("two-ranks")
-    ranks = [
-        processes.Process(target=_train_as_rank, args=(rank, port, wide_model_folder, target, results))
-        for rank in (0, 1)
-    ]
-    for process in ranks:
-        process.start()
-    received: dict[int, bytes] = {}
-    while len(received) < len(ranks):
-        with contextlib.suppress(queue.Empty):
-            received |= [results.get(timeout=1.0)]
-        assert {process.exitcode for process in ranks} <= {None, 0}, "a rank died; its own words are above"
-    for process in ranks:
-        process.join()
-    return pickle.loads(received[0]), pickle.loads(received[1])
+    return on_two_ranks(train_as_rank, wide_model_folder, tmp_path_factory.mktemp("two-ranks"))
 
 
 @pytest.mark.parametrize("name", TWO_RANK_SETTINGS)

@@ -12,6 +12,7 @@ from typing import Any
 
 from actors.planner import PlannerActor
 from actors.writer import ChainWriter, CorruptionWriter, ExplanationWriter
+from pipelines.stages.dataset_problems import dataset_digest, dataset_rows
 from plansmith.config.basics import StrictModel
 from plansmith.config.pddl_instruct import ExamplesConfig
 from plansmith.config.planner import PlannerConfig
@@ -108,10 +109,22 @@ def sample_problems(context: StageContext[DrawingSettings]) -> None:
     """Draw problems level by level and split them by canonical form.
 
     A form that one level has taken no other takes, but of a domain that is the same under other words, for one split.
-    What a split of texts would have leaked is written beside them.
+    Those of a dataset keep its splits. What a split of texts would have leaked is written beside those that are drawn.
     """
     config = context.settings.problems
-    rows, leaks = list[ProblemRow](), list[LeakRow]()
+    leaks: list[LeakRow] = []
+    rows = dataset_rows(context, config) if config.dataset else _drawn_rows(context, config, leaks)
+    is_left_out = {Split.PROBE: not config.probe_share, Split.PHASE2: not config.phase2_share}
+    _check_splits(rows, [split for split in Split if not is_left_out.get(split)])
+    context.output.write_rows(rows, ProblemRow)
+    context.output.write_rows(leaks, LeakRow, table=LEAKS)
+
+
+def _drawn_rows(
+    context: StageContext[DrawingSettings], config: ProblemsConfig, leaks: list[LeakRow]
+) -> list[ProblemRow]:
+    """Return problems that are drawn, or those of the user's folder, split by canonical form; `leaks` gets its rows."""
+    rows: list[ProblemRow] = []
     taken: set[tuple[str, str]] = set()
     split_of: dict[str, Split] = {}
     for drawn in _drawn_levels(context, config):
@@ -136,10 +149,7 @@ def sample_problems(context: StageContext[DrawingSettings]) -> None:
             rows += [
                 problem_row(drawn.domain, item, level=drawn.name, split=split, source=drawn.source) for item in items
             ]
-    is_left_out = {Split.PROBE: not config.probe_share, Split.PHASE2: not config.phase2_share}
-    _check_splits(rows, [split for split in Split if not is_left_out.get(split)])
-    context.output.write_rows(rows, ProblemRow)
-    context.output.write_rows(leaks, LeakRow, table=LEAKS)
+    return rows
 
 
 def _check_splits(rows: Sequence[ProblemRow], needed: Sequence[Split]) -> None:
@@ -226,7 +236,9 @@ def pddl_digest(config: ProblemsConfig) -> str:
         loaded = {level.domain: load_domain(level.domain) for level in config.domains}
         for level in config.domains:
             loaded[level.domain].sizes_of(level.level, level.sizes)
-        return hashlib.sha256("\0".join(domain.digest() for domain in loaded.values()).encode()).hexdigest()
+        digests = [domain.digest() for domain in loaded.values()]
+        digests += [dataset_digest(Path(config.dataset))] if config.dataset else []
+        return hashlib.sha256("\0".join(digests).encode()).hexdigest()
     read_domain(config.domain_file)
     texts = [read_text(domain_path(config.domain_file))]
     if config.folder:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from pipelines.run.workers import MODEL
@@ -71,7 +71,9 @@ def write_pairs(context: StageContext[PairSettings]) -> None:
     settings, faults = context.settings, FAULTS[context.settings.negatives]
     texts = {row.problem_id: row for row in context.inputs["texts"].rows(TextRow)}
     faulty: dict[str, dict[str, PerturbedRow]] = defaultdict(dict)
-    for row in context.inputs["perturbed"].rows(PerturbedRow):
+    drawn = context.inputs["perturbed"].rows(PerturbedRow)
+    context.logger.info("%d draws%s", len(drawn), _counted(row.fault for row in drawn))
+    for row in drawn:
         if row.fault in faults and row.problem_pddl.strip() not in ("", texts[row.problem_id].problem_pddl.strip()):
             faulty[row.problem_id][row.problem_pddl] = row  # equal answers once
     pairs = [
@@ -85,12 +87,19 @@ def write_pairs(context: StageContext[PairSettings]) -> None:
     taught = [row for row in pairs if row.problem_id not in held_out]
     if not taught:
         raise BadInputError(
-            "no preference pair", got=f"no problem with a proved fault among {len(texts)}",
-            expected=f"one or more that are {' or '.join(faults)}",
+            "no preference pair", where=", ".join(sorted({row.domain for row in texts.values()})),
+            got=f"{len(drawn)} draws{_counted(row.fault for row in drawn)}",
+            expected=f"one or more to learn from that are {' or '.join(faults)}",
             cure="draw more problems, or take dpo.pairs.negatives=faithful",
         )  # fmt: skip
     context.output.write_rows(taught, PairRow)
     context.output.write_rows((row for row in pairs if row.problem_id in held_out), PairRow, table=HELD_OUT)
+
+
+def _counted(faults: Iterable[str | None]) -> str:
+    """Return how many draws were proved to be what."""
+    counts = Counter(fault or "of no proved fault" for fault in faults)
+    return ": " * bool(counts) + ", ".join(f"{count} {fault}" for fault, count in sorted(counts.items()))
 
 
 def _by_turns(rows: Sequence[PerturbedRow], rng: random.Random) -> list[PerturbedRow]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from actors.formaliser import Perturber, TextExampleWriter, TextWriter
 from plansmith.config.basics import StrictModel
-from plansmith.config.formalisation import FormalisationConfig, JudgingConfig
+from plansmith.config.formalisation import FormalisationConfig, FormalRendering, JudgingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import ProblemsConfig
 from plansmith.data.rows import ExampleKind, ExampleRow, PerturbedRow, ProblemRow, Split, TextRow
@@ -74,6 +74,8 @@ class PerturbingSettings(StrictModel):
 
     judging: JudgingConfig
     """What proves what they amount to, and what is told of them."""
+    rendering: FormalRendering
+    """Of the answers that they stand for."""
     draws: Mapping[str, float]
     """Of each problem, by its split."""
 
@@ -91,6 +93,7 @@ def perturb_texts(context: StageContext[PerturbingSettings]) -> None:
         description="drawing mistakes",
         worker_settings={
             "config": settings.judging,
+            "rendering": settings.rendering,
             "perturbations": tuple(Perturbation),
             "draws": settings.draws,
             "seed": context.seed,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.endpoint import served_models
+from plansmith.config.basics import checked_name
 from plansmith.config.generation import EndpointConfig, SamplingConfig
 from plansmith.config.loading import build_model
 from plansmith.config.planner import PlannerConfig
@@ -84,9 +85,16 @@ def _add_trial_options(group: Any) -> None:
     add("--no-planner", action="store_true", help="try every problem, without a planner's plan beside the policy's")
     add("--store", type=Path, default=Path("runs/evaluations"), metavar="DIR", help="where attempts are kept, so that "
         "the same command again costs nothing (default: runs/evaluations)")  # fmt: skip
-    add("--object-names", nargs="+", default=(), metavar="NAME", help="for a word-level model folder: the names it was "
-        "trained to call objects by, which objects with other names get; with --formalise, of all objects of the texts "
-        "that are written")  # fmt: skip
+    add("--object-names", nargs="+", type=_object_name, default=(), metavar="NAME", help="for a word-level model "
+        "folder: the names it was trained to call objects by, which objects with other names get; with --formalise, of "
+        "all objects of the texts that are written")  # fmt: skip
+
+
+def _object_name(text: str) -> str:
+    try:
+        return checked_name(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _add_text_options(group: Any) -> None:

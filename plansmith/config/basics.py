@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, NonNegativeInt, PositiveInt
@@ -26,6 +27,22 @@ def _in_order(bounds: tuple[int, int]) -> tuple[int, int]:
         raise ValueError(f"a range goes from its least to its greatest value, got {list(bounds)}")
     return bounds
 
+
+def checked_name(name: str) -> str:
+    """Return a name of an object as it is.
+
+    Raises:
+        ValueError: PDDL cannot hold it.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"no name that PDDL can hold: {name!r}; expected a letter, then letters, digits, - and _")
+    return name
+
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*", re.IGNORECASE | re.ASCII)
+
+ObjectName = Annotated[str, AfterValidator(checked_name)]
+"""A name that an object gets."""
 
 Range = Annotated[tuple[NonNegativeInt, NonNegativeInt], AfterValidator(_in_order)]
 """Least and greatest value, both included."""

@@ -12,6 +12,9 @@ Checks = Literal["planner", "coverage"]
 share (`plansmith.text.coverage`)."""
 
 
+FormalRendering = Literal["compact", "full"]
+
+
 class FormalisationConfig(StrictModel):
     """How problems are said in words, and how a model is asked to write them in PDDL."""
 
@@ -19,9 +22,10 @@ class FormalisationConfig(StrictModel):
     """How a text chooses among a domain's phrasings: one for all facts of a text, or one drawn for each fact."""
     detail: Literal["name", "summary", "pddl"] = "summary"
     """What a prompt says of the domain: its name, its types, predicates and actions (the paper's), or all its PDDL."""
-    rendering: Literal["compact", "full"] = "full"
-    """full: in sentences that say what is wanted, for real language models. compact: marks only, for models from
-    nothing, which learn what they mean."""
+    rendering: FormalRendering = "full"
+    """full: in sentences that say what is wanted, for real language models. compact, for models from nothing: marks
+    only, whose meaning is learnt, and the statements of the text have numbers; the answer repeats each in a comment
+    before what it stands for (`plansmith.text.statements`)."""
 
 
 class JudgingConfig(StrictModel):

@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from plansmith.config.basics import Range, StrictModel
+from plansmith.config.basics import ObjectName, Range, StrictModel
 
 
 class CountsConfig(StrictModel):
@@ -81,7 +81,11 @@ class ProblemsConfig(StrictModel):
     """Blocksworld, drawn under `object_names`."""
     domains: tuple[DomainLevelConfig, ...] = ()
     """Any domains of the library, drawn by their samplers."""
-    object_names: tuple[str, ...] = tuple("abcdefgh")
+    dataset: str | None = None
+    """A dataset's folder (`plansmith dataset build`) that the problems of `domains` are taken from, instead of drawn.
+    Its splits stay: Dtest is of ``test``, D1 of ``train``, D2 of ``phase2`` or else of ``train``, the probe set of
+    ``validation``; shares and draws are not looked at."""
+    object_names: tuple[ObjectName, ...] = tuple("abcdefgh")
     """Names that objects get when a problem is written again; a word-level model knows no others. None: every problem
     keeps its own names."""
     test_share: float = Field(0.25, gt=0, lt=1)
@@ -92,6 +96,13 @@ class ProblemsConfig(StrictModel):
     """Share of D2's forms that is set aside for the probe set."""
 
     @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [name.lower() for name in self.object_names]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"object_names must differ, in capitals or not, got {', '.join(twice)} twice")
+        return self
+
+    @model_validator(mode="after")
     def _has_one_source(self) -> Self:
         sources = {"levels": bool(self.levels), "domains": bool(self.domains), "folder": bool(self.folder)}
         if sum(sources.values()) != 1:
@@ -100,6 +111,12 @@ class ProblemsConfig(StrictModel):
                 "set exactly one of problems.levels (Blocksworld), problems.domains (domains of the library) and "
                 f"problems.folder (your own PDDL files), got {got}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _dataset_has_levels(self) -> Self:
+        if self.dataset is not None and (not self.domains or any(level.sizes for level in self.domains)):
+            raise ValueError("problems.dataset has problems of domains by level: set problems.domains, without sizes")
         return self
 
     @model_validator(mode="after")

@@ -49,7 +49,9 @@ class FormalisationWriter:
             kind=ExampleKind.FORMALISE,
             corruption=None,
             prompt=formalisation_prompt(domain, text, self.config),
-            response=formal_answer(domain, self.loaded.needed_phrases(), problem, text),
+            response=formal_answer(
+                domain, self.loaded.needed_phrases(), problem, text, rendering=self.config.rendering
+            ),
         )
 
     def renamed_examples(

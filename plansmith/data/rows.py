@@ -44,6 +44,7 @@ class ExampleKind(StrEnum):
     FORMALISE = "formalise"
     REPAIR = "repair"
     PLAN_FROM_TEXT = "plan_from_text"
+    WRITE_DOMAIN = "write_domain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +324,40 @@ class PairReadingRow:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenDomainRow:
+    """A domain as it was written or pruned, and what is said of it; shares are None where nothing could be tried."""
+
+    domain: str
+    turn: int
+    """0 the first answer, the others were asked for with faults of the best before."""
+    candidate: int
+    completion: str
+    domain_pddl: str
+    n_literals: int
+    transitions: float | None
+    """Of the demonstrated attempts that worked, those that the domain explains."""
+    refusals: float | None
+    """Of the refused attempts, those that it forbids."""
+    solved: float | None
+    """Of the scenes, those for which a planner finds a plan."""
+    true_plans: float | None
+    """Of the scenes, those whose plan runs in the simulator and reaches the goal."""
+    faults: tuple[str, ...]
+    is_best: bool
+    """It is the one that counts of its table."""
+    dropped: tuple[str, ...] = ()
+    """What pruning took."""
+    applicable_precision: float | None = None
+    """Of the actions that it allows in states of the simulator, those that are possible; None where not compared."""
+    applicable_recall: float | None = None
+    """Of the possible ones, those that it allows."""
+    effect_precision: float | None = None
+    """Of the changes that it foretells, those that come about."""
+    effect_recall: float | None = None
+    """Of those that come about, those that it foretells."""
+
+
+@dataclass(frozen=True, slots=True)
 class ExampleRow:
     """One supervised example: the loss falls on ``response`` only.
 
@@ -490,6 +525,17 @@ class VerdictRow(OfRollout):
     def handed_back(self, feedback: FeedbackKind) -> str | None:
         """Return the failed attempt as the rendering hands it back with feedback of a kind."""
         return self.binary_feedback if feedback is FeedbackKind.BINARY else self.detailed_feedback
+
+
+@dataclass(frozen=True, slots=True)
+class CriticismRow(OfRollout):
+    """What a domain says of a plan by equations 10, 11 and 13 of Self-CriTeach; None where nobody could judge."""
+
+    reward: float | None
+    cost: float | None
+    progress_printed: float | None
+    """The state before the first wrong action against the goal, all atoms of both, as printed: below 1 for a valid plan
+    whose goal names some atoms only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from plansmith.data.rows import Float32, Int32
@@ -142,6 +143,21 @@ def read_arrow(path: Path, row_type: type[DataclassInstance], columns: list[str]
         raise ArtifactError(
             "not a readable Parquet file", where=str(path), got=str(error), cure="remove it; it is made again"
         ) from error
+
+
+def matching_rows(path: Path, row_type: type[RowT], **values: str) -> Iterator[RowT]:
+    """Yield the rows of a Parquet file whose columns have these values, group by group of its rows.
+
+    Raises:
+        ArtifactError: see `read_table`.
+    """
+    read_arrow(path, row_type, columns=list(values))
+    with pq.ParquetFile(path) as file:
+        for number in range(file.num_row_groups):
+            table = file.read_row_group(number)
+            for name, value in values.items():
+                table = table.filter(pc.equal(table[name], value))
+            yield from rows_of_arrow(table, row_type)
 
 
 def rows_of_arrow(table: pa.Table, row_type: type[RowT]) -> list[RowT]:

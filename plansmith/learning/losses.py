@@ -45,7 +45,7 @@ def supervised_loss(logprobs: Tensor, nll_weights: Tensor, n_tokens: float) -> T
     batch, as every trainer does; with weights of 0 and 1 it equals the loss of transformers on the same tensors.
 
     Args:
-        logprobs, nll_weights: (B, T).
+        logprobs, nll_weights: (B, T), or (M,) of the M tokens with a weight.
         n_tokens: tokens with a weight in the whole batch; a batch without any gives 0.
     """
     return -(nll_weights * logprobs).sum() / max(n_tokens, 1.0)

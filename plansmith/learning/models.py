@@ -21,9 +21,9 @@ from plansmith.learning.tokenizer import END, PAD, verdict_token_ids
 from plansmith.learning.weight_files import NO_FOREIGN_CODE, check_weight_files
 from plansmith.text.chains import INVALID, VALID
 
-PIECES = Regex(r" ?[\p{L}_]+(?:-[\p{L}_]+)*|\p{N}| ?[^\s\p{L}\p{N}_]|\s+(?!\S)|\s+")
-"""What byte pairs never merge across: a name with its hyphens and the space before it, one digit, one other sign with
-the space before it, white space. So ``(on a b)`` is five tokens at best, and no token joins a bracket with a name."""
+PIECES = Regex(r" ?[\p{L}_]+(?:-[\p{L}_]+)*|\p{N}{1,3}| ?[^\s\p{L}\p{N}_]|\s+(?!\S)|\s+")
+"""What byte pairs never merge across: a name with its hyphens and the space before it, up to three digits, one other
+sign with the space before it, white space. So ``(on a b)`` is five tokens at best, and none joins bracket and name."""
 
 SAME_WORD = 0.7
 """Correlation of the first head's queries and keys in a new model."""

@@ -78,6 +78,7 @@ class Engine(Protocol):
     rank: int
     world_size: int
     device: torch.device
+    vocabulary_size: int
 
     def __call__(self, batch: PackedBatch) -> Tensor:
         """Return logits (B, T, V) of a batch that is on ``device``; so are they."""
@@ -309,14 +310,21 @@ def _losses(engine: Engine, objective: Objective, batches: Sequence[PackedBatch]
     counts = dict(zip(objective.columns, map(int, engine.sum_over_ranks(found)), strict=True))
     measured = []
     for batch in (batch.to(engine.device) for batch in batches):
-        if isinstance(objective, TokenObjective):
-            loss, parts = objective.loss_of(engine.read_tokens(batch, objective.question), batch, counts)
-        else:
-            loss, parts = objective.loss(engine(batch), batch, counts)
+        loss, parts = _loss(engine, objective, batch, counts)
         engine.backward(loss)
         measured.append({name: part.detach() for name, part in parts.items()})
     totals = [sum(float(parts[name]) for parts in measured) for name in measured[0]]
     return dict(zip(measured[0], engine.sum_over_ranks(totals).tolist(), strict=True))
+
+
+def _loss(
+    engine: Engine, objective: Objective, batch: PackedBatch, counts: Mapping[str, int]
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return loss and figures of a micro-batch, from logits that are whole only where these are few enough."""
+    n_logits = batch.token_ids.numel() * engine.vocabulary_size
+    if isinstance(objective, TokenObjective) and n_logits > objective.whole_logits:
+        return objective.loss_of(engine.read_tokens(batch, objective.question), batch, counts)
+    return objective.loss(engine(batch), batch, counts)
 
 
 def _check_finite(number: float, name: str, step: int, description: str) -> None:

@@ -21,7 +21,11 @@ from torch.utils.checkpoint import checkpoint
 from plansmith.learning.packing import PackedBatch
 
 CHUNK_TOKENS = 512
-"""Tokens whose logits are there together: 300 MiB in float32 with a vocabulary of 152,000."""
+"""Tokens whose logits are there together, at most."""
+CHUNK_NUMBERS = 2**24
+"""Logits that are there together: 64 MiB in float32, of which a chunk holds a handful of copies."""
+WHOLE_LOGITS = 2**26
+"""Logits of a micro-batch up to which it is quicker to have them whole: 256 MiB in float32."""
 
 SCALED_HEADS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")
 """Settings by which some architectures change logits after the head; theirs are taken whole."""
@@ -59,7 +63,7 @@ class TokenQuestion:
         """Return what whole logits (B, T, V) say."""
         is_counted = self.is_counted(batch)
         drawn_from = logits[:, :-1][is_counted[:, 1:]]
-        return _in_chunks(_itself, drawn_from, batch.token_ids[is_counted], self.temperature)
+        return _in_chunks(_itself, drawn_from, batch.token_ids[is_counted], self.temperature, logits.shape[-1])
 
 
 @contextmanager
@@ -75,7 +79,8 @@ def reading_head(model: Any, batch: PackedBatch, question: TokenQuestion) -> Ite
         batch: on the device of the model.
         question: what to read.
     """
-    if any(getattr(model.config.get_text_config(), name, None) not in (None, 1.0) for name in SCALED_HEADS):
+    config = model.config.get_text_config()
+    if any(getattr(config, name, None) not in (None, 1.0) for name in SCALED_HEADS):
         n_tokens = batch.token_ids.shape[1]
         yield lambda output: question.answer(output.logits[:, :n_tokens], batch)
         return
@@ -89,7 +94,8 @@ def reading_head(model: Any, batch: PackedBatch, question: TokenQuestion) -> Ite
 
     def read(hidden: Tensor) -> Tensor:
         predicting = hidden[:, : batch.token_ids.shape[1] - 1][is_counted[:, 1:]]
-        return torch.stack(_in_chunks(plain, predicting, batch.token_ids[is_counted], question.temperature), dim=1)
+        wanted = batch.token_ids[is_counted]
+        return torch.stack(_in_chunks(plain, predicting, wanted, question.temperature, config.vocab_size), dim=1)
 
     head.forward = read
     try:
@@ -105,10 +111,12 @@ def _reading(numbers: Tensor) -> TokenReading:
     return TokenReading(numbers[:, 0], numbers[:, 1].detach())
 
 
-def _in_chunks(head: Callable[[Tensor], Tensor], hidden: Tensor, token_ids: Tensor, temperature: float) -> TokenReading:
+def _in_chunks(
+    head: Callable[[Tensor], Tensor], hidden: Tensor, token_ids: Tensor, temperature: float, vocabulary_size: int
+) -> TokenReading:
     """Return what is read of tokens by what stands before each of them: (M, H)."""
-    read = partial(_chunk, head, temperature)
-    parts = zip(hidden.split(CHUNK_TOKENS), token_ids.split(CHUNK_TOKENS), strict=True)
+    read, size = partial(_chunk, head, temperature), max(1, min(CHUNK_TOKENS, CHUNK_NUMBERS // vocabulary_size))
+    parts = zip(hidden.split(size), token_ids.split(size), strict=True)
     return _reading(torch.cat([checkpoint(read, *part, use_reentrant=False) for part in parts]))
 
 

@@ -13,6 +13,7 @@ from plansmith.report.formalisation_plots import drawings
 from plansmith.report.formalisation_results import FormalisationResults
 from plansmith.report.formalisation_tables import (
     arm_table,
+    benchmark_table,
     code_table,
     data_table,
     direct_table,
@@ -151,7 +152,7 @@ def _tiles(results: FormalisationResults) -> Iterator[Tile]:
 
 def _data(results: FormalisationResults) -> Iterator[Block]:
     """Yield the texts, and how many sequences were too long to be trained on."""
-    yield data_table(results)
+    yield from filled(data_table(results), benchmark_table(results))
     if lines := [
         f"{spoken(stage)}: {count} sequences were too long and were not trained on."
         for stage, count in results.n_dropped.items()

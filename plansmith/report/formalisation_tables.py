@@ -6,7 +6,6 @@ Not here: the sentences beside them (`formalisation_report`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
 
 from plansmith.report.direct_plans import PlanArm
 from plansmith.report.formalisation_arms import DIRECT
@@ -16,6 +15,7 @@ from plansmith.report.nl_pddl_bench_paper import (
     PAPER_MODELS,
     TABLE_1,
     TABLE_2,
+    TABLE_4,
     PaperModel,
     PaperPair,
     PaperShares,
@@ -144,14 +144,15 @@ def _pair_table(
     ours: Callable[[FormalisationArm], Mapping[str, FormalisationFigures]],
     papers: Callable[[PaperModel], Mapping[str, PaperPair]],
 ) -> Table:
-    """Return two arms side by side, the paper's figures of its two settings in brackets."""
+    """Return two arms one below the other, the paper's figures of its two settings in brackets."""
     arms, paper = list(dict.fromkeys((results.first.name, results.main.name))), _paper(results)
-    rows = []
-    for name, figures in ours(results.main).items():
-        pair = papers(paper).get(name)
-        cells = [_pair_cells(ours(results.arms[arm]).get(name), _beside(arm, pair)) for arm in arms]
-        rows.append((name, str(figures.n), *chain(*cells)))
-    header = (key, "n", *(f"{spoken(arm)}: {column}" for arm in arms for column in CELL_COLUMNS))
+    rows = [
+        (name, spoken(arm), str(figures.n),
+         *_pair_cells(ours(results.arms[arm]).get(name), _beside(arm, papers(paper).get(name))))
+        for name, figures in ours(results.main).items()
+        for arm in arms
+    ]  # fmt: skip
+    header = (key, "answers of", "n", *CELL_COLUMNS)
     note = (
         f"In percent; equivalent with its 95% interval. In brackets: the paper's {paper.name}, bare beside untrained "
         f"answers, in the loop beside trained ones. {OTHER_TESTS}"
@@ -175,6 +176,21 @@ def data_table(results: FormalisationResults) -> Table:
     note = "Texts of all splits, each with a plan of its reference. In brackets: the paper's pairs that have a plan."
     header = ("domain, level", "objects", "texts", "plan length: median [quartiles]")
     return Table("Texts (the paper's table 1)", header, tuple(rows), note)
+
+
+def benchmark_table(results: FormalisationResults) -> Table:
+    """Return the extent of the texts beside that of the paper's and of PlanBench (table 4)."""
+    totals = [item for item in results.texts if not item.domain]
+    objects = [size for item in totals for size in item.objects]
+    ours = {
+        "domains": len({item.domain for item in results.texts} - {""}),
+        "texts": f"{sum(item.n for item in totals):,}, all with a plan",
+        "objects of a problem": f"{min(objects, default=0)} to {max(objects, default=0)}",
+        "levels": len(totals),
+    }
+    rows = tuple((name, str(ours[name]), *theirs) for name, theirs in TABLE_4.items()) if totals else ()
+    header = ("extent", "this run", "paper: NL-PDDL-Bench", "paper: PlanBench")
+    return Table("Beside other data (the paper's table 4)", header, rows, "Those never trained on count, too.")
 
 
 def turn_table(results: FormalisationResults) -> Table:

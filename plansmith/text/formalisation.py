@@ -8,14 +8,19 @@ our own words. They ask for exactly one ``(define (problem ...) ...)`` and nothi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from plansmith.config.domains import Phrases
-from plansmith.config.formalisation import FormalisationConfig
+from plansmith.config.formalisation import FormalisationConfig, FormalRendering
 from plansmith.pddl.model import Domain, PlanStep, Problem, literals_of, typed_text
 from plansmith.pddl.printer import print_domain, print_problem, print_schema
 from plansmith.text.baselines import PLAN_FORM
 from plansmith.text.natural_language_reader import read_problem_text
+from plansmith.text.statements import numbered_answer, numbered_text
+
+PDDL = "pddl"
+"""What stands in a compact prompt before the answer."""
 
 CONTRACT = (
     "Answer with exactly one PDDL problem, which begins with (define (problem, and with nothing else: no explanation, "
@@ -39,7 +44,7 @@ REPAIR_REQUEST = (
 
 def formalisation_prompt(domain: Domain, text: str, config: FormalisationConfig) -> str:
     """Return the prompt that asks for the PDDL of a problem in words."""
-    return _prompt(domain, text, config, request=f"{REQUEST}{CONTRACT}", mark="pddl")
+    return _prompt(domain, text, config, request=f"{REQUEST}{CONTRACT}", mark=PDDL)
 
 
 def plan_prompt(domain: Domain, text: str, config: FormalisationConfig) -> str:
@@ -53,7 +58,7 @@ def plan_prompt(domain: Domain, text: str, config: FormalisationConfig) -> str:
 def _prompt(domain: Domain, text: str, config: FormalisationConfig, *, request: str, mark: str) -> str:
     said = _domain_text(domain, config.detail)
     if config.rendering == "compact":
-        return f"domain: {said}\n{text.strip()}\n{mark}:\n"
+        return f"domain: {said}\n{numbered_text(text, mark)}"
     return f"{request}\n\nDomain: {said}\n\nText:\n{text.strip()}\n"
 
 
@@ -67,7 +72,8 @@ def repair_prompt(prompt: str, answer: str, feedback: str, config: Formalisation
         config: of the prompt.
     """
     if config.rendering == "compact":
-        return f"{prompt}{answer.strip()}\nfeedback:\n{feedback.strip()}\nmended pddl:\n"
+        without_comments = re.sub(";.*", "", answer.strip())  # the lines stay, which feedback may name
+        return f"{prompt}{without_comments}\nfeedback:\n{feedback.strip()}\nmended pddl:\n"
     parts = (prompt, f"Your last answer:\n{answer.strip()}\n", f"Feedback:\n{feedback.strip()}\n")
     return "\n".join([*parts, f"{REPAIR_REQUEST}{CONTRACT}\n"])
 
@@ -90,7 +96,9 @@ def domain_summary(domain: Domain) -> str:
     return "\n".join([domain.name, *(f"{kind}: {names}" for kind, names in kinds.items() if names)])
 
 
-def formal_answer(domain: Domain, phrases: Phrases, problem: Problem, text: str) -> str:
+def formal_answer(
+    domain: Domain, phrases: Phrases, problem: Problem, text: str, *, rendering: FormalRendering = "full"
+) -> str:
     """Return the PDDL that a text is to be answered with: facts in its order, and a name that is always the same.
 
     So the answer is a function of the text; `problem`, which the text was written of, has facts in an order that a
@@ -103,7 +111,19 @@ def formal_answer(domain: Domain, phrases: Phrases, problem: Problem, text: str)
     read = read_problem_text(domain, phrases, text)
     if _contents(read) != _contents(problem):
         raise RuntimeError(f"a text reads as another problem than it was written of:\n{text}\n{print_problem(problem)}")
-    return print_problem(read)
+    return rendered(print_problem(read), read, text, rendering)
+
+
+def rendered(pddl: str, problem: Problem, text: str, rendering: FormalRendering) -> str:
+    """Return PDDL as an answer to a text has it: the compact rendering repeats in comments what it writes.
+
+    Args:
+        pddl: `problem` printed, or with a mistake.
+        problem: in the order of the text.
+        text: that says it.
+        rendering: of the answer.
+    """
+    return numbered_answer(pddl, problem, text, PDDL) if rendering == "compact" else pddl
 
 
 def plan_answer(plan: Iterable[PlanStep]) -> str:

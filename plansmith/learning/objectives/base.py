@@ -10,7 +10,7 @@ log-probabilities of a reference, is a column too, written once by `trainer.toke
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,6 +50,9 @@ class Objective(Protocol):
 @runtime_checkable
 class TokenObjective(Objective, Protocol):
     """An objective that asks of logits no more than a `TokenQuestion`, so that no engine needs to hold them all."""
+
+    whole_logits: ClassVar[int]
+    """Logits of a micro-batch, padding and prompts included, up to which they may be whole: below, that is quicker."""
 
     @property
     def question(self) -> TokenQuestion:

@@ -48,6 +48,7 @@ class GroupRelative:
     max_new_tokens: int
     reads_old: bool = True
     name: ClassVar[str] = "group_relative"
+    whole_logits: ClassVar[int] = 0
 
     @property
     def question(self) -> TokenQuestion:

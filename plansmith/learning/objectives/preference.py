@@ -19,6 +19,7 @@ from plansmith.learning.losses import preference_loss, token_logprobs
 from plansmith.learning.objectives.supervised import likelihood_loss
 from plansmith.learning.packing import PackedBatch
 from plansmith.learning.sequences import NLL_WEIGHT, PAIR, PREFERENCE, REFERENCE_LOGPROB, Sequences
+from plansmith.learning.token_reading import WHOLE_LOGITS, TokenQuestion, TokenReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ class Preference:
     settings: PreferenceConfig
     name: ClassVar[str] = "preference"
     columns: ClassVar[tuple[str, ...]] = (NLL_WEIGHT, PREFERENCE, PAIR, REFERENCE_LOGPROB)
+    question: ClassVar[TokenQuestion] = TokenQuestion(PREFERENCE)
+    whole_logits: ClassVar[int] = WHOLE_LOGITS
 
     def loss(self, logits: Tensor, batch: PackedBatch, counts: Mapping[str, int]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the part of the loss, ``loss``, ``nll`` and those of `PairLogprobs.figures`.
@@ -70,9 +73,22 @@ class Preference:
         Raises:
             ValueError: half a pair, or pairs that no reference has read.
         """
+        return self._loss(token_logprobs(logits, batch.token_ids), batch, counts)
+
+    def loss_of(
+        self, tokens: TokenReading, batch: PackedBatch, counts: Mapping[str, int]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the same from what was read of the tokens of responses."""
+        is_counted = self.question.is_counted(batch)
+        elsewhere = torch.zeros(is_counted.shape, device=is_counted.device)
+        return self._loss(elsewhere.masked_scatter(is_counted, tokens.logprobs), batch, counts)
+
+    def _loss(
+        self, logprobs: Tensor, batch: PackedBatch, counts: Mapping[str, int]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return what `loss` returns from log p of each token (B, T); what counts are those of responses."""
         if counts[REFERENCE_LOGPROB] < counts[PAIR]:  # of two different responses one has a probability below 1
             raise ValueError(f"{counts[PAIR]} pairs, {counts[REFERENCE_LOGPROB]} log-probabilities of the reference")
-        logprobs = token_logprobs(logits, batch.token_ids)
         figures = pairs_in(batch, logprobs).figures(counts[PAIR], beta=self.settings.beta)
         nll = likelihood_loss(logprobs, batch, counts)
         loss = figures["preference"] + self.settings.likelihood * nll

@@ -11,6 +11,7 @@ from torch import Tensor
 from plansmith.learning.losses import supervised_loss, token_logprobs
 from plansmith.learning.packing import PackedBatch
 from plansmith.learning.sequences import NLL_WEIGHT
+from plansmith.learning.token_reading import WHOLE_LOGITS, TokenQuestion, TokenReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +20,20 @@ class Supervised:
 
     name: ClassVar[str] = "supervised"
     columns: ClassVar[tuple[str, ...]] = (NLL_WEIGHT,)
+    question: ClassVar[TokenQuestion] = TokenQuestion(NLL_WEIGHT)
+    whole_logits: ClassVar[int] = WHOLE_LOGITS
 
     def loss(self, logits: Tensor, batch: PackedBatch, counts: Mapping[str, int]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the part of the loss, ``loss`` and ``nll``, which are the same."""
         nll = likelihood_loss(token_logprobs(logits, batch.token_ids), batch, counts)
+        return nll, {"loss": nll, "nll": nll}
+
+    def loss_of(
+        self, tokens: TokenReading, batch: PackedBatch, counts: Mapping[str, int]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the same from what was read of the tokens that have a weight."""
+        weights = batch.columns[NLL_WEIGHT][self.question.is_counted(batch)]
+        nll = supervised_loss(tokens.logprobs, weights, counts[NLL_WEIGHT])
         return nll, {"loss": nll, "nll": nll}
 
 

@@ -1,0 +1,87 @@
+"""`make gpu-check`: its rehearsal without a GPU, and what it says where there is none or losses differ."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from conftest import ROOT
+
+WITHOUT_RAY_AND_VLLM = """
+import sys
+sys.modules["ray"] = sys.modules["vllm"] = None
+sys.path.insert(0, "benchmarks")
+import gpu_check
+sys.exit(gpu_check.main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def gpu_check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import gpu_check  # type: ignore[import-not-found]
+
+    module: ModuleType = gpu_check
+    return module
+
+
+def test_rehearsal_without_ray_and_vllm_finds_that_everything_agrees(tmp_path: Path) -> None:
+    out = tmp_path / "found.json"
+    command = [sys.executable, "-c", WITHOUT_RAY_AND_VLLM, "--device", "cpu", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    table, _, last = done.stdout.rstrip().rpartition("\n")
+    found = json.loads(last)
+    assert json.loads(out.read_text(encoding="utf-8")) == found
+    assert found["device"] == "no GPU: a rehearsal"
+    rows = [item for item in found["findings"] if item["is_met"] is not None]
+    checked = [item["what"] for item in rows if item["model"] == "Llama"]
+    assert len(checked) == 11 and checked == [item["what"] for item in rows if item["model"] == "Qwen3"]
+    assert all(item["is_met"] for item in rows) and "NO" not in table.split()
+    [loss] = [item for item in rows if item["model"] == "loss"]
+    assert loss["what"] == "memory, 128,256 words, 4,096 tokens" and loss["expected"] == "at most 501"
+    speeds = [item["what"] for item in found["findings"] if item["is_met"] is None]
+    assert speeds == ["training, ours", "training, TRL's SFTTrainer"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_it_ends_with_code_2_and_says_so(
+    gpu_check: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gpu_check.main([]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith("error: no GPU that torch can use\n")
+    assert "rehearse with --device cpu" in said.err
+
+
+@pytest.mark.parametrize(
+    ("losses", "is_met"),
+    [([5.0, 4.0, 3.0, 2.0], True), ([5.0, 4.0, 3.0, 2.001], False), ([5.0, 5.0, 5.0, 5.0], False)],
+    ids=["equal", "other", "without a step"],
+)
+def test_losses_must_be_those_of_the_cpu_and_must_have_moved(
+    gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, losses: list[float], is_met: bool
+) -> None:
+    def losses_of(_folder: Path, _size: Any, device: str, _changes: Mapping[str, Any], _objective: Any) -> list[float]:
+        return losses if device == "device" or losses[-1] == losses[0] else [5.0, 4.0, 3.0, 2.0]
+
+    monkeypatch.setattr(gpu_check, "losses_of", losses_of)
+    monkeypatch.setattr(gpu_check, "write_model", lambda *_: tmp_path)
+    found = list(gpu_check.compare("Llama", gpu_check.SIZES["cpu"], "device"))
+    assert [item.is_met for item in found if item.expected == "at most 0.0001"] == [is_met] * 7
+
+
+def test_table_with_a_difference_ends_with_code_1(
+    gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [gpu_check.Finding("Llama", "ZeRO 3", "1.0e-01 of 2.00", "at most 0.0001", False)]
+    monkeypatch.setattr(gpu_check, "_findings", lambda _: iter(found))
+    assert gpu_check.main(["--device", "cpu"]) == 1
+    assert "NO" in capsys.readouterr().out
