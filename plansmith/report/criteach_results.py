@@ -19,8 +19,7 @@ from plansmith.pddl.validation import Verdict
 from plansmith.report.arms import Arm, arms_of, evaluated_problems
 from plansmith.report.attempts import AttemptExample
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
-from plansmith.report.gap_effort import UPDATES
-from plansmith.report.gap_results import Updates, by_update
+from plansmith.report.gap_results import Updates, updates_of
 from plansmith.report.metrics import (
     ALL_LEVELS,
     EvaluatedProblem,
@@ -345,7 +344,7 @@ def _updates(run: Run) -> dict[str, Updates]:
     stages = (
         stage for stage in run.stages(StageKind.OPTIMISES) if stage.provenance.labels.get("objective") == "constrained"
     )
-    return {stage.name: by_update(stage.artifact.rows(MetricRow, UPDATES)) for stage in stages}
+    return {stage.name: updates_of([stage]) for stage in stages}
 
 
 def _narration(run: Run) -> dict[str, int]:

@@ -98,9 +98,10 @@ def efforts(run: RunSoFar[Any]) -> Iterator[tuple[str, Effort]]:
 
 
 def n_trained(run: RunSoFar[Any]) -> int:
-    """Return how many problems there are to learn from."""
-    drawn = run.one(StageKind.DRAWS)
-    return 0 if drawn is None else read_columns(drawn.artifact, ProblemRow, "split")[0].count(Split.PHASE1)
+    """Return how many problems there are to learn from, those of invented domains too."""
+    planned = run.one(StageKind.PLANS)
+    problems = None if planned is None else planned.input("problems").artifact
+    return 0 if problems is None else read_columns(problems, ProblemRow, "split")[0].count(Split.PHASE1)
 
 
 def _own_effort(stage: FinishedStage, n_problems: int) -> Effort:

@@ -20,7 +20,7 @@ from plansmith.judging.failure_kinds import FailureKind
 from plansmith.problems.invention.folders import INVENTED
 from plansmith.report.arms import Arm, arms_of, evaluated_problems
 from plansmith.report.attempts import AttemptExample
-from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.finished_stages import FinishedStage, RunSoFar
 from plansmith.report.gap_effort import TIMES, UPDATES, Costs, Effort, costs, efforts
 from plansmith.report.metrics import (
     ALL_LEVELS,
@@ -252,7 +252,8 @@ def compared_arms(names: Sequence[str]) -> list[tuple[str, str]]:
     numbered, compact = last.get("numbered", ""), last.get("compact", "")
     wanted = [("trained", "mixed"), ("walk", "mixed"), ("walk", "trained"), ("mixed", "reinforced"),
               ("invented", "mixed"), ("distant", "mixed"), ("walk", "reinforced"),
-              ("compact_1", "grpo"), (compact, "grpo"), (numbered, "grpo"), (numbered, compact),
+              ("compact_1", "grpo"), ("more_sft", "grpo"), ("own_plans", "grpo"), ("grpo_1_of_2", "grpo"),
+              ("grpo_binary", "grpo"), (compact, "grpo"), (numbered, "grpo"), (numbered, compact),
               (numbered, "anonymised"), ("numbered_1", numbered), ("compact_1", compact),
               ("untrained", numbered)]  # fmt: skip
     return [pair for pair in dict.fromkeys(wanted) if pair[0] in names and pair[1] in names and pair[0] != pair[1]]
@@ -291,17 +292,24 @@ def _lengths(run: Run) -> tuple[LengthRow, ...]:
 
 
 def _updates(run: Run) -> dict[str, Updates]:
-    """Return what was measured in every update of each loop, seconds too."""
-    rows: dict[str, list[MetricRow]] = defaultdict(list)
+    """Return what was measured in every update of each loop, whose segments are one."""
+    stages: dict[str, list[FinishedStage]] = defaultdict(list)
     for stage in run.stages(StageKind.OPTIMISES):
         if loop := stage.provenance.labels.get("loop"):
-            rows[loop] += [*stage.artifact.rows(MetricRow, UPDATES), *stage.artifact.rows(MetricRow, TIMES)]
-    return {loop: by_update(found) for loop, found in rows.items()}
+            stages[loop].append(stage)
+    return {loop: updates_of(found) for loop, found in stages.items()}
 
 
-def by_update(measured: Iterable[MetricRow]) -> Updates:
-    """Return what was measured in every update of a loop, by its name; losses that are not finite are left out."""
-    rows = [row for row in measured if math.isfinite(row.value)]
+def updates_of(stages: Iterable[FinishedStage]) -> Updates:
+    """Return what was measured in every update of a loop, seconds too; losses that are not finite are left out."""
+    rows = [
+        row
+        for stage in stages
+        for table in (UPDATES, TIMES)
+        if f"{table}.parquet" in stage.artifact.manifest.files
+        for row in stage.artifact.rows(MetricRow, table)
+        if math.isfinite(row.value)
+    ]
     n_updates = max((row.iteration for row in rows), default=0)
     found: dict[str, list[float | None]] = {}
     for row in rows:
