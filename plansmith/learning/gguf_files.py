@@ -39,7 +39,7 @@ def import_gguf(file: Path, folder: Path, *, dtype: Literal["float32", "bfloat16
 
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()  # that it is read to be kept is what is wanted
-    source = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+    source: dict[str, Any] = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
     try:
         tokenizer = AutoTokenizer.from_pretrained(**source, local_files_only=True, **NO_FOREIGN_CODE)
         model: Any = AutoModelForCausalLM.from_pretrained(**source, dtype=getattr(torch, dtype), **SAFE_LOADING)
