@@ -17,37 +17,69 @@ if __name__ == "__main__":  # found from any folder, as `ray job submit` starts 
 
 from pipelines.commands.run import check_model, run_command
 from pipelines.run.paths import PRESETS
+from pipelines.run.publishing import gap_policy
 from pipelines.run.workers import Workers
-from pipelines.stages import group_relative, phase1_data, plan_data, training
+from pipelines.stages import equal_seconds, group_relative, phase1_data, plan_data, training
+from pipelines.stages.equal_seconds import SEGMENT
 from pipelines.stages.generating import GENERATION
 from pipelines.stages.graph import Graph
 from pipelines.stages.group_relative import group_relative_settings
 from pipelines.stages.phase1_data import DrawingSettings, pddl_digest
 from pipelines.stages.plan_trials import PlanTrials
-from pipelines.stages.training import OPTIMISATION, EpochSettings
+from pipelines.stages.reading import (
+    FRESH,
+    SOURCES_OF,
+    HidingSettings,
+    InventedProblemsSettings,
+    ReadingTuningSettings,
+    ToldExamplesSettings,
+    draw_invented,
+    have_domains,
+    hide_behind_symbols,
+    inventing_settings,
+    tune_reading,
+    write_told,
+)
+from pipelines.stages.training import OPTIMISATION, SEQUENCES, EpochSettings, TuningSettings
+from pipelines.stages.update_loop import SEGMENT_START
+from plansmith.ablation.gap_seeds import gap_ablation_results, gap_seeds_results, gap_variants
+from plansmith.ablation.seeds import SeedsResults
+from plansmith.ablation.seeds_report import seeds_report
 from plansmith.config.basics import narrowed
 from plansmith.config.dataset import PlanExamplesConfig
-from plansmith.config.generalization_gap import GeneralizationGapConfig, Variant
-from plansmith.config.training import Numerics
+from plansmith.config.generalization_gap import GeneralizationGapConfig, ReadingConfig, Variant
+from plansmith.config.reinforcement import ReinforcementConfig
+from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig, Schedule
 from plansmith.data.artifacts import StageKind
+from plansmith.data.domain_shares import check_unseen
 from plansmith.data.rows import Split
-from plansmith.pipeline import Pipeline, Reporting
+from plansmith.pddl.domain_distance import DomainForms
+from plansmith.pipeline import Ablation, OverSeeds, Pipeline, PublishedPolicy, Reporting
+from plansmith.problems.library import load_domain
+from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.gap_report import gap_report
 from plansmith.report.gap_results import GapResults, gap_results
 from plansmith.stages import Stage
+from plansmith.text.told import TOLD_MARKERS, domain_words
 
 
 def generalization_gap(config: GeneralizationGapConfig) -> list[Stage[Any]]:
     """Return the stages in order; each names what it reads and every setting it depends on."""
-    graph, numerics = Graph(config.seed), narrowed(config.trainer, Numerics)
+    graph = Graph(config.seed)
+    if config.reading is not None:
+        read_domains(graph, config, config.reading)
+    else:
+        as_in_the_paper(graph, config)
+    return graph.stages
+
+
+def as_in_the_paper(graph: Graph, config: GeneralizationGapConfig) -> None:
+    """Add B, v1, v2 and v3, tried in the domains that they were tuned on and in others."""
     stage = graph.stage
 
     # Problems and plans of the domains to learn from, problems of the others (sections 3 and 5)
-    drawing = DrawingSettings(problems=config.problems, pddl=pddl_digest(config.problems), is_word_level=False)
-    problems = stage("sample_problems", phase1_data.sample_problems, drawing, {}, kind=StageKind.DRAWS)
-    given = {"problems": problems}
-    plans = stage("synthesize_plans", phase1_data.synthesize_plans, config.planner, given, kind=StageKind.PLANS)
-    data: dict[str, Stage[Any]] = {"problems": problems, "plans": plans}
+    problems = drawn(graph, config)
+    data = {"problems": problems, "plans": solved(graph, config, problems)}
     examples = {variant: written(graph, config, variant, data) for variant in config.variants}
     trials = PlanTrials(graph, config, data)
 
@@ -57,29 +89,185 @@ def generalization_gap(config: GeneralizationGapConfig) -> list[Stage[Any]]:
     if config.evaluation.tries_untrained:
         trials.measure("untrained", start, "numbered")
     tuned = {variant: epochs(graph, config, variant, start, examples[variant]) for variant in config.variants}
+    counting = plan_data.CountingSettings(longest_tokens=longest_sequence(config))
+    given = {"sequences": graph[f"encode_{config.variants[0]}"], "problems": problems}
+    stage("count_tokens", plan_data.count_tokens, counting, given, kind=StageKind.COUNTS_TOKENS)
     for variant, policies in tuned.items():
         for epoch, policy in enumerate(policies, 1):
             trials.measure(variant if len(policies) == 1 else f"{variant}_{epoch}", policy, variant)
 
-    # Reinforcement: v3, from v2 after one epoch (section 4.3)
+    # Reinforcement: v3, from v2 after one epoch (section 4.3); other rewards and objectives, and controls (ours)
     if config.grpo is not None:
-        updating = group_relative_settings(
-            config.grpo, engine=config.policy, numerics=numerics, prompting="plan_compact", split=Split.PHASE1
-        )
         given = {"policy": tuned["compact"][0], "problems": problems}
-        told = {"kind": StageKind.OPTIMISES, "labels": {"objective": "group_relative"}}
-        roots = (*GENERATION, *OPTIMISATION)
-        learnt = stage("grpo", group_relative.learn_from_groups, updating, given, code_roots=roots, **told)
-        trials.measure("grpo", learnt, "compact")
-    return graph.stages
+        learnt = reinforced(graph, config, "grpo", config.grpo, given)
+        for name, other in config.other_grpo.items():
+            for arm, policy in reinforced(graph, config, f"grpo_{name}", other, given).items():
+                trials.measure(arm, policy, "compact")
+        for arm, policy in controls(graph, config, config.grpo, given, list(learnt.values())).items():
+            trials.measure(arm, policy, "compact")
+        for arm, policy in learnt.items():
+            trials.measure(arm, policy, "compact")
+
+
+def reinforced(
+    graph: Graph, config: GeneralizationGapConfig, name: str, loop: ReinforcementConfig, given: dict[str, Stage[Any]]
+) -> dict[str, Stage[Any]]:
+    """Return the policy after each segment of reinforcement learning on D1, by arm; the last has the loop's name."""
+    segments: dict[str, Stage[Any]] = {}
+    policy, first = given["policy"], 1
+    for number, last in enumerate(loop.ends, 1):
+        updating = group_relative_settings(
+            loop,
+            engine=config.policy,
+            numerics=narrowed(config.trainer, Numerics),
+            prompting=compact_prompting(config),
+            split=Split.PHASE1,
+            segment=(first, last),
+        )
+        arm = name if last == loop.updates else f"{name}_{number}_of_{loop.segments}"
+        inputs = {**given, "policy": policy} | ({SEGMENT_START: given["policy"]} if first > 1 else {})
+        labels = {"objective": "group_relative", "loop": name}
+        policy = graph.stage(
+            arm, group_relative.learn_from_groups, updating, inputs, **{**REINFORCING, "labels": labels}
+        )
+        segments[arm], first = policy, last + 1
+    return segments
+
+
+def controls(
+    graph: Graph,
+    config: GeneralizationGapConfig,
+    loop: ReinforcementConfig,
+    given: dict[str, Stage[Any]],
+    segments: list[Stage[Any]],
+) -> dict[str, Stage[Any]]:
+    """Return what else becomes of the start of reinforcement learning in the seconds that this took."""
+    numerics = narrowed(config.trainer, Numerics)
+    timed = {f"{SEGMENT}_{number}": stage for number, stage in enumerate(segments)}
+    options: dict[str, Any] = {"kind": StageKind.OPTIMISES, "code_roots": (*GENERATION, *OPTIMISATION)}
+    options["labels"] = {"objective": "supervised"}
+    found: dict[str, Stage[Any]] = {}
+    if "more_sft" in config.controls:
+        tuning = TuningSettings(optimiser=config.tuning.model_copy(update={"epochs": 1}), numerics=numerics)
+        inputs = {"policy": given["policy"], "sequences": graph["encode_compact"], **timed}
+        found["more_sft"] = graph.stage("more_sft", equal_seconds.tune_as_long, tuning, inputs, **options)
+    if "own_plans" in config.controls:
+        trying = equal_seconds.OwnPlansSettings(
+            sampling=loop.sampling,
+            engine=narrowed(config.policy, EngineNumerics),
+            prompting=compact_prompting(config),
+            updates=MOST_UPDATES * loop.updates,
+            optimiser=narrowed(config.tuning, OptimiserConfig).model_copy(
+                update={"epochs": 1, "schedule": Schedule.CONSTANT}
+            ),
+            numerics=numerics,
+            n_problems=loop.problems_per_update,
+        )
+        inputs = {**given, **timed}
+        found["own_plans"] = graph.stage("own_plans", equal_seconds.learn_own_plans, trying, inputs, **options)
+    return found
+
+
+MOST_UPDATES = 10
+"""So many times the updates of reinforcement learning are made of one's own plans at most, if the seconds allow it."""
+
+
+def longest_sequence(config: GeneralizationGapConfig) -> int:
+    """Return the longest sequence that a variant is trained on, in tokens."""
+    return config.tuning.max_length_tokens or narrowed(config.trainer, Numerics).row_length_tokens
+
+
+def compact_prompting(config: GeneralizationGapConfig) -> str:
+    """Return how compact plans are asked for."""
+    return "plan_compact_told" if config.prompts == "told" else "plan_compact"
+
+
+def read_domains(graph: Graph, config: GeneralizationGapConfig, reading: ReadingConfig) -> None:
+    """Add policies that read the domain, tuned on domains of the run and on invented ones (ours)."""
+    stage, numerics = graph.stage, narrowed(config.trainer, Numerics)
+
+    # Invented domains, some of them held out; problems and plans of these and of the run's own
+    wanted, settings = reading.invented, inventing_settings(config, reading.invented)
+    domains = stage("invent_domains", have_domains, settings, {}, kind=StageKind.INVENTS)
+    counts = InventedProblemsSettings(
+        n_problems=wanted.problems,
+        n_fresh=wanted.fresh_problems if reading.grpo else 0,
+        n_test=wanted.test_problems,
+        n_draws=wanted.n_draws,
+    )
+    given = {"problems": drawn(graph, config), "domains": domains}
+    problems = stage("draw_invented", draw_invented, counts, given)
+    data = {"problems": problems, "plans": solved(graph, config, problems)}
+    trials = PlanTrials(graph, config, data)
+    trials.measure_walks()
+
+    # Chains that tell the domain, under symbols drawn anew for each; from a model that knows symbols alone
+    how = PlanExamplesConfig(
+        plan_format="chain", prompts="told", anonymise="always", copies=reading.copies, symbols=reading.symbols
+    )
+    sources = dict.fromkeys(source for arm in reading.arms for source in SOURCES_OF[arm])
+    examples = {source: told(graph, ToldExamplesSettings(source=source, examples=how, tested=settings.tested), data)
+                for source in sources}  # fmt: skip
+    given = {"problems": trials.hidden_names(), "examples": next(iter(examples.values()))}
+    words = (*TOLD_MARKERS, *reading.symbols.words)
+    start = stage("initial_policy", training.initial_policy, training.start_settings(config, words), given)
+    encoded = {
+        source: stage(f"encode_{source}", training.encode_examples, None, {"policy": start, "examples": written})
+        for source, written in examples.items()
+    }
+
+    # Every arm is tuned on as many tokens
+    policies: dict[str, Stage[Any]] = {}
+    for arm in (arm for arm in SOURCES_OF if arm in reading.arms):
+        tuning = ReadingTuningSettings(optimiser=reading.sft, numerics=numerics, tokens=reading.tokens)
+        sequences = {f"{SEQUENCES}_{source}": encoded[source] for source in SOURCES_OF[arm]}
+        options = {"kind": StageKind.OPTIMISES, "labels": {"objective": "supervised"}, "code_roots": OPTIMISATION}
+        policies[arm] = stage(arm, tune_reading, tuning, {"policy": start, **sequences}, **options)
+        trials.measure_reading(arm, policies[arm])
+
+    # Reinforcement on problems of invented domains that no planner has solved
+    if reading.grpo is not None:
+        hiding = HidingSettings(symbols=reading.symbols, table=FRESH, split=Split.PHASE2)
+        fresh = stage("hide_fresh", hide_behind_symbols, hiding, {"problems": problems})
+        updating = group_relative_settings(
+            reading.grpo, engine=config.policy, numerics=numerics, prompting="chain_told", split=Split.PHASE2
+        )
+        given = {"policy": policies["mixed"], "problems": fresh}
+        learnt = stage("reinforced", group_relative.learn_from_groups, updating, given, **REINFORCING)
+        trials.measure_reading("reinforced", learnt)
+
+
+REINFORCING: dict[str, Any] = {
+    "kind": StageKind.OPTIMISES,
+    "labels": {"objective": "group_relative", "loop": "reinforced"},
+    "code_roots": (*GENERATION, *OPTIMISATION),
+}
+"""What a stage says of itself that learns from rewards."""
+
+
+def drawn(graph: Graph, config: GeneralizationGapConfig) -> Stage[Any]:
+    """Return the problems of the run's own domains."""
+    drawing = DrawingSettings(problems=config.problems, pddl=pddl_digest(config.problems), is_word_level=False)
+    return graph.stage("sample_problems", phase1_data.sample_problems, drawing, {}, kind=StageKind.DRAWS)
+
+
+def solved(graph: Graph, config: GeneralizationGapConfig, problems: Stage[Any]) -> Stage[Any]:
+    """Return the planner's plans."""
+    given = {"problems": problems}
+    return graph.stage("synthesize_plans", phase1_data.synthesize_plans, config.planner, given, kind=StageKind.PLANS)
+
+
+def told(graph: Graph, settings: ToldExamplesSettings, data: dict[str, Stage[Any]]) -> Stage[Any]:
+    """Return the chains of a source that tell their domain."""
+    return graph.stage(f"write_{settings.source}", write_told, settings, data, kind=StageKind.WRITES)
 
 
 def written(graph: Graph, config: GeneralizationGapConfig, variant: Variant, data: dict[str, Stage[Any]]) -> Stage[Any]:
     """Return the tuples that a variant is tuned on."""
     how = {
-        "numbered": PlanExamplesConfig(),
-        "anonymised": PlanExamplesConfig(anonymise="curriculum", copies=config.sft.epochs),
-        "compact": PlanExamplesConfig(plan_format="compact"),
+        "numbered": PlanExamplesConfig(prompts=config.prompts),
+        "anonymised": PlanExamplesConfig(prompts=config.prompts, anonymise="curriculum", copies=config.tuning.epochs),
+        "compact": PlanExamplesConfig(prompts=config.prompts, plan_format="compact"),
     }[variant]
     return graph.stage(f"write_{variant}", plan_data.write_plans, how, data, kind=StageKind.WRITES)
 
@@ -93,8 +281,8 @@ def epochs(
     """
     numerics, given = narrowed(config.trainer, Numerics), {"policy": start, "examples": examples}
     sequences = graph.stage(f"encode_{variant}", training.encode_examples, None, given)
-    stacked = config.sft.epochs if variant == "anonymised" else 0
-    optimiser = config.sft.model_copy(update={"epochs": 1}) if stacked else config.sft
+    stacked = config.tuning.epochs if variant == "anonymised" else 0
+    optimiser = config.tuning.model_copy(update={"epochs": 1}) if stacked else config.tuning
     policy, policies = start, list[Stage[Any]]()
     for epoch in range(1, optimiser.epochs + 1):
         tuning = EpochSettings(optimiser=optimiser, numerics=numerics, epoch=epoch, stacked_copies=stacked)
@@ -105,6 +293,35 @@ def epochs(
     return policies
 
 
+def check_gap(config: GeneralizationGapConfig, *, is_dry_run: bool = False) -> None:
+    """Raise unless the model is there, no domain that is trained on is one that is only tested, and all can be told.
+
+    Raises:
+        BadInputError: which cannot, or is.
+    """
+    check_model(config, is_dry_run=is_dry_run)
+    forms = {level.domain_name: DomainForms.of(level.domain_name, load_domain(level.domain).domain)
+             for level in config.problems.domains}  # fmt: skip
+    learnt, tested = (
+        [forms[name] for name in sorted(names)] for names in (config.trained_domains, config.unseen_domains)
+    )
+    check_unseen(learnt, tested, where="problems.domains")
+    if config.reading is not None or config.prompts == "told":
+        for level in config.problems.domains:
+            domain_words(load_domain(level.domain).domain)
+
+
+def published(run: RunSoFar[GeneralizationGapConfig], results: GapResults) -> PublishedPolicy:
+    """Return the policy that a run gives to the world: the one trained last."""
+    taught = "plans by likelihood"
+    if run.config.reading is not None:
+        taught = "chains of thought in domains told in its prompt, among them invented ones, under drawn symbols"
+    if results.rl:
+        taught += ", then the validator's verdicts on its own plans"
+    method = f"It was trained after On the Generalization Gap in LLM Planning (arXiv:2601.14456): {taught}."
+    return gap_policy(run, results, method)
+
+
 PIPELINE = Pipeline(
     name="generalization_gap",
     config=GeneralizationGapConfig,
@@ -113,7 +330,17 @@ PIPELINE = Pipeline(
     session=Workers,
     results=gap_results,
     reporting=Reporting(GapResults, gap_report),
-    check=check_model,
+    check=check_gap,
+    published=published,
+    ablation=Ablation(
+        about="Run every arm over several seeds: epochs of imitation, hidden names, reinforcement learning with its "
+        "controls, or policies that read the domain. Print every policy's figures over the seeds, and paired tests.",
+        variants=gap_variants,
+        results=gap_ablation_results,
+        reporting=Reporting(SeedsResults, seeds_report, "ablation"),
+        preset="tiny",
+    ),
+    over_seeds=OverSeeds(gap_seeds_results, Reporting(SeedsResults, seeds_report, "seeds")),
 )
 
 

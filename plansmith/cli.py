@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from plansmith import __version__
-from plansmith.commands import compare, diagnose, doctor, domains, model, plan, problems, validate, watch
+from plansmith.commands import compare, diagnose, doctor, domains, mcp, model, plan, problems, validate, watch
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.garbage import no_garbage
 from plansmith.pipeline import RunRecord, find_pipeline, pipeline_names
@@ -20,6 +20,7 @@ DELEGATED = {
     "evaluate": "let the policy of a run try problems, and judge its plans",
     "ablate": "run every arm of a paper's ablation, and print its tables",
     "formalise": "let a policy write the PDDL problem of a text, and mend it until it has a plan",
+    "nl2plan": "let a policy model a text in types, actions and PDDL, and plan it",
     "serve": "answer planning problems over HTTP with a policy, the validator and a planner",
     "dataset": "build problems, plans and training examples as Parquet",
 }
@@ -33,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     known, rest = parser.parse_known_args(arguments)
     if known.command in ("run", *DELEGATED):
         return exit_code_of(lambda: _delegate(known, rest))
+    if (known.command, getattr(known, "domains_command", None)) == ("domains", domains.WRITE):
+        return exit_code_of(lambda: _command(f"domains-{domains.WRITE}")(rest))
     if rest:
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     if known.command is None:
@@ -64,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     domains.add_parser(commands)
     model.add_parser(commands)
     doctor.add_parser(commands)
+    mcp.add_parser(commands)
     watch.add_parser(commands)
     return parser
 

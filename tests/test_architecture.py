@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("plansmith", "actors", "cluster", "pipelines")
 TRANSLATE_WORKER = "plansmith.planners.translate_worker"
 
-BELOW_REPORT = {"pddl", "planners", "problems", "text", "data", "judging", "learning", "layout", "live"}
+BELOW_REPORT = {"pddl", "planners", "problems", "text", "modelling", "data", "judging", "learning", "layout", "live"}
 ALLOWED_IN_LIBRARY = {
     "errors": set(),
     "garbage": set(),
@@ -31,7 +31,7 @@ ALLOWED_IN_LIBRARY = {
     "pddl": set(),
     "planners": {"pddl"},
     "problems": {"pddl", "code_digest"},
-    "text": {"pddl"},
+    "text": {"pddl", "problems"},
     "data": {"pddl", "planners", "problems", "text", "layout", "machine"},
     "layout": set(),
     "machine": set(),
@@ -42,11 +42,15 @@ ALLOWED_IN_LIBRARY = {
     "resources": {"generation"},
     "stages": {"code_digest", "data", "progress", "resources"},
     "invented": {"data", "pddl", "planners", "problems", "stages"},
-    "judging": {"pddl", "planners", "problems", "text", "data", "generation"},
+    "judging": {"pddl", "planners", "problems", "text", "data", "generation", "modelling"},
     "learning": {"pddl", "planners", "problems", "text", "data", "judging", "generation"},
+    "modelling": {"pddl", "text", "data", "generation"},
     "report": BELOW_REPORT,
     "ablation": {*BELOW_REPORT, "report", "pipeline"},
-    "watch": {*BELOW_REPORT, "report", "pipeline", "progress"},
+    "watch": {*BELOW_REPORT, "report", "pipeline", "progress", "hosts"},
+    "hosts": set(),
+    "tools": {"pddl", "planners", "problems", "text", "hosts"},
+    "workbench": {"pddl", "planners", "data", "judging", "modelling", "hosts"},
     "pipeline": {"console", "data", "report", "learning", "stages"},
     "commands": {
         "learning",
@@ -63,6 +67,8 @@ ALLOWED_IN_LIBRARY = {
         "live",
         "progress",
         "invented",
+        "hosts",
+        "tools",
     },
     "cli": {
         "commands",

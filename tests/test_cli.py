@@ -313,11 +313,11 @@ def test_evaluate_without_a_run_ends_with_code_2(tmp_path: Path, capsys: Capture
 
 @needs_install
 def test_installed_command_lists_its_pipelines(capsys: Capture) -> None:
-    assert pipeline_names() == ["generalization_gap", "nl_pddl_bench", "pddl_instruct"]
+    assert pipeline_names() == ["generalization_gap", "nl_pddl_bench", "pddl_instruct", "self_criteach"]
     assert (
         {entry.name for entry in entry_points(group=cli.COMMANDS)}
-        == {"ablate", "dataset", "evaluate", "formalise", "run", "serve"}
-        == {"run", *cli.DELEGATED}
+        == {"ablate", "dataset", "domains-write", "evaluate", "formalise", "run", "serve"}
+        == {"run", "domains-write", *cli.DELEGATED}
     )
     assert cli.main(["run"]) == 2
     assert "pddl_instruct" in capsys.readouterr().out

@@ -13,7 +13,6 @@ from scripted_server import Request, Server, completion, fail, serving
 from stand_in_generator import StandInGenerator
 
 from pipelines.commands import formalise
-from pipelines.commands.formalise import proving
 from pipelines.trials.folder_policy import FolderPolicy
 from plansmith.config.formalisation import FormalisationConfig
 from plansmith.config.generation import SamplingConfig
@@ -28,6 +27,7 @@ from plansmith.learning.models import bpe_tokenizer, load_tokenizer, make_model
 from plansmith.learning.tokenizer import word_tokenizer
 from plansmith.pddl.parser import parse_problem
 from plansmith.planners import FastDownward, PlannerStatus
+from plansmith.planners.batch import proving
 from plansmith.text.coverage import undeclared_names, unnamed_objects
 
 Capture = pytest.CaptureFixture[str]

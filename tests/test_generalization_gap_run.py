@@ -10,7 +10,8 @@ import pytest
 
 from pipelines import generalization_gap
 
-ARMS = ["numbered_1", "numbered_2", "anonymised", "compact_1", "compact_2", "grpo"]
+ARMS = ["numbered_1", "numbered_2", "anonymised", "compact_1", "compact_2", "grpo_binary", "more_sft", "own_plans",
+        "grpo_1_of_2", "grpo"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +42,47 @@ def test_smoke_run_trains_every_epoch_under_one_schedule(runs: Path) -> None:
 
 
 def test_smoke_run_learns_in_updates_whose_importance_weights_are_1(runs: Path) -> None:
-    rl = results_of(runs)["rl"]
+    rl = results_of(runs)["rl"]["grpo"]
     assert len(rl["rollout/reward"]) == 2
     assert rl["group_relative/ratio"] == pytest.approx([1.0, 1.0], abs=1e-6)
     assert rl["group_relative/weight"] == pytest.approx([1.0, 1.0], abs=1e-3)
+
+
+def test_smoke_run_tells_what_every_arm_took_and_what_a_problem_costs(runs: Path) -> None:
+    results = results_of(runs)
+    effort = results["effort"]
+    assert list(effort) == ARMS
+    assert [round(effort[f"numbered_{epoch}"]["epochs"]) for epoch in (1, 2)] == [1, 2]
+    half, whole = (effort[name]["rollouts"] for name in ("grpo_1_of_2", "grpo"))
+    assert whole == 2 * half == 2 * 4 * 4
+    reinforcing = whole_seconds(results, "grpo") - effort["compact_1"]["seconds"]
+    assert effort["own_plans"]["seconds"] - effort["compact_1"]["seconds"] >= reinforcing
+    cost = results["cost"]
+    assert sum(item["n"] for item in cost["planning"]) == cost["n_problems"] > 0
+    assert min(cost[name] for name in ("planning_s", "imitation_s", "generating_s", "judging_s", "updating_s")) > 0
+    assert cost["prices"] == {"cpu": 0.05, "accelerator": 1.0}
+
+
+def whole_seconds(results: dict[str, Any], arm: str) -> float:
+    seconds: float = results["effort"][arm]["seconds"]
+    return seconds
+
+
+def test_smoke_run_tells_leaks_lengths_and_kinds_of_failure(runs: Path) -> None:
+    results = results_of(runs)
+    assert {row["domain"] for row in results["leak"]} == {"miconic", "ferry", "briefcase"}
+    assert all(row["n_leaked"] <= row["n_test"] <= row["n_texts"] for row in results["leak"])
+    assert {row["domain"]: row["n_beyond"] for row in results["lengths"]} == {"miconic": 0, "ferry": 0}
+    for name, found in results["unseen"].items():
+        arm = results["arms"][name]["unseen"]
+        assert sum(found["failures"].values()) == arm["n"] - arm["n_valid"]
+        assert sum(figures["n"] for figures in found["by_length"].values()) == arm["n"]
+    assert results["domains"] is None
+
+
+def test_smoke_run_publishes_the_policy_of_its_last_arm(runs: Path) -> None:
+    record = json.loads((runs / "smoke" / "model" / "plansmith.json").read_text())
+    assert record["policy_version"] == results_of(runs)["policy_versions"]["grpo"]
 
 
 def test_smoke_run_given_again_reuses_every_stage(runs: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ from plansmith.config.reinforcement import (
     RewardConfig,
 )
 from plansmith.config.training import OptimiserConfig
+from plansmith.learning.constrained import penalised
 from plansmith.learning.group_relative import (
     group_advantages,
     has_two_rewards,
@@ -437,7 +438,7 @@ def trl_inputs(sequences: Sequence[TrainingSequence], settings: GroupRelativeCon
         "prompt_mask": pad([torch.ones_like(p) for p in prompts], padding_value=0, padding_side="left"),
         "completion_ids": pad([i[m] for i, m in zip(ids, is_response, strict=True)], padding_value=0),
         "completion_mask": mask.long(),
-        "advantages": column(ADVANTAGE)[:, 0],
+        "advantages": column(ADVANTAGE),
         "old_per_token_logps": column(OLD_LOGPROBS),
         "ref_per_token_logps": column(REFERENCE_LOGPROBS),
         "num_items_in_batch": mask.sum(),
@@ -488,6 +489,22 @@ def test_loss_and_gradient_equal_trls_however_rollouts_are_packed_and_shared_out
     objective = GroupRelative(settings, TEMPERATURE, LIMIT)
     for layout in LAYOUTS.values():
         assert_close(our_result(model, rollouts, objective, **layout), theirs)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.7])
+def test_loss_of_steps_with_a_divergence_equals_trls(
+    folder: Path, trl_trainer: Any, rollouts: list[TrainingSequence], penalty: float
+) -> None:
+    settings = GroupRelativeConfig(beta=0.1)
+    by_step = []
+    for number, sequence in enumerate(rollouts):
+        n = int(sequence.columns[RESPONSE_MASK].sum())
+        rewards, costs = [(number + t) % 3 - 1.0 for t in range(n)], [(number * t) % 2 * 1.5 for t in range(n)]
+        advantages = [0.0] * (len(sequence) - n) + penalised(rewards, costs, penalty)
+        by_step.append(with_columns(sequence, advantage=advantages[len(sequence) - n :]))
+    theirs = trl_result(trl_trainer, by_step, "grpo", settings)
+    model = moved(load_policy(folder, register_packed_attention()), seed=2)
+    assert_close(our_result(model, by_step, GroupRelative(settings, TEMPERATURE, LIMIT)), theirs)
 
 
 def scored_by_trl(

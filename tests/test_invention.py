@@ -23,7 +23,6 @@ from plansmith.config.planner import PlannerConfig
 from plansmith.data.inventing import (
     Candidate,
     Refusal,
-    does_walk_reach_goal,
     size_of,
     try_candidate,
     write_files,
@@ -37,6 +36,7 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Literal, PlanStep, conjuncts_of
 from plansmith.pddl.parser import parse_domain, parse_plan
 from plansmith.pddl.printer import print_domain, print_problem
+from plansmith.pddl.simulation import random_walk_to_goal
 from plansmith.pddl.validation import validate_plan
 from plansmith.planners import FastDownward, PlannerResult, PlannerStatus
 from plansmith.problems.invention.breeding import breed_domain
@@ -121,11 +121,11 @@ def test_bred_domain_is_loaded_and_its_names_tell_nothing(seed: int, tmp_path: P
 
 def test_walk_reaches_a_goal_that_every_action_reaches_and_none_that_is_farther_than_it_is_long() -> None:
     task = blocks_task("(ontable a) (clear a) (handempty)", "(holding a)", objects="a")
-    assert does_walk_reach_goal(task, 1, random.Random(0))
+    assert random_walk_to_goal(task, 1, random.Random(0))[1]
     far = blocks_task("(on a b) (ontable b) (clear a) (handempty)", "(on b a)", objects="a b")
-    assert not any(does_walk_reach_goal(far, 3, random.Random(seed)) for seed in range(20))
+    assert not any(random_walk_to_goal(far, 3, random.Random(seed))[1] for seed in range(20))
     stuck = blocks_task("(ontable a)", "(holding a)", objects="a")
-    assert not does_walk_reach_goal(stuck, 5, random.Random(0))
+    assert not random_walk_to_goal(stuck, 5, random.Random(0))[1]
 
 
 def blocks(**walk: Any) -> Invention:

@@ -118,7 +118,7 @@ def test_loop_leaves_the_last_weights_with_their_probe_and_no_checkpoint(tmp_pat
     assert len(Probe.read(made.path(PROBE)).token_ids) > 3
     assert {path.name for path in made.folder.iterdir()} == {
         MODEL, PROBE, "curve.parquet", "judged.parts", "manifest.json", "metrics.parquet", "rollouts.parts",
-        "updates.parquet",
+        "times.parquet", "updates.parquet",
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from plansmith.config.basics import StrictModel
+from plansmith.config.tools import TextLimits
 
 
 def _names(value: Any) -> Any:
@@ -52,13 +53,13 @@ class PlannerArgs(StrictModel):
     """Fast Downward behind the policy."""
 
     planner_search: str = "first"
-    """first, good, optimal, or a search string of Fast Downward."""
+    """first, lama-first, good, optimal, or a search string of Fast Downward."""
     planner_memory_mib: int = Field(2048, ge=64)
     """Memory that one search may take, in MiB."""
 
 
-class LimitArgs(StrictModel):
-    """What one replica of the front lets in."""
+class LimitArgs(TextLimits):
+    """What one replica of the front lets in; a text too long is refused with 413."""
 
     time_limit_s: float = Field(30.0, gt=0, allow_inf_nan=False)
     """Wall-clock seconds of a request that names none, waiting included."""
@@ -72,23 +73,12 @@ class LimitArgs(StrictModel):
     """Whether the planner is asked after the policy, for a request that does not say."""
     policy_time_share: float = Field(0.5, gt=0, le=1)
     """Part of the time limit after which the planner takes over."""
-    max_domain_bytes: int = Field(128 * 1024, ge=1)
-    """Longest domain that is read, in bytes of UTF-8; a longer one is refused with 413."""
-    max_problem_bytes: int = Field(512 * 1024, ge=1)
-    """The same for a problem."""
-    max_plan_bytes: int = Field(512 * 1024, ge=1)
-    """The same for a plan to be judged."""
     max_concurrent: int = Field(16, ge=1)
     """Requests that are worked on together."""
     max_queued: int = Field(32, ge=0)
     """Requests that wait for a slot; the next one is refused with 503."""
     body_time_limit_s: float = Field(20.0, gt=0)
     """Seconds that a client may take to send its request."""
-
-    @property
-    def max_body_bytes(self) -> int:
-        """Return the longest body that is read: twice the texts, for JSON writes a line end as two signs."""
-        return 2 * (self.max_domain_bytes + self.max_problem_bytes + self.max_plan_bytes) + 16 * 1024
 
     @model_validator(mode="after")
     def _defaults_fit(self) -> Self:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Protocol
 from fastapi import Body, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from cluster.service.admission import Admission, OverloadedError
 from cluster.service.answer import PddlRejectedError, PlanAnswer, PlanRequest, PlanSource, PlanStatus
@@ -22,6 +22,7 @@ from cluster.service.body import BodyLimit
 from cluster.service.planning import PlanningService, ServiceUnavailableError
 from plansmith import __version__
 from plansmith.config.basics import StrictModel
+from plansmith.config.tools import Text, TooLargeError
 from plansmith.errors import BadInputError, PlansmithError
 from plansmith.pddl.cases import diagnostic_row, judge_texts
 
@@ -35,21 +36,6 @@ GAUGE_PERIOD_S = 5.0
 
 DESCRIPTION = """Plans for PDDL problems. A language model is asked first, a planner after it; every plan that is given
 out has been accepted by a validator. What was tried and what it took stands in the answer."""
-
-
-class TooLargeError(BadInputError):
-    """A text is longer than the service reads."""
-
-
-def _encodable(text: str) -> str:
-    """Return a text that is one; JSON can also write halves of a character."""
-    if not text.isascii():
-        text.encode()
-    return text
-
-
-Text = Annotated[str, AfterValidator(_encodable)]
-"""Raises UnicodeEncodeError, a ValueError, which pydantic reports as a mistake of the request."""
 
 
 class PlanBody(StrictModel):
@@ -202,7 +188,7 @@ class Front:
     async def validate(self, body: ValidationBody) -> dict[str, Any]:
         """Return the verdict on a plan."""
         async with self._counted("/v1/validations") as end:
-            self._check_sizes(domain=body.domain, problem=body.problem, plan=body.plan)
+            self._limits.check(domain=body.domain, problem=body.problem, plan=body.plan)
             async with self._admission.slot(wait_s=self._limits.time_limit_s):
                 judged = await asyncio.to_thread(judge_texts, body.domain, body.problem, body.plan)
             end.append(judged.verdict.verdict.value)
@@ -215,7 +201,7 @@ class Front:
             BadInputError: it asks for more than the service gives.
         """
         limits = self._limits
-        self._check_sizes(domain=body.domain, problem=body.problem)
+        limits.check(domain=body.domain, problem=body.problem)
         asked = {"time_limit_s": body.time_limit_s, "max_feedback_turns": body.max_feedback_turns}
         most = {"time_limit_s": limits.max_time_limit_s, "max_feedback_turns": limits.max_feedback_turns}
         for name, value in asked.items():
@@ -229,12 +215,6 @@ class Front:
             limits.feedback_turns if body.max_feedback_turns is None else body.max_feedback_turns,
             limits.fallback if body.fallback is None else body.fallback,
         )
-
-    def _check_sizes(self, **texts: str) -> None:
-        for name, text in texts.items():
-            size, most = len(text.encode()), getattr(self._limits, f"max_{name}_bytes")
-            if size > most:
-                raise TooLargeError("too long", where=name, got=f"{size} bytes", expected=f"{most} at most")
 
     @asynccontextmanager
     async def _counted(self, path: str) -> AsyncIterator[list[str]]:

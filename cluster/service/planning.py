@@ -33,7 +33,7 @@ from plansmith.planners import PlannerResult, PlannerStatus
 from plansmith.problems.renaming import rename_plan
 from plansmith.stages import row_seed
 from plansmith.text.explanations import FeedbackKind
-from plansmith.text.rendering import PlainPrompting, Prompting, prompting_of, rendering_of
+from plansmith.text.rendering import Prompting, is_rendering, prompting_of, rendering_of
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ class PlanningService:
     ) -> PlanAnswer | None:
         """Ask until a plan is valid; each further prompt hands the last attempt back."""
         prompting = prompting_of(policy.card.prompting)
-        n_turns = 1 if isinstance(prompting, PlainPrompting) else 1 + course.request.max_feedback_turns
+        n_turns = 1 + course.request.max_feedback_turns if is_rendering(prompting) else 1
         prompt = prompting.plan_prompt(view.task)
         for turn in range(n_turns):
             seed = row_seed(self._settings.seed, "serve", course.problem_id, turn) % 2**31

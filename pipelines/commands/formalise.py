@@ -42,17 +42,16 @@ from plansmith.config.cluster import ClusterConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.data.storage import atomic_file, storage_errors
-from plansmith.errors import BadInputError, ConfigError
+from plansmith.errors import BadInputError
 from plansmith.generation import FinishReason, Generator, asking
-from plansmith.judging.formalisation import FormalisationJudge, Readability, Solve
+from plansmith.judging.formalisation import FormalisationJudge, Readability
 from plansmith.judging.repair import RepairLoop, Turn, best_answer
 from plansmith.layout import printable
 from plansmith.pddl.cases import read_text
-from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Domain
 from plansmith.pddl.parser import parse_domain, parse_problem
-from plansmith.planners import FastDownward, Planner, PlannerResult, PlannerStatus
-from plansmith.planners.batch import solve_task
+from plansmith.planners import FastDownward
+from plansmith.planners.batch import proving
 from plansmith.text.coverage import undeclared_names, unnamed_objects
 from plansmith.text.formalisation import formalisation_prompt
 
@@ -149,20 +148,6 @@ def _answering(arguments: argparse.Namespace, folder: FolderPolicy | None, promp
         FolderWorkers(config, Path(name), seed=arguments.seed) as workers,
     ):
         yield workers.generator(folder, narrowed(engine, EngineNumerics))
-
-
-def proving(planner: Planner) -> Solve:
-    """Return what a planner says, its plans accepted by the validator; what either refuses is an outcome."""
-
-    def solve(domain_pddl: str, problem_pddl: str) -> PlannerResult:
-        try:
-            return solve_task(planner, PlanningTask.from_text(domain_pddl, problem_pddl), domain_pddl, problem_pddl)
-        except ConfigError:
-            raise
-        except BadInputError as error:
-            return PlannerResult(PlannerStatus.UNSUPPORTED, None, None, 0.0, message=str(error))
-
-    return solve
 
 
 # --- what is said

@@ -12,6 +12,7 @@ from typing import Any
 
 from pipelines.run.workers import MODEL, policy_version
 from pipelines.stages.training import example_rows
+from plansmith.config.generalization_gap import GeneralizationGapConfig
 from plansmith.config.nl_pddl_bench import NlPddlBenchConfig
 from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.data.artifacts import StageKind
@@ -21,14 +22,15 @@ from plansmith.learning.export import FORMALISING, PLANNING, MeasuredAccuracy, M
 from plansmith.learning.hub import is_repository
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pipeline import PublishedPolicy
-from plansmith.report.arms import FINAL
+from plansmith.report.arms import FINAL, Arm
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.formalisation_arms import main_arm, policies_among, text_arms
 from plansmith.report.formalisation_metrics import FormalisationFigures
 from plansmith.report.formalisation_results import FormalisationResults
+from plansmith.report.gap_results import GapResults
 from plansmith.report.results import Results
 from plansmith.report.statistics import interval_name
-from plansmith.text.rendering import rendering_of
+from plansmith.text.rendering import prompting_of, rendering_of
 
 logger = logging.getLogger(__name__)
 
@@ -110,6 +112,43 @@ def formalising_policy(run: RunSoFar[NlPddlBenchConfig], results: FormalisationR
                 for level, place in places.items()
             ),
             interval=f"95% {interval_name(figures.n, figures.n_forms)}",
+        ),
+    )
+
+
+def gap_policy(run: RunSoFar[GeneralizationGapConfig], results: GapResults, method: str) -> PublishedPolicy:
+    """Return the policy that was trained last, with what it reached in every domain, seen or not."""
+    config = run.config
+    judged = next(
+        stage for stage in run.stages(StageKind.JUDGES) if stage.provenance.labels.get("arm") == results.last.name
+    )
+    arm, prompting = Arm.of(judged), judged.provenance.labels["prompting"]
+    tested = arm.problems.rows(ProblemRow)
+    first = next(row for row in tested if row.split == Split.TEST)
+    task = PlanningTask.from_text(first.domain_pddl, first.problem_pddl)
+    drawn = _drawn(run)
+    limits = ["It knows symbols and no names: hide those of a problem first."] if config.reading is not None else []
+    return PublishedPolicy(
+        arm.policy,
+        ModelCard(
+            **_card_of_run(run, method, drawn),
+            skill=PLANNING,
+            rendering=prompting,
+            example_prompt=prompting_of(prompting).plan_prompt(task),
+            max_new_tokens=config.evaluation.max_new_tokens,
+            accuracies=tuple(
+                MeasuredAccuracy(
+                    domain=domain,
+                    level="all levels" if domain in results.trained_domains else "all levels, never trained on",
+                    n_problems=figures.n,
+                    n_right=figures.n_valid,
+                    low=figures.ci95[0],
+                    high=figures.ci95[1],
+                )
+                for domain, figures in results.last.by_domain.items()
+            ),
+            limits=tuple(limits),
+            interval=f"95% {interval_name(results.last.seen.n, results.last.seen.n_forms)}",
         ),
     )
 

@@ -60,6 +60,7 @@ def group_relative_settings(
     numerics: Numerics,
     prompting: str,
     split: Split = Split.PHASE2,
+    segment: tuple[int, int | None] = (1, None),
 ) -> GroupRelativeSettings:
     """Return the settings of the stage.
 
@@ -69,6 +70,7 @@ def group_relative_settings(
         numerics: how the trainer holds the model.
         prompting: how the policy is asked.
         split: of the problems that are tried; they need no plans.
+        segment: its first update and its last.
 
     Raises:
         ConfigError: importance weights, and log-probabilities of another distribution than was drawn from.
@@ -86,6 +88,8 @@ def group_relative_settings(
         prompting=prompting,
         split=split,
         updates=loop.updates,
+        first=segment[0],
+        last=segment[1],
         optimiser=narrowed(loop, OptimiserConfig),
         numerics=narrowed(numerics, Numerics),
         objective=narrowed(loop, GroupRelativeConfig),
@@ -113,7 +117,7 @@ class FromGroups:
 
     def questions(self, seed: int, update: int, state: Any, tried: Sequence[Tried]) -> list[Question]:
         """Return the next problems: at first as many as an update learns from, then those that groups still lack."""
-        settings, groups = self.settings, _groups(tried)
+        settings, groups = self.settings, groups_of(tried)
         n_taught = sum(has_two_rewards(_rewards(group)) for group in groups.values())
         wanted = settings.n_problems - n_taught if groups else settings.n_problems
         room = min(settings.n_problems + settings.n_spare, len(self.problems)) - len(groups)
@@ -137,7 +141,7 @@ class FromGroups:
             BadInputError: the start solves nothing; or no group has two rewards, though spare problems were tried.
             PlansmithError: more rollouts than may have no reward.
         """
-        groups, settings = _groups(tried), self.settings
+        groups, settings = groups_of(tried), self.settings
         self._check(tried, groups, is_first=state is None)
         chosen = [group for group in groups.values() if not settings.n_spare or has_two_rewards(_rewards(group))]
         advantages = group_advantages([_rewards(group) for group in chosen], scale=settings.objective.advantage_scale)
@@ -203,7 +207,7 @@ def _n_asked(state: Any) -> int:
     return int(state["asked"]) if state else 0
 
 
-def _groups(tried: Sequence[Tried]) -> dict[str, list[Tried]]:
+def groups_of(tried: Sequence[Tried]) -> dict[str, list[Tried]]:
     """Return the rollouts of each problem, problems in the order in which they were asked."""
     groups: dict[str, list[Tried]] = {}
     for item in tried:

@@ -18,11 +18,20 @@ from plansmith.config.pddl_instruct import ExamplesConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import CountsConfig, DomainLevelConfig, LevelConfig, ProblemsConfig
 from plansmith.data.artifacts import Artifact
-from plansmith.data.drawing import SplitShares, choose_problems, draw_problems, problem_row, split_of_form
+from plansmith.data.drawing import (
+    LEAKS,
+    SplitShares,
+    choose_problems,
+    draw_problems,
+    leak_of_texts,
+    problem_row,
+    split_of_form,
+)
 from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import (
     CorruptedPlanRow,
     ExampleRow,
+    LeakRow,
     PlanRow,
     ProblemRow,
     SolvedProblemRow,
@@ -100,27 +109,32 @@ def sample_problems(context: StageContext[DrawingSettings]) -> None:
     """Draw problems level by level and split them by canonical form.
 
     A form that one level has taken no other takes, but of a domain that is the same under other words, for one split.
-    Those of a dataset keep its splits.
+    Those of a dataset keep its splits. What a split of texts would have leaked is written beside those that are drawn.
     """
     config = context.settings.problems
-    rows = dataset_rows(context, config) if config.dataset else _drawn_rows(context, config)
+    rows, leaks = (dataset_rows(context, config), []) if config.dataset else _drawn_rows(context, config)
     is_left_out = {Split.PROBE: not config.probe_share, Split.PHASE2: not config.phase2_share}
     _check_splits(rows, [split for split in Split if not is_left_out.get(split)])
     context.output.write_rows(rows, ProblemRow)
+    context.output.write_rows(leaks, LeakRow, table=LEAKS)
 
 
-def _drawn_rows(context: StageContext[DrawingSettings], config: ProblemsConfig) -> list[ProblemRow]:
+def _drawn_rows(
+    context: StageContext[DrawingSettings], config: ProblemsConfig
+) -> tuple[list[ProblemRow], list[LeakRow]]:
     """Return problems that are drawn, or those of the user's folder, split by canonical form."""
-    rows: list[ProblemRow] = []
+    rows, leaks = list[ProblemRow](), list[LeakRow]()
     taken: set[tuple[str, str]] = set()
     split_of: dict[str, Split] = {}
     for drawn in _drawn_levels(context, config):
         wanted = drawn.wanted()
         test_share = config.test_share_of(drawn.level) if drawn.level else config.test_share
         shares = SplitShares(test_share, config.phase2_share, context.seed, probe=config.probe_share)
+        found = draw_problems(drawn.domain, drawn.problems)
+        leaks.append(leak_of_texts(drawn.domain, found, shares, level=drawn.name))
         free = [
             item
-            for item in draw_problems(drawn.domain, drawn.problems)
+            for item in found
             if (drawn.domain.name, item.form) not in taken
             and split_of.get(item.form) in (None, split_of_form(item.form, shares))
         ]
@@ -134,7 +148,7 @@ def _drawn_rows(context: StageContext[DrawingSettings], config: ProblemsConfig) 
             rows += [
                 problem_row(drawn.domain, item, level=drawn.name, split=split, source=drawn.source) for item in items
             ]
-    return rows
+    return rows, leaks
 
 
 def _check_splits(rows: Sequence[ProblemRow], needed: Sequence[Split]) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from actors.writer import PlanWriter
 from pipelines.stages.phase1_data import solved_problems
+from pipelines.stages.training import SEQUENCES
+from plansmith.config.basics import StrictModel
 from plansmith.config.dataset import PlanExamplesConfig
 from plansmith.data.plan_examples import anonymised_problem
-from plansmith.data.rows import ExampleRow, ProblemRow, SolvedProblemRow, Split
+from plansmith.data.rows import ExampleRow, LengthRow, ProblemRow, SolvedProblemRow, Split
 from plansmith.errors import BadInputError
+from plansmith.learning.sequence_files import StoredSequences
+from plansmith.report.finished_stages import read_columns
 from plansmith.stages import StageContext
 
 
@@ -37,3 +43,26 @@ def hide_names(context: StageContext[None]) -> None:
     """Write the test problems again with every name hidden, each under its id: what holds of plans stays as it is."""
     rows = (row for row in context.inputs["problems"].rows(ProblemRow) if row.split == Split.TEST)
     context.output.write_rows((anonymised_problem(row, seed=context.seed) for row in rows), ProblemRow)
+
+
+class CountingSettings(StrictModel):
+    """What counts as too long."""
+
+    longest_tokens: int
+    """The longest text that is trained on."""
+
+
+def count_tokens(context: StageContext[CountingSettings]) -> None:
+    """Write how long the texts of each domain are (table 1 of the paper)."""
+    problems = context.inputs["problems"]
+    domain_of = dict(zip(*read_columns(problems, ProblemRow, "problem_id", "domain"), strict=True))
+    stored = StoredSequences(context.inputs["sequences"].parts(SEQUENCES))
+    lengths: dict[str, list[int]] = defaultdict(list)
+    for name, length in zip(stored.ids, stored.lengths.tolist(), strict=True):
+        lengths[domain_of[name.rpartition("-plan-")[0]]].append(length)
+    limit = context.settings.longest_tokens
+    rows = [
+        LengthRow(domain, len(found), sum(length > limit for length in found), max(found))
+        for domain, found in sorted(lengths.items())
+    ]
+    context.output.write_rows(rows, LengthRow)

@@ -20,8 +20,10 @@ from plansmith.judging.rewards import Reward, VerdictRewards
 from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.sequences import supervised_sequence
 from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.parser import parse_step
+from plansmith.pddl.validation import validate_plan
 from plansmith.stages import StageContext, row_seed
-from plansmith.text.rendering import prompting_of
+from plansmith.text.rendering import PlainPrompting, prompting_of
 
 
 class RejectionSettings(UpdateSettings):
@@ -50,10 +52,10 @@ def rejection_settings(config: PddlInstructConfig, loop: RejectionConfig) -> Rej
 class Rejection:
     """The likelihood of flawless rollouts, each once however often it was drawn; all else teaches nothing.
 
-    Nor does one that passes a problem which only measures.
+    Nor does one that passes a problem which only measures. A rollout that is a plan alone is flawless when it is valid.
     """
 
-    problems: tuple[SolvedProblemRow, ...]
+    problems: tuple[SolvedProblemRow | ProblemRow, ...]
     judge: PlanJudge
     n_problems: int
     held_out: HeldOut
@@ -66,7 +68,7 @@ class Rejection:
         first, count = (update - 1) * self.n_problems, min(self.n_problems, len(order))
         return [self._question(order[(first + offset) % len(order)]) for offset in range(count)]
 
-    def _question(self, row: SolvedProblemRow) -> Question:
+    def _question(self, row: SolvedProblemRow | ProblemRow) -> Question:
         task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
         return Question(row, asking(prompting_of(self.judge.prompting).plan_prompt(task)))
 
@@ -76,14 +78,19 @@ class Rejection:
 
     def lesson(self, tried: Sequence[Tried], state: Any) -> Lesson:
         """Return what is kept."""
-        flawless = (item.rollout for item in tried if item.verdict.is_flawless and self._is_clean(item))
+        has_chains = not isinstance(prompting_of(self.judge.prompting), PlainPrompting)
+        right = (item for item in tried if (item.verdict.is_flawless if has_chains else item.verdict.is_valid))
+        flawless = (item.rollout for item in right if self._is_clean(item))
         kept = dict.fromkeys((row.prompt_token_ids, row.token_ids) for row in flawless)
         return Lesson(Supervised(), [supervised_sequence(prompt, response) for prompt, response in kept])
 
     def _is_clean(self, item: Tried) -> bool:
         row = next(row for row in self.problems if row.problem_id == item.rollout.problem_id)
         task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
-        return self.held_out.met_by_chain(task, item.steps) is None
+        if item.steps:
+            return self.held_out.met_by_chain(task, item.steps) is None
+        states = validate_plan(task, [parse_step(step) for step in item.verdict.plan]).states
+        return self.held_out.first_met(task, (task.atoms_of(task.basic_atoms(state)) for state in states)) is None
 
 
 def reject(context: StageContext[RejectionSettings]) -> None:

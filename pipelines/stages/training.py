@@ -37,6 +37,7 @@ from plansmith.data.rows import (
 )
 from plansmith.data.storage import link_folder
 from plansmith.data.tables import count_rows
+from plansmith.errors import BadInputError
 from plansmith.learning.adapters import write_quantised_values
 from plansmith.learning.encoding import ExampleEncoder
 from plansmith.learning.hub import resolve_model
@@ -208,17 +209,41 @@ def tune(context: StageContext[TuningSettings]) -> None:
     order = sorted(range(len(stored)), key=seeds.__getitem__)
     if context.settings.optimiser.is_curriculum:
         order = in_curriculum_order(order, stored.lengths.tolist(), seed=context.seed)
-    _optimise(context, Supervised(), stored.in_order(order))
+    optimise_sequences(context, Supervised(), stored.in_order(order))
 
 
 def tune_epoch(context: StageContext[EpochSettings]) -> None:
-    """Tune on examples by likelihood for one more epoch, with the optimizer's state of the one before."""
+    """Tune on examples by likelihood for one more epoch, with the optimizer's state of the one before.
+
+    Raises:
+        BadInputError: more than a few examples are too long to be trained on.
+    """
     settings, stored = context.settings, StoredSequences(context.inputs["sequences"].parts(SEQUENCES))
     optimiser = settings.optimiser
+    longest = optimiser.max_length_tokens or settings.numerics.row_length_tokens
+    check_fitting(stored.lengths.tolist(), longest, where=context.stage.name)
     if settings.stacked_copies:
         stored = stored.in_order(in_order_of_training(stored.ids, settings.stacked_copies, seed=context.seed))
         optimiser = optimiser.model_copy(update={"is_curriculum": True})
-    _optimise(context, Supervised(), stored, optimiser, epoch=settings.epoch)
+    optimise_sequences(context, Supervised(), stored, optimiser, epoch=settings.epoch)
+
+
+MAX_TOO_LONG = 0.05
+"""Share of examples, or prompts, beyond the window above which a run ends: what is left would be another question."""
+
+
+def check_fitting(lengths: Sequence[int], longest: int, *, where: str) -> None:
+    """Raise where more than a few texts are longer than the window.
+
+    Raises:
+        BadInputError: with the share.
+    """
+    n_too_long = sum(length > longest for length in lengths)
+    if n_too_long > MAX_TOO_LONG * len(lengths) or n_too_long == len(lengths):
+        raise BadInputError("too many texts are longer than the window", where=where,
+                            got=f"{n_too_long} of {len(lengths)}, the longest with {max(lengths, default=0)} tokens",
+                            expected=f"a share of {MAX_TOO_LONG:g} at most beyond {longest} tokens",
+                            cure="raise trainer.row_length_tokens, or draw smaller problems")  # fmt: skip
 
 
 def in_curriculum_order(order: Sequence[int], lengths: Sequence[int], *, seed: int) -> list[int]:
@@ -242,23 +267,23 @@ def stage1(context: StageContext[TuningSettings]) -> None:
         name = f"corrections-{first // ROWS_PER_PART:06d}"
         parts.write(name, (encoder.encode(row).row(row.example_id) for row in rows), SequenceRow)
         paths.append(parts.path(name))
-    _optimise(context, Reasoning(context.settings.losses), StoredSequences(paths))
+    optimise_sequences(context, Reasoning(context.settings.losses), StoredSequences(paths))
 
 
 def stage2(context: StageContext[TuningSettings]) -> None:
     """Optimise L_final (equation 3) on whole plans and their verdicts."""
     reader = VerdictReader.of(load_tokenizer(str(context.inputs["policy"].path(MODEL))))
     sequences = StoredSequences([context.inputs["datasets"].path("stage2.parquet")])
-    _optimise(context, Final(context.settings.losses, reader), sequences)
+    optimise_sequences(context, Final(context.settings.losses, reader), sequences)
 
 
 def dpo(context: StageContext[PreferenceTuningSettings]) -> None:
     """Optimise equation 5 of NL-PDDL-Bench on pairs that the reference has read."""
     sequences = StoredSequences(context.inputs["pairs"].parts(SEQUENCES))
-    _optimise(context, Preference(context.settings.preference), sequences)
+    optimise_sequences(context, Preference(context.settings.preference), sequences)
 
 
-def _optimise(
+def optimise_sequences(
     context: StageContext[Tuning],
     objective: Objective,
     sequences: StoredSequences,

@@ -11,8 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -53,6 +55,10 @@ from plansmith.stages import StageContext
 
 ROLLOUTS, JUDGED, UPDATES = "rollouts", "judged", "updates"
 """Tables: two with a part for each update, of `RolloutRow` and `JudgedRow`; what was measured, by number of update."""
+TIMES = "times"
+"""Table of `MetricRow`: the seconds of each update's generating, judging and training."""
+SEGMENT_START = "start"
+"""Input of a segment that is not the first: the policy that the first began with."""
 TABLES: tuple[tuple[str, type[Any]], ...] = ((ROLLOUTS, RolloutRow), (JUDGED, JudgedRow))
 RECORD = "record.json"
 
@@ -61,7 +67,11 @@ class UpdateSettings(GenerationSettings):
     """What every loop of updates depends on."""
 
     updates: int
-    """How many."""
+    """How many, over all segments."""
+    first: int = 1
+    """The first that the stage makes; above 1 it goes on from the artifact of the segment before."""
+    last: int | None = None
+    """The last that it makes; None: of all."""
     optimiser: OptimiserConfig
     """One update's optimisation, whose schedule and warm-up go over the updates."""
     numerics: Numerics
@@ -151,39 +161,66 @@ class Record:
     state: Any = None
     figures: tuple[tuple[int, str, float], ...] = ()
     curve: tuple[tuple[float, float, float], ...] = ()
+    times: tuple[tuple[int, str, float], ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Return how long all updates took."""
+        return sum(seconds for _, _, seconds in self.times)
 
     @classmethod
     def read(cls, path: Path) -> Record:
         """Return the record in a file."""
         found = json.loads(path.read_text(encoding="utf-8"))
-        lists = {name: tuple(map(tuple, found[name])) for name in ("figures", "curve")}
+        lists = {name: tuple(map(tuple, found[name])) for name in ("figures", "curve", "times")}
         return cls(found["update"], found["state"], **lists)
 
 
 Updating = TypeVar("Updating", bound=UpdateSettings)
 
 
-def run_updates(context: StageContext[Updating], rule: UpdateRule) -> None:
-    """Make all updates by a rule, and leave the weights after the last, their probe, and the tables.
+def run_updates(context: StageContext[Updating], rule: UpdateRule, *, budget_s: float | None = None) -> None:
+    """Make all updates of a segment by a rule, and leave the weights after the last, their probe, and the tables.
 
     What was rolled out and judged stays, as a part for each update: all weights were learnt from it, and nobody needs
-    it in one table. ``curve`` has every optimiser step, `UPDATES` the figures of each update.
+    it in one table. ``curve`` has every optimiser step, `UPDATES` the figures of each update, `TIMES` its seconds. A
+    segment that others follow also leaves what they go on from: the optimizer's state and the record.
+
+    Args:
+        context: of the stage.
+        rule: what an update learns.
+        budget_s: no update begins after so many seconds of updates; None: all are made.
 
     Raises:
         StalePolicyError: a rollout was not written by the policy that is about to be trained.
     """
-    loop = _Loop(context, rule)
-    with context.progress(context.settings.updates, context.stage.name, unit="update") as bar:
-        bar.update(loop.record.update)
-        while loop.record.update < context.settings.updates:
+    loop, settings = _Loop(context, rule), context.settings
+    last = settings.last or settings.updates
+    with context.progress(last - settings.first + 1, context.stage.name, unit="update") as bar:
+        bar.update(loop.record.update - settings.first + 1)
+        while loop.record.update < last and (budget_s is None or loop.record.seconds < budget_s):
             loop.update()
             bar.update()
     link_folder(loop.policy.path(MODEL), context.output.path(MODEL))
     shutil.copy(loop.policy.path(PROBE), context.output.path(PROBE))
-    curve = [OptimisationStepRow(step, *values) for step, values in enumerate(loop.record.curve, 1)]
+    if last < settings.updates:
+        link_folder(loop.policy.path(TRAINER), context.output.path(TRAINER))
+        shutil.copy(loop.policy.path(RECORD), context.output.path(RECORD))
+    _write_tables(context, loop.record, loop.n_steps_before)
+
+
+def _write_tables(context: StageContext[Updating], record: Record, n_steps_before: int) -> None:
+    """Write what a segment adds to the record."""
+    first = context.settings.first
+    curve = [OptimisationStepRow(step, *values) for step, values in enumerate(record.curve[n_steps_before:], 1)]
     context.output.write_rows(curve, OptimisationStepRow, table="curve")
-    rows = [MetricRow(context.stage.name, update, "", "", name, x) for update, name, x in loop.record.figures]
+
+    def metric_rows(items: Sequence[tuple[int, str, float]]) -> list[MetricRow]:
+        return [MetricRow(context.stage.name, update, "", "", name, x) for update, name, x in items if update >= first]
+
+    rows = metric_rows(record.figures)
     context.output.write_rows(rows, MetricRow, table=UPDATES)
+    context.output.write_rows(metric_rows(record.times), MetricRow, table=TIMES)
     names = sorted({row.name for row in rows if row.name.startswith("training/")})
     totals = [sum(row.value for row in rows if row.name == name) for name in names]
     metrics = [MetricRow(context.stage.name, 0, "", "", name, x) for name, x in zip(names, totals, strict=True)]
@@ -201,9 +238,12 @@ class _Loop:
         self._folder = context.output.scratch(UPDATES)
         self._rollouts, self._judged = (context.output.parts(*table) for table in TABLES)
         found = [Record.read(path) for path in self._folder.glob(f"*/{RECORD}")]
-        self.record = max(found, key=lambda record: record.update, default=Record())
         begun: Artifact | Checkpoint = context.inputs["policy"]
+        before = Record.read(begun.path(RECORD)) if context.settings.first > 1 else Record()
+        self.record = max(found, key=lambda record: record.update, default=before)
         self.policy = self._checkpoint(self.record.update) if found else begun
+        self.n_steps_before, self._times = len(before.curve), dict[str, float]()
+        self._start: Artifact = context.inputs.get(SEGMENT_START, context.inputs["policy"])
 
     def _checkpoint(self, update: int) -> Checkpoint:
         key = hashlib.sha256(f"{self._context.stage.key} {update}".encode()).hexdigest()
@@ -211,7 +251,7 @@ class _Loop:
 
     def update(self) -> None:
         """Make the next update; it is there when its checkpoint is."""
-        update, settings = self.record.update + 1, self._context.settings
+        update, settings, self._times = self.record.update + 1, self._context.settings, {}
         tried = self._tried(update)
         lesson = self._rule.lesson(tried, self.record.state)
         sequences, trainer = _fitting(lesson.sequences, settings), self._trainer()
@@ -219,13 +259,22 @@ class _Loop:
         figures["training/n_sequences"] = len(sequences)
         figures["training/n_dropped"] = len(lesson.sequences) - len(sequences)
         if sequences:
-            report = self._step(trainer, lesson, sequences, update)
+            with self._timed("training"):
+                report = self._step(trainer, lesson, sequences, update)
             curve += tuple(zip(report.losses, report.learning_rates, report.gradient_norms, strict=True))
             figures["training/n_tokens"] = report.n_tokens
             figures |= {f"{report.objective}/{name}": fmean(values) for name, values in report.metrics.items()}
         known = tuple((update, name, float(value)) for name, value in figures.items())
         probe = sequences[0].token_ids.tolist() if sequences else Probe.read(self.policy.path(PROBE)).token_ids
-        self._save(trainer, Record(update, lesson.state, self.record.figures + known, curve), probe)
+        times = self.record.times + tuple((update, f"time/{work}_s", seconds) for work, seconds in self._times.items())
+        self._save(trainer, Record(update, lesson.state, self.record.figures + known, curve, times), probe)
+
+    @contextmanager
+    def _timed(self, work: str) -> Iterator[None]:
+        """Add the seconds of what is done within to those of a kind of work; what is read again takes none."""
+        start_s = time.perf_counter()
+        yield
+        self._times[work] = self._times.get(work, 0.0) + time.perf_counter() - start_s
 
     def _tried(self, update: int) -> list[Tried]:
         """Return every rollout of an update, judged, turn by turn: the rule asks again until it has enough."""
@@ -241,13 +290,15 @@ class _Loop:
         """Yield every rollout of a turn; what is written of it is not made again."""
         version, name = policy_version(self.policy), f"{_name(update)}-{turn}" if turn else _name(update)
         if not self._rollouts.is_finished(name):
-            self._rollouts.write(name, self._generate(asked, update), RolloutRow)
+            with self._timed("generating"):
+                self._rollouts.write(name, self._generate(asked, update), RolloutRow)
         rollouts = read_table(self._rollouts.path(name), RolloutRow)
         if stale := next((row for row in rollouts if row.policy_version != version), None):
             raise StalePolicyError("a rollout of another policy", where=stale.rollout_id,
                                    got=stale.policy_version, expected=version)  # fmt: skip
         if not self._judged.is_finished(name):
-            self._judged.write(name, self._judge(asked, rollouts, update), JudgedRow)
+            with self._timed("judging"):
+                self._judged.write(name, self._judge(asked, rollouts, update), JudgedRow)
         judged = read_table(self._judged.path(name), JudgedRow)
         verdicts = {row.rollout_id: row for found in judged for row in found.verdicts}
         steps: dict[str, list[JudgedStepRow]] = defaultdict(list)
@@ -283,7 +334,7 @@ class _Loop:
         Begun anew it starts from what the loop began with, whose folder outlives the checkpoints.
         """
         resources, numerics = self._context.resources, self._context.settings.numerics
-        held: Any = self.policy if self._is_held else self._context.inputs["policy"]
+        held: Any = self.policy if self._is_held else self._start
         trainer = resources.trainer(held.path(MODEL), numerics)
         if self.record.update and not self._is_held:
             trainer.load_checkpoint(str(self.policy.path(TRAINER)))
@@ -297,7 +348,7 @@ class _Loop:
         if lesson.old_column:
             sequences = _read_by(trainer, sequences, lesson.old_column, lesson.temperature)
         if lesson.reference_column:
-            reference = context.resources.trainer(context.inputs["policy"].path(MODEL), settings.numerics)
+            reference = context.resources.trainer(self._start.path(MODEL), settings.numerics)
             sequences = _read_by(reference, sequences, lesson.reference_column, lesson.temperature)
             self._is_held = False
             trainer = self._trainer()
@@ -362,11 +413,12 @@ def _at_update(optimiser: OptimiserConfig, update: int, n_updates: int) -> Optim
 
 
 def _figures_of(tried: Sequence[Tried]) -> dict[str, float]:
-    """Return the mean reward of what has one, how many have none and why, and the share of valid plans."""
+    """Return the mean reward of what has one, how many have none and why, the share of valid plans, and all tokens."""
     kept, left_out = rewarded(tried, [item.reward for item in tried])
     figures = {f"rollout/without reward: {reason}": float(count) for reason, count in left_out.items()}
     if kept:
         figures["rollout/reward"] = fmean(reward for _, reward in kept)
     if tried:
         figures["rollout/valid_plan_rate"] = fmean(item.verdict.is_valid for item in tried)
+        figures["rollout/n_tokens"] = float(sum(len(item.rollout.token_ids) for item in tried))
     return figures

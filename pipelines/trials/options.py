@@ -125,7 +125,8 @@ def add_policy_options(group: Any) -> None:
     add("--temperature", type=float, default=0.0, metavar="T", help="0, the default, is greedy")
     add("--max-new-tokens", type=int, default=2048, metavar="N", help="length of an answer, at most (default: 2048)")
     add("--seed", type=int, default=0, metavar="N", help="of the answers")
-    add("--planner-search", default="first", metavar="SEARCH", help="first (default), good or optimal")
+    add("--planner-search", default="first", metavar="SEARCH", help="first, lama-first, good or optimal "
+        "(default: %(default)s)")  # fmt: skip
     add("--planner-time-s", type=float, default=30.0, metavar="S", help="CPU seconds for each problem (default: 30)")
     add("--num-cpus", type=int, default=2, metavar="N", help="cores for planner and engine (default: 2)")
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="of a model folder's weights; default: bfloat16 on "

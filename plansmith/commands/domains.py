@@ -1,4 +1,4 @@
-"""``plansmith domains``: invent domains, and say what domains share with others, names apart."""
+"""``plansmith domains``: invent domains, have one written, say what domains share with others, names apart."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from plansmith.pddl.domain_distance import DomainForms, Shared, shared
 from plansmith.problems.library import SETTINGS, load_domain
 from plansmith.progress import progress_bar
 
+WRITE = "write"
+"""The command that asks a policy; it works on Ray, is an entry point and parses its own arguments."""
 MOST_PAIRS = 20
 """Pairs that are printed; ``--json`` has all."""
 
@@ -33,12 +35,13 @@ examples:
   plansmith domains generate --n 500 --seed 0 --out my-domains
   plansmith domains generate --n 20 --out bred --sources blocksworld ferry --grid grid.yaml --jobs 2
   plansmith domains compare my-domains --with rovers briefcase
+  plansmith domains write demos.jsonl --policy my-model --out my-domain
 """
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the command line."""
-    help_text = "invent domains, and compare domains up to names"
+    help_text = "invent domains, have one written of demonstrations, compare domains up to names"
     raw = argparse.RawDescriptionHelpFormatter
     parser = commands.add_parser("domains", help=help_text, epilog=EPILOG, formatter_class=raw)
     works = parser.add_subparsers(dest="domains_command", metavar="COMMAND", required=True)
@@ -55,6 +58,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     generate.add_argument("--allow-known", action="store_true",
                           help="also domains that are one of the project's in other words")  # fmt: skip
     generate.set_defaults(work=run_generate)
+    works.add_parser(WRITE, help="let a policy write the domain of demonstrations", add_help=False)
     compare = works.add_parser("compare", help="say which domains are equal up to names, and what others share")
     compare.add_argument("domains", nargs="+", metavar="DOMAIN")
     compare.add_argument("--with", nargs="+", default=(), dest="references", metavar="DOMAIN",

@@ -78,8 +78,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("problem", nargs="?", type=Path, metavar="PROBLEM")
     parser.add_argument("--planner", default=DEFAULT_PLANNER, metavar="NAME",
                         help=f"{DEFAULT_PLANNER}, or up:ENGINE of unified-planning ({DEFAULT_PLANNER})")  # fmt: skip
-    parser.add_argument("--search", metavar="SEARCH",
-                        help=f"first, good, optimal, or a Fast Downward search ({defaults.search})")  # fmt: skip
+    parser.add_argument(
+        "--search",
+        metavar="SEARCH",
+        help=f"first, lama-first, good, optimal, or a search of Fast Downward ({defaults.search})",
+    )
     parser.add_argument("--time-limit", type=float, default=defaults.time_limit_s, metavar="S",
                         help=f"CPU seconds a problem ({defaults.time_limit_s:g})")  # fmt: skip
     parser.add_argument("--memory-limit", type=int, default=defaults.memory_limit_mib, metavar="MIB",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import random
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,15 +11,12 @@ from pathlib import Path
 from plansmith.data.storage import make_folder, storage_errors
 from plansmith.errors import BadInputError
 from plansmith.layout import text_table
-from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.model import Problem
 from plansmith.pddl.printer import print_domain, print_problem
+from plansmith.problems.distinct import MAX_REPEATS, distinct_problems
 from plansmith.problems.library import PlanningDomain, domain_names, load_domain
 from plansmith.progress import progress_bar
 from plansmith.text.natural_language import problem_text
-
-MAX_REPEATS = 500
-"""Draws in a row that bring no new canonical form before the level is taken to have no more."""
 
 EPILOG = """\
 DOMAIN is a domain of the project (plansmith problems --list) or a folder with domain.pddl and settings.yaml.
@@ -78,21 +75,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _distinct_problems(loaded: PlanningDomain, level: str, wanted: int, seed: int) -> list[Problem]:
     """Return problems of different canonical forms, fewer than wanted where the level has no more."""
-    found: dict[str, Problem] = {}
-    repeats = number = 0
+    found: list[Problem] = []
     with progress_bar(wanted, f"drawing {loaded.name} {level}", unit="problem") as bar:
-        while len(found) < wanted and repeats < MAX_REPEATS:
-            problem = loaded.sample(level, random.Random(f"{seed} {loaded.name} {level} {number}"))
-            form = canonical_form(loaded.domain, problem)
-            repeats = repeats + 1 if form in found else 0
-            if form not in found:
-                found[form] = problem
-                bar.update()
-            number += 1
+        for problem in itertools.islice(distinct_problems(loaded, level, seed=seed), wanted):
+            found.append(problem)
+            bar.update()
     if len(found) < wanted:
         print(f"only {len(found)} of {wanted}: {MAX_REPEATS} draws in a row were the same under other names",
               file=sys.stderr)  # fmt: skip
-    return list(found.values())
+    return found
 
 
 def _shown(loaded: PlanningDomain, problem: Problem, number: int, *, with_text: bool) -> str:

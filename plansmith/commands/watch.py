@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plansmith.errors import BadInputError, ConfigError
+from plansmith.hosts import address_of
 
 if TYPE_CHECKING:
     from plansmith.report.finished_stages import RunSoFar
@@ -55,8 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     with server_of(Site(folder, report_so_far), arguments.host, arguments.port) as server:
         host, port = server.server_address[:2]
-        shown = f"[{host!s}]" if ":" in str(host) else str(host)
-        print(f"watching {folder}: http://{shown}:{port}/ (Ctrl-C ends the page, not the run)", flush=True)
+        print(f"watching {folder}: {address_of((str(host), port))}/ (Ctrl-C ends the page, not the run)", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
     return 0

@@ -32,15 +32,49 @@ class DatasetPart(StrictModel):
         return self
 
 
+class SymbolPoolConfig(StrictModel):
+    """How many symbols there are of each kind to hide names behind; a policy knows no others."""
+
+    actions: int = Field(16, ge=1)
+    """Of actions: ``a_0``, ``a_1`` and so on; a domain with more is refused, as of the next three."""
+    predicates: int = Field(32, ge=1)
+    """Of predicates, ``p_0``."""
+    types: int = Field(16, ge=1)
+    """Of types, ``t_0``."""
+    objects: int = Field(32, ge=1)
+    """Of a problem's objects and its domain's constants, ``o_0``."""
+    variables: int = Field(12, ge=1)
+    """Numbers of variables, ``?x0``, which are given in order."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return every symbol, and every predicate as one that is wanted, for a vocabulary."""
+        letters = {"a_": self.actions, "p_": self.predicates, "t_": self.types, "o_": self.objects,
+                   "?x": self.variables}  # fmt: skip
+        symbols = [f"{letter}{number}" for letter, count in letters.items() for number in range(count)]
+        wanted = [f"{symbol}?" for symbol in symbols if symbol.startswith("p_")]
+        return (*symbols, *wanted, "=", "=?", "object")
+
+
 class PlanExamplesConfig(StrictModel):
     """How tuples of domain, problem and plan are written (arXiv 2601.14456, section 4)."""
 
-    plan_format: Literal["numbered", "compact"] = "numbered"
-    """How plans are written (section 4.2)."""
+    plan_format: Literal["numbered", "compact", "chain"] = "numbered"
+    """How plans are written (section 4.2). `chain`: as a chain of thought, for prompts that are `told`."""
     anonymise: Literal["never", "curriculum", "always"] = "never"
     """Whether the names of a tuple are hidden; `curriculum` more and more often (section 4.1)."""
     copies: int = Field(1, ge=1)
     """How often the training tuples are stacked; the paper's curriculum stacks them three times."""
+    prompts: Literal["pddl", "told"] = "pddl"
+    """How domain and problem are told: as PDDL, or in few words without brackets."""
+    symbols: SymbolPoolConfig | None = None
+    """Where hidden names get their symbols from; None: as many as there are names, numbered from 0."""
+
+    @model_validator(mode="after")
+    def _chains_are_told(self) -> Self:
+        if self.plan_format == "chain" and self.prompts != "told":
+            raise ValueError(f"plan_format=chain is written for prompts=told, got prompts={self.prompts}")
+        return self
 
 
 class DatasetExamplesConfig(PlanExamplesConfig):

@@ -5,11 +5,15 @@ What the paper gives stands in the preset `paper`; what it does not is marked th
 
 from __future__ import annotations
 
+import re
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from plansmith.config.basics import StrictModel
+from plansmith.config.dataset import SymbolPoolConfig
 from plansmith.config.generation import AttemptConfig
+from plansmith.config.invention import InventionConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import ProblemsConfig
 from plansmith.config.reinforcement import ReinforcementConfig
@@ -18,6 +22,76 @@ from plansmith.config.training import ModelConfig, OptimiserConfig, PolicyConfig
 
 Variant = Literal["numbered", "anonymised", "compact"]
 """How a policy is tuned: B, v1 and v2 of the paper."""
+
+
+Control = Literal["more_sft", "own_plans"]
+"""What reinforcement learning is compared with."""
+ReadingArm = Literal["trained", "mixed", "invented", "distant"]
+"""What a policy that reads the domain is tuned on."""
+
+
+class InventedDomainsConfig(StrictModel):
+    """Domains that nobody has seen, and how many problems are drawn in each."""
+
+    folder: str | None = None
+    """A folder of domain folders, as `plansmith domains generate` writes it; None: they are invented by the run."""
+    domains: int = Field(500, ge=2)
+    """Domains that the run invents; of a folder all are taken."""
+    invention: InventionConfig = InventionConfig()
+    """How it invents them."""
+    is_bred: bool = True
+    """Half of the candidates are bred from the domains that are trained on; otherwise all are drawn."""
+    held_out_share: float = Field(0.1, gt=0, lt=1)
+    """Share of the domains that are never trained on: settings are chosen on their problems."""
+    problems: int = Field(8, ge=1)
+    """Problems of each other domain to learn from, at most."""
+    fresh_problems: int = Field(8, ge=0)
+    """Further problems of each such domain, without plans, for reinforcement learning."""
+    test_problems: int = Field(4, ge=1)
+    """Problems of each domain that is held out, at most."""
+    n_draws: int = Field(60, ge=1)
+    """Draws in each domain to find them."""
+    n_workers: int = Field(1, ge=1)
+    """Processes that invent; the domains are the same for any number."""
+
+
+class ReadingConfig(StrictModel):
+    """Policies that read the domain: prompts tell it in few words, under symbols drawn anew for every problem."""
+
+    arms: tuple[ReadingArm, ...] = ("trained", "mixed", "invented", "distant")
+    """What each is tuned on. trained: the domains with problems of D1. mixed: these and invented ones. invented: these
+    alone. distant: as mixed, without every domain that shares an action schema with one that is only tested."""
+    invented: InventedDomainsConfig = InventedDomainsConfig()
+    """The invented domains."""
+    symbols: SymbolPoolConfig = SymbolPoolConfig()
+    """What names are hidden behind."""
+    copies: int = Field(4, ge=1)
+    """How often a solved problem is written, each time under other symbols."""
+    tokens: int = Field(ge=1)
+    """Each arm is tuned on so many tokens, its examples round after round, so that all are trained equally long."""
+    sft: OptimiserConfig
+    """The tuning of each; its `epochs` go over these tokens."""
+    grpo: ReinforcementConfig | None = None
+    """Reinforcement learning from `mixed` on fresh problems of invented domains, without plans; None leaves it out."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if not self.arms or len(set(self.arms)) < len(self.arms):
+            raise ValueError(f"reading.arms names none, or one twice: {list(self.arms)}")
+        if self.grpo is not None and "mixed" not in self.arms:
+            raise ValueError("reading.grpo begins with the arm mixed; add it to reading.arms")
+        if self.grpo is not None and not self.invented.fresh_problems:
+            raise ValueError("reading.grpo tries fresh problems, and reading.invented.fresh_problems=0")
+        return self
+
+
+class PricesConfig(StrictModel):
+    """What an hour costs, in any one currency."""
+
+    cpu_hour: float = Field(0.0, ge=0)
+    """Of the machine that draws, plans and judges."""
+    accelerator_hour: float = Field(0.0, ge=0)
+    """Of what generates and trains."""
 
 
 class TrialConfig(AttemptConfig):
@@ -46,33 +120,60 @@ class GeneralizationGapConfig(RunConfig):
     variants: tuple[Variant, ...] = ("numbered", "anonymised", "compact")
     """Which policies are tuned by likelihood. numbered: B. anonymised: v1, names hidden more and more often, tested on
     hidden names. compact: v2, plans without time stamps and brackets."""
-    sft: OptimiserConfig
-    """The tuning of each. Numbered and compact are tried after every epoch; the anonymised tuples are stacked once for
-    each epoch and trained on once, in this order."""
+    prompts: Literal["pddl", "told"] = "pddl"
+    """How these are told domain and problem: as PDDL, or in few words without brackets (`plansmith.text.told`)."""
+    sft: OptimiserConfig | None = None
+    """The tuning of each variant. Numbered and compact are tried after every epoch; the anonymised tuples are stacked
+    once for each epoch and trained on once, in this order."""
     grpo: ReinforcementConfig | None = None
     """v3: reinforcement learning from the validator's verdicts on D1's problems, from `compact` after its first epoch;
     None leaves it out."""
+    other_grpo: dict[str, ReinforcementConfig] = Field(default_factory=dict)
+    """Further arms of reinforcement learning from the same start, by name: other rewards, other objectives."""
+    controls: tuple[Control, ...] = ()
+    """What else is done from the same start for as many seconds as the updates of `grpo` took. more_sft: tuning on more
+    of the planner's plans. own_plans: on those of its own rollouts that are valid, drawn as `grpo` draws."""
+    reading: ReadingConfig | None = None
+    """Policies that read the domain, and invented domains; None leaves them out."""
     evaluation: TrialConfig = TrialConfig()
     """How policies are measured."""
+    prices: PricesConfig = PricesConfig()
+    """At which the report tells costs; 0 tells seconds alone."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if not self.problems.domains:
             raise ValueError("problems.domains is empty: which domains are trained on is what this pipeline is about")
-        if self.model.folder is None and self.model.tokenizer != "bpe":
+        if self.variants and self.reading is not None:
+            raise ValueError(
+                f"variants={list(self.variants)} and reading are two runs: give variants: [] beside reading"
+            )
+        if self.variants and self.model.folder is None and self.model.tokenizer != "bpe":
             raise ValueError(f"model.tokenizer={self.model.tokenizer} does not know the words of PDDL; take bpe")
         if not self.trained_domains:
             raise ValueError("no level has problems of D1 (phase1): nothing would be learnt")
         tested = {level.domain_name for level in self.problems.domains if level.test}
         if not tested & self.trained_domains:
             raise ValueError("no domain that is trained on has test problems: there would be nothing to compare with")
-        if not self.variants:
-            raise ValueError("variants is empty: nothing would be tuned")
+        if not self.variants and self.reading is None:
+            raise ValueError("variants is empty, and reading is left out: nothing would be tuned")
+        if self.variants and self.sft is None:
+            raise ValueError(f"variants={list(self.variants)} need sft: how they are tuned")
+        if self.reading is not None and self.model.folder is None and self.model.tokenizer != "words":
+            raise ValueError(
+                f"reading has a fixed pool of words; model.tokenizer={self.model.tokenizer} would learn its own"
+            )
+        if self.reading is not None and not self.unseen_domains:
+            raise ValueError("reading is about domains that are only tested: give a level with test and no phase1")
         if len(set(self.variants)) < len(self.variants):
             raise ValueError(f"variants names one twice: {', '.join(self.variants)}")
         if self.grpo is not None and "compact" not in self.variants:
             raise ValueError("grpo begins with the compact variant after its first epoch; add compact to variants")
-        if self.sft.decay_below is not None:
+        if self.grpo is None and (self.controls or self.other_grpo):
+            raise ValueError("controls and other_grpo stand beside grpo, which is left out")
+        if wrong := [name for name in self.other_grpo if not re.fullmatch(r"[a-z0-9]+", name)]:
+            raise ValueError(f"names of other_grpo are small letters and digits, got {', '.join(wrong)}")
+        if self.sft is not None and self.sft.decay_below is not None:
             raise ValueError("sft.decay_below ends a tuning early, and its epochs are fixed here; leave it out")
         return self
 
@@ -80,6 +181,17 @@ class GeneralizationGapConfig(RunConfig):
     def trained_domains(self) -> frozenset[str]:
         """Return the domains with problems of D1."""
         return frozenset(level.domain_name for level in self.problems.domains if level.phase1)
+
+    @property
+    def unseen_domains(self) -> frozenset[str]:
+        """Return the domains with test problems that are never trained on."""
+        return frozenset(level.domain_name for level in self.problems.domains if level.test) - self.trained_domains
+
+    @property
+    def tuning(self) -> OptimiserConfig:
+        """Return the tuning of the variants, which have one."""
+        assert self.sft is not None, "variants without a tuning are refused"
+        return self.sft
 
     def unread(self) -> dict[str, str]:
         """Return the settings that no stage reads under these settings, each with the reason."""

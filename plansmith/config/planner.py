@@ -12,6 +12,11 @@ from plansmith.config.basics import StrictModel
 SEARCH_ALIASES = {
     "optimal": "astar(lmcut())",
     "first": "let(hff,eval_modify_costs(ff(),cost_type=one),lazy_greedy([hff],preferred=[hff],cost_type=one))",
+    "lama-first": (
+        "let(hlm,eval_modify_costs(landmark_sum(lm_reasonable_orders_hps(lm_rhw()),pref=false),cost_type=one),"
+        "let(hff,eval_modify_costs(ff(),cost_type=one),"
+        "lazy_greedy([hff,hlm],preferred=[hff,hlm],cost_type=one,reopen_closed=false)))"
+    ),
     "good": (
         "let(hff,ff(),let(hlm,landmark_sum(lm_reasonable_orders_hps(lm_rhw()),pref=false),iterated(["
         "lazy_greedy([hff,hlm],preferred=[hff,hlm]),"
@@ -19,7 +24,8 @@ SEARCH_ALIASES = {
         + "])))"
     ),
 }
-"""Short names for searches: a cheapest plan; any plan, soon; ever better plans until the last search ends (LAMA)."""
+"""Short names for searches: a cheapest plan; any plan, soon; the first iteration of LAMA, with landmarks; ever better
+plans until the last search ends (LAMA)."""
 
 OPTIMAL_SEARCH = re.compile(r"astar\((lmcut|blind|ipdb)\(\)\)")
 """Searches known here to return cheapest plans only; any other is taken as not optimal."""
@@ -31,8 +37,8 @@ class PlannerConfig(StrictModel):
     name: str = "fast-downward"
     """fast-downward, or up:ENGINE for an engine of unified-planning."""
     search: str = "optimal"
-    """first, good, optimal, or any search string of Fast Downward, such as ``astar(lmcut())``; other planners have
-    their own and take no notice."""
+    """first, lama-first, good, optimal, or any search string of Fast Downward, such as ``astar(lmcut())``; other
+    planners have their own and take no notice."""
     time_limit_s: float = Field(30.0, gt=0)
     """CPU seconds for translation plus search."""
     kill_after_s: float = Field(40.0, gt=0)

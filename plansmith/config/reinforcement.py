@@ -112,6 +112,8 @@ class ReinforcementConfig(OptimiserConfig, GroupRelativeConfig, GroupSamplingCon
 
     updates: int = Field(ge=1)
     """How many."""
+    segments: int = Field(1, ge=1)
+    """Equal parts of the updates, after each of which the policy is tried; each is kept with the optimizer's state."""
     problems_per_update: int = Field(8, ge=1)
     """Groups that an update learns from; updates go through the problems in turn."""
     spare_problems: int = Field(0, ge=0)
@@ -124,3 +126,14 @@ class ReinforcementConfig(OptimiserConfig, GroupRelativeConfig, GroupSamplingCon
     max_unjudged_share: float = Field(0.05, ge=0, le=1)
     """The run ends with an error when more than this share of an update's rollouts has no reward: the prompt left no
     room, or the problem itself cannot be judged."""
+
+    @model_validator(mode="after")
+    def _segments_have_updates(self) -> Self:
+        if self.segments > self.updates:
+            raise ValueError(f"segments={self.segments} of updates={self.updates} would be empty")
+        return self
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Return the last update of each segment."""
+        return tuple(round(self.updates * number / self.segments) for number in range(1, self.segments + 1))

@@ -88,6 +88,12 @@ class StageKind(StrEnum):
     READS_PAIRS = "reads pairs"
     """Table of `PairReadingRow`: what a policy and its reference give to held-out preference pairs, which its input
     ``pairs`` has in a table ``held_out`` of `PairRow`; its label ``arm`` says whose."""
+    SORTS_FAILURES = "sorts failures"
+    """Table of `FailureRow`: the failed attempts of an arm by kind; its label ``arm`` says whose."""
+    COUNTS_TOKENS = "counts tokens"
+    """Table of `LengthRow`."""
+    INVENTS = "invents domains"
+    """Table of `InventedDomainRow`."""
     VERIFIES = "verifies"
     """Table of `VerificationRow`; its label ``arm`` says whose test plans."""
     HANDS_BACK = "hands back"

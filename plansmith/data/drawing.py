@@ -8,13 +8,16 @@ to test. Every set holds one problem per form. Not here: problems that are met o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from plansmith.data.rows import ProblemRow, Split
+from plansmith.data.rows import LeakRow, ProblemRow, Split
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.model import Domain, Problem
 from plansmith.pddl.printer import print_domain, print_problem
+
+LEAKS = "leaks"
+"""Table of `LeakRow`, beside the problems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,17 @@ def choose_problems(drawn: Iterable[DrawnProblem], shares: SplitShares, n_wanted
     for item in drawn:
         by_form[split_of_form(item.form, shares)].setdefault(item.form, item)
     return {split: list(forms.values())[: n_wanted.get(split, 0)] for split, forms in by_form.items()}
+
+
+def leak_of_texts(domain: Domain, drawn: Sequence[DrawnProblem], shares: SplitShares, *, level: str) -> LeakRow:
+    """Return what would have leaked had the text of a problem, not its form, decided its split, at the same shares."""
+    domain_text = print_domain(domain)
+    split_of = [split_of_form(problem_id_of(domain_text, print_problem(item.problem)), shares) for item in drawn]
+    is_test = [split is Split.TEST for split in split_of]
+    learnt = {item.form for item, held_out in zip(drawn, is_test, strict=True) if not held_out}
+    n_leaked = sum(held_out and item.form in learnt for item, held_out in zip(drawn, is_test, strict=True))
+    forms = {item.form for item in drawn}
+    return LeakRow(level, domain.name, len(drawn), len(forms), sum(is_test), n_leaked)
 
 
 def problem_id_of(domain_pddl: str, problem_pddl: str) -> str:

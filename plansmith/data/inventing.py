@@ -25,7 +25,7 @@ from plansmith.pddl.domain_forms import domain_form
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Domain, Problem
 from plansmith.pddl.printer import print_domain, print_problem
-from plansmith.pddl.simulation import successors
+from plansmith.pddl.simulation import random_walk_to_goal
 from plansmith.planners.batch import solve_task
 from plansmith.planners.interface import Planner
 from plansmith.problems.invention.folders import Invention
@@ -199,22 +199,9 @@ def _walk_share(
 ) -> float:
     """Return the share of random legal walks, as long as the plan, that meet a state of the goal."""
     walks = [
-        does_walk_reach_goal(task, length, rng)
+        random_walk_to_goal(task, length, rng)[1]
         for task, length in zip(tasks, lengths, strict=True)
         if length is not None
         for _ in range(n_walks)
     ]
     return sum(walks) / len(walks)
-
-
-def does_walk_reach_goal(task: PlanningTask, length: int, rng: random.Random) -> bool:
-    """Return whether a random walk of so many applicable actions meets a state in which the goal holds."""
-    state = task.initial_state
-    for _ in range(length):
-        following = successors(task, state)
-        if not following:
-            return False
-        state = rng.choice(following)[1]
-        if task.is_goal(state):
-            return True
-    return False

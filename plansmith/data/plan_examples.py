@@ -10,13 +10,14 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from plansmith.config.dataset import PlanExamplesConfig
+from plansmith.config.dataset import PlanExamplesConfig, SymbolPoolConfig
 from plansmith.data.rows import DatasetPlanRow, ProblemRow, SolvedProblemRow
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.text.anonymisation import anonymise
 from plansmith.text.plans import plan_prompt, plan_writer
+from plansmith.text.told import told_chain, told_prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +42,17 @@ def plan_examples(
     """
     task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
     plan = tuple(parse_step(step) for step in row.plan)
-    write = plan_writer(config.plan_format)
+    prompt = {"pddl": plan_prompt, "told": told_prompt}[config.prompts]
     for copy in range(config.copies):
         rng = _rng(row.problem_id, copy, seed)
         position = _position(rng, copy, config.copies)
         is_hidden = rng.random() < {"never": 0.0, "curriculum": position, "always": 1.0}[config.anonymise]
         asked, steps = task, plan
         if is_hidden:
-            hidden = anonymise(task.domain, task.problem, plan, rng)
+            hidden = anonymise(task.domain, task.problem, plan, rng, config.symbols)
             asked, steps = PlanningTask(hidden.domain, hidden.problem), hidden.plan
-        yield PlanExample(f"{row.problem_id}-plan-{copy}", is_hidden, position, plan_prompt(asked), write(steps))
+        answer = told_chain(asked, steps) if config.plan_format == "chain" else plan_writer(config.plan_format)(steps)
+        yield PlanExample(f"{row.problem_id}-plan-{copy}", is_hidden, position, prompt(asked), answer)
 
 
 def in_order_of_training(example_ids: Sequence[str], copies: int, *, seed: int) -> list[int]:
@@ -64,10 +66,14 @@ def in_order_of_training(example_ids: Sequence[str], copies: int, *, seed: int) 
     return sorted(range(len(example_ids)), key=lambda place: (positions[place], example_ids[place]))
 
 
-def anonymised_problem(row: ProblemRow, *, seed: int) -> ProblemRow:
-    """Return a problem with its names and its domain's hidden, drawn by its id; verdicts on plans stay the same."""
+def anonymised_problem(row: ProblemRow, *, seed: int, symbols: SymbolPoolConfig | None = None) -> ProblemRow:
+    """Return a problem with its names and its domain's hidden, drawn by its id; verdicts on plans stay the same.
+
+    Raises:
+        BadInputError: more names than symbols, where there is a pool of these.
+    """
     task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
-    hidden = anonymise(task.domain, task.problem, (), random.Random(f"{seed} {row.problem_id} hidden"))
+    hidden = anonymise(task.domain, task.problem, (), random.Random(f"{seed} {row.problem_id} hidden"), symbols)
     return replace(row, domain_pddl=print_domain(hidden.domain), problem_pddl=print_problem(hidden.problem))
 
 

@@ -44,6 +44,7 @@ class ExampleKind(StrEnum):
     FORMALISE = "formalise"
     REPAIR = "repair"
     PLAN_FROM_TEXT = "plan_from_text"
+    WRITE_DOMAIN = "write_domain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,28 @@ class ProblemRow:
     domain_pddl: str
     problem_pddl: str
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class LengthRow:
+    """How long the training texts of a domain are, in tokens; ``n_beyond`` are longer than what is trained on."""
+
+    domain: str
+    n: int
+    n_beyond: int
+    longest: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeakRow:
+    """What a split of texts would have leaked at one level: test texts that are a training text under other names."""
+
+    level: str
+    domain: str
+    n_texts: int
+    n_forms: int
+    n_test: int
+    n_leaked: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +143,39 @@ class CandidateRow:
     canonical_form: str
     n_objects: int
     problem_pddl: str
+
+
+@dataclass(frozen=True, slots=True)
+class InventedDomainRow:
+    """An invented domain that a run has, and what it has in common with the domains that are only tested.
+
+    ``split`` is `Split.TEST` where it is held out. ``n_shared`` counts the action schemas, names apart, that it shares
+    with ``nearest``: the tested domain of which it has most.
+    """
+
+    domain: str
+    folder: str
+    split: str
+    form: str
+    n_actions: int
+    n_predicates: int
+    n_parameters: int
+    n_types: int
+    nearest: str
+    n_shared: int
+
+
+@dataclass(frozen=True, slots=True)
+class InventedJobRow:
+    """A domain in which problems are to be drawn: the first forms for ``split``, and then some for D2."""
+
+    domain: str
+    folder: str
+    split: str
+    n_problems: int
+    n_fresh: int
+    n_draws: int
+    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +324,40 @@ class PairReadingRow:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenDomainRow:
+    """A domain as it was written or pruned, and what is said of it; shares are None where nothing could be tried."""
+
+    domain: str
+    turn: int
+    """0 the first answer, the others were asked for with faults of the best before."""
+    candidate: int
+    completion: str
+    domain_pddl: str
+    n_literals: int
+    transitions: float | None
+    """Of the demonstrated attempts that worked, those that the domain explains."""
+    refusals: float | None
+    """Of the refused attempts, those that it forbids."""
+    solved: float | None
+    """Of the scenes, those for which a planner finds a plan."""
+    true_plans: float | None
+    """Of the scenes, those whose plan runs in the simulator and reaches the goal."""
+    faults: tuple[str, ...]
+    is_best: bool
+    """It is the one that counts of its table."""
+    dropped: tuple[str, ...] = ()
+    """What pruning took."""
+    applicable_precision: float | None = None
+    """Of the actions that it allows in states of the simulator, those that are possible; None where not compared."""
+    applicable_recall: float | None = None
+    """Of the possible ones, those that it allows."""
+    effect_precision: float | None = None
+    """Of the changes that it foretells, those that come about."""
+    effect_recall: float | None = None
+    """Of those that come about, those that it foretells."""
+
+
+@dataclass(frozen=True, slots=True)
 class ExampleRow:
     """One supervised example: the loss falls on ``response`` only.
 
@@ -312,6 +402,14 @@ class RolloutRow(OfRollout):
     rollout_logprobs: tuple[float, ...]
     finish_reason: str
     seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRow:
+    """Of what kind a failed attempt is, a `plansmith.judging.failure_kinds.FailureKind`."""
+
+    problem_id: str
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,6 +525,17 @@ class VerdictRow(OfRollout):
     def handed_back(self, feedback: FeedbackKind) -> str | None:
         """Return the failed attempt as the rendering hands it back with feedback of a kind."""
         return self.binary_feedback if feedback is FeedbackKind.BINARY else self.detailed_feedback
+
+
+@dataclass(frozen=True, slots=True)
+class CriticismRow(OfRollout):
+    """What a domain says of a plan by equations 10, 11 and 13 of Self-CriTeach; None where nobody could judge."""
+
+    reward: float | None
+    cost: float | None
+    progress_printed: float | None
+    """The state before the first wrong action against the goal, all atoms of both, as printed: below 1 for a valid plan
+    whose goal names some atoms only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -700,3 +809,105 @@ class MetricRow:
     level: str
     name: str
     value: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModellingTaskRow:
+    """A text of NL2Plan with its reference; ``optimum`` is the length of a shortest plan of it, None where unknown."""
+
+    task: str
+    domain: str
+    level: str
+    text: str
+    domain_pddl: str
+    problem_pddl: str
+    optimum: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProductRow:
+    """A file that a step has made of a text; ``file`` is its name in the folder of a task."""
+
+    file: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModellingStepRow:
+    """What is to be said about one accepted answer; see `plansmith.modelling.steps.StepRecord`."""
+
+    step: str
+    subject: str
+    n_messages: int
+    faults: tuple[str, ...]
+    advice: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelledTaskRow:
+    """What a step has made of a text."""
+
+    task: str
+    products: tuple[ProductRow, ...]
+    steps: tuple[ModellingStepRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModellingCallRow:
+    """One question about a text with its answer; ``messages`` are JSON, role and text of each."""
+
+    task: str
+    step: str
+    subject: str
+    kind: str
+    messages: str
+    checks: tuple[str, ...]
+    answer: str
+    finish_reason: str
+    model: str
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelledPlanRow:
+    """What planning came to in a modelled domain; ``status`` is a `PlannerStatus` or ``refused``."""
+
+    task: str
+    status: str
+    plan: tuple[str, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelledVerdictRow:
+    """Whether a plan from a text is right: valid on the reference, under an interpretation that counts.
+
+    ``arm`` is ``nl2plan`` or ``zero_shot``. ``confirmed`` says by what the interpretation counts: ``names``, where the
+    plan speaks as the reference does, ``person``, or empty where none does; ``proposal`` is one that a search has
+    found, as JSON, empty where there is none.
+    """
+
+    task: str
+    arm: str
+    status: str
+    is_right: bool
+    confirmed: str
+    plan: tuple[str, ...]
+    proposal: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceRow:
+    """What advice on an answer did, held against the reference.
+
+    ``effect`` is ``helped``, ``no effect``, ``harmful`` or ``unclassed``.
+    """
+
+    task: str
+    step: str
+    subject: str
+    effect: str

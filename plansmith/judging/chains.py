@@ -153,8 +153,9 @@ def judge_steps(task: PlanningTask, read: ReadChain) -> tuple[tuple[JudgedStep, 
     is_plan_of_steps = read.chain.final_plan in (None, read.chain.plan_of_steps)
     state, total = in_order(task.problem.init), total_at_start(task)
     before = _bits(task, state)
+    untold = tuple(atom for atom in state if read.leaves_out_static and task.is_static(atom.predicate))
     for step, spans in zip(read.chain.steps, read.spans, strict=True):
-        judged.append(_judge(task, step, spans, _Before(state, before, total)))
+        judged.append(_judge(task, step, spans, _Before(state, before, total), untold))
         if step.is_withdrawn and is_plan_of_steps:
             judged[-1] = _withdrawn(judged[-1])
         total = _total_after(task, judged[-1], step, before)
@@ -175,11 +176,14 @@ class _Before:
     total: Number | None
 
 
-def _judge(task: PlanningTask, step: ChainStep, spans: StepSpans, before: _Before) -> JudgedStep:
-    """Return the judgement of a step from where the chain claims to be."""
+def _judge(
+    task: PlanningTask, step: ChainStep, spans: StepSpans, before: _Before, untold: tuple[Atom, ...]
+) -> JudgedStep:
+    """Return the judgement of a step from where the chain claims to be; `untold` holds in the state that it tells."""
     s_claimed, claimed = before.atoms, before.state
     if step.next_state is not None:
-        s_claimed, claimed = step.next_state, _bits(task, step.next_state)
+        s_claimed = in_order({*step.next_state, *untold}) if untold else step.next_state
+        claimed = _bits(task, s_claimed)
     judgement = judge_step(task, before.state, step.action, claimed)
     judgement = _with_cost(judgement, step, _true_cost(task, step.action, before.state, before.total))
     false = false_claims(task, spans.claims, before.state, task.ground(step.action))

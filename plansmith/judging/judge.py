@@ -22,7 +22,7 @@ from plansmith.pddl.model import Atom
 from plansmith.pddl.validation import FeedbackCode
 from plansmith.text.chains import Part, ReadChain, in_order
 from plansmith.text.explanations import Attempt, FeedbackKind
-from plansmith.text.rendering import PlainPrompting, Prompting, prompting_of, rendering_of
+from plansmith.text.rendering import Prompting, is_rendering, prompting_of, rendering_of
 
 
 class Judge(Protocol):
@@ -98,7 +98,7 @@ def _in_words(
 
     None where there is nothing to be told, and where the rendering has no words for a condition.
     """
-    if isinstance(prompting, PlainPrompting):
+    if not is_rendering(prompting):
         return None, None, None
     rendering = rendering_of(prompting.name)
     try:

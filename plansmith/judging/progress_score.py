@@ -6,6 +6,7 @@ Not here: whether it reached the goal (`plansmith.pddl.validation`), and the mea
 from __future__ import annotations
 
 from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Literal
 from plansmith.pddl.validation import PlanVerdict
 
 
@@ -23,3 +24,17 @@ def progress_score(task: PlanningTask, verdict: PlanVerdict) -> float:
     if not task.goal:
         return 1.0
     return 1.0 - len(task.unsatisfied(task.goal, verdict.states[-1])) / len(task.goal)
+
+
+def printed_progress(task: PlanningTask, verdict: PlanVerdict) -> float:
+    """Return equation 13 as printed: atoms in common over atoms in all, of the state reached and the goal.
+
+    Conjuncts of the goal that are no positive literals count as atoms of their own, in common where they hold.
+    """
+    state = verdict.states[-1]
+    reached = set(task.atoms_of(state))
+    named = {part.atom for part in task.goal if isinstance(part, Literal) and part.is_positive}
+    others = [part for part in task.goal if not (isinstance(part, Literal) and part.is_positive)]
+    n_common = len(reached & named) + sum(task.holds(part, state) for part in others)
+    n_all = len(reached | named) + len(others)
+    return n_common / n_all if n_all else 1.0

@@ -112,13 +112,17 @@ def supervised_sequence(prompt_ids: Sequence[int], response_ids: Sequence[int], 
 
 
 def rollout_sequence(
-    prompt_ids: Sequence[int], response_ids: Sequence[int], *, advantage: float, rollout_logprobs: Sequence[float] = ()
+    prompt_ids: Sequence[int],
+    response_ids: Sequence[int],
+    *,
+    advantage: float | Sequence[float],
+    rollout_logprobs: Sequence[float] = (),
 ) -> TrainingSequence:
-    """Return a rollout with its advantage, the same at each of its tokens.
+    """Return a rollout with its advantage.
 
     Args:
         prompt_ids, response_ids: tokens.
-        advantage: of the whole rollout.
+        advantage: of the whole rollout, the same at each of its tokens; or one a token of the response.
         rollout_logprobs: one a token of the response, as the engine gave them; none leaves the column out.
 
     Raises:
@@ -130,10 +134,11 @@ def rollout_sequence(
             f"{len(rollout_logprobs)} log-probabilities of the engine"
         )
     zeros, n_tokens = [0.0] * len(prompt_ids), len(response_ids)
+    by_token = [advantage] * n_tokens if isinstance(advantage, int | float) else [*advantage]
     columns = {
         RESPONSE_MASK: [*zeros, *[1.0] * n_tokens],
         ROLLOUT_END: [*zeros, *[0.0] * (n_tokens - 1), 1.0],
-        ADVANTAGE: [*zeros, *[advantage] * n_tokens],
+        ADVANTAGE: [*zeros, *by_token],
     }
     if rollout_logprobs:
         columns[ROLLOUT_LOGPROBS] = [*zeros, *rollout_logprobs]

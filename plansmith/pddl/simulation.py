@@ -6,13 +6,14 @@ the atoms of the state, so that only arguments that satisfy them all are ever tr
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from itertools import product
 
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.matching import Index, in_join_order, index_of, matches
-from plansmith.pddl.model import ActionSchema, Atom, Literal, conjuncts_of
+from plansmith.pddl.model import ActionSchema, Atom, Literal, PlanStep, conjuncts_of
 
 
 def applicable_actions(task: PlanningTask, state: int) -> tuple[GroundAction, ...]:
@@ -32,6 +33,23 @@ def applicable_actions(task: PlanningTask, state: int) -> tuple[GroundAction, ..
 def successors(task: PlanningTask, state: int) -> tuple[tuple[GroundAction, int], ...]:
     """Return the applicable actions with the states they lead to."""
     return tuple((action, action.apply(state)) for action in applicable_actions(task, state))
+
+
+def random_walk_to_goal(task: PlanningTask, length: int, rng: random.Random) -> tuple[tuple[PlanStep, ...], bool]:
+    """Return a random walk of so many applicable actions, and whether it met a state of the goal, where it ends.
+
+    It ends before, too, where no action can be applied. The goal is looked for after each action, not at the start.
+    """
+    state, steps = task.initial_state, list[PlanStep]()
+    for _ in range(length):
+        following = successors(task, state)
+        if not following:
+            break
+        action, state = rng.choice(following)
+        steps.append(action.step)
+        if task.is_goal(state):
+            return tuple(steps), True
+    return tuple(steps), False
 
 
 def _candidates(task: PlanningTask, schema: ActionSchema, index: Index) -> Iterator[tuple[str, ...]]:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from plansmith.errors import BadInputError, PlannerCrashError
+from plansmith.errors import BadInputError, ConfigError, PlannerCrashError
 from plansmith.pddl.cases import read_task, read_text
 from plansmith.pddl.diagnostics import Code
 from plansmith.pddl.grounding import PlanningTask
@@ -181,6 +181,20 @@ def solve_task(planner: Planner, task: PlanningTask, domain_pddl: str, problem_p
         return judged_result(task, planner.solve(domain_pddl, problem_pddl))
     except PlannerCrashError as error:
         return PlannerResult(PlannerStatus.CRASHED, None, None, 0.0, message=str(error))
+
+
+def proving(planner: Planner) -> Callable[[str, str], PlannerResult]:
+    """Return what a planner says, its plans accepted by the validator; what either refuses is an outcome."""
+
+    def solve(domain_pddl: str, problem_pddl: str) -> PlannerResult:
+        try:
+            return solve_task(planner, PlanningTask.from_text(domain_pddl, problem_pddl), domain_pddl, problem_pddl)
+        except ConfigError:
+            raise
+        except BadInputError as error:
+            return PlannerResult(PlannerStatus.UNSUPPORTED, None, None, 0.0, message=str(error))
+
+    return solve
 
 
 def _unread(planner: Planner, case: PlanningCase, status: str, message: str) -> SolvedCase:

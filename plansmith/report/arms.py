@@ -54,7 +54,8 @@ class Arm:
             ArtifactError: what it was made from is not there.
         """
         tried, problems = judged.input("rollouts"), judged.input("problems")
-        policy, plans = tried.input("policy").artifact, tried.input("plans").artifact
+        is_policy = "policy" in tried.provenance.inputs  # a random walk has none
+        policy, plans = (tried.input("policy") if is_policy else tried).artifact, tried.input("plans").artifact
         name = judged.provenance.labels["arm"]
         return cls(name, policy, tried.artifact, judged.artifact, problems.artifact, plans)
 

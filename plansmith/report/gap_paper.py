@@ -5,6 +5,23 @@ Source: arXiv 2601.14456, table 3 and section 6. Qwen3-1.7B, one run; percentage
 
 from __future__ import annotations
 
+LIMIT_TOKENS = 4096
+"""The longest tuple that the paper trains on."""
+
+TABLE_1 = {
+    "ferry": (0, 2085),
+    "floor-tile": (0, 3772),
+    "blocksworld": (0, 2085),
+    "childsnack": (0, 2573),
+    "spanner": (0, 1198),
+    "satellite": (0, 2708),
+    "maintenance": (0, 1058),
+    "parking": (12, 5319),
+    "transport": (6, 4214),
+    "miconic": (0, 2907),
+}
+"""Tuples of 4,000 that are longer, and the longest, in tokens of Qwen3."""
+
 TABLE_3_ARMS = ("numbered_1", "numbered_2", "numbered_3", "anonymised", "compact_3", "grpo")
 """The columns of table 3 as we name them: B after one to three epochs, v1, v2, v3."""
 
@@ -23,11 +40,11 @@ TABLE_3 = {
 
 AVERAGES = {
     "numbered_1": 62.0, "numbered_2": 75.2, "numbered_3": 82.9, "anonymised": 71.4, "compact_1": 51.9,
-    "compact_3": 72.2, "grpo": 78.1,
+    "compact_3": 72.2, "grpo_1_of_2": 80.1, "grpo": 78.1,
 }  # fmt: skip
-"""Over all ten domains: the last row of table 3, and v2 after one epoch (section 6.3)."""
+"""Over all ten domains: the last row of table 3, and v2 after one epoch and v3 after half a one (section 6.3)."""
 
-UNSEEN = 0.0
+PAPER_UNSEEN = 0.0
 """Of every arm, in each of the two domains that were never trained on (section 6.2)."""
 
 

@@ -14,7 +14,21 @@ from matplotlib.ticker import MaxNLocator
 
 from plansmith.report.course_plots import course_drawings
 from plansmith.report.gap_results import SEEN, UNSEEN, GapArm, GapResults
-from plansmith.report.gap_tables import arm_name, arm_table, cost_table, domain_table, training_table, unseen_table
+from plansmith.report.gap_tables import (
+    arm_name,
+    arm_table,
+    cost_table,
+    domain_table,
+    effort_table,
+    failure_table,
+    invented_table,
+    leak_table,
+    length_table,
+    planning_table,
+    price_table,
+    training_table,
+    unseen_table,
+)
 from plansmith.report.metrics import PairedComparison
 from plansmith.report.plots import label_arms, shares_plot
 from plansmith.report.sections import (
@@ -45,11 +59,13 @@ WHAT_COUNTS = (
     "was tuned: the anonymised one for problems whose names are hidden, the compact ones for compact plans. No test "
     "problem has the canonical form of one that was learnt from."
 )
+CHOSEN_ON = "Settings are chosen on the invented domains that are held out, never on the domains that are only tested."
 RL_PANELS = {
     "reward": ("rollout/reward",),
     "share of rollouts": ("rollout/share valid", "rollout/share goal_not_reached",
                           "rollout/share precondition_unsatisfied", "rollout/share malformed_plan"),
     "groups": ("group/asked", "group/equal"),
+    "seconds": ("time/generating_s", "time/judging_s", "time/training_s"),
     "entropy": ("group_relative/entropy",),
 }  # fmt: skip
 """Panels about the updates of reinforcement learning, each with the figures that it shows."""
@@ -91,10 +107,16 @@ def _sections(results: GapResults) -> Iterator[Section]:
         (arm_table(results), domain_table(results), *compared),
         note=f"{WHAT_COUNTS} {INTERVALS}",
     )
-    yield Section("The gap", filled(unseen_table(results)))
-    yield Section("How it was trained", (training_table(results), *_dropped(results)))
+    if results.unseen:
+        yield Section("The gap", (unseen_table(results), failure_table(results)))
+    if results.domains is not None:
+        yield Section("Invented domains", (invented_table(results),), note=CHOSEN_ON)
+    lengths = filled(length_table(results)) if results.lengths else ()
+    yield Section("How it was trained", (training_table(results), *lengths, *_dropped(results)))
+    if results.leak:
+        yield Section("What was held out", (leak_table(results),), is_printed=False)
     yield Section("How it got there", tuple(_course(results)), is_printed=False)
-    yield Section("What it cost", filled(cost_table(results)))
+    yield Section("What it cost", tuple(_costs(results)))
     failures = (Attempts(results.failures),) if results.failures else ()
     yield Section("What it got wrong", failures, note="Of each level and kind of failure in turn.")
     yield provenance_section(
@@ -117,6 +139,15 @@ def _tiles(results: GapResults) -> Iterator[Tile]:
         yield Tile("time, all stages", clock(sum(results.time_s.values())), more)
 
 
+def _costs(results: GapResults) -> Iterator[Block]:
+    if results.effort:
+        yield effort_table(results)
+    if results.cost is not None:
+        yield price_table(results.cost)
+        yield planning_table(results.cost)
+    yield from filled(cost_table(results))
+
+
 def _dropped(results: GapResults) -> tuple[Block, ...]:
     lines = tuple(
         f"{arm_name(stage)}: {count} sequences were too long and were not trained on."
@@ -135,8 +166,10 @@ def _course(results: GapResults) -> Iterator[Block]:
 def drawings(results: GapResults) -> Iterator[Drawing]:
     """Yield what shows the arms, the updates, and the course of every optimisation."""
     yield Drawing("arms", results.arms, partial(draw_arms, results.arms))
-    if results.rl:
-        yield Drawing("updates", results.rl, partial(draw_updates, results.rl))
+    if results.effort:
+        yield Drawing("effort", (results.arms, results.effort), partial(draw_effort, results))
+    for loop, figures in results.rl.items():
+        yield Drawing(f"updates {loop}", figures, partial(draw_updates, loop, figures))
     yield from course_drawings(results.curves, results.time_s)
 
 
@@ -150,7 +183,34 @@ def draw_arms(arms: Mapping[str, GapArm]) -> Plot:
     return shares_plot("arms", "Valid plans", "Bars are 95% intervals.", "valid plans (%)", lines, label)
 
 
-def draw_updates(rl: Mapping[str, tuple[float | None, ...]]) -> Plot:
+EFFORTS = {"epochs": "epochs", "rollouts": "rollouts", "seconds": "seconds of training"}
+"""What validity is drawn against, with the label of the axis."""
+
+
+def draw_effort(results: GapResults) -> Plot:
+    """Return valid plans by epochs, rollouts and seconds of training, a line for each way to train (figure 4)."""
+    lines: dict[str, list[str]] = {}
+    for name in results.effort:
+        lines.setdefault(name.partition("_")[0], []).append(name)
+
+    def draw(figure: Figure) -> None:
+        for axes, (kind, label) in zip(figure.subplots(1, len(EFFORTS), sharey=True), EFFORTS.items(), strict=True):
+            for number, (line, names) in enumerate(lines.items()):
+                places = [getattr(results.effort[name], kind) for name in names]
+                shares = [100 * results.arms[name].seen.accuracy for name in names]
+                points = sorted(zip(places, shares, strict=True))
+                axes.plot(*zip(*points, strict=True), color=SERIES[number % 4], linestyle=LINE_STYLES[number // 4 % 4],
+                          marker="o", markersize=3, linewidth=1.2, label=line)  # fmt: skip
+            axes.set_xlabel(label)
+            axes.grid(axis="y")
+        figure.axes[0].set_ylabel("valid plans (%)")
+        figure.axes[0].legend(loc="best", fontsize=7.5)
+
+    caption = "In domains trained on, by what the training took from the untrained model on: the paper's figure 4."
+    return plot_of("effort", "Valid plans by effort", caption, 2.6, draw)
+
+
+def draw_updates(loop: str, rl: Mapping[str, tuple[float | None, ...]]) -> Plot:
     """Return the course of reinforcement learning, update by update."""
     panels = {title: [name for name in names if name in rl] for title, names in RL_PANELS.items()}
     panels = {title: names for title, names in panels.items() if names}
@@ -165,7 +225,8 @@ def draw_updates(rl: Mapping[str, tuple[float | None, ...]]) -> Plot:
         found[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
 
     caption = "Every update tries problems in groups, before anything is learnt from them."
-    return plot_of("updates", "Reinforcement learning", caption, 0.9 + 1.4 * len(panels), draw)
+    slug = f"updates-{loop.replace('_', '-')}"
+    return plot_of(slug, f"Reinforcement learning: {arm_name(loop)}", caption, 0.9 + 1.4 * len(panels), draw)
 
 
 def _draw_panel(axes: Axes, lines: Mapping[str, tuple[float | None, ...]]) -> None:

@@ -7,17 +7,21 @@ of a group of attempts (`metrics`), the tables and sentences (`gap_tables`, `gap
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from plansmith.config.generalization_gap import GeneralizationGapConfig
 from plansmith.data.artifacts import KEY_DIGITS, StageKind
-from plansmith.data.rows import MetricRow
-from plansmith.report.arms import arms_of, evaluated_problems
+from plansmith.data.drawing import LEAKS
+from plansmith.data.rows import FailureRow, InventedDomainRow, LeakRow, LengthRow, MetricRow, Split
+from plansmith.judging.failure_kinds import FailureKind
+from plansmith.problems.invention.folders import INVENTED
+from plansmith.report.arms import Arm, arms_of, evaluated_problems
 from plansmith.report.attempts import AttemptExample
 from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.gap_effort import TIMES, UPDATES, Costs, Effort, costs, efforts
 from plansmith.report.metrics import (
     ALL_LEVELS,
     EvaluatedProblem,
@@ -32,35 +36,62 @@ from plansmith.report.run_results import shown_attempts
 
 Run = RunSoFar[GeneralizationGapConfig]
 
-SEEN, UNSEEN = "domains trained on", "domains never trained on"
-"""Where two arms are compared."""
-UPDATES = "updates"
-"""Table of `MetricRow`, what was measured in each update of a loop, by number of update."""
+SEEN, UNSEEN, HELD_OUT = "domains trained on", "domains never trained on", "invented domains held out"
+"""Where two arms are compared; settings are chosen on the last."""
+Updates = dict[str, tuple[float | None, ...]]
+"""What was measured in each update of a loop, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class GapArm:
-    """One policy on the test problems of the domains that were trained on, and of those that never were.
+    """One policy on the test problems of the domains that were trained on, of those that never were, of invented ones.
 
-    ``by_domain`` has all domains, ``by_length`` the problems of unseen ones by the steps of the planner's plan;
-    ``unseen`` is None where no such domain was tested.
+    ``by_domain`` has all domains but invented ones; ``unseen`` and ``held_out`` are None where no such was tested.
     """
 
     name: str
     seen: LevelFigures
     unseen: LevelFigures | None
+    held_out: LevelFigures | None
     by_domain: dict[str, LevelFigures]
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenFigures:
+    """What became of an arm's attempts in domains never trained on.
+
+    ``by_length`` has the problems by the steps of the planner's plan, ``failures`` the failed attempts by
+    `plansmith.judging.failure_kinds.FailureKind`.
+    """
+
     by_length: dict[int, LevelFigures]
+    failures: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class InventedFigures:
+    """The invented domains of a run.
+
+    ``n_near`` of them share an action schema with a domain that is only tested. ``sizes`` counts them by each size.
+    """
+
+    n: int
+    n_held_out: int
+    n_near: int
+    sizes: dict[str, dict[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class GapResults:
     """One run, finished or not; ``arms`` in the order of training.
 
-    The first of ``paired_tests`` is the headline's; the level of each is `SEEN` or `UNSEEN`. ``rl`` has what was
-    measured in every update of the reinforcement learning, by name, None where an update has no such figure.
-    ``n_dropped`` counts sequences too long to be trained on. ``time_s`` and ``tokens`` are by stage, ``cost_s`` seconds
-    by kind of work.
+    The first of ``paired_tests`` is the headline's; the level of each is `SEEN`, `UNSEEN` or `HELD_OUT`. ``unseen`` is
+    by arm, and empty where no domain was left out of training; ``domains`` is None without invented ones. ``effort`` is
+    what the training of each arm took. ``rl`` has by loop what was measured in every update of reinforcement learning,
+    by name, None where an update has no such figure. ``leak`` is what a split of texts would have leaked, ``lengths``
+    how long the first variant's tuples are. ``n_dropped``
+    counts sequences too long to be trained on. ``time_s`` and ``tokens`` are by stage, ``cost_s`` seconds by kind of
+    work.
     """
 
     run_name: str
@@ -68,10 +99,16 @@ class GapResults:
     seed: int
     trained_domains: tuple[str, ...]
     arms: dict[str, GapArm]
+    unseen: dict[str, UnseenFigures] = field(default_factory=dict)
+    domains: InventedFigures | None = None
     paired_tests: tuple[PairedComparison, ...] = ()
     curves: tuple[TrainingCurve, ...] = ()
     n_not_finite: int = 0
-    rl: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
+    effort: dict[str, Effort] = field(default_factory=dict)
+    rl: dict[str, Updates] = field(default_factory=dict)
+    cost: Costs | None = None
+    leak: tuple[LeakRow, ...] = ()
+    lengths: tuple[LengthRow, ...] = ()
     n_dropped: dict[str, int] = field(default_factory=dict)
     time_s: dict[str, float] = field(default_factory=dict)
     cost_s: dict[str, float] = field(default_factory=dict)
@@ -93,8 +130,9 @@ class GapResults:
                 raise ValueError(f"a paired test names arms that were not judged: {sorted(unknown)}")
         check_curves(self.curves)
         check_finite("time_s", self.time_s.values())
-        for name, values in self.rl.items():
-            check_finite(name, (value for value in values if value is not None))
+        for figures in self.rl.values():
+            for name, values in figures.items():
+                check_finite(name, (value for value in values if value is not None))
 
     @property
     def last(self) -> GapArm:
@@ -102,17 +140,18 @@ class GapResults:
         return list(self.arms.values())[-1]
 
     @property
-    def domains(self) -> tuple[str, ...]:
+    def tested_domains(self) -> tuple[str, ...]:
         """Return the tested domains, those trained on first."""
         return tuple(sorted(self.last.by_domain, key=lambda domain: domain not in self.trained_domains))
 
     def figures(self, arm: str, scope: str) -> LevelFigures:
-        """Return the figures of an arm on `SEEN` or `UNSEEN`.
+        """Return the figures of an arm on `SEEN`, `UNSEEN` or `HELD_OUT`.
 
         Raises:
-            KeyError: no unseen domain was tested.
+            KeyError: no such domain was tested.
         """
-        found = self.arms[arm].seen if scope == SEEN else self.arms[arm].unseen
+        tried = self.arms[arm]
+        found = {SEEN: tried.seen, UNSEEN: tried.unseen, HELD_OUT: tried.held_out}[scope]
         if found is None:
             raise KeyError(scope)
         return found
@@ -132,10 +171,16 @@ def gap_results(run: Run) -> GapResults | None:
         seed=config.seed,
         trained_domains=tuple(sorted(config.trained_domains)),
         arms={name: _summarised(name, items, config) for name, items in evaluated.items()},
+        unseen=dict(_unseen(run, evaluated)),
+        domains=_invented(run),
         paired_tests=tuple(_paired_tests(evaluated, config)),
         curves=curves,
         n_not_finite=n_not_finite,
+        effort=_efforts(run, arms),
         rl=_updates(run),
+        cost=costs(run),
+        leak=_leaks(run),
+        lengths=_lengths(run),
         n_dropped=dropped_by_stage(run),
         time_s=time_by_stage(run),
         cost_s=_cost(run),
@@ -149,56 +194,114 @@ def gap_results(run: Run) -> GapResults | None:
 
 
 def _summarised(name: str, items: Sequence[EvaluatedProblem], config: GeneralizationGapConfig) -> GapArm:
-    seen, unseen = (_of(items, config, scope) for scope in (SEEN, UNSEEN))
+    seen, unseen, held_out = (_of(items, config, scope) for scope in (SEEN, UNSEEN, HELD_OUT))
     by_domain: dict[str, list[EvaluatedProblem]] = defaultdict(list)
-    by_length: dict[int, list[EvaluatedProblem]] = defaultdict(list)
-    for item in items:
+    for item in [*seen, *unseen]:
         by_domain[item.domain].append(item)
-    for item in unseen:
-        by_length[item.planner_plan_length].append(item)
     return GapArm(
         name,
         summarise_level(seen),
         summarise_level(unseen) if unseen else None,
+        summarise_level(held_out) if held_out else None,
         {domain: summarise_level(found) for domain, found in by_domain.items()},
-        {length: summarise_level(by_length[length]) for length in sorted(by_length)},
     )
 
 
+def scope_of(item: EvaluatedProblem, config: GeneralizationGapConfig) -> str:
+    """Return whether a problem is `SEEN`, `UNSEEN` or `HELD_OUT`, by its level: two domains may have one name."""
+    if item.level == INVENTED:
+        return HELD_OUT
+    domains = {level.name: level.domain_name for level in config.problems.domains}
+    return SEEN if domains[item.level] in config.trained_domains else UNSEEN
+
+
 def _of(items: Sequence[EvaluatedProblem], config: GeneralizationGapConfig, scope: str) -> list[EvaluatedProblem]:
-    return [item for item in items if (item.domain in config.trained_domains) == (scope == SEEN)]
+    return [item for item in items if scope_of(item, config) == scope]
+
+
+def _unseen(run: Run, evaluated: Mapping[str, Sequence[EvaluatedProblem]]) -> Iterator[tuple[str, UnseenFigures]]:
+    sorted_of = {stage.provenance.labels["arm"]: stage for stage in run.stages(StageKind.SORTS_FAILURES)}
+    for name, items in evaluated.items():
+        unseen = _of(items, run.config, UNSEEN)
+        if unseen and name in sorted_of:
+            by_length: dict[int, list[EvaluatedProblem]] = defaultdict(list)
+            for item in unseen:
+                by_length[item.planner_plan_length].append(item)
+            kinds, ids = sorted_of[name].artifact.rows(FailureRow), {item.problem_id for item in unseen}
+            counts = Counter(row.kind for row in kinds if row.problem_id in ids)
+            lengths = {length: summarise_level(by_length[length]) for length in sorted(by_length)}
+            yield name, UnseenFigures(lengths, {kind: counts[kind] for kind in FailureKind})
+
+
+def _invented(run: Run) -> InventedFigures | None:
+    stage = run.one(StageKind.INVENTS)
+    if stage is None:
+        return None
+    rows = stage.artifact.rows(InventedDomainRow)
+    sizes = {
+        name: dict(sorted(Counter(getattr(row, f"n_{name}") for row in rows).items()))
+        for name in ("actions", "predicates", "parameters", "types")
+    }
+    n_held_out = sum(row.split == Split.TEST for row in rows)
+    return InventedFigures(len(rows), n_held_out, sum(row.n_shared > 0 for row in rows), sizes)
 
 
 def compared_arms(names: Sequence[str]) -> list[tuple[str, str]]:
     """Return which arms are compared, the headline's first; which it is was fixed before any run."""
     last = {name.rpartition("_")[0] or name: name for name in names}  # the last epoch of each variant
     numbered, compact = last.get("numbered", ""), last.get("compact", "")
-    wanted = [("compact_1", "grpo"), (compact, "grpo"), (numbered, "grpo"), (numbered, compact),
+    wanted = [("trained", "mixed"), ("walk", "mixed"), ("walk", "trained"), ("mixed", "reinforced"),
+              ("invented", "mixed"), ("distant", "mixed"), ("walk", "reinforced"),
+              ("compact_1", "grpo"), (compact, "grpo"), (numbered, "grpo"), (numbered, compact),
               (numbered, "anonymised"), ("numbered_1", numbered), ("compact_1", compact),
               ("untrained", numbered)]  # fmt: skip
     return [pair for pair in dict.fromkeys(wanted) if pair[0] in names and pair[1] in names and pair[0] != pair[1]]
+
+
+READING = ("trained", "mixed", "reinforced")
+"""Arms that read the domain, and are about domains never trained on."""
+SCOPES = (UNSEEN, HELD_OUT, SEEN)
 
 
 def _paired_tests(
     evaluated: Mapping[str, Sequence[EvaluatedProblem]], config: GeneralizationGapConfig
 ) -> Iterator[PairedComparison]:
     for before, after in compared_arms(list(evaluated)):
-        for scope in (SEEN, UNSEEN):
+        for scope in SCOPES if after in READING else (SEEN, UNSEEN):
             first, second = (_of(evaluated[name], config, scope) for name in (before, after))
             if first:
                 made = compare_arms(before, after, ALL_LEVELS, evaluated_before=first, evaluated_after=second)
                 yield PairedComparison(before, after, scope, made.test)
 
 
-def _updates(run: Run) -> dict[str, tuple[float | None, ...]]:
-    """Return what was measured in every update of the loop; losses that are not finite are left out."""
-    rows = [
-        row
-        for stage in run.stages(StageKind.OPTIMISES)
-        if f"{UPDATES}.parquet" in stage.artifact.manifest.files
-        for row in stage.artifact.rows(MetricRow, UPDATES)
-        if math.isfinite(row.value)
-    ]
+def _efforts(run: Run, arms: Sequence[Arm]) -> dict[str, Effort]:
+    """Return what each arm took; nothing is known of one that nobody trained."""
+    known = dict(efforts(run))
+    return {arm.name: known[arm.policy.key] for arm in arms if arm.policy.key in known}
+
+
+def _leaks(run: Run) -> tuple[LeakRow, ...]:
+    drawn = run.one(StageKind.DRAWS)
+    return () if drawn is None else tuple(drawn.artifact.rows(LeakRow, LEAKS))
+
+
+def _lengths(run: Run) -> tuple[LengthRow, ...]:
+    counted = run.one(StageKind.COUNTS_TOKENS)
+    return () if counted is None else tuple(counted.artifact.rows(LengthRow))
+
+
+def _updates(run: Run) -> dict[str, Updates]:
+    """Return what was measured in every update of each loop, seconds too."""
+    rows: dict[str, list[MetricRow]] = defaultdict(list)
+    for stage in run.stages(StageKind.OPTIMISES):
+        if loop := stage.provenance.labels.get("loop"):
+            rows[loop] += [*stage.artifact.rows(MetricRow, UPDATES), *stage.artifact.rows(MetricRow, TIMES)]
+    return {loop: by_update(found) for loop, found in rows.items()}
+
+
+def by_update(measured: Iterable[MetricRow]) -> Updates:
+    """Return what was measured in every update of a loop, by its name; losses that are not finite are left out."""
+    rows = [row for row in measured if math.isfinite(row.value)]
     n_updates = max((row.iteration for row in rows), default=0)
     found: dict[str, list[float | None]] = {}
     for row in rows:

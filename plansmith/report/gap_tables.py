@@ -5,12 +5,12 @@ Not here: the sentences beside them (`gap_report`).
 
 from __future__ import annotations
 
-from plansmith.judging.taxonomy import ErrorClass
-from plansmith.report.gap_paper import AVERAGES, UNSEEN, paper_share
-from plansmith.report.gap_results import GapArm, GapResults
-from plansmith.report.metrics import LevelFigures
+from plansmith.data.rows import LengthRow
+from plansmith.judging.failure_kinds import FailureKind
+from plansmith.report.gap_effort import Costs
+from plansmith.report.gap_paper import AVERAGES, LIMIT_TOKENS, PAPER_UNSEEN, TABLE_1, paper_share
+from plansmith.report.gap_results import HELD_OUT, SEEN, UNSEEN, GapArm, GapResults, UnseenFigures
 from plansmith.report.sections import Table
-from plansmith.report.tables import ERROR_COLUMNS
 from plansmith.report.wording import interval, number_or_dash, percent, spoken
 
 PAPER_NAMES = {"numbered": "B", "anonymised": "v1", "compact": "v2", "grpo": "v3"}
@@ -25,27 +25,35 @@ def arm_name(name: str) -> str:
 
 
 def arm_table(results: GapResults) -> Table:
-    """Return every arm on the domains that were trained on, and on those that were not."""
-    rows = [(arm_name(name), *_seen_cells(arm), *_unseen_cells(arm)) for name, arm in results.arms.items()]
-    header = ("policy", "n", "valid plans", "95% interval", "n, never trained on", "valid plans", "95% interval")
+    """Return every arm on the domains that were trained on, on those that were not, and on invented ones held out."""
+    scopes = [SEEN, *(scope for scope in (UNSEEN, HELD_OUT) if _has(results, scope))]
+    rows = [(arm_name(name), *(cell for scope in scopes for cell in _cells(results, name, scope)))
+            for name in results.arms]  # fmt: skip
+    header = ("policy", *(cell for scope in scopes for cell in (f"n, {scope}", "valid plans", "95% interval")))
     return Table("All test problems", header, tuple(rows), OTHERS, is_last_strong=True)
 
 
-def _seen_cells(arm: GapArm) -> tuple[str, ...]:
-    return str(arm.seen.n), _beside(arm.seen.accuracy, AVERAGES.get(arm.name)), interval(arm.seen.ci95)
+def _has(results: GapResults, scope: str) -> bool:
+    try:
+        results.figures(results.last.name, scope)
+    except KeyError:
+        return False
+    return True
 
 
-def _unseen_cells(arm: GapArm) -> tuple[str, ...]:
-    if arm.unseen is None:
+def _cells(results: GapResults, name: str, scope: str) -> tuple[str, ...]:
+    if not _has(results, scope):
         return ("-",) * 3
-    told = UNSEEN if arm.name in AVERAGES else None
-    return str(arm.unseen.n), _beside(arm.unseen.accuracy, told), interval(arm.unseen.ci95)
+    found, paper = results.figures(name, scope), AVERAGES.get(name) if scope == SEEN else None
+    if scope == UNSEEN and name in AVERAGES:
+        paper = PAPER_UNSEEN
+    return str(found.n), _beside(found.accuracy, paper), interval(found.ci95)
 
 
 def domain_table(results: GapResults) -> Table:
     """Return valid plans by domain and arm (table 3); the domains never trained on stand below the others."""
     rows = []
-    for domain in results.domains:
+    for domain in results.tested_domains:
         is_seen = domain in results.trained_domains
         cells = [
             _beside(arm.by_domain[domain].accuracy, paper_share(name, domain)) for name, arm in results.arms.items()
@@ -57,33 +65,52 @@ def domain_table(results: GapResults) -> Table:
 
 
 def unseen_table(results: GapResults) -> Table:
-    """Return what becomes of attempts in domains never trained on: valid by plan length, and failures by kind."""
-    arms = {name: arm for name, arm in results.arms.items() if arm.unseen is not None}
-    lengths = sorted({length for arm in arms.values() for length in arm.by_length})
-    rows = [(arm_name(name), *_failure_cells(arm), *_length_cells(arm, lengths)) for name, arm in arms.items()]
-    header = ("policy", *ERROR_COLUMNS, "progress", *(f"{length} steps" for length in lengths))
+    """Return what becomes of attempts in domains never trained on: valid by plan length."""
+    lengths = sorted({length for found in results.unseen.values() for length in found.by_length})
+    rows = [(arm_name(name), *_length_cells(found, lengths)) for name, found in results.unseen.items()]
+    header = ("policy", *(f"{length} steps" for length in lengths))
+    note = "Valid of tried, by the steps of the planner's plan."
+    return Table("In domains never trained on, by plan length", header, tuple(rows), note)
+
+
+def failure_table(results: GapResults) -> Table:
+    """Return the failed attempts in domains never trained on, by kind, and how far they came."""
+    rows = [
+        (arm_name(name), *(str(found.failures[kind]) for kind in FailureKind), _progress(results.arms[name]))
+        for name, found in results.unseen.items()
+    ]
     note = (
-        "Failed attempts by root cause; progress: share of the goal that holds before the first wrong action, mean of "
-        "all attempts; then valid of tried, by the steps of the planner's plan."
+        "The first of these that holds. In circles: the plan can be executed and comes back to a state. No goal "
+        "nearer: at its end no more of the goal holds than at the start. Progress: share of the goal that holds before "
+        "the first wrong action, mean of all attempts."
     )
-    return Table("In domains never trained on", header, tuple(rows), note)
+    return Table("Failures in domains never trained on", ("policy", *FailureKind, "progress"), tuple(rows), note)
 
 
-def _failure_cells(arm: GapArm) -> tuple[str, ...]:
-    assert arm.unseen is not None, "only arms that tried unseen domains are shown"
-    return (*(str(arm.unseen.errors[kind]) for kind in ErrorClass), number_or_dash(arm.unseen.mean_progress, 2))
+def _progress(arm: GapArm) -> str:
+    return number_or_dash(None if arm.unseen is None else arm.unseen.mean_progress, 2)
 
 
-def _length_cells(arm: GapArm, lengths: list[int]) -> tuple[str, ...]:
-    def cell(found: LevelFigures | None) -> str:
-        return "-" if found is None else f"{found.n_valid}/{found.n}"
+def _length_cells(found: UnseenFigures, lengths: list[int]) -> tuple[str, ...]:
+    known = (found.by_length.get(length) for length in lengths)
+    return tuple("-" if one is None else f"{one.n_valid}/{one.n}" for one in known)
 
-    return tuple(cell(arm.by_length.get(length)) for length in lengths)
+
+def invented_table(results: GapResults) -> Table:
+    """Return the invented domains of the run by size."""
+    domains = results.domains
+    assert domains is not None, "only runs with invented domains have this table"
+    rows = [(name, str(size), str(count)) for name, sizes in domains.sizes.items() for size, count in sizes.items()]
+    note = (
+        f"{domains.n} domains, {domains.n_held_out} of them held out. {domains.n_near} share an action schema, names "
+        "apart, with a domain that is only tested; none is one."
+    )
+    return Table("Invented domains", ("size", "value", "domains"), tuple(rows), note)
 
 
 def training_table(results: GapResults) -> Table:
     """Return how each variant was trained (table 2)."""
-    config = results.config
+    config = results.config["reading"] or results.config
     sft, grpo = config["sft"], config["grpo"]
     shown = {
         "learning rate": "learning_rate", "schedule": "schedule", "sequences a batch": "batch_sequences",
@@ -95,10 +122,54 @@ def training_table(results: GapResults) -> Table:
     def cells(settings: dict[str, object]) -> tuple[str, ...]:
         return tuple("-" if settings.get(name) is None else str(settings[name]) for name in shown.values())
 
-    rows = [("B, v1, v2 (by likelihood)", *cells(sft))] + ([("v3 (GRPO)", *cells(grpo))] if grpo else [])
-    length = config["trainer"]["row_length_tokens"]
+    names = ("each arm", "reinforced") if results.config["reading"] else ("B, v1, v2 (by likelihood)", "v3 (GRPO)")
+    rows = [(names[0], *cells(sft))] + ([(names[1], *cells(grpo))] if grpo else [])
+    length = results.config["trainer"]["row_length_tokens"]
     note = f"The paper's table 2. Longest sequence: {length} tokens."
     return Table("Training", ("variant", *shown), tuple(rows), note)
+
+
+def length_table(results: GapResults) -> Table:
+    """Return the tuples that are too long to be trained on, and the longest, by domain (table 1)."""
+
+    def cells(row: LengthRow) -> tuple[str, ...]:
+        beyond, longest = TABLE_1.get(row.domain, (None, None))
+        return row.domain, str(row.n), _in_brackets(row.n_beyond, beyond), _in_brackets(row.longest, longest)
+
+    note = (
+        "Tuples of the first variant beyond the limit, and the longest, in tokens: the paper's table 1. In brackets "
+        f"the paper's, of 4,000 tuples each and beyond {LIMIT_TOKENS}."
+    )
+    return Table("Lengths", ("domain", "tuples", "too long", "longest"), tuple(map(cells, results.lengths)), note)
+
+
+def _in_brackets(value: int, paper: int | None) -> str:
+    return str(value) if paper is None else f"{value} ({paper})"
+
+
+def leak_table(results: GapResults) -> Table:
+    """Return what a split of texts would have leaked into the test problems."""
+    rows = [
+        (row.level, str(row.n_texts), str(row.n_forms), str(row.n_test), percent(row.n_leaked / max(1, row.n_test)))
+        for row in results.leak
+    ]
+    note = (
+        "Drawn problems of different texts, their canonical forms, and what would have been had texts decided the "
+        "split, at the same shares: test texts that are a training text under other names. Here forms decide: none."
+    )
+    return Table("Leaks of a split by text", ("level", "texts", "forms", "test texts", "leaked"), tuple(rows), note)
+
+
+def effort_table(results: GapResults) -> Table:
+    """Return what the training of each arm took, beside what it reached (figure 4)."""
+    rows = [
+        (arm_name(name), f"{effort.epochs:.2f}", str(effort.rollouts), f"{effort.seconds:.0f}",
+         percent(results.arms[name].seen.accuracy))
+        for name, effort in results.effort.items()
+    ]  # fmt: skip
+    note = "From the untrained model on; an epoch of reinforcement learning is one visit to each training problem."
+    header = ("policy", "epochs", "rollouts", "seconds", "valid, trained on")
+    return Table("What the training of each took", header, tuple(rows), note)
 
 
 def cost_table(results: GapResults) -> Table:
@@ -107,6 +178,59 @@ def cost_table(results: GapResults) -> Table:
     rows = [(name, f"{seconds:.1f}", percent(seconds / total)) for name, seconds in results.cost_s.items()]
     note = "Wall time of the stages of each kind; trying and judging in reinforcement learning are part of training."
     return Table("Cost", ("work", "seconds", "share"), tuple(rows), note)
+
+
+def price_table(cost: Costs) -> Table:
+    """Return what a training problem costs by imitation and by reinforcement, with the break-even (the appendix)."""
+    updating = [part for part in (cost.generating_s, cost.updating_s) if part is not None]
+    work = {
+        "drawing it": (cost.drawing_s, cost.price(cpu_s=cost.drawing_s)),
+        "planning it": (cost.planning_s, cost.price(cpu_s=cost.planning_s)),
+        "one pass over its plan": (cost.imitation_s, cost.price(accelerator_s=cost.imitation_s or 0.0)),
+        "one visit: its rollouts and the update": (sum(updating) if updating else None,
+                                                   cost.price(accelerator_s=sum(updating))),
+        "one visit: judging": (cost.judging_s, cost.price(cpu_s=cost.judging_s or 0.0)),
+    }  # fmt: skip
+    priced = any(cost.prices.values())
+    rows = [
+        (name, "-" if seconds is None else f"{seconds:.4f}",
+         f"{price * cost.n_problems:.4g}" if priced and seconds is not None else "-")
+        for name, (seconds, price) in work.items()
+    ]  # fmt: skip
+    note = (
+        f"Seconds for one of {cost.n_problems} problems to learn from, measured in this run; and the price of all of "
+        f"them, at {cost.prices['cpu']:g} an hour of drawing, planning and judging and {cost.prices['accelerator']:g} "
+        f"of generating and training. {break_even_text(cost)}"
+    )
+    return Table("A training problem", ("work", "seconds", "price of all"), tuple(rows), note)
+
+
+def break_even_text(cost: Costs) -> str:
+    """Return from where on verdicts are cheaper than plans."""
+    speeds = " ".join(
+        f"{speed:.0f} tokens are {verb} a second."
+        for verb, speed in (("generated", cost.generated_per_s), ("trained on", cost.trained_per_s))
+        if speed is not None
+    )
+    if cost.break_even_s is None:
+        return speeds
+    when = (
+        f"A visit costs as much as a plan and {cost.n_epochs} passes over it where planning takes "
+        f"{cost.break_even_s:.2f} s a problem"
+        if cost.break_even_s > 0
+        else f"A visit costs less than {cost.n_epochs} passes over a plan, however soon it is found"
+    )
+    return f"{when}; here it takes {cost.planning_s:.3f} s. {speeds}"
+
+
+def planning_table(cost: Costs) -> Table:
+    """Return the planner's seconds by domain and plan length."""
+    rows = [
+        (item.domain, str(item.plan_length), str(item.n), f"{item.seconds:.2f}", f"{item.seconds / item.n:.4f}")
+        for item in cost.planning
+    ]
+    note = "Of the problems to learn from; 0 steps: no plan was found in time, or the goal held from the start."
+    return Table("Planning", ("domain", "steps", "problems", "seconds", "a problem"), tuple(rows), note)
 
 
 def _beside(share: float, paper: float | None) -> str:

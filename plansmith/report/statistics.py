@@ -212,6 +212,24 @@ def paired_test(before: Sequence[TriedProblem], after: Sequence[TriedProblem]) -
     return PairedTest(len(gains), len(by_form), only_before, only_after, two_sided, improved, interval)
 
 
+def paired_permutation(before: Sequence[float], after: Sequence[float], *, n_draws: int = 20_000) -> float:
+    """Return the two-sided chance of a difference of means as great, if each pair could as well be the other way round.
+
+    Fisher's randomisation test of pairs with real numbers; signs are drawn, from a fixed seed, so that equal numbers
+    give equal chances. The observed order counts as one draw, so that no chance is 0.
+
+    Raises:
+        ValueError: no pairs, or sequences of different length.
+    """
+    if not before or len(before) != len(after):
+        raise ValueError(f"a paired test needs the same problems twice; got {len(before)} before, {len(after)} after")
+    differences = np.subtract(after, before)
+    observed = abs(differences.sum())
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), size=(n_draws, len(differences)))
+    n_as_great = int((abs(signs @ differences) >= observed - 1e-9).sum())
+    return (n_as_great + 1) / (n_draws + 1)
+
+
 def _sign_flip_p_values(gains: Sequence[int]) -> tuple[float, float]:
     """Return the chance of a sum as far from 0, and of one as great, when each sign is a fair coin's.
 

@@ -12,6 +12,8 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from plansmith.config.dataset import SymbolPoolConfig
+from plansmith.errors import BadInputError
 from plansmith.pddl.model import (
     EQUALITY,
     OBJECT,
@@ -91,39 +93,60 @@ class AnonymisedTuple:
     names: Anonymisation
 
 
-def anonymise(domain: Domain, problem: Problem, plan: Sequence[PlanStep], rng: random.Random) -> AnonymisedTuple:
+def anonymise(
+    domain: Domain,
+    problem: Problem,
+    plan: Sequence[PlanStep],
+    rng: random.Random,
+    pool: SymbolPoolConfig | None = None,
+) -> AnonymisedTuple:
     """Return the tuple with all names replaced, the same name by the same symbol throughout; verdicts stay the same.
 
     The paper replaces the names of actions, predicates, objects and types by symbols such as ``a_0``, ``p_3`` and
     ``o_7``. We differ where it is silent: functions (``f_0``), the names of domain and problem, and variables (``?x0``,
     counted within each action, predicate and rule) are replaced as well, as ``?car`` would give away what ``t_1`` is;
-    numbers are a random permutation for each kind. The order of declarations stays. Names that only the plan has get
-    symbols of their own, so that they remain unknown.
+    numbers are a random permutation for each kind, or with a pool drawn from it: who trained on domains of ten
+    predicates has then read ``p_22``, too. The order of declarations stays. Names that only the plan has get symbols of
+    their own, so that they remain unknown.
+
+    Raises:
+        BadInputError: more names than the pool has symbols.
     """
-    names = _draw(domain, problem, plan, rng)
+    names = _draw(domain, problem, plan, rng, pool)
     renamer = _Renamer(names)
     return AnonymisedTuple(renamer.domain(domain), renamer.problem(problem), names.rename_plan(plan), names)
 
 
-def _draw(domain: Domain, problem: Problem, plan: Iterable[PlanStep], rng: random.Random) -> Anonymisation:
+def _draw(
+    domain: Domain, problem: Problem, plan: Iterable[PlanStep], rng: random.Random, pool: SymbolPoolConfig | None
+) -> Anonymisation:
+    def symbols(letter: str, kind: str, names: Iterable[str]) -> dict[str, str]:
+        known = list(dict.fromkeys(names))
+        size = len(known) if pool is None else getattr(pool, kind)
+        if size < len(known):
+            raise BadInputError(f"more {kind} than the pool has symbols", where=f"domain {domain.name}",
+                                got=str(len(known)), expected=f"{size} at most",
+                                cure=f"raise symbols.{kind}, or leave the domain out")  # fmt: skip
+        return _symbols(letter, known, size, rng)
+
     steps = tuple(plan)
     actions = [*(action.name for action in domain.actions), *(step.name for step in steps)]
     objects = [typed.name for typed in (*domain.constants, *problem.objects)]
     objects += [name for step in steps for name in step.arguments]
+    functions = list(dict.fromkeys(schema.name for schema in domain.functions if schema.name != TOTAL_COST))
     return Anonymisation(
-        actions=_symbols("a", actions, rng),
-        predicates=_symbols("p", [schema.name for schema in domain.predicates], rng) | {EQUALITY: EQUALITY},
-        functions=_symbols("f", [s.name for s in domain.functions if s.name != TOTAL_COST], rng)
-        | {TOTAL_COST: TOTAL_COST},
-        types=_symbols("t", [typed.name for typed in domain.types], rng) | {OBJECT: OBJECT},
-        objects=_symbols("o", objects, rng),
+        actions=symbols("a", "actions", actions),
+        predicates=symbols("p", "predicates", [schema.name for schema in domain.predicates]) | {EQUALITY: EQUALITY},
+        functions=_symbols("f", functions, len(functions), rng) | {TOTAL_COST: TOTAL_COST},
+        types=symbols("t", "types", [typed.name for typed in domain.types]) | {OBJECT: OBJECT},
+        objects=symbols("o", "objects", objects),
     )
 
 
-def _symbols(letter: str, names: Iterable[str], rng: random.Random) -> dict[str, str]:
-    known = list(dict.fromkeys(names))
-    numbers = rng.sample(range(len(known)), len(known))
-    return {name: f"{letter}_{number}" for name, number in zip(known, numbers, strict=True)}
+def _symbols(letter: str, names: Sequence[str], size: int, rng: random.Random) -> dict[str, str]:
+    """Return a symbol for each of different names, of so many."""
+    numbers = rng.sample(range(size), len(names))
+    return {name: f"{letter}_{number}" for name, number in zip(names, numbers, strict=True)}
 
 
 def _inverse(names: Mapping[str, str]) -> dict[str, str]:

@@ -173,7 +173,8 @@ class ReadChain:
 
     ``spans`` has one entry for each step of ``chain``; ``verdict_span`` is the word VALID or INVALID. ``closing`` are
     the claims of the last goal check. ``broken_action`` is the action of the step in which reading broke off, if it
-    came that far; its step claims nothing.
+    came that far; its step claims nothing. ``leaves_out_static``: what no action changes holds in every claimed state
+    without being told.
     """
 
     chain: Chain
@@ -183,6 +184,7 @@ class ReadChain:
     fault: str | None
     closing: tuple[Claim, ...] = ()
     broken_action: PlanStep | None = None
+    leaves_out_static: bool = False
 
 
 def in_order(atoms: Iterable[Atom]) -> tuple[Atom, ...]:

@@ -32,6 +32,11 @@ _AFTER_REASONS = ("goals:", *_REASONS, "do:", "check:", "ok:", "fails:", "add:",
 _STEP_START = ("goals:", *_REASONS, *_WITHIN_REASONS, "do:")
 
 
+def parameter_word(number: int) -> str:
+    """Return how a parameter is told by its number, from 0, where it is told."""
+    return f"?x{number}"
+
+
 class _Fault(Exception):
     """The completion stops being well formed at a word, counted from 0; stays within this module."""
 
@@ -51,8 +56,9 @@ class _Placed(NamedTuple):
 class _Words:
     """The words of a completion with their places, read from left to right; ``claims`` are those of the open step."""
 
-    def __init__(self, completion: str, domain: Domain) -> None:
+    def __init__(self, completion: str, domain: Domain, *, tells_parameters: bool = False) -> None:
         self.words = completion.split()
+        self._tells_parameters = tells_parameters
         self._ends = _ends_of(self.words, completion)
         self.domain, self.position = domain, 0
         self.claims: list[Claim] = []
@@ -228,12 +234,20 @@ class _Words:
         schema = self.domain.action(name)
         if schema is None:
             raise _Fault(self.position - 1, f"got {name!r}, expected an action")
-        return PlanStep(name, tuple(self.name() for _ in schema.parameters))
+        return PlanStep(name, tuple(self._argument(number) for number in range(len(schema.parameters))))
+
+    def _argument(self, number: int) -> str:
+        """Take an argument, after its parameter where parameters are told."""
+        if self._tells_parameters:
+            self.take(parameter_word(number))
+        return self.name()
 
     def told_action(self) -> PlanStep | None:
         """Return the names that stand here as an action, whether there is one; None where the text ends with them."""
         names = list(takewhile(lambda word: not word.endswith(":"), islice(self.words, self.position, None)))
         is_whole = names and self.position + len(names) < len(self.words)
+        if self._tells_parameters:
+            names = [word for word in names if not word.startswith("?")]
         return PlanStep(names[0], tuple(names[1:])) if is_whole else None
 
 
@@ -244,9 +258,15 @@ def _ends_of(words: Sequence[str], completion: str) -> Sequence[int]:
     return [match.end() for match in re.finditer(r"\S+", completion)]
 
 
-def read_chain(completion: str, domain: Domain) -> ReadChain:
-    """Return the claims of a completion, as far as it is well formed."""
-    words = _Words(completion, domain)
+def read_chain(completion: str, domain: Domain, *, tells_parameters: bool = False) -> ReadChain:
+    """Return the claims of a completion, as far as it is well formed.
+
+    Args:
+        completion: of a policy.
+        domain: whose predicates and actions it names.
+        tells_parameters: actions have each object behind its parameter (`plansmith.text.told`).
+    """
+    words = _Words(completion, domain, tells_parameters=tells_parameters)
     steps: list[ChainStep] = []
     spans: list[StepSpans] = []
     end = _End()

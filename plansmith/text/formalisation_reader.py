@@ -13,7 +13,9 @@ from itertools import pairwise
 
 from plansmith.text.loose_plans import without_thinking
 
-_BEGINNING = re.compile(r"\(\s*define\s*\(\s*problem(?![^\s()])", re.IGNORECASE)
+_BEGINNINGS = {
+    kind: re.compile(rf"\(\s*define\s*\(\s*{kind}(?![^\s()])", re.IGNORECASE) for kind in ("problem", "domain")
+}
 _FENCE = re.compile("```|~~~")
 _TOKEN = re.compile(r";[^\r\n]*|[()]")
 _GOES_ON = re.compile(r"(?:\s++|;[^\r\n]*+)*+(?:\)|\(\s*:)")
@@ -33,15 +35,15 @@ class FormalAnswer:
     keeps_contract: bool
 
 
-def read_answer(completion: str) -> FormalAnswer:
-    """Return the problem in a completion; see the module.
+def read_answer(completion: str, *, kind: str = "problem") -> FormalAnswer:
+    """Return the problem, or domain, in a completion; see the module, which says problem for either.
 
     A problem ends with the bracket that closes it, at a code fence, or where the next one begins. Sections and closing
     brackets right after that bracket are part of it: ``(define (problem p) ...)) (:goal ...))`` is one problem with a
     bracket too many. Thinking that never ends leaves no problem.
     """
     answer = without_thinking(completion)
-    forms = [] if answer is None else _forms(answer)
+    forms = [] if answer is None else _forms(answer, kind)
     complete = [form for form in forms if form.is_complete]
     if not forms:
         return FormalAnswer(None, keeps_contract=False)
@@ -57,9 +59,9 @@ class _Form:
     is_complete: bool
 
 
-def _forms(answer: str) -> list[_Form]:
+def _forms(answer: str, kind: str) -> list[_Form]:
     """Return every problem that an answer begins, in order; each character is looked at once."""
-    starts = [match.start() for match in _BEGINNING.finditer(answer)]
+    starts = [match.start() for match in _BEGINNINGS[kind].finditer(answer)]
     return [_form(answer[start:end]) for start, end in pairwise([*starts, len(answer)])]
 
 

@@ -16,6 +16,7 @@ from plansmith.text.explanations import Attempt, ClaimedPlan, Explanation, Feedb
 from plansmith.text.full import FullRendering
 from plansmith.text.loose_plans import LoosePlan, read_loose_plan
 from plansmith.text.plans import decode_compact_plan, plan_prompt, read_plan_text
+from plansmith.text.told import ToldChains, told_prompt
 
 
 class Prompting(Protocol):
@@ -92,6 +93,9 @@ class PlainPrompting:
         return ReadChain(Chain((), None, plan, None), (), None, None, found.fault)
 
 
+TOLD_CHAINS = ToldChains()
+
+
 def rendering_of(name: str) -> Rendering:
     """Return the rendering called `name`.
 
@@ -109,12 +113,20 @@ def prompting_of(name: str) -> Prompting:
     """Return the rendering called `name`, or one of the plain ways to ask.
 
     These are `zero_shot` and `chain_of_thought` for models that were never tuned, and `plan_numbered` and
-    `plan_compact`, whose plans have one strict form each (`plansmith.text.plans`).
+    `plan_compact`, whose plans have one strict form each (`plansmith.text.plans`). With `_told` at the end both are
+    asked for in few words that tell the domain, as `chain_told` asks for a chain (`plansmith.text.told`).
 
     Raises:
         ConfigError: nothing has that name.
     """
+    if name == TOLD_CHAINS.name:
+        return TOLD_CHAINS
     return _PLAIN[name] if name in _PLAIN else rendering_of(name)
+
+
+def is_rendering(prompting: Prompting) -> bool:
+    """Return whether attempts can be handed back, and chains begun, as `Rendering` writes them."""
+    return prompting.name in ("compact", "full")
 
 
 def _strictly(read: Callable[[str], tuple[PlanStep, ...]]) -> Callable[[str, Domain], LoosePlan]:
@@ -136,5 +148,7 @@ _PLAIN = {
         PlainPrompting("chain_of_thought", chain_of_thought_prompt),
         PlainPrompting("plan_numbered", plan_prompt, _strictly(read_plan_text)),
         PlainPrompting("plan_compact", plan_prompt, _strictly(decode_compact_plan)),
+        PlainPrompting("plan_numbered_told", told_prompt, _strictly(read_plan_text)),
+        PlainPrompting("plan_compact_told", told_prompt, _strictly(decode_compact_plan)),
     )
 }

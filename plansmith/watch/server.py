@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import ipaddress
 import json
 import os
 import socket
@@ -22,10 +21,10 @@ from urllib.parse import unquote, urlsplit
 
 from plansmith.data.storage import atomic_file, storage_errors
 from plansmith.errors import BadInputError
+from plansmith.hosts import answered_names, cannot_listen, host_name
 from plansmith.watch.page import ReportOfRun, RunPage, RunsPage
 from plansmith.watch.run_view import is_run, report_of, run_folders
 
-LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -100,22 +99,19 @@ _REFUSED = Answer(HTTPStatus.MISDIRECTED_REQUEST, TEXT, b"this page answers to t
 
 
 def server_of(site: Site, host: str, port: int) -> ThreadingHTTPServer:
-    """Return a server that listens and has yet to be told to serve.
-
-    On an address of this machine alone it answers only to names of this machine: a page of another site that has
-    pointed a name of its own to that address learns nothing.
+    """Return a server that listens and has yet to be told to serve, and answers to some names only.
 
     Raises:
         BadInputError: the address is taken, or none of this machine.
     """
-    names = LOCAL_NAMES | {host} if _is_local(host) else None
+    names = answered_names(host)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         timeout = 60
 
         def do_GET(self) -> None:
-            is_known = names is None or _host_name(self.headers.get("Host", "")) in names
+            is_known = names is None or host_name(self.headers.get("Host", "")) in names
             self._send(site.answer(self.path, self.headers.get("If-None-Match", "")) if is_known else _REFUSED)
 
         do_HEAD = do_GET  # noqa: N815
@@ -144,22 +140,7 @@ def server_of(site: Site, host: str, port: int) -> ThreadingHTTPServer:
     try:
         return Server((host, port), Handler)
     except (OSError, OverflowError) as error:
-        raise BadInputError(
-            "cannot listen there", where=f"{host}:{port}", got=str(error), cure="take another --port; 0 is a free one"
-        ) from error
-
-
-def _host_name(header: str) -> str:
-    """Return the name in a Host header, without its port."""
-    with contextlib.suppress(ValueError):
-        return urlsplit(f"//{header}").hostname or ""
-    return ""
-
-
-def _is_local(host: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    return False
+        raise cannot_listen(host, port, error) from error
 
 
 def write_page(folder: Path, target: Path, report_of_run: ReportOfRun) -> None:

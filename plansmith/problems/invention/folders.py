@@ -12,6 +12,9 @@ from plansmith.pddl.diagnosis import used_features
 from plansmith.pddl.model import Domain, Problem
 from plansmith.pddl.printer import print_domain, print_problem
 
+INVENTED = "invented"
+"""Level and source of problems of invented domains, in tables."""
+
 EXAMPLES = "problems"
 """The folder of the problems to start from, where there are any."""
 

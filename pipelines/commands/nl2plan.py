@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""The command `nl2plan`: from a paragraph of text to a domain, a problem and a plan, each a file to read and to mend.
+
+The steps are `plansmith.modelling.steps`; who answers is a model folder or a server, as for `evaluate`. Every answer is
+written before it is used, so that the same command again asks nothing twice; a product that was mended under ``edits``
+is read by the steps after it, and only what it changes is asked for again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+if __name__ == "__main__":  # found from any folder
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from pipelines.commands import nl2plan_edit
+from pipelines.trials.modelling_policy import add_modelling_options, modelling_config, speaking
+from pipelines.trials.options import is_address, planner_of
+from pipelines.trials.own_texts import read_own_text
+from pipelines.trials.text_policy import text_policy
+from plansmith.config.modelling import ModellingConfig
+from plansmith.console import exit_code_of, set_up_logging
+from plansmith.data.storage import make_folder
+from plansmith.errors import BadInputError, ConfigError
+from plansmith.generation import FinishReason
+from plansmith.judging.modelled import plan_task, write_plan
+from plansmith.layout import printable
+from plansmith.modelling import folder as files
+from plansmith.modelling.calls import Call, CallLog
+from plansmith.modelling.dialogue import Question, QuestionKind
+from plansmith.modelling.folder import TaskFolder
+from plansmith.modelling.products import DomainSketch
+from plansmith.modelling.speaking import Speaker
+from plansmith.modelling.steps import (
+    StepRecord,
+    make_actions,
+    make_domain,
+    make_hierarchy,
+    make_problem,
+    make_schemas,
+    make_types,
+    read_made_domain,
+)
+from plansmith.planners import FastDownward
+
+PERSON_FEEDBACK = "your advice (an empty line, or the end of input, ends it; none accepts the answer):"
+EPILOG = """exit code: 0 there is a plan; 1 there is none, or it failed; 2 bad input.
+
+examples:
+  plansmith nl2plan task.txt --policy http://localhost:8000/v1 --out task
+      a model behind an OpenAI-compatible server; task/ holds every product, the plan and every call
+  plansmith nl2plan task2.txt --domain-from task --policy http://localhost:8000/v1
+      another task of the same domain: steps 5 and 6 only
+  plansmith nl2plan task.txt --policy my-model --feedback person
+      a model folder, run by the engine built in; you are asked for advice on each answer
+  plansmith nl2plan edit task
+      every product in a browser; plansmith nl2plan edit --help says more
+
+docs/nl2plan.md says what each file is, how to mend one, and what is checked."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Take one text through all steps; return 0 with a plan, 1 without or when it failed, 2 for bad input.
+
+    With ``edit`` as its first word it is the workbench (`pipelines.commands.nl2plan_edit`).
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["edit"]:
+        return nl2plan_edit.main(words[1:])
+    arguments = _parser().parse_args(words)
+    set_up_logging()
+    return exit_code_of(lambda: _nl2plan(arguments))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="plansmith nl2plan",
+        description="Let a policy make types, a hierarchy, actions, a PDDL domain and a PDDL problem of a text in your "
+        "own words, and plan it.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("text", type=Path, metavar="TEXT", help="a file that describes a domain and a task in it")
+    add("--policy", required=True, metavar="FOLDER_OR_URL", help="a Hugging Face model folder, or the address of an "
+        "OpenAI-compatible server, such as http://localhost:8000/v1")  # fmt: skip
+    add("--out", type=Path, metavar="DIR", help="where every product goes (default: the text's name without its "
+        "ending)")  # fmt: skip
+    add("--domain-from", type=Path, metavar="DIR", help="take the domain of another task's folder: only the problem is "
+        "asked for")  # fmt: skip
+    add_modelling_options(parser)
+    parser.set_defaults(concurrency=1, planner_search="lama-first")
+    return parser
+
+
+def _nl2plan(arguments: argparse.Namespace) -> int:
+    config = modelling_config(arguments)
+    text = read_own_text(arguments.text)
+    source = None if arguments.domain_from is None else _finished_domain(arguments.domain_from)
+    folder = TaskFolder(arguments.out or arguments.text.with_suffix(""))
+    if folder.path.resolve() == arguments.text.resolve():
+        raise ConfigError("no name for the folder of this text", got=str(folder.path), cure="give one with --out")
+    who = None if is_address(arguments.policy) else text_policy(arguments.policy)
+    make_folder(folder.path)
+    folder.write(files.TEXT, text)
+    log = CallLog.open(folder.path / files.CALLS)
+    with speaking(arguments, who, text, log, _ask_person) as speaker:
+        sketch = _model(_Work(text, folder, config, speaker, str(arguments.text)), source)
+    with FastDownward(planner_of(arguments)) as planner:
+        planned = plan_task(planner, folder.current(files.DOMAIN), folder.current(files.PROBLEM))
+    said = write_plan(folder, planned, sketch.actions)
+    _say_cost(log.calls)
+    print(printable(said))
+    return 0 if planned.is_solved else 1
+
+
+def _finished_domain(path: Path) -> TaskFolder:
+    """Return the folder of a task whose domain is written.
+
+    Raises:
+        BadInputError: it has none.
+    """
+    folder = TaskFolder(path)
+    if not folder.has(files.DOMAIN):
+        expected, cure = f"a folder with {files.DOMAIN}", "finish it first: plansmith nl2plan TEXT --out DIR"
+        raise BadInputError("a task without a finished domain", where=str(path), expected=expected, cure=cure)
+    return folder
+
+
+def _ask_person(question: Question) -> str:
+    """Return what the person at the terminal advises."""
+    what = f"{question.step} {question.subject}".strip()
+    print(printable(f"\n--- {what}\n{question.shown}\n\n{PERSON_FEEDBACK}"), flush=True)
+    lines = []
+    for line in sys.stdin:
+        if not line.strip():
+            break
+        lines.append(line.rstrip())
+    return "\n".join(lines)
+
+
+# --- the steps
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One text with its folder, and who is asked about it."""
+
+    text: str
+    folder: TaskFolder
+    config: ModellingConfig
+    speaker: Speaker
+    source: str
+
+    def ask(self, dialogue: Generator[Question, str, StepRecord | tuple[StepRecord, ...]]) -> tuple[StepRecord, ...]:
+        """Return what a step leaves, after its dialogue.
+
+        Raises:
+            BadInputError: a first question that left no room for an answer.
+        """
+        [(_, made)] = self.speaker.converse({self.source: dialogue})
+        for call in self.speaker.log(self.source).calls:
+            if call.kind == QuestionKind.DRAFT and call.finish_reason == FinishReason.NO_ROOM:
+                raise BadInputError("a text too long for the model", where=f"{self.source}, step {call.step}",
+                                    got="no room for an answer", expected="a prompt that does not fill its window",
+                                    cure="shorten it, or take a model that reads more")  # fmt: skip
+        records = (made,) if isinstance(made, StepRecord) else made
+        for record in records:
+            print(printable(_step_line(record)), flush=True)
+        return records
+
+
+def _model(work: _Work, source: TaskFolder | None) -> DomainSketch:
+    """Return the domain, after all steps that are asked for have left their products."""
+    text, folder, config = work.text, work.folder, work.config
+    if source is None:
+        for make in (make_types, make_hierarchy, make_actions):
+            work.ask(make(text, folder, config))
+        for number in range(1, config.passes + 1):
+            work.ask(make_schemas(text, folder, config, number=number))
+        sketch = make_domain(folder, config)
+    else:
+        sketch = read_made_domain(source, config)
+        if source.has(files.ACTIONS):
+            folder.settle(files.ACTIONS, source.current(files.ACTIONS))
+        folder.settle(files.DOMAIN, source.current(files.DOMAIN))
+    work.ask(make_problem(text, sketch, folder, config))
+    return sketch
+
+
+# --- what is said
+
+
+def _step_line(record: StepRecord) -> str:
+    what = f"{record.step} {record.subject}".strip()
+    said = [f"{record.n_messages} error messages" if record.n_messages else "", "advised" if record.advice else ""]
+    flaws = f"accepted with its flaws: {', '.join(record.faults)}" if record.faults else ""
+    return ", ".join(filter(None, [f"{what}: done", *said, flaws]))
+
+
+def _say_cost(calls: Sequence[Call]) -> None:
+    """Say what was asked, by step; what nobody counted is left out."""
+    for step in dict.fromkeys(call.step for call in calls):
+        own = [call for call in calls if call.step == step]
+        tokens = sum(call.tokens for call in own)
+        print(f"{step}: {len(own)} calls{f', {tokens} tokens' if tokens else ''}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

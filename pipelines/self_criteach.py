@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Self-CriTeach: a model writes the PDDL domain of what it sees, learns from its plans, and is rewarded by it.
+
+`self_criteach` is section 5 of the paper as a list of durable stages; running the file, or ``plansmith run
+self_criteach``, runs them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":  # found from any folder, as `ray job submit` starts it
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from pipelines.commands.run import check_model, run_command
+from pipelines.run.paths import PRESETS
+from pipelines.run.workers import Workers
+from pipelines.stages import domain_writing, phase1_data, self_teaching, training
+from pipelines.stages.criteach_arms import CriteachArms
+from pipelines.stages.domain_writing import (
+    CheckingSettings,
+    GatheringSettings,
+    PruningSettings,
+    ReadingSettings,
+    WriteDomainSettings,
+)
+from pipelines.stages.generating import GENERATION
+from pipelines.stages.graph import Graph
+from pipelines.stages.phase1_data import DrawingSettings, pddl_digest
+from pipelines.stages.self_teaching import (
+    WRITTEN,
+    NarratingSettings,
+    NarrationSettings,
+    WritingLibrarySettings,
+)
+from plansmith.config.basics import narrowed
+from plansmith.config.domain_writing import WritingConfig
+from plansmith.config.generation import SamplingConfig
+from plansmith.config.self_criteach import SelfCriteachConfig
+from plansmith.config.training import EngineNumerics
+from plansmith.data.artifacts import StageKind
+from plansmith.pddl.cases import read_text
+from plansmith.pipeline import Pipeline, Reporting
+from plansmith.problems.library import load_domain
+from plansmith.report.criteach_report import criteach_report
+from plansmith.report.criteach_results import CriteachResults, criteach_results
+from plansmith.stages import Stage
+
+
+def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
+    """Return the stages in order; each names what it reads and every setting it depends on."""
+    graph = Graph(config.seed)
+    stage = graph.stage
+
+    # Scenes, demonstrations, and a domain for each kind of them (sections 5.1 and A.1)
+    drawing = DrawingSettings(
+        problems=config.problems, pddl=pddl_digest(config.problems), is_word_level=config.is_word_level
+    )
+    problems = stage("sample_problems", phase1_data.sample_problems, drawing, {}, kind=StageKind.DRAWS)
+    recorded = {name: demonstrations(graph, config, name, problems) for name in learnt_domains(config)}
+    base = None if config.model.folder is None else start(graph, config, problems, next(iter(recorded.values())))
+    written = {
+        f"{WRITTEN} {name}": domain_of(graph, config, name, {"demonstrations": found, "problems": problems}, base)
+        for name, found in recorded.items()
+    }
+
+    # The library of plans in the written domains, and its chains (sections A.1.3 and 5.2)
+    library = stage("adopt_domains", self_teaching.adopt_domains, None, {"problems": problems, **written})
+    plans = stage(
+        "synthesize_plans", phase1_data.synthesize_plans, config.planner, {"problems": library}, kind=StageKind.PLANS
+    )
+    stage("run_library", self_teaching.run_library, None, {"plans": plans, "reference": problems})
+    single = config.planner.model_copy(update={"n_plans": 1})
+    test_plans = stage("plan_tests", self_teaching.plan_tests, single, {"problems": problems}, kind=StageKind.PLANS)
+    data: dict[str, Stage[Any]] = {"problems": problems, "library": library, "plans": plans, "test_plans": test_plans}
+    if config.narrator.kind == "model":
+        assert base is not None, "the config wants a model that narrates"
+        chains = narrated(graph, config, {"problems": library, "plans": plans}, base)
+    else:
+        chains = examples(graph, config, data, "write_chains", has_chains=True)
+    base = base or start(graph, config, problems, chains)
+
+    # Policies: without learning, tuned (section 5.3), reinforced (section 5.4)
+    arms = CriteachArms(graph, config, data)
+    arms.measure("base", base)
+    arms.measure_vote(base)
+    arms.measure("prompt_cot", base, prompting="chain_of_thought")
+    if arms.wants("self_distilled"):
+        own = stage("distil_itself", self_teaching.distil_itself, None, arms.sample("self_distilled", base))
+        arms.measure("self_distilled", arms.tune("self_distilled", base, own, only_if_any=True))
+    if arms.wants("symbol"):
+        bare = examples(graph, config, data, "write_symbols", has_chains=False)
+        arms.measure("symbol", arms.tune("symbol", base, bare))
+    if arms.wants("cpo_only"):
+        arms.measure("cpo_only", arms.constrain("cpo_only", base))
+    if arms.wants("dpo_only"):
+        arms.measure("dpo_only", arms.prefer("dpo_only", base))
+    last = base
+    if arms.wants("sft", "sft_dpo", "sft_cpo"):
+        last = tuned = arms.tune("sft", base, chains)
+        arms.measure("sft", tuned)
+        if arms.wants("sft_dpo"):
+            arms.measure("sft_dpo", arms.prefer("sft_dpo", tuned))
+        if arms.wants("sft_cpo"):
+            last = arms.constrain("sft_cpo", tuned)
+            arms.measure("sft_cpo", last)
+    arms.measure_noise(last)
+    return graph.stages
+
+
+def learnt_domains(config: SelfCriteachConfig) -> list[str]:
+    """Return what the domains that are written are called in PDDL; two kinds of problems may share one."""
+    learnt = (level.domain for level in config.problems.domains if level.phase1)
+    return list(dict.fromkeys(load_domain(name).domain.name for name in learnt))
+
+
+def demonstrations(graph: Graph, config: SelfCriteachConfig, domain: str, problems: Stage[Any]) -> Stage[Any]:
+    """Return what is recorded in the scenes of a domain, U of equation 4."""
+    settings = GatheringSettings(
+        domain=domain, demonstrations=config.demonstrations, attempts_shown=config.domain.attempts_shown
+    )
+    name = f"gather_demonstrations_{domain}"
+    return graph.stage(name, domain_writing.gather_demonstrations, settings, {"problems": problems})
+
+
+def domain_of(
+    graph: Graph, config: SelfCriteachConfig, domain: str, given: dict[str, Stage[Any]], base: Stage[Any] | None
+) -> Stage[Any]:
+    """Return a domain that was written of demonstrations, mended turn by turn, and pruned."""
+    wanted, planner = config.domain, config.planner.model_copy(update={"n_plans": 1, "search": "first"})
+    checking: dict[str, Any] = {"domain": domain, "planner": planner, "scenes": wanted.scenes}
+    if wanted.writer == "model":
+        assert base is not None, "the config wants a model that writes"
+        written = writing(graph, config, CheckingSettings(**checking), {**given, "policy": base})
+    else:
+        text = None if wanted.file is None else read_text(Path(wanted.file))
+        settings = ReadingSettings(**checking, given=text)
+        written = graph.stage(f"write_domain_{domain}", domain_writing.read_domain, settings, given)
+    pruning = PruningSettings(
+        **checking,
+        objective=wanted.prune,
+        agreement_scenes=wanted.agreement_scenes,
+        max_faults=wanted.max_faults,
+    )
+    told = {"labels": {"domain": domain}}
+    inputs = {**given, "written": written}
+    return graph.stage(f"prune_domain_{domain}", domain_writing.prune_domain, pruning, inputs, **told)
+
+
+def writing(
+    graph: Graph, config: SelfCriteachConfig, checking: CheckingSettings, given: dict[str, Stage[Any]]
+) -> Stage[Any]:
+    """Return the best domain after the last turn of repair (section A.1.2)."""
+    wanted, before = config.domain, dict[str, Stage[Any]]()
+    for turn in range(wanted.turns + 1):
+        settings = WriteDomainSettings(
+            sampling=SamplingConfig(
+                n=wanted.candidates, temperature=wanted.temperature, max_new_tokens=wanted.max_new_tokens
+            ),
+            engine=narrowed(config.policy, EngineNumerics),
+            prompting="",
+            iteration=turn,
+            checking=checking,
+            writing=narrowed(wanted, WritingConfig),
+        )
+        name = f"repair_domain_{checking.domain}_{turn}" if turn else f"write_domain_{checking.domain}"
+        options = {"iteration": turn, "code_roots": GENERATION}
+        before = {"before": graph.stage(name, domain_writing.write_domain, settings, {**given, **before}, **options)}
+    return before["before"]
+
+
+def start(graph: Graph, config: SelfCriteachConfig, problems: Stage[Any], texts: Stage[Any]) -> Stage[Any]:
+    """Return the base model."""
+    settings = training.start_settings(config, config.problems.object_names)
+    given = {"problems": problems, "examples": texts}
+    return graph.stage("initial_policy", training.initial_policy, settings, given)
+
+
+def examples(
+    graph: Graph, config: SelfCriteachConfig, data: dict[str, Stage[Any]], name: str, *, has_chains: bool
+) -> Stage[Any]:
+    """Return the library as examples to tune on, as chains of thought or as plans alone."""
+    settings = library_settings(config, has_chains=has_chains)
+    given = {"problems": data["library"], "plans": data["plans"]}
+    return graph.stage(name, self_teaching.write_library, settings, given, kind=StageKind.WRITES)
+
+
+def narrated(graph: Graph, config: SelfCriteachConfig, given: dict[str, Stage[Any]], base: Stage[Any]) -> Stage[Any]:
+    """Return the library as the base model tells it, as far as it is believed (equations 6 and 7)."""
+    narrator, library = config.narrator, library_settings(config)
+    telling = NarratingSettings(
+        sampling=SamplingConfig(temperature=narrator.temperature, max_new_tokens=narrator.max_new_tokens),
+        engine=narrowed(config.policy, EngineNumerics),
+        prompting=config.prompting,
+        resample_budget=narrator.repeats,
+        library=library,
+    )
+    told = graph.stage("narrate", self_teaching.narrate, telling, {**given, "policy": base}, code_roots=GENERATION)
+    keeping = NarrationSettings(library=library, max_refused_share=narrator.max_refused_share)
+    run, options = self_teaching.keep_narrations, {"kind": StageKind.WRITES, "labels": {"narration": "model"}}
+    return graph.stage("keep_narrations", run, keeping, {**given, "narrations": told}, **options)
+
+
+def library_settings(config: SelfCriteachConfig, *, has_chains: bool = True) -> WritingLibrarySettings:
+    """Return what of the library is learnt, and how it is written."""
+    return WritingLibrarySettings(
+        library=config.library,
+        prompting=config.prompting,
+        object_names=config.problems.object_names,
+        n_plans=config.planner.n_plans,
+        has_chains=has_chains,
+    )
+
+
+PIPELINE = Pipeline(
+    name="self_criteach",
+    config=SelfCriteachConfig,
+    presets=PRESETS / "self_criteach",
+    stages=self_criteach,
+    session=Workers,
+    results=criteach_results,
+    reporting=Reporting(CriteachResults, criteach_report),
+    check=check_model,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the pipeline; return 0 when done, 1 when it failed, 2 for bad input."""
+    return run_command(PIPELINE, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

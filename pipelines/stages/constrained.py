@@ -1,0 +1,162 @@
+"""Self-CriTeach's reinforcement learning (section 5.4): the written domain rewards steps and prices their faults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from pipelines.run.workers import MODEL
+from pipelines.stages.group_relative import FromGroups, GroupRelativeSettings, group_relative_settings, groups_of
+from pipelines.stages.update_loop import Lesson, Tried, run_updates
+from plansmith.config.basics import narrowed
+from plansmith.config.constrained import ConstraintConfig, CpoConfig
+from plansmith.config.training import EngineNumerics, Numerics
+from plansmith.data.held_out import HeldOut
+from plansmith.data.rows import ProblemRow, RolloutRow, Split, VerdictRow
+from plansmith.errors import BadInputError, PlansmithError
+from plansmith.judging.judge import PlanJudge
+from plansmith.judging.rewards import Reward
+from plansmith.judging.step_critic import Criticism, criticise
+from plansmith.learning.constrained import next_penalty, penalised, step_advantages, token_advantages
+from plansmith.learning.feedback import SampledTokens
+from plansmith.learning.models import load_tokenizer
+from plansmith.learning.objectives.group_relative import GroupRelative
+from plansmith.learning.sequences import OLD_LOGPROBS, REFERENCE_LOGPROBS, TrainingSequence, rollout_sequence
+from plansmith.learning.tokenizer import token_spans
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.parser import parse_step
+from plansmith.pddl.validation import validate_plan
+from plansmith.stages import StageContext
+
+
+class ConstrainedSettings(GroupRelativeSettings):
+    """What the policy tries, and how it learns from it."""
+
+    constraint: ConstraintConfig
+    """The critic, and how much cost a plan may have."""
+
+
+def constrained_settings(
+    loop: CpoConfig, *, engine: EngineNumerics, numerics: Numerics, prompting: str
+) -> ConstrainedSettings:
+    """Return the settings of the stage, whose problems are those of D2."""
+    shared = group_relative_settings(loop, engine=engine, numerics=numerics, prompting=prompting, split=Split.PHASE2)
+    values = {name: getattr(shared, name) for name in type(shared).model_fields}
+    return ConstrainedSettings(**values, constraint=narrowed(loop, ConstraintConfig))
+
+
+@dataclass(frozen=True)
+class FromSteps(FromGroups):
+    """Learns from groups of rollouts, step by step, by what the written domain says of each step."""
+
+    settings: ConstrainedSettings
+    references: Mapping[str, ProblemRow]
+    """The same problems with the reference domain, which rewards nothing: it says how often the two disagree."""
+    held_out: HeldOut
+    tokenizer: Any
+
+    def reward(self, rollout: RolloutRow, verdict: VerdictRow) -> Reward:
+        """Return R of the whole plan."""
+        found = criticise(self._task(rollout), verdict, (), self.settings.constraint,
+                          finish_reason=rollout.finish_reason)  # fmt: skip
+        return Reward(None if found is None else found.reward, verdict.reason)
+
+    def lesson(self, tried: Sequence[Tried], state: Any) -> Lesson:
+        """Return what is learnt from the groups under nu, and nu for the next update.
+
+        Raises:
+            PlansmithError: more rollouts than may could not be judged.
+        """
+        settings, constraint = self.settings, self.settings.constraint
+        penalty = state["penalty"] if state else constraint.penalty
+        groups, judged = groups_of(tried), list[tuple[Tried, Criticism]]()
+        sequences: list[TrainingSequence] = []
+        for group in groups.values():
+            known = [(item, found) for item in group if (found := self._criticised(item)) is not None]
+            judged += known
+            sequences += self._sequences(known, penalty)
+        self._check_judged(len(tried), len(judged))
+        cost = fmean(found.cost for _, found in judged)
+        figures = {
+            "cpo/reward": fmean(found.reward for _, found in judged),
+            "cpo/cost": cost,
+            "cpo/penalty": penalty,
+            "cpo/disagreement": fmean(self._disagrees(item) for item, _ in judged),
+        }
+        n_asked = (state["asked"] if state else 0) + len(groups)
+        penalty = next_penalty(penalty, cost, budget=constraint.budget, rate=constraint.penalty_rate)
+        sampling, reads_old = settings.sampling, settings.takes_several_steps
+        return Lesson(
+            GroupRelative(settings.objective, sampling.temperature, sampling.max_new_tokens, reads_old),
+            sequences,
+            {"asked": n_asked, "penalty": penalty},
+            reference_column=REFERENCE_LOGPROBS if settings.objective.beta > 0 else "",
+            old_column=OLD_LOGPROBS if reads_old else "",
+            temperature=sampling.temperature,
+            figures=figures,
+        )
+
+    def _criticised(self, item: Tried) -> Criticism | None:
+        task, finish = self._task(item.rollout), item.rollout.finish_reason
+        return criticise(task, item.verdict, item.steps, self.settings.constraint, finish_reason=finish)
+
+    def _sequences(self, group: Sequence[tuple[Tried, Criticism]], penalty: float) -> list[TrainingSequence]:
+        """Return the rollouts of a group that learn, each token with the advantage of its step."""
+        rewards = step_advantages([[step.reward for step in found.steps] for _, found in group])
+        costs = step_advantages([[step.cost for step in found.steps] for _, found in group])
+        return [
+            self._sequence_of(item, found, penalised(reward, cost, penalty))
+            for (item, found), reward, cost in zip(group, rewards, costs, strict=True)
+            if self.held_out.met_by_chain(self._task(item.rollout), item.steps) is None
+        ]
+
+    def _sequence_of(self, item: Tried, found: Criticism, advantages: Sequence[float]) -> TrainingSequence:
+        rollout, places = item.rollout, [step.place for step in found.steps]
+        _, spans = token_spans(self.tokenizer, rollout.token_ids)
+        tokens = SampledTokens(rollout.prompt_token_ids, rollout.token_ids, tuple(spans))
+        ends = [item.steps[place].outcome.end for place in places if place is not None]
+        is_stopped = found.steps[-1].cost >= 1.0
+        by_token = token_advantages(tokens, advantages, ends, is_stopped=is_stopped)
+        written = rollout.rollout_logprobs if self.settings.objective.weight_limit is not None else ()
+        return rollout_sequence(
+            rollout.prompt_token_ids, rollout.token_ids, advantage=by_token, rollout_logprobs=written
+        )
+
+    def _check_judged(self, n_tried: int, n_judged: int) -> None:
+        n_unjudged = n_tried - n_judged
+        if not n_judged or n_unjudged > self.settings.max_unjudged_share * n_tried:
+            raise PlansmithError(
+                "too many rollouts could not be judged", got=f"{n_unjudged} of {n_tried}",
+                expected=f"a share of {self.settings.max_unjudged_share:g} at most, max_unjudged_share",
+                cure="draw smaller problems, or raise policy.max_model_len",
+            )  # fmt: skip
+
+    def _disagrees(self, item: Tried) -> bool:
+        """Return whether the reference domain judges a plan differently."""
+        row = self.references[item.rollout.problem_id]
+        task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
+        is_true = validate_plan(task, [parse_step(step) for step in item.verdict.plan]).is_valid
+        return is_true != item.verdict.is_valid
+
+    def _task(self, rollout: RolloutRow) -> PlanningTask:
+        row = next(row for row in self.problems if row.problem_id == rollout.problem_id)
+        return PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
+
+
+def learn_from_steps(context: StageContext[ConstrainedSettings]) -> None:
+    """Let the policy try problems of D2 in the written domain, and learn from what that says of each step.
+
+    Raises:
+        BadInputError: there is no such problem; see also `FromSteps.lesson`.
+    """
+    settings = context.settings
+    rows = context.inputs["problems"].rows(ProblemRow)
+    problems = tuple(row for row in rows if row.split == settings.split)
+    if not problems:
+        raise BadInputError("no problem to try", got=f"none of split {settings.split}", expected="one or more")
+    references = {row.problem_id: row for row in context.inputs["reference"].rows(ProblemRow)}
+    tokenizer = load_tokenizer(str(context.inputs["policy"].path(MODEL)))
+    judge = PlanJudge(settings.prompting)
+    run_updates(context, FromSteps(problems, judge, settings, references, HeldOut.of(rows), tokenizer))

@@ -1,0 +1,166 @@
+"""What tries and judges the arms of Self-CriTeach, and what draws answers that are chosen from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from pipelines.stages import preference, rollout, self_teaching, training
+from pipelines.stages.constrained import constrained_settings, learn_from_steps
+from pipelines.stages.generating import GENERATION
+from pipelines.stages.graph import Graph
+from pipelines.stages.judging import JudgingSettings, judge_plans
+from pipelines.stages.rollout import TrialSettings
+from pipelines.stages.self_teaching import NoiseSettings, has_examples, has_pairs
+from pipelines.stages.training import OPTIMISATION, PreferenceTuningSettings, TuningSettings
+from plansmith.config.basics import narrowed
+from plansmith.config.constrained import CriticConfig
+from plansmith.config.generation import SamplingConfig
+from plansmith.config.planner import PlannerConfig
+from plansmith.config.self_criteach import SelfCriteachConfig
+from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig, PreferenceConfig
+from plansmith.data.artifacts import StageKind
+from plansmith.data.rows import Split
+from plansmith.stages import Stage
+
+TOLD = {"kind": StageKind.OPTIMISES}
+
+
+class CriteachArms:
+    """Adds the stages of arms to a graph.
+
+    Args:
+        graph: that they are added to.
+        config: of the run.
+        data: the stages ``problems`` (in the reference domains), ``library`` (the same in the written ones), ``plans``
+            of the library and ``test_plans``.
+    """
+
+    def __init__(self, graph: Graph, config: SelfCriteachConfig, data: Mapping[str, Stage[Any]]) -> None:
+        self._graph, self._config, self._data = graph, config, dict(data)
+        self._numerics = narrowed(config.trainer, Numerics)
+        self._engine = narrowed(config.policy, EngineNumerics)
+        self._critic = CriticConfig() if config.cpo is None else narrowed(config.cpo, CriticConfig)
+
+    def wants(self, *arms: str) -> bool:
+        """Return whether the run has one of these arms."""
+        return bool({*arms} & {*self._config.arms})
+
+    # --- trying
+
+    def measure(self, arm: str, policy: Stage[Any], *, prompting: str | None = None) -> None:
+        """Let a policy try the test problems as the written domain has them; the reference domain judges its plans."""
+        if not self.wants(arm):
+            return
+        given = {"policy": policy, "problems": self._data["library"], "plans": self._data["test_plans"]}
+        self._judge(arm, self._try(f"try_{arm}", given, prompting=prompting), prompting)
+
+    def measure_vote(self, policy: Stage[Any]) -> None:
+        """Let a policy answer each test problem several times, and choose; all answers' tokens count."""
+        if not self.wants("vote"):
+            return
+        given = {"policy": policy, "problems": self._data["library"], "plans": self._data["test_plans"]}
+        tried = self._try("try_vote", given, is_sampled=True)
+        how = JudgingSettings(prompting=self._config.prompting)
+        given = {"rollouts": tried, "problems": self._data["problems"]}
+        judged = self._graph.stage("read_votes", judge_plans, how, given)
+        told = {"kind": StageKind.JUDGES, "labels": {"arm": "vote", "prompting": self._config.prompting}}
+        chosen = self._graph.stage("vote", self_teaching.vote, None, {**given, "judged": judged}, **told)
+        self._criticise("vote", chosen)
+
+    def sample(self, name: str, policy: Stage[Any]) -> dict[str, Stage[Any]]:
+        """Return several answers to each problem of D2, and what the written domain says of them."""
+        library = self._data["library"]
+        given = {"policy": policy, "problems": library, "plans": self._data["plans"]}
+        tried = self._try(f"answer_{name}", given, split=Split.PHASE2, is_sampled=True)
+        given = {"rollouts": tried, "problems": library}
+        how = JudgingSettings(prompting=self._config.prompting)
+        return {**given, "judged": self._graph.stage(f"judge_answers_{name}", judge_plans, how, given)}
+
+    def _try(
+        self,
+        name: str,
+        given: Mapping[str, Stage[Any]],
+        *,
+        split: Split = Split.TEST,
+        prompting: str | None = None,
+        is_sampled: bool = False,
+    ) -> Stage[Any]:
+        evaluation, samples = self._config.evaluation, self._config.samples
+        drawn: dict[str, Any] = {"temperature": evaluation.temperature}
+        if is_sampled:
+            drawn = {"n": samples.answers, "temperature": samples.temperature, "top_p": samples.top_p}
+        settings = TrialSettings(
+            sampling=SamplingConfig(max_new_tokens=evaluation.max_new_tokens, **drawn),
+            engine=self._engine,
+            prompting=prompting or self._config.prompting,
+            split=split,
+        )
+        options = {"kind": StageKind.GENERATES, "code_roots": GENERATION}
+        return self._graph.stage(name, rollout.try_problems, settings, given, **options)
+
+    def _judge(self, arm: str, tried: Stage[Any], prompting: str | None = None) -> None:
+        how = JudgingSettings(prompting=prompting or self._config.prompting)
+        told = {"kind": StageKind.JUDGES, "labels": {"arm": arm, "prompting": how.prompting}}
+        given = {"rollouts": tried, "problems": self._data["problems"]}
+        self._criticise(arm, self._graph.stage(f"judge_{arm}", judge_plans, how, given, **told))
+
+    def _criticise(self, arm: str, judged: Stage[Any]) -> None:
+        given = {"judged": judged, "problems": self._data["problems"]}
+        told = {"labels": {"criticised": arm}}
+        self._graph.stage(f"criticise_{arm}", self_teaching.criticise_attempts, self._critic, given, **told)
+
+    # --- learning
+
+    def tune(self, name: str, policy: Stage[Any], examples: Stage[Any], *, only_if_any: bool = False) -> Stage[Any]:
+        """Return a policy after tuning on examples by likelihood (equation 8)."""
+        is_needed = partial(has_examples, stage=examples.name) if only_if_any else None
+        given = {"policy": policy, "examples": examples}
+        encode = training.encode_examples
+        sequences = self._graph.stage(f"encode_{name}", encode, None, given, is_needed=is_needed)
+        tuning = TuningSettings(optimiser=self._config.sft, numerics=self._numerics)
+        options = {**TOLD, "labels": {"objective": "supervised"}, "code_roots": OPTIMISATION}
+        return self._graph.stage(name, training.tune, tuning, {"policy": policy, "sequences": sequences}, **options)
+
+    def constrain(self, name: str, policy: Stage[Any]) -> Stage[Any]:
+        """Return a policy after constrained policy optimisation in the written domain (equation 9)."""
+        assert self._config.cpo is not None, "the config wants it"
+        updating = constrained_settings(
+            self._config.cpo, engine=self._config.policy, numerics=self._numerics, prompting=self._config.prompting
+        )
+        given = {"policy": policy, "problems": self._data["library"], "reference": self._data["problems"]}
+        options = {**TOLD, "labels": {"objective": "constrained"}, "code_roots": (*GENERATION, *OPTIMISATION)}
+        return self._graph.stage(name, learn_from_steps, updating, given, **options)
+
+    def prefer(self, name: str, policy: Stage[Any]) -> Stage[Any]:
+        """Return a policy after preference optimisation on pairs of its own answers; left out where there is none."""
+        assert self._config.dpo is not None, "the config wants it"
+        answers = self.sample(name, policy)
+        pairs = self._graph.stage(f"pair_{name}", self_teaching.pair_answers, self._critic, answers)
+        given = {"policy": policy, "pairs": pairs}
+        read, is_needed = preference.read_reference, partial(has_pairs, stage=pairs.name)
+        known = self._graph.stage(f"reference_{name}", read, self._numerics, given, is_needed=is_needed)
+        tuning = PreferenceTuningSettings(
+            optimiser=narrowed(self._config.dpo, OptimiserConfig),
+            numerics=self._numerics,
+            preference=narrowed(self._config.dpo, PreferenceConfig),
+        )
+        options = {**TOLD, "labels": {"objective": "preference"}, "code_roots": OPTIMISATION}
+        return self._graph.stage(name, training.dpo, tuning, {"policy": policy, "pairs": known}, **options)
+
+    def measure_noise(self, policy: Stage[Any]) -> None:
+        """Let a policy and the planner plan from noisy states; their plans run from the true ones (table 4)."""
+        evaluation, stage = self._config.evaluation, self._graph.stage
+        for rate in evaluation.noise_rates:
+            name, settings = f"{round(100 * rate):02d}", NoiseSettings(rate=rate, mixture=evaluation.noise)
+            noisy = stage(f"noise_{name}", self_teaching.add_noise, settings, {"problems": self._data["library"]})
+            labels = {"noise": str(rate)}
+            given = {"noisy": noisy, "reference": self._data["problems"]}
+            planner = PlannerConfig(search="first", time_limit_s=self._config.planner.time_limit_s)
+            stage(f"plan_noise_{name}", self_teaching.plan_under_noise, planner, given, labels=labels)
+            given = {"policy": policy, "problems": noisy, "plans": self._data["test_plans"]}
+            tried = self._try(f"try_noise_{name}", given)
+            how = JudgingSettings(prompting=self._config.prompting)
+            given = {"rollouts": tried, "problems": self._data["problems"]}
+            stage(f"judge_noise_{name}", judge_plans, how, given, labels=labels)

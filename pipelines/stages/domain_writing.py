@@ -1,0 +1,275 @@
+"""Stages of sections 5.1 and A.1 of Self-CriTeach: demonstrations, a domain written of them, mended and pruned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from pipelines.stages.generating import GenerationSettings, completions_of
+from plansmith.config.basics import StrictModel
+from plansmith.config.domain_writing import DemonstrationsConfig, Objective, WritingConfig
+from plansmith.config.planner import PlannerConfig
+from plansmith.data.artifacts import Artifact
+from plansmith.data.demonstration_files import read_demonstrations, write_demonstrations
+from plansmith.data.rows import ExampleKind, ExampleRow, ProblemRow, Split, WrittenDomainRow
+from plansmith.errors import BadInputError, PlansmithError
+from plansmith.judging.domain_agreement import domain_agreement
+from plansmith.judging.domain_checks import CheckedDomain, DomainChecks, Scene
+from plansmith.judging.domain_repair import WrittenDomain, judged_answers, next_question
+from plansmith.pddl.model import Domain
+from plansmith.pddl.parser import parse_domain, parse_problem
+from plansmith.pddl.printer import print_domain
+from plansmith.planners import FastDownward
+from plansmith.planners.batch import proving
+from plansmith.problems.action_learning import learn_domain as learn_symbolically
+from plansmith.problems.pruning import prune, size_of
+from plansmith.problems.simulator import Recording, Simulator, demonstrate, demonstrations_of
+from plansmith.stages import StageContext
+from plansmith.text.domain_writing import domain_prompt
+
+DEMONSTRATIONS = "demonstrations.jsonl"
+
+
+class GatheringSettings(StrictModel):
+    """What is recorded."""
+
+    domain: str
+    """Name of the reference domain, which the simulator has."""
+    demonstrations: DemonstrationsConfig
+    """How much."""
+    attempts_shown: int
+    """Of each skill, in the prompt that the base model's weights are proved with."""
+
+
+class CheckingSettings(StrictModel):
+    """What a domain is checked with."""
+
+    domain: str
+    """Name of the reference domain."""
+    planner: PlannerConfig
+    """What solves the scenes."""
+    scenes: int
+    """Problems of D1 that are solved."""
+
+
+class ReadingSettings(CheckingSettings):
+    """A domain that no model of the run writes."""
+
+    given: str | None
+    """Its text; None learns it symbolically."""
+
+
+class WriteDomainSettings(GenerationSettings):
+    """One turn of writing."""
+
+    checking: CheckingSettings
+    """What answers are checked with."""
+    writing: WritingConfig
+    """How the model is asked."""
+
+
+class PruningSettings(CheckingSettings):
+    """What becomes of the domain that counts."""
+
+    objective: Objective | None
+    """What pruning must not make worse; None does not prune."""
+    agreement_scenes: int
+    """Problems of D1 in which it is compared with the reference."""
+    max_faults: int | None = None
+    """More are an error."""
+
+
+def gather_demonstrations(context: StageContext[GatheringSettings]) -> None:
+    """Record random walks of the simulator, in scenes that are learnt from, and write U (equation 4)."""
+    settings, config = context.settings, context.settings.demonstrations
+    rows = scenes_of(context.inputs["problems"], settings.domain)
+    recording, trajectories = Recording(config.steps, config.refused), []
+    for number in range(config.trajectories):
+        row = rows[number % len(rows)]
+        domain = parse_domain(row.domain_pddl)
+        problem = parse_problem(row.problem_pddl, domain)
+        trajectories.append(demonstrate(domain, problem, recording, context.rng(row.problem_id, number)))
+    reference = parse_domain(rows[0].domain_pddl)
+    demonstrations = demonstrations_of(reference, config.task, tuple(trajectories))
+    write_demonstrations(demonstrations, context.output.path(DEMONSTRATIONS))
+    prompt = domain_prompt(demonstrations, most_attempts=settings.attempts_shown)
+    opening = ExampleRow(
+        settings.domain, "", ExampleKind.WRITE_DOMAIN, None, prompt, f"(define (domain {reference.name})"
+    )
+    context.output.write_rows([opening], ExampleRow, table="openings")
+
+
+def scenes_of(problems: Artifact, domain: str) -> list[ProblemRow]:
+    """Return the problems of D1 of a domain.
+
+    Raises:
+        BadInputError: there is none, or its domain has types, which nobody demonstrates.
+    """
+    rows = [row for row in problems.rows(ProblemRow) if row.split == Split.PHASE1 and row.domain == domain]
+    if not rows:
+        raise BadInputError("no scene to record", got=f"no problem of D1 of {domain}", expected="one at least")
+    if parse_domain(rows[0].domain_pddl).types:
+        raise BadInputError("a domain with types", where=domain, expected="one whose facts tell what objects are",
+                            cure="a robot's demonstrations name objects alone; take another domain")  # fmt: skip
+    return rows
+
+
+def write_domain(context: StageContext[WriteDomainSettings]) -> None:
+    """Let the base model write a domain, or mend the best so far; where that has no fault it is kept as it is."""
+    settings, writing = context.settings, context.settings.writing
+    before = _best_row(context.inputs["before"]) if "before" in context.inputs else None
+    rows: list[WrittenDomainRow] = [] if before is None else [before]
+    if before is None or before.faults:
+        with FastDownward(settings.checking.planner) as planner:
+            checks = _checks(context, settings.checking, planner)
+            best = None if before is None else _again(before, checks)
+            question = next_question(
+                checks.demonstrations, best, most_attempts=writing.attempts_shown, most_faults=writing.faults_shown
+            )
+            asked = {settings.checking.domain: question}
+            [(_, completions)] = completions_of(context, asked, description=context.stage.name.replace("_", " "))
+            if fault := next((item.fault for item in completions if item.fault), None):
+                raise PlansmithError("a request failed", got=fault, cure="give the command again")
+            answers = judged_answers((item.text or "" for item in completions), checks)
+        rows += [
+            _row(answer.checked, settings.checking.domain, answer.text, completion=answer.completion, candidate=number,
+                 turn=settings.iteration) for number, answer in enumerate(answers)
+        ]  # fmt: skip
+    _write_marked(context, rows)
+
+
+def read_domain(context: StageContext[ReadingSettings]) -> None:
+    """Check a domain that is given, or learn a safe action model of the demonstrations, and check that."""
+    settings = context.settings
+    with FastDownward(settings.planner) as planner:
+        checks = _checks(context, settings, planner)
+        text = settings.given
+        if text is None:
+            text = print_domain(learn_symbolically(checks.demonstrations))
+        row = _row(checks.check(text), settings.domain, text)
+    _write_marked(context, [row])
+
+
+def prune_domain(context: StageContext[PruningSettings]) -> None:
+    """Drop what the domain can do without, and compare with the reference as it was before and after.
+
+    Raises:
+        PlansmithError: no answer holds a domain that can be read, or it has more faults than it may.
+    """
+    settings = context.settings
+    best = _best_row(context.inputs["written"])
+    with FastDownward(settings.planner) as planner:
+        checks = _checks(context, settings, planner)
+        checked = checks.check(best.domain_pddl)
+        _check_quality(best, checked, settings.max_faults)
+        assert checked.domain is not None, "it was looked at"
+        rows = [replace(best, is_best=settings.objective is None)]
+        domains = [checked.domain]
+        if settings.objective is not None:
+            pruned = prune(checked.domain, keeps(settings.objective, checks, checked.domain))
+            text = print_domain(pruned.domain)
+            row = _row(checks.check_domain(pruned.domain), settings.domain, text, turn=best.turn)
+            rows.append(replace(row, candidate=1, is_best=True, dropped=pruned.dropped))
+            domains.append(pruned.domain)
+    scenes = scenes_of(context.inputs["problems"], settings.domain)[: settings.agreement_scenes]
+    reference = parse_domain(scenes[0].domain_pddl)
+    problems = [parse_problem(row.problem_pddl, reference) for row in scenes]
+    compared = []
+    for row, domain in zip(rows, domains, strict=True):
+        found = domain_agreement(reference, domain, problems, n_steps=10, rng=context.rng("agreement"))
+        compared.append(
+            replace(
+                row,
+                applicable_precision=found.applicable_precision,
+                applicable_recall=found.applicable_recall,
+                effect_precision=found.effect_precision,
+                effect_recall=found.effect_recall,
+            )
+        )
+    context.output.write_rows(compared, WrittenDomainRow)
+
+
+def _check_quality(best: WrittenDomainRow, checked: CheckedDomain, max_faults: int | None) -> None:
+    n_faults = len(checked.faults)
+    if checked.domain is None or (max_faults is not None and n_faults > max_faults):
+        raise PlansmithError(
+            "no domain passes" if checked.domain is not None else "no answer holds a domain that can be read",
+            where=best.domain, got=f"{n_faults} faults; the first: {'; '.join(best.faults[:3])}",
+            expected="no fault" if not max_faults else f"{max_faults} faults at most",
+            cure="allow more domain.turns or candidates, a stronger model, or more faults (domain.max_faults)",
+        )  # fmt: skip
+
+
+def keeps(objective: Objective, checks: DomainChecks, domain: Domain) -> Callable[[Domain], bool]:
+    """Return whether another domain is as good as this one, by what pruning must not make worse."""
+    base = checks.check_domain(domain).scores
+
+    def is_no_worse(candidate: Domain) -> bool:
+        if objective == "solvability":
+            solved = checks.check_domain(candidate).scores.solved
+            return (solved or 0.0) >= (base.solved or 0.0)
+        replayed, _ = checks.replay(candidate)  # first: no planner is asked
+        if not replayed.is_no_worse_than(replace(base, solved=None, true_plans=None)):
+            return False
+        return checks.check_domain(candidate).scores.is_no_worse_than(base)
+
+    return is_no_worse
+
+
+def written_domain(pruned: Artifact) -> Domain:
+    """Return the domain that counts."""
+    return parse_domain(_best_row(pruned).domain_pddl)
+
+
+Checking = TypeVar("Checking")
+
+
+def _checks(context: StageContext[Checking], settings: CheckingSettings, planner: FastDownward) -> DomainChecks:
+    demonstrations = read_demonstrations(context.inputs["demonstrations"].path(DEMONSTRATIONS))
+    scenes = []
+    for row in scenes_of(context.inputs["problems"], settings.domain)[: settings.scenes]:
+        domain = parse_domain(row.domain_pddl)
+        problem = parse_problem(row.problem_pddl, domain)
+        scenes.append(Scene(problem, Simulator(domain, problem)))
+    return DomainChecks(demonstrations, tuple(scenes), proving(planner))
+
+
+def _best_row(written: Artifact) -> WrittenDomainRow:
+    return next(row for row in written.rows(WrittenDomainRow) if row.is_best)
+
+
+def _again(row: WrittenDomainRow, checks: DomainChecks) -> WrittenDomain:
+    """Return an answer of an earlier turn with its faults as they are."""
+    return WrittenDomain(row.completion, row.domain_pddl, checks.check(row.domain_pddl or None))
+
+
+def _row(
+    checked: CheckedDomain, domain: str, text: str, *, completion: str = "", candidate: int = 0, turn: int = 0
+) -> WrittenDomainRow:
+    scores = checked.scores
+    return WrittenDomainRow(
+        domain=domain,
+        turn=turn,
+        candidate=candidate,
+        completion=completion,
+        domain_pddl=text,
+        n_literals=0 if checked.domain is None else size_of(checked.domain),
+        transitions=scores.transitions,
+        refusals=scores.refusals,
+        solved=scores.solved,
+        true_plans=scores.true_plans,
+        faults=tuple(fault.words for fault in checked.faults),
+        is_best=False,
+    )
+
+
+def _write_marked(context: StageContext[Checking], rows: Sequence[WrittenDomainRow]) -> None:
+    """Write rows with a mark at the best: it can be read, then its shares, then few faults; the first of equal ones."""
+
+    def worth(row: WrittenDomainRow) -> tuple[bool, float, int]:
+        shares = (row.transitions, row.refusals, row.solved, row.true_plans)
+        return row.n_literals > 0, sum(share or 0.0 for share in shares), -len(row.faults)
+
+    best = max(rows, key=worth)
+    context.output.write_rows([replace(row, is_best=row is best) for row in rows], WrittenDomainRow)

@@ -1,0 +1,392 @@
+"""The stages of NL2Plan: each takes all tasks through one step, then plans, then judges.
+
+A task that has ended is a shard, and each of its answers is written before it is used: after a crash nothing is asked
+twice. Planning 15 small problems takes seconds, so it happens where the stage runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from plansmith.config.basics import StrictModel
+from plansmith.config.generation import AttemptConfig, SamplingConfig
+from plansmith.config.modelling import ModellingConfig
+from plansmith.config.planner import PlannerConfig
+from plansmith.data.artifacts import Artifact
+from plansmith.data.rows import (
+    AdviceRow,
+    ModelledPlanRow,
+    ModelledTaskRow,
+    ModelledVerdictRow,
+    ModellingCallRow,
+    ModellingStepRow,
+    ModellingTaskRow,
+    ProductRow,
+)
+from plansmith.errors import BadInputError
+from plansmith.generation import Message
+from plansmith.judging.advice import effect_of_advice
+from plansmith.judging.interpretation import (
+    identity,
+    interpretation_of,
+    interpretation_text,
+    propose,
+    reference_plan,
+    speaks_as,
+)
+from plansmith.judging.modelled import plan_task
+from plansmith.modelling import folder as files
+from plansmith.modelling.calls import Call, CallLog
+from plansmith.modelling.dialogue import Question, QuestionKind
+from plansmith.modelling.pages import task_page
+from plansmith.modelling.products import DialogueStep
+from plansmith.modelling.prompts import prompt
+from plansmith.modelling.references import TASKS_FOLDER, Reference, read_references
+from plansmith.modelling.speaking import Speaker
+from plansmith.modelling.steps import (
+    StepRecord,
+    make_actions,
+    make_domain,
+    make_hierarchy,
+    make_problem,
+    make_schemas,
+    make_types,
+    read_made_domain,
+)
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import PlanStep
+from plansmith.pddl.parser import parse_domain, parse_step
+from plansmith.planners import FastDownward
+from plansmith.stages import StageContext
+from plansmith.text.loose_plans import read_loose_plan
+
+CALLS, ADVICE = "calls", "advice"
+"""Tables of `ModellingCallRow` beside what a step has made, and of `AdviceRow` beside the verdicts."""
+PAGES = "pages"
+"""Folder of a page of each task beside the verdicts."""
+NL2PLAN, ZERO_SHOT = "nl2plan", "zero_shot"
+OPTIMA = tuple(
+    PlannerConfig(search=search, time_limit_s=30, kill_after_s=40) for search in ("optimal", "astar(blind())")
+)
+"""What finds the lengths of shortest plans, the second where the first knows not all features; one that neither finds
+stays unknown."""
+
+Made = Generator[Question, str, StepRecord | tuple[StepRecord, ...]]
+
+
+# --- the texts
+
+
+class ReadingSettings(StrictModel):
+    """Which texts."""
+
+    folder: str | None
+    """None for the paper's."""
+    domains: tuple[str, ...]
+    """Empty for all."""
+    digest: str
+    """Of the texts and references."""
+
+
+def references_of(folder: str | None, domains: tuple[str, ...]) -> tuple[Reference, ...]:
+    """Return the tasks that settings name; see `read_references`."""
+    return read_references(TASKS_FOLDER if folder is None else Path(folder), domains=domains)
+
+
+def references_digest(references: Iterable[Reference]) -> str:
+    """Return a hash of tasks."""
+    return hashlib.sha256(repr([asdict(own) for own in references]).encode()).hexdigest()
+
+
+def read_tasks(context: StageContext[ReadingSettings]) -> None:
+    """Write the texts with their references, and the length of a shortest plan of each."""
+    references = references_of(context.settings.folder, context.settings.domains)
+    with contextlib.ExitStack() as stack:
+        planners = [stack.enter_context(FastDownward(settings)) for settings in OPTIMA]
+        rows = [
+            ModellingTaskRow(
+                own.name,
+                own.domain,
+                own.level,
+                own.text,
+                own.domain_pddl,
+                own.problem_pddl,
+                _optimum(own, planners),
+            )
+            for own in references
+        ]
+    context.output.write_rows(rows, ModellingTaskRow)
+
+
+def _optimum(reference: Reference, planners: Iterable[FastDownward]) -> int | None:
+    found = (plan_task(planner, reference.domain_pddl, reference.problem_pddl) for planner in planners)
+    return next((len(planned.plan) for planned in found if planned.is_solved), None)
+
+
+# --- the steps
+
+
+class AskingSettings(StrictModel):
+    """How a step is taken."""
+
+    step: str
+    """Name of the stage's step, of `STEPS`."""
+    number: int = 0
+    """Of the pass, of step 4."""
+    modelling: ModellingConfig
+    """How answers are checked and criticised."""
+    answers: AttemptConfig
+    """How they are drawn."""
+    shares_domain: bool
+    """Only the first task of each domain is taken through steps 1 to 4."""
+    who: str
+    """Who answers."""
+    prompts: str
+    """Digest of the prompts."""
+
+
+@dataclass
+class RowProducts:
+    """The products of one task in a run: those before a stage, and its own."""
+
+    before: Mapping[str, str]
+    made: dict[str, str] = field(default_factory=dict)
+
+    def has(self, name: str) -> bool:
+        """Return whether a product is there."""
+        return name in self.made or name in self.before
+
+    def current(self, name: str) -> str:
+        """Return a product."""
+        return self.made[name] if name in self.made else self.before[name]
+
+    def settle(self, name: str, text: str) -> str:
+        """Keep a product."""
+        self.made[name] = text
+        return text
+
+
+def take_step(context: StageContext[AskingSettings]) -> None:
+    """Take every task through a step, side by side."""
+    settings, tasks = context.settings, context.inputs["tasks"].rows(ModellingTaskRow)
+    asked = tasks if settings.step in (DialogueStep.TASK, ZERO_SHOT) else representatives(tasks, context.settings)
+    before = products_of(context.inputs)
+    source = {row.task: representative(row, tasks, settings).task for row in tasks}
+    products = {
+        row.task: RowProducts({**before.get(source[row.task], {}), **before.get(row.task, {})}) for row in asked
+    }
+    shards = context.output.shards("rows", ModelledTaskRow)
+    done = shards.finished_ids("task")
+    logs = {row.task: CallLog.open(context.output.scratch(f"{row.task}.jsonl")) for row in asked}
+    dialogues = {row.task: _dialogue(row, products[row.task], settings) for row in asked if row.task not in done}
+    sampling = SamplingConfig(**settings.answers.model_dump())
+    speaker = Speaker(
+        context.resources.generator(None, settings.who),
+        sampling, context.stage.seed, settings.who, logs.__getitem__, settings.modelling.feedback,
+    )  # fmt: skip
+    for task, made in speaker.converse(dialogues, description=context.stage.name):
+        records = (made,) if isinstance(made, StepRecord) else made
+        kept = tuple(ProductRow(name, text) for name, text in sorted(products[task].made.items()))
+        shards.append([ModelledTaskRow(task, kept, tuple(ModellingStepRow(**asdict(own)) for own in records))])
+    calls = [_call_row(task, call) for task in sorted(logs) for call in logs[task].calls]
+    context.output.write_rows(calls, ModellingCallRow, table=CALLS)
+
+
+def representatives(tasks: Iterable[ModellingTaskRow], settings: AskingSettings) -> list[ModellingTaskRow]:
+    """Return the tasks that are taken through steps 1 to 4."""
+    rows = list(tasks)
+    return [row for row in rows if representative(row, rows, settings).task == row.task]
+
+
+def representative(
+    row: ModellingTaskRow, tasks: Iterable[ModellingTaskRow], settings: AskingSettings
+) -> ModellingTaskRow:
+    """Return the task whose domain a task is written in: the paper's easy one."""
+    return next(own for own in tasks if own.domain == row.domain) if settings.shares_domain else row
+
+
+def products_of(inputs: Mapping[str, Artifact]) -> dict[str, dict[str, str]]:
+    """Return what earlier stages have made, by task and file."""
+    found: dict[str, dict[str, str]] = {}
+    for name, artifact in inputs.items():
+        if name != "tasks":
+            for row in artifact.rows(ModelledTaskRow):
+                found.setdefault(row.task, {}).update({own.file: own.text for own in row.products})
+    return found
+
+
+def _dialogue(row: ModellingTaskRow, products: RowProducts, settings: AskingSettings) -> Made:
+    config = settings.modelling
+    match settings.step:
+        case DialogueStep.TYPES:
+            return make_types(row.text, products, config)
+        case DialogueStep.HIERARCHY:
+            return make_hierarchy(row.text, products, config)
+        case DialogueStep.ACTIONS:
+            return make_actions(row.text, products, config)
+        case DialogueStep.CONSTRUCTION:
+            return make_schemas(row.text, products, config, number=settings.number)
+        case DialogueStep.TASK:
+            return make_problem(row.text, read_made_domain(products, config), products, config)
+        case _:
+            return _zero_shot(row.text, products)
+
+
+def _zero_shot(text: str, products: RowProducts) -> Made:
+    """Leave what a model answers when it is asked for a plan at once (appendix G)."""
+    messages = (Message("user", prompt(ZERO_SHOT, text=text)),)
+    answer = yield Question(DialogueStep.ZERO_SHOT, "", QuestionKind.DRAFT, messages)
+    products.settle(ZERO_SHOT, answer)
+    return ()
+
+
+def _call_row(task: str, call: Call) -> ModellingCallRow:
+    return ModellingCallRow(
+        task, call.step, call.subject, call.kind, json.dumps(call.messages), call.checks, call.answer,
+        call.finish_reason, call.model, call.prompt_tokens, call.completion_tokens, call.seconds,
+    )  # fmt: skip
+
+
+def prune(context: StageContext[ModellingConfig]) -> None:
+    """Write the domain of each task, without the types and predicates that no action uses."""
+    rows = []
+    for task, before in sorted(products_of(context.inputs).items()):
+        products = RowProducts(before)
+        make_domain(products, context.settings)
+        rows.append(ModelledTaskRow(task, (ProductRow(files.DOMAIN, products.made[files.DOMAIN]),), ()))
+    context.output.write_rows(rows, ModelledTaskRow)
+
+
+# --- planning and verdict
+
+
+class PlanningSettings(StrictModel):
+    """How what was modelled is planned."""
+
+    planner: PlannerConfig
+    """The planner."""
+    shares_domain: bool
+    """Tasks have the domain of the first of their domain."""
+
+
+def plan(context: StageContext[PlanningSettings]) -> None:
+    """Plan every task in its own model (step 6)."""
+    tasks, made = context.inputs["tasks"].rows(ModellingTaskRow), products_of(context.inputs)
+    rows = []
+    with FastDownward(context.settings.planner) as planner:
+        for row in tasks:
+            source = next(own for own in tasks if own.domain == row.domain) if context.settings.shares_domain else row
+            planned = plan_task(planner, made[source.task][files.DOMAIN], made[row.task][files.PROBLEM])
+            rows.append(ModelledPlanRow(row.task, planned.status, planned.plan, planned.message))
+    context.output.write_rows(rows, ModelledPlanRow)
+
+
+class VerdictSettings(StrictModel):
+    """What a person has said of the plans."""
+
+    interpretations: dict[str, str]
+    """The interpretation of each task that a person has looked at, as JSON."""
+
+
+def read_interpretations(folder: str | None) -> dict[str, str]:
+    """Return the interpretations of a folder by task.
+
+    Raises:
+        BadInputError: no such folder, or a file that holds no interpretation.
+    """
+    if folder is None:
+        return {}
+    if not Path(folder).is_dir():
+        raise BadInputError("no folder of interpretations", where=folder, expected="a folder with TASK.json")
+    found = {path.stem: path.read_text(encoding="utf-8") for path in sorted(Path(folder).glob("*.json"))}
+    for task, text in found.items():
+        interpretation_of(text, where=f"{folder}/{task}.json")
+    return found
+
+
+def judge(context: StageContext[VerdictSettings]) -> None:
+    """Write whether each plan is right on the reference, what advice did, and a page of each task."""
+    tasks = {row.task: row for row in context.inputs["tasks"].rows(ModellingTaskRow)}
+    verdicts = [
+        _verdict(tasks[row.task], row, context.settings) for row in context.inputs["plan"].rows(ModelledPlanRow)
+    ]
+    if ZERO_SHOT in context.inputs:
+        verdicts += [
+            _zero_shot_verdict(tasks[row.task], row) for row in context.inputs[ZERO_SHOT].rows(ModelledTaskRow)
+        ]
+    context.output.write_rows(verdicts, ModelledVerdictRow)
+    advised = [
+        AdviceRow(row.task, step.step, step.subject, _effect(tasks[row.task], step))
+        for artifact in _asked_in(context.inputs).values()
+        for row in artifact.rows(ModelledTaskRow)
+        for step in row.steps
+        if step.advice
+    ]
+    context.output.write_rows(advised, AdviceRow, table=ADVICE)
+    _write_pages(context, tasks, verdicts)
+
+
+def _write_pages(
+    context: StageContext[VerdictSettings],
+    tasks: Mapping[str, ModellingTaskRow],
+    verdicts: Iterable[ModelledVerdictRow],
+) -> None:
+    """Write a page of each task: its text, every call, what was made of it, and the verdicts."""
+    folder, made = context.output.path(PAGES), products_of(_asked_in(context.inputs))
+    folder.mkdir()
+    calls = [row for artifact in _asked_in(context.inputs).values() for row in _calls_of(artifact)]
+    for task, row in tasks.items():
+        own = [call for call in calls if call.task == task]
+        said = [verdict for verdict in verdicts if verdict.task == task]
+        page = task_page(row, own, made.get(task, {}), said)
+        (folder / f"{task}.md").write_text(page, encoding="utf-8")
+
+
+def _asked_in(inputs: Mapping[str, Artifact]) -> dict[str, Artifact]:
+    return {name: artifact for name, artifact in inputs.items() if name not in ("tasks", "plan")}
+
+
+def _calls_of(artifact: Artifact) -> list[ModellingCallRow]:
+    return artifact.rows(ModellingCallRow, CALLS) if f"{CALLS}.parquet" in artifact.manifest.files else []
+
+
+def _effect(row: ModellingTaskRow, step: ModellingStepRow) -> str:
+    return effect_of_advice(step.step, step.subject, step.before, step.after, (row.domain_pddl, row.problem_pddl))
+
+
+def _verdict(row: ModellingTaskRow, planned: ModelledPlanRow, settings: VerdictSettings) -> ModelledVerdictRow:
+    def said(*, is_right: bool = False, confirmed: str = "", proposal: str = "") -> ModelledVerdictRow:
+        return ModelledVerdictRow(row.task, NL2PLAN, planned.status, is_right, confirmed, planned.plan, proposal)
+
+    if not planned.plan:
+        return said()
+    steps = [parse_step(text) for text in planned.plan]
+    task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
+    if row.task in settings.interpretations:
+        given = interpretation_of(settings.interpretations[row.task], where=f"{row.task}.json")
+        given.check(task)
+        is_right = given.is_confirmed and reference_plan(given, steps, task) is not None
+        return said(is_right=is_right, confirmed="person" if given.is_confirmed else "")
+    if speaks_as(task, steps):
+        return said(is_right=reference_plan(identity(task), steps, task) is not None, confirmed="names")
+    objects = dict.fromkeys(name for step in steps for name in step.arguments)
+    proposed = propose(steps, objects, task)
+    return said(proposal="" if proposed is None else interpretation_text(proposed))
+
+
+def _zero_shot_verdict(row: ModellingTaskRow, answered: ModelledTaskRow) -> ModelledVerdictRow:
+    """Return the verdict on prose; one that names no reference actions is left for a person."""
+    text = answered.products[0].text
+    found = read_loose_plan(text, parse_domain(row.domain_pddl))
+    steps: tuple[PlanStep, ...] = () if found.fault is not None else tuple(found.steps)
+    task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
+    is_read = bool(steps) and speaks_as(task, steps)
+    is_right = is_read and reference_plan(identity(task), steps, task) is not None
+    status = "read" if is_read else "prose"
+    plan_texts = tuple(map(str, steps)) if is_read else ()
+    return ModelledVerdictRow(row.task, ZERO_SHOT, status, is_right, "names" if is_read else "", plan_texts, "")

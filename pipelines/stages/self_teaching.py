@@ -1,0 +1,421 @@
+"""Stages of Self-CriTeach between its written domain and its arms: the library, its chains, and the other ways."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+from rapidfuzz.distance import Levenshtein
+
+from actors.writer import ChainWriter
+from pipelines.stages.domain_writing import written_domain
+from pipelines.stages.generating import GenerationSettings, sample_prompts
+from pipelines.stages.judging import STEPS
+from pipelines.stages.phase1_data import solve_problems, solved_problems
+from plansmith.config.basics import StrictModel
+from plansmith.config.constrained import CriticConfig
+from plansmith.config.pddl_instruct import ExamplesConfig
+from plansmith.config.planner import PlannerConfig
+from plansmith.config.self_criteach import LibraryConfig
+from plansmith.data.artifacts import Artifact
+from plansmith.data.held_out import HeldOut
+from plansmith.data.rows import (
+    CriticismRow,
+    ExampleKind,
+    ExampleRow,
+    JudgedStepRow,
+    MetricRow,
+    PairRow,
+    PlanRow,
+    ProblemRow,
+    RolloutRow,
+    SolvedProblemRow,
+    Split,
+    VerdictRow,
+)
+from plansmith.errors import BadInputError, PlansmithError
+from plansmith.generation import asking
+from plansmith.judging.domain_checks import adopted
+from plansmith.judging.progress_score import printed_progress
+from plansmith.judging.step_critic import criticise
+from plansmith.pddl.canonical import canonical_form
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import PlanStep
+from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
+from plansmith.pddl.printer import print_domain, print_problem
+from plansmith.pddl.validation import Verdict, validate_plan
+from plansmith.problems.noise import noisy_problem
+from plansmith.problems.simulator import Simulator
+from plansmith.stages import StageContext
+from plansmith.text.chains import VALID, Chain
+from plansmith.text.narration import Narration, narrated_answer, narration_prompt, read_narration
+from plansmith.text.rendering import PlainPrompting, prompting_of, rendering_of
+
+WRITTEN = "written"
+"""How the names of inputs begin that hold a domain that counts; what follows is the reference's name."""
+
+
+class WritingLibrarySettings(StrictModel):
+    """How the library is written."""
+
+    library: LibraryConfig
+    """What is learnt of it."""
+    prompting: str
+    """How policies are asked, and chains written."""
+    object_names: tuple[str, ...]
+    """Names that objects get; none: each problem keeps its own."""
+    n_plans: int
+    """Plans of a problem, at most."""
+    has_chains: bool = True
+    """Chains of thought; otherwise plans alone."""
+
+
+class NoiseSettings(StrictModel):
+    """How states are disturbed."""
+
+    rate: float
+    """Share of the atoms that may change."""
+    mixture: str
+    """A name of `plansmith.problems.noise.MIXTURES`."""
+
+
+def adopt_domains(context: StageContext[None]) -> None:
+    """Write every problem as the written domain has it, under its id; those of other domains stay as they are.
+
+    Canonical forms are those of the written domain: by them plans in it are recognised that pass a test problem.
+    """
+    domains = {
+        name.removeprefix(f"{WRITTEN} "): written_domain(artifact)
+        for name, artifact in context.inputs.items()
+        if name.startswith(WRITTEN)
+    }
+    rows = []
+    for row in context.inputs["problems"].rows(ProblemRow):
+        domain = domains.get(row.domain)
+        if domain is not None:
+            problem = adopted(domain, parse_problem(row.problem_pddl, parse_domain(row.domain_pddl)))
+            form, texts = canonical_form(domain, problem), (print_domain(domain), print_problem(problem))
+            row = replace(row, canonical_form=form, domain_pddl=texts[0], problem_pddl=texts[1])
+        rows.append(row)
+    context.output.write_rows(rows, ProblemRow)
+
+
+def plan_tests(context: StageContext[PlannerConfig]) -> None:
+    """Solve the test problems in the reference domain, for comparison; nothing is learnt of these plans."""
+    rows = [row for row in context.inputs["problems"].rows(ProblemRow) if row.split == Split.TEST]
+    solve_problems(context, rows, context.settings, held_out=HeldOut(), description="solving test problems")
+
+
+def run_library(context: StageContext[None]) -> None:
+    """Run every plan of the library in the simulator, and count by domain how many are true there."""
+    references = {row.problem_id: row for row in context.inputs["reference"].rows(ProblemRow)}
+    counts: dict[str, list[bool]] = defaultdict(list)
+    for row in context.inputs["plans"].rows(PlanRow):
+        reference = references[row.problem_id]
+        if reference.split == Split.TEST or not row.plan:
+            continue
+        domain = parse_domain(reference.domain_pddl)
+        simulator = Simulator(domain, parse_problem(reference.problem_pddl, domain))
+        plans = (row.plan, *(item.plan for item in row.alternatives))
+        counts[reference.domain] += [simulator.solves(tuple(map(parse_step, plan))) for plan in plans]
+    metrics = [
+        MetricRow(context.stage.name, 0, domain, "", name, float(value))
+        for domain, found in counts.items()
+        for name, value in (("library/plans", len(found)), ("library/true_plans", sum(found)))
+    ]
+    context.output.write_rows(metrics, MetricRow)
+
+
+def write_library(context: StageContext[WritingLibrarySettings]) -> None:
+    """Write the plans of D1 as chains of thought by template, or as plans alone.
+
+    Raises:
+        BadInputError: there is none.
+        PlansmithError: fewer plans of a length than the quota.
+    """
+    settings = context.settings
+    solved = library_plans(context.inputs["problems"], context.inputs["plans"], settings)
+    if not settings.has_chains:
+        context.output.write_rows(_bare_plans(solved, settings), ExampleRow, table="chains")
+        return
+    examples = ExamplesConfig(renamings=settings.library.renamings, valid_explanations=0.0, invalid_explanations=0.0)
+    context.resources.map_rows(
+        solved,
+        SolvedProblemRow,
+        ChainWriter,
+        shards=context.output.shards("chains", ExampleRow),
+        batch_size=64,
+        description="writing chains of thought",
+        worker_settings={
+            "rendering": settings.prompting,
+            "names": settings.object_names,
+            "examples": examples,
+            "renamings": {},
+            "seed": context.seed,
+        },
+        is_resident=False,
+    )
+
+
+class NarratingSettings(GenerationSettings):
+    """How the library is told by a model."""
+
+    library: WritingLibrarySettings
+    """What is told."""
+
+
+class NarrationSettings(StrictModel):
+    """Which narrations are kept."""
+
+    library: WritingLibrarySettings
+    """What was told."""
+    max_refused_share: float
+    """More refused plans are an error."""
+
+
+def narrate(context: StageContext[NarratingSettings]) -> None:
+    """Let the base model narrate the plans of the library, each again while it is refused and may be (equation 6)."""
+    rows = library_plans(context.inputs["problems"], context.inputs["plans"], context.settings.library)
+    told = {row.problem_id: _told(row) for row in rows}
+    asked = {name: asking(narration_prompt(*pair)) for name, pair in told.items()}
+
+    def is_kept(name: str, text: str) -> bool:
+        return read_narration(text, *told[name]).refusal is None
+
+    sample_prompts(context, asked, description="narrating plans", is_good=is_kept)
+
+
+def keep_narrations(context: StageContext[NarrationSettings]) -> None:
+    """Write the first narration of each plan that is believed, and count the refused ones by reason.
+
+    Raises:
+        PlansmithError: more plans have none than may.
+    """
+    settings = context.settings
+    rows = library_plans(context.inputs["problems"], context.inputs["plans"], settings.library)
+    told = {row.problem_id: _told(row) for row in rows}
+    refusals, kept = Counter[str](), dict[str, ExampleRow]()
+    for rollout in sorted(context.inputs["narrations"].rows(RolloutRow), key=lambda row: row.rollout_id):
+        name, (task, plan) = rollout.problem_id, told[rollout.problem_id]
+        found = read_narration(rollout.completion, task, plan)
+        if found.refusal is not None:
+            refusals[found.refusal] += 1
+        elif name not in kept:
+            prompt, answer = prompting_of(settings.library.prompting).plan_prompt(task), narrated_answer(found, plan)
+            kept[name] = ExampleRow(f"{name}-told", name, ExampleKind.PLAN_CHAIN, None, prompt, answer)
+    counted = {"told": len(told), "kept": len(kept), **{f"refused {reason}": n for reason, n in refusals.items()}}
+    metrics = [MetricRow(context.stage.name, 0, "", "", f"narration/{name}", float(n)) for name, n in counted.items()]
+    context.output.write_rows(metrics, MetricRow, table="metrics")
+    if not kept or len(told) - len(kept) > settings.max_refused_share * len(told):
+        raise PlansmithError(
+            "too many narrations are refused", got=f"{len(told) - len(kept)} of {len(told)} plans; {dict(refusals)}",
+            expected=f"a share of {settings.max_refused_share:g} at most (narrator.max_refused_share)",
+            cure="allow longer narrations or more repeats, take a stronger model, or narrator.kind=template",
+        )  # fmt: skip
+    context.output.write_rows(kept.values(), ExampleRow, table="chains")
+
+
+def _told(row: SolvedProblemRow) -> tuple[PlanningTask, tuple[PlanStep, ...]]:
+    return PlanningTask.from_text(row.domain_pddl, row.problem_pddl), tuple(map(parse_step, row.plan))
+
+
+def library_plans(problems: Artifact, plans: Artifact, settings: WritingLibrarySettings) -> list[SolvedProblemRow]:
+    """Return the plans that are learnt from, each under an id of its own."""
+    found, counts = list[SolvedProblemRow](), dict[str, int]()
+    for row in solved_problems(problems, plans, Split.PHASE1, n_plans=settings.n_plans):
+        number = counts[row.problem_id] = counts.get(row.problem_id, 0) + 1
+        found.append(replace(row, problem_id=f"{row.problem_id}-p{number}" if number > 1 else row.problem_id))
+    if not found:
+        raise BadInputError(
+            "no plan to learn from",
+            got="no problem of D1 has a plan in the written domain",
+            expected="one at least",
+            cure="let the domain be mended more often (domain.turns)",
+        )
+    return by_quota(found, settings.library)
+
+
+def by_quota(rows: Sequence[SolvedProblemRow], library: LibraryConfig) -> list[SolvedProblemRow]:
+    """Return as many plans of each length as wanted, of all the first.
+
+    Raises:
+        PlansmithError: there are fewer.
+    """
+    if not library.lengths:
+        if library.plans is not None and len(rows) < library.plans:
+            raise _too_few("any length", len(rows), library.plans)
+        return list(rows[: library.plans])
+    weight = sum(part.share for part in library.lengths)
+    groups, least = list[tuple[str, float, list[SolvedProblemRow]]](), 0
+    for part in library.lengths:
+        fitting = [row for row in rows if least < len(row.plan) <= part.up_to]
+        groups.append((f"{least + 1} to {part.up_to} steps", part.share / weight, fitting))
+        least = part.up_to
+    total = library.plans or min(int(len(fitting) / share) for _, share, fitting in groups)
+    chosen: list[SolvedProblemRow] = []
+    for name, share, fitting in groups:
+        count = round(share * total)
+        if len(fitting) < count or not fitting:
+            raise _too_few(name, len(fitting), max(count, 1))
+        chosen += fitting[:count]
+    return chosen
+
+
+def _too_few(length: str, got: int, expected: int) -> PlansmithError:
+    return PlansmithError(
+        "fewer plans than the library wants", where=length, got=str(got), expected=str(expected),
+        cure="draw more problems of D1, other sizes, or more planner.n_plans; or want fewer (library.plans, lengths)",
+    )  # fmt: skip
+
+
+def _bare_plans(solved: Sequence[SolvedProblemRow], settings: WritingLibrarySettings) -> Iterator[ExampleRow]:
+    """Yield problems answered by their plans, without a step of reasoning."""
+    prompting = prompting_of(settings.prompting)
+    for row in solved:
+        task, plan = PlanningTask.from_text(row.domain_pddl, row.problem_pddl), tuple(map(parse_step, row.plan))
+        if isinstance(prompting, PlainPrompting):
+            response = narrated_answer(Narration(""), plan)
+        else:
+            response = rendering_of(settings.prompting).write_chain(Chain((), None, plan, VALID))
+        prompt = prompting.plan_prompt(task)
+        yield ExampleRow(f"{row.problem_id}-plan", row.problem_id, ExampleKind.PLAN, None, prompt, response)
+
+
+def distil_itself(context: StageContext[None]) -> None:
+    """Write the answers of the base that are valid in the written domain, each once, to be tuned on."""
+    rollouts = {row.rollout_id: row for row in context.inputs["rollouts"].rows(RolloutRow)}
+    kept: dict[tuple[str, str], ExampleRow] = {}
+    for verdict in context.inputs["judged"].rows(VerdictRow):
+        row = rollouts[verdict.rollout_id]
+        if verdict.is_valid:
+            made = ExampleRow(row.rollout_id, row.problem_id, ExampleKind.PLAN_CHAIN, None, row.prompt, row.completion)
+            kept.setdefault((row.prompt, row.completion), made)
+    context.output.write_rows(kept.values(), ExampleRow, table="chains")
+
+
+def has_examples(artifacts: Mapping[str, Artifact], *, stage: str) -> bool:
+    """Return whether a stage has left anything to tune on."""
+    return stage in artifacts and bool(artifacts[stage].rows(ExampleRow, "chains"))
+
+
+def has_pairs(artifacts: Mapping[str, Artifact], *, stage: str) -> bool:
+    """Return whether a stage has left a preference pair."""
+    return stage in artifacts and bool(artifacts[stage].rows(PairRow))
+
+
+def pair_answers(context: StageContext[CriticConfig]) -> None:
+    """Pair the best answer to each problem with its worst: a valid one first, then by R less C.
+
+    A problem whose answers are worth the same gives no pair, which is counted.
+    """
+    problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
+    steps: dict[str, list[JudgedStepRow]] = defaultdict(list)
+    for step in context.inputs["judged"].rows(JudgedStepRow, STEPS):
+        steps[step.rollout_id].append(step)
+    verdicts = {row.rollout_id: row for row in context.inputs["judged"].rows(VerdictRow)}
+    groups: dict[str, list[tuple[tuple[bool, float], RolloutRow]]] = defaultdict(list)
+    for row in context.inputs["rollouts"].rows(RolloutRow):
+        problem, verdict = problems[row.problem_id], verdicts[row.rollout_id]
+        task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
+        found = criticise(task, verdict, steps[row.rollout_id], context.settings, finish_reason=row.finish_reason)
+        if found is not None and row.completion:
+            worth = (verdict.is_valid, found.reward - context.settings.state_cost * found.cost)
+            groups[row.problem_id].append((worth, row))
+    pairs = []
+    for problem_id, answers in sorted(groups.items()):
+        best, worst = max(answers, key=lambda a: a[0]), min(answers, key=lambda a: a[0])
+        if best[0] > worst[0] and best[1].completion != worst[1].completion:
+            fault = verdicts[worst[1].rollout_id].verdict
+            pairs.append(
+                PairRow(problem_id, problem_id, fault, best[1].prompt, best[1].completion, worst[1].completion)
+            )
+    context.logger.info("%d of %d problems give no pair", len(groups) - len(pairs), len(groups))
+    context.output.write_rows(pairs, PairRow)
+
+
+def vote(context: StageContext[None]) -> None:
+    """Write the verdict on one answer to each problem: that whose plan is nearest to all others by edit distance.
+
+    Unreadable answers have no vote, and are chosen only where there are no others; of equals the first is.
+    """
+    groups: dict[str, list[VerdictRow]] = defaultdict(list)
+    for row in context.inputs["judged"].rows(VerdictRow):
+        groups[row.problem_id].append(row)
+    chosen = [elected(sorted(group, key=lambda row: row.rollout_id)) for _, group in sorted(groups.items())]
+    context.output.write_rows(chosen, VerdictRow)
+    ids = {row.rollout_id for row in chosen}
+    steps = [row for row in context.inputs["judged"].rows(JudgedStepRow, STEPS) if row.rollout_id in ids]
+    context.output.write_rows(steps, JudgedStepRow, table=STEPS)
+
+
+def elected(group: Sequence[VerdictRow]) -> VerdictRow:
+    """Return the verdict on the plan with the smallest sum of distances to the others."""
+    readable = [row for row in group if row.verdict != Verdict.MALFORMED_PLAN] or list(group)
+    sums = [0] * len(readable)
+    for (i, one), (k, other) in combinations(enumerate(readable), 2):
+        distance = Levenshtein.distance(one.plan, other.plan)
+        sums[i] += distance
+        sums[k] += distance
+    return readable[sums.index(min(sums))]
+
+
+def criticise_attempts(context: StageContext[CriticConfig]) -> None:
+    """Write R, C and the printed progress score of every judged attempt, in the domain that judges it."""
+    problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
+    steps: dict[str, list[JudgedStepRow]] = defaultdict(list)
+    for step in context.inputs["judged"].rows(JudgedStepRow, STEPS):
+        steps[step.rollout_id].append(step)
+    rows = []
+    for verdict in context.inputs["judged"].rows(VerdictRow):
+        problem = problems[verdict.problem_id]
+        task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
+        found = criticise(task, verdict, steps[verdict.rollout_id], context.settings)
+        place = (verdict.rollout_id, verdict.problem_id, verdict.iteration, verdict.policy_version)
+        if found is None:
+            rows.append(CriticismRow(*place, None, None, None))
+            continue
+        is_read = verdict.verdict != Verdict.MALFORMED_PLAN
+        judged = validate_plan(task, [parse_step(step) for step in verdict.plan] if is_read else [])
+        rows.append(CriticismRow(*place, found.reward, found.cost, printed_progress(task, judged)))
+    context.output.write_rows(rows, CriticismRow)
+
+
+def add_noise(context: StageContext[NoiseSettings]) -> None:
+    """Write the test problems as they are perceived, each under its id."""
+    settings, rows = context.settings, []
+    for row in context.inputs["problems"].rows(ProblemRow):
+        if row.split != Split.TEST:
+            continue
+        domain = parse_domain(row.domain_pddl)
+        problem = parse_problem(row.problem_pddl, domain)
+        rng = context.rng(row.problem_id)
+        noisy = noisy_problem(domain, problem, rate=settings.rate, mixture=settings.mixture, rng=rng)
+        rows.append(replace(row, problem_pddl=print_problem(noisy)))
+    context.output.write_rows(rows, ProblemRow)
+
+
+def plan_under_noise(context: StageContext[PlannerConfig]) -> None:
+    """Let the planner plan from noisy states, and run its plans from the true ones; say by level how many succeed."""
+    rows = context.inputs["noisy"].rows(ProblemRow)
+    plans = {
+        plan.problem_id: plan
+        for plan in solve_problems(
+            context, rows, context.settings, held_out=HeldOut(), description="planning from noisy states"
+        )
+    }
+    references = {row.problem_id: row for row in context.inputs["reference"].rows(ProblemRow)}
+    outcomes: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    for row in rows:
+        reference, plan = references[row.problem_id], plans[row.problem_id]
+        domain = parse_domain(reference.domain_pddl)
+        simulator = Simulator(domain, parse_problem(reference.problem_pddl, domain))
+        is_solved = plan.status == "solved" and simulator.solves(tuple(map(parse_step, plan.plan)))
+        outcomes[row.domain, row.level].append(is_solved)
+    metrics = [
+        MetricRow(context.stage.name, 0, domain, level, f"noise/{name}", float(value))
+        for (domain, level), found in outcomes.items()
+        for name, value in (("tried", len(found)), ("succeeded", sum(found)))
+    ]
+    context.output.write_rows(metrics, MetricRow, table="metrics")

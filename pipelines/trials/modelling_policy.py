@@ -1,0 +1,96 @@
+"""Who answers the questions of NL2Plan's steps for a command, and the options that say so."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from actors.endpoint import Endpoint
+from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers, engine_config
+from pipelines.trials.options import (
+    LEAST,
+    add_endpoint_options,
+    add_policy_options,
+    check_least,
+    endpoint_of,
+    planner_of,
+    sampling_of,
+)
+from pipelines.trials.own_problems import TrialConfig
+from plansmith.config.basics import narrowed
+from plansmith.config.cluster import ClusterConfig
+from plansmith.config.loading import build_model
+from plansmith.config.modelling import ModellingConfig
+from plansmith.config.training import EngineNumerics
+from plansmith.generation import Generator as Answering
+from plansmith.generation import asking
+from plansmith.modelling import folder as files
+from plansmith.modelling.calls import CallLog
+from plansmith.modelling.prompts import prompt
+from plansmith.modelling.speaking import Person, Speaker
+
+WINDOW = 8192
+"""Tokens that an engine has for what follows the first prompt, beside an answer and its correction."""
+
+
+def add_modelling_options(parser: argparse.ArgumentParser) -> None:
+    """Add how the steps are gone through, how a policy answers, and what planner and engine may take."""
+    add, defaults = parser.add_argument, ModellingConfig()
+    add("--feedback", choices=("model", "person", "none"), default=defaults.feedback, help="who criticises each "
+        "answer, once: the model itself (default), you, or nobody")  # fmt: skip
+    add("--checks", choices=("paper", "ours"), default=defaults.checks, help="whose validation (default: ours, which "
+        "allows forall in effects)")  # fmt: skip
+    add("--passes", type=int, default=defaults.passes, metavar="N", help="how often all actions are written "
+        f"(default: {defaults.passes})")  # fmt: skip
+    add("--max-error-messages", type=int, default=defaults.max_error_messages, metavar="N", help="about one action, at "
+        f"most (default: {defaults.max_error_messages})")  # fmt: skip
+    add("--max-validations", type=int, default=defaults.max_validations, metavar="N", help="of the problem, at most "
+        f"(default: {defaults.max_validations})")  # fmt: skip
+    add_policy_options(parser.add_argument_group("answers, planner and engine"))
+    add_endpoint_options(parser.add_argument_group("with --policy URL"))
+
+
+def modelling_config(arguments: argparse.Namespace) -> ModellingConfig:
+    """Return the settings of the steps that a command line asks for."""
+    check_least(arguments, {**LEAST, "passes": 1, "max_error_messages": 0, "max_validations": 1})
+    names = ("checks", "max_error_messages", "max_validations", "feedback", "passes")
+    return build_model(ModellingConfig, {name: getattr(arguments, name) for name in names}, where="the command line")
+
+
+@contextlib.contextmanager
+def speaking(
+    arguments: argparse.Namespace, folder: FolderPolicy | None, text: str, log: CallLog, person: Person
+) -> Iterator[Speaker]:
+    """Give who is asked about a text: a model, and where feedback is a person's, a person."""
+    with _answering(arguments, folder, text) as (generator, model):
+        yield Speaker(
+            generator, sampling_of(arguments), arguments.seed, model, lambda _task: log, arguments.feedback, person
+        )
+
+
+@contextlib.contextmanager
+def _answering(
+    arguments: argparse.Namespace, folder: FolderPolicy | None, text: str
+) -> Iterator[tuple[Answering, str]]:
+    """Give who answers, and what its answers depend on.
+
+    Raises:
+        BadInputError: a text that fills a folder's window, or a server that cannot be asked.
+    """
+    if folder is None:
+        endpoint = endpoint_of(arguments)
+        yield Endpoint(endpoint), f"{endpoint.url} {endpoint.model}"
+        return
+    where, n_cpus = str(getattr(arguments, "text", files.TEXT)), arguments.num_cpus
+    asked = {where: asking(prompt("types", text=text))}
+    room = WINDOW + 2 * arguments.max_new_tokens
+    engine = engine_config(folder, asked, room=room, dtype=arguments.dtype, n_threads=n_cpus)
+    trial = TrialConfig(planner=planner_of(arguments), cluster=ClusterConfig(num_cpus=n_cpus), policy=engine)
+    with (
+        tempfile.TemporaryDirectory(prefix="plansmith-nl2plan-") as name,
+        FolderWorkers(trial, Path(name), seed=arguments.seed) as workers,
+    ):
+        yield workers.generator(folder, narrowed(engine, EngineNumerics)), folder.key

@@ -1,0 +1,86 @@
+"""Who answers in a run of NL2Plan: a server, a model folder, or the script, which is no model."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Self
+
+from actors.endpoint import Endpoint
+from pipelines.run.ray_session import RaySession
+from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers
+from pipelines.trials.own_problems import TrialConfig
+from pipelines.trials.text_policy import text_policy
+from plansmith.config.basics import narrowed
+from plansmith.config.generation import EndpointModel
+from plansmith.config.nl2plan import NL2PlanConfig
+from plansmith.config.training import EngineNumerics
+from plansmith.errors import BadInputError
+from plansmith.generation import Generator
+from plansmith.modelling.references import TASKS_FOLDER, read_references
+from plansmith.modelling.script import SCRIPT, Script, ScriptedGenerator
+
+
+def speaker_key(config: NL2PlanConfig) -> str:
+    """Return what the answers of a run depend on beside the questions."""
+    speaker = config.speaker
+    if speaker.script:
+        return f"{SCRIPT} {json.dumps(speaker.faults, sort_keys=True)}"
+    if speaker.folder is not None:
+        numerics = narrowed(config.policy, EngineNumerics).model_dump_json()
+        return f"{text_policy(speaker.folder).key} {numerics}"
+    return narrowed(speaker.endpoint, EndpointModel).model_dump_json()
+
+
+def check_speaker(config: NL2PlanConfig, *, is_dry_run: bool = False) -> None:
+    """Raise unless a run has somebody to ask, before anything starts.
+
+    Raises:
+        BadInputError: nobody is named.
+    """
+    if not (config.speaker.url or config.speaker.folder or config.speaker.script or is_dry_run):
+        cure = "--set speaker.url=URL --set speaker.model=NAME, or --set speaker.folder=FOLDER"
+        raise BadInputError("nobody to ask", where="speaker", got="no url, no folder, no script", cure=cure)
+
+
+class SpeakingSession(RaySession):
+    """The session of a run of NL2Plan; Ray is started for a model folder's engine alone."""
+
+    def __init__(self, config: NL2PlanConfig, run_folder: Path) -> None:
+        super().__init__(config, run_folder)
+        self._config = config
+        self._open = contextlib.ExitStack()
+        self._generator: Generator | None = None
+
+    def __enter__(self) -> Self:
+        self._open.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def generator(self, policy: None, engine: str) -> Generator:
+        """Return who answers.
+
+        Raises:
+            ValueError: a stage's key tells of another speaker than the session has.
+        """
+        if engine != speaker_key(self._config):
+            raise ValueError(f"a stage counts on {engine!r}, the session has {self._config.speaker!r}")
+        if self._generator is None:
+            self._generator = self._opened()
+        return self._generator
+
+    def _opened(self) -> Generator:
+        config, speaker = self._config, self._config.speaker
+        if speaker.script:
+            folder = TASKS_FOLDER if config.tasks.folder is None else Path(config.tasks.folder)
+            references = read_references(folder, domains=config.tasks.domains)
+            return ScriptedGenerator(Script(references, speaker.faults))
+        if speaker.folder is None:
+            return Endpoint(speaker.endpoint)
+        trial = TrialConfig(planner=config.planner, cluster=config.cluster, policy=config.policy)
+        workers = self._open.enter_context(FolderWorkers(trial, self.run_folder, seed=config.seed))
+        policy: FolderPolicy = text_policy(speaker.folder)
+        return workers.generator(policy, narrowed(config.policy, EngineNumerics))

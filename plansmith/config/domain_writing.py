@@ -1,0 +1,67 @@
+"""Settings of domains that are written of demonstrations: what is recorded, who writes, what is checked and pruned."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from plansmith.config.basics import StrictModel
+
+Objective = Literal["checks", "solvability"]
+"""What pruning must not make worse."""
+
+
+class DemonstrationsConfig(StrictModel):
+    """What is recorded of the simulator, in scenes that are learnt from."""
+
+    task: str = "A robot rearranges things on tables."
+    """What the robot is to do, in a sentence."""
+    trajectories: int = Field(12, ge=1)
+    """Random walks, each in a scene of D1."""
+    steps: int = Field(10, ge=1)
+    """Attempts of a walk that succeed."""
+    refused: int = Field(10, ge=0)
+    """Further attempts before each of them, of which those are kept that the simulator refuses."""
+
+
+class WritingConfig(StrictModel):
+    """How a model is asked for a domain, and to mend it."""
+
+    candidates: int = Field(4, ge=1)
+    """Answers to each question; the best counts."""
+    turns: int = Field(5, ge=0)
+    """How often the best domain is handed back with its faults, at most."""
+    temperature: float = Field(0.6, ge=0, le=2)
+    """Of the answers."""
+    max_new_tokens: int = Field(4096, ge=1)
+    """Longest answer."""
+    attempts_shown: int = Field(6, ge=1)
+    """Attempts that a prompt shows of each skill, of those that worked and of those that were refused each."""
+    faults_shown: int = Field(8, ge=1)
+    """Faults that a prompt hands back."""
+
+
+class DomainConfig(WritingConfig):
+    """Where the domain of a run comes from."""
+
+    writer: Literal["model", "symbolic", "given"] = "model"
+    """model: the base model writes it. symbolic: a safe action model of the same demonstrations, without any model.
+    given: `file` holds it, such as what `plansmith domains write` has written by a server's model."""
+    file: str | None = None
+    """A domain that is written already, with writer=given; checked and pruned as any."""
+    scenes: int = Field(8, ge=1)
+    """Problems of D1 that a domain is tried on, by planner and simulator."""
+    prune: Objective | None = "checks"
+    """What pruning must not make worse: any check, or only the share of solved scenes, as the paper words it. None does
+    not prune."""
+    agreement_scenes: int = Field(10, ge=1)
+    """Problems of D1 in which written and reference domain are compared."""
+    max_faults: int | None = Field(None, ge=0)
+    """The run ends with an error when the domain that counts has more faults; None goes on with the best there is."""
+
+    @model_validator(mode="after")
+    def _has_a_file(self) -> Self:
+        if (self.writer == "given") != (self.file is not None):
+            raise ValueError(f"writer=given and file go together, got writer={self.writer}, file={self.file}")
+        return self

@@ -1,0 +1,29 @@
+"""Settings of NL2Plan's dialogue: which checks are made, how often an answer is sent back, and who criticises."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from plansmith.config.basics import StrictModel
+
+Checks = Literal["paper", "ours"]
+FeedbackSource = Literal["model", "person", "none"]
+
+
+class ModellingConfig(StrictModel):
+    """How a text is taken through the steps of NL2Plan."""
+
+    checks: Checks = "ours"
+    """Whose validation: the paper's (appendix E, where `forall` in effects and `not` in the initial state are errors),
+    or ours, which allows both."""
+    max_error_messages: int = Field(8, ge=0)
+    """Error messages about one answer of steps 1 to 3, or about one action in one pass of step 4, at most; then it is
+    accepted with its flaws."""
+    max_validations: int = Field(8, ge=1)
+    """Validations of the problem, those after feedback included; then it is accepted with its flaws."""
+    feedback: FeedbackSource = "model"
+    """Who criticises each step's answer, once: the model itself, a person, or nobody."""
+    passes: int = Field(2, ge=1)
+    """How often step 4 goes through all actions; from the second pass on with all predicates of the pass before."""

@@ -1,0 +1,97 @@
+"""The settings of a run of NL2Plan: which tasks, who is asked, and how answers are checked and criticised."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from plansmith.config.basics import StrictModel
+from plansmith.config.generation import AttemptConfig, EndpointConfig
+from plansmith.config.modelling import ModellingConfig
+from plansmith.config.planner import PlannerConfig
+from plansmith.config.run import RunConfig
+from plansmith.config.training import PolicyConfig
+
+
+class TasksConfig(StrictModel):
+    """Which texts are taken through the steps."""
+
+    folder: str | None = None
+    """A folder laid out like ``datasets/nl2plan``; None takes that, the paper's 15 tasks."""
+    domains: tuple[str, ...] = ()
+    """Its domains that are used; empty for all."""
+    shares_domain: bool = True
+    """Take steps 1 to 4 for the first task of a domain only, and its domain for the others, as the paper does; false
+    takes every task through all steps."""
+
+
+class SpeakerConfig(StrictModel):
+    """Who answers: a server, a model folder, or the script, which is no model. A run needs one of them."""
+
+    url: str = ""
+    """Address of an OpenAI-compatible server, such as http://localhost:8000/v1."""
+    model: str = ""
+    """The model's name on that server."""
+    folder: str | None = None
+    """A Hugging Face model folder, or name, run by the engine built in."""
+    script: bool = False
+    """Let the script answer, which reads the references: a test of everything but a model."""
+    faults: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Mistakes of the script, by step, or step and action: the mistake of each attempt, empty for none."""
+    account_env: str = "OPENAI_API_KEY"
+    """Environment variable that holds the key of the account, if the server wants one."""
+    concurrency: int = Field(8, ge=1)
+    """Requests under way together, of all tasks."""
+    timeout_s: float = Field(600.0, gt=0)
+    """Seconds to wait for one answer of a server."""
+    max_retries: int = Field(4, ge=0)
+    """Further tries of a request that met no answer, a busy server or its internal error."""
+    prices: dict[str, float] = Field(default_factory=dict)
+    """Money for a million tokens, ``input`` and ``output``; empty says nothing of money."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        given = [name for name in ("url", "folder", "script") if getattr(self, name)]
+        if len(given) > 1:
+            raise ValueError(f"a run has one speaker: url (with model), folder, or script; got {' and '.join(given)}")
+        if self.url and not self.model:
+            raise ValueError(f"speaker.url={self.url} without speaker.model: which model of the server?")
+        if self.faults and not self.script:
+            raise ValueError("speaker.faults are mistakes of the script; no model makes them on demand")
+        if set(self.prices) - {"input", "output"} or any(price < 0 for price in self.prices.values()):
+            raise ValueError(f"prices are of input and output, 0 or more; got {self.prices}")
+        return self
+
+    @property
+    def endpoint(self) -> EndpointConfig:
+        """Return the server as it is asked."""
+        shared = ("url", "model", "account_env", "concurrency", "timeout_s", "max_retries")
+        return EndpointConfig(**{name: getattr(self, name) for name in shared})
+
+
+class NL2PlanConfig(RunConfig):
+    """Everything about one run of the pipeline `nl2plan`."""
+
+    tasks: TasksConfig = TasksConfig()
+    """Which texts."""
+    speaker: SpeakerConfig = SpeakerConfig()
+    """Who answers."""
+    answers: AttemptConfig = AttemptConfig(max_new_tokens=4096)
+    """How an answer is drawn."""
+    modelling: ModellingConfig = ModellingConfig()
+    """How answers are checked and criticised."""
+    policy: PolicyConfig = PolicyConfig(max_model_len=16384)
+    """The engine of a model folder."""
+    planner: PlannerConfig = PlannerConfig(search="lama-first")
+    """What plans what was modelled."""
+    zero_shot: bool = True
+    """Also ask for a plan straight from the text, with a chain of thought and no example (appendix G)."""
+    interpretations: str | None = None
+    """A folder with ``TASK.json`` for each task that a person has interpreted; None has none."""
+
+    @model_validator(mode="after")
+    def _nobody_waits(self) -> Self:
+        if self.modelling.feedback == "person":
+            raise ValueError("modelling.feedback=person is for one task at a time: plansmith nl2plan --feedback person")
+        return self

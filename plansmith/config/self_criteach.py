@@ -1,0 +1,185 @@
+"""The settings of a run of Self-CriTeach: a model that writes its domain, learns from it, and is rewarded by it.
+
+What the paper gives stands in the preset `paper`; what it does not is marked there as ours.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from plansmith.config.basics import StrictModel
+from plansmith.config.constrained import CpoConfig
+from plansmith.config.domain_writing import DemonstrationsConfig, DomainConfig
+from plansmith.config.generation import AttemptConfig
+from plansmith.config.planner import PlannerConfig
+from plansmith.config.problems import ProblemsConfig
+from plansmith.config.run import RunConfig
+from plansmith.config.training import ModelConfig, OptimiserConfig, PolicyConfig, PreferenceConfig, TrainerConfig
+
+Arm = Literal[
+    "base", "vote", "prompt_cot", "self_distilled", "symbol", "sft", "cpo_only", "dpo_only", "sft_dpo", "sft_cpo"
+]
+"""A policy that is tried; see `SelfCriteachConfig.arms`."""
+
+
+class LengthShare(StrictModel):
+    """A part of the library, by the length of its plans."""
+
+    up_to: int = Field(ge=1)
+    """Longest plan; those of the part before are shorter."""
+    share: float = Field(gt=0)
+    """Weight of the part beside the others."""
+
+
+class LibraryConfig(StrictModel):
+    """What is learnt of the written domain's plans."""
+
+    plans: int | None = Field(None, ge=1)
+    """Plans of the library; None takes as many as the problems of D1 give."""
+    lengths: tuple[LengthShare, ...] = ()
+    """Parts by plan length, by their shares; none takes plans of all lengths as they come."""
+    renamings: int = Field(1, ge=1)
+    """How often each plan is written as a chain, each time with other object names and atom order."""
+
+    @model_validator(mode="after")
+    def _is_in_order(self) -> Self:
+        bounds = [part.up_to for part in self.lengths]
+        if bounds != sorted(set(bounds)):
+            raise ValueError(f"library.lengths must grow, got up_to={bounds}")
+        return self
+
+
+class NarratorConfig(StrictModel):
+    """Who tells the plans of the library as chains of thought."""
+
+    kind: Literal["template", "model"] = "template"
+    """template: a writer whose every word is true, in `rendering`. model: the base model, asked for each plan; what it
+    writes is kept only where its steps are the plan's and its states are true. Policies are then asked in free words,
+    whatever the rendering, and answer with a final plan."""
+    temperature: float = Field(0.6, ge=0, le=2)
+    """Of a model's narrations."""
+    max_new_tokens: int = Field(4096, ge=1)
+    """Longest narration."""
+    repeats: int = Field(1, ge=0)
+    """How often a plan is told again whose narration is refused; then it is dropped."""
+    max_refused_share: float = Field(0.9, ge=0, le=1)
+    """The run ends with an error when more than this share of the plans has no narration."""
+
+
+class SamplesConfig(StrictModel):
+    """Answers that are drawn to be chosen from: by vote, for self-distillation, for preference pairs."""
+
+    answers: int = Field(4, ge=2)
+    """Of each problem; the paper does not say how many vote, and its tokens are 2.6 to 3.7 times the base's."""
+    temperature: float = Field(0.6, gt=0, le=2)
+    """Of the answers."""
+    top_p: float = Field(0.95, gt=0, le=1)
+    """Draw from the likeliest tokens that together have this probability."""
+
+
+class DpoTuningConfig(OptimiserConfig, PreferenceConfig):
+    """Direct preference optimisation on pairs of the policy's own answers: valid ones first, then by R less C."""
+
+
+class CriteachEvaluationConfig(AttemptConfig):
+    """How policies are measured."""
+
+    n_failures_shown: int = Field(6, ge=0)
+    """Failed attempts shown in the report."""
+    noise_rates: tuple[float, ...] = ()
+    """Shares of a state's atoms that are disturbed when planner and last policy are tried on noisy states; none leaves
+    that out."""
+    noise: Literal["missing", "spurious", "swapped", "classifier", "vlm"] = "vlm"
+    """How states are disturbed: atoms are lost, added, or have an object exchanged. classifier: two in three are lost,
+    the others swapped; vlm: a third each."""
+
+
+class SelfCriteachConfig(RunConfig):
+    """Everything about one run of the pipeline `self_criteach`."""
+
+    problems: ProblemsConfig
+    """Which problems. Domains with problems of D1 are written by the model and learnt in; the others only measure, and
+    are reported as unseen."""
+    planner: PlannerConfig = PlannerConfig(search="good", n_plans=2)
+    """What solves problems; `n_plans` diverse plans of each are learnt from."""
+    demonstrations: DemonstrationsConfig = DemonstrationsConfig()
+    """What a domain is written of."""
+    domain: DomainConfig = DomainConfig()
+    """How it is written, mended and pruned."""
+    library: LibraryConfig = LibraryConfig()
+    """What is learnt of its plans."""
+    narrator: NarratorConfig = NarratorConfig()
+    """Who tells them as chains of thought."""
+    rendering: Literal["compact", "full"] = "full"
+    """How prompts and chains of thought are written, by template."""
+    model: ModelConfig = ModelConfig()
+    """The base model."""
+    trainer: TrainerConfig = TrainerConfig()
+    """What trains it."""
+    policy: PolicyConfig = PolicyConfig()
+    """What lets it answer."""
+    arms: tuple[Arm, ...] = ("base", "sft", "sft_cpo")
+    """Which policies are tried. base: untrained. vote: of several answers of the base the plan nearest to all others.
+    prompt_cot: the base asked for free reasoning. self_distilled: the base tuned on its own valid answers. symbol:
+    tuned on plans without chains. sft: tuned on chains. The others are reinforced, from the base (only) or from sft."""
+    sft: OptimiserConfig
+    """The tuning on chains (equation 8), and of the arms beside it."""
+    cpo: CpoConfig | None = None
+    """Constrained policy optimisation (equation 9); the arms with cpo need it."""
+    dpo: DpoTuningConfig | None = None
+    """Preference optimisation; the arms with dpo need it."""
+    samples: SamplesConfig = SamplesConfig()
+    """Answers to be chosen from."""
+    evaluation: CriteachEvaluationConfig = CriteachEvaluationConfig()
+    """How policies are measured."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if not self.problems.domains:
+            raise ValueError("problems.domains is empty: a written domain is compared with one of the library")
+        if not self.trained_domains:
+            raise ValueError("no level has problems of D1 (phase1): there would be no scene to demonstrate")
+        if self.model.folder is None and self.domain.writer == "model":
+            raise ValueError("domain.writer=model, and a model from nothing knows no PDDL; take symbolic or given")
+        if self.domain.writer == "given" and len(self.trained_domains) > 1:
+            raise ValueError(f"domain.file is one domain, and {', '.join(self.trained_domains)} are learnt in")
+        if self.model.folder is None and self.model.tokenizer == "words" and self.rendering != "compact":
+            raise ValueError("model.tokenizer=words knows the words of rendering=compact alone")
+        if self.model.folder is None and self.narrator.kind == "model":
+            raise ValueError("narrator.kind=model, and a model from nothing has no words to narrate in; take template")
+        if self.is_word_level and "prompt_cot" in self.arms:
+            raise ValueError("the arm prompt_cot asks in words, which a word-level model cannot read")
+        for method in ("cpo", "dpo"):
+            if getattr(self, method) is None and (wanted := [arm for arm in self.arms if method in arm]):
+                raise ValueError(f"the arms {', '.join(wanted)} need {method}")
+        if len(set(self.arms)) < len(self.arms) or not self.arms:
+            raise ValueError(f"arms must be named, each once, got {', '.join(self.arms) or 'none'}")
+        return self
+
+    @property
+    def is_word_level(self) -> bool:
+        """Return whether the model knows the words of its domains and no others."""
+        return self.model.folder is None and self.model.tokenizer == "words"
+
+    @property
+    def prompting(self) -> str:
+        """Return how policies are asked, by the name that `plansmith.text.rendering.prompting_of` knows."""
+        return "chain_of_thought" if self.narrator.kind == "model" else self.rendering
+
+    @property
+    def trained_domains(self) -> tuple[str, ...]:
+        """Return the domains with problems of D1, in their order."""
+        return tuple(dict.fromkeys(level.domain_name for level in self.problems.domains if level.phase1))
+
+    def unread(self) -> dict[str, str]:
+        """Return the settings that no stage reads under these settings, each with the reason."""
+        found: dict[str, str] = {}
+        if self.model.folder is not None:
+            of_shape = set(ModelConfig.model_fields) - {"folder"}
+            found |= {f"model.{name}": f"model.folder={self.model.folder} has its own" for name in of_shape}
+        for method in ("cpo", "dpo"):
+            if not any(method in arm for arm in self.arms):
+                found[method] = f"no arm uses it: arms={', '.join(self.arms)}"
+        return found

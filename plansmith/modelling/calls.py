@@ -1,0 +1,133 @@
+"""What was asked and answered, one line of JSON a call, written before the answer is used: nothing is asked twice.
+
+An answer is found by the hash of its messages and of who answers. A line that a crash has cut off is dropped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from plansmith.data.storage import storage_errors
+from plansmith.generation import Message
+from plansmith.modelling.dialogue import Question, QuestionKind
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One question with its answer.
+
+    Attributes:
+        key: hash of the messages and of who answers.
+        task: that it belongs to.
+        step: a `DialogueStep`, or what else was asked for.
+        subject: of the question.
+        kind: of the question.
+        messages: role and text of each.
+        checks: the checks whose faults the last message tells of.
+        answer: it.
+        finish_reason: of it.
+        model: who answered.
+        prompt_tokens, completion_tokens: as counted by who answered; None where it does not.
+        seconds: until the answer was there.
+    """
+
+    key: str
+    task: str
+    step: str
+    subject: str
+    kind: str
+    messages: tuple[tuple[str, str], ...]
+    checks: tuple[str, ...]
+    answer: str
+    finish_reason: str
+    model: str
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    seconds: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Return all tokens that were counted."""
+        return (self.prompt_tokens or 0) + (self.completion_tokens or 0)
+
+
+def key_of(messages: Sequence[Message], who: str) -> str:
+    """Return what an answer is found by."""
+    said = [[message.role, message.text] for message in messages]
+    return hashlib.sha256(json.dumps([said, who]).encode()).hexdigest()
+
+
+def call_of(
+    question: Question, *, task: str, key: str, answer: str, finish_reason: str, model: str, **more: Any
+) -> Call:
+    """Return the record of a question with its answer."""
+    return Call(
+        key=key,
+        task=task,
+        step=question.step.value,
+        subject=question.subject,
+        kind=question.kind.value,
+        messages=tuple((message.role, message.text) for message in question.messages),
+        checks=tuple(dict.fromkeys(fault.check for fault in question.faults)),
+        answer=answer,
+        finish_reason=finish_reason,
+        model=model,
+        **more,
+    )
+
+
+@dataclass
+class CallLog:
+    """The calls in a file, and those to come."""
+
+    path: Path
+    calls: list[Call] = field(default_factory=list)
+    _by_key: dict[str, Call] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, path: Path) -> CallLog:
+        """Return the log in a file, which need not be there yet; a last line without its end is cut off."""
+        log = cls(path)
+        with storage_errors(path.parent):
+            data = path.read_bytes() if path.is_file() else b""
+            whole = data[: data.rfind(b"\n") + 1]
+            if whole != data:
+                with path.open("r+b") as file:
+                    file.truncate(len(whole))
+        for line in whole.decode().splitlines():
+            log._keep(_call(json.loads(line)))
+        return log
+
+    def find(self, key: str) -> Call | None:
+        """Return the call of a key."""
+        return self._by_key.get(key)
+
+    def add(self, call: Call) -> None:
+        """Write a call; when this returns it survives a crash."""
+        line = json.dumps(dataclasses.asdict(call), ensure_ascii=False) + "\n"
+        with storage_errors(self.path.parent), self.path.open("ab") as file:
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        self._keep(call)
+
+    def _keep(self, call: Call) -> None:
+        self.calls.append(call)
+        self._by_key.setdefault(call.key, call)
+
+
+def _call(record: Mapping[str, Any]) -> Call:
+    messages = tuple((role, text) for role, text in record["messages"])
+    return Call(**{**record, "messages": messages, "checks": tuple(record["checks"])})
+
+
+def is_person(question: Question, feedback: str) -> bool:
+    """Return whether a person is to answer."""
+    return question.kind is QuestionKind.FEEDBACK and feedback == "person"

@@ -1,0 +1,314 @@
+"""The steps 1 to 5 of NL2Plan as generators: they give questions, take answers, and return what they made.
+
+Each step asks, sends back what cannot be used, asks once for advice, and asks again with it (sections "NL2Plan" and
+"Prompting and Feedback"). Whoever drives a generator asks a model or a person, keeps the answers, and may run many side
+by side. No answer is bad input: after so many error messages a flawed one is accepted, and is said to be flawed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from plansmith.config.modelling import ModellingConfig
+from plansmith.generation import Message
+from plansmith.modelling import writing
+from plansmith.modelling.checks import (
+    argument_types,
+    check_actions,
+    check_problem,
+    check_schema,
+    check_tree,
+    check_types,
+)
+from plansmith.modelling.products import (
+    ActionSketch,
+    DialogueStep,
+    DomainSketch,
+    Predicate,
+    ProblemSketch,
+    Schema,
+    TypeSketch,
+    TypeTree,
+)
+from plansmith.modelling.prompts import advice_turn, faults_turn, prompt
+from plansmith.modelling.reading import (
+    Fault,
+    read_actions,
+    read_advice,
+    read_problem_sketch,
+    read_schema,
+    read_tree,
+    read_types,
+)
+
+ProductT = TypeVar("ProductT")
+
+NO_ANSWER = "(no answer)"
+"""Stands for an empty answer where it is handed back; servers refuse an empty turn."""
+MAX_ACTIONS = 200
+"""Actions that step 4 writes, the first that were named; each costs a dialogue in each pass."""
+
+
+class QuestionKind(StrEnum):
+    """What a question wants."""
+
+    DRAFT = "draft"
+    REPAIR = "repair"
+    FEEDBACK = "feedback"
+    REVISION = "revision"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One thing to be answered.
+
+    Attributes:
+        step: that asks.
+        subject: the pass and the action of step 4, ``2/load``; empty for the other steps.
+        kind: what is wanted; feedback may be a person's.
+        messages: the conversation that a model answers.
+        faults: that the last message tells of, of a repair.
+        shown: what feedback is wanted on, for a person.
+    """
+
+    step: DialogueStep
+    subject: str
+    kind: QuestionKind
+    messages: tuple[Message, ...]
+    faults: tuple[Fault, ...] = ()
+    shown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Generic[ProductT]):
+    """What a step made.
+
+    Attributes:
+        product: it.
+        faults: that it was accepted with.
+        n_messages: error messages that were sent.
+        advice: that was given; None where nothing was to be changed, or nobody was asked.
+        unadvised: what there was before the advice; None without any.
+        n_unadvised_faults: that it had.
+    """
+
+    product: ProductT
+    faults: tuple[Fault, ...] = ()
+    n_messages: int = 0
+    advice: str | None = None
+    unadvised: ProductT | None = None
+    n_unadvised_faults: int = 0
+
+
+Dialogue = Generator[Question, str, Finished[ProductT]]
+
+
+@dataclass(frozen=True)
+class Exercise(Generic[ProductT]):
+    """What is to be written, and how an answer is read and judged.
+
+    Attributes:
+        step, subject: of the questions.
+        prompt: the task.
+        feedback_prompt: the task of whoever criticises, given the product as it is shown.
+        read: the product in an answer.
+        check: what is wrong with an answer.
+        show: the product, for whoever criticises.
+        counts_validations: the limit is one of validations, not of error messages.
+    """
+
+    step: DialogueStep
+    subject: str
+    prompt: str
+    feedback_prompt: Callable[[str], str]
+    read: Callable[[str], ProductT]
+    check: Callable[[str], tuple[Fault, ...]]
+    show: Callable[[ProductT], str]
+    counts_validations: bool = False
+
+    def run(self, config: ModellingConfig) -> Dialogue[ProductT]:
+        """Return the product, after asking for it."""
+        limit = config.max_validations if self.counts_validations else config.max_error_messages
+        answer = yield self._question(QuestionKind.DRAFT, (Message("user", self.prompt),))
+        answer, faults, left, n_messages = yield from self._mended(answer, limit)
+        product = self.read(answer)
+        if config.feedback == "none":
+            return Finished(product, faults, n_messages)
+        shown = self.show(product)
+        criticism = (Message("user", self.feedback_prompt(shown)),)
+        advice = read_advice((yield self._question(QuestionKind.FEEDBACK, criticism, shown=shown)))
+        if advice is None:
+            return Finished(product, faults, n_messages)
+        before, n_before = product, len(faults)
+        answer = yield self._question(QuestionKind.REVISION, self._handed_back(answer, advice_turn(advice)))
+        answer, faults, _, more = yield from self._mended(answer, left)
+        return Finished(self.read(answer), faults, n_messages + more, advice, before, n_before)
+
+    def _mended(self, answer: str, left: int) -> Generator[Question, str, tuple[str, tuple[Fault, ...], int, int]]:
+        """Return the last answer with its faults, what is left of the limit, and how many messages were sent.
+
+        The last validation that is allowed is followed by no message: nobody would look at what it brings.
+        """
+        n_messages = 0
+        while True:
+            faults = self.check(answer)
+            left -= self.counts_validations and left > 0
+            if not faults or not left:
+                return answer, faults, left, n_messages
+            left -= not self.counts_validations
+            n_messages += 1
+            turns = self._handed_back(answer, faults_turn(faults))
+            answer = yield self._question(QuestionKind.REPAIR, turns, faults=faults)
+
+    def _handed_back(self, answer: str, said: str) -> tuple[Message, ...]:
+        """Return the task, an answer, and what is said of it: the paper joins these three, not the whole history."""
+        return (
+            Message("user", self.prompt),
+            Message("assistant", answer.strip() or NO_ANSWER),
+            Message("user", said),
+        )
+
+    def _question(
+        self, kind: QuestionKind, messages: tuple[Message, ...], *, faults: tuple[Fault, ...] = (), shown: str = ""
+    ) -> Question:
+        return Question(self.step, self.subject, kind, messages, faults, shown)
+
+
+# --- steps 1 to 3
+
+
+def extract_types(text: str, config: ModellingConfig) -> Dialogue[tuple[TypeSketch, ...]]:
+    """Ask for the types of a text (step 1)."""
+
+    def check(answer: str) -> tuple[Fault, ...]:
+        types, faults = read_types(answer)
+        return faults or check_types(types)
+
+    return Exercise(
+        DialogueStep.TYPES,
+        "",
+        prompt("types", text=text),
+        lambda shown: prompt("types_feedback", text=text, shown=shown),
+        lambda answer: read_types(answer)[0],
+        check,
+        writing.write_types,
+    ).run(config)
+
+
+def order_types(text: str, types: Sequence[TypeSketch], config: ModellingConfig) -> Dialogue[TypeTree]:
+    """Ask for the tree of the types (step 2)."""
+
+    def check(answer: str) -> tuple[Fault, ...]:
+        tree, faults = read_tree(answer)
+        return faults or check_tree(tree, types)
+
+    return Exercise(
+        DialogueStep.HIERARCHY,
+        "",
+        prompt("hierarchy", text=text, types=writing.write_types(types)),
+        lambda shown: prompt("hierarchy_feedback", text=text, shown=shown),
+        lambda answer: read_tree(answer)[0],
+        check,
+        writing.write_tree,
+    ).run(config)
+
+
+def extract_actions(text: str, tree: TypeTree, config: ModellingConfig) -> Dialogue[tuple[ActionSketch, ...]]:
+    """Ask for the actions of a text in words (step 3)."""
+
+    def check(answer: str) -> tuple[Fault, ...]:
+        actions, faults = read_actions(answer)
+        return faults or check_actions(actions)
+
+    types = writing.write_tree(tree)
+    return Exercise(
+        DialogueStep.ACTIONS,
+        "",
+        prompt("actions", text=text, types=types),
+        lambda shown: prompt("actions_feedback", text=text, types=types, shown=shown),
+        lambda answer: read_actions(answer)[0],
+        check,
+        writing.write_actions,
+    ).run(config)
+
+
+# --- step 4
+
+
+def construct_action(
+    text: str, sketch: DomainSketch, action: ActionSketch, config: ModellingConfig, *, number: int
+) -> Dialogue[Schema]:
+    """Ask for one action in PDDL.
+
+    Args:
+        text: of the task.
+        sketch: types, actions, and the predicates that are known by now.
+        action: to be written.
+        config: of the dialogue.
+        number: of the pass.
+    """
+    types, known = writing.write_tree(sketch.tree), writing.write_predicates(sketch.predicates)
+    others = "\n".join(f"- {writing.write_action(other)}" for other in sketch.actions if other.name != action.name)
+    told = {"text": text, "types": types, "predicates": known, "action": writing.write_action(action)}
+    return Exercise(
+        DialogueStep.CONSTRUCTION,
+        f"{number}/{action.name}",
+        prompt("construction", **told, others=others, checks=config.checks),
+        lambda shown: prompt("construction_feedback", **told, shown=shown),
+        lambda answer: read_schema(action.name, answer),
+        lambda answer: check_schema(
+            answer, name=action.name, tree=sketch.tree, predicates=sketch.predicates, checks=config.checks
+        ),
+        writing.write_schema,
+    ).run(config)
+
+
+def new_predicates(schema: Schema, sketch: DomainSketch) -> tuple[Predicate, ...]:
+    """Return the predicates of a schema that a domain lacks and that can be declared in it.
+
+    The others are left out, so that a flawed action harms no other.
+    """
+    found = {own.name: own for own in sketch.predicates}
+    for own in schema.predicates:
+        kinds = {kind for kind in argument_types(own) if not kind.startswith("(")}
+        if own.name not in sketch.tree.names and kinds <= sketch.tree.names:
+            found.setdefault(own.name, own)
+    return tuple(found.values())[len(sketch.predicates) :]
+
+
+def pruned(sketch: DomainSketch) -> DomainSketch:
+    """Return a domain without the predicates that no action uses, and the types that neither they nor actions use."""
+    texts = [f"{own.precondition} {own.effect}" for own in sketch.schemas]
+    words = {word for text in texts for word in text.lower().replace("(", " ").replace(")", " ").split()}
+    predicates = tuple(own for own in sketch.predicates if own.name in words)
+    typed = [kind for own in predicates for kind in argument_types(own)]
+    typed += [own.type for schema in sketch.schemas for own in schema.parameters]
+    used = words | {word for text in typed for word in text.replace("(", " ").replace(")", " ").split()}
+    tree = sketch.tree.with_ancestors(frozenset(used & sketch.tree.names))
+    return replace(sketch, predicates=predicates, tree=tree)
+
+
+# --- step 5
+
+
+def extract_task(text: str, sketch: DomainSketch, config: ModellingConfig) -> Dialogue[ProblemSketch]:
+    """Ask for the problem of a text in a domain (step 5)."""
+    told = {
+        "text": text,
+        "types": writing.write_tree(sketch.tree),
+        "predicates": writing.write_predicates(sketch.predicates),
+    }
+    actions = "\n".join(f"- {writing.write_action(action)}" for action in sketch.actions)
+    return Exercise(
+        DialogueStep.TASK,
+        "",
+        prompt("task", **told, actions=actions),
+        lambda shown: prompt("task_feedback", **told, shown=shown),
+        read_problem_sketch,
+        lambda answer: check_problem(answer, tree=sketch.tree, predicates=sketch.predicates, checks=config.checks),
+        writing.write_problem,
+        counts_validations=True,
+    ).run(config)

@@ -1,0 +1,57 @@
+"""The prompts of NL2Plan's steps, in our own words around Logistics; they stand as Jinja files in `templates/`.
+
+As in the paper (sections "Prompting and Feedback", appendix C) each shows one example with a solution, feedback that is
+right in part, and a corrected solution; those for feedback show two flawed answers and one that is accepted, and every
+item of the checklists of appendix D fails in one of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from plansmith.modelling.reading import Fault
+
+_FOLDER = "templates"
+OPENING = 60
+"""Characters by which a prompt differs from the others."""
+
+
+@functools.cache
+def _environment() -> Environment:
+    loader = PackageLoader("plansmith.modelling", _FOLDER)
+    return Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, autoescape=False)  # noqa: S701
+
+
+def prompt(name: str, **values: str) -> str:
+    """Return a prompt; what it must be told is what its file names."""
+    return _environment().get_template(f"{name}.j2").render(values).strip() + "\n"
+
+
+def advice_turn(advice: str) -> str:
+    """Return what hands advice back."""
+    return prompt("advice", advice=advice.strip())
+
+
+def faults_turn(faults: Iterable[Fault]) -> str:
+    """Return what hands an answer's faults back."""
+    return _environment().get_template("faults.j2").render(faults=list(faults)).strip() + "\n"
+
+
+@functools.cache
+def prompts_digest() -> str:
+    """Return a hash of all prompts: answers to other prompts are other answers."""
+    folder = files("plansmith.modelling") / _FOLDER
+    texts = sorted((file.name, file.read_text(encoding="utf-8")) for file in folder.iterdir())
+    return hashlib.sha256(repr(texts).encode()).hexdigest()
+
+
+@functools.cache
+def opening(name: str) -> str:
+    """Return how a prompt begins, by which it is recognised."""
+    text = (files("plansmith.modelling") / _FOLDER / f"{name}.j2").read_text(encoding="utf-8")
+    return text[:OPENING]

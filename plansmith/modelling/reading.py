@@ -1,0 +1,409 @@
+"""Reading what a model answers: headings, lists and PDDL wherever they stand, and the line on which each stands.
+
+Fences, bullets, tabs, bold type, thinking, and headings that nobody asked for are read past. An answer is never bad
+input: what cannot be read is a `Fault`, which goes back to who wrote it. Not here: whether what was read makes sense
+(`checks`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from plansmith.modelling.products import (
+    ActionSketch,
+    Parameter,
+    Predicate,
+    ProblemSketch,
+    Schema,
+    TypeNode,
+    TypeSketch,
+    TypeTree,
+)
+from plansmith.pddl.model import OBJECT
+from plansmith.text.loose_plans import without_thinking
+
+MAX_LINES = 5000
+"""Lines of an answer that are looked at."""
+MAX_PLAIN_WORDS = 3
+"""Words of a heading that is only a line with a colon; more of them are a sentence."""
+
+_HEADING = re.compile(
+    r"\s{0,3}(?:#{1,6}\s*(?P<hash>[^#].*?)\s*#*|\*\*(?P<bold>[^*]+)\*\*:?|(?P<plain>[A-Za-z ]{3,40}):)\s*"
+)
+_FENCE = re.compile(r"\s*(?:```|~~~|\"\"\")\s*\w*\s*")
+_BULLET = re.compile(r"^(?P<indent>[ \t]*)(?:[-*+•]|\d+[.)])\s+(?P<text>.*)$")
+_NAMED = re.compile(r"^[*`_\"']*(?P<name>[A-Za-z][\w -]*?)[*`_\"']*\s*(?:[:–—]|\s-\s|$)\s*(?P<rest>.*)$")  # noqa: RUF001
+_DECLARED = re.compile(
+    r"^`?(?P<name>\??[\w-]+)`?\s+-\s+(?P<type>\(either[^)]*\)|[\w-]+)`?\s*(?:[:;,-]\s*(?P<rest>.*))?$"
+)
+_UNTYPED = re.compile(r"^`?(?P<name>\??[\w-]+)`?\s*(?:[:;]\s*(?P<rest>.*))?$")
+_KEYWORD = re.compile(r"^:(?:precondition|effect|init|goal)s?\s+(?=\()", re.IGNORECASE)
+_EXAMPLE = re.compile(r"\bexamples?:\s*", re.IGNORECASE)
+_NOTHING = re.compile(r"\W*(?:no|none|nothing)\b[^\n]{0,80}\W*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong with an answer.
+
+    Attributes:
+        check: which check found it; of the paper's where it has one.
+        message: what is wrong, and how to mend it.
+        line: of the answer, from 1; 0 where no line says it.
+    """
+
+    check: str
+    message: str
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.message}" if self.line else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of an answer, by its number from 1."""
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What stands below a heading, fences left out; `has_fences` says whether there were any."""
+
+    title: str
+    lines: tuple[Line, ...]
+    fenced: tuple[Line, ...] = ()
+
+    @property
+    def body(self) -> tuple[Line, ...]:
+        """Return the lines in fences, where there are any, else all."""
+        return self.fenced or self.lines
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """PDDL of an answer with everything else of its lines left out; the first line has a number."""
+
+    text: str
+    line: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no PDDL is there."""
+        return not self.text.strip()
+
+
+def sections_of(answer: str, titles: Sequence[str]) -> tuple[str, dict[str, list[Section]]]:
+    """Return what stands before the first of the wanted headings, and the sections under each of them.
+
+    A heading is one of those wanted where it holds the wanted word; any other ends what stands above
+    it, unless it is deeper.
+    """
+    told, head = without_thinking(answer) or "", list[str]()
+    current: list[Line] | None = None
+    found: dict[str, list[list[Line]]] = {title: [] for title in titles}
+    fenced: dict[int, list[Line]] = {}
+    is_fenced, level_of_current = False, 0
+    for number, text in enumerate(told.splitlines()[:MAX_LINES], 1 + _skipped(answer, told)):
+        if _FENCE.fullmatch(text):
+            is_fenced = not is_fenced
+            continue
+        title = None if is_fenced else _title(text, titles)
+        level = 0 if is_fenced else len(text.lstrip()) - len(text.lstrip().lstrip("#"))
+        if title is not None:
+            current, level_of_current = [], level
+            found[title].append(current)
+            rest = text.partition(":")[2].strip()
+            if rest and not text.lstrip().startswith("#"):
+                current.append(Line(number, rest))
+        elif current is None:
+            head.append(text)
+        elif level and level <= level_of_current:
+            current = None
+        else:
+            current.append(Line(number, text))
+            if is_fenced:
+                fenced.setdefault(id(current), []).append(Line(number, text))
+    return "\n".join(head), {
+        title: [Section(title, tuple(lines), tuple(fenced.get(id(lines), ()))) for lines in group]
+        for title, group in found.items()
+    }
+
+
+def _title(text: str, titles: Sequence[str]) -> str | None:
+    """Return which of the wanted headings a line is."""
+    heading = _HEADING.fullmatch(text)
+    said = next((part for part in heading.groups() if part), "").lower() if heading else ""
+    if not said or len(said) > 60 or (heading and heading["plain"] and len(said.split()) > MAX_PLAIN_WORDS):
+        return None
+    return next((title for title in titles if title in said), None)
+
+
+def _skipped(answer: str, told: str) -> int:
+    """Return how many lines of an answer stand before what is left of it without thinking."""
+    return answer[: answer.find(told)].count("\n") if told and told in answer else 0
+
+
+def plain_lines(answer: str) -> list[Line]:
+    """Return the lines of an answer outside of thinking, fences themselves left out."""
+    told = without_thinking(answer) or ""
+    lines = enumerate(told.splitlines()[:MAX_LINES], 1 + _skipped(answer, told))
+    return [Line(number, text) for number, text in lines if not _FENCE.fullmatch(text)]
+
+
+def legal_name(text: str) -> str:
+    """Return a name as PDDL has it: lower case, a dash for a blank."""
+    return re.sub(r"\s+", "-", text.strip().lower())
+
+
+# --- steps 1 to 3
+
+
+def _listed(lines: Sequence[Line]) -> Iterator[tuple[Line, int, str, str]]:
+    """Yield the items of a list: its line, its indentation, its name, and what is said of it."""
+    for line in lines:
+        bullet = _BULLET.match(line.text.expandtabs(4))
+        named = _NAMED.match(bullet["text"]) if bullet else None
+        if bullet and named and len(named["name"].split()) <= 4:
+            yield line, len(bullet["indent"]), legal_name(named["name"]), named["rest"].strip()
+
+
+def read_types(answer: str) -> tuple[tuple[TypeSketch, ...], tuple[Fault, ...]]:
+    """Return the types of a list, ``- truck: what it is``, each once; `object` is no type of anybody's."""
+    found: dict[str, TypeSketch] = {}
+    _, sections = sections_of(answer, ("types",))
+    lines = sections["types"][-1].body if sections["types"] else plain_lines(answer)
+    for _, _, name, comment in _listed(lines):
+        if name != OBJECT:
+            found.setdefault(name, TypeSketch(name, comment))
+    if not found:
+        return (), (Fault("header_inclusion", "no types found; list them below '## Types', as '- name: what it is'"),)
+    return tuple(found.values()), ()
+
+
+def read_tree(answer: str) -> tuple[TypeTree, tuple[Fault, ...]]:
+    """Return the tree that the indentation of a list shows; what stands twice stays at its first place."""
+    nodes: list[TypeNode] = []
+    faults: list[Fault] = []
+    above: list[tuple[int, str]] = []
+    _, sections = sections_of(answer, ("hierarchy", "types"))
+    chosen = [*sections["hierarchy"], *sections["types"]]
+    known = {OBJECT}
+    for line, indent, name, comment in _listed(chosen[-1].body if chosen else plain_lines(answer)):
+        while above and above[-1][0] >= indent:
+            above.pop()
+        parent = above[-1][1] if above else OBJECT
+        above.append((indent, name))
+        if name in known:
+            if name != OBJECT:
+                faults.append(Fault("hierarchy", f"type '{name}' stands twice; give it one parent", line.number))
+            continue
+        known.add(name)
+        nodes.append(TypeNode(name, parent, comment))
+    if not nodes:
+        faults = [Fault("header_inclusion", "no types found; list them below '## Hierarchy', children indented")]
+    return TypeTree(tuple(nodes)), tuple(faults)
+
+
+def read_actions(answer: str) -> tuple[tuple[ActionSketch, ...], tuple[Fault, ...]]:
+    """Return the actions: ``### name`` and lines below it, or ``- name: description``; examples after ``Example:``."""
+    found: dict[str, list[str]] = {}
+    current: list[str] | None = None
+    for line in plain_lines(answer):
+        name, rest = _action_name(line.text)
+        if name:
+            current = found.setdefault(name, [])
+            current += [rest] if rest else []
+        elif line.text.lstrip().startswith("#"):
+            current = None
+        elif current is not None and line.text.strip():
+            current.append(line.text.strip())
+    sketches = tuple(_sketch(name, " ".join(lines)) for name, lines in found.items())
+    if not sketches:
+        return (), (Fault("header_inclusion", "no actions found; write each as '### name', then what it does, needs "
+                          "and changes, then 'Example: ...'"),)  # fmt: skip
+    return sketches, ()
+
+
+def _action_name(text: str) -> tuple[str, str]:
+    """Return the name of the action that a line begins, empty where it begins none, and what follows on the line."""
+    heading = re.fullmatch(r"\s{0,3}#{2,6}\s*[`*]*([A-Za-z][\w-]*)[`*]*:?\s*", text)
+    if heading and heading[1].lower() not in {"actions", "action"}:
+        return legal_name(heading[1]), ""
+    bold = re.match(r"\s*(?:[-+]\s+|\d+[.)]\s+)?(?:\*\*|`)([A-Za-z][\w-]*)(?:\*\*|`):?\s*(.*)$", text)
+    bullet = re.match(r"\s*(?:[-+*]|\d+[.)])\s+([A-Za-z][\w-]*):\s*(.*)$", text)
+    begins = bold or bullet
+    if not begins or begins[1].lower() in {
+        "example",
+        "examples",
+        "description",
+        "requires",
+        "effect",
+        "effects",
+        "note",
+    }:
+        return "", ""
+    return legal_name(begins[1]), begins[2].strip()
+
+
+def _sketch(name: str, said: str) -> ActionSketch:
+    parts = _EXAMPLE.split(said, maxsplit=1)
+    tidy = [re.sub(r"^[-*\s]+|[-*\s]+$", "", part) for part in parts]
+    return ActionSketch(name, tidy[0], tidy[1] if len(tidy) > 1 else "")
+
+
+def read_advice(answer: str) -> str | None:
+    """Return what an answer advises, None where it says that nothing is to be changed, or nothing at all.
+
+    What follows the last heading about advice counts; an answer without one is advice as a whole.
+    """
+    head, sections = sections_of(answer, ("advice", "suggestion", "feedback"))
+    given = [section for group in sections.values() for section in group]
+    last = max(given, key=lambda section: section.lines[0].number if section.lines else 0, default=None)
+    said = head if last is None else "\n".join(line.text for line in last.lines)
+    return None if not said.strip() or _NOTHING.fullmatch(said.strip()) else said.strip()
+
+
+# --- steps 4 and 5
+
+SCHEMA_TITLES = ("parameter", "precondition", "effect", "predicate")
+PROBLEM_TITLES = ("object", "state", "goal")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The PDDL of an answer by heading, for checks that say on which line a fault stands."""
+
+    fragments: dict[str, Fragment]
+    faults: tuple[Fault, ...]
+
+
+def read_written(answer: str, titles: Sequence[str]) -> Written:
+    """Return the fragment under each heading, and what is missing or there twice."""
+    _, sections = sections_of(answer, titles)
+    faults, fragments = list[Fault](), dict[str, Fragment]()
+    for title in titles:
+        group = sections[title]
+        if not group:
+            faults.append(
+                Fault("header_inclusion", f"no heading '## {HEADINGS[title]}'; add it with what belongs there")
+            )
+        elif len(group) > 1:
+            place = group[1].lines[0].number if group[1].lines else 0
+            message = (
+                f"heading '## {HEADINGS[title]}' stands {len(group)} times; answer with one action, or one problem"
+            )
+            faults.append(Fault("header_inclusion", message, place))
+        lines = group[0].body if group else ()
+        kind = "declared" if title in {"parameter", "object"} else "lists"
+        fragments[title] = _declared_fragment(lines) if kind == "declared" else _lists_fragment(lines)
+        if group and fragments[title].is_empty and title in {"precondition", "effect", "state", "goal"}:
+            message = f"no PDDL below '## {HEADINGS[title]}'; write it in brackets, '(and)' where there is nothing"
+            if not any(_NOTHING.fullmatch(line.text.strip()) for line in lines) or title in {"effect", "goal"}:
+                faults.append(Fault("header_inclusion", message, lines[0].number if lines else 0))
+    return Written(fragments, tuple(faults))
+
+
+HEADINGS = {
+    "parameter": "Parameters",
+    "precondition": "Preconditions",
+    "effect": "Effects",
+    "predicate": "New predicates",
+    "object": "Objects",
+    "state": "Initial state",
+    "goal": "Goal",
+}
+"""What each section is called where an answer is asked for."""
+
+
+def _declarations(lines: Sequence[Line]) -> Iterator[tuple[Line, Parameter]]:
+    for line in lines:
+        bullet = _BULLET.match(line.text.expandtabs(4))
+        said = (bullet["text"] if bullet else line.text).strip()
+        typed = _DECLARED.match(said)
+        if typed:
+            rest = (typed["rest"] or "").strip()
+            yield line, Parameter(typed["name"].lower(), " ".join(typed["type"].lower().split()), rest)
+        elif (bare := _UNTYPED.match(said)) and (bullet or bare["name"].startswith("?")):
+            yield line, Parameter(bare["name"].lower(), "", (bare["rest"] or "").strip())
+
+
+def _declared_fragment(lines: Sequence[Line]) -> Fragment:
+    """Return declarations, one a line of the answer."""
+    if not lines:
+        return Fragment("", 0)
+    first, by_line = lines[0].number, {line.number: found.pddl for line, found in _declarations(lines)}
+    return Fragment("\n".join(by_line.get(number, "") for number in range(first, lines[-1].number + 1)), first)
+
+
+def _lists_fragment(lines: Sequence[Line]) -> Fragment:
+    """Return the bracketed lists that begin a line or an item, on the lines where they stand.
+
+    What follows one on its line is left out as a comment.
+    """
+    if not lines:
+        return Fragment("", 0)
+    first, kept, depth = lines[0].number, dict[int, str](), 0
+    for line in lines:
+        text = line.text.expandtabs(4)
+        if not depth:
+            bullet = _BULLET.match(text)
+            text = _KEYWORD.sub("", (bullet["text"] if bullet else text).strip().strip("`"))
+            if not text.startswith(("(", ")")):
+                continue
+        kept[line.number], depth = _until_closed(text, depth)
+    return Fragment("\n".join(kept.get(number, "") for number in range(first, lines[-1].number + 1)).rstrip(), first)
+
+
+def _until_closed(text: str, depth: int) -> tuple[str, int]:
+    """Return what of a line belongs to a list that is open, or begins on it, and how many are open after it."""
+    for position, character in enumerate(text):
+        if character == ";":
+            return text[:position].rstrip(), depth
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth <= 0 and character == ")":
+            more = re.match(r"\s*(?=[()])", text[position + 1 :])
+            if more is None:
+                return text[: position + 1], 0
+            depth = max(depth, 0)
+    return text, depth
+
+
+def read_schema(name: str, answer: str) -> Schema:
+    """Return an action as far as an answer has it; nothing is refused, see `checks`."""
+    _, sections = sections_of(answer, SCHEMA_TITLES)
+    written = read_written(answer, SCHEMA_TITLES).fragments
+    parameters = sections["parameter"][0].body if sections["parameter"] else ()
+    predicates = sections["predicate"][0] if sections["predicate"] else Section("", ())
+    return Schema(
+        name,
+        tuple(parameter for _, parameter in _declarations(parameters)),
+        written["precondition"].text.strip(),
+        written["effect"].text.strip(),
+        tuple(read_predicates(predicates.body)),
+    )
+
+
+def read_predicates(lines: Sequence[Line]) -> Iterator[Predicate]:
+    """Yield the predicates of a list, ``- (at ?p - parcel ?l - place): what it says``."""
+    for line in lines:
+        found = re.search(r"\(\s*([^\s()?]+)([^()]*(?:\(either[^()]*\)[^()]*)*)\)(.*)$", line.text)
+        if found:
+            declaration = f"({' '.join((found[1] + ' ' + found[2]).lower().split())})"
+            yield Predicate(found[1].lower(), declaration, re.sub(r"^[`\s:;–—-]+", "", found[3]).strip())  # noqa: RUF001
+
+
+def read_problem_sketch(answer: str) -> ProblemSketch:
+    """Return a problem as far as an answer has it; nothing is refused, see `checks`."""
+    _, sections = sections_of(answer, PROBLEM_TITLES)
+    written = read_written(answer, PROBLEM_TITLES).fragments
+    objects = sections["object"][0].body if sections["object"] else ()
+    return ProblemSketch(
+        tuple(parameter for _, parameter in _declarations(objects)),
+        written["state"].text.strip(),
+        written["goal"].text.strip(),
+    )

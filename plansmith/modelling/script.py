@@ -1,0 +1,255 @@
+"""A stand-in that is no model: it answers NL2Plan's questions from reference domains, with mistakes where told to.
+
+It proves that the steps, the checks and everything around them work; it says nothing about any model. An answer follows
+from the messages alone, so that the same question is always answered alike. A mistake is planned for a step and an
+attempt: ``construction/pick-up: [param_types, ""]`` makes one in the first answer and none in the second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from plansmith.config.generation import SamplingConfig
+from plansmith.errors import BadInputError
+from plansmith.generation import Answers, Completion, Conversation, FinishReason, plain_text, seeds_by_conversation
+from plansmith.modelling import writing
+from plansmith.modelling.from_pddl import domain_sketch, problem_sketch
+from plansmith.modelling.products import MODELLING_STEPS, DialogueStep, DomainSketch, Predicate, Schema
+from plansmith.modelling.prompts import opening
+from plansmith.modelling.reading import plain_lines, read_predicates
+from plansmith.modelling.references import Reference
+from plansmith.pddl.model import OBJECT
+from plansmith.pddl.parser import parse_domain, parse_problem
+
+SCRIPT = "script (no model)"
+"""What stands where a model's name would."""
+TASK_MARK = "# Your task"
+ATTEMPT = re.compile(r"\(attempt (\d+)\)")
+HARMFUL = "Take all preconditions away; they are in the way."
+REFUSAL = "I am sorry, but I cannot help with that."
+FAULTS = (
+    "header_inclusion", "keyword_usage", "param_types", "predicate_names", "predicate_format", "predicate_usage",
+    "obj_type", "obj_type_name", "obj_pred_name", "pred_exists", "pred_nargs", "pred_objs", "pred_types",
+    "cut", "empty", "refusal", "two_actions", "harmful", "needless",
+)  # fmt: skip
+"""The mistakes it can make: those of appendix E; answers that are cut, empty, a refusal, or of two actions; and, of
+feedback, advice that makes the answer worse or changes nothing."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """What is answered.
+
+    Attributes:
+        references: by whose texts questions are recognised.
+        faults: by step, or step and action, the mistake of each attempt; an empty one is none.
+    """
+
+    references: tuple[Reference, ...]
+    faults: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        unknown = {fault for planned in self.faults.values() for fault in planned if fault} - set(FAULTS)
+        if unknown:
+            raise BadInputError("a mistake that the script cannot make", got=", ".join(sorted(unknown)),
+                                expected=f"one of {', '.join(FAULTS)}")  # fmt: skip
+
+    def answer(self, messages: Conversation) -> str:
+        """Return the answer to a conversation; whatever it does not know is answered by a refusal."""
+        asked = messages[0].text
+        reference = self._reference(asked)
+        if reference is None:
+            return REFUSAL
+        own = self._own[reference.name]
+        for step in MODELLING_STEPS:
+            if asked.startswith(opening(f"{step}_feedback")):
+                return self._advice(step, _subject(asked))
+            if asked.startswith(opening(step)):
+                attempt = _attempt(messages)
+                said = own.answer(step, asked)
+                if len(messages) > 1 and HARMFUL in messages[-1].text:
+                    said = re.sub(r"(## Preconditions\n```\n).*?(\n```)", r"\1(and)\2", said, flags=re.DOTALL)
+                fault = self._planned(step, _subject(asked), attempt)
+                return own.spoilt(fault, f"This is my answer (attempt {attempt}).\n\n{said}\n")
+        return f"I would take these actions: {', '.join(own.sketch_names)}.\n"
+
+    def _reference(self, asked: str) -> Reference | None:
+        told = asked.rpartition(TASK_MARK)[2] if TASK_MARK in asked else asked
+        return next((one for one in self.references if one.text in told), None)
+
+    @cached_property
+    def _own(self) -> dict[str, _Answers]:
+        return {reference.name: _Answers(reference) for reference in self.references}
+
+    def _planned(self, step: DialogueStep, subject: str, attempt: int) -> str:
+        planned = self.faults.get(f"{step}/{subject}", self.faults.get(step, ()))
+        return planned[attempt - 1] if attempt <= len(planned) else ""
+
+    def _advice(self, step: DialogueStep, subject: str) -> str:
+        key = f"{step}_feedback"
+        planned = self.faults.get(f"{key}/{subject}", self.faults.get(key, ("",)))[0]
+        said = {"harmful": HARMFUL, "needless": "Look at it again."}.get(planned, "No changes.")
+        return f"1. No.\n\n## Advice\n{said}\n"
+
+
+def _attempt(messages: Conversation) -> int:
+    """Return the number of an answer, from 1: one more than the last one's, which is the first if it does not say."""
+    last = next((message.text for message in reversed(messages) if message.role == "assistant"), None)
+    if last is None:
+        return 1
+    found = ATTEMPT.search(last)
+    return int(found[1]) + 1 if found else 2
+
+
+def _subject(asked: str) -> str:
+    """Return the action that a question is about, empty where it is about none."""
+    found = re.search(r"^## Action\n([\w-]+):", asked.rpartition(TASK_MARK)[2], flags=re.MULTILINE)
+    return found[1] if found else ""
+
+
+class _Answers:
+    """The answers of one reference."""
+
+    def __init__(self, reference: Reference) -> None:
+        domain = parse_domain(reference.domain_pddl, source=f"{reference.name}, domain")
+        self.sketch: DomainSketch = domain_sketch(domain)
+        self.problem = problem_sketch(parse_problem(reference.problem_pddl, domain, source=reference.name))
+
+    @property
+    def sketch_names(self) -> Iterator[str]:
+        return (action.name for action in self.sketch.actions)
+
+    def answer(self, step: DialogueStep, asked: str) -> str:
+        """Return the right answer to a question."""
+        if step is DialogueStep.TYPES:
+            return f"## Types\n{writing.write_types(self.sketch.types)}"
+        if step is DialogueStep.HIERARCHY:
+            return f"## Hierarchy\n{writing.write_tree(self.sketch.tree)}"
+        if step is DialogueStep.ACTIONS:
+            return f"## Actions\n{writing.write_actions(self.sketch.actions)}"
+        if step is DialogueStep.TASK:
+            return writing.write_problem(self.problem)
+        schema = next(one for one in self.sketch.schemas if one.name == _subject(asked))
+        return writing.write_schema(replace(schema, predicates=self._needed(schema, asked)))
+
+    def _needed(self, schema: Schema, asked: str) -> tuple[Predicate, ...]:
+        """Return the predicates of an action that the question does not offer."""
+        told = asked.rpartition(TASK_MARK)[2].rpartition("## Predicates")[2]
+        known = {own.name for own in read_predicates(plain_lines(told))}
+        words = set(re.findall(r"[^\s()]+", f"{schema.precondition} {schema.effect}"))
+        return tuple(own for own in self.sketch.predicates if own.name in words - known)
+
+    def spoilt(self, fault: str, answer: str) -> str:
+        """Return an answer with a mistake."""
+        return _SPOILING[fault](answer, self) if fault in _SPOILING else answer
+
+    @property
+    def a_type(self) -> str:
+        """Return a type of the domain."""
+        return self.sketch.tree.nodes[-1].name
+
+    def a_predicate(self, least: int = 0) -> Predicate:
+        """Return the first predicate with so many arguments at least."""
+        return next(own for own in self.sketch.predicates if own.declaration.count("?") >= least)
+
+    def misfit(self) -> str:
+        """Return an atom, an object of which has the wrong type.
+
+        Raises:
+            BadInputError: no object of the problem misfits any predicate.
+        """
+        from plansmith.modelling.checks import argument_types
+
+        parents = {node.name: node.parent for node in self.sketch.tree.nodes}
+        for own in self.sketch.predicates:
+            kinds = argument_types(own)
+            for thing in self.problem.objects:
+                above, kind = {OBJECT}, thing.type
+                while kind in parents:
+                    above.add(kind)
+                    kind = parents[kind]
+                if kinds and kinds[0] not in above:
+                    return f"({' '.join([own.name, *[thing.name] * len(kinds)])})"
+        raise BadInputError("a mistake that cannot be made in this domain", got="pred_types",
+                            expected="a predicate that not every object fits")  # fmt: skip
+
+
+def _after(heading: str, added: str) -> Callable[[str, _Answers], str]:
+    return lambda answer, own: answer.replace(f"## {heading}\n", f"## {heading}\n{_filled(added, own)}\n", 1)
+
+
+def _in_formula(heading: str, added: str) -> Callable[[str, _Answers], str]:
+    """Return what adds a formula to the one below a heading, which becomes a conjunction."""
+
+    def spoil(answer: str, own: _Answers) -> str:
+        pattern = rf"(## {heading}\n```\n)(.*?)(\n```)"
+        return re.sub(pattern, lambda found: f"{found[1]}(and {found[2]} {_filled(added, own)}){found[3]}", answer,
+                      count=1, flags=re.DOTALL)  # fmt: skip
+
+    return spoil
+
+
+def _in_state(added: Callable[[_Answers], str]) -> Callable[[str, _Answers], str]:
+    return lambda answer, own: answer.replace("## Initial state\n```\n", f"## Initial state\n```\n{added(own)}\n", 1)
+
+
+def _filled(text: str, own: _Answers) -> str:
+    return text.replace("TYPE", own.a_type).replace("PREDICATE", own.a_predicate().name)
+
+
+def _without_heading(answer: str, _: _Answers) -> str:
+    return re.sub(r"## (?:Effects|Goal)\n", "", answer, count=1)
+
+
+_SPOILING: Mapping[str, Callable[[str, _Answers], str]] = {
+    "header_inclusion": _without_heading,
+    "keyword_usage": _in_formula("Effects", "(exists (?z - TYPE) (and))"),
+    "param_types": _after("Parameters", "- ?gizmo - gizmo"),
+    "predicate_names": _after("New predicates", "- (TYPE ?x - object)"),
+    "predicate_format": _after("New predicates", "- (odd-thing ?x)"),
+    "predicate_usage": _in_formula("Preconditions", "(no-such-thing ?nobody)"),
+    "obj_type": _after("Objects", "- odd-one - gizmo"),
+    "obj_type_name": _after("Objects", "- TYPE - TYPE"),
+    "obj_pred_name": _after("Objects", "- PREDICATE - TYPE"),
+    "pred_exists": _in_state(lambda own: f"(no-such-thing {own.problem.objects[0].name})"),
+    "pred_nargs": _in_state(lambda own: f"({own.a_predicate().name}{f' {own.problem.objects[0].name}' * 7})"),
+    "pred_objs": _in_state(
+        lambda own: f"({own.a_predicate(1).name}{' ghost' * own.a_predicate(1).declaration.count('?')})"
+    ),
+    "pred_types": _in_state(lambda own: own.misfit()),
+    "cut": lambda answer, _: answer[: len(answer) // 2],
+    "empty": lambda answer, _: "",
+    "refusal": lambda answer, _: REFUSAL,
+    "two_actions": lambda answer, _: f"{answer}\n{answer}",
+}
+
+
+@dataclass(frozen=True)
+class ScriptedGenerator:
+    """The script as a `Generator`; what it counts as tokens are words."""
+
+    script: Script
+
+    def complete(
+        self,
+        conversations: Sequence[Conversation],
+        sampling: SamplingConfig,
+        *,
+        seeds: Sequence[int],
+        description: str | None = None,
+    ) -> Answers:
+        """Yield the answers; see `plansmith.generation.Generator`."""
+        seeds_of = seeds_by_conversation(seeds, len(conversations), sampling.n)
+        for number, messages in enumerate(conversations):
+            text = self.script.answer(messages)
+            n_asked, n_said = len(plain_text(messages).split()), len(text.split())
+            yield (
+                number,
+                [
+                    Completion(text, FinishReason.STOP, SCRIPT, seed, prompt_tokens=n_asked, completion_tokens=n_said)
+                    for seed in seeds_of[number]
+                ],
+            )

@@ -1,0 +1,257 @@
+"""Each step between files: it reads the products before it, has its dialogue, and leaves its own, mended or as it is.
+
+Whoever runs a step says where products lie (`Products`): a task's folder for the command, the rows of a run for the
+pipeline. So an edit is read by whatever comes after it, and by nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from plansmith.config.modelling import ModellingConfig
+from plansmith.errors import BadInputError
+from plansmith.modelling import folder as files
+from plansmith.modelling import writing
+from plansmith.modelling.assembly import PAPER_REQUIREMENTS, domain_pddl, problem_pddl
+from plansmith.modelling.checks import check_actions, check_problem, check_schema, check_tree, check_types
+from plansmith.modelling.dialogue import (
+    MAX_ACTIONS,
+    Finished,
+    Question,
+    construct_action,
+    extract_actions,
+    extract_task,
+    extract_types,
+    new_predicates,
+    order_types,
+    pruned,
+)
+from plansmith.modelling.from_pddl import domain_sketch
+from plansmith.modelling.products import DialogueStep, DomainSketch, ProblemSketch, Schema
+from plansmith.modelling.reading import (
+    Fault,
+    read_actions,
+    read_problem_sketch,
+    read_schema,
+    read_tree,
+    read_types,
+)
+from plansmith.pddl.model import Domain
+from plansmith.pddl.parser import parse_domain
+
+ResultT = TypeVar("ResultT")
+Asking = Generator[Question, str, ResultT]
+
+
+class Products(Protocol):
+    """Where the products of one task lie."""
+
+    def has(self, name: str) -> bool:
+        """Return whether a product is there."""
+
+    def current(self, name: str) -> str:
+        """Return a product, mended or as it is."""
+
+    def settle(self, name: str, text: str) -> str:
+        """Keep a product, and return it as whoever goes on reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """What is to be said about an answer that was accepted.
+
+    Attributes:
+        step: a `DialogueStep`.
+        subject: the pass and the action, of step 4.
+        n_messages: error messages about it.
+        faults: the checks whose faults it was accepted with.
+        advice: that was given; empty where none was.
+        before: the product before the advice, empty without any.
+        after: the product.
+    """
+
+    step: str
+    subject: str
+    n_messages: int
+    faults: tuple[str, ...]
+    advice: str
+    before: str
+    after: str
+
+
+def _record(done: Finished[ResultT], step: DialogueStep, before: str, after: str, subject: str = "") -> StepRecord:
+    checks = tuple(dict.fromkeys(fault.check for fault in done.faults))
+    return StepRecord(step, subject, done.n_messages, checks, done.advice or "", before, after)
+
+
+def _sound(name: str, text: str, product: str, faults: Sequence[Fault]) -> None:
+    """Raise for an edit with faults; what a model wrote is kept as it is.
+
+    Raises:
+        BadInputError: a product that was mended has faults.
+    """
+    if faults and text.strip() != product.strip():
+        raise BadInputError("an edit that cannot be used", where=f"{files.EDITS}/{name}", got=str(faults[0]),
+                            cure="mend it, or remove it")  # fmt: skip
+
+
+# --- steps 1 to 3
+
+
+def make_types(text: str, products: Products, config: ModellingConfig) -> Asking[StepRecord]:
+    """Leave the types of a text (step 1)."""
+    done = yield from extract_types(text, config)
+    product = writing.write_types(done.product)
+    settled = products.settle(files.TYPES, product)
+    types, faults = read_types(settled)
+    _sound(files.TYPES, settled, product, faults or check_types(types))
+    before = "" if done.unadvised is None else writing.write_types(done.unadvised)
+    return _record(done, DialogueStep.TYPES, before, product)
+
+
+def make_hierarchy(text: str, products: Products, config: ModellingConfig) -> Asking[StepRecord]:
+    """Leave the tree of the types (step 2)."""
+    types = read_types(products.current(files.TYPES))[0]
+    done = yield from order_types(text, types, config)
+    product = writing.write_tree(done.product)
+    settled = products.settle(files.HIERARCHY, product)
+    tree, faults = read_tree(settled)
+    _sound(files.HIERARCHY, settled, product, faults or check_tree(tree, ()))
+    before = "" if done.unadvised is None else writing.write_tree(done.unadvised)
+    return _record(done, DialogueStep.HIERARCHY, before, product)
+
+
+def make_actions(text: str, products: Products, config: ModellingConfig) -> Asking[StepRecord]:
+    """Leave the actions in words (step 3)."""
+    tree = read_tree(products.current(files.HIERARCHY))[0]
+    done = yield from extract_actions(text, tree, config)
+    product = writing.write_actions(done.product)
+    settled = products.settle(files.ACTIONS, product)
+    actions, faults = read_actions(settled)
+    _sound(files.ACTIONS, settled, product, faults or check_actions(actions))
+    before = "" if done.unadvised is None else writing.write_actions(done.unadvised)
+    return _record(done, DialogueStep.ACTIONS, before, product)
+
+
+# --- step 4
+
+
+def sketched(products: Products) -> DomainSketch:
+    """Return what steps 1 to 3 have left."""
+    return DomainSketch(
+        read_types(products.current(files.TYPES))[0],
+        read_tree(products.current(files.HIERARCHY))[0],
+        read_actions(products.current(files.ACTIONS))[0],
+    )
+
+
+def passed(products: Products, sketch: DomainSketch, *, number: int) -> DomainSketch:
+    """Return a sketch with the predicates of the passes up to a number, and with the schemas of the last of them."""
+    for each in range(1, number + 1):
+        written = {action.name: files.action_file(each, action.name) for action in sketch.actions}
+        there = {name: file for name, file in written.items() if products.has(file)}
+        sketch = replace(sketch, schemas=()) if there else sketch
+        for name, file in there.items():
+            sketch = _with_schema(sketch, read_schema(name, products.current(file)))
+    return sketch
+
+
+def _with_schema(sketch: DomainSketch, schema: Schema) -> DomainSketch:
+    predicates = (*sketch.predicates, *new_predicates(schema, sketch))
+    return replace(sketch, schemas=(*sketch.schemas, schema), predicates=predicates)
+
+
+def make_schemas(
+    text: str, products: Products, config: ModellingConfig, *, number: int
+) -> Asking[tuple[StepRecord, ...]]:
+    """Leave every action in PDDL, one after the other (step 4, one pass)."""
+    now = replace(passed(products, sketched(products), number=number - 1), schemas=())
+    records: list[StepRecord] = []
+    for action in now.actions[:MAX_ACTIONS]:
+        done = yield from construct_action(text, now, action, config, number=number)
+        product, name = writing.write_schema(done.product), files.action_file(number, action.name)
+        settled = products.settle(name, product)
+        faults = check_schema(settled, name=action.name, tree=now.tree, predicates=now.predicates, checks=config.checks)
+        _sound(name, settled, product, faults)
+        before = "" if done.unadvised is None else writing.write_schema(done.unadvised)
+        records.append(_record(done, DialogueStep.CONSTRUCTION, before, product, f"{number}/{action.name}"))
+        now = _with_schema(now, read_schema(action.name, settled))
+    return tuple(records)
+
+
+def make_domain(products: Products, config: ModellingConfig) -> DomainSketch:
+    """Leave the domain, without the types and predicates that no action uses, and return it as it is gone on with.
+
+    Raises:
+        BadInputError: it was mended, and is no PDDL.
+    """
+    sketch = pruned(passed(products, sketched(products), number=config.passes))
+    requirements = PAPER_REQUIREMENTS if config.checks == "paper" else None
+    product = domain_pddl(sketch, requirements=requirements)
+    settled = products.settle(files.DOMAIN, product)
+    if settled.strip() == product.strip():
+        return sketch
+    return _of_pddl(parse_domain(settled, source=f"{files.EDITS}/{files.DOMAIN}"), sketch)
+
+
+def _of_pddl(domain: Domain, sketch: DomainSketch) -> DomainSketch:
+    """Return a domain that was mended, with what had been said about its actions and predicates."""
+    comments = {own.name: own.comment for own in sketch.predicates}
+    read = domain_sketch(domain, actions=sketch.actions)
+    predicates = tuple(replace(own, comment=comments.get(own.name, "")) for own in read.predicates)
+    return replace(read, predicates=predicates)
+
+
+def read_made_domain(products: Products, config: ModellingConfig) -> DomainSketch:
+    """Return the domain that step 4 has left, as step 5 is told of it.
+
+    Raises:
+        BadInputError: there is none, or it was mended and is no PDDL.
+    """
+    sketch = DomainSketch()
+    if products.has(files.ACTIONS):
+        sketch = pruned(passed(products, sketched(products), number=config.passes))
+    if products.current(files.DOMAIN).strip() in _as_made(sketch):
+        return sketch
+    return _of_pddl(parse_domain(products.current(files.DOMAIN), source=files.DOMAIN), sketch)
+
+
+def _as_made(sketch: DomainSketch) -> set[str]:
+    return {domain_pddl(sketch).strip(), domain_pddl(sketch, requirements=PAPER_REQUIREMENTS).strip()}
+
+
+# --- step 5
+
+
+def make_problem(text: str, sketch: DomainSketch, products: Products, config: ModellingConfig) -> Asking[StepRecord]:
+    """Leave the problem (step 5)."""
+    done = yield from extract_task(text, sketch, config)
+    product = writing.write_problem(done.product)
+    settled = products.settle(files.PROBLEM_SKETCH, product)
+    faults = check_problem(settled, tree=sketch.tree, predicates=sketch.predicates, checks=config.checks)
+    _sound(files.PROBLEM_SKETCH, settled, product, faults)
+    settle_problem(products)
+    before = "" if done.unadvised is None else writing.write_problem(done.unadvised)
+    return _record(done, DialogueStep.TASK, before, product)
+
+
+def settle_problem(products: Products) -> str:
+    """Leave the problem of what step 5 has left, as it stands, in the domain as it stands; return it."""
+    named = re.search(r"\(\s*define\s*\(\s*domain\s+([^\s()]+)", products.current(files.DOMAIN), re.IGNORECASE)
+    sketch = read_problem_sketch(products.current(files.PROBLEM_SKETCH))
+    return products.settle(files.PROBLEM, _problem_text(sketch, named[1].lower() if named else ""))
+
+
+def put_together(products: Products, config: ModellingConfig) -> None:
+    """Leave the domain and the problem of what is there as it stands; nobody is asked."""
+    if products.has(files.TYPES):
+        make_domain(products, config)
+    if products.has(files.PROBLEM_SKETCH):
+        settle_problem(products)
+
+
+def _problem_text(problem: ProblemSketch, domain_name: str) -> str:
+    return problem_pddl(problem, domain_name=domain_name) if domain_name else problem_pddl(problem)

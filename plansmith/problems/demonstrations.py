@@ -1,0 +1,63 @@
+"""Demonstrations: a task in a sentence, what the robot can do and see, and what became of its attempts.
+
+This is U of Self-CriTeach (equation 4), and all that a domain is written of. Objects have no types: what they are,
+facts such as ``(robot r1)`` tell. Not here: the files of them (`plansmith.data.demonstration_files`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from plansmith.pddl.model import Atom, PlanStep, PredicateSchema
+
+State = frozenset[Atom]
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """What the robot can attempt: a name, and what its arguments are called."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"({' '.join((self.name, *(f'?{argument}' for argument in self.arguments)))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An action tried in a state; ``after`` is None where it was refused."""
+
+    state: State
+    action: PlanStep
+    after: State | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """Attempts one after another among some objects; a refused one leaves the state as it is."""
+
+    objects: tuple[str, ...]
+    attempts: tuple[Attempt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrations:
+    """U: what a domain is written of. ``name`` is what the domain is to be called."""
+
+    name: str
+    task: str
+    skills: tuple[Skill, ...]
+    predicates: tuple[PredicateSchema, ...]
+    trajectories: tuple[Trajectory, ...]
+
+    @property
+    def attempts(self) -> Iterator[tuple[Trajectory, Attempt]]:
+        """Return every attempt with its trajectory, in order."""
+        return ((trajectory, attempt) for trajectory in self.trajectories for attempt in trajectory.attempts)
+
+    @property
+    def n_refused(self) -> int:
+        """Return how many attempts were refused."""
+        return sum(attempt.after is None for _, attempt in self.attempts)

@@ -1,0 +1,44 @@
+"""What Self-CriTeach reports, copied from its tables, to be put beside our own figures.
+
+Source: tables 1 to 3 and 5 to 7; Qwen3-4B-Instruct-2507, one run, tests of its own. "Overall" is the paper's.
+"""
+
+from __future__ import annotations
+
+PAPER_NAMES = {
+    "base": "Qwen3-4B", "vote": "Majority Vote", "prompt_cot": "Prompt-CoT", "self_distilled": "Self-Distill",
+    "symbol": "SCT Symbol", "sft": "SCT SFT", "cpo_only": "SCT CPO", "dpo_only": "SCT DPO", "sft_cpo": "SCT-4B",
+}  # fmt: skip
+"""What the paper calls our arms; SFT followed by DPO is ours."""
+
+TASKS = (
+    "blocks-classic", "blocks-hard", "blocks-align", "prepare-experiment", "reorganize-room", "machine-parts-assembly"
+)  # fmt: skip
+"""The columns of tables 5 to 7 as our domains are named."""
+
+SUCCESS = {
+    "sft_cpo": (0.60, 0.45, 0.75, 0.45, 0.18, 0.50),
+    "vote": (0.46, 0.26, 0.49, 0.30, 0.15, 0.39),
+    "self_distilled": (0.45, 0.23, 0.44, 0.25, 0.13, 0.35),
+    "prompt_cot": (0.43, 0.22, 0.45, 0.24, 0.12, 0.33),
+    "sft": (0.58, 0.41, 0.67, 0.42, 0.17, 0.49),
+    "cpo_only": (0.52, 0.33, 0.52, 0.29, 0.17, 0.35),
+    "dpo_only": (0.47, 0.27, 0.49, 0.27, 0.16, 0.36),
+    "symbol": (0.54, 0.34, 0.84, 0.16, 0.14, 0.50),
+    "base": (0.41, 0.24, 0.42, 0.24, 0.12, 0.34),
+}
+"""Table 5, by `TASKS`."""
+
+OVERALL = {
+    "sft_cpo": (0.46, 0.76, 7543), "vote": (0.32, 0.66, 29864), "self_distilled": (0.28, 0.62, 7698),
+    "prompt_cot": (0.27, 0.64, 8694), "sft": (0.43, 0.67, 7584), "cpo_only": (0.31, 0.69, 6012),
+    "dpo_only": (0.29, 0.67, 7621), "symbol": (0.38, 0.62, 9107), "base": (0.26, 0.59, 8929),
+}  # fmt: skip
+"""Success, progress score (table 6) and tokens of a plan (table 7), over all tasks."""
+
+
+def paper_success(arm: str, task: str) -> float | None:
+    """Return what the paper has for an arm in a task; None where it tells nothing."""
+    if arm not in SUCCESS or task not in TASKS:
+        return None
+    return SUCCESS[arm][TASKS.index(task)]

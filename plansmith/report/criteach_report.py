@@ -1,0 +1,312 @@
+"""The report of a run of `self_criteach`: its sentences, tables and plots, the paper's figures in brackets.
+
+Not here: the figures (`criteach_results`), how a report is shown (`render`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from plansmith.report.course_plots import course_drawings
+from plansmith.report.criteach_paper import OVERALL, PAPER_NAMES, paper_success
+from plansmith.report.criteach_results import CriteachArm, CriteachResults, DomainFigures, WrittenDomain
+from plansmith.report.metrics import PairedComparison
+from plansmith.report.sections import (
+    Attempts,
+    Block,
+    Drawing,
+    Listing,
+    Plot,
+    Plots,
+    Report,
+    Section,
+    Sentences,
+    Table,
+    Tile,
+    Tiles,
+    filled,
+    flatten,
+    provenance_section,
+)
+from plansmith.report.svg import SERIES, plot_of
+from plansmith.report.tables import time_table
+from plansmith.report.wording import (
+    INTERVALS,
+    clock,
+    comparison_text,
+    interval,
+    not_finite_text,
+    number_or_dash,
+    p_text,
+    percent,
+    percent_or_dash,
+    spoken,
+)
+
+OTHERS = "In brackets the paper's, of Qwen3-4B-Instruct-2507 on tests of its own."
+WHAT_COUNTS = (
+    "Every plan is judged by the reference domain, whatever domain was learnt in. No test problem has the canonical "
+    "form of one that was learnt from."
+)
+FIRST_TEST = (
+    "Which tests are made, and in what order, was fixed before any run; p-values are not adjusted for their number."
+)
+WRITERS = {
+    "model": "the base model wrote it",
+    "symbolic": "no model wrote it: it is a safe action model of the same demonstrations",
+    "given": "it was given, as some model or person had written it",
+}
+CPO_PANELS = {
+    "reward": "cpo/reward", "cost": "cpo/cost", "nu": "cpo/penalty", "divergence": "group_relative/divergence",
+    "disagreement": "cpo/disagreement",
+}  # fmt: skip
+
+
+def criteach_report(results: CriteachResults) -> Report:
+    """Return what is said about a run, finished or not."""
+    last = results.last
+    result = f"{percent(last.figures.accuracy)} of {last.figures.n} plans are valid ({arm_name(last.name)})."
+    tests = [describe_test(results, comparison) for comparison in results.paired_tests[:1]]
+    evidence = " ".join([f"95% interval {interval(last.figures.ci95)}.", *tests])
+    return Report(f"Plansmith report: {results.run_name}", result, evidence, tuple(_sections(results)))
+
+
+def arm_name(name: str) -> str:
+    """Return an arm's name with the paper's."""
+    paper = PAPER_NAMES.get(name)
+    return f"{spoken(name)} ({paper})" if paper else spoken(name)
+
+
+def describe_test(results: CriteachResults, comparison: PairedComparison) -> str:
+    """Return one paired test in plain words."""
+    before, after = (results.arms[name].figures.accuracy for name in (comparison.before, comparison.after))
+    what = f"{arm_name(comparison.before)} to {arm_name(comparison.after)}: the share of valid plans"
+    return comparison_text(what[0].upper() + what[1:], (before, after), comparison.test)
+
+
+def _sections(results: CriteachResults) -> Iterator[Section]:
+    """Yield the sections in reading order; those that a run has no data for are empty."""
+    yield Section("", (Tiles(tuple(_tiles(results))),))
+    yield Section(
+        "The written domain",
+        filled(domain_table(results), library_table(results), narration_table(results)),
+        note=f"Of this run {WRITERS[results.writer]}. Demonstrations and scenes are of problems to learn from.",
+    )
+    lines = (*(describe_test(results, comparison) for comparison in results.paired_tests), *_mean_lines(results))
+    tests = (Sentences((*lines, FIRST_TEST), "Paired tests"),) if lines else ()
+    yield Section(
+        "Every policy on the same test problems",
+        (arm_table(results), task_table(results), length_table(results), *_not_run(results), *tests),
+        note=f"{WHAT_COUNTS} {INTERVALS}",
+    )
+    yield Section("Constrained policy optimisation", filled(*map(partial(update_table, results), results.cpo)))
+    yield Section("Under noise", filled(noise_table(results)))
+    yield Section("How it got there", tuple(_course(results)), is_printed=False)
+    failures = (Attempts(results.failures),) if results.failures else ()
+    yield Section("What it got wrong", failures, note="Of each level and kind of failure in turn.")
+    yield provenance_section(
+        results.command,
+        Listing("Settings", flatten(results.config)),
+        Listing("Versions and machine", results.versions),
+        Listing("Policy versions", results.policy_versions),
+        more=(time_table(results),) if results.time_s else (),
+    )
+
+
+def _tiles(results: CriteachResults) -> Iterator[Tile]:
+    last = results.last
+    more = f"{interval(last.figures.ci95)}, n = {last.figures.n}"
+    yield Tile(f"{arm_name(last.name)}, valid plans", percent(last.figures.accuracy), more)
+    if results.time_s:
+        more = f"seed {results.seed}, preset {results.preset}"
+        yield Tile("time, all stages", clock(sum(results.time_s.values())), more)
+
+
+def domain_table(results: CriteachResults) -> Table:
+    """Return each written domain at first, after its repair, and pruned."""
+    header = ("domain", "literals", "faults", "transitions", "refusals", "solved", "true plans", "applicable P",
+              "R", "effects P", "R")  # fmt: skip
+    rows = [row for name, found in results.domain.items() for row in _domain_rows(name, found)]
+    note = (
+        "Shares of: demonstrated attempts that it explains, refused ones that it forbids, scenes that a planner solves "
+        "in it, scenes whose plan runs in the simulator to the goal; then precision and recall against the reference."
+    )
+    return Table("Domains", header, tuple(rows), note)
+
+
+def _domain_rows(name: str, found: WrittenDomain) -> Iterator[tuple[str, ...]]:
+    shown = {
+        "first answer": found.first_go,
+        f"repaired, {found.n_turns} turns" if found.first_go else "as written": found.repaired,
+        f"pruned of {len(found.dropped)} parts": found.pruned,
+    }
+    for when, figures in shown.items():
+        if figures is not None:
+            yield (f"{name}, {when}", str(figures.size), str(figures.n_faults), *_shares(figures))
+
+
+def _shares(figures: DomainFigures) -> tuple[str, ...]:
+    names = ("transitions", "refusals", "solved", "true_plans", "applicable_precision", "applicable_recall",
+             "effect_precision", "effect_recall")  # fmt: skip
+    return tuple(percent_or_dash(getattr(figures, name)) for name in names)
+
+
+def library_table(results: CriteachResults) -> Table:
+    """Return the solved problems of the library by plan length (figures 4 and 5), and how many plans are true."""
+    lengths = list(next(iter(results.library.values())).by_length) if results.library else []
+    rows = [
+        (name, *(str(found.by_length[length]) for length in lengths), str(found.n_plans), str(found.n_true))
+        for name, found in results.library.items()
+    ]
+    header = ("library", *(f"{length} steps" for length in lengths), "plans", "true in the simulator")
+    return Table("Library", header, tuple(rows), "Solved problems by the length of the planner's first plan.")
+
+
+def narration_table(results: CriteachResults) -> Table:
+    """Return how many plans a model told, and what of it was believed."""
+    rows = [(name.replace("_", " "), str(count)) for name, count in results.narration.items()]
+    note = "Plans that the base model was to tell, those told believably, and refused tellings by reason."
+    return Table("Narration", ("plans", "number"), tuple(rows), note)
+
+
+def arm_table(results: CriteachResults) -> Table:
+    """Return every arm over all tests (tables 1 to 3)."""
+    rows = [_arm_row(arm) for arm in results.arms.values()]
+    header = ("policy", "n", "valid plans", "95% interval", "progress", "as printed", "cost", "tokens")
+    note = (
+        "Progress: share of the goal that holds before the first wrong action; as printed: equation 13 to the letter; "
+        f"cost: equation 11; tokens of a problem, all answers of a vote. {OTHERS}"
+    )
+    return Table("All tests", header, tuple(rows), note, is_last_strong=True)
+
+
+def _arm_row(arm: CriteachArm) -> tuple[str, ...]:
+    success, progress, tokens = OVERALL.get(arm.name, (None, None, None))
+    return (
+        arm_name(arm.name),
+        str(arm.figures.n),
+        _beside(percent(arm.figures.accuracy), None if success is None else f"{100 * success:g}"),
+        interval(arm.figures.ci95),
+        _beside(number_or_dash(arm.progress, 2), None if progress is None else f"{progress:.2f}"),
+        number_or_dash(arm.progress_printed, 2),
+        number_or_dash(arm.cost_per_plan, 2),
+        _beside(f"{arm.tokens_per_problem:.0f}", None if tokens is None else str(tokens)),
+    )
+
+
+def task_table(results: CriteachResults) -> Table:
+    """Return valid plans by task (table 5); tasks never trained on stand below the others."""
+    rows = []
+    for task in sorted(results.last.by_task, key=lambda name: name not in results.trained_domains):
+        cells = []
+        for name, arm in results.arms.items():
+            paper = paper_success(name, task)
+            cells.append(_beside(percent(arm.by_task[task].accuracy), None if paper is None else f"{100 * paper:g}"))
+        is_seen = task in results.trained_domains
+        rows.append((task if is_seen else f"{task}, unseen", str(results.last.by_task[task].n), *cells))
+    return Table("By task", ("task", "n", *map(arm_name, results.arms)), tuple(rows), OTHERS)
+
+
+def length_table(results: CriteachResults) -> Table:
+    """Return valid of tried by the steps of the planner's plan."""
+    lengths = list(results.last.by_length)
+    rows = [
+        (arm_name(name), *(f"{arm.by_length[length].n_valid}/{arm.by_length[length].n}" for length in lengths))
+        for name, arm in results.arms.items()
+    ]
+    return Table("By plan length", ("policy", *(f"{length} steps" for length in lengths)), tuple(rows))
+
+
+def update_table(results: CriteachResults, stage: str) -> Table:
+    """Return reward, cost, nu, divergence and disagreement of every update."""
+    found = results.cpo[stage]
+    shown = {title: found[name] for title, name in CPO_PANELS.items() if name in found}
+    n_updates = max(map(len, shown.values()), default=0)
+    rows = [
+        (str(update + 1), *(number_or_dash(values[update], 3) for values in shown.values()))
+        for update in range(n_updates)
+    ]
+    note = (
+        f"Arm {arm_name(stage)}; budget d = {(results.config['cpo'] or {}).get('budget')}. Disagreement: share of "
+        "rollouts that written and reference domain judge differently."
+    )
+    return Table("Updates", ("update", *shown), tuple(rows), note)
+
+
+def noise_table(results: CriteachResults) -> Table:
+    """Return plans made from noisy states and run from the true ones (table 4)."""
+    rows = [
+        (percent(found.rate), str(found.n), percent(found.policy / found.n), percent(found.planner / found.n))
+        for found in results.noise
+    ]
+    note = "Success of plans that the last policy and the planner made of disturbed states; states are disturbed alike."
+    return Table("Noise", ("atoms disturbed", "n", "policy", "planner"), tuple(rows), note)
+
+
+def _mean_lines(results: CriteachResults) -> Iterator[str]:
+    for test in results.mean_tests:
+        yield (
+            f"{arm_name(test.before)} to {arm_name(test.after)}: {test.what} {test.mean_before:.3f} to "
+            f"{test.mean_after:.3f} ({p_text(test.p_value)}, paired permutation)."
+        )
+
+
+def _not_run(results: CriteachResults) -> tuple[Block, ...]:
+    lines = tuple(f"{arm_name(name)}: not run." for name in results.not_run)
+    return (Sentences(lines),) if lines else ()
+
+
+def _beside(own: str, paper: str | None) -> str:
+    return own if paper is None else f"{own} ({paper})"
+
+
+def _course(results: CriteachResults) -> Iterator[Block]:
+    if count := results.n_not_finite:
+        yield Sentences((not_finite_text(count),))
+    yield Plots(tuple(drawings(results)))
+
+
+def drawings(results: CriteachResults) -> Iterator[Drawing]:
+    """Yield success against tokens, the updates, and the course of every optimisation."""
+    yield Drawing("tokens", results.arms, partial(draw_tokens, results.arms))
+    for stage, found in results.cpo.items():
+        yield Drawing(f"updates-{stage}", found, partial(draw_updates, stage, found))
+    yield from course_drawings(results.curves, results.time_s)
+
+
+def draw_tokens(arms: Mapping[str, CriteachArm]) -> Plot:
+    """Return valid plans against tokens of a problem, a point an arm (figure 2)."""
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        for number, (name, arm) in enumerate(arms.items()):
+            place = (arm.tokens_per_problem, 100 * arm.figures.accuracy)
+            axes.scatter(*place, color=SERIES[number % 4])
+            axes.annotate(spoken(name), place, textcoords="offset points", xytext=(5, 4), fontsize=7.5)
+        axes.set_xlabel("tokens of a problem")
+        axes.set_ylabel("valid plans (%)")
+        axes.grid(axis="y")
+
+    return plot_of("tokens", "Success against tokens", "All answers of a vote count.", 3.2, draw)
+
+
+def draw_updates(stage: str, found: Mapping[str, tuple[float | None, ...]]) -> Plot:
+    """Return the course of the updates, a panel for each figure."""
+    panels = {title: found[name] for title, name in CPO_PANELS.items() if name in found}
+
+    def draw(figure: Figure) -> None:
+        grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, (title, values) in zip(grid, panels.items(), strict=True):
+            known = [(update, value) for update, value in enumerate(values, 1) if value is not None]
+            axes.plot(*zip(*known, strict=True), color=SERIES[0], linewidth=1.2)
+            axes.set_ylabel(title)
+            axes.grid(axis="y")
+        grid[-1].set_xlabel("update")
+        grid[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
+
+    title = f"Constrained policy optimisation, {spoken(stage)}"
+    return plot_of(f"updates-{stage}", title, "Before anything is learnt from each.", 0.9 + 1.2 * len(panels), draw)

@@ -1,0 +1,371 @@
+"""Everything a report says about one run of `self_criteach`, as one value, from the artifacts of the run.
+
+The value is written to and read from ``results.json``; the live page asks for it at every look. Not here: the tables
+and sentences (`criteach_report`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from plansmith.config.self_criteach import SelfCriteachConfig
+from plansmith.data.artifacts import KEY_DIGITS, Artifact, StageKind
+from plansmith.data.rows import CriticismRow, MetricRow, PlanRow, ProblemRow, Split, VerdictRow, WrittenDomainRow
+from plansmith.pddl.validation import Verdict
+from plansmith.report.arms import Arm, arms_of, evaluated_problems
+from plansmith.report.attempts import AttemptExample
+from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
+from plansmith.report.gap_effort import UPDATES
+from plansmith.report.gap_results import Updates, by_update
+from plansmith.report.metrics import (
+    ALL_LEVELS,
+    EvaluatedProblem,
+    LevelFigures,
+    PairedComparison,
+    compare_arms,
+    summarise_level,
+)
+from plansmith.report.results import TrainingCurve, check_curves, check_finite
+from plansmith.report.run_facts import (
+    command_of,
+    dropped_by_stage,
+    n_tokens,
+    time_by_stage,
+    tokens_by_stage,
+    training_curves,
+)
+from plansmith.report.run_results import shown_attempts
+from plansmith.report.statistics import paired_permutation
+
+Run = RunSoFar[SelfCriteachConfig]
+
+LENGTHS = ((1, 10), (11, 20), (21, 30), (31, None))
+"""The paper's intervals of plan lengths (section A.2.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DomainFigures:
+    """A written domain at one time; shares are None where nothing was tried or compared."""
+
+    size: int
+    n_faults: int
+    transitions: float | None
+    refusals: float | None
+    solved: float | None
+    true_plans: float | None
+    applicable_precision: float | None
+    applicable_recall: float | None
+    effect_precision: float | None
+    effect_recall: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenDomain:
+    """A domain as it was written first, after its repair, and pruned; None where that was not done."""
+
+    first_go: DomainFigures | None
+    repaired: DomainFigures | None
+    pruned: DomainFigures | None
+    n_turns: int
+    dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The plans of D1 and D2 in the written domain, by the lengths of the planner's first plan."""
+
+    by_length: dict[str, int]
+    n_plans: int
+    n_true: int
+
+
+@dataclass(frozen=True, slots=True)
+class CriteachArm:
+    """One policy on the test problems; ``progress_printed`` is equation 13 to the letter, ``cost_per_plan`` its 11.
+
+    ``tokens_per_problem`` counts all answers of a vote.
+    """
+
+    name: str
+    figures: LevelFigures
+    by_task: dict[str, LevelFigures]
+    by_length: dict[str, LevelFigures]
+    progress: float | None
+    progress_printed: float | None
+    cost_per_plan: float | None
+    tokens_per_problem: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeanTest:
+    """Means of two arms on the same problems, and the chance of such a difference if they were alike."""
+
+    before: str
+    after: str
+    what: str
+    mean_before: float
+    mean_after: float
+    p_value: float
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseFigures:
+    """Plans made from noisy states, run from the true ones."""
+
+    rate: float
+    n: int
+    policy: int
+    planner: int
+
+
+@dataclass(frozen=True, slots=True)
+class CriteachResults:
+    """One run, finished or not; ``arms`` in the order of training.
+
+    ``cpo`` has by stage what was measured in every update, by name; ``narration`` counts what a model told.
+    """
+
+    run_name: str
+    preset: str
+    seed: int
+    writer: str
+    trained_domains: tuple[str, ...]
+    domain: dict[str, WrittenDomain]
+    library: dict[str, Library]
+    arms: dict[str, CriteachArm]
+    paired_tests: tuple[PairedComparison, ...] = ()
+    mean_tests: tuple[MeanTest, ...] = ()
+    cpo: dict[str, dict[str, tuple[float | None, ...]]] = field(default_factory=dict)
+    narration: dict[str, int] = field(default_factory=dict)
+    noise: tuple[NoiseFigures, ...] = ()
+    curves: tuple[TrainingCurve, ...] = ()
+    n_not_finite: int = 0
+    not_run: tuple[str, ...] = ()
+    n_dropped: dict[str, int] = field(default_factory=dict)
+    time_s: dict[str, float] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    policy_versions: dict[str, str] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    command: str = ""
+    failures: tuple[AttemptExample, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.arms:
+            raise ValueError("results without an arm: nothing was judged")
+        check_curves(self.curves)
+        check_finite("time_s", self.time_s.values())
+
+    @property
+    def last(self) -> CriteachArm:
+        """Return the arm that was trained last."""
+        return list(self.arms.values())[-1]
+
+
+def criteach_results(run: Run) -> CriteachResults | None:
+    """Return everything that can be said about a run by now; None before an arm was judged."""
+    arms = list(arms_of(run))
+    if not arms:
+        return None
+    config, evaluated = run.config, {arm.name: evaluated_problems(arm) for arm in arms}
+    criticised = dict(_criticised(run))
+    curves, n_not_finite = training_curves(run)
+    return CriteachResults(
+        run_name=config.name,
+        preset=run.preset,
+        seed=config.seed,
+        writer=config.domain.writer,
+        trained_domains=config.trained_domains,
+        domain=dict(_domains(run)),
+        library=_library(run),
+        arms={arm.name: _arm(arm, evaluated[arm.name], criticised.get(arm.name, {})) for arm in arms},
+        paired_tests=tuple(_paired_tests(evaluated)),
+        mean_tests=tuple(_mean_tests(evaluated, criticised)),
+        cpo=_updates(run),
+        narration=_narration(run),
+        noise=tuple(_noise(run)),
+        curves=curves,
+        n_not_finite=n_not_finite,
+        not_run=tuple(name for name in config.arms if name not in evaluated),
+        n_dropped=dropped_by_stage(run),
+        time_s=time_by_stage(run),
+        tokens=tokens_by_stage(run),
+        policy_versions={arm.name: arm.policy.key[:KEY_DIGITS] for arm in arms},
+        config=config.model_dump(mode="json"),
+        versions=dict(arms[-1].policy.manifest.provenance.tool_versions),
+        command=command_of(run),
+        failures=tuple(shown_attempts(arms[-1], is_valid=False, count=config.evaluation.n_failures_shown)),
+    )
+
+
+def length_name(length: int) -> str:
+    """Return the interval that a plan length lies in."""
+    least, most = next(bounds for bounds in LENGTHS if bounds[1] is None or length <= bounds[1])
+    return f"{least}-{most}" if most else f"{least}+"
+
+
+def _arm(arm: Arm, items: Sequence[EvaluatedProblem], criticised: Mapping[str, CriticismRow]) -> CriteachArm:
+    by_task: dict[str, list[EvaluatedProblem]] = defaultdict(list)
+    by_length: dict[str, list[EvaluatedProblem]] = defaultdict(list)
+    for item in items:
+        by_task[item.level.partition(" ")[0]].append(item)  # the domain may be shared, as by blocks-hard
+        by_length[length_name(item.planner_plan_length)].append(item)
+    figures, rows = summarise_level(items), list(criticised.values())
+    return CriteachArm(
+        name=arm.name,
+        figures=figures,
+        by_task={task: summarise_level(found) for task, found in by_task.items()},
+        by_length={name: summarise_level(by_length[name]) for name in map(_named, LENGTHS) if name in by_length},
+        progress=figures.mean_progress,
+        progress_printed=_mean([row.progress_printed for row in rows]),
+        cost_per_plan=_mean([row.cost for row in rows]),
+        tokens_per_problem=n_tokens(arm.rollouts) / len(items),
+    )
+
+
+def _named(bounds: tuple[int, int | None]) -> str:
+    return length_name(bounds[0])
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _criticised(run: Run) -> Iterator[tuple[str, dict[str, CriticismRow]]]:
+    """Yield what a domain says of the attempts of each arm, by problem."""
+    for stage in run.stages():
+        if arm := stage.provenance.labels.get("criticised"):
+            yield arm, {row.problem_id: row for row in stage.artifact.rows(CriticismRow)}
+
+
+def _domains(run: Run) -> Iterator[tuple[str, WrittenDomain]]:
+    for stage in run.stages():
+        if (name := stage.provenance.labels.get("domain")) is None:
+            continue
+        turns = list(_turns(stage))
+        rows = stage.artifact.rows(WrittenDomainRow)
+        first = _best(turns[0])
+        pruned = next((row for row in rows if row.candidate == 1 and row.is_best and not row.completion), None)
+        repaired = rows[0]
+        yield (
+            name,
+            WrittenDomain(
+                _figures(first) if len(turns) > 1 else None,
+                _figures(repaired),
+                None if pruned is None or len(rows) == 1 else _figures(pruned),
+                len(turns) - 1,
+                rows[-1].dropped,
+            ),
+        )
+
+
+def _turns(pruned: FinishedStage) -> Iterator[Artifact]:
+    """Yield what was written turn by turn."""
+    stage, found = pruned.input("written"), list[Artifact]()
+    while True:
+        found.append(stage.artifact)
+        if "before" not in stage.provenance.inputs:
+            break
+        stage = stage.input("before")
+    yield from reversed(found)
+
+
+def _best(written: Artifact) -> WrittenDomainRow:
+    return next(row for row in written.rows(WrittenDomainRow) if row.is_best)
+
+
+def _figures(row: WrittenDomainRow) -> DomainFigures:
+    shared = {name: getattr(row, name) for name in DomainFigures.__dataclass_fields__ if hasattr(row, name)}
+    return DomainFigures(size=row.n_literals, n_faults=len(row.faults), **shared)
+
+
+def _library(run: Run) -> dict[str, Library]:
+    """Return the solved problems of D1 and D2 by domain and plan length, and how many plans are true."""
+    plans, checked = run.artifacts.get("synthesize_plans"), run.artifacts.get("run_library")
+    problems = run.artifacts.get("sample_problems")
+    if plans is None or checked is None or problems is None:
+        return {}
+    ids, domains, splits = read_columns(problems, ProblemRow, "problem_id", "domain", "split")
+    domain_of = {name: domain for name, domain, split in zip(ids, domains, splits, strict=True) if split != Split.TEST}
+    lengths: dict[str, Counter[str]] = defaultdict(Counter)
+    for problem_id, plan in zip(*read_columns(plans, PlanRow, "problem_id", "plan"), strict=True):
+        if plan and problem_id in domain_of:
+            lengths[domain_of[problem_id]][length_name(len(plan))] += 1
+    counted = {(row.domain, row.name): int(row.value) for row in checked.rows(MetricRow)}
+    return {
+        domain: Library(
+            {name: found[name] for name in map(_named, LENGTHS)},
+            counted.get((domain, "library/plans"), 0),
+            counted.get((domain, "library/true_plans"), 0),
+        )
+        for domain, found in lengths.items()
+    }
+
+
+def compared_arms(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return which arms are compared, the headline's first; which it is was fixed before any run."""
+    wanted = [
+        ("sft", "sft_cpo"), ("base", "sft"), ("base", "sft_cpo"), ("vote", "sft_cpo"), ("prompt_cot", "sft_cpo"),
+        ("self_distilled", "sft_cpo"), ("symbol", "sft"), ("dpo_only", "cpo_only"), ("sft_dpo", "sft_cpo"),
+    ]  # fmt: skip
+    return [pair for pair in wanted if set(pair) <= set(names)]
+
+
+def _paired_tests(evaluated: Mapping[str, Sequence[EvaluatedProblem]]) -> Iterator[PairedComparison]:
+    for before, after in compared_arms(list(evaluated)):
+        first, second = evaluated[before], evaluated[after]
+        yield compare_arms(before, after, ALL_LEVELS, evaluated_before=first, evaluated_after=second)
+
+
+def _mean_tests(
+    evaluated: Mapping[str, Sequence[EvaluatedProblem]], criticised: Mapping[str, Mapping[str, CriticismRow]]
+) -> Iterator[MeanTest]:
+    """Yield the tests of cost and progress, which success does not show."""
+    for before, after in compared_arms(list(evaluated))[:2]:
+        progress = [{item.problem_id: item.progress for item in evaluated[name]} for name in (before, after)]
+        cost = [{key: row.cost for key, row in criticised.get(name, {}).items()} for name in (before, after)]
+        for what, (first, second) in (("cost per plan", cost), ("progress", progress)):
+            pairs = [
+                (a, b)
+                for key in sorted(first.keys() & second.keys())
+                if (a := first[key]) is not None and (b := second[key]) is not None
+            ]
+            if pairs:
+                firsts, seconds = [a for a, _ in pairs], [b for _, b in pairs]
+                p_value = paired_permutation(firsts, seconds)
+                yield MeanTest(before, after, what, fmean(firsts), fmean(seconds), p_value)
+
+
+def _updates(run: Run) -> dict[str, Updates]:
+    stages = (
+        stage for stage in run.stages(StageKind.OPTIMISES) if stage.provenance.labels.get("objective") == "constrained"
+    )
+    return {stage.name: by_update(stage.artifact.rows(MetricRow, UPDATES)) for stage in stages}
+
+
+def _narration(run: Run) -> dict[str, int]:
+    """Return how many plans a model was to tell, how many were believed, and how many tellings were refused and why."""
+    stages = (stage for stage in run.stages(StageKind.WRITES) if "narration" in stage.provenance.labels)
+    rows = (row for stage in stages for row in stage.artifact.rows(MetricRow, "metrics"))
+    return {row.name.removeprefix("narration/"): int(row.value) for row in rows}
+
+
+def _noise(run: Run) -> Iterator[NoiseFigures]:
+    """Yield how planner and policy do from states of each rate of noise."""
+    by_rate: dict[str, dict[str, FinishedStage]] = defaultdict(dict)
+    for stage in run.stages():
+        if rate := stage.provenance.labels.get("noise"):
+            by_rate[rate]["judged" if "rollouts" in stage.provenance.inputs else "planned"] = stage
+    for rate, stages in by_rate.items():
+        if len(stages) < 2:
+            continue
+        (verdicts,) = read_columns(stages["judged"].artifact, VerdictRow, "verdict")
+        rows = stages["planned"].artifact.rows(MetricRow, "metrics")
+        of_planner = sum(row.value for row in rows if row.name == "noise/succeeded")
+        n_valid = sum(verdict == Verdict.VALID for verdict in verdicts)
+        yield NoiseFigures(float(rate), len(verdicts), n_valid, int(of_planner))

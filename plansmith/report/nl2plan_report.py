@@ -1,0 +1,159 @@
+"""The report of a run of `nl2plan`: tables 1 and 2 with the paper's figures in brackets, faults by check, cost.
+
+Not here: the figures (`nl2plan_results`), how a report is shown (`render`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from plansmith.judging.modelled import NO_PLAN
+from plansmith.modelling.checks import PAPER_CHECKS
+from plansmith.report.nl2plan_paper import SHARES, STEPS, TABLE_1, TABLE_2
+from plansmith.report.nl2plan_results import ModelledTask, NL2PlanResults
+from plansmith.report.sections import (
+    Block,
+    Listing,
+    Report,
+    Section,
+    Sentences,
+    Table,
+    Tile,
+    Tiles,
+    filled,
+    flatten,
+    provenance_section,
+)
+from plansmith.report.tables import time_table
+
+SCRIPTED = (
+    "These are answers of the script, which reads the references: they show that the pipeline works and say nothing "
+    "about any model. Its tokens are words."
+)
+WHAT_COUNTS = (
+    "A plan is right when the validator accepts it on the reference: as it stands where it speaks as the reference "
+    "does, else under an interpretation that a person has confirmed. A proposal that nobody has confirmed is no tick. "
+    "In brackets: the paper, GPT-4, one run; ~ is a questionable plan."
+)
+
+
+def nl2plan_report(results: NL2PlanResults) -> Report:
+    """Return what is said about a run, finished or not."""
+    n_right, n_tasks = results.arms.get("nl2plan", 0), len(results.tasks)
+    result = f"{n_right} of {n_tasks} tasks have a right plan ({results.speaker})."
+    unconfirmed = sum(task.proposed for task in results.tasks.values())
+    evidence = f"{unconfirmed} more wait for a person to confirm what their words mean." if unconfirmed else ""
+    if results.zero_shot:
+        right = sum(is_right for _, is_right in results.zero_shot.values())
+        prose = sum(status == "prose" for status, _ in results.zero_shot.values())
+        evidence += f" Straight from the text: {right} right, {prose} in prose that only a person can judge."
+    evidence = f"{SCRIPTED} {evidence}" if results.is_scripted else evidence
+    return Report(f"Plansmith report: {results.run_name}", result, evidence.strip(), tuple(_sections(results)))
+
+
+def _sections(results: NL2PlanResults) -> Iterator[Section]:
+    """Yield the sections in reading order."""
+    note = SCRIPTED if results.is_scripted else ""
+    yield Section("", (Tiles((Tile("right", f"{results.arms.get('nl2plan', 0)} of {len(results.tasks)}"),)),))
+    yield Section("Plans (table 1)", (_plans(results), *_unsolved(results)), note=f"{WHAT_COUNTS} {note}".strip())
+    yield Section("Tokens (table 2)", filled(_tokens(results)), note=f"Input and output together, as counted by who "
+                  f"answers; the mean over the tasks for which a step was taken. {note}".strip())  # fmt: skip
+    yield Section("Checks and advice", filled(_shares(results), _faults(results)), note=note)
+    yield Section("What it cost", (_cost(results),), note=note)
+    yield Section("Tasks", tuple(_listings(results)), is_printed=False)
+    yield provenance_section(
+        results.command,
+        Listing("Settings", flatten(results.config)),
+        Listing("Versions and machine", results.versions),
+        more=(time_table(results),) if results.time_s else (),
+    )
+
+
+def _plans(results: NL2PlanResults) -> Table:
+    rows = []
+    for name, task in results.tasks.items():
+        zero_shot = results.zero_shot.get(name)
+        paper = TABLE_1.get(name, ("", ""))
+        told = "" if zero_shot is None else _tick(is_right=zero_shot[1], other="?" if zero_shot[0] == "prose" else "✗")
+        own = _tick(is_right=task.right, other="?" if task.proposed else "✗")
+        optimum = "" if task.optimum is None else str(task.optimum)
+        cells = (_beside(told, paper[0]), _beside(own, paper[1]), task.status.replace("_", " "), task.confirmed)
+        rows.append((name, *cells, str(len(task.plan)) if task.plan else "", optimum))
+    header = ("task", "zero-shot CoT", "NL2Plan", "planning", "confirmed by", "steps", "shortest")
+    return Table("Plans", header, tuple(rows), note="? waits for a person. Shortest: steps of a shortest plan of our "
+                 "reference.")  # fmt: skip
+
+
+def _tick(*, is_right: bool, other: str) -> str:
+    return "✓" if is_right else other
+
+
+def _beside(own: str, paper: str) -> str:
+    return f"{own} ({paper})" if paper else own
+
+
+def _unsolved(results: NL2PlanResults) -> Iterator[Block]:
+    lines = tuple(
+        f"{name}: no plan found; {NO_PLAN[task.status]}."
+        for name, task in results.tasks.items()
+        if task.status in NO_PLAN
+    )
+    if lines:
+        yield Sentences(lines, "No plan found")
+
+
+def _tokens(results: NL2PlanResults) -> Table:
+    rows = []
+    for domain, by_step in results.tokens_by_domain.items():
+        paper = dict(zip(STEPS, TABLE_2.get(domain, ()), strict=False))
+        cells = (_beside(f"{by_step[step]:.0f}" if step in by_step else "", str(paper.get(step, ""))) for step in STEPS)
+        rows.append((domain, *cells))
+    return Table("Tokens", ("domain", *(step.replace("_", "-") for step in STEPS)), tuple(rows))
+
+
+def _shares(results: NL2PlanResults) -> Table:
+    rows = tuple(
+        (name, "" if share is None else f"{share:.1f}", f"{SHARES[name]:.1f}" if name in SHARES else "")
+        for name, share in results.shares.items()
+    )
+    return Table("Automatic validation and feedback, percent", ("share", "here", "paper"), rows)
+
+
+def _faults(results: NL2PlanResults) -> Table:
+    messages: Counter[str] = Counter()
+    flaws: Counter[str] = Counter()
+    for task in results.tasks.values():
+        messages.update(task.faults)
+        flaws.update(task.flaws)
+    names = [*PAPER_CHECKS, *sorted({*messages, *flaws} - set(PAPER_CHECKS))]
+    rows = tuple((name, str(messages[name]), str(flaws[name])) for name in names if messages[name] or flaws[name])
+    return Table("Faults by check", ("check", "error messages", "answers accepted with it"), rows)
+
+
+def _cost(results: NL2PlanResults) -> Table:
+    cost = results.cost
+    money = "" if cost.money is None else f"{cost.money:.4f}"
+    row = (
+        results.speaker,
+        str(cost.calls),
+        str(cost.input_tokens),
+        str(cost.output_tokens),
+        f"{cost.seconds:.1f}",
+        money,
+    )
+    header = ("speaker", "calls", "input tokens", "output tokens", "seconds of answers", "money")
+    return Table("Cost", header, (row,))
+
+
+def _listings(results: NL2PlanResults) -> Iterator[Listing]:
+    for name, task in results.tasks.items():
+        yield Listing(name, _facts(task))
+
+
+def _facts(task: ModelledTask) -> dict[str, object]:
+    steps = {f"step {number}": step for number, step in enumerate(task.plan, 1)}
+    counts = (("calls", task.calls), ("tokens", task.tokens), ("error messages", task.faults),
+              ("accepted with", task.flaws), ("advice", task.feedback))  # fmt: skip
+    told = {f"{what}: {name}": count for what, by_name in counts for name, count in by_name.items()}
+    return {"planning": task.status, "right": task.right, "confirmed by": task.confirmed, **told, **steps}

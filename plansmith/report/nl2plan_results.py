@@ -1,0 +1,215 @@
+"""Everything a report says about one run of `nl2plan`, as one value, from the artifacts of the run.
+
+The value is written to and read from ``results.json``; the live page asks for it at every look.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from plansmith.config.nl2plan import NL2PlanConfig
+from plansmith.data.artifacts import Artifact
+from plansmith.data.rows import (
+    AdviceRow,
+    ModelledTaskRow,
+    ModelledVerdictRow,
+    ModellingCallRow,
+    ModellingStepRow,
+    ModellingTaskRow,
+)
+from plansmith.modelling.products import DialogueStep
+from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.run_facts import command_of, time_by_stage
+
+Run = RunSoFar[NL2PlanConfig]
+
+NL2PLAN, ZERO_SHOT = "nl2plan", "zero_shot"
+CALLS = "calls.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelledTask:
+    """One task.
+
+    Attributes:
+        domain: of it.
+        status: of planning: a `PlannerStatus` or ``refused``.
+        right: the plan is valid on the reference, under an interpretation that counts.
+        confirmed: by what it counts: ``names``, ``person``, or nothing.
+        proposed: a search has found an interpretation under which it would be right; nobody has confirmed it.
+        plan: in the task's own model.
+        optimum: steps of a shortest plan of the reference; None where it is not known.
+        calls: questions, by step.
+        tokens: of questions and answers, by step, as counted by who answers.
+        faults: messages about each check.
+        flaws: checks with whose faults an answer was accepted.
+        feedback: what advice did, by step and effect, as ``construction: helped``.
+    """
+
+    domain: str
+    status: str
+    right: bool
+    confirmed: str
+    proposed: bool
+    plan: tuple[str, ...]
+    optimum: int | None
+    calls: dict[str, int] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)
+    flaws: dict[str, int] = field(default_factory=dict)
+    feedback: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What was asked and answered in all; ``money`` is None without prices."""
+
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    seconds: float
+    money: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NL2PlanResults:
+    """One run; ``zero_shot`` has the status of each plan straight from the text, and whether it is right.
+
+    ``arms`` counts right tasks; ``time_s`` and ``tokens``, those that were written, are by stage. ``shares`` are those
+    of "Automatic Feedback" and "Automatic Validation", in percent.
+    """
+
+    run_name: str
+    preset: str
+    seed: int
+    speaker: str
+    is_scripted: bool
+    tasks: dict[str, ModelledTask]
+    zero_shot: dict[str, tuple[str, bool]]
+    arms: dict[str, int]
+    shares: dict[str, float | None]
+    cost: Cost
+    tokens_by_domain: dict[str, dict[str, float]]
+    time_s: dict[str, float] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    command: str = ""
+
+
+def nl2plan_results(run: Run) -> NL2PlanResults | None:
+    """Return everything that can be said about a run by now; None before it was judged."""
+    if "judge" not in run.artifacts:
+        return None
+    judged = run.artifacts["judge"]
+    verdicts = judged.rows(ModelledVerdictRow)
+    references = {row.task: row for row in run.artifacts["tasks"].rows(ModellingTaskRow)}
+    calls, steps = list(_calls(run.artifacts)), list(_steps(run.artifacts))
+    advice = judged.rows(AdviceRow, "advice")
+    tasks = {row.task: _task(row, references[row.task], calls, steps, advice) for row in verdicts if row.arm == NL2PLAN}
+    zero_shot = {row.task: (row.status, row.is_right) for row in verdicts if row.arm == ZERO_SHOT}
+    speaker = run.config.speaker
+    return NL2PlanResults(
+        run_name=run.config.name,
+        preset=run.preset,
+        seed=run.config.seed,
+        speaker=next((call.model for call in calls), ""),
+        is_scripted=speaker.script,
+        tasks=tasks,
+        zero_shot=zero_shot,
+        arms={arm: sum(row.is_right for row in verdicts if row.arm == arm) for arm in (NL2PLAN, ZERO_SHOT)
+              if any(row.arm == arm for row in verdicts)},
+        shares=_shares(steps, advice),
+        cost=_cost(calls, speaker.prices),
+        tokens_by_domain=_tokens_by_domain(calls, references),
+        time_s=time_by_stage(run),
+        tokens={name: sum(call.completion_tokens or 0 for call in _calls({name: artifact}))
+                for name, artifact in run.artifacts.items() if CALLS in artifact.manifest.files},
+        config=run.config.model_dump(mode="json"),
+        versions=dict(judged.manifest.provenance.tool_versions),
+        command=command_of(run),
+    )  # fmt: skip
+
+
+def _calls(artifacts: Mapping[str, Artifact]) -> Iterator[ModellingCallRow]:
+    for artifact in artifacts.values():
+        if CALLS in artifact.manifest.files:
+            yield from artifact.rows(ModellingCallRow, "calls")
+
+
+def _steps(artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, ModellingStepRow]]:
+    for artifact in artifacts.values():
+        if CALLS in artifact.manifest.files:
+            for row in artifact.rows(ModelledTaskRow):
+                yield from ((row.task, step) for step in row.steps)
+
+
+def _task(
+    row: ModelledVerdictRow,
+    reference: ModellingTaskRow,
+    calls: Sequence[ModellingCallRow],
+    steps: Sequence[tuple[str, ModellingStepRow]],
+    advice: Sequence[AdviceRow],
+) -> ModelledTask:
+    own = [call for call in calls if call.task == row.task and call.step != ZERO_SHOT]
+    tokens: Counter[str] = Counter()
+    for call in own:
+        tokens[call.step] += _tokens(call)
+    return ModelledTask(
+        domain=reference.domain,
+        status=row.status,
+        right=row.is_right,
+        confirmed=row.confirmed,
+        proposed=bool(row.proposal),
+        plan=row.plan,
+        optimum=reference.optimum,
+        calls=dict(Counter(call.step for call in own)),
+        tokens=dict(tokens),
+        faults=dict(Counter(check for call in own for check in call.checks)),
+        flaws=dict(Counter(check for task, step in steps if task == row.task for check in step.faults)),
+        feedback=dict(Counter(f"{one.step}: {one.effect}" for one in advice if one.task == row.task)),
+    )
+
+
+def _tokens(call: ModellingCallRow) -> int:
+    return (call.prompt_tokens or 0) + (call.completion_tokens or 0)
+
+
+def _cost(calls: Sequence[ModellingCallRow], prices: Mapping[str, float]) -> Cost:
+    n_in = sum(call.prompt_tokens or 0 for call in calls)
+    n_out = sum(call.completion_tokens or 0 for call in calls)
+    money = (n_in * prices.get("input", 0) + n_out * prices.get("output", 0)) / 1e6 if prices else None
+    return Cost(len(calls), n_in, n_out, round(sum(call.seconds for call in calls), 3), money)
+
+
+def _tokens_by_domain(
+    calls: Iterable[ModellingCallRow], references: Mapping[str, ModellingTaskRow]
+) -> dict[str, dict[str, float]]:
+    """Return the tokens of each step by domain, as the mean over the tasks for which the step was taken."""
+    found: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for call in calls:
+        found[references[call.task].domain][call.step][call.task] += _tokens(call)
+    return {
+        domain: {step: sum(by_task.values()) / len(by_task) for step, by_task in steps.items()}
+        for domain, steps in found.items()
+    }
+
+
+def _shares(steps: Sequence[tuple[str, ModellingStepRow]], advice: Sequence[AdviceRow]) -> dict[str, float | None]:
+    """Return the shares that the paper tells, in percent; None where nothing was asked, or nothing advised."""
+
+    def percent(part: int, whole: int) -> float | None:
+        return 100 * part / whole if whole else None
+
+    found: dict[str, float | None] = {}
+    for step, what, number in ((DialogueStep.CONSTRUCTION, "actions", 4), (DialogueStep.TASK, "tasks", 5)):
+        own = [one for _, one in steps if one.step == step]
+        given = [one for one in advice if one.step == step]
+        found[f"{what} with an error (step {number})"] = percent(sum(bool(one.n_messages) for one in own), len(own))
+        found[f"{what} with advice (step {number})"] = percent(len(given), len(own))
+        harmful = sum(one.effect == "harmful" for one in given)
+        found[f"advice that is harmful (step {number})"] = percent(harmful, len(given))
+    return found

@@ -1,0 +1,200 @@
+"""Compact texts that tell the domain, for policies that are to plan in domains they never saw.
+
+The compact rendering only names a domain, which its policy has learnt. Here the prompt holds all of it: types, action
+schemas, objects with their types, what no action changes. ::
+
+    types: car site action: load of: ?x0 car ?x1 site check: at ?x0 ?x1 add: in ?x0 load delete: at ?x0 ?x1
+    each: ?x2 car when: near ?x2 add: dirty ?x2 load objects: c1 car s1 site always: road s1 s2 goal: in? c1
+    now: at c1 s1 plan:
+
+An add effect is followed by the action that has it: what is wanted is found there, and the action is the next word.
+``each:`` is an effect for every object of a type, ``when:`` one under a condition; both may stand together. Variables
+are numbered, so that they need no names.
+
+Chains are those of the compact rendering with two differences: a step tells each parameter with its object, ``do: load
+?x0 c1 ?x1 s1``, and states leave out what stands under ``always:``. So each word is a look-up of one hop. Not here:
+symbols instead of names (`plansmith.text.anonymisation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain as joined
+
+from plansmith.errors import BadInputError
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import (
+    OBJECT,
+    ActionSchema,
+    Atom,
+    Condition,
+    ConditionalEffect,
+    CostIncrease,
+    Domain,
+    Effect,
+    Literal,
+    PlanStep,
+    TypedName,
+    UniversalEffect,
+    conjuncts_of,
+)
+from plansmith.text.chains import Chain, ChainStep, ReadChain, chain_of_plan, in_order
+from plansmith.text.compact import write_chain, write_literals, write_wanted
+from plansmith.text.compact_reader import parameter_word, read_chain
+
+TOLD_MARKERS = ["types:", "action:", "of:", "delete:", "each:", "when:", "objects:", "always:"]
+"""The markers that the compact rendering has not, for a vocabulary."""
+
+
+def told_prompt(task: PlanningTask) -> str:
+    """Return the prompt that tells domain and problem and asks for a plan.
+
+    Raises:
+        BadInputError: a condition that needs brackets, or a derived predicate.
+    """
+    objects = (*task.domain.constants, *task.problem.objects)
+    init = in_order(task.problem.init)
+    always = [atom for atom in init if task.is_static(atom.predicate)]
+    now = [atom for atom in init if not task.is_static(atom.predicate)]
+    parts = [
+        domain_words(task.domain),
+        "objects:", *(f"{typed.name} {' '.join(typed.types)}" for typed in objects),
+        "always:", write_literals(always),
+        "goal:", write_wanted(task.goal),
+        "now:", write_literals(now),
+        "plan:",
+    ]  # fmt: skip
+    return " ".join(filter(None, parts))
+
+
+def domain_words(domain: Domain) -> str:
+    """Return types and action schemas.
+
+    Raises:
+        BadInputError: a condition that needs brackets, or a derived predicate.
+    """
+    _check(domain)
+    declared = ["types:", *map(_type_words, domain.types)] if domain.types else []
+    return " ".join([*declared, *map(_action_words, domain.actions)])
+
+
+def told_chain(task: PlanningTask, plan: Sequence[PlanStep]) -> str:
+    """Return the true chain of a plan as a policy is to write it.
+
+    Raises:
+        BadInputError: a condition that needs brackets.
+    """
+    return write_chain(as_told(task, chain_of_plan(task, plan)))
+
+
+def as_told(task: PlanningTask, chain: Chain) -> Chain:
+    """Return a chain with objects behind their parameters and without what no action changes."""
+    plan = None if chain.final_plan is None else tuple(map(_with_parameters, chain.final_plan))
+    return replace(chain, steps=tuple(_told_step(task, step) for step in chain.steps), final_plan=plan)
+
+
+def read_told_chain(completion: str, domain: Domain) -> ReadChain:
+    """Return the claims of a completion that is written as `told_chain` writes; states leave out what never changes."""
+    return replace(read_chain(completion, domain, tells_parameters=True), leaves_out_static=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ToldChains:
+    """Asks with a prompt that tells the domain, for a chain of thought; a `Prompting`."""
+
+    name: str = "chain_told"
+
+    def plan_prompt(self, task: PlanningTask) -> str:
+        """Return the prompt that asks for a plan."""
+        return told_prompt(task)
+
+    def read(self, completion: str, domain: Domain) -> ReadChain:
+        """Return the claims of a completion."""
+        return read_told_chain(completion, domain)
+
+
+def _told_step(task: PlanningTask, step: ChainStep) -> ChainStep:
+    state = step.next_state
+    if state is not None:
+        state = tuple(atom for atom in state if not task.is_static(atom.predicate))
+    return replace(step, action=_with_parameters(step.action), next_state=state)
+
+
+def _with_parameters(step: PlanStep) -> PlanStep:
+    named = ((parameter_word(number), name) for number, name in enumerate(step.arguments))
+    return PlanStep(step.name, tuple(joined.from_iterable(named)))
+
+
+def _type_words(typed: TypedName) -> str:
+    above = [name for name in typed.types if name != OBJECT]
+    return " ".join([typed.name, "of:", *above] if above else [typed.name])
+
+
+def _action_words(action: ActionSchema) -> str:
+    names = {typed.name: parameter_word(number) for number, typed in enumerate(action.parameters)}
+    parts = [f"action: {action.name} of:", _typed(action.parameters, names)]
+    if conditions := conjuncts_of(action.precondition):
+        parts += ["check:", _literals(conditions, names)]
+    parts += _effect_words(action.name, action.effects, names)
+    return " ".join(filter(None, parts))
+
+
+def _effect_words(action: str, effects: Iterable[Effect], names: dict[str, str]) -> Iterator[str]:
+    """Yield plain effects, then those for each object and under conditions."""
+    plain, further = [], []
+    for effect in effects:
+        if isinstance(effect, Literal):
+            plain.append(effect)
+        elif not isinstance(effect, CostIncrease):
+            further.append(effect)
+    added = [f"{_literals([effect], names)} {action}" for effect in plain if effect.is_positive]
+    deleted = [Literal(effect.atom) for effect in plain if not effect.is_positive]
+    yield " ".join(["add:", *added] if added else [])
+    yield f"delete: {_literals(deleted, names)}" if deleted else ""
+    for effect in further:
+        yield from _further_words(action, effect, names)
+
+
+def _further_words(action: str, effect: ConditionalEffect | UniversalEffect, names: dict[str, str]) -> Iterator[str]:
+    if isinstance(effect, UniversalEffect):
+        inner = dict(names)
+        for typed in effect.parameters:
+            inner[typed.name] = parameter_word(len(set(inner.values())))
+        beginning, names = f"each: {_typed(effect.parameters, inner)}", inner
+    else:
+        beginning = f"when: {_literals(conjuncts_of(effect.condition), names)}"
+    for group in _groups(effect.effects):
+        yield " ".join(filter(None, [beginning, *_effect_words(action, group, names)]))
+
+
+def _groups(effects: Sequence[Effect]) -> Iterator[Sequence[Effect]]:
+    """Yield effects in groups before each of which all that they stand under is told again: the plain ones are one."""
+    plain = [effect for effect in effects if isinstance(effect, Literal)]
+    if plain:
+        yield plain
+    for effect in effects:
+        if isinstance(effect, ConditionalEffect | UniversalEffect):
+            yield [effect]
+
+
+def _typed(parameters: Iterable[TypedName], names: dict[str, str]) -> str:
+    return " ".join(f"{names[typed.name]} {' '.join(typed.types)}" for typed in parameters)
+
+
+def _literals(conditions: Iterable[Condition], names: dict[str, str]) -> str:
+    return write_literals(
+        Literal(Atom(one.atom.predicate, tuple(names.get(name, name) for name in one.atom.arguments)), one.is_positive)
+        if isinstance(one, Literal)
+        else one
+        for one in conditions
+    )
+
+
+def _check(domain: Domain) -> None:
+    if domain.derived:
+        raise BadInputError(
+            "compact texts cannot tell derived predicates", where=f"domain {domain.name}",
+            got=domain.derived[0].predicate, expected="predicates that actions change, or nothing does",
+            cure="leave the domain out, or ask with PDDL (prompts: pddl)",
+        )  # fmt: skip

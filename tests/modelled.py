@@ -1,0 +1,91 @@
+"""NL2Plan's dialogues about the paper's tasks, held with the script."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from plansmith.config.generation import SamplingConfig
+from plansmith.config.modelling import ModellingConfig
+from plansmith.generation import Answers, Conversation, plain_text
+from plansmith.modelling import folder as files
+from plansmith.modelling.calls import CallLog
+from plansmith.modelling.dialogue import Question
+from plansmith.modelling.folder import TaskFolder
+from plansmith.modelling.references import Reference, read_references
+from plansmith.modelling.script import Script, ScriptedGenerator
+from plansmith.modelling.speaking import Speaker
+from plansmith.modelling.steps import (
+    StepRecord,
+    make_actions,
+    make_domain,
+    make_hierarchy,
+    make_problem,
+    make_schemas,
+    make_types,
+)
+
+SAMPLING = SamplingConfig()
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@dataclass
+class Dying:
+    """The script until it has answered so many questions; ``asked`` has those that it has answered."""
+
+    script: ScriptedGenerator
+    left: int
+    asked: list[str]
+
+    def complete(
+        self,
+        conversations: Sequence[Conversation],
+        sampling: SamplingConfig,
+        *,
+        seeds: Sequence[int],
+        description: str | None = None,
+    ) -> Answers:
+        """Yield answers; see `plansmith.generation.Generator`."""
+        for answer in self.script.complete(conversations, sampling, seeds=seeds, description=description):
+            if not self.left:
+                raise Killed
+            self.left -= 1
+            self.asked.append(plain_text(conversations[answer[0]]))
+            yield answer
+
+
+def reference(name: str) -> Reference:
+    """Return one of the paper's tasks."""
+    return next(own for own in read_references() if own.name == name)
+
+
+def whole(text: str, folder: TaskFolder, config: ModellingConfig) -> Generator[Question, str, list[StepRecord]]:
+    """Take a text through all steps."""
+    records: list[StepRecord] = []
+    for make in (make_types, make_hierarchy, make_actions):
+        records.append((yield from make(text, folder, config)))
+    for number in range(1, config.passes + 1):
+        records += yield from make_schemas(text, folder, config, number=number)
+    records.append((yield from make_problem(text, make_domain(folder, config), folder, config)))
+    return records
+
+
+def modelled(
+    own: Reference,
+    path: Path,
+    faults: Mapping[str, Sequence[str]] | None = None,
+    config: ModellingConfig | None = None,
+) -> tuple[TaskFolder, CallLog, list[StepRecord]]:
+    """Return the folder of a task that the script has answered, its calls, and what is said of each answer."""
+    path.mkdir(parents=True, exist_ok=True)
+    folder, settings = TaskFolder(path), config or ModellingConfig()
+    log = CallLog.open(path / files.CALLS)
+    speaker = Speaker(
+        ScriptedGenerator(Script((own,), faults or {})), SAMPLING, 0, "script", lambda _: log, settings.feedback
+    )
+    [(_, records)] = speaker.converse({own.name: whole(own.text, folder, settings)})
+    return folder, log, records

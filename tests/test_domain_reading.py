@@ -1,0 +1,183 @@
+"""The stages of policies that read the domain, by what they leave; nothing is trained."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.generalization_gap import PIPELINE, check_gap
+from pipelines.stages import phase1_data, reading
+from pipelines.stages.reading import FRESH, InventedProblemsSettings, InventingSettings, ToldExamplesSettings
+from pipelines.stages.training import check_fitting
+from plansmith.config.dataset import PlanExamplesConfig, SymbolPoolConfig
+from plansmith.config.invention import InventionConfig
+from plansmith.data.artifacts import Artifact
+from plansmith.data.drawing import DrawnProblem, SplitShares, leak_of_texts
+from plansmith.data.rows import ExampleRow, InventedDomainRow, ProblemRow, Split
+from plansmith.errors import BadInputError, ConfigError
+from plansmith.pddl.canonical import canonical_form
+from plansmith.problems.invention.folders import INVENTED
+from plansmith.problems.library import DOMAINS_FOLDER, load_domain
+from plansmith.resources import Resources
+from plansmith.stages import Stage, row_rng, run_stages
+
+POOL = SymbolPoolConfig()
+
+
+class InThisProcess(Resources):
+    """Lends workers that are called here and now."""
+
+    def map_rows(self, rows: Sequence[Any], row_type_in: type, worker: Any, **options: Any) -> None:
+        made = worker(**options["worker_settings"]) if isinstance(worker, type) else worker
+        options["shards"].append(made(rows))
+
+
+def invented_folder(folder: Path, *names: str) -> Path:
+    """Return a folder of domain folders, copies of the project's."""
+    for name in names:
+        shutil.copytree(DOMAINS_FOLDER / name, folder / name)
+    return folder
+
+
+def inventing(folder: Path, tested: tuple[str, ...] = ("rovers",)) -> InventingSettings:
+    return InventingSettings(folder=str(folder), content="", n_domains=3, invention=InventionConfig(), sources=(),
+                             tested=tested, held_out_share=0.3, n_workers=1)  # fmt: skip
+
+
+def drawn_problems(tmp_path: Path) -> dict[str, Artifact]:
+    """Return the artifacts up to the problems, in three domains of which one is held out."""
+    folder = invented_folder(tmp_path / "domains", "ferry", "spanner", "miconic")
+    domains = Stage(name="invent_domains", run=reading.have_domains, settings=inventing(folder))
+    config = PIPELINE.settings("smoke").problems
+    drawing = phase1_data.DrawingSettings(problems=config, pddl="", is_word_level=False)
+    own = Stage(name="sample_problems", run=phase1_data.sample_problems, settings=drawing)
+    counts = InventedProblemsSettings(n_problems=3, n_fresh=2, n_test=2, n_draws=12)
+    given = {"problems": own, "domains": domains}
+    problems = Stage(name="draw_invented", run=reading.draw_invented, settings=counts, inputs=given)
+    hiding = reading.HidingSettings(symbols=POOL)
+    hidden = Stage(name="hide_names", run=reading.hide_behind_symbols, settings=hiding, inputs={"problems": problems})
+    return run_stages([problems, hidden], root=tmp_path / "artifacts", resources=InThisProcess())
+
+
+def test_invented_domains_are_held_out_whole_and_their_problems_stand_behind_the_others(tmp_path: Path) -> None:
+    found = drawn_problems(tmp_path)
+    domains = found["invent_domains"].rows(InventedDomainRow)
+    held_out = {row.domain for row in domains if row.split == Split.TEST}
+    assert len(domains) == 3 and len(held_out) == 1
+    rows = found["draw_invented"].rows(ProblemRow)
+    own = found["sample_problems"].rows(ProblemRow)
+    assert [row.problem_id for row in rows[: len(own)]] == [row.problem_id for row in own]
+    invented = rows[len(own) :]
+    assert {row.source for row in invented} == {INVENTED} == {row.level for row in invented}
+    assert {row.split for row in invented if row.domain in held_out} == {Split.TEST}
+    assert {row.split for row in invented if row.domain not in held_out} == {Split.PHASE1}
+    fresh = found["draw_invented"].rows(ProblemRow, FRESH)
+    assert {row.split for row in fresh} == {Split.PHASE2} and held_out.isdisjoint(row.domain for row in fresh)
+    forms = [row.canonical_form for row in (*invented, *fresh)]
+    assert len(set(forms)) == len(forms)
+
+
+def test_test_problems_are_hidden_behind_symbols_of_the_pool_under_their_ids(tmp_path: Path) -> None:
+    found = drawn_problems(tmp_path)
+    tested = {row.problem_id for row in found["draw_invented"].rows(ProblemRow) if row.split == Split.TEST}
+    hidden = found["hide_names"].rows(ProblemRow)
+    assert {row.problem_id for row in hidden} == tested
+    names = {name for row in hidden for name in row.problem_pddl.replace("(", " ").replace(")", " ").split()}
+    assert not {name for name in names if name.startswith(("passenger", "floor", "car", "origin", "lift"))}
+
+
+def test_a_folder_with_a_tested_domain_under_its_own_name_is_refused(tmp_path: Path) -> None:
+    folder = invented_folder(tmp_path, "ferry", "mystery-blocksworld", "miconic")
+    stage = Stage(name="invent_domains", run=reading.have_domains, settings=inventing(folder, ("blocksworld",)))
+    with pytest.raises(BadInputError, match="never to be seen is learnt from") as caught:
+        run_stages([stage], root=tmp_path / "artifacts", resources=Resources())
+    assert caught.value.got == "mystery-blocksworld, which is blocksworld renamed"
+
+
+def test_a_run_that_trains_on_a_tested_domain_in_other_words_is_refused_before_it_starts() -> None:
+    levels = (
+        "{domain: blocksworld, level: L1, phase1: 3, test: 3}",
+        "{domain: mystery-blocksworld, level: L1, test: 3}",
+    )
+    config = PIPELINE.settings("smoke", overrides=[f"problems.domains=[{', '.join(levels)}]"])
+    with pytest.raises(BadInputError, match="never to be seen"):
+        check_gap(config)
+
+
+def test_a_run_with_a_domain_that_cannot_be_told_is_refused_before_it_starts() -> None:
+    levels = ("{domain: assembly, level: L1, phase1: 3, test: 3}", "{domain: ferry, level: L1, test: 3}")
+    config = PIPELINE.settings("smoke", overrides=[f"problems.domains=[{', '.join(levels)}]", "prompts=told"])
+    with pytest.raises(BadInputError, match="conjunctive"):
+        check_gap(config)
+
+
+def test_a_folder_without_domains_is_refused_with_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="no folder of invented domains") as caught:
+        reading.domains_in(tmp_path)
+    assert caught.value.cure and "domains generate" in caught.value.cure
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("variants=[compact]", "are two runs"),
+        ("model.tokenizer=bpe", "fixed pool"),
+        ("reading.arms=[trained]", "begins with the arm mixed"),
+        ("reading.arms=[]", "names none"),
+        ("reading.invented.fresh_problems=0", "tries fresh problems"),
+        ("reading.invented.held_out_share=0", "greater than 0"),
+        ("prices.cpu_hour=-1", "greater than or equal to 0"),
+        ("reading=null", "nothing would be tuned"),
+    ],
+)
+def test_settings_of_reading_that_do_not_go_together_are_refused(override: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        PIPELINE.settings("unseen-smoke", overrides=[override])
+
+
+def written(tmp_path: Path, source: str, tested: tuple[str, ...]) -> set[str]:
+    """Return the domains that the examples of a source are of."""
+    found = drawn_problems(tmp_path)
+    problems = {row.problem_id: row.domain for row in found["draw_invented"].rows(ProblemRow)}
+    rows = found["draw_invented"].rows(ProblemRow)
+    settings = ToldExamplesSettings(source=source, examples=PlanExamplesConfig(), tested=tested)  # type: ignore[arg-type]
+
+    def keep(context: Any) -> None:
+        wanted = set(reading._wanted(context))
+        context.output.write_rows(
+            [ExampleRow(name, name, "plan", None, "", "") for name in sorted(wanted)], ExampleRow, table="plans"
+        )
+
+    problems_stage = Stage(name="rows", run=lambda context: context.output.write_rows(rows, ProblemRow) and None)
+    stage = Stage(name="wanted", run=keep, settings=settings, inputs={"problems": problems_stage})
+    made = run_stages([stage], root=tmp_path / "wanted", resources=Resources())["wanted"]
+    return {problems[row.problem_id] for row in made.rows(ExampleRow, "plans")}
+
+
+def test_the_distant_source_drops_every_domain_that_shares_an_action_schema(tmp_path: Path) -> None:
+    # briefcase is tested; no domain here shares a schema with it, and miconic shares all with itself
+    assert "miconic" in written(tmp_path / "a", "distant", ("briefcase",))
+    assert "miconic" not in written(tmp_path / "b", "distant", ("briefcase", "miconic"))
+    assert written(tmp_path / "c", "drawn", ()) == {"miconic", "ferry", "briefcase"}
+
+
+def test_texts_beyond_the_window_are_an_error_above_a_share_of_5_in_100() -> None:
+    check_fitting([10] * 95 + [30] * 5, 20, where="here")
+    with pytest.raises(BadInputError, match="longer than the window") as caught:
+        check_fitting([10] * 94 + [30] * 6, 20, where="here")
+    assert caught.value.got == "6 of 100, the longest with 30 tokens"
+
+
+def test_a_split_of_texts_leaks_where_texts_share_a_form_and_not_where_each_has_its_own() -> None:
+    loaded = load_domain("blocksworld")
+    problems = [loaded.sample("L1", row_rng(0, "leak", number), sizes={"blocks": (3, 3)}) for number in range(60)]
+    shares = SplitShares(0.3, 0.0, seed=0)
+    items = [DrawnProblem(problem, canonical_form(loaded.domain, problem)) for problem in problems]
+    alike = leak_of_texts(loaded.domain, items, shares, level="3 blocks")
+    assert alike.n_forms < alike.n_texts == 60 and 0 < alike.n_leaked <= alike.n_test
+    unlike = [DrawnProblem(item.problem, str(number)) for number, item in enumerate(items)]
+    assert leak_of_texts(loaded.domain, unlike, shares, level="3 blocks").n_leaked == 0

@@ -1,0 +1,220 @@
+"""Domains written of demonstrations: the simulator, files of users, checks, repair, pruning, agreement."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stand_in_generator import StandInGenerator
+
+from pipelines.commands import write_domain
+from pipelines.stages.domain_writing import keeps
+from plansmith.config.domain_writing import WritingConfig
+from plansmith.data.demonstration_files import read_demonstrations, write_demonstrations
+from plansmith.errors import BadInputError
+from plansmith.generation import plain_text
+from plansmith.judging.domain_agreement import domain_agreement
+from plansmith.judging.domain_checks import DomainChecks, FaultKind, Scene
+from plansmith.judging.domain_repair import judged_answers, next_question
+from plansmith.pddl.model import Conjunction, Domain, Literal, conjuncts_of, literals_of_effects
+from plansmith.pddl.parser import parse_domain, parse_step
+from plansmith.pddl.printer import print_domain
+from plansmith.planners import FastDownward
+from plansmith.planners.batch import proving
+from plansmith.problems.action_learning import learn_domain
+from plansmith.problems.demonstrations import Demonstrations
+from plansmith.problems.library import load_domain
+from plansmith.problems.pruning import prune
+from plansmith.problems.simulator import IRRELEVANT, Recording, Simulator, demonstrate, demonstrations_of
+from plansmith.text.domain_writing import read_domain
+
+BLOCKS = load_domain("blocks-classic")
+SIZES: Any = {"blocks": (3, 4), "tables": (1, 2), "robots": (1, 1), "moves": (1, 4)}
+
+
+def problem_of(seed: int) -> Any:
+    return BLOCKS.sample("any", random.Random(seed), sizes=SIZES)
+
+
+def recorded(n: int = 12) -> Demonstrations:
+    walks = (demonstrate(BLOCKS.domain, problem_of(seed), Recording(10, 6), random.Random(seed)) for seed in range(n))
+    return demonstrations_of(BLOCKS.domain, "A robot rearranges blocks.", tuple(walks))
+
+
+DEMOS = recorded()
+
+
+@pytest.fixture(scope="module")
+def checks() -> Iterator[DomainChecks]:
+    with FastDownward() as planner:
+        scenes = [Scene(problem_of(seed), Simulator(BLOCKS.domain, problem_of(seed))) for seed in range(20, 26)]
+        yield DomainChecks(DEMOS, tuple(scenes), proving(planner))
+
+
+def without(domain: Domain, action: str, text: str) -> Domain:
+    """Return a domain without a literal of an action, in precondition and effects."""
+    changed = []
+    for schema in domain.actions:
+        if schema.name == action:
+            parts = tuple(part for part in conjuncts_of(schema.precondition) if str(part) != text)
+            effects = tuple(effect for effect in schema.effects if str(effect) != text)
+            assert len(parts) + len(effects) < len(conjuncts_of(schema.precondition)) + len(schema.effects)
+            schema = replace(schema, precondition=Conjunction(parts), effects=effects)
+        changed.append(schema)
+    return replace(domain, actions=tuple(changed))
+
+
+def test_simulator_step_possible_and_impossible_gives_a_state_and_a_refusal() -> None:
+    simulator = Simulator(BLOCKS.domain, problem_of(1))
+    state = simulator.initial_state
+    action = simulator.possible(state)[0]
+    after = simulator.step(state, action)
+    assert after is not None and after != state
+    assert simulator.step(after, action) is None
+    assert simulator.step(state, parse_step("(fly b1)")) is None
+
+
+def test_demonstrations_hold_refused_attempts_and_facts_that_mean_nothing() -> None:
+    assert DEMOS.n_refused > 20
+    assert {attempt.action.name for _, attempt in DEMOS.attempts if attempt.after} == {
+        "pick-up", "put-down", "stack", "unstack"
+    }  # fmt: skip
+    seen = {atom.predicate for _, attempt in DEMOS.attempts for atom in attempt.state}
+    assert set(IRRELEVANT) <= seen
+
+
+def test_demonstration_file_read_again_is_the_same(tmp_path: Path) -> None:
+    write_demonstrations(DEMOS, tmp_path / "demos.jsonl")
+    assert read_demonstrations(tmp_path / "demos.jsonl") == DEMOS
+
+
+HEAD = {"name": "d", "task": "t", "skills": [{"name": "go", "arguments": ["a"]}],
+        "predicates": [{"name": "at", "arguments": ["a"]}]}  # fmt: skip
+REFUSED = {"state": ["(at x)"], "action": "(go x)", "refused": True}
+ATTEMPT = {"state": ["(at x)"], "action": "(go y)", "next": ["(at y)"]}
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        pytest.param(["{", "{}"], "not JSON", id="no-json"),
+        pytest.param([HEAD], "no demonstrations", id="none"),
+        pytest.param([HEAD, {"objects": ["x", "y"], "attempts": [{**ATTEMPT, "action": "(fly y)"}]}],
+                     "an unknown skill", id="skill"),
+        pytest.param([HEAD, {"objects": ["x", "y"], "attempts": [{**ATTEMPT, "action": "(go x y)"}]}],
+                     "another number of arguments", id="arity"),
+        pytest.param([HEAD, {"objects": ["x", "y"], "attempts": [ATTEMPT, ATTEMPT]}], "do not join", id="join"),
+        pytest.param([HEAD, {"objects": ["x"], "attempts": [ATTEMPT]}], "does not list", id="object"),
+        pytest.param([HEAD, {"objects": ["x"], "attempts": [REFUSED]}], "no demonstrations", id="only-refused"),
+    ],
+)  # fmt: skip
+def test_demonstration_file_with_a_mistake_says_which(lines: list[Any], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "demos.jsonl"
+    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
+    with pytest.raises(BadInputError, match=message):
+        read_demonstrations(path)
+
+
+def test_checks_of_the_reference_find_nothing(checks: DomainChecks) -> None:
+    checked = checks.check_domain(BLOCKS.domain)
+    assert checked.faults == ()
+    assert checked.scores.shares == (1.0, 1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("action", "literal", "kind"),
+    [
+        ("pick-up", "(hand_free ?r)", FaultKind.ALLOWS_REFUSED),
+        ("pick-up", "(not (on-table ?b ?t))", FaultKind.OTHER_EFFECT),
+        ("stack", "(top ?b1)", FaultKind.OTHER_EFFECT),
+    ],
+)
+def test_checks_of_a_damaged_domain_name_the_action(
+    action: str, literal: str, kind: FaultKind, checks: DomainChecks
+) -> None:
+    faults = checks.check_domain(without(BLOCKS.domain, action, literal)).faults
+    assert (kind, action) in {(fault.kind, fault.action) for fault in faults}
+
+
+def test_checks_of_other_names_are_faults_and_no_error(checks: DomainChecks) -> None:
+    text = print_domain(BLOCKS.domain).replace("pick-up", "grab")
+    words = " ".join(fault.words for fault in checks.check(text).faults)
+    assert "no skill grab" in words and "(pick-up ?b ?t ?r) has no action" in words
+    assert checks.check("(define (domain blocks-classic) (:predicates (p ?x)").domain is None
+    assert checks.check(None).domain is None
+    assert checks.check("(" * 30_000).domain is None
+
+
+def test_safe_action_model_explains_all_and_its_plans_are_true(checks: DomainChecks) -> None:
+    checked = checks.check_domain(learn_domain(DEMOS))
+    assert checked.scores.transitions == checked.scores.refusals == 1.0
+    assert checked.scores.true_plans == checked.scores.solved
+
+
+def test_pruning_by_solvability_deletes_hand_free_from_pick_up_and_by_checks_keeps_it(checks: DomainChecks) -> None:
+    def needs_free_hand(domain: Domain) -> bool:
+        action = domain.action("pick-up")
+        return action is not None and "(hand_free ?r)" in map(str, conjuncts_of(action.precondition))
+
+    by_checks = prune(BLOCKS.domain, keeps("checks", checks, BLOCKS.domain))
+    by_solvability = prune(BLOCKS.domain, keeps("solvability", checks, BLOCKS.domain))
+    assert needs_free_hand(by_checks.domain) and not needs_free_hand(by_solvability.domain)
+    assert checks.check_domain(by_checks.domain).scores.shares == (1.0, 1.0, 1.0, 1.0)
+
+
+def test_agreement_of_a_domain_that_allows_more_has_full_recall_and_less_precision() -> None:
+    problems = [problem_of(seed) for seed in range(5)]
+    same = domain_agreement(BLOCKS.domain, BLOCKS.domain, problems, n_steps=8, rng=random.Random(0))
+    assert (same.applicable_precision, same.applicable_recall, same.effect_precision, same.effect_recall) == (1,) * 4
+    looser = without(BLOCKS.domain, "pick-up", "(hand_free ?r)")
+    found = domain_agreement(BLOCKS.domain, looser, problems, n_steps=8, rng=random.Random(0))
+    assert found.applicable_recall == 1.0
+    assert found.applicable_precision is not None and found.applicable_precision < 1.0
+
+
+def test_repair_asks_with_faults_and_every_literal_stands_in_an_answer(checks: DomainChecks) -> None:
+    damaged = print_domain(without(BLOCKS.domain, "pick-up", "(hand_free ?r)"))
+    whole = print_domain(BLOCKS.domain)
+
+    def write(conversation: Any, seed: int) -> str:
+        return whole if "was refused, in" in plain_text(conversation) else damaged
+
+    model = StandInGenerator(write, window=100_000)
+    config = WritingConfig(candidates=2, turns=3, faults_shown=5)
+    best = write_domain._repaired(model, checks, config, seed=0)
+    assert best.checked.is_faultless
+    assert len(model.asked) == 2
+    literals = {
+        str(literal)
+        for action in parse_domain(best.text).actions
+        for literal in (*conjuncts_of(action.precondition), *literals_of_effects(action.effects))
+    }
+    assert all(literal in best.completion for literal in literals)
+
+
+def test_prompts_hold_no_reference_schema(checks: DomainChecks) -> None:
+    first = next_question(DEMOS, None, most_attempts=6, most_faults=8)
+    damaged = print_domain(without(BLOCKS.domain, "stack", "(top ?b1)"))
+    (answer,) = judged_answers([damaged], checks)
+    second = next_question(DEMOS, answer, most_attempts=6, most_faults=8)
+    for schema in BLOCKS.domain.actions:
+        needed = str(Conjunction(conjuncts_of(schema.precondition)))
+        assert needed not in plain_text(first)
+        assert ":precondition" not in plain_text(first) and ":effect" not in plain_text(first)
+    lifted = {
+        str(literal) for schema in BLOCKS.domain.actions for literal in schema.effects if isinstance(literal, Literal)
+    }
+    shown = {literal for literal in lifted if literal in plain_text(second).replace(damaged.strip(), "")}
+    assert shown <= {"(holding ?b ?r)", "(on-table ?b ?t)", "(above ?b1 ?b2)", "(top ?b)", "(hand_free ?r)"}, (
+        "outside its own domain a prompt has predicates with their parameters, and no effect"
+    )
+
+
+def test_domain_read_of_an_answer_is_the_last_whole_one() -> None:
+    assert read_domain("I think (define (domain a) (:predicates (p))) no: (define (domain b))") == "(define (domain b))"
+    assert read_domain("nothing") is None

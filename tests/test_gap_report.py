@@ -1,0 +1,212 @@
+"""The report of `generalization_gap` on a run written by hand, every figure worked out by hand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from hand_made import write_artifact
+
+from pipelines.generalization_gap import PIPELINE
+from plansmith.ablation.gap_seeds import gap_seeds_results
+from plansmith.ablation.seeds_report import seeds_report
+from plansmith.data.artifacts import Artifact, StageKind
+from plansmith.data.rows import (
+    FailureRow,
+    JudgedStepRow,
+    LeakRow,
+    LengthRow,
+    MetricRow,
+    OptimisationStepRow,
+    PlanRow,
+    ProblemRow,
+    RolloutRow,
+    Split,
+    VerdictRow,
+)
+from plansmith.judging.failure_kinds import FailureKind
+from plansmith.judging.taxonomy import ErrorClass
+from plansmith.pddl.printer import print_domain
+from plansmith.problems.library import load_domain
+from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.gap_report import gap_report
+from plansmith.report.gap_results import GapResults, gap_results
+from plansmith.report.gap_tables import (
+    break_even_text,
+    effort_table,
+    failure_table,
+    leak_table,
+    length_table,
+    planning_table,
+    price_table,
+    unseen_table,
+)
+from plansmith.report.render import format_report, write_report
+
+CONFIG = PIPELINE.settings("smoke")
+PROBLEMS = (
+    ("a", "ferry", Split.PHASE1),
+    ("b", "miconic", Split.PHASE1),
+    ("s", "miconic", Split.TEST),
+    ("u", "briefcase", Split.TEST),
+    ("w", "briefcase", Split.TEST),
+)
+FAILED = list(ErrorClass)[-1]
+PLANS = {"a": (3, 0.2), "b": (1, 0.4), "s": (2, 0.1), "u": (1, 0.1), "w": (4, 0.1)}
+"""Steps of the planner's plan, and its seconds."""
+
+
+def key_of(stage: str) -> str:
+    return hashlib.sha256(stage.encode()).hexdigest()
+
+
+def problem(name: str, domain: str, split: str) -> ProblemRow:
+    text = print_domain(load_domain(domain).domain)
+    goal = "(define (problem p) (:domain d) (:init) (:goal (and)))"
+    return ProblemRow(name, name, domain, f"{domain} smallest", split, 2, text, goal, "sampler")
+
+
+def metrics(stage: str, **values: float) -> list[MetricRow]:
+    return [MetricRow(stage, 0, "", "", f"training/{name}", value) for name, value in values.items()]
+
+
+def arm(root: Path, name: str, policy: str, solved: set[str]) -> list[Artifact]:
+    """Write the attempts of an arm, of which some are valid."""
+    tested = [row[0] for row in PROBLEMS if row[2] == Split.TEST]
+    rollouts = [RolloutRow(f"{p}-0", p, 0, "v", "", "", (), (1, 2), (0.0, 0.0), "stop", 0) for p in tested]
+    verdicts = [
+        VerdictRow(f"{p}-0", p, 0, "v", "valid" if p in solved else "goal_not_reached", "", None
+                   if p in solved else FAILED, None, (), ("(x)",), "", plan_cost=1.0)
+        for p in tested
+    ]  # fmt: skip
+    failures = [FailureRow(p, FailureKind.IN_CIRCLES) for p in tested if p not in solved]
+    given = {"policy": key_of(policy), "problems": key_of("sample_problems"), "plans": key_of("synthesize_plans")}
+    read = {"rollouts": key_of(f"try_{name}"), "problems": key_of("sample_problems")}
+    labels = {"arm": name, "prompting": "plan_compact"}
+    return [
+        write_artifact(root, f"try_{name}", {"rows": (RolloutRow, rollouts)}, inputs=given, kind=StageKind.GENERATES),
+        write_artifact(root, f"judge_{name}", {"rows": (VerdictRow, verdicts), "steps": (JudgedStepRow, [])},
+                       inputs=read, kind=StageKind.JUDGES, labels=labels),
+        write_artifact(root, f"failures_{name}", {"rows": (FailureRow, failures)}, kind=StageKind.SORTS_FAILURES,
+                       labels=labels),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunSoFar[object]:
+    root = tmp_path_factory.mktemp("artifacts")
+    rows = [problem(*row) for row in PROBLEMS]
+    leaks = [LeakRow("miconic smallest", "miconic", 50, 10, 20, 15)]
+    plans = [
+        PlanRow(name, "fd", "solved", ("(x)",) * steps, 1.0, seconds, is_optimal=False)
+        for name, (steps, seconds) in PLANS.items()
+    ]
+    step = [OptimisationStepRow(1, 0.5, 0.1, 1.0)]
+    tuned = metrics("compact_1", n_sequences=2, n_dropped=0, n_tokens=100, tokens_per_s=50)
+    updates = [
+        MetricRow("grpo", 1, "", "", "group/asked", 2.0),
+        MetricRow("grpo", 1, "", "", "rollout/reward", 0.25),
+        MetricRow("grpo", 1, "", "", "rollout/n_tokens", 90.0),
+    ]
+    times = [
+        MetricRow("grpo", 1, "", "", f"time/{work}_s", seconds)
+        for work, seconds in (("generating", 6.0), ("judging", 1.0), ("training", 3.0))
+    ]
+    learnt = metrics("grpo", n_sequences=8, n_dropped=0, n_tokens=40)
+    optimises = {"kind": StageKind.OPTIMISES}
+    made = [
+        write_artifact(root, "sample_problems", {"rows": (ProblemRow, rows), "leaks": (LeakRow, leaks)},
+                       kind=StageKind.DRAWS),
+        write_artifact(root, "synthesize_plans", {"rows": (PlanRow, plans)}, kind=StageKind.PLANS,
+                       inputs={"problems": key_of("sample_problems")}),
+        write_artifact(root, "compact_1", {"curve": (OptimisationStepRow, step), "metrics": (MetricRow, tuned)},
+                       inputs={"policy": key_of("start")}, labels={"objective": "supervised"}, **optimises),
+        write_artifact(root, "count_tokens", {"rows": (LengthRow, [LengthRow("ferry", 1, 1, 3000)])},
+                       kind=StageKind.COUNTS_TOKENS),
+        write_artifact(root, "grpo", {"curve": (OptimisationStepRow, step), "metrics": (MetricRow, learnt),
+                                      "updates": (MetricRow, updates), "times": (MetricRow, times)},
+                       inputs={"policy": key_of("compact_1")}, settings={"sampling": {"n": 4}},
+                       labels={"objective": "group_relative", "loop": "grpo"}, **optimises),
+        *arm(root, "compact_1", "compact_1", {"u"}),
+        *arm(root, "grpo", "grpo", {"s", "u"}),
+    ]  # fmt: skip
+    by_stage = {artifact.manifest.provenance.stage: artifact for artifact in made}
+    return RunSoFar("generalization_gap", CONFIG, "smoke", by_stage)
+
+
+@pytest.fixture(scope="module")
+def results(run: RunSoFar[object]) -> GapResults:
+    found = gap_results(run)  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def test_arms_are_counted_where_they_were_trained_and_where_not(results: GapResults) -> None:
+    first, last = results.arms.values()
+    assert (first.seen.n_valid, first.seen.n, last.seen.n_valid) == (0, 1, 1)
+    assert first.unseen is not None and (first.unseen.n_valid, first.unseen.n) == (1, 2)
+    assert first.held_out is None and set(first.by_domain) == {"miconic", "briefcase"}
+    headline = results.paired_tests[0]
+    assert (headline.before, headline.after, headline.level) == ("compact_1", "grpo", "domains trained on")
+
+
+def test_attempts_in_unseen_domains_are_told_by_length_and_kind_of_failure(results: GapResults) -> None:
+    assert unseen_table(results).rows[0] == ("compact 1 (v2)", "1/1", "0/1")
+    assert results.unseen["grpo"].failures[FailureKind.IN_CIRCLES] == 1
+    header = failure_table(results).header
+    assert failure_table(results).rows[1][header.index("in circles")] == "1"
+
+
+def test_effort_adds_up_along_the_policies_that_another_goes_on_from(results: GapResults) -> None:
+    first, last = results.effort["compact_1"], results.effort["grpo"]
+    assert (first.epochs, first.rollouts, first.seconds) == (1.0, 0, 2.0)  # 2 sequences of 2 problems, 2 s
+    assert (last.epochs, last.rollouts, last.seconds) == (2.0, 8, 12.0)  # 2 problems asked, 4 rollouts each, 10 s more
+    assert effort_table(results).rows[1][1:4] == ("2.00", "8", "12")
+
+
+def test_costs_of_a_problem_and_the_break_even_are_as_worked_out_by_hand(results: GapResults) -> None:
+    cost = results.cost
+    assert cost is not None and cost.n_problems == 2
+    assert cost.planning_s == pytest.approx(0.3)  # 0.2 s and 0.4 s
+    assert cost.imitation_s == 1.0  # 2 s for two passes
+    assert cost.reinforcement_s == 5.0  # 10 s for two visits
+    assert cost.break_even_s == 3.0  # less two epochs of imitation
+    assert (cost.generated_per_s, cost.trained_per_s) == (15.0, 50.0)  # 90 tokens in 6 s
+    assert "where planning takes 3.00 s a problem; here it takes 0.300 s" in break_even_text(cost)
+    prices = {row[0]: row[2] for row in price_table(cost).rows}
+    assert prices["one pass over its plan"] == f"{2 * 1.0 / 3600:.4g}"  # two problems, 1 an hour
+    assert prices["one visit: judging"] == f"{2 * 0.5 * 0.05 / 3600:.4g}"
+    assert planning_table(cost).rows == (("ferry", "3", "1", "0.20", "0.2000"), ("miconic", "1", "1", "0.40", "0.4000"))
+
+
+def test_leaks_and_lengths_are_told_with_the_papers_beside_them(results: GapResults) -> None:
+    assert leak_table(results).rows == (("miconic smallest", "50", "10", "20", "75%"),)
+    assert length_table(results).rows == (("ferry", "1", "1 (0)", "3000 (2085)"),)
+
+
+def test_updates_are_told_by_loop_with_their_seconds(results: GapResults) -> None:
+    assert results.rl["grpo"]["rollout/reward"] == (0.25,) and results.rl["grpo"]["time/generating_s"] == (6.0,)
+
+
+def test_the_report_is_written_with_every_table_and_plot_and_its_results_are_read_back(
+    results: GapResults, tmp_path: Path
+) -> None:
+    assert "valid plans" in format_report(gap_report(results)).lower()
+    page = write_report(gap_report(results), tmp_path / "report", "results", "{}")
+    text = page.read_text(encoding="utf-8")
+    for title in ("Valid plans by effort", "Leaks of a split by text", "A training problem", "Lengths"):
+        assert title in text
+    PIPELINE.reporting.write(results, tmp_path / "run")
+    assert PIPELINE.reporting.read(tmp_path / "run") == results
+    written = json.loads((tmp_path / "run" / "report" / "results.json").read_text())
+    assert {"arms", "unseen", "rl", "cost", "leak", "domains", "effort"} <= set(written)
+
+
+def test_seeds_are_summarised_in_both_scopes(run: RunSoFar[object]) -> None:
+    found = gap_seeds_results("two", [run, run], "plansmith ablate generalization_gap")  # type: ignore[list-item]
+    assert found.levels == ("domains trained on", "domains never trained on")
+    assert found.arms == ("compact_1", "grpo")
+    assert found.tests[0].before == "compact_1" and found.tests[0].scope == "domains trained on"
+    assert "compact 1" in format_report(seeds_report(found))

@@ -1,0 +1,127 @@
+"""Plans in a model's own words are held against a reference: renamed and coarser ones are taken, corrupted ones not."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from modelled import reference
+
+from plansmith.config.planner import PlannerConfig
+from plansmith.errors import BadInputError
+from plansmith.judging.interpretation import (
+    Interpretation,
+    Reading,
+    identity,
+    match_objects,
+    propose,
+    reference_plan,
+    speaks_as,
+)
+from plansmith.judging.modelled import plan_task
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import PlanStep
+from plansmith.pddl.parser import parse_step
+from plansmith.planners import FastDownward
+
+NAMES = ("blocksworld-easy", "blocksworld-medium", "isr-assisted-easy", "tyreworld-easy", "household-easy")
+
+
+def task_of(name: str) -> PlanningTask:
+    """Return the reference of one of the paper's tasks."""
+    own = reference(name)
+    return PlanningTask.from_text(own.domain_pddl, own.problem_pddl)
+
+
+@pytest.fixture(scope="module")
+def plans() -> dict[str, tuple[PlanStep, ...]]:
+    """Return a plan of each task."""
+    with FastDownward(PlannerConfig(search="first")) as planner:
+        found = {name: plan_task(planner, reference(name).domain_pddl, reference(name).problem_pddl) for name in NAMES}
+    return {name: tuple(map(parse_step, planned.plan)) for name, planned in found.items()}
+
+
+def disguised(
+    task: PlanningTask, plan: tuple[PlanStep, ...], rng: random.Random
+) -> tuple[Interpretation, list[PlanStep]]:
+    """Return a plan with other names, some of its actions joined two by two, and what it means."""
+    objects = {typed.name: f"thing_{number}" for number, typed in enumerate(task.problem.objects)}
+    back = {new: old for old, new in objects.items()}
+    steps, actions, position = list[PlanStep](), dict[str, list[tuple[Reading, ...]]](), 0
+    while position < len(plan):
+        taken = plan[position : position + rng.choice((1, 1, 2))]
+        position += len(taken)
+        given = list(dict.fromkeys(name for step in taken for name in step.arguments))
+        rng.shuffle(given)
+        meaning = tuple(Reading(step.name, tuple(map(given.index, step.arguments))) for step in taken)
+        name = f"do_{len(taken)}_{len(given)}"
+        if meaning not in actions.setdefault(name, []):
+            actions[name].append(meaning)
+        steps.append(PlanStep(name, tuple(objects[one] for one in given)))
+    return Interpretation(back, {name: tuple(found) for name, found in actions.items()}, is_confirmed=True), steps
+
+
+def test_reference_plan_of_two_hundred_disguised_plans_is_found_and_corruptions_are_not(
+    plans: dict[str, tuple[PlanStep, ...]],
+) -> None:
+    rng, tasks = random.Random(1), {name: task_of(name) for name in NAMES}
+    for number in range(200):
+        name = NAMES[number % len(NAMES)]
+        meaning, steps = disguised(tasks[name], plans[name], rng)
+        meaning.check(tasks[name])
+        assert reference_plan(meaning, steps, tasks[name]) is not None
+        lost = rng.randrange(len(steps))
+        assert reference_plan(meaning, steps[:lost] + steps[lost + 1 :], tasks[name]) is None
+        assert reference_plan(meaning, [*steps[:-1], PlanStep("do_nothing")], tasks[name]) is None
+        strange = steps[0].arguments and PlanStep(steps[0].name, ("nobody", *steps[0].arguments[1:]))
+        if strange:
+            assert reference_plan(meaning, [strange, *steps[1:]], tasks[name]) is None
+
+
+def test_identity_of_a_plan_in_the_reference_own_words_needs_nobody(plans: dict[str, tuple[PlanStep, ...]]) -> None:
+    task, plan = task_of("blocksworld-easy"), plans["blocksworld-easy"]
+    assert speaks_as(task, plan)
+    assert reference_plan(identity(task), plan, task) == plan
+    assert not speaks_as(task, [PlanStep("pick_block", ("blue", "red"))])
+
+
+def test_propose_the_papers_easy_blocksworld_plan_finds_both_meanings_of_picking() -> None:
+    task = task_of("blocksworld-medium")
+    plan = [
+        PlanStep("pick_block", ("blue_block", "red_block")),
+        PlanStep("place_block_on_table", ("blue_block", "table1")),
+        PlanStep("pick_block", ("green_block", "yellow_block")),
+        PlanStep("place_block_on_block", ("green_block", "red_block")),
+        PlanStep("pick_block", ("blue_block", "table1")),
+        PlanStep("place_block_on_block", ("blue_block", "green_block")),
+        PlanStep("pick_block", ("yellow_block", "table1")),
+        PlanStep("place_block_on_block", ("yellow_block", "blue_block")),
+    ]
+    objects = ["blue_block", "red_block", "green_block", "yellow_block", "table1"]
+    found = propose(plan, objects, task)
+    assert found is not None
+    assert not found.is_confirmed
+    assert set(found.actions["pick_block"]) == {(Reading("unstack", (0, 1)),), (Reading("pick-up", (0,)),)}
+    assert reference_plan(found, plan, task) is not None
+
+
+def test_propose_a_plan_that_does_not_reach_the_goal_finds_nothing() -> None:
+    task = task_of("blocksworld-easy")
+    assert propose([PlanStep("pick", ("blue", "red"))], ["blue", "red"], task) is None
+
+
+def test_match_objects_by_letters_and_digits_takes_each_once() -> None:
+    known = ["v1", "v11", "red"]
+    assert dict(match_objects(["vertex11", "vertex1", "red_block", "table1"], known)) == {
+        "vertex11": "v11",
+        "vertex1": "v1",
+        "red_block": "red",
+    }
+
+
+def test_interpretation_of_an_unknown_action_or_object_is_bad_input() -> None:
+    task = task_of("isr-easy")
+    with pytest.raises(BadInputError, match="unknown action"):
+        Interpretation({}, {"swap": ((Reading("swap", (0, 1)),),)}).check(task)
+    with pytest.raises(BadInputError, match="unknown objects"):
+        Interpretation({"vertex4": "v44"}, {}).check(task)

@@ -1,0 +1,189 @@
+"""Each of the paper's 13 checks fires for its fault, and on the line that the model wrote."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from modelled import modelled, reference
+from unified_planning.io import PDDLReader
+
+from plansmith.config.modelling import Checks
+from plansmith.config.planner import PlannerConfig
+from plansmith.judging.modelled import plan_task
+from plansmith.modelling import folder as files
+from plansmith.modelling.checks import (
+    FACT_CHECKS,
+    OBJECT_CHECKS,
+    PAPER_CHECKS,
+    SCHEMA_CHECKS,
+    check_problem,
+    check_schema,
+    check_tree,
+)
+from plansmith.modelling.from_pddl import domain_sketch, problem_sketch
+from plansmith.modelling.products import Predicate, TypeNode, TypeSketch, TypeTree
+from plansmith.modelling.references import read_references
+from plansmith.modelling.script import FAULTS, _Answers
+from plansmith.modelling.writing import write_problem, write_schema
+from plansmith.pddl.parser import parse_domain, parse_problem
+from plansmith.planners import FastDownward
+
+TREE = TypeTree((TypeNode("block"), TypeNode("table")))
+KNOWN = (Predicate("clear", "(clear ?x - block)"),)
+
+
+def schema_answer(
+    parameters: str = "- ?x - block: it",
+    precondition: str = "(clear ?x)",
+    effect: str = "(not (clear ?x))",
+    predicates: str = "None",
+) -> str:
+    """Return an answer of step 4; line 2 is the first parameter, 5 the precondition, 8 the effect, 11 a predicate."""
+    return (
+        f"## Parameters\n{parameters}\n## Preconditions\n```\n{precondition}\n```\n"
+        f"## Effects\n{effect}\n\n## New predicates\n{predicates}\n"
+    )
+
+
+def problem_answer(objects: str = "- a - block", state: str = "(clear a)", goal: str = "(clear a)") -> str:
+    """Return an answer of step 5; line 2 is the first object, 4 the first fact, 6 the goal."""
+    return f"## Objects\n{objects}\n## Initial state\n{state}\n## Goal\n{goal}\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "check", "line"),
+    [
+        (schema_answer().replace("## Effects", "So"), "header_inclusion", 0),
+        (schema_answer(effect="nothing that is PDDL"), "header_inclusion", 8),
+        (schema_answer(effect="(forall (?y - block) (not (clear ?y)))"), "keyword_usage", 8),
+        (schema_answer(effect="(and (exists (?y - block) (clear ?y)))"), "keyword_usage", 8),
+        (schema_answer("- ?x - gizmo"), "param_types", 2),
+        (schema_answer("- ?x: it"), "param_types", 2),
+        (schema_answer(predicates="- (block ?x - block): is one"), "predicate_names", 11),
+        (schema_answer(predicates="- (clear ?x - table): other arguments"), "predicate_names", 11),
+        (schema_answer(predicates="- (odd ?x): untyped"), "predicate_format", 11),
+        (schema_answer(predicates="- (odd ?x - gizmo): unknown"), "predicate_format", 11),
+        (schema_answer(precondition="(nonsense ?x)"), "predicate_usage", 5),
+        (schema_answer(precondition="(clear ?y)"), "predicate_usage", 5),
+        (schema_answer(precondition="(clear ?x ?x)"), "predicate_usage", 5),
+        (schema_answer("- ?x - table", "(and)", "(clear ?x)"), "predicate_usage", 8),
+        (schema_answer(precondition="(and (clear ?x)"), "predicate_usage", 5),
+    ],
+)
+def test_check_schema_with_one_fault_names_its_check_and_line(answer: str, check: str, line: int) -> None:
+    faults = check_schema(answer, name="act", tree=TREE, predicates=KNOWN, checks="paper")
+    assert {fault.check for fault in faults} == {check}
+    assert [fault.line for fault in faults][:1] == [line]
+
+
+@pytest.mark.parametrize("checks", ["paper", "ours"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        schema_answer(),
+        schema_answer(predicates="- (clear ?b - block): declared again alike"),
+        schema_answer(
+            precondition="(exists (?y - block) (not (= ?x ?y)))", effect="(when (clear ?x) (not (clear ?x)))"
+        ),
+        schema_answer("None", "(and)", "(and)"),
+    ],
+    ids=["plain", "again", "adl", "empty"],
+)
+def test_check_schema_that_is_sound_finds_nothing(answer: str, checks: Checks) -> None:
+    assert check_schema(answer, name="act", tree=TREE, predicates=KNOWN, checks=checks) == ()
+
+
+def test_check_schema_forall_in_effects_is_allowed_by_ours_alone() -> None:
+    answer = schema_answer(effect="(forall (?y - block) (not (clear ?y)))")
+    assert check_schema(answer, name="act", tree=TREE, predicates=KNOWN, checks="ours") == ()
+    assert check_schema(answer, name="act", tree=TREE, predicates=KNOWN, checks="paper") != ()
+
+
+def test_check_schema_several_faults_tells_the_first_property_alone() -> None:
+    answer = schema_answer("- ?x - gizmo", "(nonsense)", predicates="- (odd ?x)")
+    faults = check_schema(answer, name="act", tree=TREE, predicates=KNOWN, checks="paper")
+    assert {fault.check for fault in faults} == {"param_types"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "check", "line"),
+    [
+        (problem_answer("- a - gizmo"), "obj_type", 2),
+        (problem_answer("- a"), "obj_type", 2),
+        (problem_answer("- a - block\n- table - table"), "obj_type_name", 3),
+        (problem_answer("- a - block\n- clear - table"), "obj_pred_name", 3),
+        (problem_answer(state="(nonsense a)"), "pred_exists", 4),
+        (problem_answer(state="(not (clear a))"), "pred_exists", 4),
+        (problem_answer(state="(clear a a)"), "pred_nargs", 4),
+        (problem_answer(goal="(clear ghost)"), "pred_objs", 6),
+        (problem_answer("- a - block\n- t - table", goal="(and (clear a) (clear t))"), "pred_types", 7),
+        (problem_answer().replace("## Goal", "And"), "header_inclusion", 0),
+    ],
+)
+def test_check_problem_with_one_fault_names_its_check_and_line(answer: str, check: str, line: int) -> None:
+    faults = check_problem(answer, tree=TREE, predicates=KNOWN, checks="paper")
+    assert {(fault.check, fault.line) for fault in faults} == {(check, line)}
+
+
+def test_check_problem_all_faults_of_the_first_faulty_section_are_told() -> None:
+    answer = problem_answer("- a - gizmo\n- table - block", "(nonsense)", "(nonsense)")
+    faults = check_problem(answer, tree=TREE, predicates=KNOWN, checks="paper")
+    assert [fault.check for fault in faults] == ["obj_type", "obj_type_name"]
+
+
+def test_check_problem_init_in_a_list_and_negative_goal_are_sound() -> None:
+    answer = problem_answer(state="(and (clear a))", goal="(:goal (and (not (clear a))))")
+    assert check_problem(answer, tree=TREE, predicates=KNOWN, checks="paper") == ()
+
+
+def test_check_problem_not_in_init_is_allowed_by_ours() -> None:
+    assert check_problem(problem_answer(state="(not (clear a))"), tree=TREE, predicates=KNOWN, checks="ours") == ()
+
+
+def test_check_tree_lost_type_is_told() -> None:
+    assert [fault.check for fault in check_tree(TREE, [TypeSketch("block"), TypeSketch("hand")])] == ["hierarchy"]
+
+
+def test_checks_on_two_thousand_spoilt_answers_the_right_one_fires() -> None:
+    rng, n_done = random.Random(0), 0
+    answers = [_Answers(own) for own in read_references() if own.level == "easy"]
+    while n_done < 2000:
+        own = rng.choice(answers)
+        fault = rng.choice(PAPER_CHECKS)
+        if fault in SCHEMA_CHECKS:
+            schema = rng.choice(own.sketch.schemas)
+            spoilt = own.spoilt(fault, write_schema(schema))
+            found = check_schema(spoilt, name=schema.name, tree=own.sketch.tree, predicates=own.sketch.predicates,
+                                 checks="paper")  # fmt: skip
+        elif fault == "pred_types" and len(own.sketch.tree.nodes) == 1:
+            continue
+        else:
+            spoilt = own.spoilt(fault, write_problem(own.problem))
+            found = check_problem(spoilt, tree=own.sketch.tree, predicates=own.sketch.predicates, checks="paper")
+        assert {one.check for one in found} == {fault}, (fault, spoilt)
+        n_done += 1
+    assert set(FAULTS) > {*SCHEMA_CHECKS, *OBJECT_CHECKS, *FACT_CHECKS}
+
+
+@pytest.mark.parametrize("own", read_references(), ids=lambda own: own.name)
+def test_check_reference_written_as_an_answer_is_sound(own) -> None:  # type: ignore[no-untyped-def]
+    domain = parse_domain(own.domain_pddl)
+    sketch, problem = domain_sketch(domain), problem_sketch(parse_problem(own.problem_pddl, domain))
+    for schema in sketch.schemas:
+        found = check_schema(write_schema(schema), name=schema.name, tree=sketch.tree, predicates=sketch.predicates,
+                             checks="paper")  # fmt: skip
+        assert found == ()
+    assert check_problem(write_problem(problem), tree=sketch.tree, predicates=sketch.predicates, checks="paper") == ()
+
+
+@pytest.mark.parametrize("name", ["blocksworld-easy", "isr-easy", "isr-assisted-easy"])
+def test_accepted_drafts_are_read_by_fast_downward_and_unified_planning(name: str, tmp_path: Path) -> None:
+    folder, _, _ = modelled(reference(name), tmp_path)
+    domain, problem = folder.read(files.DOMAIN), folder.read(files.PROBLEM)
+    with FastDownward(PlannerConfig(search="lama-first")) as planner:
+        assert plan_task(planner, domain, problem).is_solved
+    read = PDDLReader().parse_problem_string(domain, problem)
+    assert len(read.actions) == len(re.findall(r"\(:action", domain))

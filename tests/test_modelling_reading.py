@@ -1,0 +1,134 @@
+"""Answers of models are read wherever they stand, however they are dressed."""
+
+from __future__ import annotations
+
+import pytest
+
+from plansmith.modelling.products import TypeNode, TypeSketch
+from plansmith.modelling.reading import (
+    SCHEMA_TITLES,
+    read_actions,
+    read_advice,
+    read_problem_sketch,
+    read_schema,
+    read_tree,
+    read_types,
+    read_written,
+)
+
+
+def test_read_types_thinking_bold_and_star_bullets_reads_names_and_comments() -> None:
+    answer = (
+        "<think>\n- goat: no\n</think>\nFirst:\n## Types\n* **Big Box**: holds things\n- object: all\n- box - small\n"
+    )
+    types, faults = read_types(answer)
+    assert types == (TypeSketch("big-box", "holds things"), TypeSketch("box", "small"))
+    assert faults == ()
+
+
+def test_read_types_prose_alone_is_a_fault() -> None:
+    types, faults = read_types("I am sorry.")
+    assert types == ()
+    assert [fault.check for fault in faults] == ["header_inclusion"]
+
+
+def test_read_tree_tabs_and_a_root_gives_each_type_its_parent() -> None:
+    answer = "## Hierarchy\n- object\n\t- vehicle: moves\n\t\t- van\n\t- place\n"
+    tree, faults = read_tree(answer)
+    assert tree.nodes == (
+        TypeNode("vehicle", "object", "moves"),
+        TypeNode("van", "vehicle"),
+        TypeNode("place", "object"),
+    )
+    assert faults == ()
+
+
+def test_read_tree_a_type_twice_keeps_the_first_and_says_so() -> None:
+    tree, faults = read_tree("- a\n  - b\n- b\n")
+    assert [(node.name, node.parent) for node in tree.nodes] == [("a", "object"), ("b", "a")]
+    assert [(fault.check, fault.line) for fault in faults] == [("hierarchy", 3)]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "## Actions\n### load\nPuts it in.\nExample: a into b.\n### drive\nGoes.",
+        "## Actions\n- load: Puts it in. Example: a into b.\n- drive: Goes.",
+        "1. **load**: Puts it in.\n   - Example: a into b.\n2. **drive**: Goes.",
+    ],
+    ids=["headings", "bullets", "bold"],
+)
+def test_read_actions_in_any_dress_are_the_same(answer: str) -> None:
+    actions, faults = read_actions(answer)
+    assert [(own.name, own.description, own.example) for own in actions] == [
+        ("load", "Puts it in.", "a into b."),
+        ("drive", "Goes.", ""),
+    ]
+    assert faults == ()
+
+
+@pytest.mark.parametrize(
+    ("answer", "advice"),
+    [
+        ("1. No.\n## Advice\nNo changes.", None),
+        ("## Advice\n- Add a type.", "- Add a type."),
+        ("", None),
+        ("none", None),
+        ("Rename it.", "Rename it."),
+        ("## Suggestions\nNo action needs a driver, but add one.\n- Add driver.",
+         "No action needs a driver, but add one.\n- Add driver."),
+    ],
+    ids=["accepted", "advised", "silent", "person accepts", "no heading", "begins with no"],
+)  # fmt: skip
+def test_read_advice_says_whether_anything_is_to_be_changed(answer: str, advice: str | None) -> None:
+    assert read_advice(answer) == advice
+
+
+SCHEMA = """Let me see. We need something new here:
+## Parameters
+* `?x` - block: goes up
+### Action Preconditions
+So this must hold:
+```pddl
+(and (clear ?x) ; on top
+     (ontable ?x))
+```
+**Effects**
+:effect (holding ?x): held
+## New Predicates
+1. (holding ?x - block): in the hand
+## Notes
+- (never ?read)
+"""
+
+
+def test_read_schema_among_prose_keeps_the_pddl_alone() -> None:
+    schema = read_schema("pick-up", SCHEMA)
+    assert [own.pddl for own in schema.parameters] == ["?x - block"]
+    assert schema.precondition == "(and (clear ?x)\n     (ontable ?x))"
+    assert schema.effect == "(holding ?x)"
+    assert [own.declaration for own in schema.predicates] == ["(holding ?x - block)"]
+
+
+@pytest.mark.parametrize("answer", [SCHEMA, f"<think>\n(and)\n</think>\n{SCHEMA}"], ids=["plain", "after thinking"])
+def test_read_written_fragments_know_the_lines_of_the_answer(answer: str) -> None:
+    fragments = read_written(answer, SCHEMA_TITLES).fragments
+    lines = answer.split("\n")
+    for fragment in fragments.values():
+        for offset, text in enumerate(fragment.text.split("\n")):
+            words = text.replace("(", " ").replace(")", " ").split()
+            assert all(word in lines[fragment.line - 1 + offset] for word in words)
+
+
+def test_read_written_two_actions_is_a_fault_with_the_place_of_the_second() -> None:
+    faults = read_written(SCHEMA + SCHEMA, SCHEMA_TITLES).faults
+    assert {fault.check for fault in faults} == {"header_inclusion"}
+    assert min(fault.line for fault in faults) > len(SCHEMA.split("\n")) - 1
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "(" * 10_000, "## Goal\n" + "(and " * 10_000, "```\n" * 99, "\x00## State\n((("]
+)
+def test_read_problem_sketch_of_anything_is_never_an_error(answer: str) -> None:
+    read_problem_sketch(answer)
+    read_schema("a", answer)

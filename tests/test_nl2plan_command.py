@@ -1,0 +1,156 @@
+"""The command from a text to a plan, over HTTP: what it writes, what it asks, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from modelled import reference
+from scripted_server import Request, Server, completion, serving
+
+from pipelines.commands.nl2plan import main
+from plansmith.generation import Message
+from plansmith.modelling.references import read_references
+from plansmith.modelling.script import Script
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@contextmanager
+def script_server(faults: dict[str, list[str]] | None = None, **first: int) -> Iterator[Server]:
+    """Give the script behind a server; ``first`` are statuses that the first requests meet, by their number."""
+    script, statuses = (
+        Script(read_references(), faults or {}),
+        {int(name[1:]): status for name, status in first.items()},
+    )
+
+    def reply(request: Request) -> tuple[int, Any]:
+        if request.number in statuses:
+            return statuses[request.number], {"error": {"message": "not now", "type": "server_error"}}
+        messages = [Message(turn["role"], turn["content"]) for turn in request.body["messages"]]
+        return 200, completion(script.answer(messages))
+
+    with serving(reply) as server:
+        yield server
+
+
+def said(request: Request) -> str:
+    """Return what tells a question from others."""
+    return str(request.body["messages"])
+
+
+def test_nl2plan_of_a_text_writes_every_product_and_asks_nothing_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, out = tmp_path / "task.txt", tmp_path / "out"
+    text.write_text(reference("blocksworld-easy").text)
+    with script_server({"construction/stack": ["param_types"]}, n0=429, n3=500) as server:
+        command = [str(text), "--policy", server.url, "--out", str(out), "--max-retries", "2"]
+        assert main(command) == 0
+        n_asked = len(server.requests)
+        assert main(command) == 0
+        assert len(server.requests) == n_asked
+        second = tmp_path / "medium.txt"
+        second.write_text(reference("blocksworld-medium").text)
+        assert main([str(second), "--policy", server.url, "--domain-from", str(out)]) == 0
+        assert len(server.requests) == n_asked + 2  # the problem and feedback on it
+    assert "a plan of 4 steps" in capsys.readouterr().out
+    assert (out / "plan.txt").read_text().splitlines()[0] == "(unstack blue red)"
+    names = ("text.md", "1-types.md", "2-hierarchy.md", "3-actions.md", "4-actions/2/stack.md", "5-problem.md",
+             "domain.pddl", "problem.pddl", "plan.md", "calls.jsonl")  # fmt: skip
+    assert all((out / name).is_file() for name in names)
+    assert len((tmp_path / "medium" / "plan.txt").read_text().splitlines()) == 8
+
+
+def test_nl2plan_without_a_plan_says_why_and_exits_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "task.txt"
+    text.write_text(reference("isr-easy").text)
+    with script_server({"task": ["pred_nargs"] * 20}) as server:
+        assert main([str(text), "--policy", server.url, "--passes", "1"]) == 1
+    told = capsys.readouterr().out
+    assert "No plan found: the PDDL cannot be read." in told
+    assert "accepted with its flaws: pred_nargs" in told
+    assert not (tmp_path / "task" / "plan.txt").exists()
+
+
+def test_nl2plan_refused_everything_is_an_outcome(tmp_path: Path) -> None:
+    text = tmp_path / "task.txt"
+    text.write_text("Something that the script does not know.")
+    with script_server() as server:
+        assert main([str(text), "--policy", server.url, "--feedback", "none", "--max-error-messages", "1"]) == 1
+    assert (tmp_path / "task" / "domain.pddl").is_file()
+
+
+def test_nl2plan_failing_server_exits_1_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    text = tmp_path / "task.txt"
+    text.write_text(reference("isr-easy").text)
+    with script_server(n2=500) as server:
+        command = [str(text), "--policy", server.url, "--max-retries", "0"]
+        assert main(command) == 1
+        assert main(command) == 0
+        answered = [said(request) for request in server.requests if request.number != 2]
+    assert len(answered) == len(set(answered))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--passes", "0"], "--passes is too small"),
+        (["--domain-from", "nowhere"], "a task without a finished domain"),
+        (["--max-validations", "0"], "--max-validations is too small"),
+    ],
+)
+def test_nl2plan_bad_options_exit_2(
+    options: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("task.txt").write_text("A text.")
+    assert main(["task.txt", "--policy", "http://127.0.0.1:9/v1", "--model", "m", *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("content", "message"), [(b"  \n", "empty"), (b"\xff\xfe\xff", "UTF-8")])
+def test_nl2plan_text_that_is_none_exits_2(
+    content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "task.txt").write_bytes(content)
+    assert main([str(tmp_path / "task.txt"), "--policy", "http://127.0.0.1:9/v1", "--model", "m"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_nl2plan_killed_while_it_waits_asks_no_answered_question_again(tmp_path: Path) -> None:
+    text, command = tmp_path / "task.txt", [sys.executable, str(ROOT / "pipelines/commands/nl2plan.py")]
+    text.write_text(reference("isr-assisted-easy").text)
+    script, killed_at, answered = Script(read_references()), {3, 9}, list[str]()
+    process: subprocess.Popen[bytes] | None = None
+    lock = threading.Lock()
+
+    def reply(request: Request) -> tuple[int, Any]:
+        with lock:
+            if len(answered) in killed_at and process is not None:
+                killed_at.remove(len(answered))
+                os.kill(process.pid, signal.SIGKILL)
+                process.wait()
+                return 500, {}
+            answered.append(said(request))
+        return 200, completion(
+            script.answer([Message(turn["role"], turn["content"]) for turn in request.body["messages"]])
+        )
+
+    with serving(reply) as server:
+        for expected in (-signal.SIGKILL, -signal.SIGKILL, 0):
+            process = subprocess.Popen([*command, str(text), "--policy", server.url, "--model", "m"], cwd=tmp_path)
+            assert process.wait() == expected
+    assert len(answered) == len(set(answered)) == 16

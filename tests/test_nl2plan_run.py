@@ -1,0 +1,156 @@
+"""The pipeline nl2plan from its texts to its report, with the script for a speaker."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from modelled import Dying, Killed
+
+from pipelines.nl2plan import PIPELINE, nl2plan
+from pipelines.stages.modelling import interpretation_of
+from plansmith.cli import main
+from plansmith.config.nl2plan import NL2PlanConfig
+from plansmith.data.artifacts import Artifact
+from plansmith.errors import BadInputError, ConfigError
+from plansmith.generation import Generator
+from plansmith.modelling.references import TASKS_FOLDER, read_references
+from plansmith.modelling.script import Script, ScriptedGenerator
+from plansmith.pipeline import find_pipeline
+from plansmith.report.nl2plan_report import SCRIPTED
+from plansmith.report.nl2plan_results import NL2PlanResults
+from plansmith.resources import Resources
+from plansmith.stages import run_stages
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run of the smallest preset."""
+    runs = tmp_path_factory.mktemp("runs")
+    assert main(["run", "nl2plan", "--preset", "smoke", "--runs", str(runs)]) == 0
+    return runs / "smoke"
+
+
+def results_of(run: Path) -> NL2PlanResults:
+    """Return what a run has reached."""
+    return PIPELINE.reporting.read(run)
+
+
+def test_nl2plan_smoke_all_fifteen_tasks_are_right_and_say_that_they_are_scripted(smoke: Path) -> None:
+    results = results_of(smoke)
+    assert (len(results.tasks), results.arms["nl2plan"]) == (15, 15)
+    assert {task.confirmed for task in results.tasks.values()} == {"names"}
+    optima = {name: task.optimum for name, task in results.tasks.items()}
+    for domain in ("blocksworld", "tyreworld", "household"):
+        assert [optima[f"{domain}-{level}"] for level in ("easy", "medium", "hard")] == [4, 8, 12]
+    assert [optima[f"isr-{level}"] for level in ("easy", "medium", "hard")] == [4, 8, 11]
+    page = (smoke / "report" / "index.html").read_text()
+    assert SCRIPTED.split(":")[0] in page
+
+
+def test_nl2plan_smoke_results_have_the_names_that_are_promised(smoke: Path) -> None:
+    results = json.loads((smoke / "report" / "results.json").read_text())
+    task = results["tasks"]["blocksworld-easy"]
+    promised = {"status", "right", "confirmed", "plan", "optimum", "calls", "tokens", "faults", "feedback"}
+    assert promised <= set(task)
+    assert {"arms", "cost", "tasks"} <= set(results)
+    assert task["faults"] == {"param_types": 2, "predicate_usage": 2, "pred_nargs": 1}  # two passes of step 4
+    assert task["feedback"] == {"construction: no effect": 2}
+    assert results["tasks"]["blocksworld-medium"]["calls"].keys() == {"task"}  # the domain is the easy task's
+
+
+def test_nl2plan_smoke_has_a_page_of_each_task_with_every_call(smoke: Path) -> None:
+    [page] = smoke.glob("artifacts/judge-*/pages/isr-easy.md")
+    text = page.read_text()
+    assert text.count("\n### ") >= 14
+    assert "construction 1/jump repair" in text
+
+
+def test_nl2plan_smoke_again_reuses_every_stage(smoke: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "nl2plan", "--preset", "smoke", "--runs", str(smoke.parent), "--dry-run"]) == 0
+    told = [line.split()[0] for line in capsys.readouterr().out.splitlines() if "  from " in line]
+    assert told == ["reused"] * 11
+
+
+def test_nl2plan_paper_preset_is_the_papers() -> None:
+    config = PIPELINE.settings("paper")
+    modelling = config.modelling
+    assert (modelling.checks, modelling.max_error_messages, modelling.max_validations) == ("paper", 8, 8)
+    assert (modelling.passes, modelling.feedback, config.answers.temperature) == (2, "model", 0)
+    assert (config.tasks.shares_domain, config.planner.search, config.zero_shot) == (True, "lama-first", True)
+    names = [stage.name for stage in nl2plan(config)]
+    assert names == ["tasks", "types", "hierarchy", "actions", "construct_1", "construct_2", "prune", "task", "plan",
+                     "zero_shot", "judge"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("speaker.folder=my-model", "one speaker"),
+        ("speaker.script=false", "mistakes of the script"),
+        ("speaker.url=http://localhost/v1", "one speaker"),
+        ("speaker.prices={input: -1}", "prices"),
+        ("modelling.feedback=person", "one task at a time"),
+    ],
+)
+def test_nl2plan_settings_that_do_not_fit_are_refused(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PIPELINE.settings("smoke", overrides=[override])
+
+
+def test_nl2plan_run_without_anybody_to_ask_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "nl2plan", "--preset", "paper", "--runs", str(tmp_path)]) == 2
+    assert "nobody to ask" in capsys.readouterr().err
+
+
+def test_nl2plan_a_planned_mistake_that_nobody_can_make_is_refused() -> None:
+    with pytest.raises(BadInputError):
+        interpretation_of("{", where="x.json")
+    assert find_pipeline("nl2plan").name == "nl2plan"
+
+
+class Lending(Resources):
+    """Lends one who answers, and nothing else."""
+
+    def __init__(self, generator: Generator) -> None:
+        self._generator = generator
+
+    def generator(self, policy: Any, engine: Any) -> Generator:
+        """Return who answers."""
+        return self._generator
+
+
+def tables_of(artifacts: dict[str, Artifact]) -> dict[str, str]:
+    """Return the hash of every table and page of a run; how long an answer took is none of it."""
+    return {
+        f"{name}/{file}": entry.sha256
+        for name, artifact in artifacts.items()
+        for file, entry in artifact.manifest.files.items()
+        if not file.startswith("calls")
+    }
+
+
+def test_nl2plan_killed_after_every_second_answer_has_equal_tables_and_asks_nothing_twice(tmp_path: Path) -> None:
+    folder = tmp_path / "tasks" / "isr-assisted"
+    folder.mkdir(parents=True)
+    for name in ("domain.md", "domain.pddl", "easy.md", "easy.pddl"):
+        shutil.copy(TASKS_FOLDER / "isr-assisted" / name, folder / name)
+    faults = {"construction/add": ("cut",), "task": ("pred_nargs",)}
+    config = NL2PlanConfig.model_validate(
+        {"tasks": {"folder": str(tmp_path / "tasks")}, "speaker": {"script": True, "faults": faults}}
+    )
+    script, asked = ScriptedGenerator(Script(read_references(tmp_path / "tasks"), faults)), list[str]()
+    stages, n_deaths = nl2plan(config), 0
+    while True:
+        try:
+            done = run_stages(stages, root=tmp_path / "killed", resources=Lending(Dying(script, 2, asked)))
+            break
+        except Killed:
+            n_deaths += 1
+    undisturbed = run_stages(stages, root=tmp_path / "whole", resources=Lending(script))
+    assert n_deaths > 5
+    assert len(asked) == len(set(asked))
+    assert tables_of(done) == tables_of(undisturbed)

@@ -1,0 +1,367 @@
+"""The parts of Self-CriTeach between its domain and its arms, and its first stages without an engine."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stand_in_generator import StandInGenerator
+
+from pipelines.self_criteach import PIPELINE, learnt_domains
+from pipelines.stages import domain_writing, phase1_data
+from pipelines.stages.domain_writing import (
+    DEMONSTRATIONS,
+    CheckingSettings,
+    GatheringSettings,
+    PruningSettings,
+    WriteDomainSettings,
+    written_domain,
+)
+from pipelines.stages.phase1_data import DrawingSettings
+from pipelines.stages.self_teaching import WRITTEN, adopt_domains, by_quota, elected
+from plansmith.config.domain_writing import DemonstrationsConfig, WritingConfig
+from plansmith.config.generation import SamplingConfig
+from plansmith.config.planner import PlannerConfig
+from plansmith.config.problems import DomainLevelConfig, ProblemsConfig
+from plansmith.config.self_criteach import LengthShare, LibraryConfig, SelfCriteachConfig
+from plansmith.config.training import EngineNumerics
+from plansmith.data.artifacts import Artifact
+from plansmith.data.demonstration_files import read_demonstrations
+from plansmith.data.rows import ProblemRow, SolvedProblemRow, Split, VerdictRow, WrittenDomainRow
+from plansmith.errors import ConfigError, PlansmithError
+from plansmith.generation import Conversation, plain_text
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Conjunction, Literal, PlanStep, conjuncts_of, literals_of_effects
+from plansmith.pddl.printer import print_domain
+from plansmith.problems.library import load_domain
+from plansmith.problems.noise import MIXTURES, noisy_problem
+from plansmith.problems.simulator import Simulator
+from plansmith.report.criteach_results import length_name
+from plansmith.report.statistics import paired_permutation
+from plansmith.resources import Resources
+from plansmith.stages import Stage, run_stages
+from plansmith.text.narration import Refusal, narrated_answer, read_narration
+from plansmith.text.rendering import prompting_of
+
+BLOCKS = load_domain("blocks-classic")
+SIZES: Any = {"blocks": (3, 4), "tables": (1, 1), "robots": (1, 1), "moves": (1, 4)}
+
+
+def problem_of(seed: int) -> Any:
+    return BLOCKS.sample("any", random.Random(seed), sizes=SIZES)
+
+
+# --- choosing
+
+
+def verdict(number: int, *plan: str, kind: str = "goal_not_reached") -> VerdictRow:
+    return VerdictRow(f"r{number}", "p", 0, "v", kind, "", None, None, (), plan, "")
+
+
+def test_vote_takes_the_plan_nearest_to_all_others_and_the_first_of_equals() -> None:
+    # distances: r1-r2 1, r1-r3 2, r2-r3 1: sums 3, 2, 3
+    group = [verdict(1, "a", "b"), verdict(2, "a", "c"), verdict(3, "d", "c")]
+    assert elected(group).rollout_id == "r2"
+    assert elected([verdict(1, "a"), verdict(2, "a")]).rollout_id == "r1"
+
+
+def test_vote_leaves_out_what_cannot_be_read_unless_there_is_nothing_else() -> None:
+    lost = [verdict(number, kind="malformed_plan") for number in (1, 2)]
+    assert elected([*lost, verdict(3, "a", "b", "c")]).rollout_id == "r3"
+    assert elected(lost).rollout_id == "r1"
+
+
+def solved(*lengths: int) -> list[SolvedProblemRow]:
+    return [SolvedProblemRow(f"p{k}", "", "", "", ("(a)",) * length) for k, length in enumerate(lengths)]
+
+
+QUOTA = LibraryConfig(lengths=(LengthShare(up_to=2, share=2), LengthShare(up_to=4, share=1)))
+
+
+def test_quota_keeps_the_shares_of_lengths_of_as_many_as_there_are() -> None:
+    chosen = by_quota(solved(1, 1, 2, 2, 2, 3, 4, 9), QUOTA)
+    assert [len(row.plan) for row in chosen] == [1, 1, 2, 2, 3, 4]
+
+
+def test_quota_that_cannot_be_filled_says_which_length_is_short() -> None:
+    with pytest.raises(PlansmithError, match="3 to 4 steps"):
+        by_quota(solved(1, 1, 2, 2), QUOTA)
+    with pytest.raises(PlansmithError, match="any length"):
+        by_quota(solved(1), LibraryConfig(plans=2))
+
+
+@pytest.mark.parametrize(("length", "name"), [(1, "1-10"), (10, "1-10"), (11, "11-20"), (30, "21-30"), (31, "31+")])
+def test_lengths_lie_in_the_papers_intervals(length: int, name: str) -> None:
+    assert length_name(length) == name
+
+
+# --- noise
+
+
+def test_noise_of_rate_0_changes_nothing_and_of_rate_1_all_that_may_change() -> None:
+    problem, rng = problem_of(3), random.Random(0)
+    assert noisy_problem(BLOCKS.domain, problem, rate=0.0, mixture="vlm", rng=rng) == problem
+    lost = noisy_problem(BLOCKS.domain, problem, rate=1.0, mixture="missing", rng=rng)
+    assert {atom.predicate for atom in lost.init} == {"obj", "table", "robot"}
+    assert lost.goal == problem.goal
+
+
+def test_noise_adds_and_exchanges_objects_and_never_touches_what_no_action_changes() -> None:
+    problem = problem_of(3)
+    for mixture in MIXTURES:
+        noisy = noisy_problem(BLOCKS.domain, problem, rate=0.5, mixture=mixture, rng=random.Random(1))
+        still = [atom for atom in problem.init if atom.predicate in ("obj", "table", "robot")]
+        assert [atom for atom in noisy.init if atom.predicate in ("obj", "table", "robot")] == still
+    more = noisy_problem(BLOCKS.domain, problem, rate=1.0, mixture="spurious", rng=random.Random(1))
+    assert set(problem.init) < set(more.init)
+    swapped = noisy_problem(BLOCKS.domain, problem, rate=1.0, mixture="swapped", rng=random.Random(1))
+    assert len(swapped.init) <= len(problem.init) and set(swapped.init) != set(problem.init)
+
+
+# --- statistics
+
+
+def test_paired_permutation_of_five_equal_gains_is_about_two_of_thirty_two() -> None:
+    assert paired_permutation([0.0] * 5, [1.0] * 5) == pytest.approx(2 / 32, abs=0.01)
+    assert paired_permutation([1.0, 0.0], [0.0, 1.0]) == 1.0
+    with pytest.raises(ValueError, match="same problems"):
+        paired_permutation([], [])
+
+
+# --- settings
+
+
+@pytest.mark.parametrize("preset", PIPELINE.preset_names)
+def test_presets_give_stages(preset: str) -> None:
+    config = PIPELINE.settings(preset)
+    assert len({stage.name for stage in PIPELINE.stages(config)}) == len(PIPELINE.stages(config))
+
+
+def test_paper_preset_has_the_papers_values() -> None:
+    config = PIPELINE.settings("paper")
+    assert config.cpo is not None
+    assert (config.cpo.budget, config.cpo.state_cost, config.cpo.beta, config.cpo.learning_rate) == (
+        0.25,
+        0.5,
+        0.1,
+        1e-6,
+    )
+    assert (config.cpo.temperature, config.cpo.top_p, config.cpo.max_new_tokens) == (0.6, 0.95, 16384)
+    assert (config.sft.learning_rate, config.sft.epochs, config.sft.batch_sequences) == (1e-5, 5, 4)
+    assert [(part.up_to, part.share) for part in config.library.lengths] == [(10, 6), (20, 2), (30, 1), (60, 1)]
+    assert learnt_domains(config) == ["blocks-classic", "blocks-align"], "blocks-hard has the first one's"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["domain.writer=model"], "knows no PDDL"),
+        (["domain.file=x.pddl"], "go together"),
+        (["arms=[base, prompt_cot]"], "word-level"),
+        (["arms=[base, base]"], "each once"),
+        (["cpo=null"], "need cpo"),
+        (["rendering=full"], "compact"),
+        (["library.lengths=[{up_to: 5, share: 1}, {up_to: 3, share: 1}]"], "must grow"),
+    ],
+    ids=["writer", "file", "words", "twice", "cpo", "rendering", "lengths"],
+)
+def test_settings_that_do_not_go_together_are_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PIPELINE.settings("smoke", overrides=overrides)
+
+
+# --- the first stages
+
+
+class Killed(BaseException):
+    """As a process that is gone."""
+
+
+class Lending(Resources):
+    """Lends a model that writes a damaged domain, and mends it when it is told; it may die instead."""
+
+    def __init__(self, *, dies_at: int | None = None) -> None:
+        self.model = StandInGenerator(self._write, window=100_000)
+        self._dies_at = dies_at
+
+    def generator(self, policy: Any, engine: Any) -> StandInGenerator:
+        if self._dies_at is not None and len(self.model.asked) >= self._dies_at:
+            raise Killed
+        return self.model
+
+    def _write(self, conversation: Conversation, seed: int) -> str:
+        stack = BLOCKS.domain.action("stack")
+        assert stack is not None
+        worse = replace(stack, effects=stack.effects[1:])
+        actions = tuple(worse if action.name == "stack" else action for action in BLOCKS.domain.actions)
+        damaged = print_domain(replace(BLOCKS.domain, actions=actions))
+        return print_domain(BLOCKS.domain) if "What is wrong with it" in plain_text(conversation) else damaged
+
+
+PROBLEMS = ProblemsConfig(
+    domains=(
+        DomainLevelConfig(
+            domain="blocks-classic", level="small", sizes=SIZES, phase1=12, phase2=6, test=6, n_draws=200
+        ),
+    ),
+    phase2_share=0.3,
+)
+PLANNER = PlannerConfig(search="first", time_limit_s=5, kill_after_s=10)
+CHECKING = CheckingSettings(domain="blocks-classic", planner=PLANNER, scenes=3)
+
+
+def first_stages() -> list[Stage[Any]]:
+    drawing = DrawingSettings(problems=PROBLEMS, pddl="", is_word_level=False)
+    problems = Stage(name="sample_problems", run=phase1_data.sample_problems, settings=drawing)
+    gathering = GatheringSettings(
+        domain="blocks-classic", demonstrations=DemonstrationsConfig(trajectories=8), attempts_shown=4
+    )
+    run = domain_writing.gather_demonstrations
+    recorded = Stage(name="gather", run=run, settings=gathering, inputs={"problems": problems})
+    given: dict[str, Stage[Any]] = {"problems": problems, "demonstrations": recorded}
+    found, before = [problems, recorded], dict[str, Stage[Any]]()
+    for turn in range(3):
+        settings = WriteDomainSettings(
+            sampling=SamplingConfig(n=2, temperature=0.6, max_new_tokens=4000), engine=EngineNumerics(), prompting="",
+            iteration=turn, checking=CHECKING, writing=WritingConfig(candidates=2),
+        )  # fmt: skip
+        name, run_turn = f"write_{turn}", domain_writing.write_domain
+        found.append(Stage(name=name, run=run_turn, settings=settings, inputs={**given, **before}, iteration=turn))
+        before = {"before": found[-1]}
+    pruning = PruningSettings(**CHECKING.model_dump(exclude={"planner"}), planner=PLANNER, objective="checks",
+                              agreement_scenes=3)  # fmt: skip
+    inputs = {**given, "written": before["before"]}
+    pruned = Stage(name="prune", run=domain_writing.prune_domain, settings=pruning, inputs=inputs)
+    adopted = Stage(name="adopt", run=adopt_domains, inputs={"problems": problems, f"{WRITTEN} blocks-classic": pruned})
+    return [*found, pruned, adopted]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Artifact], Lending]:
+    resources = Lending()
+    return run_stages(first_stages(), root=tmp_path_factory.mktemp("made"), resources=resources), resources
+
+
+def best(artifact: Artifact) -> WrittenDomainRow:
+    return next(row for row in artifact.rows(WrittenDomainRow) if row.is_best)
+
+
+def test_domain_is_mended_after_one_turn_and_not_asked_for_again(made: tuple[dict[str, Artifact], Lending]) -> None:
+    artifacts, resources = made
+    assert best(artifacts["write_0"]).faults and not best(artifacts["write_1"]).faults
+    assert best(artifacts["write_2"]) == best(artifacts["write_1"])
+    assert len(resources.model.asked) == 2
+
+
+def test_every_literal_of_the_final_domain_stands_in_a_completion(made: tuple[dict[str, Artifact], Lending]) -> None:
+    artifacts, _ = made
+    completions = " ".join(
+        row.completion for turn in range(3) for row in artifacts[f"write_{turn}"].rows(WrittenDomainRow)
+    )
+    for action in written_domain(artifacts["prune"]).actions:
+        for literal in (*conjuncts_of(action.precondition), *literals_of_effects(action.effects)):
+            assert str(literal) in completions
+
+
+def test_prompts_of_a_run_hold_no_reference_schema(made: tuple[dict[str, Artifact], Lending]) -> None:
+    artifacts, resources = made
+    first, second = (plain_text(conversation) for conversation in resources.model.asked)
+    handed_back = best(artifacts["write_0"]).domain_pddl.strip()
+    assert handed_back in second
+    for prompt in (first, second.replace(handed_back, "")):
+        assert ":precondition" not in prompt and ":effect" not in prompt
+        for schema in BLOCKS.domain.actions:
+            assert str(Conjunction(conjuncts_of(schema.precondition))) not in prompt
+            assert " ".join(str(effect) for effect in schema.effects if isinstance(effect, Literal)) not in prompt
+
+
+def test_library_has_no_form_of_a_test_problem_and_every_id_of_the_run(
+    made: tuple[dict[str, Artifact], Lending],
+) -> None:
+    artifacts, _ = made
+    rows, drawn = (artifacts[name].rows(ProblemRow) for name in ("adopt", "sample_problems"))
+    assert {row.problem_id for row in rows} == {row.problem_id for row in drawn}
+    forms = {split: {row.canonical_form for row in rows if row.split == split} for split in Split}
+    assert forms[Split.TEST] and not forms[Split.TEST] & (forms[Split.PHASE1] | forms[Split.PHASE2])
+    scenes = {row.problem_id for row in drawn if row.split != Split.TEST}
+    recorded = read_demonstrations(artifacts["gather"].path(DEMONSTRATIONS))
+    starts = {row.problem_id: row for row in drawn if row.problem_id in scenes}
+    assert len(recorded.trajectories) == 8 and starts
+
+
+def test_run_killed_in_the_repair_ends_with_the_same_domain(
+    made: tuple[dict[str, Artifact], Lending], tmp_path: Path
+) -> None:
+    with pytest.raises(Killed):
+        run_stages(first_stages(), root=tmp_path, resources=Lending(dies_at=1))
+    again = run_stages(first_stages(), root=tmp_path, resources=Lending())
+    assert again["prune"].rows(WrittenDomainRow) == made[0]["prune"].rows(WrittenDomainRow)
+
+
+def names_of(stages: Sequence[Stage[Any]]) -> list[str]:
+    return [stage.name for stage in stages]
+
+
+def test_model_that_writes_is_asked_turn_by_turn_before_the_library() -> None:
+    config = SelfCriteachConfig.model_validate(
+        {**PIPELINE.settings("smoke").model_dump(), "model": {"folder": "some-model"}, "domain": {"turns": 2}}
+    )
+    names = names_of(PIPELINE.stages(config))
+    order = ["initial_policy", "write_domain_blocks-classic", "repair_domain_blocks-classic_1",
+             "repair_domain_blocks-classic_2", "prune_domain_blocks-classic", "adopt_domains"]  # fmt: skip
+    assert [name for name in names if name in order] == order
+
+
+# --- narration
+
+
+TASK = PlanningTask(BLOCKS.domain, problem_of(3))
+
+
+def a_plan() -> tuple[PlanStep, ...]:
+    simulator = Simulator(BLOCKS.domain, TASK.problem)
+    first = simulator.possible(simulator.initial_state)[0]
+    after = simulator.step(simulator.initial_state, first)
+    assert after is not None
+    return first, simulator.possible(after)[0]
+
+
+def telling(*, without: str = "", more: str = "", steps: int = 2, told: bool = True) -> str:
+    simulator = Simulator(BLOCKS.domain, TASK.problem)
+    state, lines = simulator.initial_state, []
+    for number, step in enumerate(a_plan()[:steps], 1):
+        after = simulator.step(state, step)
+        assert after is not None
+        state = after
+        facts = " ".join(str(atom) for atom in sorted(state) if not (number == 2 and atom.predicate == without))
+        lines += [f"Step {number}: {step}", "It serves the goal.", *([f"State: {facts} {more}"] if told else [])]
+    return "<REASON>" + "\n".join(lines) + "</REASON>"
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        (telling(), None),
+        (telling(without="robot"), None),
+        (f"first {telling(steps=1)} then {telling()}", None),
+        ("no marks", Refusal.NO_REASON),
+        (telling(steps=1), Refusal.OTHER_PLAN),
+        (telling().replace("It serves", "Step 7: (stack b1 b2 robot1)\nIt serves", 1), Refusal.OTHER_PLAN),
+        (telling(told=False), Refusal.NO_STATES),
+        (telling(more="(holding table1 robot1)"), Refusal.FALSE_STATE),
+        (telling(without="top"), Refusal.FALSE_STATE),
+    ],
+    ids=["true", "static left out", "last counts", "no marks", "too few", "one more", "no states", "false", "left out"],
+)
+def test_narration_is_believed_only_where_steps_and_states_are_true(text: str, refusal: Refusal | None) -> None:
+    assert read_narration(text, TASK, a_plan()).refusal is refusal
+
+
+def test_narrated_answer_is_read_as_its_plan() -> None:
+    plan = a_plan()
+    answer = narrated_answer(read_narration(telling(), TASK, plan), plan)
+    assert prompting_of("chain_of_thought").read(answer, BLOCKS.domain).chain.final_plan == plan

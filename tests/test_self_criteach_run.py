@@ -1,0 +1,58 @@
+"""The pipeline `self_criteach` as a whole: its preset smoke, with the real engine, trainer and planner."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines import self_criteach
+
+ARMS = ["base", "vote", "symbol", "sft", "sft_dpo", "sft_cpo"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    assert self_criteach.main(["--preset", "smoke", "--runs", str(folder)]) == 0
+    return folder
+
+
+def results_of(runs: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((runs / "smoke" / "report" / "results.json").read_text())
+    return found
+
+
+def test_smoke_run_has_every_arm_that_could_be_run(runs: Path) -> None:
+    results = results_of(runs)
+    assert [*results["arms"], *results["not_run"]] == [*(arm for arm in ARMS if arm in results["arms"]),
+                                                       *results["not_run"]]  # fmt: skip
+    assert set(results["not_run"]) <= {"sft_dpo"}, "all others need no pair"
+    for arm in results["arms"].values():
+        assert arm["figures"]["n"] == 6 and set(arm["by_task"]) == {"blocks-classic"}
+        assert 0 <= arm["progress"] <= 1 and arm["cost_per_plan"] >= 0
+
+
+def test_smoke_run_writes_a_domain_that_explains_its_demonstrations(runs: Path) -> None:
+    [found] = results_of(runs)["domain"].values()
+    assert found["repaired"]["transitions"] == found["repaired"]["refusals"] == 1.0
+    assert found["pruned"]["size"] < found["repaired"]["size"]
+    assert found["pruned"]["transitions"] == found["pruned"]["refusals"] == 1.0
+
+
+def test_smoke_run_records_reward_cost_penalty_and_divergence_of_every_update(runs: Path) -> None:
+    [updates] = results_of(runs)["cpo"].values()
+    for name in ("cpo/reward", "cpo/cost", "cpo/penalty", "cpo/disagreement", "group_relative/divergence"):
+        assert len(updates[name]) == 2 and None not in updates[name]
+    after = max(0.0, updates["cpo/penalty"][0] + 0.5 * (updates["cpo/cost"][0] - 0.25))
+    assert updates["cpo/penalty"][1] == pytest.approx(after)
+
+
+def test_smoke_run_given_again_reuses_every_stage(runs: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    before = results_of(runs)
+    assert self_criteach.main(["--preset", "smoke", "--runs", str(runs)]) == 0
+    said = [line for line in capfd.readouterr().err.splitlines() if " stage " in line]
+    assert said and all(line.endswith(("reused", "not needed")) for line in said)
+    assert results_of(runs)["arms"] == before["arms"]

@@ -1,0 +1,241 @@
+"""Compact texts that tell the domain: written, read back and judged in every domain that they can tell."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from conftest import random_walk
+
+from plansmith.config.dataset import SymbolPoolConfig
+from plansmith.data.rows import CompletionRow, JudgedRow, JudgingRow
+from plansmith.errors import BadInputError
+from plansmith.judging.judge import PlanJudge
+from plansmith.learning.tokenizer import UNKNOWN, encode, word_tokenizer
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import (
+    ActionSchema,
+    ConditionalEffect,
+    CostIncrease,
+    Domain,
+    Effect,
+    Literal,
+    UniversalEffect,
+    literals_of,
+)
+from plansmith.pddl.parser import parse_plan
+from plansmith.pddl.printer import print_domain, print_problem
+from plansmith.problems.library import domain_names, load_domain
+from plansmith.text.anonymisation import anonymise
+from plansmith.text.rendering import prompting_of
+from plansmith.text.told import TOLD_MARKERS, domain_words, read_told_chain, told_chain, told_prompt
+
+UNTELLABLE = {"assembly", "household", "independent-set", "openstacks", "power-network"}
+TOLD = [name for name in domain_names() if name not in UNTELLABLE]
+POOL = SymbolPoolConfig(objects=64)
+
+
+def task_of(name: str, seed: int = 0) -> PlanningTask:
+    """Return a problem of a domain's first level."""
+    loaded = load_domain(name)
+    return PlanningTask(loaded.domain, loaded.sample(loaded.levels[0], random.Random(seed)))
+
+
+def briefcase() -> PlanningTask:
+    problem = """(define (problem p) (:domain briefcase) (:objects o - portable l m - location)
+      (:init (is-at l) (at o l)) (:goal (and (at o m))))"""
+    return PlanningTask.from_text(print_domain(load_domain("briefcase").domain), problem)
+
+
+def judged(task: PlanningTask, completion: str) -> JudgedRow:
+    row = JudgingRow("p", print_domain(task.domain), print_problem(task.problem),
+                     (CompletionRow("r", 0, "version", completion),))  # fmt: skip
+    return PlanJudge("chain_told").judge(row)
+
+
+def test_told_prompt_of_a_small_problem_is_as_written_by_hand() -> None:
+    assert told_prompt(briefcase()) == (
+        "types: portable location "
+        "action: move of: ?x0 location ?x1 location check: is-at ?x0 add: is-at ?x1 move delete: is-at ?x0 "
+        "each: ?x2 portable when: in ?x2 add: at ?x2 ?x1 move delete: at ?x2 ?x0 "
+        "action: take-out of: ?x0 portable check: in ?x0 delete: in ?x0 "
+        "action: put-in of: ?x0 portable ?x1 location check: is-at ?x1 at ?x0 ?x1 not: in ?x0 add: in ?x0 put-in "
+        "objects: o portable l location m location always: goal: at? o m now: is-at l at o l plan:"
+    )
+
+
+def test_told_chain_names_parameters_and_leaves_out_what_no_action_changes() -> None:
+    text = told_chain(briefcase(), parse_plan("(put-in o l) (move l m)"))
+    assert "do: put-in ?x0 o ?x1 l check: is-at l at o l not: in o ok: add: in o now: is-at l in o at o l" in text
+    assert text.endswith("goals: at? o m met: verdict: VALID")
+    task = task_of("miconic")
+    (step,) = random_walk(task, 1, random.Random(1))
+    static = {atom.predicate for atom in task.problem.init if task.is_static(atom.predicate)}
+    now = told_chain(task, [step]).partition(" now: ")[2].partition(" goals: ")[0]
+    assert static and not static & set(now.split())
+    assert static <= set(told_prompt(task).partition(" always: ")[2].split())
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_chain_of_every_domain_that_can_be_told_is_read_back_and_judged_right(name: str) -> None:
+    for seed in range(2):
+        task = task_of(name, seed)
+        plan = random_walk(task, 4, random.Random(seed))
+        text = told_chain(task, plan)
+        read = read_told_chain(text, task.domain)
+        assert read.fault is None and read.chain.final_plan == tuple(plan)
+        (verdict,), steps = judged(task, text).verdicts, judged(task, text).steps
+        assert verdict.plan == tuple(map(str, plan)) and verdict.error_class != "unreadable"
+        assert all(step.state_distance == 0 and step.s_claimed == step.s_expected for step in steps)
+        assert len(steps) == len(plan) and not any(step.false_words for step in steps)
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_told_prompt_has_every_schema_of_its_domain(name: str) -> None:
+    domain = load_domain(name).domain
+    words = domain_words(domain).split()
+    starts = [place for place, word in enumerate(words) if word == "action:"]
+    told = [words[start:end] for start, end in zip(starts, [*starts[1:], len(words)], strict=True)]
+    for action, found in zip(domain.actions, told, strict=True):
+        assert _read_schema(found, domain) == _schema(action)
+
+
+Told = tuple[str, tuple[tuple[str, tuple[str, ...]], ...], frozenset[str], frozenset[tuple[str, ...]]]
+"""Name, parameters, preconditions, and effects, each with what it stands under."""
+
+
+def _schema(action: ActionSchema) -> Told:
+    names = {typed.name: f"?x{number}" for number, typed in enumerate(action.parameters)}
+    parameters = tuple((names[typed.name], typed.types) for typed in action.parameters)
+    conditions = frozenset(_text(one, names) for one in literals_of(action.precondition))
+    return action.name, parameters, conditions, frozenset(_effects(action.effects, names, ()))
+
+
+def _effects(effects: tuple[Effect, ...], names: dict[str, str], under: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for effect in effects:
+        match effect:
+            case Literal():
+                yield (*under, _text(effect, names))
+            case UniversalEffect():
+                inner = names | {
+                    typed.name: f"?x{len(names) + number}" for number, typed in enumerate(effect.parameters)
+                }
+                each = [f"each {inner[typed.name]} {' '.join(typed.types)}" for typed in effect.parameters]
+                yield from _effects(effect.effects, inner, (*under, *each))
+            case ConditionalEffect():
+                when = sorted(f"when {_text(one, names)}" for one in literals_of(effect.condition))
+                yield from _effects(effect.effects, names, (*under, *when))
+            case CostIncrease():
+                pass
+
+
+def _text(literal: Literal, names: dict[str, str]) -> str:
+    words = [literal.atom.predicate, *(names.get(name, name) for name in literal.atom.arguments)]
+    return " ".join(words if literal.is_positive else ["not", *words])
+
+
+def _read_schema(words: list[str], domain: Domain) -> Told:
+    """Return what the words of an action say; the domain tells arities alone."""
+    arity = {schema.name: len(schema.parameters) for schema in domain.predicates} | {"=": 2}
+    sections: list[tuple[str, list[str]]] = []
+    for word in words:
+        if word.endswith(":") and word != "not:":
+            sections.append((word, []))
+        else:
+            sections[-1][1].append(word)
+    assert sections[0][0] == "action:" and sections[1][0] == "of:"
+    (name,) = sections[0][1]
+    conditions: list[str] = []
+    effects: list[tuple[str, ...]] = []
+    under: list[str] = []
+    for number, (marker, told) in enumerate(sections[2:], 2):
+        if marker == "each:":
+            under = [f"each {variable} {' '.join(types)}" for variable, types in _variables(told)]
+        elif marker == "check:":
+            conditions = list(_read_literals(told, arity))
+        elif marker == "when:":
+            is_within = sections[number - 1][0] == "each:"
+            under = [*(under if is_within else ()), *sorted(f"when {one}" for one in _read_literals(told, arity))]
+        elif marker == "add:":
+            effects += [(*under, one) for one in _read_literals(told, arity, behind=name)]
+        else:
+            assert marker == "delete:"
+            effects += [(*under, f"not {one}") for one in _read_literals(told, arity)]
+    return name, tuple(_variables(sections[1][1])), frozenset(conditions), frozenset(effects)
+
+
+def _variables(words: list[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    starts = [place for place, word in enumerate(words) if word.startswith("?")]
+    for number, start in enumerate(starts, 1):
+        yield words[start], tuple(words[start + 1 : [*starts, len(words)][number]])
+
+
+def _read_literals(words: list[str], arity: dict[str, int], behind: str = "") -> Iterator[str]:
+    place = 0
+    while place < len(words):
+        is_negative = words[place] == "not:"
+        place += is_negative
+        end = place + 1 + arity[words[place]]
+        yield " ".join([*(["not"] if is_negative else []), *words[place:end]])
+        if behind:
+            assert words[end] == behind
+        place = end + bool(behind)
+
+
+@pytest.mark.parametrize("name", sorted(UNTELLABLE))
+def test_a_domain_that_cannot_be_told_is_refused_with_a_cure(name: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        told_prompt(task_of(name))
+    assert caught.value.cure
+
+
+def test_a_false_fluent_is_a_fault_and_a_static_atom_left_out_is_none() -> None:
+    task = task_of("miconic")
+    text = told_chain(task, random_walk(task, 1, random.Random(1)))
+    here = text.partition(" now: ")[2].split()[1]  # the state begins with where the lift is
+    floor = next(typed.name for typed in task.problem.objects if "floor" in typed.types and typed.name != here)
+    wrong = text.replace(f" now: lift-at {here}", f" now: lift-at {floor}")
+    (right_step,), (wrong_step,) = judged(task, text).steps, judged(task, wrong).steps
+    assert (right_step.feedback_code, right_step.state_distance) == ("goal", 0)
+    assert (wrong_step.feedback_code, wrong_step.state_distance) == ("effect", 2)
+
+
+def test_a_step_whose_parameters_are_out_of_order_is_unreadable() -> None:
+    text = told_chain(briefcase(), parse_plan("(put-in o l)")).replace(
+        "do: put-in ?x0 o ?x1 l", "do: put-in ?x1 o ?x0 l"
+    )
+    read = read_told_chain(text, briefcase().domain)
+    assert read.fault is not None and "expected '?x0'" in read.fault
+    assert read.broken_action is not None and read.broken_action.arguments == ("o", "l")
+
+
+@pytest.mark.parametrize("name", [name for name in TOLD if name not in ("woodworking", "spider")])
+def test_a_domain_under_symbols_of_the_pool_has_only_words_of_a_fixed_vocabulary(name: str) -> None:
+    task = task_of(name)
+    plan = random_walk(task, 3, random.Random(0))
+    hidden = anonymise(task.domain, task.problem, plan, random.Random(3), POOL)
+    asked = PlanningTask(hidden.domain, hidden.problem)
+    tokenizer = word_tokenizer([], [*TOLD_MARKERS, *POOL.words])
+    unknown = tokenizer.convert_tokens_to_ids(UNKNOWN)
+    assert unknown not in encode(tokenizer, f"{told_prompt(asked)} {told_chain(asked, hidden.plan)}")
+
+
+def test_symbols_of_a_pool_are_drawn_from_all_of_it() -> None:
+    task, seen = briefcase(), set[str]()
+    for seed in range(60):
+        seen |= set(anonymise(task.domain, task.problem, (), random.Random(seed), POOL).names.predicates.values())
+    assert seen == {"=", *(f"p_{number}" for number in range(32))}
+
+
+def test_more_names_than_symbols_are_refused_with_both_numbers() -> None:
+    task = briefcase()
+    with pytest.raises(BadInputError, match="more predicates than the pool") as caught:
+        anonymise(task.domain, task.problem, (), random.Random(0), SymbolPoolConfig(predicates=2))
+    assert (caught.value.got, caught.value.expected) == ("3", "2 at most")
+
+
+def test_direct_plans_can_be_asked_for_in_few_words() -> None:
+    prompting = prompting_of("plan_compact_told")
+    assert prompting.plan_prompt(briefcase()) == told_prompt(briefcase())
+    assert prompting.read("put-in o l\n", briefcase().domain).chain.final_plan == tuple(parse_plan("(put-in o l)"))
