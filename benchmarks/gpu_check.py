@@ -301,8 +301,9 @@ def check(arguments: argparse.Namespace) -> int:
         raise BadInputError("no GPU that torch can use", got=f"torch {torch.__version__}", expected="a CUDA device",
                             cure="rehearse with --device cpu, or install a torch for the driver")  # fmt: skip
     found = list(_findings(arguments))
-    rows = [[x.model, x.what, x.measured, x.expected, {True: "ok", False: "NO", None: ""}[x.is_met]] for x in found]
-    print(text_table(("model", "checked", "measured", "expected", ""), rows))
+    marks = {True: "ok", False: "NO", None: ""}
+    rows = [[f"{x.model}, {x.what}", x.measured, x.expected, marks[x.is_met]] for x in found]
+    print(text_table(("checked", "measured", "expected", ""), rows))
     card = torch.cuda.get_device_name() if arguments.device == "cuda" else "no GPU: a rehearsal"
     result = {"device": card, "machine": machine(), "torch": torch.__version__, "findings": [asdict(x) for x in found]}
     if arguments.out is not None:

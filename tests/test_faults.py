@@ -42,7 +42,7 @@ from plansmith.config.generation import SamplingConfig
 from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import complete_artifacts
-from plansmith.data.rows import MetricRow, OptimisationStepRow
+from plansmith.data.rows import MetricRow, OptimisationStepRow, RolloutRow
 from plansmith.errors import PlansmithError, StalledError
 from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.sequences import supervised_sequence
@@ -401,7 +401,8 @@ def test_driver_killed_in_each_stage_ends_with_the_tables_of_a_calm_run(tmp_path
 
 TEXT_OPTIONS = ("repair.turns=3", "repair.has_resampling=false", "has_direct_plans=false", "sft_longer=null",
                 "evaluation.tries_grammar=false", "sft.batch_tokens=1024", "sft.epochs=6", "dpo.batch_tokens=1024",
-                "dpo.epochs=6")  # fmt: skip
+                "dpo.epochs=6",
+                "trainer.n_threads=1")  # fmt: skip
 """The smoke preset with long optimisations, and no controls; its policies learn nothing, so that every turn is due."""
 
 
@@ -421,14 +422,20 @@ def kill_texts(runs: Path, name: str, is_due: Callable[[LiveWork], bool]) -> Non
     assert process.wait() == -signal.SIGKILL
 
 
-def tables_of(run: Path) -> dict[str, str]:
-    """Return the content of every file of every stage, but for the one that has times."""
-    return {
-        f"{artifact.manifest.provenance.stage}/{name}": entry.sha256
-        for artifact in complete_artifacts(run / "artifacts")
-        for name, entry in artifact.manifest.files.items()
-        if name != "metrics.parquet"
-    }
+def tables_of(run: Path) -> dict[str, Any]:
+    """Return the content of every file of every stage, but for the one that has times.
+
+    Of answers it is what they say: log-probabilities are rounded by how many are decoded together, fewer in a turn that
+    is continued.
+    """
+    found: dict[str, Any] = {}
+    for artifact in complete_artifacts(run / "artifacts"):
+        stage = artifact.manifest.provenance.stage
+        hashes = {f"{stage}/{name}": entry.sha256 for name, entry in artifact.manifest.files.items()}
+        found |= {name: value for name, value in hashes.items() if not name.endswith("/metrics.parquet")}
+        if stage.startswith("repair_"):
+            found[f"{stage}/rows.parquet"] = [(row.rollout_id, row.token_ids) for row in artifact.rows(RolloutRow)]
+    return found
 
 
 @pytest.mark.faults

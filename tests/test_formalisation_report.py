@@ -365,7 +365,7 @@ def test_report_page_shows_failures_escaped_also_while_the_run_goes_on(results: 
 
 def test_report_page_takes_the_brackets_from_the_model_of_the_run(results: FormalisationResults) -> None:
     llama = dataclasses.replace(results, config={"model": {"folder": "meta-llama/Llama-3.1-8B-Instruct"}})
-    assert "| rovers | 4 | 0.0 (69.0) | 0.0 (21.0) |" in render_markdown(formalisation_report(llama))
+    assert "| rovers | untrained | 4 | 0.0 (69.0) | 0.0 (21.0) |" in render_markdown(formalisation_report(llama))
 
 
 def test_plots_are_drawn_in_reading_order(results: FormalisationResults) -> None:

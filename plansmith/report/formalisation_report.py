@@ -156,6 +156,7 @@ def _data(results: FormalisationResults) -> Iterator[Block]:
     if lines := [
         f"{spoken(stage)}: {count} sequences were too long and were not trained on."
         for stage, count in results.n_dropped.items()
+        if count
     ]:
         yield Sentences(tuple(lines))
 
