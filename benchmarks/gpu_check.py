@@ -16,6 +16,7 @@ does not, 2 there is no GPU.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import json
 import random
@@ -51,6 +52,8 @@ LORA: Mapping[str, Any] = {"lora": LoraConfig(rank=8, alpha=16.0)}
 VOCABULARY, LOSS_TOKENS, LOSS_SHARE = 128_256, 4096, 0.25
 """Words and tokens of the loss whose memory is measured, and the share of whole float32 logits that it may take."""
 MIB = 2**20
+MMAP_THRESHOLD = -3
+"""mallopt's name for the size from which memory is the system's again as soon as it is freed."""
 
 
 class InChunks(Supervised):
@@ -224,6 +227,7 @@ def loss_peak(device: str) -> int:
     from plansmith.learning.packing import build_batch
     from plansmith.learning.token_reading import reading_head
 
+    ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, 1 << 16)  # what is freed goes back at once, or it counts as taken
     config = LlamaConfig(vocab_size=VOCABULARY, hidden_size=64, intermediate_size=64, num_hidden_layers=1,
                          num_attention_heads=1, max_position_embeddings=LOSS_TOKENS)  # fmt: skip
     config._attn_implementation = register_packed_attention()

@@ -50,6 +50,7 @@ from plansmith.problems.library import load_domain
 from plansmith.resources import Resources
 from plansmith.text.formalisation import plan_answer, plan_prompt
 from plansmith.text.loose_plans import read_loose_plan
+from plansmith.text.statements import numbered_text
 
 DOMAINS = ("ferry", "logistics", "rovers", "blocksworld")
 
@@ -182,7 +183,7 @@ def judged(root: Path, text: TextRow, answer: str) -> VerdictRow:
     given = {"texts": artifact(root, "texts", ("rows", TextRow, [text])), "policy": artifact(root, "policy")}
     settings = settings_of(PlanTrialSettings, split=Split.TEST, texts=COMPACT)
     tried = run(root, "try_direct", try_plans, settings, Lends(write), **given)
-    assert asked == [f"domain: ferry\n{text.text.strip()}\nplan:\n"]
+    assert asked == [f"domain: ferry\n{numbered_text(text.text, 'plan')}"]
     told = {"rollouts": tried, "texts": given["texts"]}
     [row] = run(root, "judge_direct", judge_plans_of_texts, None, Resources(), **told).rows(VerdictRow)
     return row

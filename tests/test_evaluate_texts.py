@@ -38,6 +38,7 @@ from plansmith.learning.models import bpe_tokenizer, make_model
 from plansmith.pddl.printer import print_problem
 from plansmith.problems.library import DOMAINS_FOLDER, load_domain
 from plansmith.text.natural_language_reader import read_problem_text
+from plansmith.text.statements import numbered_text
 
 Capture = pytest.CaptureFixture[str]
 
@@ -195,7 +196,8 @@ def test_text_that_fills_the_window_is_an_answer_without_a_problem_and_is_named(
 
 def test_prompt_has_the_text_and_as_much_of_the_domain_as_asked_for(server: Server, run: Run) -> None:
     run("--repair-turns", "0", "--detail", "name", "--rendering", "compact")
-    assert f"domain: blocksworld\n{TEXTS['named']}\npddl:\n" in [request.prompt for request in server.requests]
+    asked = [request.prompt for request in server.requests]
+    assert f"domain: blocksworld\n{numbered_text(TEXTS['named'], 'pddl')}" in asked
     run("--repair-turns", "0")
     assert "Actions: (pick-up ?x)" in server.requests[-1].prompt and ":precondition" not in server.requests[-1].prompt
 
@@ -224,12 +226,12 @@ def test_texts_are_written_where_none_are_given_and_read_back_they_are_the_refer
     phrases = loaded.phrases
 
     def read(request: Request) -> tuple[int, Any]:
-        text = request.prompt.removeprefix("domain: blocksworld\n").removesuffix("\npddl:\n")
+        text = request.prompt.partition("\nText:\n")[2]
         return 200, completion(print_problem(read_problem_text(loaded.domain, phrases, text)))
 
     server.reply = read
     words = ["--domain", str(DOMAINS_FOLDER / "blocksworld" / "domain.pddl"), "--problems", str(folder / "problems")]
-    found = run(*words, "--detail", "name", "--rendering", "compact", "--object-names", *"uvwxyz", given=())
+    found = run(*words, "--detail", "name", "--object-names", *"uvwxyz", given=())
     assert found.code == 0, found.err
     assert (found.content["n"], found.content["identical"], found.content["without_a_plan"]) == (3, 1, ["never"])
     assert all(set("uvwxyz") & set(item["reference"].split()) for item in found.content["answers"])

@@ -29,6 +29,7 @@ from plansmith.pddl.parser import parse_problem
 from plansmith.planners import FastDownward, PlannerStatus
 from plansmith.planners.batch import proving
 from plansmith.text.coverage import undeclared_names, unnamed_objects
+from plansmith.text.statements import numbered_text
 
 Capture = pytest.CaptureFixture[str]
 TEXT = "There are two blocks, Red and blue. Both stand on the table, nothing on them, and the hand is empty.\n" \
@@ -160,7 +161,7 @@ def test_no_repair_turns_ask_once_and_an_answer_cut_off_says_so(server: Server, 
     server.reply = lambda _: (200, cut)
     found = run("--repair-turns", "0", "--max-new-tokens", "77", "--rendering", "compact", "--detail", "name")
     assert (found.code, len(server.requests)) == (1, 1)
-    assert server.requests[0].prompt == f"domain: blocksworld\n{TEXT.strip()}\npddl:\n"
+    assert server.requests[0].prompt == f"domain: blocksworld\n{numbered_text(TEXT, 'pddl')}"
     assert "answer: cannot be read (cut off after 77 tokens: --max-new-tokens)" in found.out
 
 
