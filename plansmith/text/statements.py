@@ -1,9 +1,9 @@
 """Texts whose statements have numbers, and PDDL that says in comments which statement it writes.
 
 A text and its problem run side by side: each section, list of objects, fact and goal of the one is one statement of
-the other. A model from nothing does not learn within minutes to find the next statement by what it wrote last, nor by
-its number alone; to copy what stands behind a number it learns at once, and to translate what it has just copied soon
-(docs/log.md). So the compact rendering numbers the statements of a text, and its answers repeat each, in a comment of
+the other. A model from nothing learnt little within minutes where it had to find the next statement by what it wrote
+last; with statements copied first, and short examples first, it learnt in as many (docs/log.md, where the two are not
+told apart). The compact rendering numbers the statements of a text, and its answers repeat each, in a comment of
 PDDL, before what it stands for: a chain of thought. Ours.
 
 Any text has statements: lines, and what full stops and semicolons part. Which of them says what is known of texts by
