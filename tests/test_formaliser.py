@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -78,6 +79,9 @@ def test_perturber_proves_what_each_mistake_amounts_to(planner: FastDownward, ro
     faults = Counter(row.fault for row in found)
     assert faults[Fault.UNPARSEABLE] > 15 and faults[Fault.UNSOLVABLE] and faults[Fault.UNFAITHFUL]
     for row in found:
+        assert re.search(
+            r";\d+ pddl:\n", row.problem_pddl
+        )  # rendered as answers are, or comments would give a mistake away
         domain = load_domain(row.problem_id).domain
         is_read = not any(item.is_error for item in diagnose(print_domain(domain), row.problem_pddl))
         assert is_read == (row.fault != Fault.UNPARSEABLE), row

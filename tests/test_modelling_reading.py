@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plansmith.modelling.products import TypeNode, TypeSketch
+from plansmith.modelling.products import ProblemSketch, TypeNode, TypeSketch
 from plansmith.modelling.reading import (
     SCHEMA_TITLES,
     read_actions,
@@ -130,5 +130,5 @@ def test_read_written_two_actions_is_a_fault_with_the_place_of_the_second() -> N
     "answer", ["", "(" * 10_000, "## Goal\n" + "(and " * 10_000, "```\n" * 99, "\x00## State\n((("]
 )
 def test_read_problem_sketch_of_anything_is_never_an_error(answer: str) -> None:
-    read_problem_sketch(answer)
-    read_schema("a", answer)
+    assert isinstance(read_problem_sketch(answer), ProblemSketch)
+    assert read_schema("a", answer).name == "a"

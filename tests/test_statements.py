@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 
 import pytest
 from conftest import BLOCKS, sussman
 
 from plansmith.config.domains import Phrases
 from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Conjunction, literals_of
 from plansmith.pddl.parser import parse_problem
 from plansmith.pddl.printer import print_problem
 from plansmith.problems.library import domain_names, load_domain
@@ -91,3 +93,12 @@ def test_numbered_answer_to_a_text_of_another_problem_is_a_bug() -> None:
     read = read_problem_text(BLOCKS, blocks_phrases(), text)
     with pytest.raises(RuntimeError, match="statements of other sections"):
         numbered_answer(print_problem(read), read, text.replace("\n\nThis", " B is clear.\n\nThis"), "pddl")
+
+
+def test_numbered_answer_to_a_goal_that_is_no_plain_conjunction_is_a_bug() -> None:
+    text = problem_text(BLOCKS, blocks_phrases(), sussman().problem, phrasing=0)
+    read = read_problem_text(BLOCKS, blocks_phrases(), text)
+    first, second = literals_of(read.goal)
+    nested = replace(read, goal=Conjunction((Conjunction((first,)), second)))
+    with pytest.raises(RuntimeError, match="not those of its problem"):
+        numbered_answer(print_problem(nested), nested, text, "pddl")
