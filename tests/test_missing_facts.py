@@ -66,6 +66,16 @@ def test_out_of_reach_of_an_untyped_task_that_is_too_large_with_its_kinds_leaves
     assert {atom.predicate for atom in found.missing} <= {"at", "in"}
 
 
+def test_out_of_reach_of_such_a_task_whose_goal_is_a_kind_names_the_goal() -> None:
+    domain = load_domain("zenotravel")
+    problem = domain.sample("L1", random.Random(1))
+    plane = next(atom.arguments[0] for atom in problem.init if atom.predicate == "aircraft")
+    goal = parse_problem(print_problem(problem).replace("(:goal (and", f"(:goal (and (city {plane})"), domain.domain)
+    found = out_of_reach(PlanningTask(domain.domain, goal))
+    assert found is not None
+    assert [str(atom) for atom in found.missing] == [str(goal) for goal in found.goals] == [f"(city {plane})"]
+
+
 def test_diagnose_with_reachability_warns_of_each_goal_and_says_what_would_mend_it() -> None:
     text = print_problem(roads("(at t a) (road a b)", "(seen b) (seen c)"))
     assert diagnose(print_domain(ROADS), text) == ()

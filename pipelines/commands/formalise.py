@@ -111,7 +111,8 @@ def _formalise(arguments: argparse.Namespace) -> int:
         say(f"policy: {arguments.policy} (prompts: {texts.rendering}, of the domain: {texts.detail})\n")
         judge = FormalisationJudge(domain, proving(planner), checks=arguments.checks)
         turns_wanted = repair_turns_of(arguments)
-        loop = RepairLoop(generator, judge, texts, sampling_of(arguments), turns_wanted, arguments.seed)
+        again = sampling_of(arguments, is_repair=True).temperature
+        loop = RepairLoop(generator, judge, texts, sampling_of(arguments), turns_wanted, arguments.seed, again)
         turns = list(_told(loop.run(prompt, text), arguments, say))
     best = best_answer(turns)
     _write(best, arguments)

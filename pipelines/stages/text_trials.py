@@ -36,9 +36,9 @@ class TextTrials:
         evaluation, loop = self._config.evaluation, self._config.repair
         judged = self.judge(arm, self.answer(f"try_{arm}", policy, Split.TEST, self._sampling(evaluation.temperature)))
         if is_repaired and loop.turns:
-            self._repair(f"repair_{arm}", arm, policy, judged, "validator", evaluation.temperature)
+            self._repair(f"repair_{arm}", arm, policy, judged, "validator")
             if loop.has_resampling:
-                self._repair(f"resample_{arm}", arm, policy, judged, "none", loop.resampling_temperature)
+                self._repair(f"resample_{arm}", arm, policy, judged, "none")
 
     def measure_plans(self, arm: str, policy: Stage[Any]) -> None:
         """Let a policy answer the test texts with plans, and judge them on the references."""
@@ -80,11 +80,10 @@ class TextTrials:
         return self.judge("samples", self.answer("sample_answers", policy, Split.PHASE2, sampling), is_arm=False)
 
     def _repair(
-        self, name: str, arm: str, policy: Stage[Any], judged: Stage[Any], feedback: Literal["validator", "none"],
-        temperature: float,
-    ) -> None:  # fmt: skip
+        self, name: str, arm: str, policy: Stage[Any], judged: Stage[Any], feedback: Literal["validator", "none"]
+    ) -> None:
         settings = RepairSettings(
-            sampling=self._sampling(temperature),
+            sampling=self._sampling(self._config.repair.temperature),
             engine=self._engine(),
             prompting=self._prompting,
             turns=self._config.repair.turns,

@@ -10,7 +10,7 @@ from typing import Any
 
 from actors.endpoint import served_models
 from plansmith.config.basics import checked_name
-from plansmith.config.generation import EndpointConfig, SamplingConfig
+from plansmith.config.generation import REPAIR_TEMPERATURE, EndpointConfig, SamplingConfig
 from plansmith.config.loading import build_model
 from plansmith.config.planner import PlannerConfig
 from plansmith.errors import BadInputError, ConfigError
@@ -113,6 +113,8 @@ def add_repair_options(group: Any) -> None:
     add = group.add_argument
     add("--repair-turns", type=int, metavar="N", help="how often a failed answer is handed back, at most "
         f"(default: {REPAIR_TURNS})")  # fmt: skip
+    add("--repair-temperature", type=float, metavar="T", help="of the further answers (default: "
+        f"{REPAIR_TEMPERATURE}); at 0 a policy that keeps its mistake once keeps it to the end")  # fmt: skip
     add("--checks", choices=("planner", "coverage"), help="what answers are handed back for: planner: they cannot be "
         "read or have no plan (default); coverage: also names that only the text has, or only the problem")  # fmt: skip
     add("--detail", choices=("name", "summary", "pddl"), help="what the prompt says of the domain: its name, its "
@@ -163,7 +165,7 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 
 def _check_formalising(arguments: argparse.Namespace) -> None:
     """Raise for what does not go together with `--formalise`, or without it."""
-    of_texts = ("texts", "planbench", "repair_turns", "detail", "checks")
+    of_texts = ("texts", "planbench", "repair_turns", "repair_temperature", "detail", "checks")
     given = {name for name in of_texts if getattr(arguments, name) is not None}
     if not arguments.formalise:
         if given:
@@ -212,10 +214,16 @@ def is_address(policy: str) -> bool:
     return policy.startswith(("http://", "https://"))
 
 
-def sampling_of(arguments: argparse.Namespace) -> SamplingConfig:
-    """Return how the policy's answers are to be drawn."""
-    drawn = {"temperature": arguments.temperature, "max_new_tokens": arguments.max_new_tokens}
+def sampling_of(arguments: argparse.Namespace, *, is_repair: bool = False) -> SamplingConfig:
+    """Return how the policy's answers are to be drawn, the first ones or those that are asked for again."""
+    temperature = repair_temperature_of(arguments) if is_repair else arguments.temperature
+    drawn = {"temperature": temperature, "max_new_tokens": arguments.max_new_tokens}
     return build_model(SamplingConfig, drawn, where="the command line")
+
+
+def repair_temperature_of(arguments: argparse.Namespace) -> float:
+    """Return the temperature of answers that are asked for again."""
+    return REPAIR_TEMPERATURE if arguments.repair_temperature is None else float(arguments.repair_temperature)
 
 
 def repair_turns_of(arguments: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ from pipelines.trials.options import (
     endpoint_of,
     is_address,
     planner_of,
+    repair_temperature_of,
     repair_turns_of,
     sampling_of,
 )
@@ -145,7 +146,8 @@ def _trial(
     }
     judging = JudgingConfig(planner=planner_of(arguments), checks=arguments.checks or "planner")
     turns = repair_turns_of(arguments)
-    repair = GivenRepairSettings(turns=turns, feedback="validator", texts=texts, judging=judging, **shared)
+    again = {**shared, "sampling": sampling_of(arguments, is_repair=True)}
+    repair = GivenRepairSettings(turns=turns, feedback="validator", texts=texts, judging=judging, **again)
     return TextTrial(GivenTrialSettings(split=Split.TEST, **shared), repair, policy)
 
 
@@ -186,4 +188,5 @@ def _asked(arguments: argparse.Namespace) -> dict[str, Any]:
     names = ("seed", "domain", "problems", "texts", "planbench", "temperature", "max_new_tokens")
     values = {name: getattr(arguments, name) for name in names}
     said = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
-    return {**said, "repair_turns": repair_turns_of(arguments)}
+    again = {"repair_turns": repair_turns_of(arguments), "repair_temperature": repair_temperature_of(arguments)}
+    return {**said, **again}

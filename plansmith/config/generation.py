@@ -10,6 +10,9 @@ from pydantic import Field, field_validator
 from plansmith.config.basics import StrictModel
 from plansmith.errors import BadInputError
 
+REPAIR_TEMPERATURE = 0.7
+"""Of answers that are asked for again, unless told otherwise."""
+
 
 class SamplingConfig(StrictModel):
     """How answers are drawn from a model."""

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from plansmith.config.basics import StrictModel
 from plansmith.config.formalisation import Checks, FormalisationConfig, JudgingConfig
-from plansmith.config.generation import AttemptConfig
+from plansmith.config.generation import REPAIR_TEMPERATURE, AttemptConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import ProblemsConfig
 from plansmith.config.run import RunConfig
@@ -63,10 +63,11 @@ class RepairConfig(StrictModel):
     checks: Checks = "planner"
     """What an answer is handed back for. planner: it cannot be read or has no plan. coverage: also for objects that the
     text does not name, and names of the text that are no object."""
+    temperature: float = Field(REPAIR_TEMPERATURE, ge=0)
+    """Of the further answers, with feedback and without; the paper names none. At 0 a policy that has once kept its
+    mistake is asked the same again, and keeps it to the last turn."""
     has_resampling: bool = False
     """Also ask as often again without a word of feedback: the control of the loop."""
-    resampling_temperature: float = Field(0.7, gt=0)
-    """Of the answers when they are asked for again."""
 
 
 class TransferConfig(StrictModel):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from plansmith.config.formalisation import FormalisationConfig
-from plansmith.config.generation import SamplingConfig
+from plansmith.config.generation import REPAIR_TEMPERATURE, SamplingConfig
 from plansmith.errors import PlansmithError
 from plansmith.generation import Completion, Generator, asking
 from plansmith.judging.formalisation import FormalisationJudge, Judgement, Readability
@@ -89,7 +89,8 @@ class RepairLoop:
         generator: answers.
         judge: of the domain.
         texts: how the prompts are written.
-        sampling: of one answer.
+        sampling: of the first answer.
+        repair_temperature: of the further ones, which are sampled as it is otherwise.
         turns: further answers, at most (T_max).
         seed: of the first answer; each further one has the next.
     """
@@ -100,6 +101,7 @@ class RepairLoop:
     sampling: SamplingConfig
     turns: int
     seed: int = 0
+    repair_temperature: float = REPAIR_TEMPERATURE
 
     def run(self, prompt: str, text: str | None = None) -> Iterator[Turn]:
         """Yield the answers to a prompt as they come; one with nothing to mend is the last.
@@ -121,8 +123,10 @@ class RepairLoop:
             asked = repair_prompt(prompt, turn.answer, turn.feedback, self.texts)
 
     def _completion(self, asked: str, number: int) -> Completion:
-        seeds = [(self.seed + number) % 2**31]
-        [(_, [completion])] = self.generator.complete([asking(asked)], self.sampling, seeds=seeds)
+        seeds, sampling = [(self.seed + number) % 2**31], self.sampling
+        if number:
+            sampling = sampling.model_copy(update={"temperature": self.repair_temperature})
+        [(_, [completion])] = self.generator.complete([asking(asked)], sampling, seeds=seeds)
         if completion.fault:
             raise PlansmithError("a request failed", where=completion.policy_version, got=completion.fault,
                                  cure="see to the server and give the command again")  # fmt: skip

@@ -59,8 +59,9 @@ def _found(task: PlanningTask, wider: PlanningTask) -> OutOfReach:
     lost = tuple(goal for goal in goals if not atoms[goal] & reached)
     if not lost:
         return OutOfReach((), ())
-    prices = {action.added: _price(task, action.added, wider, atoms.values()) for action in supplies}
-    wanted = [atoms[goal] for goal in lost]
+    wanted = [atoms[goal] for goal in lost]  # one may be of a kind that no action supplies
+    suppliable = {*wanted, *(action.added for action in supplies)}
+    prices = {fact: _price(task, fact, wider, atoms.values()) for fact in suppliable}
     sets = [_cheapest(relaxed.actions, wider.initial_state, prices, wanted, combine) for combine in (add, max)]
     needed = [_needed(relaxed, wider.initial_state, missing, wanted) for missing in sets]
     return OutOfReach(lost, wider.atoms_of(min(needed, key=lambda facts: sum(prices[x] for x in atoms_in(facts)))))
