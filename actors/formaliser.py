@@ -112,7 +112,7 @@ class TextWriter:
         task = PlanningTask(loaded.domain, parse_problem(row.problem_pddl, loaded.domain))
         problem = under_other_names(task, self._names, rng)[1].problem
         writer = FormalisationWriter(loaded, self._formalisation)
-        text = writer.text(problem, rng)
+        text = writer.text(problem, rng, level=row.level)
         example = writer.example(row.problem_id, row.problem_id, problem, text)
         answer = parse_problem(example.response, loaded.domain)
         plan = solve_sorted(loaded.domain, answer, self._planner.solve).plan

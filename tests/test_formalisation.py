@@ -24,6 +24,7 @@ from plansmith.problems.library import PlanningDomain, load_domain
 from plansmith.text.formalisation import domain_summary, formal_answer, formalisation_prompt, repair_prompt
 from plansmith.text.formalisation_reader import read_answer
 from plansmith.text.natural_language import FRAMES, Layout, problem_text
+from plansmith.text.natural_language_reader import read_problem_text
 
 COMPACT = FormalisationConfig(detail="name", rendering="compact")
 BLOCKSWORLD = load_domain("blocksworld")
@@ -281,6 +282,27 @@ def test_texts_of_a_domain_without_phrases_are_refused_by_its_folder() -> None:
     mute = replace(BLOCKSWORLD, phrases=None)
     with pytest.raises(BadInputError, match=re.escape(str(BLOCKSWORLD.folder / "phrases.yaml"))):
         FormalisationWriter(mute, COMPACT).text(sussman().problem, random.Random(0))
+
+
+@pytest.mark.parametrize("phrasing", ["uniform", "mixed"])
+def test_texts_of_reworded_levels_share_no_phrasing_with_the_others(phrasing: str) -> None:
+    loaded = load_domain("logistics")
+    config = FormalisationConfig(phrasing=phrasing, reworded=("logistics in other words",))
+    phrases = loaded.needed_phrases()
+    kept, last = (phrases.divided(is_last=is_last) for is_last in (False, True))
+    writer, rng = FormalisationWriter(loaded, config), random.Random(0)
+    for seed in range(8):
+        problem = loaded.sample("L1", random.Random(seed))
+        for level, own, others in (("logistics L1", kept, last), ("logistics in other words", last, kept)):
+            text = writer.text(problem, rng, level=level)
+            assert set(read_problem_text(loaded.domain, own, text).init) == set(problem.init)
+            with pytest.raises(BadInputError):
+                read_problem_text(loaded.domain, others, text)
+
+
+def test_phrases_of_one_phrasing_cannot_be_divided() -> None:
+    with pytest.raises(BadInputError, match="no phrasing can be kept apart"):
+        Phrases(topic="A.", predicates={"on": ("{0} is on {1}",)}).divided(is_last=True)
 
 
 @pytest.mark.parametrize("phrasing", ["uniform", "mixed"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 from conftest import BLOCKS, BLOCKS_TEXT, NAMES
@@ -288,6 +288,22 @@ def test_repair_loop_ends_with_the_first_plan_and_asks_about_the_last_answer_onl
     first, second, third = map(plain_text, generator.asked)
     assert first == "prompt\n" and second.startswith("prompt\nnothing\nfeedback:\n")
     assert third.startswith(f"prompt\n{BROKEN}\nfeedback:\n") and "nothing" not in third
+
+
+def test_repair_loop_draws_the_first_answer_and_the_further_ones_each_at_its_temperature() -> None:
+    class Recording(StandInGenerator):
+        temperatures: ClassVar[list[float]] = []
+
+        def complete(self, prompts: Any, sampling: SamplingConfig, **options: Any) -> Any:
+            self.temperatures.append(sampling.temperature)
+            return super().complete(prompts, sampling, **options)
+
+    generator, texts = Recording(lambda _messages, _seed: BROKEN), FormalisationConfig(detail="name")
+    with FastDownward(PlannerConfig(search="first")) as planner:
+        judge = FormalisationJudge(BLOCKS, proving(planner))
+        for sampling, again in ((SamplingConfig(), {}), (SamplingConfig(temperature=0.3), {"repair_temperature": 0.0})):
+            list(RepairLoop(generator, judge, texts, sampling, turns=2, **again).run("prompt"))
+    assert generator.temperatures == [0.0, 0.7, 0.7, 0.3, 0.0, 0.0]
 
 
 def test_best_answer_is_the_first_with_a_plan_and_nothing_to_mend() -> None:

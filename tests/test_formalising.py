@@ -318,6 +318,8 @@ def test_write_pairs_keeps_all_pairs_of_a_problem_on_one_side(tmp_path: Path, te
         ("repair.turns=-1", "greater than or equal to 0"),
         ("dpo.beta=0", "greater than 0"),
         ("problems.domains=[]", "exactly one of"),
+        ("texts.reworded=[ferry L1]", r"names ferry L1; expected levels that are .*never trained on \(ferry larger, "),
+        ("texts.reworded=[ferry L9]", "names ferry L9"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(override: str, told: str) -> None:

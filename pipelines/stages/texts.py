@@ -34,11 +34,13 @@ def text_settings(problems: ProblemsConfig, texts: FormalisationConfig, planner:
     """Return how the problems of a run are said.
 
     Raises:
-        BadInputError: a domain without phrases.
+        BadInputError: a domain without phrases, or with one of each fact where one is to be kept apart.
     """
     loaded = {level.domain: load_domain(level.domain) for level in problems.domains}
     for domain in loaded.values():
-        domain.needed_phrases()
+        phrases = domain.needed_phrases()
+        if texts.reworded:
+            phrases.divided(is_last=True)
     names = {domain.domain.name: reference for reference, domain in loaded.items()}
     return TextSettings(texts=texts, planner=planner, object_names=problems.object_names, domains=names)
 

@@ -7,6 +7,7 @@ from typing import Annotated, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from plansmith.config.basics import PositiveRange, Range, StrictModel
+from plansmith.errors import BadInputError
 
 
 def _is_quoted(name: object) -> object:
@@ -118,6 +119,20 @@ class Phrases(StrictModel):
     """Phrasings of the value of each function that problems give; the value is the last position."""
     actions: dict[Name, tuple[str, ...]] = Field(default_factory=dict)
     """Phrasings of each action, as an instruction."""
+
+    def divided(self, *, is_last: bool) -> Phrases:
+        """Return the last phrasing of every entry alone, or all but the last.
+
+        Raises:
+            BadInputError: there is one only.
+        """
+        if (n_phrasings := len(next(iter(self.predicates.values()), ()))) < 2:
+            raise BadInputError("no phrasing can be kept apart", got=f"{n_phrasings} of each predicate",
+                                expected="two or more", cure="add phrasings to phrases.yaml")  # fmt: skip
+        part = slice(-1, None) if is_last else slice(None, -1)
+        entries = {"predicates": self.predicates, "functions": self.functions, "actions": self.actions}
+        kept = {kind: {name: texts[part] for name, texts in found.items()} for kind, found in entries.items()}
+        return self.model_copy(update=kept)
 
     @model_validator(mode="after")
     def _as_many_phrasings(self) -> Self:

@@ -20,6 +20,10 @@ class FormalisationConfig(StrictModel):
 
     phrasing: Literal["uniform", "mixed"] = "mixed"
     """How a text chooses among a domain's phrasings: one for all facts of a text, or one drawn for each fact."""
+    reworded: tuple[str, ...] = ()
+    """Levels, as tables name them, whose texts have the last phrasing of every fact and no other; those of the other
+    levels never have it then. So it is tested how far what was learnt holds in words that no training text had. Empty:
+    all texts have all phrasings."""
     detail: Literal["name", "summary", "pddl"] = "summary"
     """What a prompt says of the domain: its name, its types, predicates and actions (the paper's), or all its PDDL."""
     rendering: FormalRendering = "full"

@@ -130,6 +130,13 @@ class NlPddlBenchConfig(RunConfig):
             raise ValueError("problems.domains is empty: texts are of domains of the library, or of domain folders")
         if self.model.folder is None and self.model.tokenizer != "bpe":
             raise ValueError(f"model.tokenizer={self.model.tokenizer} does not know the words of texts; take bpe")
+        learnt = {level.name for level in self.problems.domains if level.phase1 + level.phase2}
+        if wrong := [name for name in self.texts.reworded if name in learnt or name not in self.problems.tested_levels]:
+            tested = ", ".join(name for name in self.problems.tested_levels if name not in learnt)
+            raise ValueError(
+                f"texts.reworded names {', '.join(wrong)}; expected levels that are tested and never trained on "
+                f"({tested or 'there is none'}), with phase1=0 and phase2=0"
+            )
         if self.dpo is not None and not self.problems.phase2_share:
             raise ValueError("problems.phase2_share=0 leaves no problem for D2, which dpo draws its pairs of")
         if not self.problems.tested_levels:

@@ -27,14 +27,18 @@ class FormalisationWriter:
     loaded: PlanningDomain
     config: FormalisationConfig
 
-    def text(self, problem: Problem, rng: random.Random) -> str:
-        """Return a problem in words, its frame and phrasings drawn.
+    def text(self, problem: Problem, rng: random.Random, *, level: str = "") -> str:
+        """Return a problem in words, its frame and phrasings drawn among those that its level may have.
 
         Raises:
-            BadInputError: the domain has no phrases, or the problem cannot be said in words; see `problem_text`.
+            BadInputError: the domain has no phrases, or one of each fact where one is to be kept apart, or the problem
+                cannot be said in words; see `problem_text`.
         """
+        phrases, reworded = self.loaded.needed_phrases(), self.config.reworded
+        if reworded:
+            phrases = phrases.divided(is_last=level in reworded)
         phrasing, mixing = rng.randrange(MANY_PHRASINGS), rng if self.config.phrasing == "mixed" else None
-        return problem_text(self.loaded.domain, self.loaded.needed_phrases(), problem, phrasing=phrasing, mixing=mixing)
+        return problem_text(self.loaded.domain, phrases, problem, phrasing=phrasing, mixing=mixing)
 
     def example(self, example_id: str, problem_id: str, problem: Problem, text: str) -> ExampleRow:
         """Return the example that asks for a problem by its text.
