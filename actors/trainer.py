@@ -181,11 +181,13 @@ class TrainerActor:
         everywhere = np.asarray(self.engine.sum_over_ranks(found), np.float32)
         return [everywhere[start:end] for start, end in pairwise(places)]
 
-    def token_logprobs(self, sequences: Sequences, *, temperature: float = 1.0) -> list[NDArray[np.float32]]:
-        """Return log p of each token given those before it, by sequence; 0 for the first. See `predict`."""
+    def token_logprobs(
+        self, sequences: Sequences, *, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0
+    ) -> list[NDArray[np.float32]]:
+        """Return what `TokenLogprobs` reads of each token, by sequence; 0 for the first. See `predict`."""
         from plansmith.learning.objectives.supervised import TokenLogprobs
 
-        found = self.predict(TokenLogprobs(temperature), sequences)
+        found = self.predict(TokenLogprobs(temperature, top_p, top_k), sequences)
         for numbers in found:
             numbers[0] = 0.0  # in a packed row it is that of following a stranger
         return found

@@ -142,7 +142,9 @@ class StandInTrainer:
         rates = (settings.learning_rate,) * n
         return OptimisationReport("x", {"loss": tuple(losses)}, rates, rates, n, 0, 0, tokens, 1.0, tokens, 1.0)
 
-    def token_logprobs(self, sequences: Sequence[TrainingSequence], *, temperature: float = 1.0) -> list[Any]:
+    def token_logprobs(
+        self, sequences: Sequence[TrainingSequence], *, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0
+    ) -> list[Any]:
         return [np.array([0.0, *(self.weight - k for k in range(1, len(s)))], np.float32) for s in sequences]
 
     def save(self, folder: str) -> None:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from small_policies import load_policy, moved, trained
 
 from actors.deepspeed_engine import DeepSpeedEngineAdapter
+from plansmith.config.generation import SamplingConfig
 from plansmith.config.reinforcement import (
     GroupRelativeConfig,
     GroupSamplingConfig,
@@ -33,6 +34,7 @@ from plansmith.learning.group_relative import (
 )
 from plansmith.learning.losses import clipped_surrogate, divergence_estimates, token_logprobs
 from plansmith.learning.objectives.group_relative import GroupRelative
+from plansmith.learning.objectives.supervised import TokenLogprobs
 from plansmith.learning.optimisation import micro_batches, plan_optimisation, run_optimisation
 from plansmith.learning.packed_attention import register_packed_attention
 from plansmith.learning.packing import PackedBatch, build_batch
@@ -52,8 +54,8 @@ PROMPTS = [[3, 4], [13, 14, 15, 16]]
 RESPONSES = [[[5, 6, 7, 8, 1], [5, 1], [9, 9, 8, 1]], [[17, 18, 1], [16, 1], [17, 2, 2, 2, 2, 1]]]
 """Two groups of three rollouts."""
 REWARDS = [[1.0, 0.1, -0.1], [0.1, 1.0, 0.0]]
-LIMIT = 8
 TEMPERATURE = 0.7
+SAMPLING = SamplingConfig(temperature=TEMPERATURE, max_new_tokens=8)
 
 
 # --- advantages
@@ -172,7 +174,7 @@ def test_objective_of_two_tokens_gives_the_hand_worked_numbers_and_gradient() ->
     )  # fmt: skip
     logits = torch.tensor([[[0.25, 0.5, 0.25], [0.5, 0.25, 0.25], [1 / 3] * 3]]).log().requires_grad_()
     settings = GroupRelativeConfig(beta=0.5, weight_limit=1.5)
-    objective = GroupRelative(settings, temperature=1.0, max_new_tokens=4)
+    objective = GroupRelative(settings, SamplingConfig(temperature=1.0, max_new_tokens=4))
     batch = build_batch([sequence], [(0,)], objective.columns)
     loss, figures = objective.loss(logits, batch, counts_of([sequence], objective))
     # token 1: r = (1/2)/(1/3) = 3/2, clipped to 6/5; w = 2, at most 3/2; gain 3/2 * 6/5 * 2 = 18/5; k = 0
@@ -231,15 +233,15 @@ def test_rollout_that_is_none_is_refused(prompt: list[int], response: list[int],
 
 def test_objective_reads_no_column_that_its_settings_have_no_use_for() -> None:
     always = (RESPONSE_MASK, ROLLOUT_END, ADVANTAGE)
-    assert GroupRelative(GroupRelativeConfig(), 1.0, LIMIT, reads_old=False).columns == always
+    assert GroupRelative(GroupRelativeConfig(), SAMPLING, reads_old=False).columns == always
     settings = GroupRelativeConfig(beta=0.1, weight_limit=2.0)
-    assert GroupRelative(settings, 1.0, LIMIT).columns == (
+    assert GroupRelative(settings, SAMPLING).columns == (
         *always, OLD_LOGPROBS, ROLLOUT_LOGPROBS, REFERENCE_LOGPROBS,
     )  # fmt: skip
 
 
 def test_column_that_nobody_has_written_is_an_error() -> None:
-    objective = GroupRelative(GroupRelativeConfig(), 1.0, LIMIT)
+    objective = GroupRelative(GroupRelativeConfig(), SAMPLING)
     sequence = rollout_sequence([1], [2], advantage=1.0)
     batch = build_batch([sequence], [(0,)], objective.columns)
     with pytest.raises(ValueError, match="1 tokens of rollouts, and nobody has written old_logprobs"):
@@ -247,7 +249,7 @@ def test_column_that_nobody_has_written_is_an_error() -> None:
 
 
 def test_objective_without_anything_to_learn_is_zero_and_differentiable() -> None:
-    objective = GroupRelative(GroupRelativeConfig(beta=0.1, weight_limit=2.0), 1.0, LIMIT)
+    objective = GroupRelative(GroupRelativeConfig(beta=0.1, weight_limit=2.0), SAMPLING)
     sequence = rollout_sequence([1], [2, 3], advantage=1.0)
     batch = build_batch([sequence], [(0,)], objective.columns).without_loss()
     logits = torch.zeros(1, 3, 5, requires_grad=True)
@@ -255,6 +257,126 @@ def test_objective_without_anything_to_learn_is_zero_and_differentiable() -> Non
     loss.backward()
     assert {figure.item() for figure in figures.values()} == {0.0}
     assert logits.grad is not None and logits.grad.abs().sum() == 0
+
+
+# --- under top-p and top-k
+
+
+def read_alone(shares: Sequence[float], token: int, **cut: float) -> tuple[float, list[float]]:
+    """Return exp(kept) of a token that was drawn from these shares, and the gradient of logp - kept."""
+    logits = torch.tensor([[[*shares], [1.0] * len(shares)]]).log().requires_grad_()
+    batch = build_batch([rollout_sequence([0], [token], advantage=1.0)], [(0,)], [RESPONSE_MASK])
+    reading = TokenQuestion(RESPONSE_MASK, **cut).answer(logits, batch)
+    (gradient,) = torch.autograd.grad((reading.logprobs - reading.kept).sum(), logits)
+    return reading.kept.exp().item(), gradient[0, 0].tolist()
+
+
+SHARES = [0.15, 0.5, 0.05, 0.3]
+
+
+@pytest.mark.parametrize(
+    ("token", "cut", "kept"),
+    [
+        (1, {"top_p": 0.7}, 0.8),
+        (3, {"top_p": 0.7}, 0.8),
+        (0, {"top_p": 0.7}, 0.95),  # beyond the nucleus
+        (2, {"top_p": 0.7}, 0.85),
+        (1, {"top_p": 0.1}, 0.5),
+        (3, {"top_k": 2}, 0.8),
+        (2, {"top_k": 2}, 0.85),
+        (1, {"top_k": 2, "top_p": 0.6}, 0.5),  # 5/8 of the two
+        (1, {"top_k": 2, "top_p": 0.7}, 0.8),
+        (2, {"top_k": 9}, 1.0),
+    ],
+    ids=str,
+)
+def test_mass_of_a_nucleus_is_worked_by_hand_and_has_the_drawn_token(
+    token: int, cut: dict[str, Any], kept: float
+) -> None:
+    assert read_alone(SHARES, token, **cut)[0] == pytest.approx(kept, abs=1e-6)
+
+
+@pytest.mark.parametrize("token", [0, 2, 3])
+def test_drawn_token_is_the_one_of_equals_that_its_nucleus_has(token: int) -> None:
+    kept, gradient = read_alone([0.2, 0.4, 0.2, 0.2], token, top_p=0.5)
+    assert kept == pytest.approx(0.6)
+    # 1 - 1/3 of the drawn one, -2/3 of the likeliest, nothing of its equals
+    assert gradient == pytest.approx([2 / 3 if k == token else -2 / 3 if k == 1 else 0.0 for k in range(4)], abs=1e-6)
+    assert read_alone([0.2, 0.4, 0.2, 0.2], token, top_k=2)[0] == pytest.approx(1.0)  # as likely as the second
+
+
+def processed(logits: torch.Tensor, sampling: SamplingConfig) -> torch.Tensor:
+    """Return what vLLM's processed log-probabilities of one place are, token by token: (V,)."""
+    logits = logits / sampling.temperature
+    order = logits.argsort(descending=True)[: sampling.top_k or None]
+    kept, mass = list[int](), 0.0
+    for place, share in zip(order.tolist(), logits[order].softmax(0).tolist(), strict=True):
+        if mass < sampling.top_p:
+            kept.append(place)
+            mass += share
+    return torch.full_like(logits, -math.inf).index_put((torch.tensor(kept),), logits[kept].log_softmax(0))
+
+
+CUTS = [{"top_p": 0.95}, {"top_p": 0.5}, {"top_k": 5}, {"top_k": 8, "top_p": 0.8}]
+
+
+def drawn_rollouts(logits: torch.Tensor, sampling: SamplingConfig) -> list[TrainingSequence]:
+    """Return a row of two rollouts that were drawn from logits (T, V), and what an engine says of them."""
+    tables = [processed(row, sampling) for row in logits]
+    ids = [3, *(int(table.exp().multinomial(1)) for table in tables[:-1])]
+    written = [0.0, *(table[token].item() for table, token in zip(tables, ids[1:], strict=False))]
+    cuts = [(0, 2, 8), (8, 9, len(ids))]  # prompt, response
+    return [rollout_sequence(ids[a:b], ids[b:c], advantage=1.0 - a, rollout_logprobs=written[b:c]) for a, b, c in cuts]
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+def test_tokens_are_read_in_their_nucleus_with_its_gradient_as_one_by_one(cut: dict[str, Any]) -> None:
+    sampling = SamplingConfig(temperature=0.7, **cut)
+    logits = torch.randn(1, 20, 30, generator=torch.Generator().manual_seed(3)).mul(2).requires_grad_()
+    torch.manual_seed(4)
+    batch = build_batch(drawn_rollouts(logits[0], sampling), [(0, 1)], [RESPONSE_MASK])
+    question = TokenQuestion(RESPONSE_MASK, 0.7, **cut)
+    reading, places = question.answer(logits, batch), question.is_counted(batch)[0].nonzero()[:, 0].tolist()
+    naive = torch.stack([processed(logits[0, t - 1], sampling)[batch.token_ids[0, t]] for t in places])
+    assert torch.allclose(reading.logprobs - reading.kept, naive, atol=1e-6)
+    assert reading.kept.max() < 0
+    weights = torch.randn(len(places))
+    ours, theirs = (
+        torch.autograd.grad((weights * found).sum(), logits)[0] for found in (reading.logprobs - reading.kept, naive)
+    )
+    assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+def test_weights_are_one_where_the_engine_says_what_it_drew_from_and_the_divergence_is_of_the_whole(
+    cut: dict[str, Any],
+) -> None:
+    sampling = SamplingConfig(temperature=0.7, **cut)
+    logits = torch.randn(1, 20, 30, generator=torch.Generator().manual_seed(5)).mul(2)
+    torch.manual_seed(6)
+    rollouts = drawn_rollouts(logits[0], sampling)
+    batch = build_batch(rollouts, [(0, 1)], [RESPONSE_MASK, ROLLOUT_END, ADVANTAGE, ROLLOUT_LOGPROBS])
+    old, whole = (TokenLogprobs(0.7, **how).read(logits, batch) for how in (cut, {}))
+    batch.columns.update({OLD_LOGPROBS: old, REFERENCE_LOGPROBS: whole})
+    counts = {name: int(column.count_nonzero()) for name, column in batch.columns.items()}
+    settings = GroupRelativeConfig(weight_limit=10.0, beta=0.1)
+    for reads_old in (True, False):
+        _, figures = GroupRelative(settings, sampling, reads_old).loss(logits, batch, counts)
+        found = {name: figures[name].item() for name in ("ratio", "weight", "mismatch", "divergence")}
+        assert found == pytest.approx({"ratio": 1, "weight": 1, "mismatch": 0, "divergence": 0}, abs=1e-6)
+    _, figures = GroupRelative(settings, SAMPLING, reads_old=False).loss(logits, batch, counts)
+    assert figures["weight"] < 0.99, "of the whole distribution they are less"
+
+
+def test_nothing_is_cut_where_every_token_may_be_drawn(rollouts: list[TrainingSequence]) -> None:
+    batch = build_batch(rollouts, [(0, 1, 2), (3, 4, 5)], [RESPONSE_MASK])
+    logits = torch.randn(*batch.token_ids.shape, 20, generator=torch.Generator().manual_seed(7))
+    question = TokenQuestion(RESPONSE_MASK, TEMPERATURE)
+    reading = question.answer(logits, batch)
+    expected = token_logprobs(logits, batch.token_ids, temperature=TEMPERATURE)
+    assert not reading.kept.any()
+    assert torch.equal(reading.logprobs - reading.kept, expected[question.is_counted(batch)])
+    assert torch.equal(TokenLogprobs(TEMPERATURE).read(logits, batch), expected)
 
 
 # --- against TRL
@@ -390,7 +512,7 @@ def trl_trainer(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
             disable_tqdm=True,
             per_device_train_batch_size=6,
             num_generations=3,
-            max_completion_length=LIMIT,
+            max_completion_length=SAMPLING.max_new_tokens,
             temperature=TEMPERATURE,
             use_bias_correction_kl=False,
         ),
@@ -486,7 +608,7 @@ def test_loss_and_gradient_equal_trls_however_rollouts_are_packed_and_shared_out
     assert theirs[0]["clipped_high"] > 0 and theirs[0]["clipped_low"] > 0
     assert max(g.abs().max() for g in theirs[1]) > 0.01
     model = moved(load_policy(folder, register_packed_attention()), seed=2)
-    objective = GroupRelative(settings, TEMPERATURE, LIMIT)
+    objective = GroupRelative(settings, SAMPLING)
     for layout in LAYOUTS.values():
         assert_close(our_result(model, rollouts, objective, **layout), theirs)
 
@@ -504,7 +626,7 @@ def test_loss_of_steps_with_a_divergence_equals_trls(
         by_step.append(with_columns(sequence, advantage=advantages[len(sequence) - n :]))
     theirs = trl_result(trl_trainer, by_step, "grpo", settings)
     model = moved(load_policy(folder, register_packed_attention()), seed=2)
-    assert_close(our_result(model, by_step, GroupRelative(settings, TEMPERATURE, LIMIT)), theirs)
+    assert_close(our_result(model, by_step, GroupRelative(settings, SAMPLING)), theirs)
 
 
 def scored_by_trl(
@@ -598,7 +720,7 @@ def test_ratio_is_one_at_the_first_step_of_an_update_and_goes_no_further_than_it
     settings = OptimiserConfig(learning_rate=1.0, batch_sequences=2, epochs=3)
     plan = plan_optimisation([5, 4], settings, seed=0, row_length_tokens=12, micro_batch_rows=1)
     engine = PlainEngine(model, torch.optim.SGD(model.parameters(), lr=0.05))
-    objective = GroupRelative(GroupRelativeConfig(), TEMPERATURE, LIMIT)
+    objective = GroupRelative(GroupRelativeConfig(), SAMPLING)
     report = run_optimisation(engine, objective, sequences, settings, plan, micro_batch_rows=1)
     assert report.objective == "group_relative"
     assert report.metrics["ratio"][0] == pytest.approx(1.0, abs=1e-5)
@@ -617,21 +739,24 @@ def response_logprobs_of(model: Any, sequences: Sequence[TrainingSequence]) -> l
         return [read_by_head(model, batch, question).logprobs.tolist() for batch in batches]
 
 
+@pytest.mark.parametrize("cut", [{}, *CUTS], ids=str)
 @pytest.mark.parametrize("is_adapter", [False, True], ids=["all weights", "adapter"])
 def test_tokens_read_through_the_head_in_chunks_are_those_of_the_logits_with_their_gradient(
-    folder: Path, rollouts: list[TrainingSequence], is_adapter: bool, monkeypatch: pytest.MonkeyPatch
+    folder: Path, rollouts: list[TrainingSequence], is_adapter: bool, cut: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("plansmith.learning.token_reading.CHUNK_TOKENS", 3)
     model = load_policy(folder, register_packed_attention(), is_adapter=is_adapter)
-    question, batch = TokenQuestion(RESPONSE_MASK, 0.7), build_batch(rollouts, [(0, 1, 2), (3, 4, 5)], [RESPONSE_MASK])
+    batch = build_batch(rollouts, [(0, 1, 2), (3, 4, 5)], [RESPONSE_MASK])
+    question = TokenQuestion(RESPONSE_MASK, 0.7, **cut)
     found, whole = read_by_head(model, batch, question), question.answer(model(**batch.model_inputs()).logits, batch)
     assert found.logprobs.shape == (sum(map(len, [*RESPONSES[0], *RESPONSES[1]])),)
     expected = token_logprobs(model(**batch.model_inputs()).logits, batch.token_ids, temperature=0.7)
     for reading in (found, whole):
         assert torch.allclose(reading.logprobs, expected[question.is_counted(batch)], atol=1e-5)
+        assert torch.allclose(reading.kept, whole.kept, atol=1e-5)
         assert torch.allclose(reading.entropies, whole.entropies, atol=1e-5)
         assert not reading.entropies.requires_grad
-    ours, theirs = (torch.autograd.grad(reading.logprobs.sum(), trained(model)) for reading in (found, whole))
+    ours, theirs = (torch.autograd.grad((r.logprobs - r.kept).sum(), trained(model)) for r in (found, whole))
     assert all(torch.allclose(our, their, atol=1e-4) for our, their in zip(ours, theirs, strict=True))
 
 

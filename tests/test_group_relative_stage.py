@@ -148,10 +148,11 @@ def test_lesson_of_a_group_has_the_advantages_and_what_the_engine_said() -> None
     ids=str,
 )
 def test_lesson_asks_for_those_log_probabilities_that_its_update_needs(changes: Any, expected: Any) -> None:
-    lesson = rule_of(temperature=0.5, **changes).lesson(group("p0", 1.0, 0.0), None)
+    rule = rule_of(temperature=0.5, top_p=0.9, **changes)
+    lesson = rule.lesson(group("p0", 1.0, 0.0), None)
     objective: Any = lesson.objective
     assert (lesson.reference_column, lesson.old_column, objective.reads_old) == expected
-    assert (lesson.temperature, objective.temperature, objective.max_new_tokens) == (0.5, 0.5, 60)
+    assert lesson.sampling == objective.sampling == rule.settings.sampling
 
 
 def test_cut_rollouts_count_in_their_group_and_teach_nothing_if_asked_for() -> None:
@@ -239,8 +240,11 @@ class Recording(StandInTrainer):
         n, figures = len(sequences), {"loss": (1.0, 3.0), "ratio": (1.0, 1.5)}
         return OptimisationReport("group_relative", figures, (0.1, 0.1), (1.0, 1.0), n, 0, 0, 9 * n, 1.0, 9 * n, 1.0)
 
-    def token_logprobs(self, sequences: Any, *, temperature: float = 1.0) -> list[Any]:
-        return [numbers / np.float32(temperature) for numbers in super().token_logprobs(sequences)]
+    def token_logprobs(
+        self, sequences: Any, *, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0
+    ) -> list[Any]:
+        scale = np.float32(top_p * (1 + top_k) / temperature)
+        return [scale * numbers for numbers in super().token_logprobs(sequences)]
 
 
 def update(context: StageContext[GroupRelativeSettings]) -> None:
@@ -254,7 +258,8 @@ def run(root: Path, resources: StandInUpdates, settings: GroupRelativeSettings) 
 
 
 def test_loop_asks_in_turns_reads_old_and_reference_and_records_what_the_objective_measures(tmp_path: Path) -> None:
-    settings = settings_of(spare_problems=4, batch_sequences=2, beta=0.04, weight_limit=2.0, temperature=0.5)
+    drawn: Any = {"temperature": 0.5, "top_p": 0.9, "top_k": 7}
+    settings = settings_of(spare_problems=4, batch_sequences=2, beta=0.04, weight_limit=2.0, **drawn)
     trainer = Recording()
     made = run(tmp_path, StandInUpdates(held=trainer), settings)
     names = [path.stem for path in made.parts(ROLLOUTS)]
@@ -268,7 +273,7 @@ def test_loop_asks_in_turns_reads_old_and_reference_and_records_what_the_objecti
                 RESPONSE_MASK, ROLLOUT_END, ADVANTAGE, ROLLOUT_LOGPROBS, OLD_LOGPROBS, REFERENCE_LOGPROBS,
             }  # fmt: skip
             distance = len(sequence) - 1
-            assert sequence.columns[OLD_LOGPROBS][-1] == pytest.approx((weight - distance) / 0.5)
+            assert sequence.columns[OLD_LOGPROBS][-1] == pytest.approx((weight - distance) * 0.9 * 8 / 0.5)
             assert sequence.columns[REFERENCE_LOGPROBS][-1] == pytest.approx((1.0 - distance) / 0.5)
     assert len(set(trainer.began_with)) == 3, "the policy moved"
     found = {(row.iteration, row.name): row.value for row in made.rows(MetricRow, UPDATES)}

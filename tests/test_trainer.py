@@ -20,6 +20,7 @@ import torch
 from ranks import on_two_ranks
 
 from actors.trainer import TrainerActor, _buffers, _join_process_group, _prepare_process
+from plansmith.config.generation import SamplingConfig
 from plansmith.config.reinforcement import GroupRelativeConfig
 from plansmith.config.training import LoraConfig, LossConfig, OptimiserConfig, Schedule, TrainerConfig
 from plansmith.data.rows import SequenceRow
@@ -350,7 +351,7 @@ def test_optimise_through_the_head_in_chunks_equals_that_through_whole_logits(
 ) -> None:
     rollouts = [([3, 5], [10, 11, 12, 1], 1.0), ([3, 5], [13, 1], -1.0), ([3, 6], [14, 15, 1], 0.5)]
     sequences = [rollout_sequence(prompt, response, advantage=a) for prompt, response, a in rollouts]
-    objective = GroupRelative(GroupRelativeConfig(), 0.7, 8, reads_old=False)
+    objective = GroupRelative(GroupRelativeConfig(), SamplingConfig(temperature=0.7, max_new_tokens=8), reads_old=False)
     reports, weights = [], []
     for one in (objective, ThroughLogits(objective)):
         trainer = TrainerActor(model_folder, config=changed(SETTINGS, **changes))

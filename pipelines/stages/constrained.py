@@ -87,14 +87,14 @@ class FromSteps(FromGroups):
         }
         n_asked = (state["asked"] if state else 0) + len(groups)
         penalty = next_penalty(penalty, cost, budget=constraint.budget, rate=constraint.penalty_rate)
-        sampling, reads_old = settings.sampling, settings.takes_several_steps
+        reads_old = settings.takes_several_steps
         return Lesson(
-            GroupRelative(settings.objective, sampling.temperature, sampling.max_new_tokens, reads_old),
+            GroupRelative(settings.objective, settings.sampling, reads_old),
             sequences,
             {"asked": n_asked, "penalty": penalty},
             reference_column=REFERENCE_LOGPROBS if settings.objective.beta > 0 else "",
             old_column=OLD_LOGPROBS if reads_old else "",
-            temperature=sampling.temperature,
+            sampling=settings.sampling,
             figures=figures,
         )
 

@@ -152,14 +152,14 @@ class FromGroups:
             if advantage is not None
         ]
         taught = [pair for pair in pairs if settings.objective.trains_cut or not _is_cut(pair[0])]
-        reads_old, sampling = settings.takes_several_steps, settings.sampling
+        reads_old = settings.takes_several_steps
         return Lesson(
-            GroupRelative(settings.objective, sampling.temperature, sampling.max_new_tokens, reads_old),
+            GroupRelative(settings.objective, settings.sampling, reads_old),
             [self._sequence(item.rollout, advantage) for item, advantage in taught],
             {"asked": _n_asked(state) + len(groups)},
             reference_column=REFERENCE_LOGPROBS if settings.objective.beta > 0 else "",
             old_column=OLD_LOGPROBS if reads_old else "",
-            temperature=sampling.temperature,
+            sampling=settings.sampling,
             figures=_shares(tried) | _group_figures(groups, pairs),
         )
 

@@ -27,6 +27,7 @@ from pipelines.stages.few_rows import worked_rows
 from pipelines.stages.generating import GenerationSettings, rollouts_of
 from pipelines.stages.judging import judging_row
 from pipelines.stages.training import TRAINER, write_probe
+from plansmith.config.generation import SamplingConfig
 from plansmith.config.training import Numerics, OptimiserConfig, Schedule
 from plansmith.data.artifacts import Artifact, remove
 from plansmith.data.rows import (
@@ -103,8 +104,8 @@ class Lesson:
     Attributes:
         state: JSON values that the next update gets, such as a multiplier.
         reference_column: where the log-probabilities of the policy that the loop began with are written, if anywhere.
-        old_column: the same of the policy that is about to be trained.
-        temperature: at which both are read.
+        old_column: the same of the policy that is about to be trained, in what was drawn from.
+        sampling: how the rollouts were drawn: both are read at its temperature, and the old ones under top-p and top-k.
         figures: to be recorded, by name.
     """
 
@@ -113,7 +114,7 @@ class Lesson:
     state: Any = None
     reference_column: str = ""
     old_column: str = ""
-    temperature: float = 1.0
+    sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(temperature=1.0))
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -344,12 +345,13 @@ class _Loop:
     def _step(
         self, trainer: Any, lesson: Lesson, sequences: Sequence[TrainingSequence], update: int
     ) -> OptimisationReport:
-        context, settings = self._context, self._context.settings
+        context, settings, how = self._context, self._context.settings, {"temperature": lesson.sampling.temperature}
         if lesson.old_column:
-            sequences = _read_by(trainer, sequences, lesson.old_column, lesson.temperature)
+            cut = {"top_p": lesson.sampling.top_p, "top_k": lesson.sampling.top_k}
+            sequences = _read_by(trainer, sequences, lesson.old_column, **how, **cut)
         if lesson.reference_column:
             reference = context.resources.trainer(self._start.path(MODEL), settings.numerics)
-            sequences = _read_by(reference, sequences, lesson.reference_column, lesson.temperature)
+            sequences = _read_by(reference, sequences, lesson.reference_column, **how)
             self._is_held = False
             trainer = self._trainer()
         report: OptimisationReport = trainer.optimise(
@@ -381,11 +383,9 @@ class _Loop:
         self.policy, self.record = made, record
 
 
-def _read_by(
-    trainer: Any, sequences: Sequence[TrainingSequence], column: str, temperature: float
-) -> list[TrainingSequence]:
+def _read_by(trainer: Any, sequences: Sequence[TrainingSequence], column: str, **how: float) -> list[TrainingSequence]:
     """Return the sequences with what a trainer's weights say of each token, as a column."""
-    read = trainer.token_logprobs(sequences, temperature=temperature)
+    read = trainer.token_logprobs(sequences, **how)
     return [
         replace(sequence, columns={**sequence.columns, column: logprobs})
         for sequence, logprobs in zip(sequences, read, strict=True)

@@ -40,8 +40,8 @@ ADVANTAGE = "advantage"
 ROLLOUT_LOGPROBS = "rollout_logprobs"
 """Column: log p of each token by the engine that wrote it."""
 OLD_LOGPROBS = "old_logprobs"
-"""Column: log p of each token by the trainer as the update begins. Where it may be 0, which is the logarithm of 1, and
-in the next column, `RESPONSE_MASK` says what counts."""
+"""Column: log p of each token in what it was drawn from, by the trainer as the update begins. Where it may be 0, which
+is the logarithm of 1, and in the next column, `RESPONSE_MASK` says what counts."""
 REFERENCE_LOGPROBS = "reference_logprobs"
 """Column: log p of each token by the policy that must not be left far behind."""
 

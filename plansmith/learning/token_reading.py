@@ -36,10 +36,13 @@ class TokenReading(NamedTuple):
 
     Attributes:
         logprobs: log p of the token given those before it, differentiable.
-        entropies: of what it was drawn from, in nats, without gradient.
+        kept: log of the mass of the nucleus that it was drawn from, differentiable with the nucleus as it is; exactly 0
+            where nothing is cut. ``logprobs - kept`` is of what the token was drawn from.
+        entropies: of p, in nats, without gradient.
     """
 
     logprobs: Tensor
+    kept: Tensor
     entropies: Tensor
 
 
@@ -50,10 +53,18 @@ class TokenQuestion:
     Attributes:
         column: not 0 where a token counts; never at the first of a row, which nothing predicts.
         temperature: that logits are divided by.
+        top_p, top_k: that tokens were drawn with; 1 and 0 draw from all.
     """
 
     column: str
     temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Return whether tokens were drawn from a nucleus."""
+        return self.top_p < 1 or self.top_k > 0
 
     def is_counted(self, batch: PackedBatch) -> Tensor:
         """Return (B, T) bool."""
@@ -63,7 +74,7 @@ class TokenQuestion:
         """Return what whole logits (B, T, V) say."""
         is_counted = self.is_counted(batch)
         drawn_from = logits[:, :-1][is_counted[:, 1:]]
-        return _in_chunks(_itself, drawn_from, batch.token_ids[is_counted], self.temperature, logits.shape[-1])
+        return _in_chunks(_itself, drawn_from, batch.token_ids[is_counted], self, logits.shape[-1])
 
 
 @contextmanager
@@ -95,7 +106,7 @@ def reading_head(model: Any, batch: PackedBatch, question: TokenQuestion) -> Ite
     def read(hidden: Tensor) -> Tensor:
         predicting = hidden[:, : batch.token_ids.shape[1] - 1][is_counted[:, 1:]]
         wanted = batch.token_ids[is_counted]
-        return torch.stack(_in_chunks(plain, predicting, wanted, question.temperature, config.vocab_size), dim=1)
+        return torch.stack(_in_chunks(plain, predicting, wanted, question, config.vocab_size), dim=1)
 
     head.forward = read
     try:
@@ -108,26 +119,51 @@ def reading_head(model: Any, batch: PackedBatch, question: TokenQuestion) -> Ite
 
 
 def _reading(numbers: Tensor) -> TokenReading:
-    return TokenReading(numbers[:, 0], numbers[:, 1].detach())
+    return TokenReading(numbers[:, 0], numbers[:, 1], numbers[:, 2].detach())
 
 
 def _in_chunks(
-    head: Callable[[Tensor], Tensor], hidden: Tensor, token_ids: Tensor, temperature: float, vocabulary_size: int
+    head: Callable[[Tensor], Tensor], hidden: Tensor, token_ids: Tensor, question: TokenQuestion, vocabulary_size: int
 ) -> TokenReading:
     """Return what is read of tokens by what stands before each of them: (M, H)."""
-    read, size = partial(_chunk, head, temperature), max(1, min(CHUNK_TOKENS, CHUNK_NUMBERS // vocabulary_size))
+    read, size = partial(_chunk, head, question), max(1, min(CHUNK_TOKENS, CHUNK_NUMBERS // vocabulary_size))
     parts = zip(hidden.split(size), token_ids.split(size), strict=True)
     return _reading(torch.cat([checkpoint(read, *part, use_reentrant=False) for part in parts]))
 
 
-def _chunk(head: Callable[[Tensor], Tensor], temperature: float, hidden: Tensor, token_ids: Tensor) -> Tensor:
+def _chunk(head: Callable[[Tensor], Tensor], question: TokenQuestion, hidden: Tensor, token_ids: Tensor) -> Tensor:
     logits = head(hidden).float()
-    logits = logits if temperature == 1.0 else logits / temperature
+    logits = logits if question.temperature == 1.0 else logits / question.temperature
     logprobs = -F.cross_entropy(logits, token_ids, reduction="none")
+    kept = _kept(logits, token_ids, question) if question.is_cut else torch.zeros_like(logprobs)
     with torch.no_grad():
         logs = logits.log_softmax(dim=-1)
         entropies = -(logs.exp() * logs).sum(dim=-1)
-    return torch.stack([logprobs, entropies], dim=1)
+    return torch.stack([logprobs, kept, entropies], dim=1)
+
+
+def _kept(logits: Tensor, token_ids: Tensor, question: TokenQuestion) -> Tensor:
+    """Return log of the mass of what each token was drawn from: (M,).
+
+    Cut as vLLM cuts (`apply_top_k_top_p_pytorch`): all as likely as the last of the ``top_k``; of these, in their own
+    shares, the fewest likeliest that reach ``top_p``, whichever of equals that takes. An engine has kept what it drew:
+    among equals the drawn token comes first, and where it is beyond the cut all the same it is kept besides.
+    """
+    places = token_ids[:, None]
+    drawn = logits.gather(1, places)
+    ordered = torch.cat([logits.scatter(1, places, -torch.inf), drawn], dim=1).sort(dim=1, stable=True).values
+    with torch.no_grad():
+        is_cut = torch.zeros_like(ordered, dtype=torch.bool)
+        if question.top_k > 0:
+            is_cut = ordered < ordered[:, -min(question.top_k, logits.shape[1]), None]
+        if question.top_p < 1:
+            shares = ordered.masked_fill(is_cut, -torch.inf).softmax(dim=1)
+            is_cut |= shares.cumsum(dim=1) <= 1 - question.top_p
+            is_cut[:, -1] = False
+        is_beyond = drawn < ordered.masked_fill(is_cut, torch.inf).amin(dim=1, keepdim=True)
+    mass = ordered.masked_fill(is_cut, -torch.inf).logsumexp(dim=1, keepdim=True)
+    mass = torch.where(is_beyond, torch.logaddexp(mass, drawn), mass)
+    return (mass - logits.logsumexp(dim=1, keepdim=True))[:, 0]
 
 
 def _itself(logits: Tensor) -> Tensor:

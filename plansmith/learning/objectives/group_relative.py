@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from plansmith.config.generation import SamplingConfig
 from plansmith.config.reinforcement import GroupRelativeConfig
 from plansmith.learning.group_relative import importance_weights, limited_weights, token_shares
 from plansmith.learning.losses import clipped_surrogate, divergence_estimates
@@ -28,24 +29,29 @@ from plansmith.learning.token_reading import TokenQuestion, TokenReading
 class GroupRelative:
     """L = -1/Z sum_it [w min(r A, clip(r, 1 - e_low, 1 + e_high) A) - beta k] over tokens t of rollouts i.
 
-    r = exp(logp - old), w = min(exp(old - rollout), C), k = exp(ref - logp) - (ref - logp) - 1; all logarithms are at
-    the temperature that was sampled at. ``old`` is the trainer's as the update begins, ``rollout`` the engine's as it
-    sampled: r is what the update has done so far, w what engine and age of the weights have. w has no gradient.
+    r = exp(logp - kept - old), w = min(exp(old - rollout), C), k = exp(ref - logp) - (ref - logp) - 1; all logarithms
+    are at the temperature that was sampled at. ``old`` is the trainer's as the update begins, ``rollout`` the engine's
+    as it sampled: r is what the update has done so far, w what engine and age of the weights have. w has no gradient.
+
+    Under top-p and top-k r and w are of what was drawn from: each p is divided by the mass of its policy's own nucleus,
+    which is exp(kept) for the policy now; k is of whole distributions. So over several steps r is the policy as it
+    would draw now to the policy as it would have drawn, and jumps by the mass of what enters or leaves the nucleus; the
+    drawn token always belongs to it. Masking by the sampler's own kept tokens (DeepSeek-V3.2, arXiv:2512.02556, section
+    3.1) has one set for all policies and no jumps, but needs that set of every token; the engine is not asked for it.
 
     Source: GRPO (arXiv:2402.03300, equations 3 and 4), with DAPO's and Dr. GRPO's choices as settings
-    (`GroupRelativeConfig`). How we differ: the papers have no w. Z counts the rollouts that are trained on.
+    (`GroupRelativeConfig`). How we differ: the papers have no w and no nucleus. Z counts the rollouts that are trained
+    on.
 
     Attributes:
         settings: of the objective.
-        temperature: that rollouts were drawn at.
-        max_new_tokens: that they were asked for at most.
-        reads_old: take ``old`` from its column. Otherwise it is logp itself, without gradient, and r is exactly 1:
-            right for an update of one step, which then reads the rollouts once less.
+        sampling: how rollouts were drawn.
+        reads_old: take ``old`` from its column. Otherwise it is logp - kept itself, without gradient, and r is exactly
+            1: right for an update of one step, which then reads the rollouts once less.
     """
 
     settings: GroupRelativeConfig
-    temperature: float
-    max_new_tokens: int
+    sampling: SamplingConfig
     reads_old: bool = True
     name: ClassVar[str] = "group_relative"
     whole_logits: ClassVar[int] = 0
@@ -53,7 +59,8 @@ class GroupRelative:
     @property
     def question(self) -> TokenQuestion:
         """Return what is read of the tokens of rollouts."""
-        return TokenQuestion(RESPONSE_MASK, self.temperature)
+        sampling = self.sampling
+        return TokenQuestion(RESPONSE_MASK, sampling.temperature, sampling.top_p, sampling.top_k)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -90,8 +97,9 @@ class GroupRelative:
             if counts[RESPONSE_MASK] and not counts[name]:
                 raise ValueError(f"{counts[RESPONSE_MASK]} tokens of rollouts, and nobody has written {name}")
         columns = {name: batch.columns[name][self.question.is_counted(batch)] for name in self.columns}
-        old = columns[OLD_LOGPROBS] if self.reads_old else tokens.logprobs.detach()
-        ratios, shares = (tokens.logprobs - old).exp(), self._shares(batch, counts)
+        logprobs = tokens.logprobs - tokens.kept
+        old = columns[OLD_LOGPROBS] if self.reads_old else logprobs.detach()
+        ratios, shares = (logprobs - old).exp(), self._shares(batch, counts)
         gains, figures = self._clipped(ratios, columns[ADVANTAGE])
         figures["entropy"] = tokens.entropies
         if self.settings.weight_limit is not None:
@@ -124,7 +132,7 @@ class GroupRelative:
             denominator=self.settings.denominator,
             n_rollouts=counts[ROLLOUT_END],
             n_tokens=counts[RESPONSE_MASK],
-            max_new_tokens=self.max_new_tokens,
+            max_new_tokens=self.sampling.max_new_tokens,
         )
 
     def _rollouts(self, batch: PackedBatch) -> Tensor:

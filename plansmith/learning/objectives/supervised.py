@@ -10,7 +10,7 @@ from torch import Tensor
 
 from plansmith.learning.losses import supervised_loss, token_logprobs
 from plansmith.learning.packing import PackedBatch
-from plansmith.learning.sequences import NLL_WEIGHT
+from plansmith.learning.sequences import NLL_WEIGHT, RESPONSE_MASK
 from plansmith.learning.token_reading import WHOLE_LOGITS, TokenQuestion, TokenReading
 
 
@@ -39,14 +39,23 @@ class Supervised:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """Reads log p of each token given those before it, at a temperature; 0 for the first of a row."""
+    """Reads log p of each token given those before it, at a temperature; 0 for the first of a row.
+
+    With ``top_p`` or ``top_k`` the p of what the policy wrote (`RESPONSE_MASK`) is that of its nucleus.
+    """
 
     temperature: float = 1.0
-    columns: ClassVar[tuple[str, ...]] = ()
+    top_p: float = 1.0
+    top_k: int = 0
+    columns: ClassVar[tuple[str, ...]] = (RESPONSE_MASK,)
 
     def read(self, logits: Tensor, batch: PackedBatch) -> Tensor:
         """Return the log-probabilities."""
-        return token_logprobs(logits, batch.token_ids, temperature=self.temperature)
+        logprobs = token_logprobs(logits, batch.token_ids, temperature=self.temperature)
+        question = TokenQuestion(RESPONSE_MASK, self.temperature, self.top_p, self.top_k)
+        if question.is_cut:
+            logprobs[question.is_counted(batch)] -= question.answer(logits, batch).kept
+        return logprobs
 
 
 def likelihood_loss(logprobs: Tensor, batch: PackedBatch, counts: Mapping[str, int]) -> Tensor:
