@@ -76,11 +76,10 @@ class GroupSamplingConfig(StrictModel):
     temperature: float = Field(1.0, ge=0, le=2)
     """Of the rollouts; every log-probability of the objective is at this temperature."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Draw from the likeliest tokens that together have this probability. Below 1 the engine's log-probabilities are
-    of what is left and the trainer's are not: importance weights are then between this and 1 where nothing else
-    differs."""
+    """Draw from the likeliest tokens that together have this probability. Ratios and importance weights are then of
+    what is left, as the trainer's own probabilities have it; the divergence is of all."""
     top_k: int = Field(0, ge=0)
-    """Draw from so many of the likeliest tokens; 0 draws from all."""
+    """Draw from so many of the likeliest tokens, before `top_p`; 0 draws from all."""
     max_new_tokens: int = Field(1024, ge=1)
     """Longest rollout; a longer one is cut."""
 
