@@ -28,6 +28,9 @@ from plansmith.config.generation import SamplingConfig
 from plansmith.config.training import PolicyConfig
 from plansmith.errors import BadInputError, ConfigError, PlansmithError, StalePolicyError
 from plansmith.generation import Generation
+from plansmith.learning.objectives.supervised import TokenLogprobs
+from plansmith.learning.packing import build_batch
+from plansmith.learning.sequences import RESPONSE_MASK, rollout_sequence
 
 ROOT = Path(__file__).resolve().parents[1]
 PROMPTS = [[5, 6, 7, 8], [9, 10, 11], list(range(20, 60)), [90, 3]]
@@ -153,16 +156,30 @@ def ray_session() -> Iterator[None]:
 
 
 def start_policy(
-    folder: Path, version: str, pointer: Path, *, of: type[PolicyActor] = PolicyActorThatTells, **options: Any
+    folder: Path,
+    version: str,
+    pointer: Path,
+    *,
+    of: type[PolicyActor] = PolicyActorThatTells,
+    settings: PolicyConfig = SMALL,
+    **options: Any,
 ) -> Any:
     env_vars = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])}
     actor = ray.remote(of).options(num_cpus=0, max_restarts=1, max_task_retries=-1, runtime_env={"env_vars": env_vars})
-    return actor.remote(str(folder), version, settings=SMALL, pointer=str(pointer), **options)
+    return actor.remote(str(folder), version, settings=settings, pointer=str(pointer), **options)
 
 
 @pytest.fixture(scope="module")
 def engine(ray_session: None, folders: Path, models: dict[str, LlamaForCausalLM]) -> Iterator[Any]:
     actor = start_policy(folders / "first", "first", folders / "current.json")
+    yield actor
+    ray.kill(actor)
+
+
+@pytest.fixture(scope="module")
+def processed_policy(ray_session: None, folders: Path, models: dict[str, LlamaForCausalLM]) -> Iterator[Any]:
+    settings = but(SMALL, logprobs="processed")
+    actor = start_policy(folders / "first", "first", folders / "processed.json", settings=settings)
     yield actor
     ray.kill(actor)
 
@@ -279,6 +296,20 @@ def test_generate_logprobs_are_those_of_the_model_at_temperature_one(
         for generation in group:
             expected = reference_logprobs(models["first"], [*prompt, *generation.token_ids])[len(prompt) - 1 :]
             assert generation.logprobs == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("cut", [{"top_p": 0.9}, {"top_k": 12, "top_p": 0.8}], ids=str)
+def test_processed_logprobs_are_those_that_the_trainer_reads_of_what_was_drawn_from(
+    processed_policy: Any, models: dict[str, LlamaForCausalLM], cut: dict[str, Any]
+) -> None:
+    sampling = but(SAMPLED, temperature=0.7, **cut)
+    for prompt, group in zip(PROMPTS, roll_out(processed_policy, sampling), strict=True):
+        for generation in group:
+            rollout = rollout_sequence(prompt, generation.token_ids, advantage=1.0)
+            batch = build_batch([rollout], [(0,)], [RESPONSE_MASK])
+            with torch.no_grad():
+                read = TokenLogprobs(0.7, **cut).read(models["first"](batch.token_ids).logits, batch)
+            assert generation.logprobs == pytest.approx(read[0, len(prompt) :].tolist(), abs=1e-4)
 
 
 def test_generate_frequencies_at_temperature_one_follow_the_model(
