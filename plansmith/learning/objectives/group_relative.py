@@ -36,8 +36,8 @@ class GroupRelative:
     Under top-p and top-k r and w are of what was drawn from: each p is divided by the mass of its policy's own nucleus,
     which is exp(kept) for the policy now; k is of whole distributions. So over several steps r is the policy as it
     would draw now to the policy as it would have drawn, and jumps by the mass of what enters or leaves the nucleus; the
-    drawn token always belongs to it. Masking by the sampler's own kept tokens (DeepSeek-V3.2, arXiv:2512.02556, section
-    3.1) has one set for all policies and no jumps, but needs that set of every token; the engine is not asked for it.
+    drawn token always belongs to it. Masking by the sampler's own kept tokens (DeepSeek-V3.2, arXiv:2512.02556) has one
+    set for all policies and no jumps, but needs that set of every token; the engine is not asked for it.
 
     Source: GRPO (arXiv:2402.03300, equations 3 and 4), with DAPO's and Dr. GRPO's choices as settings
     (`GroupRelativeConfig`). How we differ: the papers have no w and no nucleus. Z counts the rollouts that are trained
