@@ -19,7 +19,7 @@ from pipelines.commands.run import check_model, run_command
 from pipelines.run.paths import PRESETS
 from pipelines.run.publishing import gap_policy
 from pipelines.run.workers import Workers
-from pipelines.stages import equal_seconds, group_relative, phase1_data, plan_data, training
+from pipelines.stages import equal_seconds, group_relative, label_budget, phase1_data, plan_data, training
 from pipelines.stages.equal_seconds import SEGMENT
 from pipelines.stages.generating import GENERATION
 from pipelines.stages.graph import Graph
@@ -100,9 +100,11 @@ def as_in_the_paper(graph: Graph, config: GeneralizationGapConfig) -> None:
     if config.grpo is not None:
         given = {"policy": tuned["compact"][0], "problems": problems}
         learnt = reinforced(graph, config, "grpo", config.grpo, given)
-        for name, other in config.other_grpo.items():
+        for name, other in (config.other_grpo or {}).items():
             for arm, policy in reinforced(graph, config, f"grpo_{name}", other, given).items():
                 trials.measure(arm, policy, "compact")
+        for arm, policy in label_budgets(graph, config, config.grpo, {"policy": start, **data}).items():
+            trials.measure(arm, policy, "compact")
         for arm, policy in controls(graph, config, config.grpo, given, list(learnt.values())).items():
             trials.measure(arm, policy, "compact")
         for arm, policy in learnt.items():
@@ -165,6 +167,29 @@ def controls(
         )
         inputs = {**given, **timed}
         found["own_plans"] = graph.stage("own_plans", equal_seconds.learn_own_plans, trying, inputs, **options)
+    return found
+
+
+def label_budgets(
+    graph: Graph, config: GeneralizationGapConfig, loop: ReinforcementConfig, given: dict[str, Stage[Any]]
+) -> dict[str, Stage[Any]]:
+    """Return the policies tuned on a share of the plans, each also as it is after reinforcement on the rest.
+
+    A start that solves nothing is no mistake here: so few plans are too few.
+    """
+    tuning = TuningSettings(optimiser=config.tuning, numerics=narrowed(config.trainer, Numerics))
+    told = {"kind": StageKind.OPTIMISES, "labels": {"objective": "supervised"}, "code_roots": OPTIMISATION}
+    on_rest = loop.model_copy(update={"segments": 1, "may_start_cold": True})
+    found: dict[str, Stage[Any]] = {}
+    for share in config.labels:
+        name, sharing = f"labels{100 * share:g}".replace(".", "p"), label_budget.SharingSettings(share=share)
+        inputs = {"problems": given["problems"], "plans": given["plans"]}
+        labels = graph.stage(f"share_{name}", label_budget.share_labels, sharing, inputs, kind=StageKind.SHARES_LABELS)
+        inputs = {"policy": given["policy"], "sequences": graph["encode_compact"], "labels": labels}
+        found[name] = graph.stage(name, label_budget.tune_labelled, tuning, inputs, **told)
+        if share < 1:
+            rest = {"policy": found[name], "problems": labels}
+            found |= reinforced(graph, config, f"{name}_grpo", on_rest, rest)
     return found
 
 

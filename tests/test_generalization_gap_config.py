@@ -17,6 +17,10 @@ from plansmith.errors import ConfigError
         ("variants=[]", "nothing would be tuned"),
         ("model.tokenizer=words", "take bpe"),
         ("grpo.top_k=1", "draws equal ones"),
+        ("labels=[0, 0.5]", r"labels\.0: Input should be greater than 0"),
+        ("labels=[0.5, 1.5]", r"labels\.1: Input should be less than or equal to 1"),
+        ("labels=[0.5, 0.5]", r"rising order, each once, got \[0\.5, 0\.5\]"),
+        ("labels=[0.5, 0.1]", r"rising order, each once, got \[0\.5, 0\.1\]"),
         ("problems.domains=[{domain: ferry, level: L1, test: 3}]", "nothing would be learnt"),
         ("problems.domains=[{domain: ferry, level: L1, phase1: 3}]", "nothing to compare with"),
     ],
@@ -24,6 +28,13 @@ from plansmith.errors import ConfigError
 def test_settings_that_do_not_go_together_are_refused(override: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         PIPELINE.settings("smoke", overrides=[override])
+
+
+def test_a_label_budget_without_reinforcement_is_refused() -> None:
+    without = ["grpo=null", "other_grpo=null", "controls=[]"]
+    assert not PIPELINE.settings("smoke", overrides=without).labels
+    with pytest.raises(ConfigError, match=r"labels=\[0\.5\] go on with reinforcement learning on the rest"):
+        PIPELINE.settings("smoke", overrides=[*without, "labels=[0.5]"])
 
 
 def test_a_run_that_learns_from_d2_needs_a_share_for_it() -> None:

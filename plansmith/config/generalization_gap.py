@@ -6,7 +6,8 @@ What the paper gives stands in the preset `paper`; what it does not is marked th
 from __future__ import annotations
 
 import re
-from typing import Literal, Self
+from itertools import pairwise
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -128,11 +129,17 @@ class GeneralizationGapConfig(RunConfig):
     grpo: ReinforcementConfig | None = None
     """v3: reinforcement learning from the validator's verdicts on D1's problems, from `compact` after its first epoch;
     None leaves it out."""
-    other_grpo: dict[str, ReinforcementConfig] = Field(default_factory=dict)
-    """Further arms of reinforcement learning from the same start, by name: other rewards, other objectives."""
+    other_grpo: dict[str, ReinforcementConfig] | None = Field(default_factory=dict)
+    """Further arms of reinforcement learning from the same start, by name: other rewards, other objectives; None, too,
+    leaves them out, as a preset does that is based on one which has some."""
     controls: tuple[Control, ...] = ()
     """What else is done from the same start for as many seconds as the updates of `grpo` took. more_sft: tuning on more
     of the planner's plans. own_plans: on those of its own rollouts that are valid, drawn as `grpo` draws."""
+    labels: tuple[Annotated[float, Field(gt=0, le=1)], ...] = ()
+    """A label budget: shares of D1's plans, in rising order. For each a policy is tuned on these plans alone, which
+    those of a larger share contain, on as many tokens as `sft.epochs` passes over all plans; then it learns as `grpo`
+    does on the other problems of D1, without their plans, and be it that it solves none yet. A share of 1 leaves none
+    and is only tuned."""
     reading: ReadingConfig | None = None
     """Policies that read the domain, and invented domains; None leaves them out."""
     evaluation: TrialConfig = TrialConfig()
@@ -171,8 +178,14 @@ class GeneralizationGapConfig(RunConfig):
             raise ValueError("grpo begins with the compact variant after its first epoch; add compact to variants")
         if self.grpo is None and (self.controls or self.other_grpo):
             raise ValueError("controls and other_grpo stand beside grpo, which is left out")
-        if wrong := [name for name in self.other_grpo if not re.fullmatch(r"[a-z0-9]+", name)]:
+        if wrong := [name for name in self.other_grpo or () if not re.fullmatch(r"[a-z0-9]+", name)]:
             raise ValueError(f"names of other_grpo are small letters and digits, got {', '.join(wrong)}")
+        if self.labels and self.grpo is None:
+            raise ValueError(
+                f"labels={list(self.labels)} go on with reinforcement learning on the rest, and grpo is left out"
+            )
+        if any(later <= share for share, later in pairwise(self.labels)):
+            raise ValueError(f"labels are shares in rising order, each once, got {list(self.labels)}")
         if self.sft is not None and self.sft.decay_below is not None:
             raise ValueError("sft.decay_below ends a tuning early, and its epochs are fixed here; leave it out")
         return self

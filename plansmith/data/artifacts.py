@@ -94,6 +94,9 @@ class StageKind(StrEnum):
     """Table of `LengthRow`."""
     INVENTS = "invents domains"
     """Table of `InventedDomainRow`."""
+    SHARES_LABELS = "shares labels"
+    """Table of `ProblemRow`, the problems of D1 that are tried without their plans, and a second one of those whose
+    plans are learnt from (`plansmith.report.gap_labels`)."""
     VERIFIES = "verifies"
     """Table of `VerificationRow`; its label ``arm`` says whose test plans."""
     HANDS_BACK = "hands back"
