@@ -31,12 +31,14 @@ from plansmith.judging.taxonomy import ErrorClass
 from plansmith.pddl.printer import print_domain
 from plansmith.problems.library import load_domain
 from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.gap_labels import LABELLED, LabelShare
 from plansmith.report.gap_report import gap_report
 from plansmith.report.gap_results import GapResults, gap_results
 from plansmith.report.gap_tables import (
     break_even_text,
     effort_table,
     failure_table,
+    label_table,
     leak_table,
     length_table,
     planning_table,
@@ -210,3 +212,58 @@ def test_seeds_are_summarised_in_both_scopes(run: RunSoFar[object]) -> None:
     assert found.arms == ("compact_1", "grpo")
     assert found.tests[0].before == "compact_1" and found.tests[0].scope == "domains trained on"
     assert "compact 1" in format_report(seeds_report(found))
+
+
+@pytest.fixture(scope="module")
+def with_labels(run: RunSoFar[object], tmp_path_factory: pytest.TempPathFactory) -> GapResults:
+    """Return the results of the run with a label budget of a half, reinforced, and of all plans, tuned only."""
+    root = tmp_path_factory.mktemp("labels")
+    rows = {name: problem(name, domain, split) for name, domain, split in PROBLEMS}
+    made: list[Artifact] = []
+    for share, name, labelled in ((0.5, "labels50", "a"), (1.0, "labels100", "ab")):
+        tables = {"rows": (ProblemRow, [rows[other] for other in "ab" if other not in labelled]),
+                  LABELLED: (ProblemRow, [rows[other] for other in labelled])}  # fmt: skip
+        made.append(write_artifact(root, f"share_{name}", tables, settings={"share": share},
+                                   kind=StageKind.SHARES_LABELS))  # fmt: skip
+        tuned = metrics(name, n_sequences=2, n_dropped=0, n_tokens=100, tokens_per_s=50)
+        made.append(
+            write_artifact(root, name, {"curve": (OptimisationStepRow, []), "metrics": (MetricRow, tuned)},
+                           inputs={"policy": key_of("start"), "labels": key_of(f"share_{name}")},
+                           kind=StageKind.OPTIMISES, labels={"objective": "supervised"})
+        )  # fmt: skip
+    times = [MetricRow("labels50_grpo", 1, "", "", f"time/{work}_s", 3.5) for work in ("generating", "training")]
+    asked = [MetricRow("labels50_grpo", 1, "", "", "group/asked", 1.0)]
+    learnt = metrics("labels50_grpo", n_sequences=4, n_dropped=0, n_tokens=40)
+    made.append(
+        write_artifact(root, "labels50_grpo", {"curve": (OptimisationStepRow, []), "metrics": (MetricRow, learnt),
+                                               "updates": (MetricRow, asked), "times": (MetricRow, times)},
+                       inputs={"policy": key_of("labels50"), "problems": key_of("share_labels50")},
+                       settings={"sampling": {"n": 4}}, kind=StageKind.OPTIMISES,
+                       labels={"objective": "group_relative", "loop": "labels50_grpo"})
+    )  # fmt: skip
+    for name, solved in (("labels50", set[str]()), ("labels100", {"s"}), ("labels50_grpo", {"s"})):
+        made += arm(root, name, name, solved)
+    of_labels = {artifact.manifest.provenance.stage: artifact for artifact in made}
+    found = gap_results(RunSoFar("generalization_gap", CONFIG, "labels", {**run.artifacts, **of_labels}))
+    assert found is not None
+    return found
+
+
+def test_a_label_budget_is_told_by_share_with_what_its_plans_and_its_reinforcement_cost(
+    results: GapResults, with_labels: GapResults
+) -> None:
+    assert results.labels == ()
+    half, whole = with_labels.labels
+    assert half == LabelShare(0.5, n_plans=1, n_rest=1, tuned="labels50", reinforced="labels50_grpo")
+    assert whole == LabelShare(1.0, n_plans=2, n_rest=0, tuned="labels100")
+    nothing, one = "0% to 79.3%", "20.7% to 100%"  # Wilson's of 0 and of 1 of 1
+    assert label_table(with_labels).rows == (
+        ("50%", "1", "0.3", "0%", nothing, "1", "100%", one, "7"),  # 0.3 s a plan; 3.5 s twice
+        ("100%", "2", "0.6", "100%", one, "-", "-", "-", "-"),
+    )
+    assert "What a label is worth" in format_report(gap_report(with_labels))
+
+
+def test_a_label_budget_is_tested_before_and_after_and_against_all_plans(with_labels: GapResults) -> None:
+    tests = [(one.before, one.after) for one in with_labels.paired_tests if one.level == "domains trained on"]
+    assert tests == [("compact_1", "grpo"), ("labels50", "labels50_grpo"), ("labels50_grpo", "labels100")]

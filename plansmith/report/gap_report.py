@@ -22,6 +22,7 @@ from plansmith.report.gap_tables import (
     effort_table,
     failure_table,
     invented_table,
+    label_table,
     leak_table,
     length_table,
     planning_table,
@@ -109,6 +110,8 @@ def _sections(results: GapResults) -> Iterator[Section]:
     )
     if results.unseen:
         yield Section("The gap", (unseen_table(results), failure_table(results)))
+    if results.labels:
+        yield Section("A label budget", (label_table(results),), note=INTERVALS)
     if results.domains is not None:
         yield Section("Invented domains", (invented_table(results),), note=CHOSEN_ON)
     lengths = filled(length_table(results)) if results.lengths else ()

@@ -22,6 +22,7 @@ from plansmith.report.arms import Arm, arms_of, evaluated_problems
 from plansmith.report.attempts import AttemptExample
 from plansmith.report.finished_stages import FinishedStage, RunSoFar
 from plansmith.report.gap_effort import TIMES, UPDATES, Costs, Effort, costs, efforts
+from plansmith.report.gap_labels import LabelShare, label_shares
 from plansmith.report.metrics import (
     ALL_LEVELS,
     EvaluatedProblem,
@@ -87,11 +88,10 @@ class GapResults:
 
     The first of ``paired_tests`` is the headline's; the level of each is `SEEN`, `UNSEEN` or `HELD_OUT`. ``unseen`` is
     by arm, and empty where no domain was left out of training; ``domains`` is None without invented ones. ``effort`` is
-    what the training of each arm took. ``rl`` has by loop what was measured in every update of reinforcement learning,
-    by name, None where an update has no such figure. ``leak`` is what a split of texts would have leaked, ``lengths``
-    how long the first variant's tuples are. ``n_dropped``
-    counts sequences too long to be trained on. ``time_s`` and ``tokens`` are by stage, ``cost_s`` seconds by kind of
-    work.
+    what the training of each arm took, ``labels`` the shares of a label budget. ``rl`` has by loop what was measured in
+    every update of reinforcement learning, by name, None where an update has no such figure. ``leak`` is what a split
+    of texts would have leaked, ``lengths`` how long the first variant's tuples are. ``n_dropped`` counts sequences too
+    long to be trained on. ``time_s`` and ``tokens`` are by stage, ``cost_s`` seconds by kind of work.
     """
 
     run_name: str
@@ -105,6 +105,7 @@ class GapResults:
     curves: tuple[TrainingCurve, ...] = ()
     n_not_finite: int = 0
     effort: dict[str, Effort] = field(default_factory=dict)
+    labels: tuple[LabelShare, ...] = ()
     rl: dict[str, Updates] = field(default_factory=dict)
     cost: Costs | None = None
     leak: tuple[LeakRow, ...] = ()
@@ -177,6 +178,7 @@ def gap_results(run: Run) -> GapResults | None:
         curves=curves,
         n_not_finite=n_not_finite,
         effort=_efforts(run, arms),
+        labels=tuple(label_shares(run, arms)),
         rl=_updates(run),
         cost=costs(run),
         leak=_leaks(run),
@@ -255,8 +257,16 @@ def compared_arms(names: Sequence[str]) -> list[tuple[str, str]]:
               ("compact_1", "grpo"), ("more_sft", "grpo"), ("own_plans", "grpo"), ("grpo_1_of_2", "grpo"),
               ("grpo_binary", "grpo"), (compact, "grpo"), (numbered, "grpo"), (numbered, compact),
               (numbered, "anonymised"), ("numbered_1", numbered), ("compact_1", compact),
-              ("untrained", numbered)]  # fmt: skip
+              ("untrained", numbered), *_of_labels(names)]  # fmt: skip
     return [pair for pair in dict.fromkeys(wanted) if pair[0] in names and pair[1] in names and pair[0] != pair[1]]
+
+
+def _of_labels(names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield what reinforcement on the rest adds to a share of the plans, and what is left to having all of them."""
+    for name in names:
+        if name.startswith("labels") and name.endswith("_grpo"):
+            yield name.removesuffix("_grpo"), name
+            yield name, "labels100"
 
 
 READING = ("trained", "mixed", "reinforced")

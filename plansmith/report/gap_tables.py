@@ -8,6 +8,7 @@ from __future__ import annotations
 from plansmith.data.rows import LengthRow
 from plansmith.judging.failure_kinds import FailureKind
 from plansmith.report.gap_effort import Costs
+from plansmith.report.gap_labels import LabelShare
 from plansmith.report.gap_paper import AVERAGES, LIMIT_TOKENS, PAPER_UNSEEN, TABLE_1, paper_share
 from plansmith.report.gap_results import HELD_OUT, SEEN, UNSEEN, GapArm, GapResults, UnseenFigures
 from plansmith.report.sections import Table
@@ -170,6 +171,36 @@ def effort_table(results: GapResults) -> Table:
     note = "From the untrained model on; an epoch of reinforcement learning is one visit to each training problem."
     header = ("policy", "epochs", "rollouts", "seconds", "valid, trained on")
     return Table("What the training of each took", header, tuple(rows), note)
+
+
+def label_table(results: GapResults) -> Table:
+    """Return what each share of the plans is worth: validity after tuning, and after reinforcement on the rest."""
+
+    def cells(arm: str | None) -> tuple[str, ...]:
+        if arm is None:
+            return "-", "-"
+        return percent(results.arms[arm].seen.accuracy), interval(results.arms[arm].seen.ci95)
+
+    planning_s = None if results.cost is None else results.cost.planning_s
+    rows = [
+        (percent(one.share), str(one.n_plans),
+         number_or_dash(None if planning_s is None else planning_s * one.n_plans, 1), *cells(one.tuned),
+         str(one.n_rest) if one.reinforced else "-", *cells(one.reinforced), _reinforcement(results, one))
+        for one in results.labels
+    ]  # fmt: skip
+    header = ("share of plans", "plans", "planning, s", "valid when tuned", "95% interval", "problems without plans",
+              "valid when reinforced", "95% interval", "reinforcement, s")  # fmt: skip
+    note = (
+        "In domains trained on. A share contains the smaller ones, and all are tuned on as many tokens; reinforcement "
+        "is on the problems whose plans it lacks. Planning: at the mean seconds of a problem to learn from."
+    )
+    return Table("What a label is worth", header, tuple(rows), note)
+
+
+def _reinforcement(results: GapResults, one: LabelShare) -> str:
+    if one.reinforced is None:
+        return "-"
+    return f"{results.effort[one.reinforced].seconds - results.effort[one.tuned].seconds:.0f}"
 
 
 def cost_table(results: GapResults) -> Table:
