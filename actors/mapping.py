@@ -12,24 +12,33 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import os
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import ray.data
 
 from actors.failures import own_errors
 from plansmith.data.artifacts import Shards
 from plansmith.data.tables import RowT, arrow_of_rows, rows_of_arrow
 from plansmith.errors import ArtifactError, LostWorkerError
+from plansmith.machine import cpu_seconds
 from plansmith.progress import progress_bar
 
 logger = logging.getLogger(__name__)
 
 Worker = Callable[[Sequence[Any]], Sequence[Any]]
 """Takes the rows of a batch and returns what it makes of them, rows of another type."""
+
+Spent = Callable[[float], None]
+"""Hears of CPU seconds that a worker has taken, batch by batch."""
+
+CPU_S = "CPU seconds"
+"""Column beside those of a worker's rows, on their way to the driver; its sum are the seconds of the block."""
 
 MAX_LOSSES = 3
 """How many pools in a row may lose a worker without a finished batch: a row that kills its worker kills the next."""
@@ -54,6 +63,7 @@ def map_rows(
     id_column: str = "problem_id",
     worker_settings: Mapping[str, Any] | None = None,
     is_resident: bool = True,
+    spent: Spent = lambda _: None,
 ) -> None:
     """Apply ``worker`` to the rows whose ids are not yet in ``shards`` and append what it returns.
 
@@ -73,6 +83,7 @@ def map_rows(
         id_column: a column of both row types.
         worker_settings: keyword arguments of the worker class.
         is_resident: see `map_jobs`; False makes a worker anew for each batch.
+        spent: told of the workers' CPU seconds.
 
     Raises:
         PlansmithError: the worker's own, unchanged.
@@ -97,7 +108,8 @@ def map_rows(
 
     def outputs_of(blocks: list[pa.Table]) -> Generator[pa.Table, None, None]:
         bar.update(len(rows) - sum(block.num_rows for block in blocks) - bar.n)
-        return _outputs(blocks, settings, min(concurrency, len(blocks)), num_cpus, is_resident=is_resident)
+        pool = min(concurrency, len(blocks))
+        return _outputs(blocks, settings, pool, num_cpus, is_resident=is_resident, spent=spent)
 
     with progress_bar(len(rows), description) as bar:
         for block in _despite_losses(unfinished, outputs_of, description):
@@ -116,6 +128,7 @@ def map_jobs(
     num_cpus: float = 1.0,
     worker_settings: Mapping[str, Any] | None = None,
     is_resident: bool = True,
+    spent: Spent = lambda _: None,
 ) -> Iterator[list[RowT]]:
     """Yield the rows that ``worker`` returns for each job, in the order of the jobs, while later jobs are worked on.
 
@@ -132,6 +145,7 @@ def map_jobs(
         num_cpus: cores that one worker occupies, as far as Ray counts.
         worker_settings: keyword arguments of the worker class.
         is_resident: keep workers alive from job to job.
+        spent: told of the workers' CPU seconds.
 
     Raises:
         PlansmithError: the worker's own, unchanged.
@@ -147,7 +161,7 @@ def map_jobs(
 
     def outputs_of(blocks: list[pa.Table]) -> Generator[pa.Table, None, None]:
         pool = min(concurrency, len(blocks))
-        return _outputs(blocks, settings, pool, num_cpus, is_ordered=True, is_resident=is_resident)
+        return _outputs(blocks, settings, pool, num_cpus, is_ordered=True, is_resident=is_resident, spent=spent)
 
     for block in _despite_losses(lambda _: list(left), outputs_of, "jobs"):
         left.popleft()
@@ -181,9 +195,31 @@ class BatchWorker:
         return arrow_of_rows(rows, self.row_type_out)
 
 
+class TimedBatchWorker:
+    """A `BatchWorker` whose blocks also say what CPU seconds they took, its making and what it started included."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._counted_s = cpu_seconds(os.getpid())
+        self._made = BatchWorker(**settings)
+
+    def __call__(self, block: pa.Table) -> pa.Table:
+        """Return the worker's rows for one block, with `CPU_S`; where there is none, its seconds are the next one's."""
+        made = self._made(block)
+        now_s, seconds = cpu_seconds(os.getpid()), [0.0] * made.num_rows
+        if seconds:
+            seconds[0], self._counted_s = max(0.0, now_s - self._counted_s), now_s
+        return made.append_column(CPU_S, pa.array(seconds, pa.float64()))
+
+
 def _work_once(block: pa.Table, **settings: Any) -> pa.Table:
     """Return the rows of a worker made for one block."""
-    return BatchWorker(**settings)(block)
+    return TimedBatchWorker(**settings)(block)
+
+
+def without_seconds(block: pa.Table, spent: Spent) -> pa.Table:
+    """Return a block as the worker made it, after telling its CPU seconds."""
+    spent(pc.sum(block.column(CPU_S)).as_py() or 0.0)
+    return block.drop_columns([CPU_S])
 
 
 def _despite_losses(
@@ -220,6 +256,7 @@ def _outputs(
     *,
     is_ordered: bool = False,
     is_resident: bool = True,
+    spent: Spent,
 ) -> Generator[pa.Table, None, None]:
     """Yield one output block per input block, as they come or in their order."""
     with _quiet_ray_data(is_ordered), own_errors():
@@ -228,7 +265,7 @@ def _outputs(
         common = {"batch_size": None, "batch_format": "pyarrow", "num_cpus": num_cpus}
         if is_resident:
             dataset = given.map_batches(
-                BatchWorker,
+                TimedBatchWorker,
                 fn_constructor_kwargs=dict(settings),
                 compute=ray.data.ActorPoolStrategy(min_size=1, max_size=concurrency, initial_size=concurrency),
                 max_restarts=0,
@@ -243,7 +280,8 @@ def _outputs(
                 max_retries=0,
                 **common,
             )
-        yield from dataset.iter_batches(batch_size=None, batch_format="pyarrow")
+        for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
+            yield without_seconds(block, spent)
 
 
 @contextlib.contextmanager

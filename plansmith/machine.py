@@ -13,6 +13,7 @@ from pathlib import Path
 CPU_FACTS = Path("/proc/cpuinfo")
 MEMORY_FACTS = Path("/proc/meminfo")
 GROUP_FACTS = Path("/sys/fs/cgroup")
+PROCESSES = Path("/proc")
 FAST_PRODUCTS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 """Flags of a processor that decide how fast it trains, the best first."""
 ASK_GPUS = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
@@ -39,6 +40,17 @@ def fast_products() -> str:
     """Return the flag of `FAST_PRODUCTS` that this processor has, the best; empty for none."""
     flags = _cpu_facts().get("flags", "").split()
     return next((flag for flag in FAST_PRODUCTS if flag in flags), "")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process and of all that it started, ended ones too where somebody waited for them."""
+    folder = PROCESSES / str(pid)
+    try:
+        ticks = (folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[11:15]
+        children = [name for path in (folder / "task").glob("*/children") for name in path.read_text().split()]
+    except OSError:  # it has just ended
+        return 0.0
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") + sum(cpu_seconds(int(child)) for child in children)
 
 
 def usable_cores() -> int:

@@ -20,6 +20,9 @@ class Resources:
         TypeError: (by each) this run does not lend it.
     """
 
+    worker_cpu_s: float = 0.0
+    """CPU seconds that row workers have taken so far, with the processes that they started."""
+
     def map_rows(self, rows: Sequence[Any], row_type_in: type, worker: Any, **options: Any) -> None:
         """Apply a worker to rows in parallel, into shards; see `actors.mapping.map_rows`."""
         raise self._refusal("workers")

@@ -385,7 +385,7 @@ def _run_stage(
 ) -> Artifact:
     output = ArtifactWriter(root, stage.name, stage.key)
     logger.info("%s: %s", label, "continuing" if output.was_resumed else "running")
-    start_s = time.monotonic()
+    start_s, cpu_s = time.monotonic(), _cpu_seconds(resources)
     stage.run(StageContext(stage, inputs, output, resources))
     provenance = Provenance(
         stage=stage.name,
@@ -399,9 +399,15 @@ def _run_stage(
         seed=stage.seed,
         tool_versions=tool_versions,
     )
-    artifact = output.finish(provenance, wall_time_s=time.monotonic() - start_s)
+    spent_s = _cpu_seconds(resources) - cpu_s
+    artifact = output.finish(provenance, wall_time_s=time.monotonic() - start_s, cpu_time_s=spent_s)
     logger.info("%s: done in %.1f s", label, artifact.manifest.wall_time_s)
     return artifact
+
+
+def _cpu_seconds(resources: Resources) -> float:
+    """Return what this process and row workers have taken so far; a trainer and engines are not counted."""
+    return time.process_time() + resources.worker_cpu_s
 
 
 def _reused(stage: Stage[Any], root: Path, label: str) -> Artifact | None:

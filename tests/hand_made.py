@@ -19,6 +19,7 @@ def write_artifact(
     inputs: Mapping[str, str] | None = None,
     settings: Any = None,
     wall_time_s: float = 2.0,
+    cpu_time_s: float | None = None,
     **said: Any,
 ) -> Artifact:
     """Write the artifact of a stage; its key is that of its name unless given, and it says what else of itself."""
@@ -27,4 +28,4 @@ def write_artifact(
     for table, (row_type, rows) in tables.items():
         writer.write_rows(rows, row_type, table=table)
     provenance = Provenance(stage, key, settings or {}, dict(inputs or {}), 0, **said)
-    return writer.finish(provenance, wall_time_s=wall_time_s)
+    return writer.finish(provenance, wall_time_s=wall_time_s, cpu_time_s=cpu_time_s)

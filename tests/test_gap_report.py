@@ -120,8 +120,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunSoFar[object]:
     optimises = {"kind": StageKind.OPTIMISES}
     made = [
         write_artifact(root, "sample_problems", {"rows": (ProblemRow, rows), "leaks": (LeakRow, leaks)},
-                       kind=StageKind.DRAWS),
-        write_artifact(root, "synthesize_plans", {"rows": (PlanRow, plans)}, kind=StageKind.PLANS,
+                       kind=StageKind.DRAWS, cpu_time_s=1.2),
+        write_artifact(root, "synthesize_plans", {"rows": (PlanRow, plans)}, kind=StageKind.PLANS, cpu_time_s=0.5,
                        inputs={"problems": key_of("sample_problems")}),
         write_artifact(root, "compact_1", {"curve": (OptimisationStepRow, step), "metrics": (MetricRow, tuned)},
                        inputs={"policy": key_of("start")}, labels={"objective": "supervised"}, **optimises),
@@ -177,10 +177,22 @@ def test_costs_of_a_problem_and_the_break_even_are_as_worked_out_by_hand(results
     assert cost.break_even_s == 3.0  # less two epochs of imitation
     assert (cost.generated_per_s, cost.trained_per_s) == (15.0, 50.0)  # 90 tokens in 6 s
     assert "where planning takes 3.00 s a problem; here it takes 0.300 s" in break_even_text(cost)
-    prices = {row[0]: row[2] for row in price_table(cost).rows}
+    prices = {row[0]: row[-1] for row in price_table(cost).rows}
     assert prices["one pass over its plan"] == f"{2 * 1.0 / 3600:.4g}"  # two problems, 1 an hour
     assert prices["one visit: judging"] == f"{2 * 0.5 * 0.05 / 3600:.4g}"
     assert planning_table(cost).rows == (("ferry", "3", "1", "0.20", "0.2000"), ("miconic", "1", "1", "0.40", "0.4000"))
+
+
+def test_cpu_seconds_are_of_one_problem_and_priced_where_they_were_measured(results: GapResults) -> None:
+    cost = results.cost
+    assert cost is not None
+    n_drawn = sum(level.n_draws for level in CONFIG.problems.domains)
+    assert cost.cpu_s == {"drawing it": 1.2 / n_drawn, "planning it": 0.1}  # 5 plans; nobody measured the judging
+    table = price_table(cost)
+    rows = {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows}
+    assert (rows["planning it"]["seconds"], rows["planning it"]["CPU seconds"]) == ("0.3000", "0.1000")
+    assert rows["planning it"]["price of all"] == f"{2 * 0.1 * 0.05 / 3600:.4g}"
+    assert rows["one visit: judging"]["CPU seconds"] == "-" and "judging a test attempt" not in rows
 
 
 def test_leaks_and_lengths_are_told_with_the_papers_beside_them(results: GapResults) -> None:

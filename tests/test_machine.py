@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from plansmith import machine as machines
-from plansmith.machine import gpus, machine
+from plansmith.machine import cpu_seconds, gpus, machine
 
 FACTS = """processor\t: 0
 model name\t: A Processor 9684X
@@ -52,3 +54,18 @@ def test_gpus_that_are_equal_are_counted(tmp_path: Path, monkeypatch: pytest.Mon
 def test_gpus_whose_driver_fails_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_path(tmp_path, monkeypatch, "echo no devices were found; exit 6")
     assert gpus() == []
+
+
+BUSY = "until = time.process_time() + 0.2\nwhile time.process_time() < until: pass\n"
+WAITS = "print(flush=True)\nsys.stdin.read()\n"
+
+
+def test_cpu_seconds_are_also_those_of_processes_that_live_and_of_those_that_these_have_started() -> None:
+    inner = [sys.executable, "-S", "-c", f"import sys, time\n{BUSY}{WAITS}"]
+    outer = f"import subprocess, time\n{BUSY}subprocess.run({inner!r})"  # speaks and waits through the inner one
+    with subprocess.Popen([sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()
+        assert cpu_seconds(process.pid) >= 0.38  # two processes, less what their clocks have not counted yet
+        process.stdin.close()
+    assert cpu_seconds(process.pid) == 0.0

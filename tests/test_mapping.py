@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import logging
 import os
+import resource
+import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +19,7 @@ import pytest
 import ray
 import ray.data
 
-from actors.mapping import BatchWorker, map_rows
+from actors.mapping import CPU_S, BatchWorker, TimedBatchWorker, map_rows, without_seconds
 from plansmith.data.artifacts import ArtifactWriter, Provenance, Shards
 from plansmith.data.rows import PlanRow, ProblemRow
 from plansmith.data.tables import arrow_of_rows, read_table, rows_of_arrow
@@ -210,6 +213,38 @@ def test_batch_worker_whose_worker_leaves_a_value_out_names_its_column() -> None
         BatchWorker(lambda rows: [replace(row, planner=None) for row in rows], {}, (PlanRow, PlanRow), "problem_id")(
             block
         )
+
+
+def busy(rows: Sequence[Any]) -> list[Any]:
+    """Let this process and one that it starts work for some ticks of the clock that counts CPU seconds."""
+    until = time.process_time() + 0.05
+    while time.process_time() < until:
+        pass
+    subprocess.run([sys.executable, "-S", "-c", "for _ in range(3_000_000): pass"], check=True)
+    return list(rows)
+
+
+def test_timed_batch_worker_tells_the_seconds_of_its_process_and_of_what_it_started() -> None:
+    rows = [expected_row(problem(number)) for number in range(3)]
+    settings = {"worker": busy, "worker_settings": {}, "row_types": (PlanRow, PlanRow), "id_column": "problem_id"}
+    before, told = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime, list[float]()
+    block = TimedBatchWorker(**settings)(arrow_of_rows(rows, PlanRow))
+    child_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    assert block.column_names[-1] == CPU_S
+    assert rows_of_arrow(without_seconds(block, told.append), PlanRow) == rows
+    assert len(told) == 1 and told[0] >= 0.05 + child_s - 0.03  # ticks of 10 ms, of three counts
+
+
+def test_seconds_of_a_batch_without_rows_are_those_of_the_next_one() -> None:
+    def first_none(batch: Sequence[Any]) -> list[Any]:
+        made = busy(batch)
+        return [] if batch[0].problem_id == "p000" else made
+
+    settings = {"worker": first_none, "worker_settings": {}, "row_types": (PlanRow, PlanRow), "id_column": "problem_id"}
+    worker, told = TimedBatchWorker(**settings), list[float]()
+    for number in range(2):
+        without_seconds(worker(arrow_of_rows([expected_row(problem(number))], PlanRow)), told.append)
+    assert told[0] == 0.0 and told[1] >= 0.1
 
 
 def test_progress_bar_without_a_terminal_writes_whole_lines_first_and_last() -> None:

@@ -24,6 +24,7 @@ from plansmith.data.artifacts import Artifact, ArtifactWriter, StageKind, comple
 from plansmith.data.rows import MetricRow
 from plansmith.data.storage import run_lock, storage_errors
 from plansmith.errors import ArtifactError, BadInputError, LostWorkerError
+from plansmith.resources import Resources
 from plansmith.stages import Stage, StageContext, StagePreview, StageStatus, preview_stages, row_seed, run_stages
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -193,6 +194,28 @@ def test_stage_keeps_the_inputs_it_was_given_when_their_mapping_is_filled_furthe
     assert list(run_stages([data["two"]], root=tmp_path)) == ["one", "two"]
 
 
+def test_manifest_has_the_cpu_seconds_of_this_process_and_of_row_workers_but_no_wait(tmp_path: Path) -> None:
+    def work(context: StageContext) -> None:
+        context.resources.worker_cpu_s += 5.0
+        until = time.process_time() + 0.05
+        while time.process_time() < until:
+            pass
+        time.sleep(0.5)
+        nothing(context)
+
+    lent = Resources()
+    lent.worker_cpu_s = 100.0  # of stages before it
+    manifest = run_stages([Stage(name="s", run=work)], root=tmp_path, resources=lent)["s"].manifest
+    assert manifest.cpu_time_s is not None and 5.05 <= manifest.cpu_time_s < 5.5 < 5.0 + manifest.wall_time_s
+
+
+def test_manifest_of_a_version_that_measured_no_cpu_seconds_is_read(tmp_path: Path) -> None:
+    artifact = run_stages([Stage(name="s", run=nothing)], root=tmp_path)["s"]
+    path = artifact.folder / "manifest.json"
+    path.write_text(json.dumps({name: x for name, x in json.loads(path.read_text()).items() if name != "cpu_time_s"}))
+    assert Artifact(artifact.folder).manifest.cpu_time_s is None
+
+
 def test_key_ignores_settings_changed_after_construction() -> None:
     settings = {"n": [1]}
     stage = Stage(name="s", run=nothing, settings=settings)
@@ -272,8 +295,9 @@ def test_stage_gets_inputs_resources_seed_and_its_own_random_numbers(tmp_path: P
             bar.update(2)
 
     a = Stage(name="a", run=nothing)
-    run_stages([Stage(name="b", run=look, inputs={"x": a}, seed=5)], root=tmp_path, resources="handles")
-    assert (seen["resources"], seen["seed"], seen["given"]) == ("handles", 5, [metric("a")])
+    lent = Resources()
+    run_stages([Stage(name="b", run=look, inputs={"x": a}, seed=5)], root=tmp_path, resources=lent)
+    assert (seen["resources"], seen["seed"], seen["given"]) == (lent, 5, [metric("a")])
     assert seen["draws"][0] == seen["draws"][2] != seen["draws"][1]
 
 

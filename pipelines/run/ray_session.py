@@ -128,7 +128,7 @@ class RaySession(Resources):
         from actors.mapping import map_rows
 
         self.ray()
-        map_rows(rows, row_type_in, worker, concurrency=self.n_workers(), **options)
+        map_rows(rows, row_type_in, worker, concurrency=self.n_workers(), spent=self._spent, **options)
 
     def map_jobs(
         self, jobs: Sequence[Any], row_type_in: type, worker: Any, row_type_out: type, **options: Any
@@ -139,7 +139,11 @@ class RaySession(Resources):
         if jobs:
             self.ray()
         concurrency = self.n_workers() if jobs else 1
-        return map_jobs(jobs, row_type_in, worker, row_type_out, concurrency=concurrency, **options)
+        how = {"concurrency": concurrency, "spent": self._spent, **options}
+        return map_jobs(jobs, row_type_in, worker, row_type_out, **how)
+
+    def _spent(self, seconds: float) -> None:
+        self.worker_cpu_s += seconds
 
     def wait_for(self, answers: Sequence[Any], *, doing: str | None = None, unit: str = "") -> list[Any]:
         """Return the answers of actors, in order; the first error ends the wait.

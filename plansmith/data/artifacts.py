@@ -129,7 +129,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything about one artifact; ``wall_time_s`` is the last session's where ``was_resumed``."""
+    """Everything about one artifact; the times are the last session's where ``was_resumed``."""
 
     provenance: Provenance
     files: Mapping[str, FileEntry]
@@ -138,6 +138,8 @@ class Manifest:
     created: str
     removed: str = ""
     """When and why its weights were removed, whose files still stand here; empty while they are there."""
+    cpu_time_s: float | None = None
+    """CPU seconds of the driver and of row workers, with what these started; None where nobody measured them."""
 
 
 class Artifact:
@@ -308,7 +310,7 @@ class ArtifactWriter:
         (self.folder / SCRATCH_FOLDER).mkdir(exist_ok=True)
         return self.folder / SCRATCH_FOLDER / name
 
-    def finish(self, provenance: Provenance, *, wall_time_s: float) -> Artifact:
+    def finish(self, provenance: Provenance, *, wall_time_s: float, cpu_time_s: float | None = None) -> Artifact:
         """Merge shards, write the manifest, rename the folder, and return the artifact.
 
         The shards are removed only after the rename: a crash before it finds them, one after it needs them no more.
@@ -316,7 +318,14 @@ class ArtifactWriter:
         for table, shards in self._shards.items():
             self.write_rows(shards.merged_rows(), shards.row_type, table=table)
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        manifest = Manifest(provenance, self._file_entries(), round(wall_time_s, 3), self.was_resumed, created)
+        manifest = Manifest(
+            provenance,
+            self._file_entries(),
+            round(wall_time_s, 3),
+            self.was_resumed,
+            created,
+            cpu_time_s=None if cpu_time_s is None else round(cpu_time_s, 3),
+        )
         _write_manifest(self.folder, manifest)
         remove(self.final_folder)  # one without its weights, which are needed again
         self.folder.rename(self.final_folder)

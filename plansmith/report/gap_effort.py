@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
@@ -20,6 +20,10 @@ from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_colum
 
 UPDATES, TIMES = "updates", "times"
 """Tables of `MetricRow` of a loop: what was measured in each update, and its seconds."""
+
+
+DRAWING, PLANNING, JUDGING = "drawing it", "planning it", "judging a test attempt"
+"""Work of which the CPU seconds are known: of the driver and of row workers, with the planner's processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ class Costs:
     """Seconds for one problem, by kind of work, and tokens a second.
 
     ``imitation_s`` is one pass over a plan; ``generating_s``, ``judging_s`` and ``updating_s`` are one visit with all
-    rollouts; None where the run has no such. ``planning`` is by domain and plan length.
+    rollouts; None where the run has no such. ``planning`` is by domain and plan length. These are wall times; ``cpu_s``
+    has the CPU seconds of `DRAWING`, `PLANNING` and `JUDGING`, each of one, where they were measured in one session.
     """
 
     n_problems: int
@@ -64,6 +69,7 @@ class Costs:
     trained_per_s: float | None
     planning: tuple[PlanningCost, ...]
     prices: dict[str, float]
+    cpu_s: dict[str, float] = field(default_factory=dict)
 
     @property
     def reinforcement_s(self) -> float | None:
@@ -165,7 +171,23 @@ def costs(run: RunSoFar[GeneralizationGapConfig]) -> Costs | None:
         trained_per_s=fmean(speeds) if speeds else None,
         planning=planning,
         prices=_prices(run.config.prices),
+        cpu_s=dict(_cpu_seconds(run, drawn, planned)),
     )
+
+
+def _cpu_seconds(
+    run: RunSoFar[GeneralizationGapConfig], drawn: FinishedStage, planned: FinishedStage
+) -> Iterator[tuple[str, float]]:
+    """Yield the CPU seconds of one problem that is drawn, of one that is planned, and of one attempt that is judged."""
+    judged = [stage for stage in run.stages(StageKind.JUDGES) if "arm" in stage.provenance.labels]
+    n_planned, *n_judged = (stage.artifact.manifest.files["rows.parquet"].n_rows or 0 for stage in (planned, *judged))
+    for name, stages, n in (
+        (DRAWING, [drawn], _n_drawn(run.config)), (PLANNING, [planned], n_planned), (JUDGING, judged, sum(n_judged)),
+    ):  # fmt: skip
+        manifests = [stage.artifact.manifest for stage in stages]
+        seconds = [found.cpu_time_s for found in manifests if found.cpu_time_s is not None and not found.was_resumed]
+        if n and len(seconds) == len(manifests):
+            yield name, sum(seconds) / n
 
 
 def _prices(prices: PricesConfig) -> dict[str, float]:

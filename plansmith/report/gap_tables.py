@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from plansmith.data.rows import LengthRow
 from plansmith.judging.failure_kinds import FailureKind
-from plansmith.report.gap_effort import Costs
+from plansmith.report.gap_effort import DRAWING, JUDGING, PLANNING, Costs
 from plansmith.report.gap_labels import LabelShare
 from plansmith.report.gap_paper import AVERAGES, LIMIT_TOKENS, PAPER_UNSEEN, TABLE_1, paper_share
 from plansmith.report.gap_results import HELD_OUT, SEEN, UNSEEN, GapArm, GapResults, UnseenFigures
@@ -215,8 +215,8 @@ def price_table(cost: Costs) -> Table:
     """Return what a training problem costs by imitation and by reinforcement, with the break-even (the appendix)."""
     updating = [part for part in (cost.generating_s, cost.updating_s) if part is not None]
     work = {
-        "drawing it": (cost.drawing_s, cost.price(cpu_s=cost.drawing_s)),
-        "planning it": (cost.planning_s, cost.price(cpu_s=cost.planning_s)),
+        DRAWING: (cost.drawing_s, cost.price(cpu_s=cost.cpu_s.get(DRAWING, cost.drawing_s))),
+        PLANNING: (cost.planning_s, cost.price(cpu_s=cost.cpu_s.get(PLANNING, cost.planning_s))),
         "one pass over its plan": (cost.imitation_s, cost.price(accelerator_s=cost.imitation_s or 0.0)),
         "one visit: its rollouts and the update": (sum(updating) if updating else None,
                                                    cost.price(accelerator_s=sum(updating))),
@@ -224,16 +224,19 @@ def price_table(cost: Costs) -> Table:
     }  # fmt: skip
     priced = any(cost.prices.values())
     rows = [
-        (name, "-" if seconds is None else f"{seconds:.4f}",
+        (name, number_or_dash(seconds, 4), number_or_dash(cost.cpu_s.get(name), 4),
          f"{price * cost.n_problems:.4g}" if priced and seconds is not None else "-")
         for name, (seconds, price) in work.items()
     ]  # fmt: skip
+    if JUDGING in cost.cpu_s:
+        rows.append((JUDGING, "-", f"{cost.cpu_s[JUDGING]:.4f}", "-"))
     note = (
         f"Seconds for one of {cost.n_problems} problems to learn from, measured in this run; and the price of all of "
         f"them, at {cost.prices['cpu']:g} an hour of drawing, planning and judging and {cost.prices['accelerator']:g} "
-        f"of generating and training. {break_even_text(cost)}"
+        "of generating and training. CPU seconds are those of the driver, of row workers and of the planner's "
+        f"processes, for one of all drawn, planned or tried; known, the price is theirs. {break_even_text(cost)}"
     )
-    return Table("A training problem", ("work", "seconds", "price of all"), tuple(rows), note)
+    return Table("A training problem", ("work", "seconds", "CPU seconds", "price of all"), tuple(rows), note)
 
 
 def break_even_text(cost: Costs) -> str:
