@@ -262,7 +262,7 @@ def with_labels(run: RunSoFar[object], tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_a_label_budget_is_told_by_share_with_what_its_plans_and_its_reinforcement_cost(
-    results: GapResults, with_labels: GapResults
+    results: GapResults, with_labels: GapResults, tmp_path: Path
 ) -> None:
     assert results.labels == ()
     half, whole = with_labels.labels
@@ -274,6 +274,8 @@ def test_a_label_budget_is_told_by_share_with_what_its_plans_and_its_reinforceme
         ("100%", "2", "0.6", "100%", one, "-", "-", "-", "-"),
     )
     assert "What a label is worth" in format_report(gap_report(with_labels))
+    PIPELINE.reporting.write(with_labels, tmp_path)
+    assert PIPELINE.reporting.read(tmp_path) == with_labels
 
 
 def test_a_label_budget_is_tested_before_and_after_and_against_all_plans(with_labels: GapResults) -> None:

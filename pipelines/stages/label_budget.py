@@ -67,7 +67,7 @@ def tune_labelled(context: StageContext[TuningSettings]) -> None:
     """
     settings, stored = context.settings, StoredSequences(context.inputs["sequences"].parts(SEQUENCES))
     longest = settings.optimiser.max_length_tokens or settings.numerics.row_length_tokens
-    labelled = set(*read_columns(context.inputs["labels"], ProblemRow, "problem_id", table=LABELLED))
+    labelled = set(read_columns(context.inputs["labels"], ProblemRow, "problem_id", table=LABELLED)[0])
     own = [place for place, name in enumerate(stored.ids) if name.rpartition("-plan-")[0] in labelled]
     fitting = [place for place in own if stored.lengths[place] <= longest]
     checked = range(len(stored)) if fitting else own
