@@ -333,7 +333,7 @@ def test_report_headline_sets_the_right_meaning_beside_solvability(results: Form
         "50% of 4 test texts end as a problem of the right meaning (dpo repaired), 100% as one with a plan. "
         "Solvability flatters: 50% have a plan and another meaning, or an undecided one."
     )
-    assert "dpo to dpo repaired: the share with a plan rose from 50% to 100% of 4 problems" in report.evidence
+    assert "Dpo to dpo repaired: the share with a plan rose from 50% to 100% of 4 problems" in report.evidence
     assert "2 with a plan only after, 0 only before; exact McNemar test p = 0.5 (two-sided)" in report.evidence
 
 

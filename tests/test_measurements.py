@@ -411,7 +411,7 @@ def test_figures_of_the_loop_are_those_of_the_report(run: Run, results: Results)
 
 
 def test_curves_times_and_tokens_are_those_of_the_report(run: Run, results: Results) -> None:
-    for curve in results.losses.curves:
+    for curve in results.curves:
         stage = f"{curve.stage}_{curve.iteration}" if curve.iteration else curve.stage
         points = [(m.step, m.value) for m in run.measured(stage) if m.name == "train/loss"]
         assert points == list(zip(curve.steps, curve.losses, strict=True))

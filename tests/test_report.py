@@ -114,7 +114,8 @@ def make_results(valid: dict[str, int] | None = None, **changes: Any) -> Results
         primary_level="4 blocks",
         arms=arms,
         paired_tests=tuple(tests),
-        losses=Losses((2.5, 1.5), (0.9, 0.4), curves),
+        losses=Losses((2.5, 1.5), (0.9, 0.4)),
+        curves=curves,
         rollout_valid_rate=(0.4, 0.6),
         time_s={"sample_problems": 4.0, "roll_out/1": 30.0, "roll_out/2": 45.0, "phase1": 300.0},
         tokens={"phase1": 1000},
@@ -529,8 +530,8 @@ def test_group_times_many_stages_keeps_the_long_ones_in_order() -> None:
         ({"arms": {}}, "without an arm"),
         ({"time_s": {"phase1": float("nan")}}, "time_s"),
         ({"losses": Losses(reasoning=(float("inf"),))}, "losses"),
-        ({"losses": Losses(curves=(TrainingCurve("phase1", 0, (0,), (float("nan"),)),))}, "losses of phase1"),
-        ({"losses": Losses(curves=(TrainingCurve("phase1", 0, (0, 1), (1.0,)),))}, "2 steps and 1 losses"),
+        ({"curves": (TrainingCurve("phase1", 0, (0,), (float("nan"),)),)}, "losses of phase1"),
+        ({"curves": (TrainingCurve("phase1", 0, (0, 1), (1.0,)),)}, "2 steps and 1 losses"),
         ({"rollout_valid_rate": (float("nan"),)}, "rollout_valid_rate"),
         ({"primary_level": "5 blocks"}, "primary level"),
     ],
@@ -549,7 +550,7 @@ def test_results_misfiled_arm_raises() -> None:
 
 def test_results_paired_test_of_an_unknown_arm_raises() -> None:
     results = make_results()
-    with pytest.raises(ValueError, match=r"not evaluated: \['phase1'\]"):
+    with pytest.raises(ValueError, match=r"not judged: \['phase1'\]"):
         dataclasses.replace(results, arms={"final": results.arms["final"]})
 
 

@@ -283,7 +283,7 @@ def test_figures_of_rollouts_stand_by_iteration(run: Path) -> None:
 def test_figures_of_a_diverged_training_leave_out_its_losses_and_count_them(run: Path) -> None:
     write_training(run, "phase1", [3.0, math.nan, math.inf, 2.0], tokens_per_s=1500.0)
     found, html = results_of(run), page_of(run).snapshot()
-    assert [(curve.steps, curve.losses) for curve in found.losses.curves] == [((1, 4), (3.0, 2.0))]
+    assert [(curve.steps, curve.losses) for curve in found.curves] == [((1, 4), (3.0, 2.0))]
     assert "2 optimiser steps had a loss that is NaN or infinite" in html
     assert "1,500<small>tokens/s in phase 1" in html
 

@@ -16,27 +16,9 @@ from plansmith.ablation.seeds_report import listed, seeds_sentence, seeds_table,
 from plansmith.ablation.summary import MeanCell
 from plansmith.ablation.tables import INTERVALS, ORDER_HEADER, OUTCOMES_OF_CONTRAST, how_tested, order_row
 from plansmith.report.formalisation_plots import GAINS, SHOWN
-from plansmith.report.formalisation_report import (
-    FIRST_TEST,
-    OUTCOME_WORDS,
-    TERMS,
-    WHICH_ANSWER,
-    meaning_sentence,
-)
-from plansmith.report.sections import (
-    Drawing,
-    Listing,
-    Plot,
-    Plots,
-    Report,
-    Section,
-    Sentences,
-    Table,
-    Terms,
-    filled,
-    flatten,
-    provenance_section,
-)
+from plansmith.report.formalisation_report import OUTCOME_WORDS, TERMS, WHICH_ANSWER, meaning_sentence
+from plansmith.report.run_sections import FIRST_TEST, provenance_section
+from plansmith.report.sections import Drawing, Plot, Plots, Report, Section, Sentences, Table, Terms
 from plansmith.report.wording import interval, percent, spoken
 
 LABELS = {figure: GAINS.get(figure, spoken(figure)) for figure in FIGURES}
@@ -50,7 +32,7 @@ PAIRS_NOTE = (
 def formalisation_summary_report(results: FormalisationSummary) -> Report:
     """Return what is said about several seeds: every arm, every seed, and which part helps."""
     tests = tuple(describe_test(test) for test in results.tests)
-    pairs = (seeds_table("Accuracy on held-out pairs", results.pairs, results.seeds, note=PAIRS_NOTE),)
+    pairs = seeds_table("Accuracy on held-out pairs", results.pairs, results.seeds, note=PAIRS_NOTE)
     return Report(
         f"Plansmith seeds: {results.name}",
         *headline(results),
@@ -58,12 +40,10 @@ def formalisation_summary_report(results: FormalisationSummary) -> Report:
             Section("Every arm over seeds", (Plots(tuple(_drawings(results))),)),
             Section("Every arm on the same test texts", (arm_table(results), Terms(TERMS)), note=WHICH_ANSWER),
             Section("Which part helps?", (Sentences((*tests, FIRST_TEST)),) if tests else ()),
-            Section("Preference pairs", pairs if results.pairs else ()),
-            Section("Never trained on", filled(transfer_table(results))),
+            Section("Preference pairs", (pairs,)),
+            Section("Never trained on", (transfer_table(results),)),
             Section("Every seed", tuple(_seed_tables(results)), is_printed=False),
-            provenance_section(
-                results.command, Listing("Settings", flatten(results.config)), Listing("Versions", results.versions)
-            ),
+            provenance_section(results),
         ),
     )
 
@@ -133,9 +113,8 @@ def _seed_tables(results: FormalisationSummary) -> Iterator[Table]:
         order_row(test, f"{spoken(test.before)} to {spoken(test.after)}", OUTCOMES_OF_CONTRAST)
         for test in results.tests
     ]
-    if rows:
-        note = f"{FIRST_TEST} {how_tested(rows)} {INTERVALS}"
-        yield Table("All tests", ("first to second, by", *ORDER_HEADER[1:]), tuple(rows), note)
+    note = f"{FIRST_TEST} {how_tested(rows)} {INTERVALS}"
+    yield Table("All tests", ("first to second, by", *ORDER_HEADER[1:]), tuple(rows), note)
 
 
 def _drawings(results: FormalisationSummary) -> Iterator[Drawing]:

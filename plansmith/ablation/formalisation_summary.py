@@ -7,7 +7,7 @@ are several. Not here: reading the runs (`formalisation_variants`), tables and s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from plansmith.report.formalisation_metrics import (
     tried_texts,
 )
 from plansmith.report.formalisation_results import compared_arms
+from plansmith.report.results import Reproducible
 from plansmith.report.statistics import TriedById, TriedProblem, interval_over_seeds, mean_interval
 
 FIGURES = ("svr", "psr_of_all", "tsr", "cr", "equivalent", "flattered", "task_success")
@@ -101,7 +102,7 @@ class TextArmRun:
 
 
 @dataclass(frozen=True, slots=True)
-class FormalisationSummary:
+class FormalisationSummary(Reproducible):
     """The runs of several seeds, and in an ablation of several variants; ``arms`` are in the order of training.
 
     ``cells`` has every arm by every one of `FIGURES` that it has, ``pairs`` the accuracy on held-out pairs of the
@@ -118,9 +119,6 @@ class FormalisationSummary:
     transfer: tuple[MeanCell, ...] = ()
     by_new_place: tuple[MeanCell, ...] = ()
     tests: tuple[OrderTest, ...] = ()
-    config: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    command: str = ""
 
     def of_figure(self, figure: str) -> tuple[MeanCell, ...]:
         """Return every arm by one figure."""

@@ -13,7 +13,8 @@ from plansmith.ablation.paper_figures import TABLE_1
 from plansmith.ablation.plots import ablation_drawings
 from plansmith.ablation.summary import AblationResults
 from plansmith.ablation.tables import ablation_tables, contrast_table, difference_text
-from plansmith.report.sections import Listing, Plots, Report, Section, Sentences, flatten, provenance_section
+from plansmith.report.run_sections import provenance_section
+from plansmith.report.sections import Plots, Report, Section, Sentences
 from plansmith.report.wording import interval, p_text, percent
 
 OUTCOME_WORDS = {
@@ -43,12 +44,10 @@ def ablation_report(results: AblationResults) -> Report:
         (
             Section(f"Accuracy by arm{course}", (Plots(tuple(ablation_drawings(results))),)),
             Section("As the paper's tables", shown),
-            Section("Which part teaches", (contrast_table(results), Sentences(contrasts)) if contrasts else ()),
+            Section("Which part teaches", (contrast_table(results), Sentences(contrasts))),
             Section("Further figures", further, is_printed=False),
-            Section("The order of the arms in words", (Sentences(orders),) if orders else ()),
-            provenance_section(
-                results.command, Listing("Settings", flatten(results.config)), Listing("Versions", results.versions)
-            ),
+            Section("The order of the arms in words", (Sentences(orders),)),
+            provenance_section(results),
         ),
     )
 

@@ -6,7 +6,7 @@ Not here: tables, plot and sentences (`seeds_report`), ways of training compared
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,13 +23,14 @@ from plansmith.data.artifacts import installed_tool_versions
 from plansmith.report.arms import FINAL, arms_of, compared_with_final, evaluated_problems
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.metrics import ALL_LEVELS, EvaluatedProblem, tested_levels
+from plansmith.report.results import Reproducible
 
 DEVELOPMENT_SEEDS = range(100)
 """Settings may be chosen on these; what is claimed of a method is measured on others (docs/evaluation.md)."""
 
 
 @dataclass(frozen=True, slots=True)
-class SeedsResults:
+class SeedsResults(Reproducible):
     """The runs of several seeds under the same settings.
 
     ``levels`` begins with `ALL_LEVELS` if they are several; ``arms`` is in the order of training. ``cells`` has every
@@ -43,9 +44,6 @@ class SeedsResults:
     arms: tuple[str, ...]
     cells: tuple[AblationCell, ...]
     tests: tuple[OrderTest, ...]
-    config: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    command: str = ""
 
     def of_level(self, level: str) -> tuple[AblationCell, ...]:
         """Return every arm on one level."""

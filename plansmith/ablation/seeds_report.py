@@ -18,19 +18,10 @@ from plansmith.ablation.summary import AblationCell, MeanCell, SeedMean
 from plansmith.ablation.tables import INTERVALS, ORDER_HEADER, difference_text, how_tested, order_row
 from plansmith.report.metrics import ALL_LEVELS
 from plansmith.report.plots import label_arms
-from plansmith.report.sections import (
-    Drawing,
-    Listing,
-    Plot,
-    Plots,
-    Report,
-    Section,
-    Table,
-    flatten,
-    provenance_section,
-)
+from plansmith.report.run_sections import provenance_section
+from plansmith.report.sections import Drawing, Plot, Plots, Report, Section, Table
 from plansmith.report.svg import legend_above, legend_height, percent_axis, plot_of, series
-from plansmith.report.wording import SIGNIFICANCE, interval, p_text, percent, spoken
+from plansmith.report.wording import SIGNIFICANCE, interval, p_cell, p_text, percent, spoken
 
 OUTCOME_WORDS = {
     Outcome.CONFIRMED: "improved",
@@ -54,9 +45,7 @@ def seeds_report(results: SeedsResults) -> Report:
                 "Accuracy by policy", tuple(level_table(results, level) for level in reversed(results.levels)), note
             ),
             Section("Is the final policy better?", tuple(_test_tables(results))),
-            provenance_section(
-                results.command, Listing("Settings", flatten(results.config)), Listing("Versions", results.versions)
-            ),
+            provenance_section(results),
         ),
     )
 
@@ -141,7 +130,7 @@ def _test_tables(results: SeedsResults) -> Iterator[Table]:
     test = results.tests[0]
     of_seed = [
         (f"seed {one.seed}", str(one.test.n), str(one.test.n_forms), str(one.test.only_before),
-         str(one.test.only_after), p_text(one.test.p_value).removeprefix("p ").removeprefix("= "))
+         str(one.test.only_after), p_cell(one.test.p_value))
         for one in test.by_seed
     ]  # fmt: skip
     before, after = spoken(test.before), spoken(test.after)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, stdev
 from typing import Any, Literal, Self
@@ -18,6 +18,7 @@ from plansmith.ablation.order import OrderTest, tests_of
 from plansmith.ablation.paper_figures import PaperColumn
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.report.metrics import EvaluatedProblem
+from plansmith.report.results import Reproducible
 from plansmith.report.statistics import TriedById, accuracy_interval, interval_over_seeds
 
 IsInScope = Callable[[EvaluatedProblem], bool]
@@ -145,7 +146,7 @@ class AblationCell(MeanCell):
 
 
 @dataclass(frozen=True, slots=True)
-class AblationResults:
+class AblationResults(Reproducible):
     """A whole ablation: every arm, every seed; ``iterations`` has the cells after single feedback iterations.
 
     ``tests`` are of the paper's order, ``contrasts`` of pairs of our own, of which the second arm has what the first
@@ -160,9 +161,6 @@ class AblationResults:
     tests: tuple[OrderTest, ...] = ()
     contrasts: tuple[OrderTest, ...] = ()
     iterations: tuple[AblationCell, ...] = ()
-    config: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    command: str = ""
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from plansmith.ablation.paper_figures import (
 from plansmith.ablation.summary import AblationArm, AblationCell, AblationResults
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.report.sections import Table
-from plansmith.report.wording import gain_text, interval, p_text, percent
+from plansmith.report.wording import beside, gain_text, interval, p_cell, percent
 
 PAPERS = f"In brackets: the paper's own figure, for {PAPER_MODEL} with eta = 10 and 15"
 INTERVALS = (
@@ -154,7 +154,7 @@ def _with_paper(results: AblationResults, arm: AblationArm, domain: str) -> str:
     cell = results.cell(arm.id, domain)
     ours = "-" if cell is None else f"{100 * cell.mean:.1f}"
     paper = TABLE_1[arm.paper_label].get(domain) if arm.paper_label is not None else None
-    return ours if paper is None else f"{ours} (paper {paper:.0f})"
+    return beside(ours, None if paper is None else f"paper {paper:.0f}")
 
 
 def _with_deviation(results: AblationResults, arm: AblationArm, domain: str) -> str:
@@ -163,7 +163,7 @@ def _with_deviation(results: AblationResults, arm: AblationArm, domain: str) -> 
     if cell is not None:
         ours += " (one seed)" if cell.sd is None else f" ± {100 * cell.sd:.1f}"
     paper = TABLE_4.get(arm.paper_label, {}).get(domain) if arm.paper_label is not None else None
-    return ours if paper is None else f"{ours} (paper {paper[0]:.1f} ± {paper[1]:.1f})"
+    return beside(ours, None if paper is None else f"paper {paper[0]:.1f} ± {paper[1]:.1f}")
 
 
 def _with_interval(results: AblationResults, arm: AblationArm, domain: str) -> str:
@@ -198,8 +198,8 @@ def order_row(test: OrderTest, names: str, words: Mapping[Outcome, str]) -> tupl
         str(test.test.n_forms),
         str(test.test.only_before),
         str(test.test.only_after),
-        p_text(test.test.p_value).removeprefix("p ").removeprefix("= "),
-        ", ".join(p_text(one.test.p_value).removeprefix("p ").removeprefix("= ") for one in test.by_seed),
+        p_cell(test.test.p_value),
+        ", ".join(p_cell(one.test.p_value) for one in test.by_seed),
         difference_text(test),
         words[test.outcome] + ("" if test.is_beyond_seeds or not test.is_significant else ", not over seeds"),
     )

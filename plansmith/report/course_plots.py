@@ -1,9 +1,9 @@
-"""The plots about the course of any run: what its optimisations saw, step by step, and its time by stage."""
+"""The plots about the course of any run: what its optimisations saw, by step and update, and its time by stage."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from plansmith.report.results import TrainingCurve
+from plansmith.report.run_facts import Updates
 from plansmith.report.sections import Drawing, Plot
 from plansmith.report.svg import LINE_STYLES, SERIES, legend_above, plot_of
 from plansmith.report.wording import clock, spoken
@@ -36,6 +37,48 @@ def course_drawings(curves: Sequence[TrainingCurve], time_s: dict[str, float]) -
         yield Drawing("times", time_s, partial(draw_times, time_s))
 
 
+def draw_updates(loop: str, title: str, panels: Mapping[str, Sequence[str]], figures: Updates) -> Plot:
+    """Return what was measured in the updates of a loop, one below the other.
+
+    Args:
+        loop: tells it from the other loops of a run.
+        title: of the plot.
+        panels: the names of the figures that each shows, by the label of its axis; those not measured are left out.
+        figures: see `plansmith.report.run_facts.updates_of`.
+    """
+    known = {label: [name for name in names if name in figures] for label, names in panels.items()}
+    shown = {
+        label: partial(_draw_lines, lines={name: figures[name] for name in names})
+        for label, names in known.items()
+        if names
+    }
+    caption = "Every update tries problems in groups, before anything is learnt from them."
+    slug, height = f"updates-{loop.replace('_', '-')}", 0.9 + 1.4 * len(shown)
+    return plot_of(slug, title, caption, height, lambda figure: _draw_panels(figure, shown, "update"))
+
+
+def _draw_panels(figure: Figure, panels: Mapping[str, Callable[[Axes], None]], x_label: str) -> None:
+    """Draw panels one below the other over the same steps, each by its function, beside its label."""
+    grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (label, draw) in zip(grid, panels.items(), strict=True):
+        draw(axes)
+        axes.set_ylabel(label)
+        axes.grid(axis="y")
+    grid[-1].set_xlabel(x_label)
+    grid[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
+
+
+def _draw_lines(axes: Axes, lines: Updates) -> None:
+    """Draw a line for each figure, over the updates that have it; several have a legend."""
+    for number, (name, values) in enumerate(lines.items()):
+        known = [(update, value) for update, value in enumerate(values, 1) if value is not None]
+        label = spoken(name.rpartition("/")[2].removeprefix("share "))
+        axes.plot(*zip(*known, strict=True), color=SERIES[number % 4], linestyle=LINE_STYLES[number % 4],
+                  linewidth=1.2, label=label)  # fmt: skip
+    if len(lines) > 1:
+        axes.legend(loc="best", fontsize=7.5)
+
+
 def draw_training_curve(stage: str, curves: Sequence[TrainingCurve]) -> Plot:
     """Return the loss that one kind of training stage minimised, with rate and gradient where they are known.
 
@@ -47,25 +90,17 @@ def draw_training_curve(stage: str, curves: Sequence[TrainingCurve]) -> Plot:
         columns["learning rate"] = [curve.learning_rates for curve in curves]
         columns["gradient norm"] = [curve.gradient_norms for curve in curves]
     pairs = PAIRS if all(curve.figures.keys() >= {"margin", "accuracy"} for curve in curves) else {}
+    panels = {label: partial(_draw_curves, curves=curves, values=values) for label, values in columns.items()}
+    panels |= {label: partial(_draw_figures, curves=curves, names=names) for label, names in pairs.items()}
 
     def draw(figure: Figure) -> None:
-        panels = figure.subplots(len(columns) + len(pairs), 1, sharex=True, squeeze=False)[:, 0]
-        for axes, (name, values) in zip(panels, columns.items(), strict=False):
-            _draw_curves(axes, curves, values)
-            axes.set_ylabel(name)
-            axes.grid(axis="y")
-        for axes, (name, shown) in zip(panels[len(columns) :], pairs.items(), strict=True):
-            _draw_figures(axes, curves, shown)
-            axes.set_ylabel(name)
-            axes.grid(axis="y")
-        panels[-1].set_xlabel("optimiser step")
-        panels[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        _draw_panels(figure, panels, "optimiser step")
         if 1 < len(curves) <= 4:
-            legend_above(figure, panels[0])
+            legend_above(figure, figure.axes[0])
 
     slug = re.sub(r"[^a-z0-9]+", "-", f"training-{stage}".lower())
     caption = f"What the optimiser saw, step by step; long curves are averaged to {MAX_POINTS} points."
-    return plot_of(slug, f"Training loss, {spoken(stage)}", caption, 0.9 + 1.3 * (len(columns) + len(pairs)), draw)
+    return plot_of(slug, f"Training loss, {spoken(stage)}", caption, 0.9 + 1.3 * len(panels), draw)
 
 
 def _draw_curves(axes: Axes, curves: Sequence[TrainingCurve], values: Sequence[tuple[float, ...]]) -> None:

@@ -37,8 +37,8 @@ OVERALL = {
 """Success, progress score (table 6) and tokens of a plan (table 7), over all tasks."""
 
 
-def paper_success(arm: str, task: str) -> float | None:
-    """Return what the paper has for an arm in a task; None where it tells nothing."""
+def paper_percent(arm: str, task: str) -> float | None:
+    """Return the percentage of valid plans that the paper has for an arm in a task; None where it tells nothing."""
     if arm not in SUCCESS or task not in TASKS:
         return None
-    return SUCCESS[arm][TASKS.index(task)]
+    return 100 * SUCCESS[arm][TASKS.index(task)]

@@ -9,37 +9,28 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from plansmith.report.course_plots import course_drawings
-from plansmith.report.criteach_paper import OVERALL, PAPER_NAMES, paper_success
+from plansmith.report.course_plots import course_drawings, draw_updates
+from plansmith.report.criteach_paper import OVERALL, PAPER_NAMES, paper_percent
 from plansmith.report.criteach_results import CriteachArm, CriteachResults, DomainFigures, WrittenDomain
 from plansmith.report.metrics import PairedComparison
-from plansmith.report.sections import (
-    Attempts,
-    Block,
-    Drawing,
-    Listing,
-    Plot,
-    Plots,
-    Report,
-    Section,
-    Sentences,
-    Table,
-    Tile,
-    Tiles,
-    filled,
-    flatten,
-    provenance_section,
+from plansmith.report.run_sections import (
+    EACH_IN_TURN,
+    accuracy_tile,
+    course_section,
+    dropped_sequences,
+    paired_tests,
+    run_provenance,
+    time_tile,
 )
+from plansmith.report.sections import Attempts, Drawing, Plot, Report, Section, Sentences, Table, Tiles
 from plansmith.report.svg import SERIES, plot_of
-from plansmith.report.tables import time_table
+from plansmith.report.tables import by_length_table, trained_table
 from plansmith.report.wording import (
     INTERVALS,
-    clock,
+    beside,
     comparison_text,
     interval,
-    not_finite_text,
     number_or_dash,
     p_text,
     percent,
@@ -52,15 +43,12 @@ WHAT_COUNTS = (
     "Every plan is judged by the reference domain, whatever domain was learnt in. No test problem has the canonical "
     "form of one that was learnt from."
 )
-FIRST_TEST = (
-    "Which tests are made, and in what order, was fixed before any run; p-values are not adjusted for their number."
-)
 WRITERS = {
     "model": "the base model wrote it",
     "symbolic": "no model wrote it: it is a safe action model of the same demonstrations",
     "given": "it was given, as some model or person had written it",
 }
-CPO_PANELS = {
+CPO_FIGURES = {
     "reward": "cpo/reward", "cost": "cpo/cost", "nu": "cpo/penalty", "divergence": "group_relative/divergence",
     "disagreement": "cpo/disagreement",
 }  # fmt: skip
@@ -77,53 +65,38 @@ def criteach_report(results: CriteachResults) -> Report:
 
 def arm_name(name: str) -> str:
     """Return an arm's name with the paper's."""
-    paper = PAPER_NAMES.get(name)
-    return f"{spoken(name)} ({paper})" if paper else spoken(name)
+    return beside(spoken(name), PAPER_NAMES.get(name))
 
 
 def describe_test(results: CriteachResults, comparison: PairedComparison) -> str:
     """Return one paired test in plain words."""
     before, after = (results.arms[name].figures.accuracy for name in (comparison.before, comparison.after))
     what = f"{arm_name(comparison.before)} to {arm_name(comparison.after)}: the share of valid plans"
-    return comparison_text(what[0].upper() + what[1:], (before, after), comparison.test)
+    return comparison_text(what, (before, after), comparison.test)
 
 
 def _sections(results: CriteachResults) -> Iterator[Section]:
     """Yield the sections in reading order; those that a run has no data for are empty."""
-    yield Section("", (Tiles(tuple(_tiles(results))),))
+    tile = accuracy_tile(f"{arm_name(results.last.name)}, valid plans", results.last.figures)
+    yield Section("", (Tiles((tile, *time_tile(results))),))
     yield Section(
         "The written domain",
-        filled(domain_table(results), library_table(results), narration_table(results)),
+        (domain_table(results), library_table(results), narration_table(results)),
         note=f"Of this run {WRITERS[results.writer]}. Demonstrations and scenes are of problems to learn from.",
     )
-    lines = (*(describe_test(results, comparison) for comparison in results.paired_tests), *_mean_lines(results))
-    tests = (Sentences((*lines, FIRST_TEST), "Paired tests"),) if lines else ()
+    not_run = Sentences(tuple(f"{arm_name(name)}: not run." for name in results.not_run))
+    tests = [describe_test(results, comparison) for comparison in results.paired_tests]
+    compared = paired_tests((*tests, *_mean_lines(results)))
     yield Section(
         "Every policy on the same test problems",
-        (arm_table(results), task_table(results), length_table(results), *_not_run(results), *tests),
+        (arm_table(results), task_table(results), length_table(results), not_run, compared),
         note=f"{WHAT_COUNTS} {INTERVALS}",
     )
-    yield Section("Constrained policy optimisation", filled(*map(partial(update_table, results), results.cpo)))
-    yield Section("Under noise", filled(noise_table(results)))
-    yield Section("How it got there", tuple(_course(results)), is_printed=False)
-    failures = (Attempts(results.failures),) if results.failures else ()
-    yield Section("What it got wrong", failures, note="Of each level and kind of failure in turn.")
-    yield provenance_section(
-        results.command,
-        Listing("Settings", flatten(results.config)),
-        Listing("Versions and machine", results.versions),
-        Listing("Policy versions", results.policy_versions),
-        more=(time_table(results),) if results.time_s else (),
-    )
-
-
-def _tiles(results: CriteachResults) -> Iterator[Tile]:
-    last = results.last
-    more = f"{interval(last.figures.ci95)}, n = {last.figures.n}"
-    yield Tile(f"{arm_name(last.name)}, valid plans", percent(last.figures.accuracy), more)
-    if results.time_s:
-        more = f"seed {results.seed}, preset {results.preset}"
-        yield Tile("time, all stages", clock(sum(results.time_s.values())), more)
+    yield Section("Constrained policy optimisation", tuple(map(partial(update_table, results), results.cpo)))
+    yield Section("Under noise", (noise_table(results),))
+    yield course_section(results, drawings(results), dropped_sequences(results))
+    yield Section("What it got wrong", (Attempts(results.failures),), note=EACH_IN_TURN)
+    yield run_provenance(results)
 
 
 def domain_table(results: CriteachResults) -> Table:
@@ -189,42 +162,30 @@ def _arm_row(arm: CriteachArm) -> tuple[str, ...]:
     return (
         arm_name(arm.name),
         str(arm.figures.n),
-        _beside(percent(arm.figures.accuracy), None if success is None else f"{100 * success:g}"),
+        beside(percent(arm.figures.accuracy), None if success is None else f"{100 * success:g}"),
         interval(arm.figures.ci95),
-        _beside(number_or_dash(arm.progress, 2), None if progress is None else f"{progress:.2f}"),
+        beside(number_or_dash(arm.progress, 2), None if progress is None else f"{progress:.2f}"),
         number_or_dash(arm.progress_printed, 2),
         number_or_dash(arm.cost_per_plan, 2),
-        _beside(f"{arm.tokens_per_problem:.0f}", None if tokens is None else str(tokens)),
+        beside(f"{arm.tokens_per_problem:.0f}", None if tokens is None else str(tokens)),
     )
 
 
 def task_table(results: CriteachResults) -> Table:
     """Return valid plans by task (table 5); tasks never trained on stand below the others."""
-    rows = []
-    for task in sorted(results.last.by_task, key=lambda name: name not in results.trained_domains):
-        cells = []
-        for name, arm in results.arms.items():
-            paper = paper_success(name, task)
-            cells.append(_beside(percent(arm.by_task[task].accuracy), None if paper is None else f"{100 * paper:g}"))
-        is_seen = task in results.trained_domains
-        rows.append((task if is_seen else f"{task}, unseen", str(results.last.by_task[task].n), *cells))
-    return Table("By task", ("task", "n", *map(arm_name, results.arms)), tuple(rows), OTHERS)
+    arms = {name: arm.by_task for name, arm in results.arms.items()}
+    return trained_table("task", arms, results.trained_domains, arm_name, paper_percent, OTHERS)
 
 
 def length_table(results: CriteachResults) -> Table:
     """Return valid of tried by the steps of the planner's plan."""
-    lengths = list(results.last.by_length)
-    rows = [
-        (arm_name(name), *(f"{arm.by_length[length].n_valid}/{arm.by_length[length].n}" for length in lengths))
-        for name, arm in results.arms.items()
-    ]
-    return Table("By plan length", ("policy", *(f"{length} steps" for length in lengths)), tuple(rows))
+    return by_length_table("By plan length", {arm_name(name): arm.by_length for name, arm in results.arms.items()})
 
 
 def update_table(results: CriteachResults, stage: str) -> Table:
     """Return reward, cost, nu, divergence and disagreement of every update."""
     found = results.cpo[stage]
-    shown = {title: found[name] for title, name in CPO_PANELS.items() if name in found}
+    shown = {title: found[name] for title, name in CPO_FIGURES.items() if name in found}
     n_updates = max(map(len, shown.values()), default=0)
     rows = [
         (str(update + 1), *(number_or_dash(values[update], 3) for values in shown.values()))
@@ -255,26 +216,13 @@ def _mean_lines(results: CriteachResults) -> Iterator[str]:
         )
 
 
-def _not_run(results: CriteachResults) -> tuple[Block, ...]:
-    lines = tuple(f"{arm_name(name)}: not run." for name in results.not_run)
-    return (Sentences(lines),) if lines else ()
-
-
-def _beside(own: str, paper: str | None) -> str:
-    return own if paper is None else f"{own} ({paper})"
-
-
-def _course(results: CriteachResults) -> Iterator[Block]:
-    if count := results.n_not_finite:
-        yield Sentences((not_finite_text(count),))
-    yield Plots(tuple(drawings(results)))
-
-
 def drawings(results: CriteachResults) -> Iterator[Drawing]:
     """Yield success against tokens, the updates, and the course of every optimisation."""
     yield Drawing("tokens", results.arms, partial(draw_tokens, results.arms))
+    panels = {label: (name,) for label, name in CPO_FIGURES.items()}
     for stage, found in results.cpo.items():
-        yield Drawing(f"updates-{stage}", found, partial(draw_updates, stage, found))
+        title = f"Constrained policy optimisation, {spoken(stage)}"
+        yield Drawing(f"updates {stage}", found, partial(draw_updates, stage, title, panels, found))
     yield from course_drawings(results.curves, results.time_s)
 
 
@@ -292,21 +240,3 @@ def draw_tokens(arms: Mapping[str, CriteachArm]) -> Plot:
         axes.grid(axis="y")
 
     return plot_of("tokens", "Success against tokens", "All answers of a vote count.", 3.2, draw)
-
-
-def draw_updates(stage: str, found: Mapping[str, tuple[float | None, ...]]) -> Plot:
-    """Return the course of the updates, a panel for each figure."""
-    panels = {title: found[name] for title, name in CPO_PANELS.items() if name in found}
-
-    def draw(figure: Figure) -> None:
-        grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-        for axes, (title, values) in zip(grid, panels.items(), strict=True):
-            known = [(update, value) for update, value in enumerate(values, 1) if value is not None]
-            axes.plot(*zip(*known, strict=True), color=SERIES[0], linewidth=1.2)
-            axes.set_ylabel(title)
-            axes.grid(axis="y")
-        grid[-1].set_xlabel("update")
-        grid[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
-
-    title = f"Constrained policy optimisation, {spoken(stage)}"
-    return plot_of(f"updates-{stage}", title, "Before anything is learnt from each.", 0.9 + 1.2 * len(panels), draw)

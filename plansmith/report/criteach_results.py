@@ -10,16 +10,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
 
 from plansmith.config.self_criteach import SelfCriteachConfig
-from plansmith.data.artifacts import KEY_DIGITS, Artifact, StageKind
+from plansmith.data.artifacts import Artifact, StageKind
 from plansmith.data.rows import CriticismRow, MetricRow, PlanRow, ProblemRow, Split, VerdictRow, WrittenDomainRow
 from plansmith.pddl.validation import Verdict
 from plansmith.report.arms import Arm, arms_of, evaluated_problems
 from plansmith.report.attempts import AttemptExample
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
-from plansmith.report.gap_results import Updates, updates_of
 from plansmith.report.metrics import (
     ALL_LEVELS,
     EvaluatedProblem,
@@ -28,15 +26,8 @@ from plansmith.report.metrics import (
     compare_arms,
     summarise_level,
 )
-from plansmith.report.results import TrainingCurve, check_curves, check_finite
-from plansmith.report.run_facts import (
-    command_of,
-    dropped_by_stage,
-    n_tokens,
-    time_by_stage,
-    tokens_by_stage,
-    training_curves,
-)
+from plansmith.report.results import RunResults, check_arms
+from plansmith.report.run_facts import Updates, facts_of, n_tokens, updates_of
 from plansmith.report.run_results import shown_attempts
 from plansmith.report.statistics import paired_permutation
 
@@ -122,15 +113,12 @@ class NoiseFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class CriteachResults:
+class CriteachResults(RunResults):
     """One run, finished or not; ``arms`` in the order of training.
 
     ``cpo`` has by stage what was measured in every update, by name; ``narration`` counts what a model told.
     """
 
-    run_name: str
-    preset: str
-    seed: int
     writer: str
     trained_domains: tuple[str, ...]
     domain: dict[str, WrittenDomain]
@@ -138,26 +126,15 @@ class CriteachResults:
     arms: dict[str, CriteachArm]
     paired_tests: tuple[PairedComparison, ...] = ()
     mean_tests: tuple[MeanTest, ...] = ()
-    cpo: dict[str, dict[str, tuple[float | None, ...]]] = field(default_factory=dict)
+    cpo: dict[str, Updates] = field(default_factory=dict)
     narration: dict[str, int] = field(default_factory=dict)
     noise: tuple[NoiseFigures, ...] = ()
-    curves: tuple[TrainingCurve, ...] = ()
-    n_not_finite: int = 0
     not_run: tuple[str, ...] = ()
-    n_dropped: dict[str, int] = field(default_factory=dict)
-    time_s: dict[str, float] = field(default_factory=dict)
-    tokens: dict[str, int] = field(default_factory=dict)
-    policy_versions: dict[str, str] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    command: str = ""
     failures: tuple[AttemptExample, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.arms:
-            raise ValueError("results without an arm: nothing was judged")
-        check_curves(self.curves)
-        check_finite("time_s", self.time_s.values())
+        RunResults.__post_init__(self)
+        check_arms(self.arms, self.paired_tests)
 
     @property
     def last(self) -> CriteachArm:
@@ -172,11 +149,8 @@ def criteach_results(run: Run) -> CriteachResults | None:
         return None
     config, evaluated = run.config, {arm.name: evaluated_problems(arm) for arm in arms}
     criticised = dict(_criticised(run))
-    curves, n_not_finite = training_curves(run)
     return CriteachResults(
-        run_name=config.name,
-        preset=run.preset,
-        seed=config.seed,
+        **facts_of(run, arms[-1].policy.manifest.provenance, {arm.name: arm.policy for arm in arms}),
         writer=config.domain.writer,
         trained_domains=config.trained_domains,
         domain=dict(_domains(run)),
@@ -187,16 +161,7 @@ def criteach_results(run: Run) -> CriteachResults | None:
         cpo=_updates(run),
         narration=_narration(run),
         noise=tuple(_noise(run)),
-        curves=curves,
-        n_not_finite=n_not_finite,
         not_run=tuple(name for name in config.arms if name not in evaluated),
-        n_dropped=dropped_by_stage(run),
-        time_s=time_by_stage(run),
-        tokens=tokens_by_stage(run),
-        policy_versions={arm.name: arm.policy.key[:KEY_DIGITS] for arm in arms},
-        config=config.model_dump(mode="json"),
-        versions=dict(arms[-1].policy.manifest.provenance.tool_versions),
-        command=command_of(run),
         failures=tuple(shown_attempts(arms[-1], is_valid=False, count=config.evaluation.n_failures_shown)),
     )
 

@@ -24,23 +24,17 @@ from plansmith.report.formalisation_tables import (
     transfer_table,
     turn_table,
 )
-from plansmith.report.sections import (
-    Answers,
-    Block,
-    Listing,
-    Plots,
-    Report,
-    Section,
-    Sentences,
-    Terms,
-    Tile,
-    Tiles,
-    filled,
-    flatten,
-    provenance_section,
+from plansmith.report.run_sections import (
+    EACH_IN_TURN,
+    course_section,
+    dropped_sequences,
+    paired_tests,
+    run_provenance,
+    share_tile,
+    time_tile,
 )
-from plansmith.report.tables import time_table
-from plansmith.report.wording import INTERVALS, clock, comparison_text, interval, not_finite_text, percent, spoken
+from plansmith.report.sections import Answers, Report, Section, Terms, Tile, Tiles
+from plansmith.report.wording import INTERVALS, comparison_text, interval, percent, spoken
 
 TERMS = {
     "SVR": "can be read as a problem of the domain (equation 6)",
@@ -59,9 +53,6 @@ OUTCOME_WORDS = {
     "task_success": ("the share whose plan solves the task", "solved"),
 }
 """What is compared, and what a text is called for which it is so."""
-FIRST_TEST = (
-    "Which tests are made, and in what order, was fixed before any run; p-values are not adjusted for their number."
-)
 WHICH_ANSWER = (
     "The answers of a policy to the test texts; repaired: failed ones go back with what validator and planner say; "
     "resampled: the policy is only asked again. Of several answers counts the first with a plan, else the last that "
@@ -106,30 +97,23 @@ def describe_test(results: FormalisationResults, comparison: OutcomeComparison) 
 
 def _sections(results: FormalisationResults) -> Iterator[Section]:
     """Yield the sections in reading order; those that a run has no data for are empty."""
-    tests = tuple(describe_test(results, comparison) for comparison in results.paired_tests)
-    compared = (Sentences((*tests, FIRST_TEST), "Paired tests"),) if tests else ()
+    tests = paired_tests(describe_test(results, comparison) for comparison in results.paired_tests)
     yield Section("", (Tiles(tuple(_tiles(results))),))
     yield Section(
         "Every policy on the same test texts",
-        (arm_table(results), Terms(TERMS), *compared),
+        (arm_table(results), Terms(TERMS), tests),
         note=f"{WHICH_ANSWER} {INTERVALS}",
     )
     yield Section("Domains and levels", (domain_table(results), level_table(results)))
-    yield Section("Problem or plan", filled(direct_table(results)))
-    yield Section("Never trained on", filled(transfer_table(results)))
-    yield Section("What repair does", filled(turn_table(results), repair_table(results), code_table(results)))
-    yield Section("What preferences taught", filled(preference_table(results)))
-    yield Section("What it learnt from and was tested on", tuple(_data(results)))
-    yield Section("How it got there", tuple(_course(results)), is_printed=False)
-    failures = (Answers(results.failures),) if results.failures else ()
-    yield Section("What it got wrong", failures, note="Of each level and flaw in turn.")
-    yield provenance_section(
-        results.command,
-        Listing("Settings", flatten(results.config)),
-        Listing("Versions and machine", results.versions),
-        Listing("Policy versions", results.policy_versions),
-        more=(time_table(results),) if results.time_s else (),
-    )
+    yield Section("Problem or plan", (direct_table(results),))
+    yield Section("Never trained on", (transfer_table(results),))
+    yield Section("What repair does", (turn_table(results), repair_table(results), code_table(results)))
+    yield Section("What preferences taught", (preference_table(results),))
+    data = (data_table(results), benchmark_table(results), dropped_sequences(results))
+    yield Section("What it learnt from and was tested on", data)
+    yield course_section(results, drawings(results))
+    yield Section("What it got wrong", (Answers(results.failures),), note=EACH_IN_TURN)
+    yield run_provenance(results)
 
 
 def _tiles(results: FormalisationResults) -> Iterator[Tile]:
@@ -140,29 +124,7 @@ def _tiles(results: FormalisationResults) -> Iterator[Tile]:
         ("psr_of_all", "have a plan"),
         ("task_success", "task solved"),
     ):
-        more = f"{interval(main.ci95[name])}, n = {main.n}"
-        yield Tile(f"{spoken(main.name)}, {words}", percent(getattr(main, name)), more)
+        yield share_tile(f"{spoken(main.name)}, {words}", getattr(main, name), main.ci95[name], main.n)
     if first.name != main.name:
-        more = f"{interval(first.ci95['equivalent'])}, n = {first.n}"
-        yield Tile(f"{spoken(first.name)}, right meaning", percent(first.equivalent), more)
-    if results.time_s:
-        more = f"seed {results.seed}, preset {results.preset}"
-        yield Tile("time, all stages", clock(sum(results.time_s.values())), more)
-
-
-def _data(results: FormalisationResults) -> Iterator[Block]:
-    """Yield the texts, and how many sequences were too long to be trained on."""
-    yield from filled(data_table(results), benchmark_table(results))
-    if lines := [
-        f"{spoken(stage)}: {count} sequences were too long and were not trained on."
-        for stage, count in results.n_dropped.items()
-        if count
-    ]:
-        yield Sentences(tuple(lines))
-
-
-def _course(results: FormalisationResults) -> Iterator[Block]:
-    """Yield what tells how it went: what is wrong first, then plots."""
-    if count := results.n_not_finite:
-        yield Sentences((not_finite_text(count),))
-    yield Plots(tuple(drawings(results)))
+        yield share_tile(f"{spoken(first.name)}, right meaning", first.equivalent, first.ci95["equivalent"], first.n)
+    yield from time_tile(results)

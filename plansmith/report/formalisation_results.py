@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from plansmith.config.nl_pddl_bench import NlPddlBenchConfig
-from plansmith.data.artifacts import KEY_DIGITS, Artifact, StageKind
+from plansmith.data.artifacts import Artifact, StageKind
 from plansmith.data.dataset_summary import quartiles
 from plansmith.data.rows import PairReadingRow, PairRow, ProblemRow, TextRow
 from plansmith.report.answers import AnswerExample, read_answers, shown_answers
@@ -40,14 +39,8 @@ from plansmith.report.formalisation_metrics import (
 )
 from plansmith.report.preference_metrics import PreferenceFigures, summarise_preference
 from plansmith.report.repair_metrics import RepairTurn
-from plansmith.report.results import TrainingCurve, check_curves, check_finite
-from plansmith.report.run_facts import (
-    command_of,
-    dropped_by_stage,
-    time_by_stage,
-    tokens_by_stage,
-    training_curves,
-)
+from plansmith.report.results import RunResults, check_arms
+from plansmith.report.run_facts import facts_of
 from plansmith.report.statistics import TriedById
 
 Run = RunSoFar[NlPddlBenchConfig]
@@ -68,47 +61,24 @@ class TextFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class FormalisationResults:
+class FormalisationResults(RunResults):
     """One run, finished or not. ``arms`` has every policy before what its loops made of its answers.
 
     ``direct`` is the control that answers with plans. The first of ``paired_tests`` is the headline's. ``preference``
-    is by policy, ``repair`` by arm; ``texts`` has every level of all domains, then of each. ``n_dropped`` counts
-    sequences too long to be trained on, by stage. ``time_s`` and ``tokens`` are by stage, ``policy_versions`` by
-    policy. ``n_not_finite`` counts optimiser steps whose loss or gradient is NaN or infinite, which no curve has.
+    is by policy, ``repair`` by arm; ``texts`` has every level of all domains, then of each.
     """
 
-    run_name: str
-    preset: str
-    seed: int
     arms: dict[str, FormalisationArm]
     paired_tests: tuple[OutcomeComparison, ...] = ()
     preference: dict[str, PreferenceFigures] = field(default_factory=dict)
     repair: dict[str, tuple[RepairTurn, ...]] = field(default_factory=dict)
-    curves: tuple[TrainingCurve, ...] = ()
-    n_not_finite: int = 0
     texts: tuple[TextFigures, ...] = ()
-    n_dropped: dict[str, int] = field(default_factory=dict)
-    time_s: dict[str, float] = field(default_factory=dict)
-    tokens: dict[str, int] = field(default_factory=dict)
-    policy_versions: dict[str, str] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    command: str = ""
     failures: tuple[AnswerExample, ...] = ()
     direct: PlanArm | None = None
 
     def __post_init__(self) -> None:
-        if not self.arms:
-            raise ValueError("results without an arm: nothing was judged")
-        for name, arm in self.arms.items():
-            if arm.name != name:
-                raise ValueError(f"arm {arm.name!r} is filed under {name!r}")
-        known = self.arms.keys() | ({DIRECT} if self.direct else ())
-        for comparison in self.paired_tests:
-            if unknown := {comparison.before, comparison.after} - known:
-                raise ValueError(f"a paired test names arms that were not judged: {sorted(unknown)}")
-        check_curves(self.curves)
-        check_finite("time_s", self.time_s.values())
+        RunResults.__post_init__(self)
+        check_arms(self.arms, self.paired_tests, *([DIRECT] if self.direct else []))
 
     def share(self, arm: str, outcome: str) -> float:
         """Return a figure of an arm; of `DIRECT` it is how many tasks are solved, whatever is asked."""
@@ -137,11 +107,9 @@ def formalisation_results(run: Run) -> FormalisationResults | None:
     level_names = {level.name: level.level for level in config.problems.domains}
     answered = {name: arm.answered(level_names) for name, arm in arms.items()}
     main, planned = main_arm(arms), planned_texts(run)
-    curves, n_not_finite = training_curves(run)
+    policies = {arm.name: arm.policy for arm in found if arm.loop is None and arm.name != READ}
     return FormalisationResults(
-        run_name=config.name,
-        preset=run.preset,
-        seed=config.seed,
+        **facts_of(run, arms[main].judged.provenance, policies),
         arms={
             name: summarise_text_arm(name, texts, config.repair.turns if arms[name].loop else None)
             for name, texts in answered.items()
@@ -149,18 +117,7 @@ def formalisation_results(run: Run) -> FormalisationResults | None:
         paired_tests=tuple(_paired_tests(answered, planned, main)),
         preference=_preference(run),
         repair={arm.name: arm.repair() for arm in found if arm.loop},
-        curves=curves,
-        n_not_finite=n_not_finite,
         texts=tuple(text_figures(arms[main].texts, arms[main].problems, level_names)),
-        n_dropped=dropped_by_stage(run),
-        time_s=time_by_stage(run),
-        tokens=tokens_by_stage(run),
-        policy_versions={
-            arm.name: arm.policy.key[:KEY_DIGITS] for arm in found if arm.loop is None and arm.name != READ
-        },
-        config=config.model_dump(mode="json"),
-        versions=dict(arms[main].judged.provenance.tool_versions),
-        command=command_of(run),
         failures=tuple(_failures(arms[main], trained_on(answered[main]), config.evaluation.n_failures_shown)),
         direct=summarise_plans(DIRECT, planned) if planned else None,
     )

@@ -24,7 +24,7 @@ from plansmith.report.nl_pddl_bench_paper import (
 from plansmith.report.preference_metrics import PairFigures
 from plansmith.report.repair_metrics import CodeCounts, codes_of_all_turns
 from plansmith.report.sections import Table
-from plansmith.report.wording import interval, number_or_dash, percent, percent_or_dash, spoken
+from plansmith.report.wording import beside, interval, number_or_dash, percent, percent_or_dash, spoken
 
 PAPER_SHARES = ("svr", "psr_of_all", "tsr", "cr")
 """Figures of ours that the paper's tables have."""
@@ -285,7 +285,7 @@ def _pair_cells(figures: FormalisationFigures | None, paper: PaperShares | None)
     if figures is None:
         return ["-"] * len(CELL_COLUMNS)
     cells = [
-        f"{100 * getattr(figures, name):.1f}" + (f" ({getattr(paper, name):.1f})" if paper else "")
+        beside(f"{100 * getattr(figures, name):.1f}", f"{getattr(paper, name):.1f}" if paper else None)
         for name in PAPER_SHARES
     ]
     low, high = figures.ci95["equivalent"]
@@ -298,7 +298,7 @@ def _data_cells(item: TextFigures, *, is_total: bool) -> list[str]:
     if paper is None:
         return cells
     papers = (paper.objects, f"{paper.n:,}", _quartile_text(paper.plan_length))
-    return [f"{ours} ({theirs})" for ours, theirs in zip(cells, papers, strict=True)]
+    return list(map(beside, cells, papers))
 
 
 def _quartile_text(quartiles: tuple[float, float, float]) -> str:

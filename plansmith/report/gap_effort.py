@@ -17,9 +17,7 @@ from plansmith.config.generalization_gap import GeneralizationGapConfig, PricesC
 from plansmith.data.artifacts import StageKind
 from plansmith.data.rows import MetricRow, PlanRow, ProblemRow, Split
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
-
-UPDATES, TIMES = "updates", "times"
-"""Tables of `MetricRow` of a loop: what was measured in each update, and its seconds."""
+from plansmith.report.run_facts import TIMES, UPDATES
 
 
 DRAWING, PLANNING, JUDGING = "drawing it", "planning it", "judging a test attempt"

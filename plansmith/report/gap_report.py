@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from plansmith.report.course_plots import course_drawings
+from plansmith.report.course_plots import course_drawings, draw_updates
 from plansmith.report.gap_results import SEEN, UNSEEN, GapArm, GapResults
 from plansmith.report.gap_tables import (
     arm_name,
@@ -32,29 +30,19 @@ from plansmith.report.gap_tables import (
 )
 from plansmith.report.metrics import PairedComparison
 from plansmith.report.plots import label_arms, shares_plot
-from plansmith.report.sections import (
-    Attempts,
-    Block,
-    Drawing,
-    Listing,
-    Plot,
-    Plots,
-    Report,
-    Section,
-    Sentences,
-    Tile,
-    Tiles,
-    filled,
-    flatten,
-    provenance_section,
+from plansmith.report.run_sections import (
+    EACH_IN_TURN,
+    accuracy_tile,
+    course_section,
+    dropped_sequences,
+    paired_tests,
+    run_provenance,
+    time_tile,
 )
+from plansmith.report.sections import Attempts, Block, Drawing, Plot, Report, Section, Tile, Tiles
 from plansmith.report.svg import LINE_STYLES, SERIES, plot_of
-from plansmith.report.tables import time_table
-from plansmith.report.wording import INTERVALS, clock, comparison_text, interval, not_finite_text, percent
+from plansmith.report.wording import INTERVALS, comparison_text, interval, percent
 
-FIRST_TEST = (
-    "Which tests are made, and in what order, was fixed before any run; p-values are not adjusted for their number."
-)
 WHAT_COUNTS = (
     "A plan is valid when the validator finds every action applicable and the goal reached. Each policy is asked as it "
     "was tuned: the anonymised one for problems whose names are hidden, the compact ones for compact plans. No test "
@@ -95,75 +83,45 @@ def describe_test(results: GapResults, comparison: PairedComparison) -> str:
     names = (comparison.before, comparison.after)
     before, after = (results.figures(name, comparison.level).accuracy for name in names)
     what = f"{comparison.level}, {arm_name(names[0])} to {arm_name(names[1])}: the share of valid plans"
-    return comparison_text(what[0].upper() + what[1:], (before, after), comparison.test)
+    return comparison_text(what, (before, after), comparison.test)
 
 
 def _sections(results: GapResults) -> Iterator[Section]:
     """Yield the sections in reading order; those that a run has no data for are empty."""
-    tests = tuple(describe_test(results, comparison) for comparison in results.paired_tests)
-    compared = (Sentences((*tests, FIRST_TEST), "Paired tests"),) if tests else ()
+    tests = paired_tests(describe_test(results, comparison) for comparison in results.paired_tests)
     yield Section("", (Tiles(tuple(_tiles(results))),))
     yield Section(
         "Every policy on the same test problems",
-        (arm_table(results), domain_table(results), *compared),
+        (arm_table(results), domain_table(results), tests),
         note=f"{WHAT_COUNTS} {INTERVALS}",
     )
-    if results.unseen:
-        yield Section("The gap", (unseen_table(results), failure_table(results)))
-    if results.labels:
-        yield Section("A label budget", (label_table(results),), note=INTERVALS)
+    yield Section("The gap", (unseen_table(results), failure_table(results)))
+    yield Section("A label budget", (label_table(results),), note=INTERVALS)
     if results.domains is not None:
         yield Section("Invented domains", (invented_table(results),), note=CHOSEN_ON)
-    lengths = filled(length_table(results)) if results.lengths else ()
-    yield Section("How it was trained", (training_table(results), *lengths, *_dropped(results)))
-    if results.leak:
-        yield Section("What was held out", (leak_table(results),), is_printed=False)
-    yield Section("How it got there", tuple(_course(results)), is_printed=False)
+    trained = (training_table(results), length_table(results), dropped_sequences(results))
+    yield Section("How it was trained", trained)
+    yield Section("What was held out", (leak_table(results),), is_printed=False)
+    yield course_section(results, drawings(results))
     yield Section("What it cost", tuple(_costs(results)))
-    failures = (Attempts(results.failures),) if results.failures else ()
-    yield Section("What it got wrong", failures, note="Of each level and kind of failure in turn.")
-    yield provenance_section(
-        results.command,
-        Listing("Settings", flatten(results.config)),
-        Listing("Versions and machine", results.versions),
-        Listing("Policy versions", results.policy_versions),
-        more=(time_table(results),) if results.time_s else (),
-    )
+    yield Section("What it got wrong", (Attempts(results.failures),), note=EACH_IN_TURN)
+    yield run_provenance(results)
 
 
 def _tiles(results: GapResults) -> Iterator[Tile]:
     last = results.last
     for scope, figures in ((SEEN, last.seen), (UNSEEN, last.unseen)):
         if figures is not None:
-            more = f"{interval(figures.ci95)}, n = {figures.n}"
-            yield Tile(f"{arm_name(last.name)}, {scope}", percent(figures.accuracy), more)
-    if results.time_s:
-        more = f"seed {results.seed}, preset {results.preset}"
-        yield Tile("time, all stages", clock(sum(results.time_s.values())), more)
+            yield accuracy_tile(f"{arm_name(last.name)}, {scope}", figures)
+    yield from time_tile(results)
 
 
 def _costs(results: GapResults) -> Iterator[Block]:
-    if results.effort:
-        yield effort_table(results)
+    yield effort_table(results)
     if results.cost is not None:
         yield price_table(results.cost)
         yield planning_table(results.cost)
-    yield from filled(cost_table(results))
-
-
-def _dropped(results: GapResults) -> tuple[Block, ...]:
-    lines = tuple(
-        f"{arm_name(stage)}: {count} sequences were too long and were not trained on."
-        for stage, count in results.n_dropped.items()
-        if count
-    )
-    return (Sentences(lines),) if lines else ()
-
-
-def _course(results: GapResults) -> Iterator[Block]:
-    if count := results.n_not_finite:
-        yield Sentences((not_finite_text(count),))
-    yield Plots(tuple(drawings(results)))
+    yield cost_table(results)
 
 
 def drawings(results: GapResults) -> Iterator[Drawing]:
@@ -172,7 +130,8 @@ def drawings(results: GapResults) -> Iterator[Drawing]:
     if results.effort:
         yield Drawing("effort", (results.arms, results.effort), partial(draw_effort, results))
     for loop, figures in results.rl.items():
-        yield Drawing(f"updates {loop}", figures, partial(draw_updates, loop, figures))
+        title = f"Reinforcement learning: {arm_name(loop)}"
+        yield Drawing(f"updates {loop}", figures, partial(draw_updates, loop, title, RL_PANELS, figures))
     yield from course_drawings(results.curves, results.time_s)
 
 
@@ -211,32 +170,3 @@ def draw_effort(results: GapResults) -> Plot:
 
     caption = "In domains trained on, by what the training took from the untrained model on: the paper's figure 4."
     return plot_of("effort", "Valid plans by effort", caption, 2.6, draw)
-
-
-def draw_updates(loop: str, rl: Mapping[str, tuple[float | None, ...]]) -> Plot:
-    """Return the course of reinforcement learning, update by update."""
-    panels = {title: [name for name in names if name in rl] for title, names in RL_PANELS.items()}
-    panels = {title: names for title, names in panels.items() if names}
-
-    def draw(figure: Figure) -> None:
-        found = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-        for axes, (title, names) in zip(found, panels.items(), strict=True):
-            _draw_panel(axes, {name: rl[name] for name in names})
-            axes.set_ylabel(title)
-            axes.grid(axis="y")
-        found[-1].set_xlabel("update")
-        found[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
-
-    caption = "Every update tries problems in groups, before anything is learnt from them."
-    slug = f"updates-{loop.replace('_', '-')}"
-    return plot_of(slug, f"Reinforcement learning: {arm_name(loop)}", caption, 0.9 + 1.4 * len(panels), draw)
-
-
-def _draw_panel(axes: Axes, lines: Mapping[str, tuple[float | None, ...]]) -> None:
-    for number, (name, values) in enumerate(lines.items()):
-        known = [(update, value) for update, value in enumerate(values, 1) if value is not None]
-        label = name.rpartition("/")[2].removeprefix("share ").replace("_", " ")
-        axes.plot(*zip(*known, strict=True), color=SERIES[number % 4], linestyle=LINE_STYLES[number % 4],
-                  linewidth=1.2, label=label)  # fmt: skip
-    if len(lines) > 1:
-        axes.legend(loc="best", fontsize=7.5)

@@ -6,22 +6,20 @@ of a group of attempts (`metrics`), the tables and sentences (`gap_tables`, `gap
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from plansmith.config.generalization_gap import GeneralizationGapConfig
-from plansmith.data.artifacts import KEY_DIGITS, StageKind
+from plansmith.data.artifacts import StageKind
 from plansmith.data.drawing import LEAKS
-from plansmith.data.rows import FailureRow, InventedDomainRow, LeakRow, LengthRow, MetricRow, Split
+from plansmith.data.rows import FailureRow, InventedDomainRow, LeakRow, LengthRow, Split
 from plansmith.judging.failure_kinds import FailureKind
 from plansmith.problems.invention.folders import INVENTED
 from plansmith.report.arms import Arm, arms_of, evaluated_problems
 from plansmith.report.attempts import AttemptExample
 from plansmith.report.finished_stages import FinishedStage, RunSoFar
-from plansmith.report.gap_effort import TIMES, UPDATES, Costs, Effort, costs, efforts
+from plansmith.report.gap_effort import Costs, Effort, costs, efforts
 from plansmith.report.gap_labels import LabelShare, label_shares
 from plansmith.report.metrics import (
     ALL_LEVELS,
@@ -31,16 +29,14 @@ from plansmith.report.metrics import (
     compare_arms,
     summarise_level,
 )
-from plansmith.report.results import TrainingCurve, check_curves, check_finite
-from plansmith.report.run_facts import command_of, dropped_by_stage, time_by_stage, tokens_by_stage, training_curves
+from plansmith.report.results import RunResults, check_arms, check_finite
+from plansmith.report.run_facts import Updates, facts_of, updates_of
 from plansmith.report.run_results import shown_attempts
 
 Run = RunSoFar[GeneralizationGapConfig]
 
 SEEN, UNSEEN, HELD_OUT = "domains trained on", "domains never trained on", "invented domains held out"
 """Where two arms are compared; settings are chosen on the last."""
-Updates = dict[str, tuple[float | None, ...]]
-"""What was measured in each update of a loop, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,54 +79,33 @@ class InventedFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class GapResults:
+class GapResults(RunResults):
     """One run, finished or not; ``arms`` in the order of training.
 
     The first of ``paired_tests`` is the headline's; the level of each is `SEEN`, `UNSEEN` or `HELD_OUT`. ``unseen`` is
     by arm, and empty where no domain was left out of training; ``domains`` is None without invented ones. ``effort`` is
     what the training of each arm took, ``labels`` the shares of a label budget. ``rl`` has by loop what was measured in
-    every update of reinforcement learning, by name, None where an update has no such figure. ``leak`` is what a split
-    of texts would have leaked, ``lengths`` how long the first variant's tuples are. ``n_dropped`` counts sequences too
-    long to be trained on. ``time_s`` and ``tokens`` are by stage, ``cost_s`` seconds by kind of work.
+    every update of reinforcement learning. ``leak`` is what a split of texts would have leaked, ``lengths`` how long the
+    first variant's tuples are. ``cost_s`` has seconds by kind of work.
     """
 
-    run_name: str
-    preset: str
-    seed: int
     trained_domains: tuple[str, ...]
     arms: dict[str, GapArm]
     unseen: dict[str, UnseenFigures] = field(default_factory=dict)
     domains: InventedFigures | None = None
     paired_tests: tuple[PairedComparison, ...] = ()
-    curves: tuple[TrainingCurve, ...] = ()
-    n_not_finite: int = 0
     effort: dict[str, Effort] = field(default_factory=dict)
     labels: tuple[LabelShare, ...] = ()
     rl: dict[str, Updates] = field(default_factory=dict)
     cost: Costs | None = None
     leak: tuple[LeakRow, ...] = ()
     lengths: tuple[LengthRow, ...] = ()
-    n_dropped: dict[str, int] = field(default_factory=dict)
-    time_s: dict[str, float] = field(default_factory=dict)
     cost_s: dict[str, float] = field(default_factory=dict)
-    tokens: dict[str, int] = field(default_factory=dict)
-    policy_versions: dict[str, str] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    command: str = ""
     failures: tuple[AttemptExample, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.arms:
-            raise ValueError("results without an arm: nothing was judged")
-        for name, arm in self.arms.items():
-            if arm.name != name:
-                raise ValueError(f"arm {arm.name!r} is filed under {name!r}")
-        for comparison in self.paired_tests:
-            if unknown := {comparison.before, comparison.after} - self.arms.keys():
-                raise ValueError(f"a paired test names arms that were not judged: {sorted(unknown)}")
-        check_curves(self.curves)
-        check_finite("time_s", self.time_s.values())
+        RunResults.__post_init__(self)
+        check_arms(self.arms, self.paired_tests)
         for figures in self.rl.values():
             for name, values in figures.items():
                 check_finite(name, (value for value in values if value is not None))
@@ -139,11 +114,6 @@ class GapResults:
     def last(self) -> GapArm:
         """Return the arm that was trained last."""
         return list(self.arms.values())[-1]
-
-    @property
-    def tested_domains(self) -> tuple[str, ...]:
-        """Return the tested domains, those trained on first."""
-        return tuple(sorted(self.last.by_domain, key=lambda domain: domain not in self.trained_domains))
 
     def figures(self, arm: str, scope: str) -> LevelFigures:
         """Return the figures of an arm on `SEEN`, `UNSEEN` or `HELD_OUT`.
@@ -165,32 +135,20 @@ def gap_results(run: Run) -> GapResults | None:
         return None
     config = run.config
     evaluated = {arm.name: evaluated_problems(arm) for arm in arms}
-    curves, n_not_finite = training_curves(run)
     return GapResults(
-        run_name=config.name,
-        preset=run.preset,
-        seed=config.seed,
+        **facts_of(run, arms[-1].policy.manifest.provenance, {arm.name: arm.policy for arm in arms}),
         trained_domains=tuple(sorted(config.trained_domains)),
         arms={name: _summarised(name, items, config) for name, items in evaluated.items()},
         unseen=dict(_unseen(run, evaluated)),
         domains=_invented(run),
         paired_tests=tuple(_paired_tests(evaluated, config)),
-        curves=curves,
-        n_not_finite=n_not_finite,
         effort=_efforts(run, arms),
         labels=tuple(label_shares(run, arms)),
         rl=_updates(run),
         cost=costs(run),
         leak=_leaks(run),
         lengths=_lengths(run),
-        n_dropped=dropped_by_stage(run),
-        time_s=time_by_stage(run),
         cost_s=_cost(run),
-        tokens=tokens_by_stage(run),
-        policy_versions={arm.name: arm.policy.key[:KEY_DIGITS] for arm in arms},
-        config=config.model_dump(mode="json"),
-        versions=dict(arms[-1].policy.manifest.provenance.tool_versions),
-        command=command_of(run),
         failures=tuple(shown_attempts(arms[-1], is_valid=False, count=config.evaluation.n_failures_shown)),
     )
 
@@ -308,23 +266,6 @@ def _updates(run: Run) -> dict[str, Updates]:
         if loop := stage.provenance.labels.get("loop"):
             stages[loop].append(stage)
     return {loop: updates_of(found) for loop, found in stages.items()}
-
-
-def updates_of(stages: Iterable[FinishedStage]) -> Updates:
-    """Return what was measured in every update of a loop, seconds too; losses that are not finite are left out."""
-    rows = [
-        row
-        for stage in stages
-        for table in (UPDATES, TIMES)
-        if f"{table}.parquet" in stage.artifact.manifest.files
-        for row in stage.artifact.rows(MetricRow, table)
-        if math.isfinite(row.value)
-    ]
-    n_updates = max((row.iteration for row in rows), default=0)
-    found: dict[str, list[float | None]] = {}
-    for row in rows:
-        found.setdefault(row.name, [None] * n_updates)[row.iteration - 1] = row.value
-    return {name: tuple(values) for name, values in found.items()}
 
 
 COST_KINDS = {

@@ -10,9 +10,10 @@ from plansmith.judging.failure_kinds import FailureKind
 from plansmith.report.gap_effort import DRAWING, JUDGING, PLANNING, Costs
 from plansmith.report.gap_labels import LabelShare
 from plansmith.report.gap_paper import AVERAGES, LIMIT_TOKENS, PAPER_UNSEEN, TABLE_1, paper_share
-from plansmith.report.gap_results import HELD_OUT, SEEN, UNSEEN, GapArm, GapResults, UnseenFigures
+from plansmith.report.gap_results import HELD_OUT, SEEN, UNSEEN, GapArm, GapResults
 from plansmith.report.sections import Table
-from plansmith.report.wording import interval, number_or_dash, percent, spoken
+from plansmith.report.tables import by_length_table, trained_table
+from plansmith.report.wording import beside, interval, number_or_dash, percent, spoken
 
 PAPER_NAMES = {"numbered": "B", "anonymised": "v1", "compact": "v2", "grpo": "v3"}
 """What the paper calls our arms, by how their names begin."""
@@ -21,8 +22,7 @@ OTHERS = "In brackets the paper's, of Qwen3-1.7B on test problems of its own."
 
 def arm_name(name: str) -> str:
     """Return an arm's name with the paper's: ``compact_1`` is "compact 1 (v2)"."""
-    paper = PAPER_NAMES.get(name.partition("_")[0])
-    return f"{spoken(name)} ({paper})" if paper else spoken(name)
+    return beside(spoken(name), PAPER_NAMES.get(name.partition("_")[0]))
 
 
 def arm_table(results: GapResults) -> Table:
@@ -48,30 +48,21 @@ def _cells(results: GapResults, name: str, scope: str) -> tuple[str, ...]:
     found, paper = results.figures(name, scope), AVERAGES.get(name) if scope == SEEN else None
     if scope == UNSEEN and name in AVERAGES:
         paper = PAPER_UNSEEN
-    return str(found.n), _beside(found.accuracy, paper), interval(found.ci95)
+    told = None if paper is None else f"{paper:g}"
+    return str(found.n), beside(percent(found.accuracy), told), interval(found.ci95)
 
 
 def domain_table(results: GapResults) -> Table:
     """Return valid plans by domain and arm (table 3); the domains never trained on stand below the others."""
-    rows = []
-    for domain in results.tested_domains:
-        is_seen = domain in results.trained_domains
-        cells = [
-            _beside(arm.by_domain[domain].accuracy, paper_share(name, domain)) for name, arm in results.arms.items()
-        ]
-        n = str(results.last.by_domain[domain].n)
-        rows.append((domain if is_seen else f"{domain}, never trained on", n, *cells))
+    arms = {name: arm.by_domain for name, arm in results.arms.items()}
     note = f"Valid plans, in percent, all levels of a domain together: the paper's table 3. {OTHERS}"
-    return Table("By domain", ("domain", "n", *map(arm_name, results.arms)), tuple(rows), note)
+    return trained_table("domain", arms, results.trained_domains, arm_name, paper_share, note)
 
 
 def unseen_table(results: GapResults) -> Table:
     """Return what becomes of attempts in domains never trained on: valid by plan length."""
-    lengths = sorted({length for found in results.unseen.values() for length in found.by_length})
-    rows = [(arm_name(name), *_length_cells(found, lengths)) for name, found in results.unseen.items()]
-    header = ("policy", *(f"{length} steps" for length in lengths))
-    note = "Valid of tried, by the steps of the planner's plan."
-    return Table("In domains never trained on, by plan length", header, tuple(rows), note)
+    found = {arm_name(name): figures.by_length for name, figures in results.unseen.items()}
+    return by_length_table("In domains never trained on, by plan length", found)
 
 
 def failure_table(results: GapResults) -> Table:
@@ -90,11 +81,6 @@ def failure_table(results: GapResults) -> Table:
 
 def _progress(arm: GapArm) -> str:
     return number_or_dash(None if arm.unseen is None else arm.unseen.mean_progress, 2)
-
-
-def _length_cells(found: UnseenFigures, lengths: list[int]) -> tuple[str, ...]:
-    known = (found.by_length.get(length) for length in lengths)
-    return tuple("-" if one is None else f"{one.n_valid}/{one.n}" for one in known)
 
 
 def invented_table(results: GapResults) -> Table:
@@ -134,18 +120,14 @@ def length_table(results: GapResults) -> Table:
     """Return the tuples that are too long to be trained on, and the longest, by domain (table 1)."""
 
     def cells(row: LengthRow) -> tuple[str, ...]:
-        beyond, longest = TABLE_1.get(row.domain, (None, None))
-        return row.domain, str(row.n), _in_brackets(row.n_beyond, beyond), _in_brackets(row.longest, longest)
+        beyond, longest = map(str, TABLE_1.get(row.domain, ("", "")))
+        return row.domain, str(row.n), beside(str(row.n_beyond), beyond), beside(str(row.longest), longest)
 
     note = (
         "Tuples of the first variant beyond the limit, and the longest, in tokens: the paper's table 1. In brackets "
         f"the paper's, of 4,000 tuples each and beyond {LIMIT_TOKENS}."
     )
     return Table("Lengths", ("domain", "tuples", "too long", "longest"), tuple(map(cells, results.lengths)), note)
-
-
-def _in_brackets(value: int, paper: int | None) -> str:
-    return str(value) if paper is None else f"{value} ({paper})"
 
 
 def leak_table(results: GapResults) -> Table:
@@ -265,7 +247,3 @@ def planning_table(cost: Costs) -> Table:
     ]
     note = "Of the problems to learn from; 0 steps: no plan was found in time, or the goal held from the start."
     return Table("Planning", ("domain", "steps", "problems", "seconds", "a problem"), tuple(rows), note)
-
-
-def _beside(share: float, paper: float | None) -> str:
-    return percent(share) if paper is None else f"{percent(share)} ({paper:g})"

@@ -12,20 +12,9 @@ from plansmith.judging.modelled import NO_PLAN
 from plansmith.modelling.checks import PAPER_CHECKS
 from plansmith.report.nl2plan_paper import SHARES, STEPS, TABLE_1, TABLE_2
 from plansmith.report.nl2plan_results import ModelledTask, NL2PlanResults
-from plansmith.report.sections import (
-    Block,
-    Listing,
-    Report,
-    Section,
-    Sentences,
-    Table,
-    Tile,
-    Tiles,
-    filled,
-    flatten,
-    provenance_section,
-)
-from plansmith.report.tables import time_table
+from plansmith.report.run_sections import run_provenance
+from plansmith.report.sections import Listing, Report, Section, Sentences, Table, Tile, Tiles
+from plansmith.report.wording import beside
 
 SCRIPTED = (
     "These are answers of the script, which reads the references: they show that the pipeline works and say nothing "
@@ -56,18 +45,13 @@ def _sections(results: NL2PlanResults) -> Iterator[Section]:
     """Yield the sections in reading order."""
     note = SCRIPTED if results.is_scripted else ""
     yield Section("", (Tiles((Tile("right", f"{results.arms.get('nl2plan', 0)} of {len(results.tasks)}"),)),))
-    yield Section("Plans (table 1)", (_plans(results), *_unsolved(results)), note=f"{WHAT_COUNTS} {note}".strip())
-    yield Section("Tokens (table 2)", filled(_tokens(results)), note=f"Input and output together, as counted by who "
+    yield Section("Plans (table 1)", (_plans(results), _unsolved(results)), note=f"{WHAT_COUNTS} {note}".strip())
+    yield Section("Tokens (table 2)", (_tokens(results),), note=f"Input and output together, as counted by who "
                   f"answers; the mean over the tasks for which a step was taken. {note}".strip())  # fmt: skip
-    yield Section("Checks and advice", filled(_shares(results), _faults(results)), note=note)
+    yield Section("Checks and advice", (_shares(results), _faults(results)), note=note)
     yield Section("What it cost", (_cost(results),), note=note)
     yield Section("Tasks", tuple(_listings(results)), is_printed=False)
-    yield provenance_section(
-        results.command,
-        Listing("Settings", flatten(results.config)),
-        Listing("Versions and machine", results.versions),
-        more=(time_table(results),) if results.time_s else (),
-    )
+    yield run_provenance(results)
 
 
 def _plans(results: NL2PlanResults) -> Table:
@@ -78,7 +62,7 @@ def _plans(results: NL2PlanResults) -> Table:
         told = "" if zero_shot is None else _tick(is_right=zero_shot[1], other="?" if zero_shot[0] == "prose" else "✗")
         own = _tick(is_right=task.right, other="?" if task.proposed else "✗")
         optimum = "" if task.optimum is None else str(task.optimum)
-        cells = (_beside(told, paper[0]), _beside(own, paper[1]), task.status.replace("_", " "), task.confirmed)
+        cells = (beside(told, paper[0]), beside(own, paper[1]), task.status.replace("_", " "), task.confirmed)
         rows.append((name, *cells, str(len(task.plan)) if task.plan else "", optimum))
     header = ("task", "zero-shot CoT", "NL2Plan", "planning", "confirmed by", "steps", "shortest")
     return Table("Plans", header, tuple(rows), note="? waits for a person. Shortest: steps of a shortest plan of our "
@@ -89,25 +73,20 @@ def _tick(*, is_right: bool, other: str) -> str:
     return "✓" if is_right else other
 
 
-def _beside(own: str, paper: str) -> str:
-    return f"{own} ({paper})" if paper else own
-
-
-def _unsolved(results: NL2PlanResults) -> Iterator[Block]:
+def _unsolved(results: NL2PlanResults) -> Sentences:
     lines = tuple(
         f"{name}: no plan found; {NO_PLAN[task.status]}."
         for name, task in results.tasks.items()
         if task.status in NO_PLAN
     )
-    if lines:
-        yield Sentences(lines, "No plan found")
+    return Sentences(lines, "No plan found")
 
 
 def _tokens(results: NL2PlanResults) -> Table:
     rows = []
     for domain, by_step in results.tokens_by_domain.items():
         paper = dict(zip(STEPS, TABLE_2.get(domain, ()), strict=False))
-        cells = (_beside(f"{by_step[step]:.0f}" if step in by_step else "", str(paper.get(step, ""))) for step in STEPS)
+        cells = (beside(f"{by_step[step]:.0f}" if step in by_step else "", str(paper.get(step, ""))) for step in STEPS)
         rows.append((domain, *cells))
     return Table("Tokens", ("domain", *(step.replace("_", "-") for step in STEPS)), tuple(rows))
 

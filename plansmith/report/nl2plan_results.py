@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.data.artifacts import Artifact
@@ -22,7 +21,8 @@ from plansmith.data.rows import (
 )
 from plansmith.modelling.products import DialogueStep
 from plansmith.report.finished_stages import RunSoFar
-from plansmith.report.run_facts import command_of, time_by_stage
+from plansmith.report.results import RunResults
+from plansmith.report.run_facts import facts_of
 
 Run = RunSoFar[NL2PlanConfig]
 
@@ -75,16 +75,13 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class NL2PlanResults:
+class NL2PlanResults(RunResults):
     """One run; ``zero_shot`` has the status of each plan straight from the text, and whether it is right.
 
-    ``arms`` counts right tasks; ``time_s`` and ``tokens``, those that were written, are by stage. ``shares`` are those
-    of "Automatic Feedback" and "Automatic Validation", in percent.
+    ``arms`` counts right tasks; ``tokens`` are those that were written. ``shares`` are those of "Automatic Feedback"
+    and "Automatic Validation", in percent.
     """
 
-    run_name: str
-    preset: str
-    seed: int
     speaker: str
     is_scripted: bool
     tasks: dict[str, ModelledTask]
@@ -93,11 +90,6 @@ class NL2PlanResults:
     shares: dict[str, float | None]
     cost: Cost
     tokens_by_domain: dict[str, dict[str, float]]
-    time_s: dict[str, float] = field(default_factory=dict)
-    tokens: dict[str, int] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    command: str = ""
 
 
 def nl2plan_results(run: Run) -> NL2PlanResults | None:
@@ -112,10 +104,10 @@ def nl2plan_results(run: Run) -> NL2PlanResults | None:
     tasks = {row.task: _task(row, references[row.task], calls, steps, advice) for row in verdicts if row.arm == NL2PLAN}
     zero_shot = {row.task: (row.status, row.is_right) for row in verdicts if row.arm == ZERO_SHOT}
     speaker = run.config.speaker
+    written = {name: sum(call.completion_tokens or 0 for call in _calls({name: artifact}))
+               for name, artifact in run.artifacts.items() if CALLS in artifact.manifest.files}  # fmt: skip
     return NL2PlanResults(
-        run_name=run.config.name,
-        preset=run.preset,
-        seed=run.config.seed,
+        **facts_of(run, judged.manifest.provenance, {}) | {"tokens": written},
         speaker=next((call.model for call in calls), ""),
         is_scripted=speaker.script,
         tasks=tasks,
@@ -125,12 +117,6 @@ def nl2plan_results(run: Run) -> NL2PlanResults | None:
         shares=_shares(steps, advice),
         cost=_cost(calls, speaker.prices),
         tokens_by_domain=_tokens_by_domain(calls, references),
-        time_s=time_by_stage(run),
-        tokens={name: sum(call.completion_tokens or 0 for call in _calls({name: artifact}))
-                for name, artifact in run.artifacts.items() if CALLS in artifact.manifest.files},
-        config=run.config.model_dump(mode="json"),
-        versions=dict(judged.manifest.provenance.tool_versions),
-        command=command_of(run),
     )  # fmt: skip
 
 

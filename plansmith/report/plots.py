@@ -55,7 +55,7 @@ def drawings(results: Results) -> Iterator[Drawing]:
         yield Drawing("losses", (losses.reasoning, losses.final), partial(draw_iteration_losses, results))
     if rates := results.rollout_valid_rate:
         yield Drawing("rollouts", rates, partial(draw_rollouts, results))
-    yield from course_drawings(losses.curves, results.time_s)
+    yield from course_drawings(results.curves, results.time_s)
 
 
 def draw_accuracy(results: Results) -> Plot:

@@ -1,4 +1,4 @@
-"""What a report says of a run whatever it trains: its training curves, time and tokens by stage, its command.
+"""What the results of a run have whatever it trains: its training curves, time and tokens by stage, its command.
 
 Not here: how good its policies are.
 """
@@ -7,21 +7,51 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow.compute as pc
 
-from plansmith.data.artifacts import Artifact, StageKind
+from plansmith.data.artifacts import KEY_DIGITS, Artifact, Provenance, StageKind
 from plansmith.data.rows import MetricRow, ObjectiveFigureRow, OptimisationStepRow, RolloutRow
 from plansmith.data.tables import read_arrow
-from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.finished_stages import FinishedStage, RunSoFar
 from plansmith.report.results import TrainingCurve
 
 FIGURES = "figures"
 """Table of `ObjectiveFigureRow`, where an optimisation has one."""
+UPDATES, TIMES = "updates", "times"
+"""Tables of `MetricRow` of a loop: what was measured in each update, and its seconds."""
 WRITING = (StageKind.GENERATES, StageKind.HANDS_BACK, StageKind.REPAIRS)
 """Stages in which a policy writes, with a table of `RolloutRow`."""
+Updates = dict[str, tuple[float | None, ...]]
+"""What was measured in each update of a loop, by name; None where an update has no such figure."""
+
+
+def facts_of(run: RunSoFar[Any], made: Provenance, policies: Mapping[str, Artifact]) -> dict[str, Any]:
+    """Return the fields of `plansmith.report.results.RunResults` by name.
+
+    Args:
+        run: finished or not.
+        made: of what the results are about; it has the versions of the tools.
+        policies: the weights of each policy that was tried.
+    """
+    curves, n_not_finite = training_curves(run)
+    command = ["plansmith", "run", run.pipeline, "--preset", run.preset, "--seed", str(run.config.seed)]
+    return {
+        "run_name": run.config.name,
+        "preset": run.preset,
+        "seed": run.config.seed,
+        "curves": curves,
+        "n_not_finite": n_not_finite,
+        "n_dropped": {name: int(count) for name, count in _trainer_figures(run, "training/n_dropped")},
+        "time_s": {name: artifact.manifest.wall_time_s for name, artifact in run.artifacts.items()},
+        "tokens": tokens_by_stage(run),
+        "policy_versions": {name: policy.key[:KEY_DIGITS] for name, policy in policies.items()},
+        "config": run.config.model_dump(mode="json"),
+        "versions": dict(made.tool_versions),
+        "command": shlex.join(command),
+    }
 
 
 def training_curves(run: RunSoFar[Any]) -> tuple[tuple[TrainingCurve, ...], int]:
@@ -53,21 +83,11 @@ def _figures(optimised: Artifact, steps: tuple[int, ...]) -> dict[str, tuple[flo
     return {name: values for name, values in found.items() if all(map(math.isfinite, values))}
 
 
-def time_by_stage(run: RunSoFar[Any]) -> dict[str, float]:
-    """Return wall time by stage, in the order of the pipeline."""
-    return {name: artifact.manifest.wall_time_s for name, artifact in run.artifacts.items()}
-
-
 def tokens_by_stage(run: RunSoFar[Any]) -> dict[str, int]:
     """Return the tokens trained on or written, by stage."""
     trained = {name: int(count) for name, count in _trainer_figures(run, "training/n_tokens")}
     found = trained | {s.name: n_tokens(s.artifact) for kind in WRITING for s in run.stages(kind)}
     return {name: found[name] for name in run.artifacts if name in found}
-
-
-def dropped_by_stage(run: RunSoFar[Any]) -> dict[str, int]:
-    """Return how many sequences were too long to be trained on, by stage that trains."""
-    return {name: int(count) for name, count in _trainer_figures(run, "training/n_dropped")}
 
 
 def _trainer_figures(run: RunSoFar[Any], metric: str) -> Iterator[tuple[str, float]]:
@@ -83,6 +103,18 @@ def n_tokens(generated: Artifact) -> int:
     return int(pc.sum(pc.list_value_length(table.column("token_ids"))).as_py() or 0)
 
 
-def command_of(run: RunSoFar[Any]) -> str:
-    """Return the command that makes the run again."""
-    return shlex.join(["plansmith", "run", run.pipeline, "--preset", run.preset, "--seed", str(run.config.seed)])
+def updates_of(stages: Iterable[FinishedStage]) -> Updates:
+    """Return what was measured in every update of a loop, seconds too; losses that are not finite are left out."""
+    rows = [
+        row
+        for stage in stages
+        for table in (UPDATES, TIMES)
+        if f"{table}.parquet" in stage.artifact.manifest.files
+        for row in stage.artifact.rows(MetricRow, table)
+        if math.isfinite(row.value)
+    ]
+    n_updates = max((row.iteration for row in rows), default=0)
+    found: dict[str, list[float | None]] = {}
+    for row in rows:
+        found.setdefault(row.name, [None] * n_updates)[row.iteration - 1] = row.value
+    return {name: tuple(values) for name, values in found.items()}

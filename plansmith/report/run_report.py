@@ -12,32 +12,17 @@ from plansmith.judging.taxonomy import ErrorClass
 from plansmith.report.metrics import ALL_LEVELS, LevelFigures, PairedComparison
 from plansmith.report.plots import drawings
 from plansmith.report.results import Results
-from plansmith.report.sections import (
-    Attempts,
-    Block,
-    Listing,
-    Plots,
-    Report,
-    Section,
-    Sentences,
-    Terms,
-    Tile,
-    Tiles,
-    flatten,
-    provenance_section,
+from plansmith.report.run_sections import (
+    accuracy_tile,
+    course_section,
+    dropped_sequences,
+    paired_tests,
+    run_provenance,
+    time_tile,
 )
-from plansmith.report.tables import further_tables, level_table, rollout_table, time_table
-from plansmith.report.wording import (
-    INTERVALS,
-    SIGNIFICANCE,
-    clock,
-    comparison_text,
-    interval,
-    not_finite_text,
-    p_text,
-    percent,
-    spoken,
-)
+from plansmith.report.sections import Attempts, Report, Section, Terms, Tile, Tiles
+from plansmith.report.tables import further_tables, level_table, rollout_table
+from plansmith.report.wording import INTERVALS, SIGNIFICANCE, comparison_text, interval, p_text, percent, spoken
 
 ERROR_WORDS = {
     ErrorClass.PRECONDITION_VIOLATION: "an action whose precondition does not hold, with every state before it right",
@@ -49,10 +34,6 @@ SOLVED = (
     "A problem counts as solved only when the validator finds every action applicable and the goal reached in the last "
     "state. Errors are counts of failed problems. Plan length is the mean over the problems solved, beside the "
     f"planner's on the same problems. Tokens are generated tokens per problem. {INTERVALS}"
-)
-FIRST_TEST = (
-    "The headline is the first of these tests, chosen before any run; the others stand beside it, their p-values not "
-    "adjusted for their number."
 )
 MARKS = (
     "Each step carries the validator's mark; the first that is not correct is highlighted. If every step is correct "
@@ -70,23 +51,16 @@ def _sections(results: Results) -> Iterator[Section]:
     """Yield the sections in reading order; those that a run has no data for are empty."""
     several = [ALL_LEVELS] if len(results.levels) > 1 else []
     levels = tuple(level_table(results, level) for level in (*results.levels, *several))
-    tests = tuple(describe_comparison(results, comparison) for comparison in results.paired_tests)
+    tests = paired_tests(describe_comparison(results, comparison) for comparison in results.paired_tests)
     terms = Terms({spoken(kind): meaning for kind, meaning in ERROR_WORDS.items()})
-    compared = (Sentences((*tests, FIRST_TEST), "Paired tests"),) if tests else ()
     yield Section("", (Tiles(tuple(_tiles(results))),))
-    yield Section("Every policy on the same test problems", (*levels, terms, *compared), note=SOLVED)
+    yield Section("Every policy on the same test problems", (*levels, terms, tests), note=SOLVED)
     yield Section("Domains, quality, and its own judgement", further_tables(results))
-    yield Section("How it got there", tuple(_course(results)), is_printed=False)
-    failures = (Attempts(results.failures, is_first_open=True),) if results.failures else ()
-    yield Section("What it got wrong, and at which step", failures, note=MARKS)
-    yield Section("One it solved", (Attempts((results.solved,)),) if results.solved else ())
-    yield provenance_section(
-        results.command,
-        Listing("Settings", flatten(results.config)),
-        Listing("Versions and machine", results.versions),
-        Listing("Policy versions", results.policy_versions),
-        more=(time_table(results),) if results.time_s else (),
-    )
+    yield course_section(results, drawings(results), dropped_sequences(results), rollout_table(results))
+    failures = Attempts(results.failures, is_first_open=True)
+    yield Section("What it got wrong, and at which step", (failures,), note=MARKS)
+    yield Section("One it solved", (Attempts((results.solved,) if results.solved else ()),))
+    yield run_provenance(results)
 
 
 def _tiles(results: Results) -> Iterator[Tile]:
@@ -97,20 +71,8 @@ def _tiles(results: Results) -> Iterator[Tile]:
         *((final.name, level, final.by_level[level]) for level in results.levels),
     ]
     for name, level, figures in shown:
-        more = f"{interval(figures.ci95)}, n = {figures.n}"
-        yield Tile(f"{spoken(name)}, {level}", percent(figures.accuracy), more)
-    if results.time_s:
-        more = f"seed {results.seed}, preset {results.preset}"
-        yield Tile("time, all stages", clock(sum(results.time_s.values())), more)
-
-
-def _course(results: Results) -> Iterator[Block]:
-    """Yield what tells how it went: what is wrong first, then plots, then the iterations in numbers."""
-    if count := results.n_not_finite:
-        yield Sentences((not_finite_text(count),))
-    yield Plots(tuple(drawings(results)))
-    if results.rollouts:
-        yield rollout_table(results)
+        yield accuracy_tile(f"{spoken(name)}, {level}", figures)
+    yield from time_tile(results)
 
 
 def describe_comparison(results: Results, comparison: PairedComparison) -> str:

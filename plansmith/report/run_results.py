@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from plansmith.config.pddl_instruct import PddlInstructConfig
-from plansmith.data.artifacts import KEY_DIGITS, Artifact, StageKind
+from plansmith.data.artifacts import Artifact, StageKind
 from plansmith.data.rows import MetricRow, RolloutRow, VerdictRow
 from plansmith.pddl.validation import Verdict
 from plansmith.report.arms import FINAL, Arm, arms_of, compared_with_final, evaluated_problems
@@ -20,7 +20,7 @@ from plansmith.report.feedback_turns import FeedbackTurn, accuracy_by_turn
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, domain_levels_of, forms_of, read_columns
 from plansmith.report.metrics import EvaluatedProblem, PairedComparison, compare_arms, summarise_arm, tested_levels
 from plansmith.report.results import IterationRollouts, Losses, Results
-from plansmith.report.run_facts import command_of, time_by_stage, tokens_by_stage, training_curves
+from plansmith.report.run_facts import facts_of
 
 Run = RunSoFar[PddlInstructConfig]
 
@@ -34,26 +34,16 @@ def results_so_far(run: Run) -> Results | None:
     checked = {stage.provenance.labels.get("arm"): stage.artifact for stage in run.stages(StageKind.VERIFIES)}
     evaluated = {arm.name: evaluated_problems(arm, checked.get(arm.name)) for arm in arms}
     rollouts = tuple(sorted(_rollouts(run), key=lambda item: item.iteration))
-    losses, n_not_finite = _losses(run)
     last = arms[-1]
     n_shown = config.evaluation.n_failures_shown if last.name == FINAL else 0  # the live page chooses its own
     return Results(
-        run_name=config.name,
-        preset=run.preset,
-        seed=config.seed,
+        **facts_of(run, last.policy.manifest.provenance, {arm.name: arm.policy for arm in arms}),
         primary_level=primary,
         arms={name: summarise_arm(name, items, primary_level=primary) for name, items in evaluated.items()},
         paired_tests=_paired_tests(evaluated, primary),
-        losses=losses,
+        losses=_losses(run),
         rollout_valid_rate=tuple(item.n_valid / item.n for item in rollouts),
         rollouts=rollouts,
-        n_not_finite=n_not_finite,
-        time_s=time_by_stage(run),
-        tokens=tokens_by_stage(run),
-        policy_versions={arm.name: arm.policy.key[:KEY_DIGITS] for arm in arms},
-        config=config.model_dump(mode="json"),
-        versions=dict(last.policy.manifest.provenance.tool_versions),
-        command=command_of(run),
         failures=tuple(shown_attempts(last, is_valid=False, count=n_shown)),
         solved=next(iter(shown_attempts(last, is_valid=True, count=min(n_shown, 1))), None),
         feedback_turns=_feedback_turns(run, last),
@@ -84,17 +74,15 @@ def _rollouts(run: Run) -> Iterator[IterationRollouts]:
                 yield IterationRollouts.of(stage.provenance.iteration, classes)
 
 
-def _losses(run: Run) -> tuple[Losses, int]:
-    """Return the losses as printed and every training curve, without losses that are NaN or infinite, and how many."""
+def _losses(run: Run) -> Losses:
+    """Return the losses as printed, up to one that is NaN or infinite."""
     metrics = [row for built in run.stages(StageKind.BUILDS) for row in built.artifact.rows(MetricRow, "metrics")]
 
     def by_iteration(name: str) -> tuple[float, ...]:
         values = (row.value for row in metrics if row.name == name)
         return tuple(itertools.takewhile(math.isfinite, values))
 
-    curves, n_not_finite = training_curves(run)
-    printed = (by_iteration("loss/reasoning_as_printed"), by_iteration("loss/final_as_printed"))
-    return Losses(*printed, curves), n_not_finite
+    return Losses(by_iteration("loss/reasoning_as_printed"), by_iteration("loss/final_as_printed"))
 
 
 def _feedback_turns(run: Run, last: Arm) -> tuple[FeedbackTurn, ...]:

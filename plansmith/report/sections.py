@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from plansmith.report.answers import AnswerExample
 from plansmith.report.attempts import AttemptExample
@@ -28,6 +28,7 @@ class Table:
     """
 
     block: ClassVar = "table"
+    holds: ClassVar = "rows"
 
     title: str
     header: tuple[str, ...]
@@ -52,6 +53,7 @@ class Tiles:
     """Numbers side by side; on pages only."""
 
     block: ClassVar = "tiles"
+    holds: ClassVar = "tiles"
 
     tiles: tuple[Tile, ...]
 
@@ -86,6 +88,7 @@ class Plots:
     """Drawings side by side; on pages only."""
 
     block: ClassVar = "plots"
+    holds: ClassVar = "drawings"
 
     drawings: tuple[Drawing, ...]
 
@@ -95,6 +98,7 @@ class Sentences:
     """Statements, one a line; a single one is a paragraph."""
 
     block: ClassVar = "sentences"
+    holds: ClassVar = "lines"
 
     lines: tuple[str, ...]
     title: str = ""
@@ -105,6 +109,7 @@ class Terms:
     """Words of the tables with their meanings; on pages only."""
 
     block: ClassVar = "terms"
+    holds: ClassVar = "meanings"
 
     meanings: Mapping[str, str]
 
@@ -114,6 +119,7 @@ class Attempts:
     """Attempts step by step; on pages only, and not on the live page, which chooses its own."""
 
     block: ClassVar = "attempts"
+    holds: ClassVar = "attempts"
 
     attempts: tuple[AttemptExample, ...]
     is_first_open: bool = False
@@ -124,6 +130,7 @@ class Answers:
     """Answers to texts, each folded, with the text and what differs from the reference; on pages only."""
 
     block: ClassVar = "answers"
+    holds: ClassVar = "answers"
 
     answers: tuple[AnswerExample, ...]
 
@@ -133,6 +140,7 @@ class Command:
     """A command that gives the same again; on pages only."""
 
     block: ClassVar = "command"
+    holds: ClassVar = "text"
 
     text: str
 
@@ -142,6 +150,7 @@ class Listing:
     """Names with values, folded away; on pages only."""
 
     block: ClassVar = "listing"
+    holds: ClassVar = "pairs"
 
     title: str
     pairs: Mapping[str, object]
@@ -157,7 +166,7 @@ class Section:
 
     Args:
         title: above it.
-        blocks: in reading order.
+        blocks: in reading order; one that holds nothing is left out.
         note: what a reader must know to read them.
         is_printed: its tables and sentences are shown in a terminal, too.
     """
@@ -166,6 +175,9 @@ class Section:
     blocks: tuple[Block, ...]
     note: str = ""
     is_printed: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blocks", tuple(block for block in self.blocks if getattr(block, block.holds)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,24 +213,3 @@ class Report:
         """Return the blocks of a kind that a terminal shows, in reading order."""
         printed = (block for section in self.sections if section.is_printed for block in section.blocks)
         return [block for block in printed if isinstance(block, kind)]
-
-
-def filled(*tables: Table) -> tuple[Table, ...]:
-    """Return the tables that have a row."""
-    return tuple(table for table in tables if table.rows)
-
-
-def provenance_section(command: str, *listings: Listing, more: tuple[Block, ...] = ()) -> Section:
-    """Return the section that every report ends with: how it was made."""
-    filled = tuple(listing for listing in listings if listing.pairs)
-    blocks = ((Command(command),) if command else ()) + filled + more
-    return Section("Settings, versions, and how to reproduce this", blocks, is_printed=False)
-
-
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return every setting by its dotted name."""
-    flat: dict[str, str] = {}
-    for key, value in settings.items():
-        inner = isinstance(value, Mapping) and value
-        flat |= flatten(value, f"{prefix}{key}.") if inner else {f"{prefix}{key}": str(value)}
-    return flat

@@ -6,14 +6,16 @@ Not here: the sentences beside them (`run_report`).
 from __future__ import annotations
 
 import itertools
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
 
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.report.metrics import LevelFigures
 from plansmith.report.results import Results
-from plansmith.report.sections import Table, filled
-from plansmith.report.wording import interval, number_or_dash, percent, percent_or_dash, spoken
+from plansmith.report.sections import Table
+from plansmith.report.wording import beside, interval, number_or_dash, percent, percent_or_dash, spoken
 
+LengthT = TypeVar("LengthT", int, str)
 ERROR_COLUMNS = ("precondition", "effect", "goal", "sequence")
 """The classes of error, in their order."""
 COLUMNS = ("policy", "n", "forms", "accuracy", "95% interval", *ERROR_COLUMNS, "plan length", "planner", "tokens")
@@ -25,6 +27,46 @@ def level_table(results: Results, level: str) -> Table:
     return Table(level, COLUMNS, tuple(rows), is_last_strong=True)
 
 
+def trained_table(
+    title: str,
+    arms: Mapping[str, Mapping[str, LevelFigures]],
+    trained: Collection[str],
+    arm_name: Callable[[str], str],
+    paper: Callable[[str, str], float | None],
+    note: str,
+) -> Table:
+    """Return accuracy by domain and arm with the paper's; domains that were never trained on stand below the others.
+
+    Args:
+        title: what a row is, a domain or a task.
+        arms: the figures of every arm by domain; all have those of the last.
+        trained: domains that were trained on.
+        arm_name: what an arm is called.
+        paper: the paper's percentage of an arm in a domain, or None.
+        note: of the table.
+    """
+    rows = []
+    for domain, last in sorted(list(arms.values())[-1].items(), key=lambda item: item[0] not in trained):
+        papers = {name: paper(name, domain) for name in arms}
+        cells = (
+            beside(percent(found[domain].accuracy), None if papers[name] is None else f"{papers[name]:g}")
+            for name, found in arms.items()
+        )
+        rows.append((domain if domain in trained else f"{domain}, never trained on", str(last.n), *cells))
+    return Table(f"By {title}", (title, "n", *map(arm_name, arms)), tuple(rows), note)
+
+
+def by_length_table(title: str, arms: Mapping[str, Mapping[LengthT, LevelFigures]]) -> Table:
+    """Return valid of tried plans by the steps of the planner's plan, one row an arm; lengths keep their order."""
+    lengths = list(dict.fromkeys(length for found in arms.values() for length in found))
+    rows = [
+        (name, *(f"{found[length].n_valid}/{found[length].n}" if length in found else "-" for length in lengths))
+        for name, found in arms.items()
+    ]
+    note = "Valid of tried, by the steps of the planner's plan."
+    return Table(title, ("policy", *(f"{length} steps" for length in lengths)), tuple(rows), note)
+
+
 def further_tables(results: Results) -> tuple[Table, ...]:
     """Return the tables that this run has data for: domains, plan quality, own verdicts, v_hat, feedback turns."""
     tables = (
@@ -34,7 +76,7 @@ def further_tables(results: Results) -> tuple[Table, ...]:
         calibration_table(results),
         feedback_table(results),
     )
-    return filled(*tables)
+    return tuple(table for table in tables if table.rows)
 
 
 def rollout_table(results: Results) -> Table:
@@ -55,34 +97,6 @@ def rollout_table(results: Results) -> Table:
     header = ("iteration", "rollouts", "valid", "L_reasoning", "L_final", *ERROR_COLUMNS)
     note = "Of training problems, sampled; losses as the paper prints them (equations 4 and 8), before the update."
     return Table("Feedback iterations", header, tuple(rows), note)
-
-
-class TimedRun(Protocol):
-    """What is known of the time that a run took, whatever it trains."""
-
-    @property
-    def preset(self) -> str:
-        """Return the preset."""
-
-    @property
-    def seed(self) -> int:
-        """Return the seed."""
-
-    @property
-    def time_s(self) -> dict[str, float]:
-        """Return wall time by stage."""
-
-    @property
-    def tokens(self) -> dict[str, int]:
-        """Return tokens by stage."""
-
-
-def time_table(results: TimedRun) -> Table:
-    """Return wall time and tokens by stage."""
-    tokens = results.tokens
-    rows = [(stage, f"{time_s:.1f}", str(tokens.get(stage, "-"))) for stage, time_s in results.time_s.items()]
-    header, note = ("stage", "wall time (s)", "tokens"), f"Preset {results.preset}, seed {results.seed}."
-    return Table("Time and tokens by stage", header, tuple(rows), note, is_folded=True)
 
 
 def domain_table(results: Results) -> Table:

@@ -47,9 +47,19 @@ def p_text(p_value: float) -> str:
     return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
 
 
+def p_cell(p_value: float) -> str:
+    """Return a p-value under a heading that says so."""
+    return p_text(p_value).removeprefix("p ").removeprefix("= ")
+
+
 def number_or_dash(value: float | None, digits: int) -> str:
     """Return a number with so many decimals, a dash where there is none."""
     return "-" if value is None else f"{value:.{digits}f}"
+
+
+def beside(own: str, paper: str | None) -> str:
+    """Return a cell with the paper's own in brackets, where it has one."""
+    return f"{own} ({paper})" if paper else own
 
 
 def spoken(name: str) -> str:
@@ -67,11 +77,6 @@ def clock(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def not_finite_text(count: int) -> str:
-    """Return what is said of optimiser steps that no curve has."""
-    return f"{count} optimiser steps had a loss that is NaN or infinite, or such a gradient. The curves leave them out."
-
-
 def comparison_text(what: str, shares: tuple[float, float], test: PairedTest, *, counted: str = "solved") -> str:
     """Return a paired test in plain words, saying so when the difference may be chance.
 
@@ -86,7 +91,8 @@ def comparison_text(what: str, shares: tuple[float, float], test: PairedTest, *,
     change = f"at {percent(after)}" if verb == "stayed" else f"from {percent(before)} to {percent(after)}"
     judgement = "more than chance" if test.p_value < SIGNIFICANCE else "not significant, it may be chance"
     return (
-        f"{what} {verb} {change} of {test.n} problems, in points {gain_text(after - before, test.gain_ci95)}; "
+        f"{what[0].upper()}{what[1:]} {verb} {change} of {test.n} problems, in points "
+        f"{gain_text(after - before, test.gain_ci95)}; "
         f"{test.only_after} {counted} only after, {test.only_before} only before; "
         f"{test.name} {p_text(test.p_value)} (two-sided): {judgement}."
     )
