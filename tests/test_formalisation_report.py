@@ -476,7 +476,7 @@ def test_report_has_the_tables_of_direct_plans_and_of_transfer(transfer: Formali
     assert "| plans for | n | all | 95% interval | rovers |" in text
     assert "| direct | 4 | 25% | 4.6% to 69.9% | 25% |" in text
     assert "| sft repaired | 4 | 75% | 30.1% to 95.4% | 75% |" in text
-    assert "direct to sft repaired: the share whose plan solves the task rose from 25% to 75% of 4 problems" in text
+    assert "Direct to sft repaired: the share whose plan solves the task rose from 25% to 75% of 4 problems" in text
     assert "| paper: GPT-4o, direct" not in text  # none of its domains is among ours
     assert (
         "| level never trained on | sft repaired | 1 | 100.0 | 100.0 | 100.0 | 100.0 | 100.0, 21 to 100 | 100% |"

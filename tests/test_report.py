@@ -363,11 +363,11 @@ def test_format_table_shows_every_arm_at_both_levels_and_all_together() -> None:
     assert four.splitlines()[3].split()[-3:] == ["-", "-", "50"]
     first, four_only, *_, last = tests.splitlines()
     assert first.startswith(
-        "all levels, phase 1 to final: accuracy rose from 36% to 60% of 50 problems, in points +24.0"
+        "All levels, phase 1 to final: accuracy rose from 36% to 60% of 50 problems, in points +24.0"
     )
     assert "rose from 48% to 80% of 25 problems" in four_only
     assert "8 solved only after, 0 only before; exact McNemar test p = 0.0078 (two-sided): more than" in four_only
-    assert last.startswith("The headline is the first of these tests, chosen before any run")
+    assert last.startswith("Which tests are made, and in what order, was fixed before any run, and the first is the")
     assert len({len(line) for line in four.splitlines()[1:]}) == 1
 
 

@@ -138,18 +138,11 @@ class FormalisationSummary(Reproducible):
         return main_arm(self.arms)
 
 
-def summarise_text_runs(
-    name: str,
-    runs: Sequence[ArmRun],
-    *,
-    config: dict[str, Any] | None = None,
-    versions: dict[str, str] | None = None,
-    command: str = "",
-) -> FormalisationSummary:
+def summarise_text_runs(name: str, runs: Sequence[ArmRun], **made: Any) -> FormalisationSummary:
     """Return every figure of every arm over its seeds, and the tests of a single run, pooled over seeds by form.
 
     Problems and forms of different seeds are different ones. Arms keep the order in which they first occur; the figures
-    of one that some seeds have not are those of the others.
+    of one that some seeds have not are those of the others. ``made`` has the fields of `Reproducible`.
 
     Raises:
         ValueError: no runs, an arm that occurs twice under one seed, or two that answered different texts under it.
@@ -172,9 +165,7 @@ def summarise_text_runs(
         transfer=tuple(cell for arm, of_arm in by_arm.items() for cell in _transfer_cells(arm, of_arm, 0)),
         by_new_place=tuple(cell for arm, of_arm in by_arm.items() for cell in _transfer_cells(arm, of_arm, 1)),
         tests=tests_of(compared_arms(by_arm, main_arm(by_arm)), tried),
-        config=config or {},
-        versions=versions or {},
-        command=command,
+        **made,
     )
 
 

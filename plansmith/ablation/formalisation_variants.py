@@ -16,8 +16,8 @@ from plansmith.ablation.formalisation_summary import (
     TextArmRun,
     summarise_text_runs,
 )
+from plansmith.ablation.summary import made_with
 from plansmith.config.nl_pddl_bench import DpoConfig, Negatives, NlPddlBenchConfig
-from plansmith.data.artifacts import installed_tool_versions
 from plansmith.errors import ConfigError
 from plansmith.pipeline import Variant
 from plansmith.report.direct_plans import learnt_levels, planned_texts
@@ -78,13 +78,7 @@ def text_seeds_results(name: str, runs: Sequence[Run], command: str) -> Formalis
 
 
 def _summary(name: str, runs: Sequence[tuple[str, Run]], command: str) -> FormalisationSummary:
-    return summarise_text_runs(
-        name,
-        read_arms(runs),
-        config=runs[0][1].config.model_dump(mode="json", exclude={"name", "seed"}),
-        versions=installed_tool_versions(),
-        command=command,
-    )
+    return summarise_text_runs(name, read_arms(runs), **made_with(runs[0][1].config, command))
 
 
 def read_arms(runs: Iterable[tuple[str, Run]]) -> list[ArmRun]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from plansmith.ablation.seeds import SeedsResults
-from plansmith.ablation.summary import ArmRun, cell_over_seeds, problems_by_seed, tests_in_scopes
+from plansmith.ablation.seeds import SeedsResults, over_seeds
+from plansmith.ablation.summary import ArmRun, made_with, tests_in_scopes
 from plansmith.config.generalization_gap import GeneralizationGapConfig
-from plansmith.data.artifacts import installed_tool_versions
 from plansmith.pipeline import Variant
 from plansmith.report.arms import arms_of, evaluated_problems
 from plansmith.report.finished_stages import RunSoFar
@@ -35,19 +34,12 @@ def gap_ablation_results(
 
 
 def gap_seeds_results(name: str, runs: Sequence[RunSoFar[GeneralizationGapConfig]], command: str) -> SeedsResults:
-    """Return the figures of finished runs that differ in their seeds; the tests are those of each run, pooled."""
-    config = runs[0].config
-    tried = [ArmRun(arm.name, run.config.seed, tuple(evaluated_problems(arm))) for run in runs for arm in arms_of(run)]
-    return summarise_gap(name, tried, config, preset=runs[0].preset, command=command)
-
-
-def summarise_gap(
-    name: str, tried: Sequence[ArmRun], config: GeneralizationGapConfig, *, preset: str = "", command: str = ""
-) -> SeedsResults:
-    """Return the figures of arms in every scope that was tested, and the tests of each run with all seeds pooled.
+    """Return the figures of finished runs that differ in their seeds; the tests are those of each run, pooled.
 
     What a run is about comes first among the tests: domains never trained on where policies read them.
     """
+    tried = [ArmRun(arm.name, run.config.seed, tuple(evaluated_problems(arm))) for run in runs for arm in arms_of(run)]
+    config = runs[0].config
     arms = list(dict.fromkeys(run.arm for run in tried))
     order = (UNSEEN, HELD_OUT, SEEN) if config.reading is not None else (SEEN, UNSEEN)
     scopes = {
@@ -55,24 +47,8 @@ def summarise_gap(
         for scope in order
         if any(scope_of(item, config) == scope for run in tried for item in run.evaluated)
     }
-    cells = (
-        cell_over_seeds(arm, scope, by_seed)
-        for scope, is_in in scopes.items()
-        for arm in arms
-        if (by_seed := problems_by_seed(tried, arm, is_in))
-    )
-    return SeedsResults(
-        name=name,
-        preset=preset,
-        seeds=tuple(sorted({run.seed for run in tried})),
-        levels=tuple(scopes),
-        arms=tuple(arms),
-        cells=tuple(cells),
-        tests=tests_in_scopes(tried, compared_arms(arms), scopes),
-        config=config.model_dump(mode="json", exclude={"name", "seed"}),
-        versions=installed_tool_versions(),
-        command=command,
-    )
+    tests = tests_in_scopes(tried, compared_arms(arms), scopes)
+    return over_seeds(name, tried, arms, scopes, tests, preset=runs[0].preset, **made_with(config, command))
 
 
 def _is_in(config: GeneralizationGapConfig, scope: str, item: EvaluatedProblem) -> bool:

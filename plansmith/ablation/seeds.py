@@ -5,7 +5,7 @@ Not here: tables, plot and sentences (`seeds_report`), ways of training compared
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,12 +14,13 @@ from plansmith.ablation.order import OrderTest
 from plansmith.ablation.summary import (
     AblationCell,
     ArmRun,
+    IsInScope,
     cell_over_seeds,
+    made_with,
     problems_by_seed,
     tests_in_scopes,
 )
 from plansmith.config.pddl_instruct import PddlInstructConfig
-from plansmith.data.artifacts import installed_tool_versions
 from plansmith.report.arms import FINAL, arms_of, compared_with_final, evaluated_problems
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.metrics import ALL_LEVELS, EvaluatedProblem, tested_levels
@@ -53,32 +54,15 @@ class SeedsResults(Reproducible):
 def seeds_results(name: str, runs: Sequence[RunSoFar[PddlInstructConfig]], command: str) -> SeedsResults:
     """Return the figures of finished runs that differ in their seeds."""
     tried = [ArmRun(arm.name, run.config.seed, tuple(evaluated_problems(arm))) for run in runs for arm in arms_of(run)]
-    config = runs[0].config
-    return summarise_seeds(
-        name,
-        tried,
-        preset=runs[0].preset,
-        primary_level=config.primary_level,
-        config=config.model_dump(mode="json", exclude={"name", "seed"}),
-        versions=installed_tool_versions(),
-        command=command,
-    )
+    primary, made = runs[0].config.primary_level, made_with(runs[0].config, command)
+    return summarise_seeds(name, tried, preset=runs[0].preset, primary_level=primary, **made)
 
 
-def summarise_seeds(
-    name: str,
-    runs: Sequence[ArmRun],
-    *,
-    preset: str,
-    primary_level: str,
-    config: dict[str, Any] | None = None,
-    versions: dict[str, str] | None = None,
-    command: str = "",
-) -> SeedsResults:
+def summarise_seeds(name: str, runs: Sequence[ArmRun], *, preset: str, primary_level: str, **made: Any) -> SeedsResults:
     """Return the figures of every arm on every level, and the tests of the final arm against those before it.
 
     Problems and forms of different seeds are different ones. An arm that some seeds have not, such as an iteration
-    after the last that was needed, has the figures of the others.
+    after the last that was needed, has the figures of the others. ``made`` has the fields of `Reproducible`.
 
     Raises:
         ValueError: no final arm, or two arms that tried different problems under one seed.
@@ -91,23 +75,28 @@ def summarise_seeds(
         level: partial(_is_in, level)
         for level in tested_levels([item.level for run in runs for item in run.evaluated], primary_level)
     }
-    cells = (
-        cell_over_seeds(arm, level, by_seed)
-        for level, is_in in scopes.items()
+    tests = tests_in_scopes(runs, [(before, FINAL) for before in compared_with_final(arms)], scopes)
+    return over_seeds(name, runs, arms, scopes, tests, preset=preset, **made)
+
+
+def over_seeds(
+    name: str,
+    runs: Sequence[ArmRun],
+    arms: Sequence[str],
+    scopes: Mapping[str, IsInScope],
+    tests: tuple[OrderTest, ...],
+    **made: Any,
+) -> SeedsResults:
+    """Return the figures of every arm in every scope that it was tried in, with tests of them; see `SeedsResults`."""
+    cells = tuple(
+        cell_over_seeds(arm, scope, by_seed)
+        for scope, is_in in scopes.items()
         for arm in arms
         if (by_seed := problems_by_seed(runs, arm, is_in))
     )
+    seeds = tuple(sorted({run.seed for run in runs}))
     return SeedsResults(
-        name=name,
-        preset=preset,
-        seeds=tuple(sorted({run.seed for run in runs})),
-        levels=tuple(scopes),
-        arms=tuple(arms),
-        cells=tuple(cells),
-        tests=tests_in_scopes(runs, [(before, FINAL) for before in compared_with_final(arms)], scopes),
-        config=config or {},
-        versions=versions or {},
-        command=command,
+        name=name, seeds=seeds, levels=tuple(scopes), arms=tuple(arms), cells=cells, tests=tests, **made
     )
 
 

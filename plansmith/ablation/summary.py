@@ -16,6 +16,8 @@ from typing import Any, Literal, Self
 
 from plansmith.ablation.order import OrderTest, tests_of
 from plansmith.ablation.paper_figures import PaperColumn
+from plansmith.config.run import RunConfig
+from plansmith.data.artifacts import installed_tool_versions
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.report.metrics import EvaluatedProblem
 from plansmith.report.results import Reproducible
@@ -183,6 +185,12 @@ class AblationResults(Reproducible):
         return [arm for arm in self.arms if means.get(arm.id) == best][-1]
 
 
+def made_with(config: RunConfig, command: str) -> dict[str, Any]:
+    """Return the fields of `Reproducible` for runs that differ in their seeds."""
+    settings = config.model_dump(mode="json", exclude={"name", "seed"})
+    return {"config": settings, "versions": installed_tool_versions(), "command": command}
+
+
 def standard_arms(eta_low: int, eta_high: int) -> tuple[AblationArm, ...]:
     """Return the seven arms of table 1 with our two values of eta.
 
@@ -215,15 +223,14 @@ def summarise_ablation(
     *,
     model: str,
     contrasts: Sequence[tuple[str, str]] = (),
-    config: dict[str, Any] | None = None,
-    versions: dict[str, str] | None = None,
-    command: str = "",
+    **made: Any,
 ) -> AblationResults:
     """Return the figures of every arm and the tests of the paper's order; domains keep the order of their occurrence.
 
     Args:
-        name, arms, runs, model, config, versions, command: see `AblationResults`.
+        name, arms, runs, model: see `AblationResults`.
         contrasts: further pairs of arms to be tested, by id; those that are not both there are left out.
+        made: the fields of `Reproducible`.
 
     Raises:
         ValueError: no results, an arm that is unknown or named twice, a run that occurs twice, a problem that occurs
@@ -246,9 +253,7 @@ def summarise_ablation(
             for number in numbers
             for cell in _cells(arms, domains, [run for run in runs if run.iteration == number], iteration=number)
         ),
-        config=config or {},
-        versions=versions or {},
-        command=command,
+        **made,
     )
 
 

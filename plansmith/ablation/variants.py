@@ -10,9 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from plansmith.ablation.summary import AblationArm, AblationResults, ArmRun, standard_arms, summarise_ablation
+from plansmith.ablation.summary import (
+    AblationArm,
+    AblationResults,
+    ArmRun,
+    made_with,
+    standard_arms,
+    summarise_ablation,
+)
 from plansmith.config.pddl_instruct import PddlInstructConfig
-from plansmith.data.artifacts import installed_tool_versions
 from plansmith.errors import ConfigError
 from plansmith.pipeline import Variant
 from plansmith.report.arms import AFTER_TURNS, CONTROL, FINAL, after_turns, arms_of, evaluated_problems
@@ -145,9 +151,7 @@ def ablation_results(
         list(found.values()),
         model=config.model.folder or f"a model from nothing, {config.model.n_layers} x {config.model.hidden_size}",
         contrasts=contrasts(config),
-        config=config.model_dump(mode="json"),
-        versions=installed_tool_versions(),
-        command=command,
+        **made_with(config, command),
     )
 
 

@@ -19,6 +19,7 @@ from plansmith.pddl.model import Domain
 from plansmith.pddl.parser import parse_problem
 from plansmith.pddl.printer import print_problem
 from plansmith.report.finished_stages import find_rows
+from plansmith.report.groups import some_of_each
 from plansmith.report.wording import shortened
 
 
@@ -72,11 +73,8 @@ def flaw_of(row: FormalisedRow) -> Flaw | None:
 
 def shown_answers(rows: Iterable[FormalisedRow], place_of: Mapping[str, str], count: int) -> list[FormalisedRow]:
     """Return so many wrong answers: of each flaw and place in turn, in their order."""
-    groups: dict[tuple[str, Flaw], list[FormalisedRow]] = {}
-    for row in rows:
-        if (flaw := flaw_of(row)) is not None:
-            groups.setdefault((place_of[row.problem_id], flaw), []).append(row)
-    return [group[turn] for turn in range(count) for group in groups.values() if turn < len(group)][:count]
+    wrong = (row for row in rows if flaw_of(row) is not None)
+    return some_of_each(wrong, lambda row: (place_of[row.problem_id], flaw_of(row)), count)
 
 
 def read_answers(

@@ -24,6 +24,8 @@ from plansmith.report.metrics import (
     LevelFigures,
     PairedComparison,
     compare_arms,
+    mean_of_known,
+    summarise_by,
     summarise_level,
 )
 from plansmith.report.results import RunResults, check_arms
@@ -173,31 +175,22 @@ def length_name(length: int) -> str:
 
 
 def _arm(arm: Arm, items: Sequence[EvaluatedProblem], criticised: Mapping[str, CriticismRow]) -> CriteachArm:
-    by_task: dict[str, list[EvaluatedProblem]] = defaultdict(list)
-    by_length: dict[str, list[EvaluatedProblem]] = defaultdict(list)
-    for item in items:
-        by_task[item.level.partition(" ")[0]].append(item)  # the domain may be shared, as by blocks-hard
-        by_length[length_name(item.planner_plan_length)].append(item)
-    figures, rows = summarise_level(items), list(criticised.values())
+    by_length = summarise_by(items, lambda item: length_name(item.planner_plan_length))
+    figures, rows = summarise_level(items), criticised.values()
     return CriteachArm(
         name=arm.name,
         figures=figures,
-        by_task={task: summarise_level(found) for task, found in by_task.items()},
-        by_length={name: summarise_level(by_length[name]) for name in map(_named, LENGTHS) if name in by_length},
+        by_task=summarise_by(items, lambda item: item.level.partition(" ")[0]),  # several share a domain
+        by_length={name: by_length[name] for name in map(_named, LENGTHS) if name in by_length},
         progress=figures.mean_progress,
-        progress_printed=_mean([row.progress_printed for row in rows]),
-        cost_per_plan=_mean([row.cost for row in rows]),
+        progress_printed=mean_of_known(row.progress_printed for row in rows),
+        cost_per_plan=mean_of_known(row.cost for row in rows),
         tokens_per_problem=n_tokens(arm.rollouts) / len(items),
     )
 
 
 def _named(bounds: tuple[int, int | None]) -> str:
     return length_name(bounds[0])
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
 
 
 def _criticised(run: Run) -> Iterator[tuple[str, dict[str, CriticismRow]]]:

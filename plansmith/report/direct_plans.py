@@ -16,7 +16,8 @@ from plansmith.data.rows import VerdictRow
 from plansmith.pddl.validation import Verdict
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, domain_levels_of, forms_of, read_columns
 from plansmith.report.formalisation_arms import novelties_of
-from plansmith.report.formalisation_metrics import Novelty, grouped
+from plansmith.report.formalisation_metrics import Novelty
+from plansmith.report.groups import grouped
 from plansmith.report.metric_list import Measurement
 from plansmith.report.statistics import TriedProblem, accuracy_interval
 
@@ -104,7 +105,7 @@ def summarise_plans(name: str, planned: Sequence[PlannedText]) -> PlanArm:
         {key: PlanFigures.of(found) for key, found in groups.items()}
         for groups in (
             grouped(texts, lambda text: text.domain),
-            grouped(others, lambda text: text.novelty),
+            grouped(others, lambda text: text.novelty.value),
             grouped(others, lambda text: text.level),
         )
     )

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import fmean
-from typing import TypeVar
 
 from plansmith.data.rows import FormalisedRow
 from plansmith.judging.repair import best_answer
 from plansmith.pddl.equivalence import Outcome
+from plansmith.report.groups import grouped
 from plansmith.report.statistics import (
     PairedTest,
     TriedById,
@@ -24,8 +24,6 @@ from plansmith.report.statistics import (
     paired_test,
     solved_by_both,
 )
-
-TextT = TypeVar("TextT")
 
 OUTCOMES: Mapping[str, Callable[[FormalisedRow], bool]] = {
     "svr": lambda row: row.is_parsed,
@@ -185,17 +183,14 @@ def summarise_text_arm(name: str, answered: Sequence[AnsweredText], n_turns: int
         n_turns: T_max of its loop; None of an arm without one.
     """
     texts, (by_novelty, by_place) = trained_on(answered), never_trained_on(answered)
-    domains, levels = (dict.fromkeys(key(text) for text in texts) for key in (_domain_of, _level_of))
-    shared = summarise_answers(texts)
+    shared, by_level = summarise_answers(texts), _summarise_by(texts, _level_of)
+    by_domain = grouped(texts, lambda text: text.domain)
     return FormalisationArm(
         **{key: getattr(shared, key) for key in FormalisationFigures.__dataclass_fields__},
         name=name,
-        by_domain={domain: summarise_answers(_of(texts, domain)) for domain in domains},
-        by_level={level: summarise_answers(_of(texts, level=level)) for level in levels},
-        by_place={
-            domain: {level: summarise_answers(found) for level in levels if (found := _of(texts, domain, level))}
-            for domain in domains
-        },
+        by_domain={domain: summarise_answers(found) for domain, found in by_domain.items()},
+        by_level=by_level,
+        by_place={domain: _in_order(_summarise_by(found, _level_of), by_level) for domain, found in by_domain.items()},
         by_turn=() if n_turns is None else tuple(summarise_answers(texts, turn) for turn in range(n_turns + 1)),
         by_novelty={key: summarise_answers(found) for key, found in by_novelty.items()},
         by_new_place={key: summarise_answers(found) for key, found in by_place.items()},
@@ -207,12 +202,10 @@ def trained_on(texts: Iterable[AnsweredText]) -> list[AnsweredText]:
     return [text for text in texts if text.novelty is Novelty.TRAINED]
 
 
-def grouped(texts: Iterable[TextT], key_of: Callable[[TextT], str]) -> dict[str, list[TextT]]:
-    """Return texts by what they share, in the order of its first occurrence."""
-    groups: dict[str, list[TextT]] = {}
-    for text in texts:
-        groups.setdefault(str(key_of(text)), []).append(text)
-    return groups
+def _summarise_by(
+    texts: Iterable[AnsweredText], key_of: Callable[[AnsweredText], str]
+) -> dict[str, FormalisationFigures]:
+    return {key: summarise_answers(found) for key, found in grouped(texts, key_of).items()}
 
 
 def compare_outcome(before: str, after: str, outcome: str, tried: Callable[[str, str], TriedById]) -> OutcomeComparison:
@@ -241,13 +234,8 @@ def _tried(answers: Sequence[tuple[FormalisedRow, str]], outcome: str) -> list[T
     return [TriedProblem(OUTCOMES[outcome](row), form) for row, form in answers]
 
 
-def _of(texts: Sequence[AnsweredText], domain: str | None = None, level: str | None = None) -> list[AnsweredText]:
-    """Return the texts of a domain, a level, or both."""
-    return [text for text in texts if domain in (None, text.domain) and level in (None, text.level)]
-
-
-def _domain_of(text: AnsweredText) -> str:
-    return text.domain
+def _in_order(figures: Mapping[str, FormalisationFigures], keys: Iterable[str]) -> dict[str, FormalisationFigures]:
+    return {key: figures[key] for key in keys if key in figures}
 
 
 def _level_of(text: AnsweredText) -> str:
@@ -259,4 +247,4 @@ def _place_of(text: AnsweredText) -> str:
 
 
 def _novelty_of(text: AnsweredText) -> str:
-    return text.novelty
+    return text.novelty.value

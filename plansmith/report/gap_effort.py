@@ -19,7 +19,6 @@ from plansmith.data.rows import MetricRow, PlanRow, ProblemRow, Split
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
 from plansmith.report.run_facts import TIMES, UPDATES
 
-
 DRAWING, PLANNING, JUDGING = "drawing it", "planning it", "judging a test attempt"
 """Work of which the CPU seconds are known: of the driver and of row workers, with the planner's processes."""
 

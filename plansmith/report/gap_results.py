@@ -6,7 +6,7 @@ of a group of attempts (`metrics`), the tables and sentences (`gap_tables`, `gap
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,15 +18,17 @@ from plansmith.judging.failure_kinds import FailureKind
 from plansmith.problems.invention.folders import INVENTED
 from plansmith.report.arms import Arm, arms_of, evaluated_problems
 from plansmith.report.attempts import AttemptExample
-from plansmith.report.finished_stages import FinishedStage, RunSoFar
+from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.gap_effort import Costs, Effort, costs, efforts
 from plansmith.report.gap_labels import LabelShare, label_shares
+from plansmith.report.groups import grouped
 from plansmith.report.metrics import (
     ALL_LEVELS,
     EvaluatedProblem,
     LevelFigures,
     PairedComparison,
     compare_arms,
+    summarise_by,
     summarise_level,
 )
 from plansmith.report.results import RunResults, check_arms, check_finite
@@ -85,8 +87,8 @@ class GapResults(RunResults):
     The first of ``paired_tests`` is the headline's; the level of each is `SEEN`, `UNSEEN` or `HELD_OUT`. ``unseen`` is
     by arm, and empty where no domain was left out of training; ``domains`` is None without invented ones. ``effort`` is
     what the training of each arm took, ``labels`` the shares of a label budget. ``rl`` has by loop what was measured in
-    every update of reinforcement learning. ``leak`` is what a split of texts would have leaked, ``lengths`` how long the
-    first variant's tuples are. ``cost_s`` has seconds by kind of work.
+    every update of reinforcement learning. ``leak`` is what a split of texts would have leaked, ``lengths`` how long
+    the first variant's tuples are. ``cost_s`` has seconds by kind of work.
     """
 
     trained_domains: tuple[str, ...]
@@ -155,15 +157,12 @@ def gap_results(run: Run) -> GapResults | None:
 
 def _summarised(name: str, items: Sequence[EvaluatedProblem], config: GeneralizationGapConfig) -> GapArm:
     seen, unseen, held_out = (_of(items, config, scope) for scope in (SEEN, UNSEEN, HELD_OUT))
-    by_domain: dict[str, list[EvaluatedProblem]] = defaultdict(list)
-    for item in [*seen, *unseen]:
-        by_domain[item.domain].append(item)
     return GapArm(
         name,
         summarise_level(seen),
         summarise_level(unseen) if unseen else None,
         summarise_level(held_out) if held_out else None,
-        {domain: summarise_level(found) for domain, found in by_domain.items()},
+        summarise_by([*seen, *unseen], lambda item: item.domain),
     )
 
 
@@ -184,13 +183,10 @@ def _unseen(run: Run, evaluated: Mapping[str, Sequence[EvaluatedProblem]]) -> It
     for name, items in evaluated.items():
         unseen = _of(items, run.config, UNSEEN)
         if unseen and name in sorted_of:
-            by_length: dict[int, list[EvaluatedProblem]] = defaultdict(list)
-            for item in unseen:
-                by_length[item.planner_plan_length].append(item)
+            by_length = summarise_by(unseen, lambda item: item.planner_plan_length)
             kinds, ids = sorted_of[name].artifact.rows(FailureRow), {item.problem_id for item in unseen}
             counts = Counter(row.kind for row in kinds if row.problem_id in ids)
-            lengths = {length: summarise_level(by_length[length]) for length in sorted(by_length)}
-            yield name, UnseenFigures(lengths, {kind: counts[kind] for kind in FailureKind})
+            yield name, UnseenFigures(dict(sorted(by_length.items())), {kind: counts[kind] for kind in FailureKind})
 
 
 def _invented(run: Run) -> InventedFigures | None:
@@ -261,10 +257,8 @@ def _lengths(run: Run) -> tuple[LengthRow, ...]:
 
 def _updates(run: Run) -> dict[str, Updates]:
     """Return what was measured in every update of each loop, whose segments are one."""
-    stages: dict[str, list[FinishedStage]] = defaultdict(list)
-    for stage in run.stages(StageKind.OPTIMISES):
-        if loop := stage.provenance.labels.get("loop"):
-            stages[loop].append(stage)
+    loops = (stage for stage in run.stages(StageKind.OPTIMISES) if "loop" in stage.provenance.labels)
+    stages = grouped(loops, lambda stage: stage.provenance.labels["loop"])
     return {loop: updates_of(found) for loop, found in stages.items()}
 
 

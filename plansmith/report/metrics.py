@@ -7,12 +7,13 @@ Not here: judging (`plansmith.pddl`), drawing and printing (`report`, `plots`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.report.calibration import Belief, Calibration, calibrate
+from plansmith.report.groups import KeyT, grouped
 from plansmith.report.statistics import PairedTest, TriedProblem, accuracy_interval, paired_test, solved_by_both
 
 ALL_LEVELS = "all levels"
@@ -208,14 +209,21 @@ def summarise_level(evaluated: Sequence[EvaluatedProblem]) -> LevelFigures:
         accuracy=len(solved) / len(evaluated),
         ci95=accuracy_interval([e.tried for e in evaluated]),
         errors={kind: sum(e.error_class is kind for e in evaluated) for kind in ErrorClass},
-        mean_plan_length=_mean([e.plan_length for e in solved if e.plan_length is not None]),
-        mean_planner_plan_length=_mean([e.planner_plan_length for e in solved]),
+        mean_plan_length=mean_of_known(e.plan_length for e in solved),
+        mean_planner_plan_length=mean_of_known(e.planner_plan_length for e in solved),
         tokens=tokens,
         tokens_per_problem=tokens / len(evaluated),
         quality=plan_quality(evaluated),
-        mean_progress=_mean([e.progress for e in evaluated if e.progress is not None]),
+        mean_progress=mean_of_known(e.progress for e in evaluated),
         self_verification=self_verification(evaluated),
     )
+
+
+def summarise_by(
+    evaluated: Iterable[EvaluatedProblem], key_of: Callable[[EvaluatedProblem], KeyT]
+) -> dict[KeyT, LevelFigures]:
+    """Return the figures of attempts by what their problems share, in the order of its first occurrence."""
+    return {key: summarise_level(found) for key, found in grouped(evaluated, key_of).items()}
 
 
 def plan_quality(evaluated: Sequence[EvaluatedProblem]) -> PlanQuality | None:
@@ -225,14 +233,13 @@ def plan_quality(evaluated: Sequence[EvaluatedProblem]) -> PlanQuality | None:
         return None
     solved = [e for e in known if e.is_valid]
     n_optimal = sum(e.cost_over_optimum <= COST_TOLERANCE for e in solved)
-    ratios = [_cost_ratio(e) for e in solved]
     return PlanQuality(
         n=len(known),
         n_solved=len(solved),
         n_optimal=n_optimal,
         optimal_of_solved=n_optimal / len(solved) if solved else None,
         optimal_of_all=n_optimal / len(known),
-        mean_cost_ratio=_mean([ratio for ratio in ratios if ratio is not None]),
+        mean_cost_ratio=mean_of_known(map(_cost_ratio, solved)),
     )
 
 
@@ -265,13 +272,11 @@ def summarise_arm(name: str, evaluated: Sequence[EvaluatedProblem], *, primary_l
     """
     if not evaluated:
         raise ValueError(f"arm {name!r}: no evaluated problems: accuracy over n=0 is undefined")
-    levels = list(dict.fromkeys(e.level for e in evaluated))
-    if primary_level is None and len(levels) == 1:
-        primary_level = levels[0]
-    if primary_level not in levels:
-        raise ValueError(f"arm {name!r}: primary level {primary_level!r} is not one of {levels}")
-    by_level = {level: summarise_level([e for e in evaluated if e.level == level]) for level in levels}
-    domains = dict.fromkeys(e.domain for e in evaluated)
+    by_level = summarise_by(evaluated, lambda e: e.level)
+    if primary_level is None and len(by_level) == 1:
+        (primary_level,) = by_level
+    if primary_level not in by_level:
+        raise ValueError(f"arm {name!r}: primary level {primary_level!r} is not one of {list(by_level)}")
     beliefs = [Belief(e.is_valid, e.v_hat, e.form) for e in evaluated if e.v_hat is not None]
     shared = {key: getattr(by_level[primary_level], key) for key in LevelFigures.__dataclass_fields__}
     return ArmResult(
@@ -280,7 +285,7 @@ def summarise_arm(name: str, evaluated: Sequence[EvaluatedProblem], *, primary_l
         level=primary_level,
         by_level=by_level,
         all_levels=summarise_level(evaluated),
-        by_domain={domain: summarise_level([e for e in evaluated if e.domain == domain]) for domain in domains},
+        by_domain=summarise_by(evaluated, lambda e: e.domain),
         calibration=calibrate(beliefs) if beliefs else None,
     )
 
@@ -314,6 +319,7 @@ def _cost_ratio(solved: EvaluatedProblem) -> float | None:
     return solved.plan_cost / solved.planner_cost if solved.plan_cost and solved.planner_cost else None
 
 
-def _mean(numbers: Sequence[float]) -> float | None:
-    """Return the mean, or None of nothing."""
-    return fmean(numbers) if numbers else None
+def mean_of_known(numbers: Iterable[float | None]) -> float | None:
+    """Return the mean of those that are known, or None of nothing."""
+    known = [number for number in numbers if number is not None]
+    return fmean(known) if known else None

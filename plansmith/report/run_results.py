@@ -18,6 +18,7 @@ from plansmith.report.arms import FINAL, Arm, arms_of, compared_with_final, eval
 from plansmith.report.attempts import AttemptExample, read_attempts
 from plansmith.report.feedback_turns import FeedbackTurn, accuracy_by_turn
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, domain_levels_of, forms_of, read_columns
+from plansmith.report.groups import some_of_each
 from plansmith.report.metrics import EvaluatedProblem, PairedComparison, compare_arms, summarise_arm, tested_levels
 from plansmith.report.results import IterationRollouts, Losses, Results
 from plansmith.report.run_facts import facts_of
@@ -114,10 +115,7 @@ def shown_attempts(arm: Arm, *, is_valid: bool, count: int) -> list[AttemptExamp
     if not count:
         return []
     level_of = domain_levels_of(arm.problems)
-    groups: dict[tuple[str, str | None], list[VerdictRow]] = {}
-    for verdict in arm.verdicts.rows(VerdictRow):
-        if verdict.is_valid == is_valid:
-            groups.setdefault((level_of[verdict.problem_id][1], verdict.error_class), []).append(verdict)
-    chosen = [group[place] for place in range(count) for group in groups.values() if place < len(group)][:count]
+    verdicts = (verdict for verdict in arm.verdicts.rows(VerdictRow) if verdict.is_valid == is_valid)
+    chosen = some_of_each(verdicts, lambda verdict: (level_of[verdict.problem_id][1], verdict.error_class), count)
     tables = {"judged": arm.verdicts, "rollouts": arm.rollouts, "problems": arm.problems, "plans": arm.plans}
     return list(read_attempts(chosen, arm=arm.name, **tables))

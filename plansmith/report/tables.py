@@ -15,7 +15,7 @@ from plansmith.report.results import Results
 from plansmith.report.sections import Table
 from plansmith.report.wording import beside, interval, number_or_dash, percent, percent_or_dash, spoken
 
-LengthT = TypeVar("LengthT", int, str)
+LengthT = TypeVar("LengthT")
 ERROR_COLUMNS = ("precondition", "effect", "goal", "sequence")
 """The classes of error, in their order."""
 COLUMNS = ("policy", "n", "forms", "accuracy", "95% interval", *ERROR_COLUMNS, "plan length", "planner", "tokens")
