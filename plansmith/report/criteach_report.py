@@ -162,12 +162,12 @@ def _arm_row(arm: CriteachArm) -> tuple[str, ...]:
     return (
         arm_name(arm.name),
         str(arm.figures.n),
-        beside(percent(arm.figures.accuracy), None if success is None else f"{100 * success:g}"),
+        beside(percent(arm.figures.accuracy), success and 100 * success),
         interval(arm.figures.ci95),
-        beside(number_or_dash(arm.progress, 2), None if progress is None else f"{progress:.2f}"),
+        beside(number_or_dash(arm.progress, 2), progress),
         number_or_dash(arm.progress_printed, 2),
         number_or_dash(arm.cost_per_plan, 2),
-        beside(f"{arm.tokens_per_problem:.0f}", None if tokens is None else str(tokens)),
+        beside(f"{arm.tokens_per_problem:.0f}", tokens),
     )
 
 

@@ -285,7 +285,7 @@ def _pair_cells(figures: FormalisationFigures | None, paper: PaperShares | None)
     if figures is None:
         return ["-"] * len(CELL_COLUMNS)
     cells = [
-        beside(f"{100 * getattr(figures, name):.1f}", f"{getattr(paper, name):.1f}" if paper else None)
+        beside(f"{100 * getattr(figures, name):.1f}", f"{getattr(paper, name):.1f}" if paper else "")
         for name in PAPER_SHARES
     ]
     low, high = figures.ci95["equivalent"]

@@ -48,8 +48,7 @@ def _cells(results: GapResults, name: str, scope: str) -> tuple[str, ...]:
     found, paper = results.figures(name, scope), AVERAGES.get(name) if scope == SEEN else None
     if scope == UNSEEN and name in AVERAGES:
         paper = PAPER_UNSEEN
-    told = None if paper is None else f"{paper:g}"
-    return str(found.n), beside(percent(found.accuracy), told), interval(found.ci95)
+    return str(found.n), beside(percent(found.accuracy), paper), interval(found.ci95)
 
 
 def domain_table(results: GapResults) -> Table:
@@ -120,7 +119,7 @@ def length_table(results: GapResults) -> Table:
     """Return the tuples that are too long to be trained on, and the longest, by domain (table 1)."""
 
     def cells(row: LengthRow) -> tuple[str, ...]:
-        beyond, longest = map(str, TABLE_1.get(row.domain, ("", "")))
+        beyond, longest = TABLE_1.get(row.domain, (None, None))
         return row.domain, str(row.n), beside(str(row.n_beyond), beyond), beside(str(row.longest), longest)
 
     note = (

@@ -47,11 +47,7 @@ def trained_table(
     """
     rows = []
     for domain, last in sorted(list(arms.values())[-1].items(), key=lambda item: item[0] not in trained):
-        papers = {name: paper(name, domain) for name in arms}
-        cells = (
-            beside(percent(found[domain].accuracy), None if papers[name] is None else f"{papers[name]:g}")
-            for name, found in arms.items()
-        )
+        cells = (beside(percent(found[domain].accuracy), paper(name, domain)) for name, found in arms.items())
         rows.append((domain if domain in trained else f"{domain}, never trained on", str(last.n), *cells))
     return Table(f"By {title}", (title, "n", *map(arm_name, arms)), tuple(rows), note)
 

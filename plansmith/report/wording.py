@@ -57,9 +57,11 @@ def number_or_dash(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def beside(own: str, paper: str | None) -> str:
-    """Return a cell with the paper's own in brackets, where it has one."""
-    return f"{own} ({paper})" if paper else own
+def beside(own: str, paper: str | float | None) -> str:
+    """Return a cell with the paper's in brackets, where it has one that is not empty."""
+    if paper is None or paper == "":
+        return own
+    return f"{own} ({paper})" if isinstance(paper, str) else f"{own} ({paper:g})"
 
 
 def spoken(name: str) -> str:
