@@ -89,7 +89,7 @@ def elsewhere(novelty: Novelty, level: str, kinds: str) -> tuple[AnsweredText, .
 
 def test_variants_are_the_settings_own_negatives_with_all_controls_then_the_others() -> None:
     variants = text_variants(config_of("laptop", "repair.has_resampling=false", "evaluation.tries_untrained=false"))
-    assert [variant.name for variant in variants] == ["faithful", "paper", "sampled"]
+    assert [variant.name for variant in variants] == ["sampled", "paper", "faithful"]
     for variant in variants:
         assert variant.config.dpo is not None
         assert variant.config.dpo.pairs.negatives == variant.name
@@ -101,13 +101,13 @@ def test_variants_are_the_settings_own_negatives_with_all_controls_then_the_othe
 
 
 def test_variants_share_every_stage_up_to_fine_tuning_and_no_other_policy() -> None:
-    first, paper, sampled = (stages_of(variant.config) for variant in text_variants(config_of()))
+    first, paper, faithful = (stages_of(variant.config) for variant in text_variants(config_of()))
     shared = {"sample_problems", "write_texts", "draw_mistakes", "write_examples", "initial_policy", "encode_examples",
               "sft", "try_sft", "judge_sft", "repair_sft"}  # fmt: skip
-    for other, more in ((paper, {"perturb_texts"}), (sampled, set())):
-        same = {name for name, stage in other.items() if name in first and stage.key == first[name].key}
-        assert same == shared | more
-    assert len({stages["dpo"].key for stages in (first, paper, sampled)}) == 3
+    for other in (paper, faithful):
+        assert {name for name, stage in other.items() if name in first and stage.key == first[name].key} == shared
+    assert paper["perturb_texts"].key == faithful["perturb_texts"].key
+    assert len({stages["dpo"].key for stages in (first, paper, faithful)}) == 3
 
 
 @pytest.mark.parametrize(
