@@ -33,6 +33,7 @@ def gpu_check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.mark.long
 def test_rehearsal_without_ray_and_vllm_finds_that_everything_agrees(tmp_path: Path) -> None:
     out = tmp_path / "found.json"
     command = [sys.executable, "-c", WITHOUT_RAY_AND_VLLM, "--device", "cpu", "--out", str(out)]
