@@ -239,7 +239,7 @@ def test_direct_plans_start_where_fine_tuning_does_with_its_optimiser_and_leave_
     assert direct.settings == sft.settings and direct.run is sft.run
     assert stages["write_plans"].settings == stages["write_examples"].settings
     assert stages["match_tokens"].inputs["sequences"] is sft.inputs["sequences"]
-    assert stages["match_tokens"].settings.longest_tokens == 2048
+    assert stages["match_tokens"].settings.longest_tokens == sft.settings.numerics.row_length_tokens
     assert stages["try_direct"].settings.sampling == stages["try_sft"].settings.sampling
 
 
