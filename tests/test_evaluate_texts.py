@@ -119,6 +119,7 @@ def run(server: Server, folder: Path, capsys: Capture) -> Run:
 def test_answers_are_measured_repaired_and_compared_up_to_names(server: Server, run: Run) -> None:
     found = run("--repair-turns", "2", "--show", "5")
     assert (found.code, len(server.requests)) == (0, 4), found.err
+    assert [request.body["temperature"] for request in server.requests] == [0.0, 0.0, 0.0, 0.7]
     content = found.content
     names = ("policy", "n", "svr", "psr", "psr_of_all", "identical", "flattered", "task_success", "repair_turns")
     assert [content[name] for name in names] == [MODEL, 3, 1, 1, 1, 1 / 3, 1 / 3, 2 / 3, 2]

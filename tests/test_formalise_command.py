@@ -217,12 +217,13 @@ def test_bad_files_end_with_code_2_and_ask_nobody(
     [
         (["--repair-turns", "-1"], "--repair-turns is too small"),
         (["--temperature", "3"], "less than or equal to 2"),
+        (["--repair-temperature", "3"], "the command line, --repair-temperature: temperature: "),
         (["--planner-search", "fastest"], "unknown search 'fastest'"),
         (["--out", "no/such/problem.pddl"], "no folder for the problem"),
         (["--plan", "/"], "no name of a file for the plan"),
         (["--policy", "no-such-folder"], "no such model folder"),
     ],
-    ids=["turns", "temperature", "search", "out", "plan", "policy"],
+    ids=["turns", "temperature", "repair temperature", "search", "out", "plan", "policy"],
 )
 def test_bad_options_end_with_code_2_and_ask_nobody(server: Server, run: Run, words: list[str], message: str) -> None:
     found = run(*words)

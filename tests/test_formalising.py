@@ -316,6 +316,8 @@ def test_write_pairs_keeps_all_pairs_of_a_problem_on_one_side(tmp_path: Path, te
         ("model.tokenizer=words", "take bpe"),
         ("dpo=null", "sft_longer has as many tokens as dpo"),
         ("repair.turns=-1", "greater than or equal to 0"),
+        ("repair.temperature=3", "less than or equal to 2"),
+        ("evaluation.temperature=3", "less than or equal to 2"),
         ("dpo.beta=0", "greater than 0"),
         ("problems.domains=[]", "exactly one of"),
         ("texts.reworded=[ferry L1]", r"names ferry L1; expected levels that are .*never trained on \(ferry larger, "),

@@ -101,6 +101,7 @@ def _formalise(arguments: argparse.Namespace) -> int:
     check_least(arguments, {**LEAST, "repair_turns": 0})
     check_target(arguments, "out", "the problem")
     check_target(arguments, "plan", "the plan")
+    first, again = sampling_of(arguments), sampling_of(arguments, is_repair=True)
     domain = parse_domain(read_text(arguments.domain), source=str(arguments.domain))
     text = read_own_text(arguments.text)
     folder = None if is_address(arguments.policy) else text_policy(arguments.policy)
@@ -111,8 +112,7 @@ def _formalise(arguments: argparse.Namespace) -> int:
         say(f"policy: {arguments.policy} (prompts: {texts.rendering}, of the domain: {texts.detail})\n")
         judge = FormalisationJudge(domain, proving(planner), checks=arguments.checks)
         turns_wanted = repair_turns_of(arguments)
-        again = sampling_of(arguments, is_repair=True).temperature
-        loop = RepairLoop(generator, judge, texts, sampling_of(arguments), turns_wanted, arguments.seed, again)
+        loop = RepairLoop(generator, judge, texts, first, turns_wanted, arguments.seed, again.temperature)
         turns = list(_told(loop.run(prompt, text), arguments, say))
     best = best_answer(turns)
     _write(best, arguments)

@@ -315,7 +315,7 @@ def optimise_sequences(
     if report.n_dropped:
         limit = settings.max_length_tokens or numerics.row_length_tokens
         context.logger.warning(
-            "%d of %d sequences, %d tokens, were longer than %d tokens and were not trained on",
+            "%d of %d sequences, %d tokens, were longer than %d tokens, alone or as a pair, and were not trained on",
             report.n_dropped, report.n_sequences + report.n_dropped, report.n_dropped_tokens, limit,
         )  # fmt: skip
     trainer.save(str(context.output.path(MODEL)))

@@ -218,7 +218,8 @@ def sampling_of(arguments: argparse.Namespace, *, is_repair: bool = False) -> Sa
     """Return how the policy's answers are to be drawn, the first ones or those that are asked for again."""
     temperature = repair_temperature_of(arguments) if is_repair else arguments.temperature
     drawn = {"temperature": temperature, "max_new_tokens": arguments.max_new_tokens}
-    return build_model(SamplingConfig, drawn, where="the command line")
+    where = "the command line, --repair-temperature" if is_repair else "the command line"
+    return build_model(SamplingConfig, drawn, where=where)
 
 
 def repair_temperature_of(arguments: argparse.Namespace) -> float:

@@ -37,7 +37,7 @@ class SamplingConfig(StrictModel):
 class AttemptConfig(StrictModel):
     """How a policy is asked when it is measured."""
 
-    temperature: float = Field(0.0, ge=0)
+    temperature: float = Field(0.0, ge=0, le=2)
     """Of the attempts; 0 takes the likeliest token every time."""
     max_new_tokens: int = Field(1100, ge=1)
     """Longest answer; a longer one is cut, and fails."""

@@ -40,7 +40,7 @@ class PairsConfig(StrictModel):
     faults."""
     draws_per_problem: int = Field(4, ge=1)
     """Mistakes drawn of one problem, of kinds that take turns; of `sampled`, answers."""
-    temperature: float = Field(0.7, gt=0)
+    temperature: float = Field(0.7, gt=0, le=2)
     """Of the answers of `sampled`."""
     per_problem: int = Field(2, ge=1)
     """Pairs of one problem, at most."""
@@ -63,7 +63,7 @@ class RepairConfig(StrictModel):
     checks: Checks = "planner"
     """What an answer is handed back for. planner: it cannot be read or has no plan. coverage: also for objects that the
     text does not name, and names of the text that are no object."""
-    temperature: float = Field(REPAIR_TEMPERATURE, ge=0)
+    temperature: float = Field(REPAIR_TEMPERATURE, ge=0, le=2)
     """Of the further answers, with feedback and without; the paper names none. At 0 a policy that has once kept its
     mistake is asked the same again, and keeps it to the last turn."""
     has_resampling: bool = False

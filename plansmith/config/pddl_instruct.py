@@ -48,7 +48,7 @@ class ExplainingConfig(AttemptConfig):
 
     n_explained: int = Field(0, ge=0)
     """Plans of D2's problems, half of them corrupted, that the policy explains after phase 1."""
-    temperature: float = Field(0.7, ge=0)
+    temperature: float = Field(0.7, ge=0, le=2)
     """Of the explanations."""
     max_new_tokens: int = Field(1024, ge=1)
     """Longest explanation."""
@@ -65,7 +65,7 @@ class RolloutConfig(StrictModel):
     """Problems of D2 rolled out in one iteration; iterations go through D2 in turn."""
     rollouts_per_problem: int = Field(4, ge=1)
     """Attempts at each problem."""
-    temperature: float = Field(0.7, ge=0)
+    temperature: float = Field(0.7, ge=0, le=2)
     """The paper rolls out at 0.3. Too low, and attempts at one problem do not differ; too high, and none is valid."""
     max_new_tokens: int = Field(1100, ge=1)
     """Longest attempt; a longer one is cut."""
@@ -145,7 +145,7 @@ class RejectionConfig(OptimiserConfig, AttemptConfig):
     """Problems of D2 tried in one update; updates go through D2 in turn."""
     rollouts_per_problem: int = Field(4, ge=1)
     """Attempts at each problem."""
-    temperature: float = Field(0.7, ge=0)
+    temperature: float = Field(0.7, ge=0, le=2)
     """Of the attempts."""
 
 

@@ -90,9 +90,9 @@ class RepairLoop:
         judge: of the domain.
         texts: how the prompts are written.
         sampling: of the first answer.
-        repair_temperature: of the further ones, which are sampled as it is otherwise.
         turns: further answers, at most (T_max).
         seed: of the first answer; each further one has the next.
+        repair_temperature: of the further answers, which are sampled as the first otherwise.
     """
 
     generator: Generator
