@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from scripted_server import Request, Server, completion, serving
 from pipelines.commands.nl2plan import main
 from plansmith.generation import Message
 from plansmith.modelling.references import read_references
-from plansmith.modelling.script import Script
+from plansmith.modelling.script import SCRIPT, Script
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -39,6 +40,7 @@ def script_server(faults: dict[str, list[str]] | None = None, **first: int) -> I
         return 200, completion(script.answer(messages))
 
     with serving(reply) as server:
+        server.models = (SCRIPT,)
         yield server
 
 
@@ -154,3 +156,71 @@ def test_nl2plan_killed_while_it_waits_asks_no_answered_question_again(tmp_path:
             process = subprocess.Popen([*command, str(text), "--policy", server.url, "--model", "m"], cwd=tmp_path)
             assert process.wait() == expected
     assert len(answered) == len(set(answered)) == 16
+
+
+def test_nl2plan_recorded_and_replayed_writes_the_same_products_and_asks_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, cassette = tmp_path / "task.txt", tmp_path / "task.cassette"
+    text.write_text(reference("isr-easy").text)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789abcdef")
+    with script_server({"construction/jump": ["param_types"]}, n2=500) as server:
+        command = [str(text), "--policy", server.url, "--out", str(tmp_path / "one"), "--max-retries", "0"]
+        assert main([*command, "--record", str(cassette)]) == 1  # a request failed; the same command goes on
+        assert main([*command, "--record", str(cassette)]) == 0
+        n_asked = len(server.requests)
+    capsys.readouterr()
+    replay = [str(text), "--replay", str(cassette), "--out", str(tmp_path / "two")]
+    assert main(replay) == 0
+    told = capsys.readouterr().out
+    assert f"nobody was asked: {SCRIPT} (cassette, scripted " in told
+    label, *lines = cassette.read_text().splitlines()
+    assert json.loads(label)["made"] == "scripted"
+    assert len(lines) == n_asked - 1
+    assert "sk-0123456789abcdef" not in cassette.read_text()
+    for name in ("domain.pddl", "problem.pddl", "plan.txt", "4-actions/1/jump.md"):
+        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
+
+
+def test_nl2plan_replayed_with_another_text_exits_2_with_the_first_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, cassette = tmp_path / "task.txt", tmp_path / "task.cassette"
+    text.write_text(reference("isr-easy").text)
+    with script_server() as server:
+        assert main([str(text), "--policy", server.url, "--record", str(cassette)]) == 0
+    assert main([str(text), "--replay", str(cassette), "--temperature", "0.5", "--out", str(tmp_path / "hot")]) == 2
+    told = capsys.readouterr().err
+    assert "task.cassette, request 1, temperature: a request that is not on the cassette" in told
+    assert "got: 0.5" in told
+    assert "expected: 0.0" in told
+    text.write_text("The first line.\n" + reference("isr-easy").text)
+    assert main([str(text), "--replay", str(cassette), "--out", str(tmp_path / "other")]) == 2
+    told = capsys.readouterr().err
+    assert "got: The first line." in told
+    assert f"expected: {reference('isr-easy').text.splitlines()[0][:40]}" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "who answers?"),
+        (["--policy", "http://127.0.0.1:9/v1", "--replay", "x"], "who answers?"),
+        (["--record", "x", "--replay", "x"], "who answers?"),
+        (["--replay", "nowhere"], "no such cassette"),
+        (["--replay", "task.txt"], "no cassette"),
+        (["--policy", "http://127.0.0.1:9/v1", "--model", "m", "--record", "task.txt"], "no cassette"),
+    ],
+)
+def test_nl2plan_without_one_who_answers_exits_2(
+    options: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("task.txt").write_text("A text without an end of its line")
+    assert main(["task.txt", "--out", "out", *options]) == 2
+    assert message in capsys.readouterr().err
+    assert Path("task.txt").read_text() == "A text without an end of its line"

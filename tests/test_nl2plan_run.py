@@ -12,6 +12,7 @@ from modelled import Dying, Killed
 
 from pipelines.nl2plan import PIPELINE, nl2plan
 from pipelines.stages.modelling import interpretation_of
+from pipelines.trials.speaking import SpeakingSession
 from plansmith.cli import main
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.data.artifacts import Artifact
@@ -20,8 +21,10 @@ from plansmith.generation import Generator
 from plansmith.modelling.references import TASKS_FOLDER, read_references
 from plansmith.modelling.script import Script, ScriptedGenerator
 from plansmith.pipeline import find_pipeline
-from plansmith.report.nl2plan_report import SCRIPTED
-from plansmith.report.nl2plan_results import NL2PlanResults
+from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.nl2plan_report import SCRIPTED, nl2plan_report
+from plansmith.report.nl2plan_results import NL2PlanResults, nl2plan_results
+from plansmith.report.sections import Table
 from plansmith.resources import Resources
 from plansmith.stages import run_stages
 
@@ -92,6 +95,7 @@ def test_nl2plan_paper_preset_is_the_papers() -> None:
         ("speaker.folder=my-model", "one speaker"),
         ("speaker.script=false", "mistakes of the script"),
         ("speaker.url=http://localhost/v1", "one speaker"),
+        ("speaker.replay=x", "one speaker"),
         ("speaker.prices={input: -1}", "prices"),
         ("modelling.feedback=person", "one task at a time"),
     ],
@@ -110,6 +114,34 @@ def test_nl2plan_a_planned_mistake_that_nobody_can_make_is_refused() -> None:
     with pytest.raises(BadInputError):
         interpretation_of("{", where="x.json")
     assert find_pipeline("nl2plan").name == "nl2plan"
+
+
+def one_task(folder: Path, domain: str = "isr") -> str:
+    """Return a folder of the easy task of a domain alone."""
+    (folder / domain).mkdir(parents=True)
+    for name in ("domain.md", "domain.pddl", "easy.md", "easy.pddl"):
+        shutil.copy(TASKS_FOLDER / domain / name, folder / domain / name)
+    return str(folder)
+
+
+def test_nl2plan_recorded_and_replayed_has_the_same_verdicts_and_every_table_says_so(tmp_path: Path) -> None:
+    cassette, found = str(tmp_path / "run.cassette"), []
+    tasks = {"folder": one_task(tmp_path / "tasks")}
+    for speaker in ({"script": True, "record": cassette}, {"replay": cassette}):
+        config = NL2PlanConfig.model_validate({"tasks": tasks, "speaker": speaker})
+        folder = tmp_path / str(len(found))
+        with SpeakingSession(config, folder) as session:
+            done = run_stages(nl2plan(config), root=folder / "artifacts", resources=session)
+        found.append(nl2plan_results(RunSoFar("nl2plan", config, "", done)))
+    made, played = found
+    assert made is not None and played is not None
+    assert played.tasks == made.tasks
+    assert (made.is_played, played.is_played, played.is_scripted) == (False, True, True)
+    assert played.speaker.startswith("script (no model) (cassette, scripted 20")
+    sections = nl2plan_report(played).sections
+    tables = [section for section in sections if any(isinstance(block, Table) for block in section.blocks)]
+    assert len(tables) >= 4
+    assert all(played.speaker in section.note for section in tables[:4])
 
 
 class Lending(Resources):
@@ -134,14 +166,9 @@ def tables_of(artifacts: dict[str, Artifact]) -> dict[str, str]:
 
 
 def test_nl2plan_killed_after_every_second_answer_has_equal_tables_and_asks_nothing_twice(tmp_path: Path) -> None:
-    folder = tmp_path / "tasks" / "isr-assisted"
-    folder.mkdir(parents=True)
-    for name in ("domain.md", "domain.pddl", "easy.md", "easy.pddl"):
-        shutil.copy(TASKS_FOLDER / "isr-assisted" / name, folder / name)
+    folder = one_task(tmp_path / "tasks", "isr-assisted")
     faults = {"construction/add": ("cut",), "task": ("pred_nargs",)}
-    config = NL2PlanConfig.model_validate(
-        {"tasks": {"folder": str(tmp_path / "tasks")}, "speaker": {"script": True, "faults": faults}}
-    )
+    config = NL2PlanConfig.model_validate({"tasks": {"folder": folder}, "speaker": {"script": True, "faults": faults}})
     script, asked = ScriptedGenerator(Script(read_references(tmp_path / "tasks"), faults)), list[str]()
     stages, n_deaths = nl2plan(config), 0
     while True:

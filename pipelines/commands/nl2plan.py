@@ -18,7 +18,7 @@ if __name__ == "__main__":  # found from any folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from pipelines.commands import nl2plan_edit
-from pipelines.trials.modelling_policy import add_modelling_options, modelling_config, speaking
+from pipelines.trials.modelling_policy import add_modelling_options, check_who, modelling_config, speaking
 from pipelines.trials.options import is_address, planner_of
 from pipelines.trials.own_texts import read_own_text
 from pipelines.trials.text_policy import text_policy
@@ -31,6 +31,7 @@ from plansmith.judging.modelled import plan_task, write_plan
 from plansmith.layout import printable
 from plansmith.modelling import folder as files
 from plansmith.modelling.calls import Call, CallLog
+from plansmith.modelling.cassette import is_played
 from plansmith.modelling.dialogue import Question, QuestionKind
 from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.products import DomainSketch
@@ -57,6 +58,9 @@ examples:
       another task of the same domain: steps 5 and 6 only
   plansmith nl2plan task.txt --policy my-model --feedback person
       a model folder, run by the engine built in; you are asked for advice on each answer
+  plansmith nl2plan task.txt --policy http://localhost:8000/v1 --record task.cassette
+  plansmith nl2plan task.txt --replay task.cassette --out again
+      the same answers without asking anybody
   plansmith nl2plan edit task
       every product in a browser; plansmith nl2plan edit --help says more
 
@@ -86,25 +90,29 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("text", type=Path, metavar="TEXT", help="a file that describes a domain and a task in it")
-    add("--policy", required=True, metavar="FOLDER_OR_URL", help="a Hugging Face model folder, or the address of an "
+    add("--policy", metavar="FOLDER_OR_URL", help="a Hugging Face model folder, or the address of an "
         "OpenAI-compatible server, such as http://localhost:8000/v1")  # fmt: skip
     add("--out", type=Path, metavar="DIR", help="where every product goes (default: the text's name without its "
         "ending)")  # fmt: skip
     add("--domain-from", type=Path, metavar="DIR", help="take the domain of another task's folder: only the problem is "
         "asked for")  # fmt: skip
+    add("--record", type=Path, metavar="FILE", help="keep every answer on a cassette, which --replay gives again; one "
+        "that is there is gone on with")  # fmt: skip
+    add("--replay", type=Path, metavar="FILE", help="take the answers from a cassette; nobody is asked")
     add_modelling_options(parser)
     parser.set_defaults(concurrency=1, planner_search="lama-first")
     return parser
 
 
 def _nl2plan(arguments: argparse.Namespace) -> int:
+    check_who(arguments)
     config = modelling_config(arguments)
     text = read_own_text(arguments.text)
     source = None if arguments.domain_from is None else _finished_domain(arguments.domain_from)
     folder = TaskFolder(arguments.out or arguments.text.with_suffix(""))
     if folder.path.resolve() == arguments.text.resolve():
         raise ConfigError("no name for the folder of this text", got=str(folder.path), cure="give one with --out")
-    who = None if is_address(arguments.policy) else text_policy(arguments.policy)
+    who = None if arguments.policy is None or is_address(arguments.policy) else text_policy(arguments.policy)
     make_folder(folder.path)
     folder.write(files.TEXT, text)
     log = CallLog.open(folder.path / files.CALLS)
@@ -203,11 +211,13 @@ def _step_line(record: StepRecord) -> str:
 
 
 def _say_cost(calls: Sequence[Call]) -> None:
-    """Say what was asked, by step; what nobody counted is left out."""
+    """Say what was asked, by step, and which answers came from a cassette; what nobody counted is left out."""
     for step in dict.fromkeys(call.step for call in calls):
         own = [call for call in calls if call.step == step]
         tokens = sum(call.tokens for call in own)
         print(f"{step}: {len(own)} calls{f', {tokens} tokens' if tokens else ''}")
+    for model in sorted({call.model for call in calls if is_played(call.model)}):
+        print(f"nobody was asked: {model}")
 
 
 if __name__ == "__main__":

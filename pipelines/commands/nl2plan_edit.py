@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--reference", type=Path, nargs=2, metavar=("DOMAIN", "PROBLEM"), help="PDDL that says what is right: you "
         "confirm what the plan means in it, and the validator judges")  # fmt: skip
     add_modelling_options(parser)
-    parser.set_defaults(concurrency=1, planner_search="lama-first")
+    parser.set_defaults(concurrency=1, planner_search="lama-first", record=None, replay=None)
     return parser
 
 

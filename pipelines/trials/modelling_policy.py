@@ -25,10 +25,12 @@ from plansmith.config.cluster import ClusterConfig
 from plansmith.config.loading import build_model
 from plansmith.config.modelling import ModellingConfig
 from plansmith.config.training import EngineNumerics
+from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import Generator as Answering
 from plansmith.generation import asking
 from plansmith.modelling import folder as files
 from plansmith.modelling.calls import CallLog
+from plansmith.modelling.cassette import Cassette, Playing, Recording
 from plansmith.modelling.prompts import prompt
 from plansmith.modelling.speaking import Person, Speaker
 
@@ -60,29 +62,60 @@ def modelling_config(arguments: argparse.Namespace) -> ModellingConfig:
     return build_model(ModellingConfig, {name: getattr(arguments, name) for name in names}, where="the command line")
 
 
+def check_who(arguments: argparse.Namespace) -> None:
+    """Raise where it is not said who answers, or said twice.
+
+    Raises:
+        ConfigError: neither `--policy` nor `--replay`, or both, or `--record` with `--replay`.
+    """
+    given = [f"--{name}" for name in ("policy", "record", "replay") if getattr(arguments, name) is not None]
+    if given not in (["--policy"], ["--policy", "--record"], ["--replay"]):
+        raise ConfigError("who answers?", got=" and ".join(given) or "nobody", expected="--policy FOLDER_OR_URL, with "
+                          "--record FILE if you like, or --replay FILE", cure="name one")  # fmt: skip
+
+
 @contextlib.contextmanager
 def speaking(
     arguments: argparse.Namespace, folder: FolderPolicy | None, text: str, log: CallLog, person: Person
 ) -> Iterator[Speaker]:
     """Give who is asked about a text: a model, and where feedback is a person's, a person."""
-    with _answering(arguments, folder, text) as (generator, model):
+    with _answering(arguments, folder, text) as (generator, who, name):
+        if arguments.record is not None:
+            generator = Recording(generator, _begun(arguments.record, name, log))
         yield Speaker(
-            generator, sampling_of(arguments), arguments.seed, model, lambda _task: log, arguments.feedback, person
+            generator, sampling_of(arguments), arguments.seed, who, lambda _task: log, arguments.feedback, person
         )
+
+
+def _begun(path: Path, name: str, log: CallLog) -> Cassette:
+    """Return the cassette that a command goes on with.
+
+    Raises:
+        BadInputError: something was answered before it was begun.
+    """
+    if log.calls and not path.is_file():
+        raise BadInputError("a cassette of a task that was begun without one", where=str(path),
+                            got=f"{len(log.calls)} answers that would not be on it", expected="all of them",
+                            cure="leave out --record, or give the task another --out")  # fmt: skip
+    return Cassette.begin(path, name)
 
 
 @contextlib.contextmanager
 def _answering(
     arguments: argparse.Namespace, folder: FolderPolicy | None, text: str
-) -> Iterator[tuple[Answering, str]]:
-    """Give who answers, and what its answers depend on.
+) -> Iterator[tuple[Answering, str, str]]:
+    """Give who answers, what its answers depend on, and its name.
 
     Raises:
         BadInputError: a text that fills a folder's window, or a server that cannot be asked.
     """
+    if arguments.replay is not None:
+        cassette = Cassette.read(arguments.replay)
+        yield Playing(cassette), f"cassette {cassette.digest}", cassette.label.model
+        return
     if folder is None:
         endpoint = endpoint_of(arguments)
-        yield Endpoint(endpoint), f"{endpoint.url} {endpoint.model}"
+        yield Endpoint(endpoint), f"{endpoint.url} {endpoint.model}", endpoint.model
         return
     where, n_cpus = str(getattr(arguments, "text", files.TEXT)), arguments.num_cpus
     asked = {where: asking(prompt("types", text=text))}
@@ -93,4 +126,4 @@ def _answering(
         tempfile.TemporaryDirectory(prefix="plansmith-nl2plan-") as name,
         FolderWorkers(trial, Path(name), seed=arguments.seed) as workers,
     ):
-        yield workers.generator(folder, narrowed(engine, EngineNumerics)), folder.key
+        yield workers.generator(folder, narrowed(engine, EngineNumerics)), folder.key, folder.folder.name

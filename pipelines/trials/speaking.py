@@ -1,4 +1,4 @@
-"""Who answers in a run of NL2Plan: a server, a model folder, or the script, which is no model."""
+"""Who answers in a run of NL2Plan: a server, a model folder, a cassette, or the script, which is no model."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.errors import BadInputError
 from plansmith.generation import Generator
+from plansmith.modelling.cassette import Cassette, Playing, Recording
 from plansmith.modelling.references import TASKS_FOLDER, read_references
 from plansmith.modelling.script import SCRIPT, Script, ScriptedGenerator
 
@@ -27,6 +28,8 @@ def speaker_key(config: NL2PlanConfig) -> str:
     speaker = config.speaker
     if speaker.script:
         return f"{SCRIPT} {json.dumps(speaker.faults, sort_keys=True)}"
+    if speaker.replay is not None:
+        return f"cassette {Cassette.read(Path(speaker.replay)).digest}"
     if speaker.folder is not None:
         numerics = narrowed(config.policy, EngineNumerics).model_dump_json()
         return f"{text_policy(speaker.folder).key} {numerics}"
@@ -39,9 +42,10 @@ def check_speaker(config: NL2PlanConfig, *, is_dry_run: bool = False) -> None:
     Raises:
         BadInputError: nobody is named.
     """
-    if not (config.speaker.url or config.speaker.folder or config.speaker.script or is_dry_run):
+    speaker = config.speaker
+    if not (speaker.url or speaker.folder or speaker.script or speaker.replay or is_dry_run):
         cure = "--set speaker.url=URL --set speaker.model=NAME, or --set speaker.folder=FOLDER"
-        raise BadInputError("nobody to ask", where="speaker", got="no url, no folder, no script", cure=cure)
+        raise BadInputError("nobody to ask", where="speaker", got="no url, no folder, no script, no replay", cure=cure)
 
 
 class SpeakingSession(RaySession):
@@ -69,8 +73,15 @@ class SpeakingSession(RaySession):
         if engine != speaker_key(self._config):
             raise ValueError(f"a stage counts on {engine!r}, the session has {self._config.speaker!r}")
         if self._generator is None:
-            self._generator = self._opened()
+            opened, record = self._opened(), self._config.speaker.record
+            self._generator = opened if record is None else Recording(opened, Cassette.begin(Path(record), self._model))
         return self._generator
+
+    @property
+    def _model(self) -> str:
+        """Return the name of who answers, for the label of a cassette."""
+        speaker = self._config.speaker
+        return SCRIPT if speaker.script else speaker.model or Path(speaker.folder or "").name
 
     def _opened(self) -> Generator:
         config, speaker = self._config, self._config.speaker
@@ -78,6 +89,8 @@ class SpeakingSession(RaySession):
             folder = TASKS_FOLDER if config.tasks.folder is None else Path(config.tasks.folder)
             references = read_references(folder, domains=config.tasks.domains)
             return ScriptedGenerator(Script(references, speaker.faults))
+        if speaker.replay is not None:
+            return Playing(Cassette.read(Path(speaker.replay)))
         if speaker.folder is None:
             return Endpoint(speaker.endpoint)
         trial = TrialConfig(planner=config.planner, cluster=config.cluster, policy=config.policy)

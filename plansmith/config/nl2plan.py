@@ -27,7 +27,7 @@ class TasksConfig(StrictModel):
 
 
 class SpeakerConfig(StrictModel):
-    """Who answers: a server, a model folder, or the script, which is no model. A run needs one of them."""
+    """Who answers: a server, a model folder, a cassette, or the script, which is no model. A run needs one of them."""
 
     url: str = ""
     """Address of an OpenAI-compatible server, such as http://localhost:8000/v1."""
@@ -39,6 +39,10 @@ class SpeakerConfig(StrictModel):
     """Let the script answer, which reads the references: a test of everything but a model."""
     faults: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Mistakes of the script, by step, or step and action: the mistake of each attempt, empty for none."""
+    replay: str | None = None
+    """A cassette whose answers are given again; nobody is asked."""
+    record: str | None = None
+    """A file for a cassette of all that is answered; one that is there is gone on with."""
     account_env: str = "OPENAI_API_KEY"
     """Environment variable that holds the key of the account, if the server wants one."""
     concurrency: int = Field(8, ge=1)
@@ -52,9 +56,11 @@ class SpeakerConfig(StrictModel):
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
-        given = [name for name in ("url", "folder", "script") if getattr(self, name)]
+        given = [name for name in ("url", "folder", "script", "replay") if getattr(self, name)]
         if len(given) > 1:
-            raise ValueError(f"a run has one speaker: url (with model), folder, or script; got {' and '.join(given)}")
+            raise ValueError(f"a run has one speaker: url, folder, script, or replay; got {' and '.join(given)}")
+        if self.replay and self.record:
+            raise ValueError("speaker.record with speaker.replay would copy a cassette; copy the file")
         if self.url and not self.model:
             raise ValueError(f"speaker.url={self.url} without speaker.model: which model of the server?")
         if self.faults and not self.script:

@@ -105,6 +105,30 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
+def whole_lines(path: Path) -> list[str]:
+    """Return the lines of a file that need not be there yet, without a last one that a crash has left unfinished."""
+    with storage_errors(path.parent):
+        data = path.read_bytes() if path.is_file() else b""
+    return data[: data.rfind(b"\n") + 1].decode().split("\n")[:-1]
+
+
+def cut_unfinished_line(path: Path) -> None:
+    """Remove a last line that a crash has left unfinished, before others are appended."""
+    with storage_errors(path.parent):
+        data = path.read_bytes() if path.is_file() else b""
+        if not data.endswith(b"\n") and data:
+            with path.open("r+b") as file:
+                file.truncate(data.rfind(b"\n") + 1)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Write a line at the end of a file; when this returns it survives a crash."""
+    with storage_errors(path.parent), path.open("ab") as file:
+        file.write(f"{line}\n".encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
 @contextlib.contextmanager
 def run_lock(root: Path) -> Iterator[None]:
     """Hold ``root`` for this process; the kernel drops the lock with the process, so a killed one leaves nothing.

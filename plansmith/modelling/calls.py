@@ -8,13 +8,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from plansmith.data.storage import storage_errors
+from plansmith.data.storage import append_line, cut_unfinished_line, whole_lines
 from plansmith.generation import Message
 from plansmith.modelling.dialogue import Question, QuestionKind
 
@@ -95,13 +94,8 @@ class CallLog:
     def open(cls, path: Path) -> CallLog:
         """Return the log in a file, which need not be there yet; a last line without its end is cut off."""
         log = cls(path)
-        with storage_errors(path.parent):
-            data = path.read_bytes() if path.is_file() else b""
-            whole = data[: data.rfind(b"\n") + 1]
-            if whole != data:
-                with path.open("r+b") as file:
-                    file.truncate(len(whole))
-        for line in whole.decode().splitlines():
+        cut_unfinished_line(path)
+        for line in whole_lines(path):
             log._keep(_call(json.loads(line)))
         return log
 
@@ -111,11 +105,7 @@ class CallLog:
 
     def add(self, call: Call) -> None:
         """Write a call; when this returns it survives a crash."""
-        line = json.dumps(dataclasses.asdict(call), ensure_ascii=False) + "\n"
-        with storage_errors(self.path.parent), self.path.open("ab") as file:
-            file.write(line.encode())
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.path, json.dumps(dataclasses.asdict(call), ensure_ascii=False))
         self._keep(call)
 
     def _keep(self, call: Call) -> None:

@@ -20,6 +20,7 @@ SCRIPTED = (
     "These are answers of the script, which reads the references: they show that the pipeline works and say nothing "
     "about any model. Its tokens are words."
 )
+PLAYED = "These answers come from a cassette, and nobody was asked: {speaker}. Its tokens and seconds are no cost here."
 WHAT_COUNTS = (
     "A plan is right when the validator accepts it on the reference: as it stands where it speaks as the reference "
     "does, else under an interpretation that a person has confirmed. A proposal that nobody has confirmed is no tick. "
@@ -37,13 +38,19 @@ def nl2plan_report(results: NL2PlanResults) -> Report:
         right = sum(is_right for _, is_right in results.zero_shot.values())
         prose = sum(status == "prose" for status, _ in results.zero_shot.values())
         evidence += f" Straight from the text: {right} right, {prose} in prose that only a person can judge."
-    evidence = f"{SCRIPTED} {evidence}" if results.is_scripted else evidence
-    return Report(f"Plansmith report: {results.run_name}", result, evidence.strip(), tuple(_sections(results)))
+    evidence = f"{_note(results)} {evidence}".strip()
+    return Report(f"Plansmith report: {results.run_name}", result, evidence, tuple(_sections(results)))
+
+
+def _note(results: NL2PlanResults) -> str:
+    """Return what every table says of who answered, empty for a model that was asked."""
+    played = PLAYED.format(speaker=results.speaker) if results.is_played else ""
+    return f"{SCRIPTED if results.is_scripted else ''} {played}".strip()
 
 
 def _sections(results: NL2PlanResults) -> Iterator[Section]:
     """Yield the sections in reading order."""
-    note = SCRIPTED if results.is_scripted else ""
+    note = _note(results)
     yield Section("", (Tiles((Tile("right", f"{results.arms.get('nl2plan', 0)} of {len(results.tasks)}"),)),))
     yield Section("Plans (table 1)", (_plans(results), _unsolved(results)), note=f"{WHAT_COUNTS} {note}".strip())
     yield Section("Tokens (table 2)", (_tokens(results),), note=f"Input and output together, as counted by who "

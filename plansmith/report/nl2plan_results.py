@@ -19,7 +19,9 @@ from plansmith.data.rows import (
     ModellingStepRow,
     ModellingTaskRow,
 )
+from plansmith.modelling.cassette import is_played
 from plansmith.modelling.products import DialogueStep
+from plansmith.modelling.script import SCRIPT
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.results import RunResults
 from plansmith.report.run_facts import facts_of
@@ -79,7 +81,7 @@ class NL2PlanResults(RunResults):
     """One run; ``zero_shot`` has the status of each plan straight from the text, and whether it is right.
 
     ``arms`` counts right tasks; ``tokens`` are those that were written. ``shares`` are those of "Automatic Feedback"
-    and "Automatic Validation", in percent.
+    and "Automatic Validation", in percent. ``is_played``: a cassette answered.
     """
 
     speaker: str
@@ -90,6 +92,7 @@ class NL2PlanResults(RunResults):
     shares: dict[str, float | None]
     cost: Cost
     tokens_by_domain: dict[str, dict[str, float]]
+    is_played: bool = False
 
 
 def nl2plan_results(run: Run) -> NL2PlanResults | None:
@@ -103,19 +106,20 @@ def nl2plan_results(run: Run) -> NL2PlanResults | None:
     advice = judged.rows(AdviceRow, "advice")
     tasks = {row.task: _task(row, references[row.task], calls, steps, advice) for row in verdicts if row.arm == NL2PLAN}
     zero_shot = {row.task: (row.status, row.is_right) for row in verdicts if row.arm == ZERO_SHOT}
-    speaker = run.config.speaker
+    speaker = next((call.model for call in calls), "")
     written = {name: sum(call.completion_tokens or 0 for call in _calls({name: artifact}))
                for name, artifact in run.artifacts.items() if CALLS in artifact.manifest.files}  # fmt: skip
     return NL2PlanResults(
         **facts_of(run, judged.manifest.provenance, {}) | {"tokens": written},
-        speaker=next((call.model for call in calls), ""),
-        is_scripted=speaker.script,
+        speaker=speaker,
+        is_scripted=speaker.startswith(SCRIPT),
+        is_played=is_played(speaker),
         tasks=tasks,
         zero_shot=zero_shot,
         arms={arm: sum(row.is_right for row in verdicts if row.arm == arm) for arm in (NL2PLAN, ZERO_SHOT)
               if any(row.arm == arm for row in verdicts)},
         shares=_shares(steps, advice),
-        cost=_cost(calls, speaker.prices),
+        cost=_cost(calls, run.config.speaker.prices),
         tokens_by_domain=_tokens_by_domain(calls, references),
     )  # fmt: skip
 
