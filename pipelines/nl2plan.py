@@ -21,7 +21,7 @@ from pipelines.stages import modelling
 from pipelines.stages.generating import ASKING, GENERATION
 from pipelines.stages.graph import Graph
 from pipelines.stages.modelling import AskingSettings, PlanningSettings, ReadingSettings, VerdictSettings
-from pipelines.trials.speaking import SpeakingSession, check_speaker, speaker_key
+from pipelines.trials.speaking import SpeakingSession, check_speaker, cost_estimate, speaker_key
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.prompts import prompts_digest
@@ -101,6 +101,7 @@ PIPELINE = Pipeline(
     results=nl2plan_results,
     reporting=Reporting(NL2PlanResults, nl2plan_report),
     check=check_speaker,
+    estimate=cost_estimate,
 )
 
 

@@ -171,6 +171,7 @@ class Pipeline(Generic[ConfigT, ResultsT]):
         results: what is known of a run by now, None before there is anything; the live page asks this as well.
         reporting: of these.
         check: raises BadInputError for what must be there before anything starts; a dry run downloads nothing.
+        estimate: what a run would cost beside time, told by a dry run; None where nothing is paid for.
         published: the policy that a finished run gives to the world, and what the world is told of it; None where it
             gives none.
         ablation: if it has one.
@@ -185,6 +186,7 @@ class Pipeline(Generic[ConfigT, ResultsT]):
     results: Callable[[RunSoFar[ConfigT]], ResultsT | None]
     reporting: Reporting[ResultsT]
     check: Callable[..., None] = _accept
+    estimate: Callable[[ConfigT], str] | None = None
     published: Callable[[RunSoFar[ConfigT], ResultsT], PublishedPolicy] | None = None
     ablation: Ablation[ConfigT, Any] | None = None
     over_seeds: OverSeeds[ConfigT, Any] | None = None

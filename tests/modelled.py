@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,20 +11,11 @@ from plansmith.config.modelling import ModellingConfig
 from plansmith.generation import Answers, Conversation, plain_text
 from plansmith.modelling import folder as files
 from plansmith.modelling.calls import CallLog
-from plansmith.modelling.dialogue import Question
 from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.references import Reference, read_references
 from plansmith.modelling.script import Script, ScriptedGenerator
 from plansmith.modelling.speaking import Speaker
-from plansmith.modelling.steps import (
-    StepRecord,
-    make_actions,
-    make_domain,
-    make_hierarchy,
-    make_problem,
-    make_schemas,
-    make_types,
-)
+from plansmith.modelling.steps import StepRecord, make_all
 
 SAMPLING = SamplingConfig()
 
@@ -63,17 +54,6 @@ def reference(name: str) -> Reference:
     return next(own for own in read_references() if own.name == name)
 
 
-def whole(text: str, folder: TaskFolder, config: ModellingConfig) -> Generator[Question, str, list[StepRecord]]:
-    """Take a text through all steps."""
-    records: list[StepRecord] = []
-    for make in (make_types, make_hierarchy, make_actions):
-        records.append((yield from make(text, folder, config)))
-    for number in range(1, config.passes + 1):
-        records += yield from make_schemas(text, folder, config, number=number)
-    records.append((yield from make_problem(text, make_domain(folder, config), folder, config)))
-    return records
-
-
 def modelled(
     own: Reference,
     path: Path,
@@ -87,5 +67,5 @@ def modelled(
     speaker = Speaker(
         ScriptedGenerator(Script((own,), faults or {})), SAMPLING, 0, "script", lambda _: log, settings.feedback
     )
-    [(_, records)] = speaker.converse({own.name: whole(own.text, folder, settings)})
+    [(_, records)] = speaker.converse({own.name: make_all(own.text, folder, settings)})
     return folder, log, records

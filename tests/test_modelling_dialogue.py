@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from modelled import SAMPLING, Dying, Killed, modelled, reference, whole
+from modelled import SAMPLING, Dying, Killed, modelled, reference
 from stand_in_generator import StandInGenerator
 
 from plansmith.config.modelling import ModellingConfig
@@ -19,6 +19,7 @@ from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.products import DomainSketch, Predicate, Schema, TypeNode, TypeTree
 from plansmith.modelling.script import HARMFUL, Script, ScriptedGenerator
 from plansmith.modelling.speaking import Speaker
+from plansmith.modelling.steps import make_all
 from plansmith.planners import FastDownward
 
 NEVER_MENDED = 20
@@ -101,7 +102,7 @@ def test_feedback_of_a_person_is_asked_for_each_step_and_kept(tmp_path: Path) ->
         log, folder = CallLog.open(tmp_path / files.CALLS), TaskFolder(tmp_path)
         generator = ScriptedGenerator(Script((own,)))
         speaker = Speaker(generator, SAMPLING, 0, "", lambda _, log=log: log, "person", said)  # type: ignore[misc]
-        assert list(speaker.converse({own.name: whole(own.text, folder, config)}))
+        assert list(speaker.converse({own.name: make_all(own.text, folder, config)}))
     assert len(shown) == 5
     assert shown[0] == "- vertex"
 
@@ -129,7 +130,7 @@ def test_converse_killed_after_every_answer_asks_nothing_twice(tmp_path: Path) -
         log = CallLog.open(tmp_path / files.CALLS)
         speaker = Speaker(Dying(script, 1, asked), SAMPLING, 0, "", lambda _, log=log: log)  # type: ignore[misc]
         try:
-            ended = list(speaker.converse({own.name: whole(own.text, TaskFolder(tmp_path), ModellingConfig())}))
+            ended = list(speaker.converse({own.name: make_all(own.text, TaskFolder(tmp_path), ModellingConfig())}))
             break
         except Killed:
             continue
@@ -149,7 +150,7 @@ def test_converse_failed_request_keeps_the_other_answers_and_says_so(tmp_path: P
 
     logs = {own.name: CallLog.open(tmp_path / f"{own.name}.jsonl") for own in (one, other)}
     speaker = Speaker(StandInGenerator(write, window=100_000), SAMPLING, 0, "", logs.__getitem__)
-    dialogues = {own.name: whole(own.text, TaskFolder(tmp_path / own.name), ONE_PASS) for own in (one, other)}
+    dialogues = {own.name: make_all(own.text, TaskFolder(tmp_path / own.name), ONE_PASS) for own in (one, other)}
     with pytest.raises(PlansmithError, match="requests failed"):
         list(speaker.converse(dialogues))
     assert (len(logs[one.name].calls), len(logs[other.name].calls)) == (0, 1)

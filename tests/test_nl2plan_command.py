@@ -224,3 +224,27 @@ def test_nl2plan_without_one_who_answers_exits_2(
     assert main(["task.txt", "--out", "out", *options]) == 2
     assert message in capsys.readouterr().err
     assert Path("task.txt").read_text() == "A text without an end of its line"
+
+
+def test_nl2plan_dry_run_asks_nobody_and_a_budget_ends_in_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "task.txt"
+    text.write_text(reference("isr-easy").text)
+    assert main([str(text), "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    [row] = [line.split() for line in told.splitlines() if line.startswith("isr ")]
+    assert "answered by now: 0 calls, 0 tokens" in told
+    assert not (tmp_path / "task").exists()
+    with script_server() as server:
+        command = [str(text), "--policy", server.url]
+        assert main([*command, "--max-calls", "3"]) == 1
+        assert len(server.requests) == 3
+        assert "the budget is spent" in capsys.readouterr().err
+        assert (tmp_path / "task" / "1-types.md").is_file()
+        assert main([*command, "--max-tokens", "500"]) == 1  # each answer counts as 107
+        assert len(server.requests) == 5
+        assert main([*command, "--max-calls", "50"]) == 0
+        assert len(server.requests) == int(row[2])
+        answered = [said(request) for request in server.requests]
+    assert len(answered) == len(set(answered))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,13 @@ from modelled import Dying, Killed
 
 from pipelines.nl2plan import PIPELINE, nl2plan
 from pipelines.stages.modelling import interpretation_of
-from pipelines.trials.speaking import SpeakingSession
+from pipelines.trials.speaking import SpeakingSession, cost_estimate, spent_in
 from plansmith.cli import main
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import Generator
+from plansmith.modelling.budget import BudgetSpentError
 from plansmith.modelling.references import TASKS_FOLDER, read_references
 from plansmith.modelling.script import Script, ScriptedGenerator
 from plansmith.pipeline import find_pipeline
@@ -74,8 +77,9 @@ def test_nl2plan_smoke_has_a_page_of_each_task_with_every_call(smoke: Path) -> N
 
 def test_nl2plan_smoke_again_reuses_every_stage(smoke: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "nl2plan", "--preset", "smoke", "--runs", str(smoke.parent), "--dry-run"]) == 0
-    told = [line.split()[0] for line in capsys.readouterr().out.splitlines() if "  from " in line]
-    assert told == ["reused"] * 11
+    said = capsys.readouterr().out
+    assert [line.split()[0] for line in said.splitlines() if "  from " in line] == ["reused"] * 11
+    assert "estimate, if nothing had to be mended" in said
 
 
 def test_nl2plan_paper_preset_is_the_papers() -> None:
@@ -142,6 +146,20 @@ def test_nl2plan_recorded_and_replayed_has_the_same_verdicts_and_every_table_say
     tables = [section for section in sections if any(isinstance(block, Table) for block in section.blocks)]
     assert len(tables) >= 4
     assert all(played.speaker in section.note for section in tables[:4])
+
+
+def test_nl2plan_budget_of_a_run_counts_every_stage_and_goes_on_with_more(tmp_path: Path) -> None:
+    tasks, asked = {"folder": one_task(tmp_path / "tasks")}, list[int]()
+    for most in (3, 3, 100):
+        config = NL2PlanConfig.model_validate({"tasks": tasks, "speaker": {"script": True, "max_calls": most}})
+        with SpeakingSession(config, tmp_path) as session:
+            ending = pytest.raises(BudgetSpentError) if most == 3 else contextlib.nullcontext()
+            with ending:
+                run_stages(nl2plan(config), root=tmp_path / "artifacts", resources=session)
+        asked.append(spent_in(tmp_path).calls)
+    foreseen = re.search(r"(\d+) calls", cost_estimate(config))
+    assert foreseen is not None
+    assert asked == [3, 3, int(foreseen[1])]
 
 
 class Lending(Resources):

@@ -30,11 +30,13 @@ from plansmith.generation import FinishReason
 from plansmith.judging.modelled import plan_task, write_plan
 from plansmith.layout import printable
 from plansmith.modelling import folder as files
+from plansmith.modelling.budget import cost_of, estimate, most_calls, steps_of
 from plansmith.modelling.calls import Call, CallLog
 from plansmith.modelling.cassette import is_played
 from plansmith.modelling.dialogue import Question, QuestionKind
 from plansmith.modelling.folder import TaskFolder
-from plansmith.modelling.products import DomainSketch
+from plansmith.modelling.products import DialogueStep, DomainSketch
+from plansmith.modelling.references import LEVELS, read_references
 from plansmith.modelling.speaking import Speaker
 from plansmith.modelling.steps import (
     StepRecord,
@@ -46,8 +48,11 @@ from plansmith.modelling.steps import (
     make_types,
     read_made_domain,
 )
+from plansmith.pddl.parser import parse_domain
 from plansmith.planners import FastDownward
 
+SIZES = ("isr", "blocksworld", "tyreworld", "household")
+"""The paper's domains for which `--dry-run` estimates, by number of actions."""
 PERSON_FEEDBACK = "your advice (an empty line, or the end of input, ends it; none accepts the answer):"
 EPILOG = """exit code: 0 there is a plan; 1 there is none, or it failed; 2 bad input.
 
@@ -61,6 +66,8 @@ examples:
   plansmith nl2plan task.txt --policy http://localhost:8000/v1 --record task.cassette
   plansmith nl2plan task.txt --replay task.cassette --out again
       the same answers without asking anybody
+  plansmith nl2plan task.txt --dry-run
+      how many calls and tokens it may take; --max-calls and --max-tokens end it there
   plansmith nl2plan edit task
       every product in a browser; plansmith nl2plan edit --help says more
 
@@ -99,19 +106,24 @@ def _parser() -> argparse.ArgumentParser:
     add("--record", type=Path, metavar="FILE", help="keep every answer on a cassette, which --replay gives again; one "
         "that is there is gone on with")  # fmt: skip
     add("--replay", type=Path, metavar="FILE", help="take the answers from a cassette; nobody is asked")
+    add("--dry-run", action="store_true", help="say what it would cost, in calls and tokens, and ask nobody")
     add_modelling_options(parser)
     parser.set_defaults(concurrency=1, planner_search="lama-first")
     return parser
 
 
 def _nl2plan(arguments: argparse.Namespace) -> int:
-    check_who(arguments)
+    if not arguments.dry_run:
+        check_who(arguments)
     config = modelling_config(arguments)
     text = read_own_text(arguments.text)
     source = None if arguments.domain_from is None else _finished_domain(arguments.domain_from)
     folder = TaskFolder(arguments.out or arguments.text.with_suffix(""))
     if folder.path.resolve() == arguments.text.resolve():
         raise ConfigError("no name for the folder of this text", got=str(folder.path), cure="give one with --out")
+    if arguments.dry_run:
+        _say_estimate(text, config, CallLog.open(folder.path / files.CALLS), is_problem_alone=source is not None)
+        return 0
     who = None if arguments.policy is None or is_address(arguments.policy) else text_policy(arguments.policy)
     make_folder(folder.path)
     folder.write(files.TEXT, text)
@@ -208,6 +220,21 @@ def _step_line(record: StepRecord) -> str:
     said = [f"{record.n_messages} error messages" if record.n_messages else "", "advised" if record.advice else ""]
     flaws = f"accepted with its flaws: {', '.join(record.faults)}" if record.faults else ""
     return ", ".join(filter(None, [f"{what}: done", *said, flaws]))
+
+
+def _say_estimate(text: str, config: ModellingConfig, log: CallLog, *, is_problem_alone: bool) -> None:
+    """Say what a text would cost if its domain were as large as one of the paper's, and what it has cost by now."""
+    print("An estimate, if nothing had to be mended; a token is taken for 4 characters.\n")
+    print(f"{'with a domain like':20}{'actions':>9}{'calls':>7}{'tokens':>9}{'calls at most':>15}")
+    for name in SIZES:
+        own = next(one for one in read_references(domains=[name]) if one.level == LEVELS[0])
+        n_actions = len(parse_domain(own.domain_pddl).actions)
+        costs = estimate(text, config, own)
+        cost = costs[DialogueStep.TASK] if is_problem_alone else steps_of(costs)
+        most = most_calls(config, None if is_problem_alone else n_actions)
+        print(f"{name:20}{n_actions:9}{cost.calls:7}{cost.tokens:9}{most:15}")
+    spent = cost_of(log.calls)
+    print(f"\nanswered by now: {spent.calls} calls, {spent.tokens} tokens")
 
 
 def _say_cost(calls: Sequence[Call]) -> None:

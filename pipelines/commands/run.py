@@ -144,6 +144,8 @@ def _run(pipeline: Pipeline[Any, Any], arguments: argparse.Namespace, command: s
         pipeline.check(config, is_dry_run=arguments.dry_run)
         if arguments.dry_run:
             _print_preview(config, stages, run_folder)
+            if pipeline.estimate is not None:
+                print(f"\n{pipeline.estimate(config)}")
     if arguments.dry_run:
         return 0
     runs = [_finish_run(pipeline, *settings, folder) for settings, folder in zip(asked, folders, strict=True)]

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 
 from plansmith.config.basics import StrictModel
@@ -49,6 +49,7 @@ from plansmith.modelling.prompts import prompt
 from plansmith.modelling.references import TASKS_FOLDER, Reference, read_references
 from plansmith.modelling.speaking import Speaker
 from plansmith.modelling.steps import (
+    RowProducts,
     StepRecord,
     make_actions,
     make_domain,
@@ -148,27 +149,6 @@ class AskingSettings(StrictModel):
     """Who answers."""
     prompts: str
     """Digest of the prompts."""
-
-
-@dataclass
-class RowProducts:
-    """The products of one task in a run: those before a stage, and its own."""
-
-    before: Mapping[str, str]
-    made: dict[str, str] = field(default_factory=dict)
-
-    def has(self, name: str) -> bool:
-        """Return whether a product is there."""
-        return name in self.made or name in self.before
-
-    def current(self, name: str) -> str:
-        """Return a product."""
-        return self.made[name] if name in self.made else self.before[name]
-
-    def settle(self, name: str, text: str) -> str:
-        """Keep a product."""
-        self.made[name] = text
-        return text
 
 
 def take_step(context: StageContext[AskingSettings]) -> None:

@@ -29,6 +29,7 @@ from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import Generator as Answering
 from plansmith.generation import asking
 from plansmith.modelling import folder as files
+from plansmith.modelling.budget import Budget, Budgeted, cost_of
 from plansmith.modelling.calls import CallLog
 from plansmith.modelling.cassette import Cassette, Playing, Recording
 from plansmith.modelling.prompts import prompt
@@ -51,13 +52,18 @@ def add_modelling_options(parser: argparse.ArgumentParser) -> None:
         f"most (default: {defaults.max_error_messages})")  # fmt: skip
     add("--max-validations", type=int, default=defaults.max_validations, metavar="N", help="of the problem, at most "
         f"(default: {defaults.max_validations})")  # fmt: skip
+    add("--max-calls", type=int, metavar="N", help="end, once the folder's calls are so many; the same command with "
+        "more goes on")  # fmt: skip
+    add("--max-tokens", type=int, metavar="N", help="the same of tokens, questions and answers together, as who "
+        "answers counts them; the answer that passes it is kept")  # fmt: skip
     add_policy_options(parser.add_argument_group("answers, planner and engine"))
     add_endpoint_options(parser.add_argument_group("with --policy URL"))
 
 
 def modelling_config(arguments: argparse.Namespace) -> ModellingConfig:
     """Return the settings of the steps that a command line asks for."""
-    check_least(arguments, {**LEAST, "passes": 1, "max_error_messages": 0, "max_validations": 1})
+    check_least(arguments, {**LEAST, "passes": 1, "max_error_messages": 0, "max_validations": 1,
+                            "max_calls": 0, "max_tokens": 0})  # fmt: skip
     names = ("checks", "max_error_messages", "max_validations", "feedback", "passes")
     return build_model(ModellingConfig, {name: getattr(arguments, name) for name in names}, where="the command line")
 
@@ -79,7 +85,9 @@ def speaking(
     arguments: argparse.Namespace, folder: FolderPolicy | None, text: str, log: CallLog, person: Person
 ) -> Iterator[Speaker]:
     """Give who is asked about a text: a model, and where feedback is a person's, a person."""
+    budget = Budget(arguments.max_calls, arguments.max_tokens, cost_of(log.calls))
     with _answering(arguments, folder, text) as (generator, who, name):
+        generator = Budgeted(generator, budget)
         if arguments.record is not None:
             generator = Recording(generator, _begun(arguments.record, name, log))
         yield Speaker(

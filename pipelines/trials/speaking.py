@@ -9,6 +9,7 @@ from typing import Self
 
 from actors.endpoint import Endpoint
 from pipelines.run.ray_session import RaySession
+from pipelines.stages.modelling import CALLS
 from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers
 from pipelines.trials.own_problems import TrialConfig
 from pipelines.trials.text_policy import text_policy
@@ -16,10 +17,15 @@ from plansmith.config.basics import narrowed
 from plansmith.config.generation import EndpointModel
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.config.training import EngineNumerics
+from plansmith.data.artifacts import SCRATCH_FOLDER, complete_artifacts
+from plansmith.data.rows import ModellingCallRow
 from plansmith.errors import BadInputError
 from plansmith.generation import Generator
+from plansmith.modelling.budget import Budget, Budgeted, Cost, cost_of, estimate, steps_of, total
+from plansmith.modelling.calls import CallLog
 from plansmith.modelling.cassette import Cassette, Playing, Recording
-from plansmith.modelling.references import TASKS_FOLDER, read_references
+from plansmith.modelling.products import DialogueStep
+from plansmith.modelling.references import TASKS_FOLDER, Reference, read_references
 from plansmith.modelling.script import SCRIPT, Script, ScriptedGenerator
 
 
@@ -48,6 +54,40 @@ def check_speaker(config: NL2PlanConfig, *, is_dry_run: bool = False) -> None:
         raise BadInputError("nobody to ask", where="speaker", got="no url, no folder, no script, no replay", cure=cure)
 
 
+def spent_in(run_folder: Path) -> Cost:
+    """Return what the calls of a run have cost by now, those of unfinished stages with them."""
+    root = run_folder / "artifacts"
+    rows = [
+        row for artifact in complete_artifacts(root) if f"{CALLS}.parquet" in artifact.manifest.files
+        for row in artifact.rows(ModellingCallRow, CALLS)
+    ]  # fmt: skip
+    finished = total(Cost(1, (row.prompt_tokens or 0) + (row.completion_tokens or 0)) for row in rows)
+    logs = sorted(root.glob(f"*.partial/{SCRATCH_FOLDER}/*.jsonl"))
+    return finished + total(cost_of(CallLog.open(path).calls) for path in logs)
+
+
+def cost_estimate(config: NL2PlanConfig) -> str:
+    """Return what a run would cost if nothing had to be mended, for people."""
+    references, seen = _references(config), set[str]()
+    found = list[Cost]()
+    for own in references:
+        costs = estimate(own.text, config.modelling, own)
+        is_whole = own.domain not in seen or not config.tasks.shares_domain
+        found.append(steps_of(costs) if is_whole else costs[DialogueStep.TASK])
+        found += [costs[DialogueStep.ZERO_SHOT]] if config.zero_shot else []
+        seen.add(own.domain)
+    cost = total(found)
+    return (
+        f"estimate, if nothing had to be mended and the models were the references: {cost.calls} calls, about "
+        f"{cost.tokens} tokens (4 characters each)"
+    )
+
+
+def _references(config: NL2PlanConfig) -> tuple[Reference, ...]:
+    folder = TASKS_FOLDER if config.tasks.folder is None else Path(config.tasks.folder)
+    return read_references(folder, domains=config.tasks.domains)
+
+
 class SpeakingSession(RaySession):
     """The session of a run of NL2Plan; Ray is started for a model folder's engine alone."""
 
@@ -73,8 +113,12 @@ class SpeakingSession(RaySession):
         if engine != speaker_key(self._config):
             raise ValueError(f"a stage counts on {engine!r}, the session has {self._config.speaker!r}")
         if self._generator is None:
-            opened, record = self._opened(), self._config.speaker.record
-            self._generator = opened if record is None else Recording(opened, Cassette.begin(Path(record), self._model))
+            speaker, opened = self._config.speaker, self._opened()
+            if speaker.record is not None:
+                opened = Recording(opened, Cassette.begin(Path(speaker.record), self._model))
+            spent = spent_in(self.run_folder)
+            budget = Budget(speaker.max_calls, speaker.max_tokens, spent, speaker.concurrency)
+            self._generator = Budgeted(opened, budget)
         return self._generator
 
     @property
@@ -86,9 +130,7 @@ class SpeakingSession(RaySession):
     def _opened(self) -> Generator:
         config, speaker = self._config, self._config.speaker
         if speaker.script:
-            folder = TASKS_FOLDER if config.tasks.folder is None else Path(config.tasks.folder)
-            references = read_references(folder, domains=config.tasks.domains)
-            return ScriptedGenerator(Script(references, speaker.faults))
+            return ScriptedGenerator(Script(_references(config), speaker.faults))
         if speaker.replay is not None:
             return Playing(Cassette.read(Path(speaker.replay)))
         if speaker.folder is None:

@@ -51,6 +51,10 @@ class SpeakerConfig(StrictModel):
     """Seconds to wait for one answer of a server."""
     max_retries: int = Field(4, ge=0)
     """Further tries of a request that met no answer, a busy server or its internal error."""
+    max_calls: int | None = Field(None, ge=0)
+    """Calls of the whole run at most; then it ends, and the same command with more goes on. None sets no limit."""
+    max_tokens: int | None = Field(None, ge=0)
+    """The same of tokens, questions and answers together, as who answers counts them; what is under way is finished."""
     prices: dict[str, float] = Field(default_factory=dict)
     """Money for a million tokens, ``input`` and ``output``; empty says nothing of money."""
 

@@ -43,7 +43,7 @@ class Reference:
     @property
     def text(self) -> str:
         """Return the text from which everything is made."""
-        return f"{self.domain_text.strip()}\n\n{self.task_text.strip()}"
+        return f"{self.domain_text.strip()}\n\n{self.task_text.strip()}".strip()
 
 
 def read_references(folder: Path = TASKS_FOLDER, *, domains: Sequence[str] = ()) -> tuple[Reference, ...]:

@@ -7,8 +7,8 @@ pipeline. So an edit is read by whatever comes after it, and by nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from plansmith.config.modelling import ModellingConfig
@@ -57,6 +57,27 @@ class Products(Protocol):
 
     def settle(self, name: str, text: str) -> str:
         """Keep a product, and return it as whoever goes on reads it."""
+
+
+@dataclass
+class RowProducts:
+    """The products of one task in memory: those that are there, and those that are made."""
+
+    before: Mapping[str, str] = field(default_factory=dict)
+    made: dict[str, str] = field(default_factory=dict)
+
+    def has(self, name: str) -> bool:
+        """Return whether a product is there."""
+        return name in self.made or name in self.before
+
+    def current(self, name: str) -> str:
+        """Return a product."""
+        return self.made[name] if name in self.made else self.before[name]
+
+    def settle(self, name: str, text: str) -> str:
+        """Keep a product."""
+        self.made[name] = text
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +257,17 @@ def make_problem(text: str, sketch: DomainSketch, products: Products, config: Mo
     settle_problem(products)
     before = "" if done.unadvised is None else writing.write_problem(done.unadvised)
     return _record(done, DialogueStep.TASK, before, product)
+
+
+def make_all(text: str, products: Products, config: ModellingConfig) -> Asking[list[StepRecord]]:
+    """Leave everything (steps 1 to 5)."""
+    records: list[StepRecord] = []
+    for make in (make_types, make_hierarchy, make_actions):
+        records.append((yield from make(text, products, config)))
+    for number in range(1, config.passes + 1):
+        records += yield from make_schemas(text, products, config, number=number)
+    records.append((yield from make_problem(text, make_domain(products, config), products, config)))
+    return records
 
 
 def settle_problem(products: Products) -> str:
