@@ -25,6 +25,7 @@ from pipelines.trials.speaking import SpeakingSession, check_speaker, cost_estim
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.prompts import prompts_digest
+from plansmith.modelling.steps import PLANNING
 from plansmith.pipeline import Pipeline, Reporting
 from plansmith.report.nl2plan_report import nl2plan_report
 from plansmith.report.nl2plan_results import NL2PlanResults, nl2plan_results
@@ -47,17 +48,20 @@ def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
     made: dict[str, Stage[Any]] = {"tasks": tasks}
     who = speaker_key(config)
 
-    def ask(name: str, step: str, number: int = 0) -> None:
-        settings = AskingSettings(
+    def asking(step: str, number: int = 0) -> AskingSettings:
+        return AskingSettings(
             step=step,
             number=number,
-            modelling=config.modelling,
+            modelling=config.modelling.model_copy(update={"planner_feedback": 0}),  # no answer depends on it
             answers=config.answers,
-            shares_domain=config.tasks.shares_domain,
+            shares_domain=config.tasks.shares_domain and step != DialogueStep.ZERO_SHOT,
             who=who,
             prompts=prompts_digest(),
         )
-        made[name] = graph.stage(name, modelling.take_step, settings, dict(made), code_roots=ROOTS)
+
+    def ask(name: str, step: str, number: int = 0) -> None:
+        before = {"tasks": tasks} if step == DialogueStep.ZERO_SHOT else dict(made)
+        made[name] = graph.stage(name, modelling.take_step, asking(step, number), before, code_roots=ROOTS)
 
     # Steps 1 to 3: types, their hierarchy, actions in words
     for step in (DialogueStep.TYPES, DialogueStep.HIERARCHY, DialogueStep.ACTIONS):
@@ -73,20 +77,17 @@ def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
     planning = PlanningSettings(planner=config.planner, shares_domain=config.tasks.shares_domain)
     planned = graph.stage("plan", modelling.plan, planning, dict(made))
 
+    # Beyond the paper: a model without a plan goes back to steps 4 and 5 with what stands in its way
+    for turn in range(1, config.modelling.planner_feedback + 1):
+        again = modelling.LookingAgainSettings(**asking(PLANNING).model_dump(), planner=config.planner)
+        before = {**made, "plan": planned}
+        name = f"look_again_{turn}"
+        made[name] = graph.stage(name, modelling.look_again, again, before, code_roots=ROOTS)
+        planned = graph.stage(f"plan_{turn}", modelling.plan, planning, dict(made))
+
     # The paper's baseline, and the verdict on both
     if config.zero_shot:
-        settings_of = {"tasks": tasks}
-        asking = AskingSettings(
-            step=DialogueStep.ZERO_SHOT,
-            modelling=config.modelling,
-            answers=config.answers,
-            shares_domain=False,
-            who=who,
-            prompts=prompts_digest(),
-        )
-        made[modelling.ZERO_SHOT] = graph.stage(
-            modelling.ZERO_SHOT, modelling.take_step, asking, settings_of, code_roots=ROOTS
-        )
+        ask(modelling.ZERO_SHOT, DialogueStep.ZERO_SHOT)
     said = VerdictSettings(interpretations=modelling.read_interpretations(config.interpretations))
     graph.stage("judge", modelling.judge, said, {**made, "plan": planned})
     return graph.stages

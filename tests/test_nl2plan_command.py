@@ -19,6 +19,7 @@ from scripted_server import Request, Server, completion, serving
 
 from pipelines.commands.nl2plan import main
 from plansmith.generation import Message
+from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.references import read_references
 from plansmith.modelling.script import SCRIPT, Script
 
@@ -248,3 +249,27 @@ def test_nl2plan_dry_run_asks_nobody_and_a_budget_ends_in_order(
         assert len(server.requests) == int(row[2])
         answered = [said(request) for request in server.requests]
     assert len(answered) == len(set(answered))
+
+
+def test_nl2plan_planner_feedback_mends_a_model_without_a_plan_and_keeps_edits_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, folder = tmp_path / "task.txt", TaskFolder(tmp_path / "task")
+    text.write_text(reference("isr-assisted-easy").text)
+    with script_server({"construction/add": ["no_effect"]}) as server:
+        command = [str(text), "--policy", server.url, "--feedback", "none"]
+        assert main(command) == 1
+        n_asked = len(server.requests)
+        assert main([*command, "--planner-feedback", "1"]) == 0
+        told = capsys.readouterr().out
+        assert "no plan: the goal" in told
+        assert "planning add: done" in told
+        n_again = len(server.requests)
+        assert n_again > n_asked
+        action = folder.read("4-actions/2/add.md")
+        folder.write_edit("4-actions/2/add.md", f"{action}\n\nMended by hand.")
+        assert main([*command, "--planner-feedback", "1"]) == 0
+        assert len(server.requests) == n_again
+        folder.write("edits/4-actions/2/add.md", f"<!-- edit of {'0' * 16} -->\n{action}")
+        assert main([*command, "--planner-feedback", "1"]) == 2
+    assert "an edit of a product that has changed since" in capsys.readouterr().err

@@ -162,6 +162,25 @@ def test_nl2plan_budget_of_a_run_counts_every_stage_and_goes_on_with_more(tmp_pa
     assert asked == [3, 3, int(foreseen[1])]
 
 
+def test_nl2plan_planner_feedback_gives_a_task_a_domain_of_its_own_and_a_plan(tmp_path: Path) -> None:
+    folder = one_task(tmp_path / "tasks", "isr-assisted")
+    faults = {"construction/add": ("no_effect",)}
+    verdicts = []
+    for turns in (0, 2):
+        config = NL2PlanConfig.model_validate({
+            "tasks": {"folder": folder}, "speaker": {"script": True, "faults": faults},
+            "modelling": {"planner_feedback": turns}, "zero_shot": False,
+        })  # fmt: skip
+        with SpeakingSession(config, tmp_path) as session:
+            done = run_stages(nl2plan(config), root=tmp_path / "artifacts", resources=session)
+        results = nl2plan_results(RunSoFar("nl2plan", config, "", done))
+        assert results is not None
+        verdicts.append(results.tasks["isr-assisted-easy"])
+    assert [(own.status, own.right) for own in verdicts] == [("unsolvable", False), ("solved", True)]
+    assert verdicts[1].calls["construction"] > verdicts[0].calls["construction"]
+    assert {name for name in done if "again" in name} == {"look_again_1", "look_again_2"}
+
+
 class Lending(Resources):
     """Lends one who answers, and nothing else."""
 

@@ -27,7 +27,8 @@ from plansmith.console import exit_code_of, set_up_logging
 from plansmith.data.storage import make_folder
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import FinishReason
-from plansmith.judging.modelled import plan_task, write_plan
+from plansmith.judging.modelled import PlannedTask, plan_task, write_plan
+from plansmith.judging.obstacles import obstacles_of
 from plansmith.layout import printable
 from plansmith.modelling import folder as files
 from plansmith.modelling.budget import cost_of, estimate, most_calls, steps_of
@@ -40,6 +41,8 @@ from plansmith.modelling.references import LEVELS, read_references
 from plansmith.modelling.speaking import Speaker
 from plansmith.modelling.steps import (
     StepRecord,
+    look_again_at_actions,
+    look_again_at_problem,
     make_actions,
     make_domain,
     make_hierarchy,
@@ -118,7 +121,7 @@ def _nl2plan(arguments: argparse.Namespace) -> int:
     config = modelling_config(arguments)
     text = read_own_text(arguments.text)
     source = None if arguments.domain_from is None else _finished_domain(arguments.domain_from)
-    folder = TaskFolder(arguments.out or arguments.text.with_suffix(""))
+    folder = TaskFolder(arguments.out or arguments.text.with_suffix(""), has_versions=config.planner_feedback > 0)
     if folder.path.resolve() == arguments.text.resolve():
         raise ConfigError("no name for the folder of this text", got=str(folder.path), cure="give one with --out")
     if arguments.dry_run:
@@ -128,10 +131,14 @@ def _nl2plan(arguments: argparse.Namespace) -> int:
     make_folder(folder.path)
     folder.write(files.TEXT, text)
     log = CallLog.open(folder.path / files.CALLS)
-    with speaking(arguments, who, text, log, _ask_person) as speaker:
-        sketch = _model(_Work(text, folder, config, speaker, str(arguments.text)), source)
-    with FastDownward(planner_of(arguments)) as planner:
-        planned = plan_task(planner, folder.current(files.DOMAIN), folder.current(files.PROBLEM))
+    with (
+        speaking(arguments, who, text, log, _ask_person) as speaker,
+        FastDownward(planner_of(arguments)) as planner,
+    ):
+        work = _Work(text, folder, config, speaker, str(arguments.text))
+        sketch = _model(work, source)
+        planned = _planned(work, planner, has_domain=source is not None)
+    folder.check_edits()
     said = write_plan(folder, planned, sketch.actions)
     _say_cost(log.calls)
     print(printable(said))
@@ -210,6 +217,27 @@ def _model(work: _Work, source: TaskFolder | None) -> DomainSketch:
         folder.settle(files.DOMAIN, source.current(files.DOMAIN))
     work.ask(make_problem(text, sketch, folder, config))
     return sketch
+
+
+def _planned(work: _Work, planner: FastDownward, *, has_domain: bool) -> PlannedTask:
+    """Return what came of planning; as often as may be, a model without a plan goes back with what stands in its way.
+
+    A domain that was given stays.
+    """
+    text, folder, config = work.text, work.folder, work.config
+    planned = plan_task(planner, folder.current(files.DOMAIN), folder.current(files.PROBLEM))
+    for _ in range(config.planner_feedback):
+        texts = folder.current(files.DOMAIN), folder.current(files.PROBLEM)
+        obstacles = () if planned.is_solved else obstacles_of(planner, *texts)
+        if not obstacles:
+            break
+        for obstacle in obstacles:
+            print(printable(f"no plan: {obstacle.text}"), flush=True)
+        if not has_domain:
+            work.ask(look_again_at_actions(text, folder, config, obstacles))
+        work.ask(look_again_at_problem(text, folder, config, obstacles))
+        planned = plan_task(planner, folder.current(files.DOMAIN), folder.current(files.PROBLEM))
+    return planned
 
 
 # --- what is said

@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from plansmith.config.basics import StrictModel
 from plansmith.config.generation import AttemptConfig, SamplingConfig
@@ -40,17 +42,20 @@ from plansmith.judging.interpretation import (
     speaks_as,
 )
 from plansmith.judging.modelled import plan_task
+from plansmith.judging.obstacles import obstacles_of
 from plansmith.modelling import folder as files
 from plansmith.modelling.calls import Call, CallLog
 from plansmith.modelling.dialogue import Question, QuestionKind
 from plansmith.modelling.pages import task_page
-from plansmith.modelling.products import DialogueStep
+from plansmith.modelling.products import DialogueStep, Obstacle
 from plansmith.modelling.prompts import prompt
 from plansmith.modelling.references import TASKS_FOLDER, Reference, read_references
 from plansmith.modelling.speaking import Speaker
 from plansmith.modelling.steps import (
     RowProducts,
     StepRecord,
+    look_again_at_actions,
+    look_again_at_problem,
     make_actions,
     make_domain,
     make_hierarchy,
@@ -62,7 +67,7 @@ from plansmith.modelling.steps import (
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import PlanStep
 from plansmith.pddl.parser import parse_domain, parse_step
-from plansmith.planners import FastDownward
+from plansmith.planners import FastDownward, PlannerStatus
 from plansmith.stages import StageContext
 from plansmith.text.loose_plans import read_loose_plan
 
@@ -151,6 +156,13 @@ class AskingSettings(StrictModel):
     """Digest of the prompts."""
 
 
+class LookingAgainSettings(AskingSettings):
+    """How models without a plan are looked at again."""
+
+    planner: PlannerConfig
+    """What is asked whether a relation both ways brings a plan."""
+
+
 def take_step(context: StageContext[AskingSettings]) -> None:
     """Take every task through a step, side by side."""
     settings, tasks = context.settings, context.inputs["tasks"].rows(ModellingTaskRow)
@@ -160,16 +172,48 @@ def take_step(context: StageContext[AskingSettings]) -> None:
     products = {
         row.task: RowProducts({**before.get(source[row.task], {}), **before.get(row.task, {})}) for row in asked
     }
+    _converse(context, products, {row.task: partial(_dialogue, row, products[row.task], settings) for row in asked})
+
+
+def look_again(context: StageContext[LookingAgainSettings]) -> None:
+    """Take every task without a plan back to steps 4 and 5, with what stands in its way; its domain is then its own."""
+    settings, tasks = context.settings, context.inputs["tasks"].rows(ModellingTaskRow)
+    made = products_of(_asked_in(context.inputs))
+    unsolved = {row.task for row in context.inputs["plan"].rows(ModelledPlanRow) if row.status != PlannerStatus.SOLVED}
+    products, dialogues = dict[str, RowProducts](), dict[str, Callable[[], Made]]()
+    with FastDownward(settings.planner) as planner:
+        for row in (row for row in tasks if row.task in unsolved):
+            own = RowProducts({**made.get(representative(row, tasks, settings).task, {}), **made[row.task]})
+            obstacles = obstacles_of(planner, own.current(files.DOMAIN), own.current(files.PROBLEM))
+            if obstacles:
+                products[row.task] = own
+                dialogues[row.task] = partial(_looked_again, row.text, own, settings.modelling, obstacles)
+    _converse(context, products, dialogues)
+
+
+def _looked_again(text: str, products: RowProducts, config: ModellingConfig, obstacles: Sequence[Obstacle]) -> Made:
+    actions = yield from look_again_at_actions(text, products, config, obstacles)
+    problem = yield from look_again_at_problem(text, products, config, obstacles)
+    return (*actions, problem)
+
+
+def _converse(
+    context: StageContext[Any],
+    products: Mapping[str, RowProducts],
+    dialogues: Mapping[str, Callable[[], Made]],
+) -> None:
+    """Hold the dialogues of tasks side by side; write what each has made, a shard a task, and every call."""
+    settings: AskingSettings = context.settings
     shards = context.output.shards("rows", ModelledTaskRow)
     done = shards.finished_ids("task")
-    logs = {row.task: CallLog.open(context.output.scratch(f"{row.task}.jsonl")) for row in asked}
-    dialogues = {row.task: _dialogue(row, products[row.task], settings) for row in asked if row.task not in done}
+    logs = {task: CallLog.open(context.output.scratch(f"{task}.jsonl")) for task in dialogues}
+    waiting = {task: start() for task, start in dialogues.items() if task not in done}
     sampling = SamplingConfig(**settings.answers.model_dump())
     speaker = Speaker(
         context.resources.generator(None, settings.who),
         sampling, context.stage.seed, settings.who, logs.__getitem__, settings.modelling.feedback,
     )  # fmt: skip
-    for task, made in speaker.converse(dialogues, description=context.stage.name):
+    for task, made in speaker.converse(waiting, description=context.stage.name):
         records = (made,) if isinstance(made, StepRecord) else made
         kept = tuple(ProductRow(name, text) for name, text in sorted(products[task].made.items()))
         shards.append([ModelledTaskRow(task, kept, tuple(ModellingStepRow(**asdict(own)) for own in records))])
@@ -261,7 +305,8 @@ def plan(context: StageContext[PlanningSettings]) -> None:
     with FastDownward(context.settings.planner) as planner:
         for row in tasks:
             source = next(own for own in tasks if own.domain == row.domain) if context.settings.shares_domain else row
-            planned = plan_task(planner, made[source.task][files.DOMAIN], made[row.task][files.PROBLEM])
+            model = {**made[source.task], **made[row.task]}
+            planned = plan_task(planner, model[files.DOMAIN], model[files.PROBLEM])
             rows.append(ModelledPlanRow(row.task, planned.status, planned.plan, planned.message))
     context.output.write_rows(rows, ModelledPlanRow)
 

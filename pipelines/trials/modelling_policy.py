@@ -52,6 +52,8 @@ def add_modelling_options(parser: argparse.ArgumentParser) -> None:
         f"most (default: {defaults.max_error_messages})")  # fmt: skip
     add("--max-validations", type=int, default=defaults.max_validations, metavar="N", help="of the problem, at most "
         f"(default: {defaults.max_validations})")  # fmt: skip
+    add("--planner-feedback", type=int, default=defaults.planner_feedback, metavar="N", help="how often a model "
+        f"without a plan goes back with what stands in its way (default: {defaults.planner_feedback})")  # fmt: skip
     add("--max-calls", type=int, metavar="N", help="end, once the folder's calls are so many; the same command with "
         "more goes on")  # fmt: skip
     add("--max-tokens", type=int, metavar="N", help="the same of tokens, questions and answers together, as who "
@@ -63,8 +65,8 @@ def add_modelling_options(parser: argparse.ArgumentParser) -> None:
 def modelling_config(arguments: argparse.Namespace) -> ModellingConfig:
     """Return the settings of the steps that a command line asks for."""
     check_least(arguments, {**LEAST, "passes": 1, "max_error_messages": 0, "max_validations": 1,
-                            "max_calls": 0, "max_tokens": 0})  # fmt: skip
-    names = ("checks", "max_error_messages", "max_validations", "feedback", "passes")
+                            "max_calls": 0, "max_tokens": 0, "planner_feedback": 0})  # fmt: skip
+    names = ("checks", "max_error_messages", "max_validations", "feedback", "passes", "planner_feedback")
     return build_model(ModellingConfig, {name: getattr(arguments, name) for name in names}, where="the command line")
 
 

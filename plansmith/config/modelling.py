@@ -27,3 +27,5 @@ class ModellingConfig(StrictModel):
     """Who criticises each step's answer, once: the model itself, a person, or nobody."""
     passes: int = Field(2, ge=1)
     """How often step 4 goes through all actions; from the second pass on with all predicates of the pass before."""
+    planner_feedback: int = Field(0, ge=0)
+    """How often a model without a plan goes back to steps 4 and 5 with what stands in its way; the paper never does."""

@@ -92,7 +92,9 @@ def most_calls(config: ModellingConfig, n_actions: int | None) -> int:
     """Return how many calls a text with so many actions takes at most; with None, its problem alone."""
     criticised = {"model": 2, "person": 1, "none": 0}[config.feedback]
     n_others = 0 if n_actions is None else 3 + n_actions * config.passes
-    return n_others * (1 + config.max_error_messages + criticised) + config.max_validations + criticised
+    once = n_others * (1 + config.max_error_messages + criticised) + config.max_validations + criticised
+    again = (n_actions or 0) * (1 + config.max_error_messages) + config.max_validations
+    return once + config.planner_feedback * again
 
 
 # --- the limit

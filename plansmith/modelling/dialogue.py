@@ -7,7 +7,7 @@ by side. No answer is bad input: after so many error messages a flawed one is ac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -33,7 +33,7 @@ from plansmith.modelling.products import (
     TypeSketch,
     TypeTree,
 )
-from plansmith.modelling.prompts import advice_turn, faults_turn, prompt
+from plansmith.modelling.prompts import advice_turn, faults_turn, planner_turn, prompt
 from plansmith.modelling.reading import (
     Fault,
     read_actions,
@@ -59,6 +59,8 @@ class QuestionKind(StrEnum):
     REPAIR = "repair"
     FEEDBACK = "feedback"
     REVISION = "revision"
+    PLANNER = "planner"
+    """Another answer, after there was no plan (not in the paper)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,14 @@ class Exercise(Generic[ProductT]):
         answer = yield self._question(QuestionKind.REVISION, self._handed_back(answer, advice_turn(advice)))
         answer, faults, _, more = yield from self._mended(answer, left)
         return Finished(self.read(answer), faults, n_messages + more, advice, before, n_before)
+
+    def again(self, config: ModellingConfig, product: ProductT, obstacles: Iterable[str]) -> Dialogue[ProductT]:
+        """Return the product after what stands in the way of a plan was told; an answer with faults is not taken."""
+        limit = config.max_validations if self.counts_validations else config.max_error_messages
+        turns = self._handed_back(self.show(product), planner_turn(obstacles))
+        answer = yield self._question(QuestionKind.PLANNER, turns)
+        answer, faults, _, n_messages = yield from self._mended(answer, limit)
+        return Finished(product if faults else self.read(answer), (), n_messages)
 
     def _mended(self, answer: str, left: int) -> Generator[Question, str, tuple[str, tuple[Fault, ...], int, int]]:
         """Return the last answer with its faults, what is left of the limit, and how many messages were sent.
@@ -238,10 +248,10 @@ def extract_actions(text: str, tree: TypeTree, config: ModellingConfig) -> Dialo
 # --- step 4
 
 
-def construct_action(
+def action_exercise(
     text: str, sketch: DomainSketch, action: ActionSketch, config: ModellingConfig, *, number: int
-) -> Dialogue[Schema]:
-    """Ask for one action in PDDL.
+) -> Exercise[Schema]:
+    """Return what asks for one action in PDDL.
 
     Args:
         text: of the task.
@@ -263,7 +273,7 @@ def construct_action(
             answer, name=action.name, tree=sketch.tree, predicates=sketch.predicates, checks=config.checks
         ),
         writing.write_schema,
-    ).run(config)
+    )
 
 
 def new_predicates(schema: Schema, sketch: DomainSketch) -> tuple[Predicate, ...]:
@@ -294,8 +304,8 @@ def pruned(sketch: DomainSketch) -> DomainSketch:
 # --- step 5
 
 
-def extract_task(text: str, sketch: DomainSketch, config: ModellingConfig) -> Dialogue[ProblemSketch]:
-    """Ask for the problem of a text in a domain (step 5)."""
+def task_exercise(text: str, sketch: DomainSketch, config: ModellingConfig) -> Exercise[ProblemSketch]:
+    """Return what asks for the problem of a text in a domain (step 5)."""
     told = {
         "text": text,
         "types": writing.write_tree(sketch.tree),
@@ -311,4 +321,4 @@ def extract_task(text: str, sketch: DomainSketch, config: ModellingConfig) -> Di
         lambda answer: check_problem(answer, tree=sketch.tree, predicates=sketch.predicates, checks=config.checks),
         writing.write_problem,
         counts_validations=True,
-    ).run(config)
+    )

@@ -159,3 +159,11 @@ class DomainSketch:
     actions: tuple[ActionSketch, ...] = ()
     predicates: tuple[Predicate, ...] = ()
     schemas: tuple[Schema, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What stands in the way of a plan, and the actions that are to be looked at again for it, beside the problem."""
+
+    text: str
+    actions: tuple[str, ...] = ()

@@ -42,6 +42,11 @@ def faults_turn(faults: Iterable[Fault]) -> str:
     return _environment().get_template("faults.j2").render(faults=list(faults)).strip() + "\n"
 
 
+def planner_turn(obstacles: Iterable[str]) -> str:
+    """Return what hands back why there is no plan."""
+    return _environment().get_template("planner.j2").render(obstacles=list(obstacles)).strip() + "\n"
+
+
 @functools.cache
 def prompts_digest() -> str:
     """Return a hash of all prompts: answers to other prompts are other answers."""

@@ -35,9 +35,11 @@ FAULTS = (
     "header_inclusion", "keyword_usage", "param_types", "predicate_names", "predicate_format", "predicate_usage",
     "obj_type", "obj_type_name", "obj_pred_name", "pred_exists", "pred_nargs", "pred_objs", "pred_types",
     "cut", "empty", "refusal", "two_actions", "harmful", "needless",
+    "no_effect", "one_way",
 )  # fmt: skip
 """The mistakes it can make: those of appendix E; answers that are cut, empty, a refusal, or of two actions; and, of
-feedback, advice that makes the answer worse or changes nothing."""
+feedback, advice that makes the answer worse or changes nothing; and two that no check finds, for which there is no
+plan: an action without effects, and a state that says each pair of a relation one way."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,21 @@ def _without_heading(answer: str, _: ReferenceAnswers) -> str:
     return re.sub(r"## (?:Effects|Goal)\n", "", answer, count=1)
 
 
+def _one_way(answer: str, _: ReferenceAnswers) -> str:
+    """Return an answer without the atoms that say another one the other way round."""
+    kept, said = list[str](), set[tuple[str, ...]]()
+    for line in answer.split("\n"):
+        words = tuple(line.strip(" ()").split())
+        if not (len(words) == 3 and (words[0], words[2], words[1]) in said):
+            kept.append(line)
+        said.add(words)
+    return "\n".join(kept)
+
+
+def _without_effects(answer: str, _: ReferenceAnswers) -> str:
+    return re.sub(r"(## Effects\n```\n).*?(\n```)", r"\1(and)\2", answer, flags=re.DOTALL)
+
+
 _SPOILING: Mapping[str, Callable[[str, ReferenceAnswers], str]] = {
     "header_inclusion": _without_heading,
     "keyword_usage": _in_formula("Effects", "(exists (?z - TYPE) (and))"),
@@ -224,6 +241,8 @@ _SPOILING: Mapping[str, Callable[[str, ReferenceAnswers], str]] = {
     "empty": lambda answer, _: "",
     "refusal": lambda answer, _: REFUSAL,
     "two_actions": lambda answer, _: f"{answer}\n{answer}",
+    "no_effect": _without_effects,
+    "one_way": _one_way,
 }
 
 

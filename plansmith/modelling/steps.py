@@ -7,7 +7,7 @@ pipeline. So an edit is read by whatever comes after it, and by nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
@@ -21,16 +21,16 @@ from plansmith.modelling.dialogue import (
     MAX_ACTIONS,
     Finished,
     Question,
-    construct_action,
+    action_exercise,
     extract_actions,
-    extract_task,
     extract_types,
     new_predicates,
     order_types,
     pruned,
+    task_exercise,
 )
 from plansmith.modelling.from_pddl import domain_sketch
-from plansmith.modelling.products import DialogueStep, DomainSketch, ProblemSketch, Schema
+from plansmith.modelling.products import DialogueStep, DomainSketch, Obstacle, ProblemSketch, Schema
 from plansmith.modelling.reading import (
     Fault,
     read_actions,
@@ -43,6 +43,8 @@ from plansmith.pddl.model import Domain
 from plansmith.pddl.parser import parse_domain
 
 ResultT = TypeVar("ResultT")
+PLANNING = "planning"
+"""What a record says of an answer that was asked for again because there was no plan."""
 Asking = Generator[Question, str, ResultT]
 
 
@@ -57,6 +59,9 @@ class Products(Protocol):
 
     def settle(self, name: str, text: str) -> str:
         """Keep a product, and return it as whoever goes on reads it."""
+
+    def is_mended(self, name: str) -> bool:
+        """Return whether somebody has mended a product."""
 
 
 @dataclass
@@ -79,13 +84,17 @@ class RowProducts:
         self.made[name] = text
         return text
 
+    def is_mended(self, name: str) -> bool:
+        """Return that nobody has."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
     """What is to be said about an answer that was accepted.
 
     Attributes:
-        step: a `DialogueStep`.
+        step: a `DialogueStep`, or `PLANNING`.
         subject: the pass and the action, of step 4.
         n_messages: error messages about it.
         faults: the checks whose faults it was accepted with.
@@ -192,7 +201,7 @@ def make_schemas(
     now = replace(passed(products, sketched(products), number=number - 1), schemas=())
     records: list[StepRecord] = []
     for action in now.actions[:MAX_ACTIONS]:
-        done = yield from construct_action(text, now, action, config, number=number)
+        done = yield from action_exercise(text, now, action, config, number=number).run(config)
         product, name = writing.write_schema(done.product), files.action_file(number, action.name)
         settled = products.settle(name, product)
         faults = check_schema(settled, name=action.name, tree=now.tree, predicates=now.predicates, checks=config.checks)
@@ -249,7 +258,7 @@ def _as_made(sketch: DomainSketch) -> set[str]:
 
 def make_problem(text: str, sketch: DomainSketch, products: Products, config: ModellingConfig) -> Asking[StepRecord]:
     """Leave the problem (step 5)."""
-    done = yield from extract_task(text, sketch, config)
+    done = yield from task_exercise(text, sketch, config).run(config)
     product = writing.write_problem(done.product)
     settled = products.settle(files.PROBLEM_SKETCH, product)
     faults = check_problem(settled, tree=sketch.tree, predicates=sketch.predicates, checks=config.checks)
@@ -268,6 +277,49 @@ def make_all(text: str, products: Products, config: ModellingConfig) -> Asking[l
         records += yield from make_schemas(text, products, config, number=number)
     records.append((yield from make_problem(text, make_domain(products, config), products, config)))
     return records
+
+
+# --- once there is no plan (not in the paper)
+
+
+def look_again_at_actions(
+    text: str, products: Products, config: ModellingConfig, obstacles: Sequence[Obstacle]
+) -> Asking[tuple[StepRecord, ...]]:
+    """Leave the actions of the last pass again, those asked for again that obstacles name, and the domain of them.
+
+    What somebody has mended stays.
+    """
+    now, records = passed(products, sketched(products), number=config.passes), list[StepRecord]()
+    sketches = {action.name: action for action in now.actions}
+    for schema in now.schemas:
+        name = files.action_file(config.passes, schema.name)
+        told = [obstacle.text for obstacle in obstacles if schema.name in obstacle.actions]
+        if told and not products.is_mended(name):
+            asked = action_exercise(text, now, sketches[schema.name], config, number=config.passes)
+            done = yield from asked.again(config, schema, told)
+            settled = read_schema(schema.name, products.settle(name, writing.write_schema(done.product)))
+            now = replace(now, predicates=(*now.predicates, *new_predicates(settled, now)))
+            records.append(_looked_again(done, writing.write_schema(schema), schema.name, writing.write_schema))
+    make_domain(products, config)
+    return tuple(records)
+
+
+def look_again_at_problem(
+    text: str, products: Products, config: ModellingConfig, obstacles: Sequence[Obstacle]
+) -> Asking[StepRecord]:
+    """Leave the problem again, after what stands in the way of a plan was told; what somebody has mended stays."""
+    before = products.current(files.PROBLEM_SKETCH)
+    problem, asked = read_problem_sketch(before), task_exercise(text, read_made_domain(products, config), config)
+    done = Finished(problem)
+    if not products.is_mended(files.PROBLEM_SKETCH):
+        done = yield from asked.again(config, problem, [obstacle.text for obstacle in obstacles])
+        products.settle(files.PROBLEM_SKETCH, writing.write_problem(done.product))
+    settle_problem(products)
+    return _looked_again(done, before, DialogueStep.TASK, writing.write_problem)
+
+
+def _looked_again(done: Finished[ResultT], before: str, subject: str, write: Callable[[ResultT], str]) -> StepRecord:
+    return StepRecord(PLANNING, subject, done.n_messages, (), "", before, write(done.product))
 
 
 def settle_problem(products: Products) -> str:
