@@ -7,6 +7,7 @@ Ray. Not here: prompts, and what an answer is worth. The key of the account is i
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from collections import deque
@@ -133,8 +134,20 @@ def _options(sampling: SamplingConfig, seed: int, *, without: frozenset[str]) ->
         options["top_p"] = sampling.top_p
     if sampling.stop:
         options["stop"] = list(sampling.stop)
-    more = {"top_k": sampling.top_k, "stop_token_ids": list(sampling.stop_token_ids)}
+    more = {
+        "top_k": sampling.top_k,
+        "stop_token_ids": list(sampling.stop_token_ids),
+        "response_format": _form(sampling),
+    }
     return {**options, "extra_body": {name: value for name, value in more.items() if value}}
+
+
+def _form(sampling: SamplingConfig) -> dict[str, Any]:
+    """Return what an answer is made to fit, nothing for one of any form."""
+    if not sampling.json_schema:
+        return {}
+    schema = {"name": "answer", "strict": True, "schema": json.loads(sampling.json_schema)}
+    return {"type": "json_schema", "json_schema": schema}
 
 
 def served_models(config: EndpointConfig) -> list[str]:

@@ -209,6 +209,7 @@ def test_nl2plan_replayed_with_another_text_exits_2_with_the_first_difference(
         (["--policy", "http://127.0.0.1:9/v1", "--replay", "x"], "who answers?"),
         (["--record", "x", "--replay", "x"], "who answers?"),
         (["--replay", "nowhere"], "no such cassette"),
+        (["--policy", "a-folder", "--answers", "json"], "the engine built in enforces no JSON"),
         (["--replay", "task.txt"], "no cassette"),
         (["--policy", "http://127.0.0.1:9/v1", "--model", "m", "--record", "task.txt"], "no cassette"),
     ],

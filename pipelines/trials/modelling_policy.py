@@ -16,6 +16,7 @@ from pipelines.trials.options import (
     add_policy_options,
     check_least,
     endpoint_of,
+    is_address,
     planner_of,
     sampling_of,
 )
@@ -46,6 +47,8 @@ def add_modelling_options(parser: argparse.ArgumentParser) -> None:
         "answer, once: the model itself (default), you, or nobody")  # fmt: skip
     add("--checks", choices=("paper", "ours"), default=defaults.checks, help="whose validation (default: ours, which "
         "allows forall in effects)")  # fmt: skip
+    add("--answers", choices=("markdown", "json"), default=defaults.answers, help="what the model writes: headings "
+        "with lists and code (default), or JSON, whose schema the server enforces")  # fmt: skip
     add("--passes", type=int, default=defaults.passes, metavar="N", help="how often all actions are written "
         f"(default: {defaults.passes})")  # fmt: skip
     add("--max-error-messages", type=int, default=defaults.max_error_messages, metavar="N", help="about one action, at "
@@ -64,9 +67,13 @@ def add_modelling_options(parser: argparse.ArgumentParser) -> None:
 
 def modelling_config(arguments: argparse.Namespace) -> ModellingConfig:
     """Return the settings of the steps that a command line asks for."""
+    policy = arguments.policy
+    if arguments.answers == "json" and policy is not None and not is_address(policy):
+        raise ConfigError("the engine built in enforces no JSON", got=f"--answers json --policy {policy}",
+                          cure="serve the folder, by vllm serve, and name its address")  # fmt: skip
     check_least(arguments, {**LEAST, "passes": 1, "max_error_messages": 0, "max_validations": 1,
                             "max_calls": 0, "max_tokens": 0, "planner_feedback": 0})  # fmt: skip
-    names = ("checks", "max_error_messages", "max_validations", "feedback", "passes", "planner_feedback")
+    names = ("answers", "checks", "max_error_messages", "max_validations", "feedback", "passes", "planner_feedback")
     return build_model(ModellingConfig, {name: getattr(arguments, name) for name in names}, where="the command line")
 
 

@@ -32,6 +32,9 @@ class SamplingConfig(StrictModel):
     what follows is cut off then."""
     stop_token_ids: tuple[int, ...] = ()
     """Tokens that end an answer, beside those that the model's folder names."""
+    json_schema: str = ""
+    """A JSON schema that a server makes an answer fit (structured outputs, of OpenAI and vLLM); empty for none. Engines
+    of ours have no tokenizer for it, and are not asked so."""
 
 
 class AttemptConfig(StrictModel):

@@ -11,6 +11,8 @@ from plansmith.config.basics import StrictModel
 Checks = Literal["paper", "ours"]
 FeedbackSource = Literal["model", "person", "none"]
 
+AnswerForm = Literal["markdown", "json"]
+
 
 class ModellingConfig(StrictModel):
     """How a text is taken through the steps of NL2Plan."""
@@ -18,6 +20,9 @@ class ModellingConfig(StrictModel):
     checks: Checks = "ours"
     """Whose validation: the paper's (appendix E, where `forall` in effects and `not` in the initial state are errors),
     or ours, which allows both."""
+    answers: AnswerForm = "markdown"
+    """What a model writes: headings with lists and code, as in the paper, or JSON, whose schema its server enforces;
+    feedback is always prose."""
     max_error_messages: int = Field(8, ge=0)
     """Error messages about one answer of steps 1 to 3, or about one action in one pass of step 4, at most; then it is
     accepted with its flaws."""

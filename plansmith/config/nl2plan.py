@@ -102,6 +102,9 @@ class NL2PlanConfig(RunConfig):
 
     @model_validator(mode="after")
     def _nobody_waits(self) -> Self:
+        if self.modelling.answers == "json" and self.speaker.folder is not None:
+            raise ValueError("modelling.answers=json with speaker.folder: the engine built in enforces no JSON; serve "
+                             "the folder, by vllm serve, and set speaker.url")  # fmt: skip
         if self.modelling.feedback == "person":
             raise ValueError("modelling.feedback=person is for one task at a time: plansmith nl2plan --feedback person")
         return self

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from plansmith.config.modelling import ModellingConfig
+from plansmith.config.modelling import AnswerForm, ModellingConfig
 from plansmith.generation import Message
 from plansmith.modelling import writing
 from plansmith.modelling.checks import (
@@ -33,7 +33,7 @@ from plansmith.modelling.products import (
     TypeSketch,
     TypeTree,
 )
-from plansmith.modelling.prompts import advice_turn, faults_turn, planner_turn, prompt
+from plansmith.modelling.prompts import advice_turn, faults_turn, form_prompt, planner_turn, prompt
 from plansmith.modelling.reading import (
     Fault,
     read_actions,
@@ -43,6 +43,7 @@ from plansmith.modelling.reading import (
     read_tree,
     read_types,
 )
+from plansmith.modelling.structured import FIELDS, as_json, schema_of, with_headings
 
 ProductT = TypeVar("ProductT")
 
@@ -74,6 +75,7 @@ class Question:
         messages: the conversation that a model answers.
         faults: that the last message tells of, of a repair.
         shown: what feedback is wanted on, for a person.
+        json_schema: that the answer is made to fit; empty for one in prose.
     """
 
     step: DialogueStep
@@ -82,6 +84,7 @@ class Question:
     messages: tuple[Message, ...]
     faults: tuple[Fault, ...] = ()
     shown: str = ""
+    json_schema: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,10 @@ class Exercise(Generic[ProductT]):
         step, subject: of the questions.
         prompt: the task.
         feedback_prompt: the task of whoever criticises, given the product as it is shown.
-        read: the product in an answer.
-        check: what is wrong with an answer.
+        read: the product in an answer with headings.
+        check: what is wrong with one.
         show: the product, for whoever criticises.
+        form: of the answers.
         counts_validations: the limit is one of validations, not of error messages.
     """
 
@@ -129,14 +133,15 @@ class Exercise(Generic[ProductT]):
     read: Callable[[str], ProductT]
     check: Callable[[str], tuple[Fault, ...]]
     show: Callable[[ProductT], str]
+    form: AnswerForm
     counts_validations: bool = False
 
     def run(self, config: ModellingConfig) -> Dialogue[ProductT]:
         """Return the product, after asking for it."""
         limit = config.max_validations if self.counts_validations else config.max_error_messages
-        answer = yield self._question(QuestionKind.DRAFT, (Message("user", self.prompt),))
+        answer = yield self._question(QuestionKind.DRAFT, (Message("user", self._asked),))
         answer, faults, left, n_messages = yield from self._mended(answer, limit)
-        product = self.read(answer)
+        product = self._product(answer)
         if config.feedback == "none":
             return Finished(product, faults, n_messages)
         shown = self.show(product)
@@ -147,15 +152,17 @@ class Exercise(Generic[ProductT]):
         before, n_before = product, len(faults)
         answer = yield self._question(QuestionKind.REVISION, self._handed_back(answer, advice_turn(advice)))
         answer, faults, _, more = yield from self._mended(answer, left)
-        return Finished(self.read(answer), faults, n_messages + more, advice, before, n_before)
+        return Finished(self._product(answer), faults, n_messages + more, advice, before, n_before)
 
     def again(self, config: ModellingConfig, product: ProductT, obstacles: Iterable[str]) -> Dialogue[ProductT]:
         """Return the product after what stands in the way of a plan was told; an answer with faults is not taken."""
         limit = config.max_validations if self.counts_validations else config.max_error_messages
-        turns = self._handed_back(self.show(product), planner_turn(obstacles))
+        shown = self.show(product)
+        last = shown if self.form == "markdown" else as_json(self.step, shown)
+        turns = self._handed_back(last, planner_turn(obstacles))
         answer = yield self._question(QuestionKind.PLANNER, turns)
         answer, faults, _, n_messages = yield from self._mended(answer, limit)
-        return Finished(product if faults else self.read(answer), (), n_messages)
+        return Finished(product if faults else self._product(answer), (), n_messages)
 
     def _mended(self, answer: str, left: int) -> Generator[Question, str, tuple[str, tuple[Fault, ...], int, int]]:
         """Return the last answer with its faults, what is left of the limit, and how many messages were sent.
@@ -164,7 +171,7 @@ class Exercise(Generic[ProductT]):
         """
         n_messages = 0
         while True:
-            faults = self.check(answer)
+            faults = self._faults(answer)
             left -= self.counts_validations and left > 0
             if not faults or not left:
                 return answer, faults, left, n_messages
@@ -176,15 +183,29 @@ class Exercise(Generic[ProductT]):
     def _handed_back(self, answer: str, said: str) -> tuple[Message, ...]:
         """Return the task, an answer, and what is said of it: the paper joins these three, not the whole history."""
         return (
-            Message("user", self.prompt),
+            Message("user", self._asked),
             Message("assistant", answer.strip() or NO_ANSWER),
             Message("user", said),
         )
 
+    @property
+    def _asked(self) -> str:
+        return self.prompt if self.form == "markdown" else f"{self.prompt}\n{form_prompt(FIELDS[self.step])}"
+
+    def _product(self, answer: str) -> ProductT:
+        return self.read(answer if self.form == "markdown" else with_headings(self.step, answer))
+
+    def _faults(self, answer: str) -> tuple[Fault, ...]:
+        """Return what is wrong with an answer; of one in JSON no line is told, for it is read as another text."""
+        if self.form == "markdown":
+            return self.check(answer)
+        return tuple(replace(fault, line=0) for fault in self.check(with_headings(self.step, answer)))
+
     def _question(
         self, kind: QuestionKind, messages: tuple[Message, ...], *, faults: tuple[Fault, ...] = (), shown: str = ""
     ) -> Question:
-        return Question(self.step, self.subject, kind, messages, faults, shown)
+        schema = schema_of(self.step) if self.form == "json" and kind is not QuestionKind.FEEDBACK else ""
+        return Question(self.step, self.subject, kind, messages, faults, shown, schema)
 
 
 # --- steps 1 to 3
@@ -205,6 +226,7 @@ def extract_types(text: str, config: ModellingConfig) -> Dialogue[tuple[TypeSket
         lambda answer: read_types(answer)[0],
         check,
         writing.write_types,
+        config.answers,
     ).run(config)
 
 
@@ -223,6 +245,7 @@ def order_types(text: str, types: Sequence[TypeSketch], config: ModellingConfig)
         lambda answer: read_tree(answer)[0],
         check,
         writing.write_tree,
+        config.answers,
     ).run(config)
 
 
@@ -242,6 +265,7 @@ def extract_actions(text: str, tree: TypeTree, config: ModellingConfig) -> Dialo
         lambda answer: read_actions(answer)[0],
         check,
         writing.write_actions,
+        config.answers,
     ).run(config)
 
 
@@ -273,6 +297,7 @@ def action_exercise(
             answer, name=action.name, tree=sketch.tree, predicates=sketch.predicates, checks=config.checks
         ),
         writing.write_schema,
+        config.answers,
     )
 
 
@@ -320,5 +345,6 @@ def task_exercise(text: str, sketch: DomainSketch, config: ModellingConfig) -> E
         read_problem_sketch,
         lambda answer: check_problem(answer, tree=sketch.tree, predicates=sketch.predicates, checks=config.checks),
         writing.write_problem,
+        config.answers,
         counts_validations=True,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -30,6 +30,11 @@ def _environment() -> Environment:
 def prompt(name: str, **values: str) -> str:
     """Return a prompt; what it must be told is what its file names."""
     return _environment().get_template(f"{name}.j2").render(values).strip() + "\n"
+
+
+def form_prompt(fields: Mapping[str, str]) -> str:
+    """Return what asks for JSON with some fields, each with what it holds."""
+    return _environment().get_template("form.j2").render(fields=fields).strip() + "\n"
 
 
 def advice_turn(advice: str) -> str:

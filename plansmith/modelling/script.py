@@ -22,6 +22,7 @@ from plansmith.modelling.products import MODELLING_STEPS, DialogueStep, DomainSk
 from plansmith.modelling.prompts import opening
 from plansmith.modelling.reading import plain_lines, read_predicates
 from plansmith.modelling.references import Reference
+from plansmith.modelling.structured import as_json
 from plansmith.pddl.model import OBJECT
 from plansmith.pddl.parser import parse_domain, parse_problem
 
@@ -31,6 +32,10 @@ TASK_MARK = "# Your task"
 ATTEMPT = re.compile(r"\(attempt (\d+)\)")
 HARMFUL = "Take all preconditions away; they are in the way."
 REFUSAL = "I am sorry, but I cannot help with that."
+FAULTS_OF_TEXT = ("cut", "empty", "refusal", "two_actions")
+"""Mistakes that spoil an answer whatever its form."""
+JSON_MARK = "one JSON object and nothing else"
+"""What a question says that wants JSON."""
 FAULTS = (
     "header_inclusion", "keyword_usage", "param_types", "predicate_names", "predicate_format", "predicate_usage",
     "obj_type", "obj_type_name", "obj_pred_name", "pred_exists", "pred_nargs", "pred_objs", "pred_types",
@@ -75,8 +80,11 @@ class Script:
                 said = own.answer(step, asked)
                 if len(messages) > 1 and HARMFUL in messages[-1].text:
                     said = re.sub(r"(## Preconditions\n```\n).*?(\n```)", r"\1(and)\2", said, flags=re.DOTALL)
-                fault = self._planned(step, _subject(asked), attempt)
-                return own.spoilt(fault, f"This is my answer (attempt {attempt}).\n\n{said}\n")
+                fault, told = self._planned(step, _subject(asked), attempt), f"This is my answer (attempt {attempt})."
+                if JSON_MARK not in asked:
+                    return own.spoilt(fault, f"{told}\n\n{said}\n")
+                content = "" if fault in FAULTS_OF_TEXT else fault
+                return own.spoilt(fault if not content else "", as_json(step, own.spoilt(content, said), told))
         return f"I would take these actions: {', '.join(own.sketch_names)}.\n"
 
     def _reference(self, asked: str) -> Reference | None:

@@ -80,18 +80,33 @@ class Speaker:
         """Return what the answer to a question is found by."""
         if is_person(question, self.feedback):
             return key_of(question.messages, PERSON)
-        who = json.dumps([self.model, self.sampling.model_dump(mode="json"), self.seed])
+        who = json.dumps([self.model, self._sampling(question).model_dump(mode="json"), self.seed])
         return key_of(question.messages, hashlib.sha256(who.encode()).hexdigest())
 
     def _answers(self, questions: Mapping[str, Question], description: str | None) -> Iterator[Call]:
         asked = [task for task, question in questions.items() if not is_person(question, self.feedback)]
         for task in questions.keys() - set(asked):
             yield self._said_by_person(task, questions[task])
-        start_s, failed = time.monotonic(), list[str]()
-        conversations = [questions[task].messages for task in asked]
-        seeds = [self.seed] * len(asked)
-        answers = self.generator.complete(conversations, self.sampling, seeds=seeds, description=description)
-        for number, [completion] in answers if asked else ():
+        failed = list[str]()
+        for form in dict.fromkeys(questions[task].json_schema for task in asked):
+            alike = {task: questions[task] for task in asked if questions[task].json_schema == form}
+            yield from self._answers_alike(alike, description, failed)
+        if failed:
+            cure = "see to the server and give the command again; what was answered is kept"
+            raise PlansmithError("requests failed", got="; ".join(failed[:3]), expected="an answer to each", cure=cure)
+
+    def _answers_alike(
+        self, questions: Mapping[str, Question], description: str | None, failed: list[str]
+    ) -> Iterator[Call]:
+        """Yield the answers to questions whose answers have one form; what failed is told in a list."""
+        start_s, asked = time.monotonic(), list(questions)
+        answers = self.generator.complete(
+            [questions[task].messages for task in asked],
+            self._sampling(questions[asked[0]]),
+            seeds=[self.seed] * len(asked),
+            description=description,
+        )
+        for number, [completion] in answers:
             task = asked[number]
             if completion.fault is not None:
                 failed.append(f"{task}: {completion.fault}")
@@ -106,9 +121,9 @@ class Speaker:
                 completion_tokens=completion.completion_tokens,
                 seconds=round(time.monotonic() - start_s, 3),
             )
-        if failed:
-            cure = "see to the server and give the command again; what was answered is kept"
-            raise PlansmithError("requests failed", got="; ".join(failed[:3]), expected="an answer to each", cure=cure)
+
+    def _sampling(self, question: Question) -> SamplingConfig:
+        return self.sampling.model_copy(update={"json_schema": question.json_schema})
 
     def _said_by_person(self, task: str, question: Question) -> Call:
         if self.person is None:
