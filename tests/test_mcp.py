@@ -20,6 +20,7 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.types import CallToolResult
+from modelled import reference
 
 from plansmith.config.tools import ToolSettings
 from plansmith.pddl.cases import judge_texts
@@ -27,6 +28,7 @@ from plansmith.problems.library import domain_names, load_domain
 from plansmith.tools import bounded as bounded_module
 from plansmith.tools.bounded import OutOfBoundsError, bounded
 from plansmith.tools.server import make_server
+from tests.test_nl2plan_command import script_server
 from tests.test_planners import BLOCKSWORLD, HARD, SUSSMAN, UNSOLVABLE
 
 PLAN = "(unstack c a)\n(put-down c)\n(pick-up b)\n(stack b c)\n(pick-up a)\n(stack a b)\n"
@@ -200,6 +202,30 @@ def test_calls_beyond_the_workers_wait_and_then_are_told_to_come_again() -> None
     assert answers["late"].is_error
     assert "busy" in answers["late"].content[0].text
     assert not answers["long"].is_error
+
+
+def test_nl2plan_models_a_text_with_the_policy_of_the_server() -> None:
+    own = reference("isr-easy")
+    with script_server() as server:
+        made = row_of("nl2plan", {"text": own.text}, policy=server.url)
+        assert (made["status"], made["calls"]) == ("solved", len(server.requests))
+        assert row_of("validate", {name: made[name] for name in ("domain", "problem")} | {
+            "plan": "\n".join(made["plan"])})["verdict"] == "valid"  # fmt: skip
+        said = complaint_of("nl2plan", {"text": own.text}, policy=server.url, max_calls=2)
+    assert "the budget is spent" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "said"),
+    [
+        ("x" * 40_000, {}, "too long"),
+        (" ", {}, "empty"),
+        ("A text.", {"modelling_time_limit_s": 0.01}, "out of time"),
+    ],
+    ids=["long", "empty", "time"],
+)
+def test_nl2plan_of_a_text_that_cannot_be_used_is_an_error(text: str, settings: dict[str, Any], said: str) -> None:
+    assert said in complaint_of("nl2plan", {"text": text}, policy="http://127.0.0.1:9/v1", model="m", **settings)
 
 
 def test_stdio_serves_the_tools_and_ends_with_the_agent() -> None:

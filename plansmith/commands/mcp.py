@@ -14,7 +14,8 @@ from plansmith.config.tools import ToolSettings
 from plansmith.hosts import address_of, listening_socket
 
 EPILOG = """\
-tools: validate, diagnose, plan, problems. On stdio, which is the default, an agent starts the command itself:
+tools: validate, diagnose, plan, problems, and with --policy nl2plan. On stdio, the default, an agent starts the
+command itself:
 
   {"mcpServers": {"plansmith": {"command": "plansmith", "args": ["mcp"]}}}
 
@@ -23,6 +24,7 @@ exit code: 0 when the agent has closed the connection, or at Ctrl-C; 2 bad input
 examples:
   plansmith mcp
   plansmith mcp --http --port 8000 --workers 4 --time-limit 60
+  plansmith mcp --policy http://localhost:8000/v1
 """
 
 
@@ -30,7 +32,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the command line."""
     parser = commands.add_parser(
         "mcp",
-        help="give agents validate, diagnose, plan and problems as tools (Model Context Protocol)",
+        help="give agents validate, diagnose, plan, problems and nl2plan as tools (Model Context Protocol)",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -44,6 +46,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
                         help=f"seconds a call ({defaults.time_limit_s:g})")  # fmt: skip
     parser.add_argument("--memory-limit", type=int, default=defaults.memory_limit_mib, metavar="MIB",
                         help=f"of each process that works on a call ({defaults.memory_limit_mib})")  # fmt: skip
+    modelling = parser.add_argument_group("the tool nl2plan")
+    modelling.add_argument("--policy", default="", metavar="FOLDER_OR_URL", help="who answers, as for plansmith "
+                           "nl2plan; without it there is no such tool")  # fmt: skip
+    modelling.add_argument("--model", default="", metavar="NAME", help="of the server (default: its only one)")
+    modelling.add_argument("--modelling-time-limit", type=float, default=defaults.modelling_time_limit_s, metavar="S",
+                           help=f"seconds a call of it ({defaults.modelling_time_limit_s:g})")  # fmt: skip
+    modelling.add_argument("--max-calls", type=int, default=defaults.max_calls, metavar="N",
+                           help=f"questions that a call of it asks, at most ({defaults.max_calls})")  # fmt: skip
     parser.set_defaults(work=run)
 
 
@@ -53,6 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
         "workers": arguments.workers,
         "time_limit_s": arguments.time_limit,
         "memory_limit_mib": arguments.memory_limit,
+        "policy": arguments.policy,
+        "model": arguments.model,
+        "modelling_time_limit_s": arguments.modelling_time_limit,
+        "max_calls": arguments.max_calls,
     }
     settings = build_model(ToolSettings, given, where="the command line")
     with contextlib.suppress(KeyboardInterrupt):

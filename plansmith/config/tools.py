@@ -66,3 +66,13 @@ class ToolSettings(TextLimits):
     """Problems that a call of ``problems`` may ask for."""
     max_answer_bytes: int = Field(1024 * 1024, ge=1)
     """Longest answer, in bytes of JSON; a longer one is refused."""
+    max_text_bytes: int = Field(32 * 1024, ge=1)
+    """Longest text that ``nl2plan`` models, in bytes of UTF-8."""
+    policy: str = ""
+    """Who answers ``nl2plan``: a model folder, or the address of an OpenAI-compatible server; empty leaves it out."""
+    model: str = ""
+    """The model's name on that server; empty for its only one."""
+    modelling_time_limit_s: float = Field(600.0, gt=0, allow_inf_nan=False)
+    """Wall-clock seconds that a call of ``nl2plan`` may take."""
+    max_calls: int = Field(200, ge=1)
+    """Questions that a call of ``nl2plan`` may ask the model."""

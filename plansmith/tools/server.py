@@ -31,6 +31,7 @@ from plansmith.planners import FastDownward, PlannerResult, PlannerStatus
 from plansmith.planners.batch import BAD_INPUT
 from plansmith.tools import work
 from plansmith.tools.bounded import Row, bounded
+from plansmith.tools.modelling import modelled
 
 KILL_GRACE_S = 0.5
 """Wall-clock seconds beyond a planner's CPU time after which it is killed."""
@@ -48,6 +49,9 @@ DESCRIPTIONS = {
     "accepted it), unsolvable (proven), gave_up, out_of_time, out_of_memory, unsupported, crashed or bad_input (with "
     "`diagnostics`).",
     "problems": "Draw solvable problems of a well-known planning domain, with the domain; or list the domains.",
+    "nl2plan": "Let a language model write a domain and a problem of a text in plain words, and plan them; it takes "
+    "minutes. `status` is solved or no_plan, `in_words` has the plan in words or says why there is none. It is a "
+    "plan of that model of the text: read `domain` and `problem` before you trust it.",
 }
 """What an agent reads of each tool."""
 
@@ -115,6 +119,14 @@ class Desk:
         if n > most:
             raise ToolError(str(BadInputError("too many problems", where="n", got=str(n), expected=f"{most} at most")))
         return await self._call(self._bounded(work.drawn_problems, domain, level, n, seed, text))
+
+    async def nl2plan(
+        self,
+        text: Annotated[Text, Field(description="what there is, what can be done, how things are, and what is wanted")],
+    ) -> Row:
+        """Return what a model makes of a text."""
+        self._check(text=text)
+        return await self._call(partial(modelled, self._settings, text))
 
     def _check(self, **texts: str) -> None:
         with _as_tool_error():
@@ -197,6 +209,9 @@ def make_server(settings: ToolSettings) -> MCPServer[None]:
     harmless = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
     for tool in (desk.validate, desk.diagnose, desk.plan, desk.problems):
         server.add_tool(tool, description=DESCRIPTIONS[tool.__name__], annotations=harmless)
+    if settings.policy:
+        asking = ToolAnnotations(read_only_hint=True, idempotent_hint=False, open_world_hint=True)
+        server.add_tool(desk.nl2plan, description=DESCRIPTIONS["nl2plan"], annotations=asking)
     return server
 
 
