@@ -48,13 +48,18 @@ def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
     made: dict[str, Stage[Any]] = {"tasks": tasks}
     who = speaker_key(config)
 
+    edits = modelling.read_edits(config.tasks.edits)
+
     def asking(step: str, number: int = 0) -> AskingSettings:
+        is_straight = step == DialogueStep.ZERO_SHOT
         return AskingSettings(
             step=step,
             number=number,
             modelling=config.modelling.model_copy(update={"planner_feedback": 0}),  # no answer depends on it
             answers=config.answers,
-            shares_domain=config.tasks.shares_domain and step != DialogueStep.ZERO_SHOT,
+            shares_domain=config.tasks.shares_domain and not is_straight,
+            sees_whole=config.tasks.domain == "whole" and not is_straight,
+            edits={} if is_straight else edits,
             who=who,
             prompts=prompts_digest(),
         )

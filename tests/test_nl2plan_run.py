@@ -18,9 +18,11 @@ from pipelines.trials.speaking import SpeakingSession, cost_estimate, spent_in
 from plansmith.cli import main
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.data.artifacts import Artifact
+from plansmith.data.rows import ModelledTaskRow, ModellingCallRow
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import Generator
 from plansmith.modelling.budget import BudgetSpentError
+from plansmith.modelling.folder import digest
 from plansmith.modelling.references import TASKS_FOLDER, read_references
 from plansmith.modelling.script import Script, ScriptedGenerator
 from plansmith.pipeline import find_pipeline
@@ -87,7 +89,7 @@ def test_nl2plan_paper_preset_is_the_papers() -> None:
     modelling = config.modelling
     assert (modelling.checks, modelling.max_error_messages, modelling.max_validations) == ("paper", 8, 8)
     assert (modelling.passes, modelling.feedback, config.answers.temperature) == (2, "model", 0)
-    assert (config.tasks.shares_domain, config.planner.search, config.zero_shot) == (True, "lama-first", True)
+    assert (config.tasks.domain, config.planner.search, config.zero_shot) == ("easy", "lama-first", True)
     names = [stage.name for stage in nl2plan(config)]
     assert names == ["tasks", "types", "hierarchy", "actions", "construct_1", "construct_2", "prune", "task", "plan",
                      "zero_shot", "judge"]  # fmt: skip
@@ -102,6 +104,7 @@ def test_nl2plan_paper_preset_is_the_papers() -> None:
         ("speaker.replay=x", "one speaker"),
         ("speaker.prices={input: -1}", "prices"),
         ("modelling.feedback=person", "one task at a time"),
+        ("tasks.domain=edited", "tasks.edits"),
     ],
 )
 def test_nl2plan_settings_that_do_not_fit_are_refused(override: str, message: str) -> None:
@@ -179,6 +182,45 @@ def test_nl2plan_planner_feedback_gives_a_task_a_domain_of_its_own_and_a_plan(tm
     assert [(own.status, own.right) for own in verdicts] == [("unsolvable", False), ("solved", True)]
     assert verdicts[1].calls["construction"] > verdicts[0].calls["construction"]
     assert {name for name in done if "again" in name} == {"look_again_1", "look_again_2"}
+
+
+def texts_asked(done: dict[str, Artifact], stage: str) -> list[str]:
+    """Return the first question of each call of a stage."""
+    return [json.loads(row.messages)[0][1] for row in done[stage].rows(ModellingCallRow, "calls")]
+
+
+def test_nl2plan_domain_of_all_texts_or_with_edits_is_that(tmp_path: Path) -> None:
+    folder = Path(one_task(tmp_path / "tasks"))
+    for name in ("medium.md", "medium.pddl"):
+        shutil.copy(TASKS_FOLDER / "isr" / name, folder / "isr" / name)
+    easy, medium = (own for own in read_references(folder))
+    edits = tmp_path / "edits" / "isr"
+    edits.mkdir(parents=True)
+    speaker = {"script": True}
+
+    def run(**tasks: str) -> dict[str, Artifact]:
+        config = NL2PlanConfig.model_validate(
+            {"tasks": {"folder": str(folder), **tasks}, "speaker": speaker, "zero_shot": False}
+        )
+        stages = [stage for stage in nl2plan(config) if stage.name in ("tasks", "types")]
+        with SpeakingSession(config, tmp_path) as session:
+            return run_stages(stages, root=tmp_path / "artifacts", resources=session)
+
+    easy_only, whole, own = run(domain="easy"), run(domain="whole"), run(domain="own")
+    assert not any(medium.task_text.strip() in text for text in texts_asked(easy_only, "types"))
+    for text in texts_asked(whole, "types"):
+        assert easy.text in text
+        assert text.count(easy.domain_text.strip()) == 1
+        assert medium.task_text.strip() in text
+    assert {row.task for row in own["types"].rows(ModelledTaskRow)} == {"isr-easy", "isr-medium"}
+    [made] = easy_only["types"].rows(ModelledTaskRow)
+    types = made.products[0].text
+    (edits / "1-types.md").write_text(f"<!-- edit of {digest(types)} -->\n{types}\n- stone: by hand\n")
+    [made] = run(domain="edited", edits=str(edits.parent))["types"].rows(ModelledTaskRow)
+    assert "- stone: by hand" in made.products[0].text
+    (edits / "1-types.md").write_text(f"<!-- edit of {'0' * 16} -->\n{types}\n")
+    with pytest.raises(BadInputError, match="has changed since"):
+        run(domain="edited", edits=str(edits.parent))
 
 
 class Lending(Resources):

@@ -10,10 +10,12 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from pydantic import Field
 
 from plansmith.config.basics import StrictModel
 from plansmith.config.generation import AttemptConfig, SamplingConfig
@@ -150,6 +152,10 @@ class AskingSettings(StrictModel):
     """How they are drawn."""
     shares_domain: bool
     """Only the first task of each domain is taken through steps 1 to 4."""
+    sees_whole: bool = False
+    """It is taken through them with the texts of all."""
+    edits: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """What stands in the place of products, by domain and file."""
     who: str
     """Who answers."""
     prompts: str
@@ -170,9 +176,40 @@ def take_step(context: StageContext[AskingSettings]) -> None:
     before = products_of(context.inputs)
     source = {row.task: representative(row, tasks, settings).task for row in tasks}
     products = {
-        row.task: RowProducts({**before.get(source[row.task], {}), **before.get(row.task, {})}) for row in asked
+        row.task: RowProducts(
+            {**before.get(source[row.task], {}), **before.get(row.task, {})}, edits=_edits(row.domain, settings)
+        )
+        for row in asked
     }
+    if settings.sees_whole and settings.step not in (DialogueStep.TASK, ZERO_SHOT):
+        asked = [replace(row, text=whole_text([own for own in tasks if own.domain == row.domain])) for row in asked]
     _converse(context, products, {row.task: partial(_dialogue, row, products[row.task], settings) for row in asked})
+
+
+def whole_text(tasks: Iterable[ModellingTaskRow]) -> str:
+    """Return the texts of tasks as one, each paragraph once."""
+    return "\n\n".join(dict.fromkeys(part for row in tasks for part in row.text.split("\n\n")))
+
+
+def _edits(domain: str, settings: AskingSettings) -> dict[str, files.Edit]:
+    edits = settings.edits.get(domain, {})
+    return {name: files.read_edit(name, text, where=f"{domain}/{name}") for name, text in edits.items()}
+
+
+def read_edits(folder: str | None) -> dict[str, dict[str, str]]:
+    """Return the edits of a folder by domain and file.
+
+    Raises:
+        BadInputError: no such folder, or a file that is no edit of a product of steps 1 to 4.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for path in () if folder is None else sorted(Path(folder).glob("*/**/*.md")):
+        domain, _, name = path.relative_to(folder).as_posix().partition("/")  # type: ignore[arg-type]
+        found.setdefault(domain, {})[name] = path.read_text(encoding="utf-8")
+        files.read_edit(name, found[domain][name], where=str(path))
+    if folder is not None and not found:
+        raise BadInputError("no edits here", where=folder, expected="DOMAIN/3-actions.md and the like")
+    return found
 
 
 def look_again(context: StageContext[LookingAgainSettings]) -> None:

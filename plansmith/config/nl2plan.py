@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -21,9 +21,23 @@ class TasksConfig(StrictModel):
     """A folder laid out like ``datasets/nl2plan``; None takes that, the paper's 15 tasks."""
     domains: tuple[str, ...] = ()
     """Its domains that are used; empty for all."""
-    shares_domain: bool = True
-    """Take steps 1 to 4 for the first task of a domain only, and its domain for the others, as the paper does; false
-    takes every task through all steps."""
+    domain: Literal["own", "easy", "whole", "edited"] = "easy"
+    """Of which texts steps 1 to 4 make the domain of a task: ``own``, of its own; ``easy``, of the first task of its
+    domain, as the paper; ``whole``, of all texts of its domain; ``edited``, as ``easy``, with `edits` put in place."""
+    edits: str | None = None
+    """A folder with DOMAIN/FILE for each product of steps 1 to 4 that somebody has mended, as below a task's ``edits``;
+    with ``edited`` alone."""
+
+    @model_validator(mode="after")
+    def _has_edits(self) -> Self:
+        if (self.edits is not None) != (self.domain == "edited"):
+            raise ValueError(f"tasks.edits goes with tasks.domain=edited; got {self.edits} and {self.domain}")
+        return self
+
+    @property
+    def shares_domain(self) -> bool:
+        """Return whether the tasks of a domain are written in the domain of the first of them."""
+        return self.domain != "own"
 
 
 class SpeakerConfig(StrictModel):

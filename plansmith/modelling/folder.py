@@ -58,6 +58,33 @@ class Edit:
     text: str
     base: str
 
+    def instead_of(self, product: str, *, where: str) -> str:
+        """Return the text that stands in the place of a product.
+
+        Raises:
+            BadInputError: it is an edit of another one.
+        """
+        if self.base != digest(product):
+            raise BadInputError(
+                "an edit of a product that has changed since", where=where, got=f"an edit of {self.base}",
+                expected=f"one of {digest(product)}", cure="mend the product again, or remove the edit",
+            )  # fmt: skip
+        return self.text
+
+
+def read_edit(name: str, text: str, *, where: str) -> Edit:
+    """Return the edit that a file holds.
+
+    Raises:
+        BadInputError: it does not say of which product it is one.
+    """
+    mark = _MARK.match(text)
+    if mark is None:
+        raise BadInputError("an edit that does not say what it is an edit of", where=where,
+                            expected=f"'{_mark(name, '0' * 16)}' as its first line, with the digest of the product",
+                            cure="make it in the workbench, or copy the first line of another edit")  # fmt: skip
+    return Edit(name, text[mark.end() :], mark[1] or mark[2])
+
 
 @dataclass(frozen=True, slots=True)
 class TaskFolder:
@@ -109,13 +136,7 @@ class TaskFolder:
         """
         if not self.has(f"{EDITS}/{name}"):
             return None
-        text = self.read(f"{EDITS}/{name}")
-        mark = _MARK.match(text)
-        if mark is None:
-            raise BadInputError("an edit that does not say what it is an edit of", where=str(self.path / EDITS / name),
-                                expected=f"'{_mark(name, '0' * 16)}' as its first line, with the digest of the product",
-                                cure="make it in the workbench, or copy the first line of another edit")  # fmt: skip
-        return Edit(name, text[mark.end() :], mark[1] or mark[2])
+        return read_edit(name, self.read(f"{EDITS}/{name}"), where=str(self.path / EDITS / name))
 
     def is_mended(self, name: str) -> bool:
         """Return whether a product, as it is now, was mended."""
@@ -146,15 +167,9 @@ class TaskFolder:
         product, edit = self.read(name), self.edit(name)
         if edit is None:
             return product
-        if edit.base != digest(product):
-            if self.has_versions:
-                return product
-            raise BadInputError(
-                "an edit of a product that has changed since", where=str(self.path / EDITS / name),
-                got=f"an edit of {edit.base}", expected=f"one of {digest(product)}",
-                cure="mend the product again, or remove the edit",
-            )  # fmt: skip
-        return edit.text
+        if self.has_versions and edit.base != digest(product):
+            return product
+        return edit.instead_of(product, where=str(self.path / EDITS / name))
 
     def settle(self, name: str, text: str) -> str:
         """Write a product, and return it as whoever goes on reads it."""

@@ -66,10 +66,11 @@ class Products(Protocol):
 
 @dataclass
 class RowProducts:
-    """The products of one task in memory: those that are there, and those that are made."""
+    """The products of one task in memory: those that are there, those that are made, and edits of these, by file."""
 
     before: Mapping[str, str] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)
+    edits: Mapping[str, files.Edit] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:
         """Return whether a product is there."""
@@ -81,12 +82,13 @@ class RowProducts:
 
     def settle(self, name: str, text: str) -> str:
         """Keep a product."""
-        self.made[name] = text
-        return text
+        edit = self.edits.get(name)
+        self.made[name] = text if edit is None else edit.instead_of(text, where=f"an edit of {name}")
+        return self.made[name]
 
     def is_mended(self, name: str) -> bool:
-        """Return that nobody has."""
-        return False
+        """Return whether somebody has mended a product."""
+        return name in self.edits
 
 
 @dataclass(frozen=True, slots=True)
