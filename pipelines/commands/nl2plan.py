@@ -138,7 +138,8 @@ def _nl2plan(arguments: argparse.Namespace) -> int:
         work = _Work(text, folder, config, speaker, str(arguments.text))
         sketch = _model(work, source)
         planned = _planned(work, planner, has_domain=source is not None)
-    folder.check_edits()
+    if folder.has_versions:
+        folder.check_edits()
     said = write_plan(folder, planned, sketch.actions)
     _say_cost(log.calls)
     print(printable(said))

@@ -75,6 +75,8 @@ from plansmith.text.loose_plans import read_loose_plan
 
 CALLS, ADVICE = "calls", "advice"
 """Tables of `ModellingCallRow` beside what a step has made, and of `AdviceRow` beside the verdicts."""
+EDITED = (files.TYPES, files.HIERARCHY, files.ACTIONS)
+"""What may be mended of a domain, beside the actions of step 4."""
 PAGES = "pages"
 """Folder of a page of each task beside the verdicts."""
 NL2PLAN, ZERO_SHOT = "nl2plan", "zero_shot"
@@ -207,6 +209,9 @@ def read_edits(folder: str | None) -> dict[str, dict[str, str]]:
         domain, _, name = path.relative_to(folder).as_posix().partition("/")  # type: ignore[arg-type]
         found.setdefault(domain, {})[name] = path.read_text(encoding="utf-8")
         files.read_edit(name, found[domain][name], where=str(path))
+        if name not in EDITED and not name.startswith("4-actions/"):
+            raise BadInputError("an edit of no product of steps 1 to 4", where=str(path),
+                                expected=f"{', '.join(EDITED)} or 4-actions/PASS/NAME.md")  # fmt: skip
     if folder is not None and not found:
         raise BadInputError("no edits here", where=folder, expected="DOMAIN/3-actions.md and the like")
     return found
@@ -220,7 +225,8 @@ def look_again(context: StageContext[LookingAgainSettings]) -> None:
     products, dialogues = dict[str, RowProducts](), dict[str, Callable[[], Made]]()
     with FastDownward(settings.planner) as planner:
         for row in (row for row in tasks if row.task in unsolved):
-            own = RowProducts({**made.get(representative(row, tasks, settings).task, {}), **made[row.task]})
+            shared = made.get(representative(row, tasks, settings).task, {})
+            own = RowProducts({**shared, **made[row.task]}, edits=_edits(row.domain, settings))
             obstacles = obstacles_of(planner, own.current(files.DOMAIN), own.current(files.PROBLEM))
             if obstacles:
                 products[row.task] = own

@@ -19,6 +19,7 @@ from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.prompts import prompt
 from plansmith.modelling.references import Reference
 from plansmith.modelling.script import Script
+from plansmith.modelling.speaking import PERSON
 from plansmith.modelling.steps import RowProducts, make_all
 
 CHARACTERS_PER_TOKEN = 4
@@ -46,8 +47,8 @@ def total(costs: Iterable[Cost]) -> Cost:
 
 
 def cost_of(calls: Iterable[Call]) -> Cost:
-    """Return what calls have cost, as counted by who answered."""
-    return total(Cost(1, call.tokens) for call in calls)
+    """Return what calls have cost, as counted by who answered; a person's answers cost nothing."""
+    return total(Cost(1, call.tokens) for call in calls if call.model != PERSON)
 
 
 # --- the estimate
