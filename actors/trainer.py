@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from plansmith.config.training import OptimiserConfig
     from plansmith.learning.objectives.base import Objective, Reader
+    from plansmith.learning.objectives.trust_region import TrustRegion
     from plansmith.learning.optimisation import OptimisationReport
     from plansmith.learning.sequences import Sequences
 
@@ -91,7 +92,7 @@ class TrainerActor:
 
     def optimise(
         self,
-        objective: Objective,
+        objective: Objective | TrustRegion,
         sequences: Sequences,
         settings: OptimiserConfig,
         *,
@@ -103,7 +104,7 @@ class TrainerActor:
         """Train on ``sequences``; return losses and rates by step, and how many sequences did not fit.
 
         Args:
-            objective: what is minimised.
+            objective: what is minimised; or what is solved, in one step of all sequences, on one rank.
             sequences: the same on every rank, which reads those of its rows; too long ones are left out whole.
             settings: of this phase.
             seed: of the order of the sequences, and of dropout.
@@ -119,9 +120,13 @@ class TrainerActor:
         """
         import torch
 
+        from plansmith.learning.objectives.trust_region import TrustRegion
         from plansmith.learning.optimisation import plan_optimisation, run_optimisation
+        from plansmith.learning.policy_region import run_trust_region
         from plansmith.learning.sequence_files import lengths_of, unit_names_of
 
+        if isinstance(objective, TrustRegion):
+            settings = objective.whole_batch(settings, len(sequences))
         plan = plan_optimisation(
             lengths_of(sequences).tolist(),
             settings,
@@ -131,6 +136,9 @@ class TrainerActor:
             n_ranks=self.config.n_ranks,
             unit_names=unit_names_of(sequences),
         )
+        if isinstance(objective, TrustRegion):
+            rows = self.config.micro_batch_rows
+            return run_trust_region(self.engine, objective, sequences, plan, micro_batch_rows=rows)
         torch.manual_seed(seed + self.rank)  # what is dropped must not depend on what was trained before
         self.engine.prepare(settings, keeps_moments=keeps_moments)
         record_as(objective=objective.name)

@@ -56,3 +56,23 @@ def test_smoke_run_given_again_reuses_every_stage(runs: Path, capfd: pytest.Capt
     said = [line for line in capfd.readouterr().err.splitlines() if " stage " in line]
     assert said and all(line.endswith(("reused", "not needed")) for line in said)
     assert results_of(runs)["arms"] == before["arms"]
+
+
+def test_smoke_run_solves_its_updates_within_the_trust_region(tmp_path: Path) -> None:
+    overrides = ["cpo.solver=trust_region", "arms=[cpo_only]", "evaluation.noise_rates=[]"]
+    given = [word for override in overrides for word in ("--set", override)]
+    assert self_criteach.main(["--preset", "smoke", "--runs", str(tmp_path), *given]) == 0
+    [updates] = results_of(tmp_path)["cpo"].values()
+    assert "cpo/penalty" not in updates
+    for name in (
+        "cpo/reward",
+        "cpo/cost",
+        "cpo/disagreement",
+        "trust_region/dual_nu",
+        "trust_region/line_search_steps",
+    ):
+        assert len(updates[name]) == 2 and None not in updates[name]
+    for share, divergence, cost in zip(updates["trust_region/step_share"], updates["trust_region/divergence"],
+                                       updates["trust_region/cost_change"], strict=True):  # fmt: skip
+        assert 0 <= divergence <= 0.001 and (share > 0) == (divergence > 0)
+        assert cost <= 0, "a model that knows nothing is beyond its budget"

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from plansmith.config.training import OptimiserConfig
     from plansmith.learning.codec import EngineGenerator
     from plansmith.learning.objectives.base import Objective, Reader
+    from plansmith.learning.objectives.trust_region import TrustRegion
     from plansmith.learning.optimisation import OptimisationReport
     from plansmith.learning.sequences import Sequences
 
@@ -288,7 +289,7 @@ class TrainerHandle:
 
     def optimise(
         self,
-        objective: Objective,
+        objective: Objective | TrustRegion,
         sequences: Sequences,
         settings: OptimiserConfig,
         *,

@@ -11,7 +11,7 @@ from pipelines.run.workers import MODEL
 from pipelines.stages.group_relative import FromGroups, GroupRelativeSettings, group_relative_settings, groups_of
 from pipelines.stages.update_loop import Lesson, Tried, run_updates
 from plansmith.config.basics import narrowed
-from plansmith.config.constrained import ConstraintConfig, CpoConfig
+from plansmith.config.constrained import ConstraintConfig, CpoConfig, TrustRegionConfig
 from plansmith.config.training import EngineNumerics, Numerics
 from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import ProblemRow, RolloutRow, Split, VerdictRow
@@ -23,6 +23,7 @@ from plansmith.learning.constrained import next_penalty, penalised, step_advanta
 from plansmith.learning.feedback import SampledTokens
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.objectives.group_relative import GroupRelative
+from plansmith.learning.objectives.trust_region import TrustRegion
 from plansmith.learning.sequences import OLD_LOGPROBS, REFERENCE_LOGPROBS, TrainingSequence, rollout_sequence
 from plansmith.learning.tokenizer import token_spans
 from plansmith.pddl.grounding import PlanningTask
@@ -36,6 +37,8 @@ class ConstrainedSettings(GroupRelativeSettings):
 
     constraint: ConstraintConfig
     """The critic, and how much cost a plan may have."""
+    trust_region: TrustRegionConfig | None = None
+    """How an update is solved; None: penalised."""
 
 
 def constrained_settings(
@@ -44,7 +47,8 @@ def constrained_settings(
     """Return the settings of the stage, whose problems are those of D2."""
     shared = group_relative_settings(loop, engine=engine, numerics=numerics, prompting=prompting, split=Split.PHASE2)
     values = {name: getattr(shared, name) for name in type(shared).model_fields}
-    return ConstrainedSettings(**values, constraint=narrowed(loop, ConstraintConfig))
+    region = loop.trust_region if loop.solver == "trust_region" else None
+    return ConstrainedSettings(**values, constraint=narrowed(loop, ConstraintConfig), trust_region=region)
 
 
 @dataclass(frozen=True)
@@ -64,64 +68,73 @@ class FromSteps(FromGroups):
         return Reward(None if found is None else found.reward, verdict.reason)
 
     def lesson(self, tried: Sequence[Tried], state: Any) -> Lesson:
-        """Return what is learnt from the groups under nu, and nu for the next update.
+        """Return what is learnt from the groups, penalised under nu and with nu for the next update, or to be solved.
 
         Raises:
             PlansmithError: more rollouts than may could not be judged.
         """
-        settings, constraint = self.settings, self.settings.constraint
-        penalty = state["penalty"] if state else constraint.penalty
-        groups, judged = groups_of(tried), list[tuple[Tried, Criticism]]()
-        sequences: list[TrainingSequence] = []
-        for group in groups.values():
-            known = [(item, found) for item in group if (found := self._criticised(item)) is not None]
-            judged += known
-            sequences += self._sequences(known, penalty)
+        settings, groups = self.settings, groups_of(tried)
+        known = [
+            [(item, found) for item in group if (found := self._criticised(item)) is not None]
+            for group in groups.values()
+        ]
+        judged = [pair for group in known for pair in group]
         self._check_judged(len(tried), len(judged))
+        asked = {"asked": (state["asked"] if state else 0) + len(groups)}
         cost = fmean(found.cost for _, found in judged)
         figures = {
             "cpo/reward": fmean(found.reward for _, found in judged),
             "cpo/cost": cost,
-            "cpo/penalty": penalty,
             "cpo/disagreement": fmean(self._disagrees(item) for item, _ in judged),
         }
-        n_asked = (state["asked"] if state else 0) + len(groups)
-        penalty = next_penalty(penalty, cost, budget=constraint.budget, rate=constraint.penalty_rate)
+        if settings.trust_region is not None:
+            solved = TrustRegion(settings.trust_region, settings.sampling, cost - settings.constraint.budget)
+            return Lesson(solved, self._sequences(known), asked, sampling=settings.sampling, figures=figures)
+        penalty = state["penalty"] if state else settings.constraint.penalty
+        budget, rate = settings.constraint.budget, settings.constraint.penalty_rate
         reads_old = settings.takes_several_steps
         return Lesson(
             GroupRelative(settings.objective, settings.sampling, reads_old),
-            sequences,
-            {"asked": n_asked, "penalty": penalty},
+            self._sequences(known, penalty),
+            {**asked, "penalty": next_penalty(penalty, cost, budget=budget, rate=rate)},
             reference_column=REFERENCE_LOGPROBS if settings.objective.beta > 0 else "",
             old_column=OLD_LOGPROBS if reads_old else "",
             sampling=settings.sampling,
-            figures=figures,
+            figures={**figures, "cpo/penalty": penalty},
         )
 
     def _criticised(self, item: Tried) -> Criticism | None:
         task, finish = self._task(item.rollout), item.rollout.finish_reason
         return criticise(task, item.verdict, item.steps, self.settings.constraint, finish_reason=finish)
 
-    def _sequences(self, group: Sequence[tuple[Tried, Criticism]], penalty: float) -> list[TrainingSequence]:
-        """Return the rollouts of a group that learn, each token with the advantage of its step."""
-        rewards = step_advantages([[step.reward for step in found.steps] for _, found in group])
-        costs = step_advantages([[step.cost for step in found.steps] for _, found in group])
-        return [
-            self._sequence_of(item, found, penalised(reward, cost, penalty))
-            for (item, found), reward, cost in zip(group, rewards, costs, strict=True)
-            if self.held_out.met_by_chain(self._task(item.rollout), item.steps) is None
-        ]
+    def _sequences(
+        self, groups: Sequence[Sequence[tuple[Tried, Criticism]]], penalty: float | None = None
+    ) -> list[TrainingSequence]:
+        """Return the rollouts that learn, each token with the advantage of its step: under a penalty, or R and C."""
+        found = []
+        for group in groups:
+            rewards = step_advantages([[step.reward for step in found.steps] for _, found in group])
+            costs = step_advantages([[step.cost for step in found.steps] for _, found in group])
+            for (item, criticism), reward, cost in zip(group, rewards, costs, strict=True):
+                if self.held_out.met_by_chain(self._task(item.rollout), item.steps) is None:
+                    by_step = [reward, cost] if penalty is None else [penalised(reward, cost, penalty)]
+                    found.append(self._sequence_of(item, criticism, by_step))
+        return found
 
-    def _sequence_of(self, item: Tried, found: Criticism, advantages: Sequence[float]) -> TrainingSequence:
+    def _sequence_of(self, item: Tried, found: Criticism, by_step: Sequence[Sequence[float]]) -> TrainingSequence:
         rollout, places = item.rollout, [step.place for step in found.steps]
         _, spans = token_spans(self.tokenizer, rollout.token_ids)
         tokens = SampledTokens(rollout.prompt_token_ids, rollout.token_ids, tuple(spans))
         ends = [item.steps[place].outcome.end for place in places if place is not None]
         is_stopped = found.steps[-1].cost >= 1.0
-        by_token = token_advantages(tokens, advantages, ends, is_stopped=is_stopped)
+        advantage, *of_cost = [token_advantages(tokens, steps, ends, is_stopped=is_stopped) for steps in by_step]
         written = rollout.rollout_logprobs if self.settings.objective.weight_limit is not None else ()
         return rollout_sequence(
-            rollout.prompt_token_ids, rollout.token_ids, advantage=by_token, rollout_logprobs=written
+            rollout.prompt_token_ids,
+            rollout.token_ids,
+            advantage=advantage,
+            cost_advantage=of_cost[0] if of_cost else (),
+            rollout_logprobs=written,
         )
 
     def _check_judged(self, n_tried: int, n_judged: int) -> None:

@@ -49,6 +49,7 @@ from plansmith.generation import Conversation
 from plansmith.judging.judge import Judge
 from plansmith.judging.rewards import Reward, rewarded
 from plansmith.learning.objectives.base import Objective
+from plansmith.learning.objectives.trust_region import TrustRegion
 from plansmith.learning.optimisation import OptimisationReport, learning_rate_at
 from plansmith.learning.packing import units_of
 from plansmith.learning.sequences import TrainingSequence
@@ -109,7 +110,7 @@ class Lesson:
         figures: to be recorded, by name.
     """
 
-    objective: Objective
+    objective: Objective | TrustRegion
     sequences: Sequence[TrainingSequence]
     state: Any = None
     reference_column: str = ""

@@ -10,7 +10,12 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from plansmith.config.basics import StrictModel
-from plansmith.config.constrained import CpoConfig
+from plansmith.config.constrained import (
+    UNREAD_BY_PENALTY,
+    UNREAD_BY_TRUST_REGION,
+    CpoConfig,
+    check_trust_region,
+)
 from plansmith.config.domain_writing import DemonstrationsConfig, DomainConfig
 from plansmith.config.generation import AttemptConfig
 from plansmith.config.planner import PlannerConfig
@@ -156,6 +161,8 @@ class SelfCriteachConfig(RunConfig):
                 raise ValueError(f"the arms {', '.join(wanted)} need {method}")
         if len(set(self.arms)) < len(self.arms) or not self.arms:
             raise ValueError(f"arms must be named, each once, got {', '.join(self.arms) or 'none'}")
+        if self.cpo is not None and self.cpo.solver == "trust_region":
+            check_trust_region(self.trainer)
         return self
 
     @property
@@ -182,4 +189,7 @@ class SelfCriteachConfig(RunConfig):
         for method in ("cpo", "dpo"):
             if not any(method in arm for arm in self.arms):
                 found[method] = f"no arm uses it: arms={', '.join(self.arms)}"
+        if self.cpo is not None:
+            names = UNREAD_BY_TRUST_REGION if self.cpo.solver == "trust_region" else UNREAD_BY_PENALTY
+            found |= {f"cpo.{name}": f"cpo.solver={self.cpo.solver} has no use for it" for name in names}
         return found

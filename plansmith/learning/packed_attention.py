@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import accumulate, islice, pairwise
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from plansmith.learning.packing import rounded_up
 
@@ -54,6 +56,7 @@ def packed_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
+    is_plain: bool = False,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Return causal attention within each sequence of each row, in the calling convention of transformers.
@@ -63,6 +66,7 @@ def packed_attention(
         attention_mask: not read; the lengths say it all.
         sequence_lengths: per row, summing to T.
         sliding_window: a token sees itself and the tokens before it, so many in all; None sees all of them.
+        is_plain: made of products and a softmax, which can be differentiated forwards, and twice; slower.
 
     Returns:
         (B, T, H, D), and no attention weights.
@@ -71,12 +75,13 @@ def packed_attention(
     window = sliding_window or query.shape[2]
     dtype = torch.bfloat16 if torch.is_autocast_enabled("cpu") else query.dtype
     is_whole = max(map(max, sequence_lengths)) <= window
-    if query.device.type == "cpu" and dtype in BLOCK_TOKENS and is_whole and not dropout:
+    if query.device.type == "cpu" and dtype in BLOCK_TOKENS and is_whole and not dropout and not is_plain:
         return blockwise_attention(query, key, value, scale, sequence_lengths, dtype=dtype), None
     rows = []
-    for row, lengths in enumerate(sequence_lengths):
-        parts = zip(*(torch.split(tensor[row], list(lengths), dim=1) for tensor in (query, key, value)), strict=True)
-        rows.append(torch.cat([_fused_attention(q, k, v, scale, dropout, window) for q, k, v in parts], dim=1))
+    with sdpa_kernel(SDPBackend.MATH) if is_plain else nullcontext():
+        for row, lengths in enumerate(sequence_lengths):
+            parts = zip(*(torch.split(t[row], list(lengths), dim=1) for t in (query, key, value)), strict=True)
+            rows.append(torch.cat([_fused_attention(q, k, v, scale, dropout, window) for q, k, v in parts], dim=1))
     return torch.stack(rows).transpose(1, 2).contiguous(), None
 
 

@@ -37,6 +37,8 @@ ROLLOUT_END = "rollout_end"
 """Column: 1 at the last token of a rollout; their number is that of rollouts."""
 ADVANTAGE = "advantage"
 """Column: at each token of a rollout by how much it is better than what was to be expected."""
+COST_ADVANTAGE = "cost_advantage"
+"""Column: at each token of a rollout by how much more it costs than was to be expected."""
 ROLLOUT_LOGPROBS = "rollout_logprobs"
 """Column: log p of each token by the engine that wrote it."""
 OLD_LOGPROBS = "old_logprobs"
@@ -116,6 +118,7 @@ def rollout_sequence(
     response_ids: Sequence[int],
     *,
     advantage: float | Sequence[float],
+    cost_advantage: Sequence[float] = (),
     rollout_logprobs: Sequence[float] = (),
 ) -> TrainingSequence:
     """Return a rollout with its advantage.
@@ -123,6 +126,7 @@ def rollout_sequence(
     Args:
         prompt_ids, response_ids: tokens.
         advantage: of the whole rollout, the same at each of its tokens; or one a token of the response.
+        cost_advantage: one a token of the response; none leaves the column out.
         rollout_logprobs: one a token of the response, as the engine gave them; none leaves the column out.
 
     Raises:
@@ -140,6 +144,8 @@ def rollout_sequence(
         ROLLOUT_END: [*zeros, *[0.0] * (n_tokens - 1), 1.0],
         ADVANTAGE: [*zeros, *by_token],
     }
+    if cost_advantage:
+        columns[COST_ADVANTAGE] = [*zeros, *cost_advantage]
     if rollout_logprobs:
         columns[ROLLOUT_LOGPROBS] = [*zeros, *rollout_logprobs]
     return TrainingSequence.of([*prompt_ids, *response_ids], columns)

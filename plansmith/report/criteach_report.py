@@ -50,7 +50,9 @@ WRITERS = {
 }
 CPO_FIGURES = {
     "reward": "cpo/reward", "cost": "cpo/cost", "nu": "cpo/penalty", "divergence": "group_relative/divergence",
-    "disagreement": "cpo/disagreement",
+    "disagreement": "cpo/disagreement", "dual nu": "trust_region/dual_nu", "KL": "trust_region/divergence",
+    "line search": "trust_region/line_search_steps", "step taken": "trust_region/step_share",
+    "recovery": "trust_region/recovery",
 }  # fmt: skip
 
 
@@ -183,7 +185,7 @@ def length_table(results: CriteachResults) -> Table:
 
 
 def update_table(results: CriteachResults, stage: str) -> Table:
-    """Return reward, cost, nu, divergence and disagreement of every update."""
+    """Return reward, cost, nu, divergence and disagreement of every update, and how a trust region's step was found."""
     found = results.cpo[stage]
     shown = {title: found[name] for title, name in CPO_FIGURES.items() if name in found}
     n_updates = max(map(len, shown.values()), default=0)
@@ -195,6 +197,12 @@ def update_table(results: CriteachResults, stage: str) -> Table:
         f"Arm {arm_name(stage)}; budget d = {(results.config['cpo'] or {}).get('budget')}. Disagreement: share of "
         "rollouts that written and reference domain judge differently."
     )
+    if "KL" in shown:
+        note += (
+            " KL: of the policy after the update from that before, in nats a token. Line search: lengths of the solved "
+            "step that were tried, of which the last was taken; step taken 0: none would do, or all rollouts were "
+            "alike. Recovery 1: no step within the region was within d, and the cost alone was lowered."
+        )
     return Table("Updates", ("update", *shown), tuple(rows), note)
 
 
