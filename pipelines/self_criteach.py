@@ -22,6 +22,7 @@ from pipelines.stages import domain_writing, phase1_data, self_teaching, trainin
 from pipelines.stages.criteach_arms import CriteachArms
 from pipelines.stages.domain_writing import (
     CheckingSettings,
+    DamageSettings,
     GatheringSettings,
     PruningSettings,
     ReadingSettings,
@@ -36,6 +37,8 @@ from pipelines.stages.self_teaching import (
     NarrationSettings,
     WritingLibrarySettings,
 )
+from plansmith.ablation.domain_damage import DamageResults, damage_results, damage_variants
+from plansmith.ablation.domain_damage_report import damage_report
 from plansmith.config.basics import narrowed
 from plansmith.config.domain_writing import WritingConfig
 from plansmith.config.generation import SamplingConfig
@@ -43,7 +46,7 @@ from plansmith.config.self_criteach import SelfCriteachConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import StageKind
 from plansmith.pddl.cases import read_text
-from plansmith.pipeline import Pipeline, Reporting
+from plansmith.pipeline import Ablation, Pipeline, Reporting
 from plansmith.problems.library import load_domain
 from plansmith.report.criteach_report import criteach_report
 from plansmith.report.criteach_results import CriteachResults, criteach_results
@@ -129,7 +132,7 @@ def demonstrations(graph: Graph, config: SelfCriteachConfig, domain: str, proble
 def domain_of(
     graph: Graph, config: SelfCriteachConfig, domain: str, given: dict[str, Stage[Any]], base: Stage[Any] | None
 ) -> Stage[Any]:
-    """Return a domain that was written of demonstrations, mended turn by turn, and pruned."""
+    """Return a domain that was written of demonstrations, mended turn by turn, and pruned; damaged if that is asked."""
     wanted, planner = config.domain, config.planner.model_copy(update={"n_plans": 1, "search": "first"})
     checking: dict[str, Any] = {"domain": domain, "planner": planner, "scenes": wanted.scenes}
     if wanted.writer == "model":
@@ -147,7 +150,12 @@ def domain_of(
     )
     told = {"labels": {"domain": domain}}
     inputs = {**given, "written": written}
-    return graph.stage(f"prune_domain_{domain}", domain_writing.prune_domain, pruning, inputs, **told)
+    pruned = graph.stage(f"prune_domain_{domain}", domain_writing.prune_domain, pruning, inputs, **told)
+    if wanted.damage is None:
+        return pruned
+    damage = DamageSettings(**checking, damage=wanted.damage)
+    inputs, told = {**given, "written": pruned}, {"labels": {"damaged": domain}}
+    return graph.stage(f"damage_domain_{domain}", domain_writing.damage_domain, damage, inputs, **told)
 
 
 def writing(
@@ -224,6 +232,15 @@ PIPELINE = Pipeline(
     results=criteach_results,
     reporting=Reporting(CriteachResults, criteach_report),
     check=check_model,
+    studies={
+        "domain-damage": Ablation(
+            about="Tune and reinforce policies in domains of which literals were removed or to which some were added, "
+            "over several seeds. Print success, cost and disagreement by damage.",
+            variants=damage_variants,
+            results=damage_results,
+            reporting=Reporting(DamageResults, damage_report, "ablation"),
+        )
+    },
 )
 
 

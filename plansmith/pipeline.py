@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -175,6 +175,7 @@ class Pipeline(Generic[ConfigT, ResultsT]):
         published: the policy that a finished run gives to the world, and what the world is told of it; None where it
             gives none.
         ablation: if it has one.
+        studies: further ones, each of a single question, by name.
         over_seeds: how several seeds are summarised; None where each has its own report and no more.
     """
 
@@ -189,6 +190,7 @@ class Pipeline(Generic[ConfigT, ResultsT]):
     estimate: Callable[[ConfigT], str] | None = None
     published: Callable[[RunSoFar[ConfigT], ResultsT], PublishedPolicy] | None = None
     ablation: Ablation[ConfigT, Any] | None = None
+    studies: Mapping[str, Ablation[ConfigT, Any]] = field(default_factory=dict)
     over_seeds: OverSeeds[ConfigT, Any] | None = None
 
     def settings(self, preset: str, *, overrides: Sequence[str] = ()) -> ConfigT:

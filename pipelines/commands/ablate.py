@@ -56,24 +56,47 @@ def ablate_command(pipeline: Pipeline[Any, Any], argv: Sequence[str]) -> int:
     Raises:
         PlansmithError: it has none, or it cannot be run.
     """
-    ablation = pipeline.ablation
-    if ablation is None:
-        raise BadInputError("a pipeline without an ablation", got=pipeline.name)
+    first = argparse.ArgumentParser(add_help=False)
+    _add_study(first, pipeline)
+    study = first.parse_known_args(argv)[0].study
+    ablation = study_of(pipeline, study)
     parser = argparse.ArgumentParser(prog=f"plansmith ablate {pipeline.name}", description=ablation.about)
+    _add_study(parser, pipeline)
     add_run_options(parser, pipeline, preset=ablation.preset)
     parser.add_argument("--seeds", type=seed_range, default=range(3), metavar="SEEDS",
                         help="run with each of these, as in 100-104, or 3 for 0-2 (default: 3)")  # fmt: skip
     parser.add_argument("--variants", metavar="NAMES", help="run and report only these, as in detailed,binary")
-    parser.add_argument("--name", help="name of the folder of the ablation; default: ablation-PRESET")
+    parser.add_argument("--name", help="name of the folder; default: ablation-PRESET or STUDY-PRESET")
     return _ablate(
         pipeline, ablation, parser.parse_args(argv), shlex.join(["plansmith", "ablate", pipeline.name, *argv])
     )
 
 
+def _add_study(parser: argparse.ArgumentParser, pipeline: Pipeline[Any, Any]) -> None:
+    known = ", ".join(pipeline.studies) or "none here"
+    parser.add_argument("--study", metavar="NAME", help=f"a single question instead of the ablation: {known}")
+
+
+def study_of(pipeline: Pipeline[Any, Any], study: str | None) -> Ablation[Any, Any]:
+    """Return the ablation of a pipeline, or one of its studies.
+
+    Raises:
+        BadInputError: it has none, or none of that name.
+    """
+    if study is not None and study not in pipeline.studies:
+        known = ", ".join(pipeline.studies) or "none: leave --study out"
+        raise BadInputError("no such study", where=f"--study of {pipeline.name}", got=study, expected=known)
+    found = pipeline.ablation if study is None else pipeline.studies[study]
+    if found is None:
+        cure = f"ask for a study: --study {next(iter(pipeline.studies))}" if pipeline.studies else None
+        raise BadInputError("a pipeline without an ablation", got=pipeline.name, cure=cure)
+    return found
+
+
 def _ablate(
     pipeline: Pipeline[Any, Any], ablation: Ablation[Any, Any], arguments: argparse.Namespace, command: str
 ) -> int:
-    name, preset = arguments.name or f"ablation-{Path(arguments.preset).stem}", arguments.preset
+    name, preset = arguments.name or f"{arguments.study or 'ablation'}-{Path(arguments.preset).stem}", arguments.preset
     config = pipeline.settings(preset, overrides=[f"name={name}", *arguments.overrides])
     folder = (arguments.runs / config.name).resolve()
     if arguments.variants is not None:

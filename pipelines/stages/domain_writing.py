@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pipelines.stages.generating import GenerationSettings, completions_of
 from plansmith.config.basics import StrictModel
-from plansmith.config.domain_writing import DemonstrationsConfig, Objective, WritingConfig
+from plansmith.config.domain_writing import DamageConfig, DemonstrationsConfig, Objective, WritingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.demonstration_files import read_demonstrations, write_demonstrations
@@ -23,6 +23,7 @@ from plansmith.pddl.printer import print_domain
 from plansmith.planners import FastDownward
 from plansmith.planners.batch import proving
 from plansmith.problems.action_learning import learn_domain as learn_symbolically
+from plansmith.problems.damage import damaged
 from plansmith.problems.pruning import prune, size_of
 from plansmith.problems.simulator import Recording, Simulator, demonstrate, demonstrations_of
 from plansmith.stages import StageContext
@@ -78,6 +79,13 @@ class PruningSettings(CheckingSettings):
     """Problems of D1 in which it is compared with the reference."""
     max_faults: int | None = None
     """More are an error."""
+
+
+class DamageSettings(CheckingSettings):
+    """What is done to the domain that counts."""
+
+    damage: DamageConfig
+    """How much, and of which kind."""
 
 
 def gather_demonstrations(context: StageContext[GatheringSettings]) -> None:
@@ -188,6 +196,33 @@ def prune_domain(context: StageContext[PruningSettings]) -> None:
             )
         )
     context.output.write_rows(compared, WrittenDomainRow)
+
+
+def damage_domain(context: StageContext[DamageSettings]) -> None:
+    """Remove or add literals of the domain that counts, and check what is left; ``dropped`` says which.
+
+    Where no scene can be solved in it, others are drawn; ``candidate`` counts the draws before.
+
+    Raises:
+        PlansmithError: none of the draws leaves a scene that can be solved, or there are not as many literals.
+    """
+    settings, damage = context.settings, context.settings.damage
+    best = _best_row(context.inputs["written"])
+    with FastDownward(settings.planner) as planner:
+        checks = _checks(context, settings, planner)
+        for number in range(damage.redraws + 1):
+            rng = context.rng("damage", number)
+            found = damaged(parse_domain(best.domain_pddl), damage.kind, damage.literals, rng)
+            text = print_domain(found.domain)
+            row = _row(checks.check(text), settings.domain, text, candidate=number, turn=best.turn)
+            if row.solved:
+                context.output.write_rows([replace(row, is_best=True, dropped=found.changes)], WrittenDomainRow)
+                return
+    raise PlansmithError(
+        "no drawn damage leaves a domain to learn in", where=settings.domain,
+        got=f"{damage.redraws + 1} draws of {damage.literals} literals {damage.kind}, in which no scene is solved",
+        expected="one scene at least that a planner solves", cure="raise domain.damage.redraws, or damage less",
+    )  # fmt: skip
 
 
 def _check_quality(best: WrittenDomainRow, checked: CheckedDomain, max_faults: int | None) -> None:

@@ -10,6 +10,8 @@ from plansmith.config.basics import StrictModel
 
 Objective = Literal["checks", "solvability"]
 """What pruning must not make worse."""
+DamageKind = Literal["removed", "added"]
+"""What happens to literals."""
 
 
 class DemonstrationsConfig(StrictModel):
@@ -42,6 +44,18 @@ class WritingConfig(StrictModel):
     """Faults that a prompt hands back."""
 
 
+class DamageConfig(StrictModel):
+    """Literals by which a domain is made worse, drawn by seed."""
+
+    kind: DamageKind
+    """Literals are taken out of preconditions and effects, or put in."""
+    literals: int = Field(ge=1)
+    """How many."""
+    redraws: int = Field(50, ge=0)
+    """How often other literals are drawn where no scene can be solved in what is left, from which nothing could be
+    learnt; then the run ends with an error."""
+
+
 class DomainConfig(WritingConfig):
     """Where the domain of a run comes from."""
 
@@ -59,6 +73,8 @@ class DomainConfig(WritingConfig):
     """Problems of D1 in which written and reference domain are compared."""
     max_faults: int | None = Field(None, ge=0)
     """The run ends with an error when the domain that counts has more faults; None goes on with the best there is."""
+    damage: DamageConfig | None = None
+    """Make the domain that counts worse before it is learnt in: a study of how wrong it may be. None leaves it."""
 
     @model_validator(mode="after")
     def _has_a_file(self) -> Self:

@@ -64,13 +64,18 @@ def _smaller(domain: Domain) -> Iterator[tuple[str, Domain]]:
         yield f"predicate {schema.name}", _without_predicate(domain, schema.name)
     for action in domain.actions:
         yield f"action {action.name}", replace(domain, actions=tuple(a for a in domain.actions if a != action))
+    yield from without_literal(domain)
+
+
+def without_literal(domain: Domain) -> Iterator[tuple[str, Domain]]:
+    """Yield the domain without one conjunct of a precondition or one effect, each time with its name."""
     for action in domain.actions:
         for part in conjuncts_of(action.precondition):
             rest = tuple(other for other in conjuncts_of(action.precondition) if other != part)
-            yield f"precondition {part} of {action.name}", _with(domain, replace(action, precondition=_all(rest)))
+            yield f"precondition {part} of {action.name}", with_action(domain, replace(action, precondition=_all(rest)))
         for effect in action.effects:
             left = tuple(other for other in action.effects if other != effect)
-            yield f"effect {effect} of {action.name}", _with(domain, replace(action, effects=left))
+            yield f"effect {effect} of {action.name}", with_action(domain, replace(action, effects=left))
 
 
 def _without_predicate(domain: Domain, name: str) -> Domain:
@@ -101,6 +106,7 @@ def _all(parts: tuple[Condition, ...]) -> Condition:
     return Conjunction(parts)
 
 
-def _with(domain: Domain, action: ActionSchema) -> Domain:
+def with_action(domain: Domain, action: ActionSchema) -> Domain:
+    """Return the domain with an action schema in the place of that of its name."""
     actions = tuple(action if other.name == action.name else other for other in domain.actions)
     return replace(domain, actions=actions)

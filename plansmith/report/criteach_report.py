@@ -106,6 +106,10 @@ def domain_table(results: CriteachResults) -> Table:
     header = ("domain", "literals", "faults", "transitions", "refusals", "solved", "true plans", "applicable P",
               "R", "effects P", "R")  # fmt: skip
     rows = [row for name, found in results.domain.items() for row in _domain_rows(name, found)]
+    for name, damage in results.damage.items():
+        figures = damage.figures
+        done = f"{name}, damaged: {'; '.join(damage.changes)}"
+        rows.append((done, str(figures.size), str(figures.n_faults), *_shares(figures)))
     note = (
         "Shares of: demonstrated attempts that it explains, refused ones that it forbids, scenes that a planner solves "
         "in it, scenes whose plan runs in the simulator to the goal; then precision and recall against the reference."

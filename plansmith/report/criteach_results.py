@@ -67,6 +67,16 @@ class WrittenDomain:
 
 
 @dataclass(frozen=True, slots=True)
+class DamagedDomain:
+    """What was done to the domain that counts, after so many draws in which no scene could be solved."""
+
+    changes: tuple[str, ...]
+    n_redrawn: int
+    figures: DomainFigures
+    domain_pddl: str
+
+
+@dataclass(frozen=True, slots=True)
 class Library:
     """The plans of D1 and D2 in the written domain, by the lengths of the planner's first plan."""
 
@@ -132,6 +142,7 @@ class CriteachResults(RunResults):
     narration: dict[str, int] = field(default_factory=dict)
     noise: tuple[NoiseFigures, ...] = ()
     not_run: tuple[str, ...] = ()
+    damage: dict[str, DamagedDomain] = field(default_factory=dict)
     failures: tuple[AttemptExample, ...] = ()
 
     def __post_init__(self) -> None:
@@ -164,6 +175,7 @@ def criteach_results(run: Run) -> CriteachResults | None:
         narration=_narration(run),
         noise=tuple(_noise(run)),
         not_run=tuple(name for name in config.arms if name not in evaluated),
+        damage=dict(_damaged(run)),
         failures=tuple(shown_attempts(arms[-1], is_valid=False, count=config.evaluation.n_failures_shown)),
     )
 
@@ -219,6 +231,13 @@ def _domains(run: Run) -> Iterator[tuple[str, WrittenDomain]]:
                 rows[-1].dropped,
             ),
         )
+
+
+def _damaged(run: Run) -> Iterator[tuple[str, DamagedDomain]]:
+    for stage in run.stages():
+        if name := stage.provenance.labels.get("damaged"):
+            row = _best(stage.artifact)
+            yield name, DamagedDomain(row.dropped, row.candidate, _figures(row), row.domain_pddl)
 
 
 def _turns(pruned: FinishedStage) -> Iterator[Artifact]:
