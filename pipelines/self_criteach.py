@@ -27,10 +27,12 @@ from pipelines.stages.domain_writing import (
     PruningSettings,
     ReadingSettings,
     WriteDomainSettings,
+    WriteSchemasSettings,
 )
 from pipelines.stages.generating import GENERATION
 from pipelines.stages.graph import Graph
 from pipelines.stages.phase1_data import DrawingSettings, pddl_digest
+from pipelines.stages.priming import primed_policy
 from pipelines.stages.self_teaching import (
     WRITTEN,
     NarratingSettings,
@@ -64,7 +66,11 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
     )
     problems = stage("sample_problems", phase1_data.sample_problems, drawing, {}, kind=StageKind.DRAWS)
     recorded = {name: demonstrations(graph, config, name, problems) for name in learnt_domains(config)}
-    base = None if config.model.folder is None else start(graph, config, problems, next(iter(recorded.values())))
+    base = None
+    if config.prime is not None:
+        base = primed_policy(graph, config, problems)
+    elif config.model.folder is not None:
+        base = start(graph, config, problems, next(iter(recorded.values())))
     written = {
         f"{WRITTEN} {name}": domain_of(graph, config, name, {"demonstrations": found, "problems": problems}, base)
         for name, found in recorded.items()
@@ -164,19 +170,26 @@ def writing(
     """Return the best domain after the last turn of repair (section A.1.2)."""
     wanted, before = config.domain, dict[str, Stage[Any]]()
     for turn in range(wanted.turns + 1):
-        settings = WriteDomainSettings(
-            sampling=SamplingConfig(
+        shared: dict[str, Any] = {
+            "sampling": SamplingConfig(
                 n=wanted.candidates, temperature=wanted.temperature, max_new_tokens=wanted.max_new_tokens
             ),
-            engine=narrowed(config.policy, EngineNumerics),
-            prompting="",
-            iteration=turn,
-            checking=checking,
-            writing=narrowed(wanted, WritingConfig),
-        )
+            "engine": narrowed(config.policy, EngineNumerics),
+            "prompting": "",
+            "iteration": turn,
+            "checking": checking,
+            "writing": narrowed(wanted, WritingConfig),
+        }
         name = f"repair_domain_{checking.domain}_{turn}" if turn else f"write_domain_{checking.domain}"
-        options = {"iteration": turn, "code_roots": GENERATION}
-        before = {"before": graph.stage(name, domain_writing.write_domain, settings, {**given, **before}, **options)}
+        options: dict[str, Any] = {"iteration": turn, "code_roots": GENERATION}
+        inputs = {**given, **before}
+        if config.prime is None:
+            settings = WriteDomainSettings(**shared)
+            stage: Stage[Any] = graph.stage(name, domain_writing.write_domain, settings, inputs, **options)
+        else:
+            by_schema = WriteSchemasSettings(**shared, symbols=config.prime.symbols)
+            stage = graph.stage(name, domain_writing.write_schemas, by_schema, inputs, **options)
+        before = {"before": stage}
     return before["before"]
 
 

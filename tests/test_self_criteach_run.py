@@ -76,3 +76,27 @@ def test_smoke_run_solves_its_updates_within_the_trust_region(tmp_path: Path) ->
                                        updates["trust_region/cost_change"], strict=True):  # fmt: skip
         assert 0 <= divergence <= 0.001 and (share > 0) == (divergence > 0)
         assert cost <= 0, "a model that knows nothing is beyond its budget"
+
+
+PRIMED = ["domain.writer=model", "domain.turns=1", "domain.candidates=2", "domain.max_new_tokens=120",
+          "domain.attempts_shown=3", "policy.max_model_len=1024",
+          "prime={domains: 6, held_out: 3, renamings: 2, problems: 12, optimiser: {learning_rate: 0.003, "
+          "muon_learning_rate: 0.02, batch_tokens: 4096, epochs: 2}}",
+          "arms=[base]", "evaluation.noise_rates=[]"]  # fmt: skip
+
+
+def test_primed_smoke_run_asks_for_schemas_of_the_primed_policy_and_is_reused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--preset", "smoke", "--runs", str(tmp_path), *(word for one in PRIMED for word in ("--set", one))]
+    first = self_criteach.main(command)
+    said = capfd.readouterr().err
+    assert "stage try_schema_primer" in said and "stage repair_domain_blocks-classic_1" in said
+    if first:  # so small a model may write nothing that can be read, which ends a run
+        assert first == 1 and "no answer holds a domain that can be read" in said
+    assert self_criteach.main(command) == first
+    again = [line for line in capfd.readouterr().err.splitlines() if " stage " in line]
+    done = [
+        line for line in again if any(name in line for name in ("prime_base", "write_schema_primer", "write_domain"))
+    ]
+    assert done and all(line.endswith("reused") for line in done)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from pipelines.stages.generating import GenerationSettings, completions_of
 from plansmith.config.basics import StrictModel
+from plansmith.config.dataset import SymbolPoolConfig
 from plansmith.config.domain_writing import DamageConfig, DemonstrationsConfig, Objective, WritingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.data.artifacts import Artifact
@@ -15,9 +16,10 @@ from plansmith.data.demonstration_files import read_demonstrations, write_demons
 from plansmith.data.rows import ExampleKind, ExampleRow, ProblemRow, Split, WrittenDomainRow
 from plansmith.errors import BadInputError, PlansmithError
 from plansmith.judging.domain_agreement import domain_agreement
-from plansmith.judging.domain_checks import CheckedDomain, DomainChecks, Scene
+from plansmith.judging.domain_checks import CheckedDomain, DomainChecks, DomainFault, Scene
 from plansmith.judging.domain_repair import WrittenDomain, judged_answers, next_question
-from plansmith.pddl.model import Domain
+from plansmith.judging.schema_writing import SchemaWriting, Shown, WrittenSchema
+from plansmith.pddl.model import ActionSchema, Domain
 from plansmith.pddl.parser import parse_domain, parse_problem
 from plansmith.pddl.printer import print_domain
 from plansmith.planners import FastDownward
@@ -28,6 +30,7 @@ from plansmith.problems.pruning import prune, size_of
 from plansmith.problems.simulator import Recording, Simulator, demonstrate, demonstrations_of
 from plansmith.stages import StageContext
 from plansmith.text.domain_writing import domain_prompt
+from plansmith.text.schema_words import hidden_names
 
 DEMONSTRATIONS = "demonstrations.jsonl"
 
@@ -68,6 +71,13 @@ class WriteDomainSettings(GenerationSettings):
     """What answers are checked with."""
     writing: WritingConfig
     """How the model is asked."""
+
+
+class WriteSchemasSettings(WriteDomainSettings):
+    """One turn of writing by a model that writes one schema a completion."""
+
+    symbols: SymbolPoolConfig
+    """What names are hidden behind."""
 
 
 class PruningSettings(CheckingSettings):
@@ -145,6 +155,45 @@ def write_domain(context: StageContext[WriteDomainSettings]) -> None:
                  turn=settings.iteration) for number, answer in enumerate(answers)
         ]  # fmt: skip
     _write_marked(context, rows)
+
+
+def write_schemas(context: StageContext[WriteSchemasSettings]) -> None:
+    """Let the base model write a schema for each skill, or mend those with faults; the best of each are the domain.
+
+    A schema is compared with others by the attempts of its own skill; the domain as a whole is checked as any.
+
+    Raises:
+        PlansmithError: a request failed.
+    """
+    settings, writing = context.settings, context.settings.writing
+    before = _best_row(context.inputs["before"]) if "before" in context.inputs else None
+    rows: list[WrittenDomainRow] = [] if before is None else [before]
+    if before is None or before.faults:
+        with FastDownward(settings.checking.planner) as planner:
+            checks = _checks(context, settings.checking, planner)
+            names = hidden_names(checks.demonstrations, context.rng("names", settings.iteration), settings.symbols)
+            loop = SchemaWriting(checks.demonstrations, names, Shown(writing.attempts_shown, writing.faults_shown))
+            best, faults = dict[str, WrittenSchema](), tuple[DomainFault, ...]()
+            if before is not None and before.n_literals:
+                best = {action.name: loop.kept(action) for action in parse_domain(before.domain_pddl).actions}
+                faults = checks.check(before.domain_pddl).faults
+            asked = loop.questions(_schemas(best), faults)
+            for name, found in completions_of(context, asked, description=context.stage.name.replace("_", " ")):
+                if fault := next((item.fault for item in found if item.fault), None):
+                    raise PlansmithError("a request failed", got=fault, cure="give the command again")
+                answers = [loop.judged(name, item.text or "") for item in found]
+                best[name] = max([*answers, *([best[name]] if name in best else [])], key=lambda one: one.worth)
+            text = print_domain(loop.domain(_schemas(best))) if _schemas(best) else ""
+            completion = "\n".join(filter(None, (found.completion for found in best.values())))
+            rows.append(
+                _row(checks.check(text or None), settings.checking.domain, text, completion=completion,
+                     turn=settings.iteration)
+            )  # fmt: skip
+    _write_marked(context, rows)
+
+
+def _schemas(written: Mapping[str, WrittenSchema]) -> dict[str, ActionSchema]:
+    return {name: found.schema for name, found in written.items() if found.schema is not None}
 
 
 def read_domain(context: StageContext[ReadingSettings]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -138,7 +138,7 @@ def write_library(context: StageContext[WritingLibrarySettings]) -> None:
     settings = context.settings
     solved = library_plans(context.inputs["problems"], context.inputs["plans"], settings)
     if not settings.has_chains:
-        context.output.write_rows(_bare_plans(solved, settings), ExampleRow, table="chains")
+        context.output.write_rows(bare_plans(solved, settings.prompting), ExampleRow, table="chains")
         return
     examples = ExamplesConfig(renamings=settings.library.renamings, valid_explanations=0.0, invalid_explanations=0.0)
     context.resources.map_rows(
@@ -270,15 +270,15 @@ def _too_few(length: str, got: int, expected: int) -> PlansmithError:
     )  # fmt: skip
 
 
-def _bare_plans(solved: Sequence[SolvedProblemRow], settings: WritingLibrarySettings) -> Iterator[ExampleRow]:
-    """Yield problems answered by their plans, without a step of reasoning."""
-    prompting = prompting_of(settings.prompting)
+def bare_plans(solved: Iterable[SolvedProblemRow], name: str) -> Iterator[ExampleRow]:
+    """Yield problems answered by their plans, without a step of reasoning, asked for under the name of a prompting."""
+    prompting = prompting_of(name)
     for row in solved:
         task, plan = PlanningTask.from_text(row.domain_pddl, row.problem_pddl), tuple(map(parse_step, row.plan))
         if isinstance(prompting, PlainPrompting):
             response = narrated_answer(Narration(""), plan)
         else:
-            response = rendering_of(settings.prompting).write_chain(Chain((), None, plan, VALID))
+            response = rendering_of(name).write_chain(Chain((), None, plan, VALID))
         prompt = prompting.plan_prompt(task)
         yield ExampleRow(f"{row.problem_id}-plan", row.problem_id, ExampleKind.PLAN, None, prompt, response)
 

@@ -19,6 +19,7 @@ from plansmith.config.constrained import (
 from plansmith.config.domain_writing import DemonstrationsConfig, DomainConfig
 from plansmith.config.generation import AttemptConfig
 from plansmith.config.planner import PlannerConfig
+from plansmith.config.priming import PrimeConfig
 from plansmith.config.problems import ProblemsConfig
 from plansmith.config.run import RunConfig
 from plansmith.config.training import ModelConfig, OptimiserConfig, PolicyConfig, PreferenceConfig, TrainerConfig
@@ -121,6 +122,9 @@ class SelfCriteachConfig(RunConfig):
     """How prompts and chains of thought are written, by template."""
     model: ModelConfig = ModelConfig()
     """The base model."""
+    prime: PrimeConfig | None = None
+    """What a word-level model from nothing learns before it counts as the base: it then writes its domain itself, one
+    schema a completion (domain.writer=model). None leaves it untrained."""
     trainer: TrainerConfig = TrainerConfig()
     """What trains it."""
     policy: PolicyConfig = PolicyConfig()
@@ -146,8 +150,10 @@ class SelfCriteachConfig(RunConfig):
             raise ValueError("problems.domains is empty: a written domain is compared with one of the library")
         if not self.trained_domains:
             raise ValueError("no level has problems of D1 (phase1): there would be no scene to demonstrate")
-        if self.model.folder is None and self.domain.writer == "model":
-            raise ValueError("domain.writer=model, and a model from nothing knows no PDDL; take symbolic or given")
+        if self.model.folder is None and self.domain.writer == "model" and self.prime is None:
+            raise ValueError("domain.writer=model, and a model from nothing knows no PDDL; prime it, or take symbolic")
+        if self.prime is not None and not self.is_word_level:
+            raise ValueError("prime is for a model from nothing with model.tokenizer=words; others write PDDL as it is")
         if self.domain.writer == "given" and len(self.trained_domains) > 1:
             raise ValueError(f"domain.file is one domain, and {', '.join(self.trained_domains)} are learnt in")
         if self.model.folder is None and self.model.tokenizer == "words" and self.rendering != "compact":

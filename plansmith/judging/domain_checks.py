@@ -14,7 +14,7 @@ from enum import StrEnum
 from plansmith.pddl.diagnosis import diagnose
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Atom, Condition, Conjunction, Domain, Problem, TypedName
+from plansmith.pddl.model import Atom, Condition, Conjunction, Domain, Literal, PlanStep, Problem, TypedName
 from plansmith.pddl.parser import parse_domain, parse_step
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.planners.result import PlannerResult, PlannerStatus
@@ -45,12 +45,19 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DomainFault:
-    """One fault, as it is told to who wrote the domain; ``action`` is the skill concerned, if one is."""
+    """One fault, as it is told to who wrote the domain; ``action`` is the skill concerned, if one is.
+
+    Attributes:
+        arguments: objects of the attempt concerned.
+        literals: what was not so though the domain wants it (`REFUSES_DEMONSTRATED`), what was so afterwards against
+            the domain (`OTHER_EFFECT`), or all that was so where the robot is refused.
+    """
 
     kind: FaultKind
     words: str
     action: str = ""
-    atoms: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    literals: tuple[Literal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +173,11 @@ class DomainChecks:
             if not action.is_applicable(state):
                 return None
             words = f"{attempt.action} can be applied where the robot was refused, in {_told(attempt.state, attempt)}"
-            return DomainFault(FaultKind.ALLOWS_REFUSED, words, attempt.action.name)
+            return _fault(FaultKind.ALLOWS_REFUSED, words, attempt.action, map(Literal, sorted(attempt.state)))
         if not action.is_applicable(state):
             unmet = task.unsatisfied(action.preconditions, state)
             words = f"{attempt.action} was done where the domain forbids it: {_list(unmet)} was not so"
-            return DomainFault(FaultKind.REFUSES_DEMONSTRATED, words, attempt.action.name, tuple(map(str, unmet)))
+            return _fault(FaultKind.REFUSES_DEMONSTRATED, words, attempt.action, unmet)
         return _effect_fault(task, attempt, action.apply(state), known)
 
     def _other_names(self, domain: Domain) -> Iterator[DomainFault]:
@@ -191,7 +198,7 @@ class DomainChecks:
         for schema in domain.predicates:
             if seen.get(schema.name) != len(schema.parameters):
                 words = f"nobody can see ({schema.name}) with {len(schema.parameters)} arguments"
-                yield DomainFault(kind, words, atoms=(schema.name,))
+                yield DomainFault(kind, words)
 
     def _solve(self, domain: Domain) -> tuple[float | None, float | None, tuple[DomainFault, ...]]:
         """Return which share of the scenes has a plan, which share of the plans is true, and the faults."""
@@ -218,7 +225,7 @@ class DomainChecks:
         if refused is not None:
             action = plan[refused - 1]
             words = f"the plan {_list(plan)}\nis refused at step {refused}, {action}, in {_list(sorted(state))}"
-            return DomainFault(FaultKind.PLAN_REFUSED, words, action.name), True
+            return _fault(FaultKind.PLAN_REFUSED, words, action, map(Literal, sorted(state))), True
         if not scene.simulator.solves(plan):
             words = f"the plan {_list(plan)}\nruns, and the goal is missed; it ends in {_list(sorted(state))}"
             return DomainFault(FaultKind.GOAL_MISSED, words), True
@@ -259,9 +266,15 @@ def _effect_fault(task: PlanningTask, attempt: Attempt, state: int, known: set[s
         )
         if atoms
     ]
-    atoms = tuple(map(str, (*lacking, *unseen, *left_out)))
     words = f"after {attempt.action} in {_told(attempt.state, attempt)}: {'; '.join(parts)}"
-    return DomainFault(FaultKind.OTHER_EFFECT, words, attempt.action.name, atoms)
+    false = (Literal(atom, is_positive=False) for atom in unseen)
+    changed = (Literal(atom, is_positive=atom in attempt.after) for atom in left_out)
+    return _fault(FaultKind.OTHER_EFFECT, words, attempt.action, (*map(Literal, lacking), *false, *changed))
+
+
+def _fault(kind: FaultKind, words: str, action: PlanStep, literals: Iterable[Condition]) -> DomainFault:
+    told = tuple(literal for literal in literals if isinstance(literal, Literal))
+    return DomainFault(kind, words, action.name, action.arguments, told)
 
 
 def _told(state: Iterable[Atom], attempt: Attempt) -> str:

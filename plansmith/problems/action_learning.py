@@ -8,11 +8,10 @@ the arguments of the action alone. Not here: pruning (`pruning`), which takes wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import product
+from collections.abc import Sequence
 
 from plansmith.pddl.model import ActionSchema, Atom, Conjunction, Domain, Literal, PredicateSchema, TypedName
-from plansmith.problems.demonstrations import Attempt, Demonstrations, Skill
+from plansmith.problems.demonstrations import Attempt, Demonstrations, Skill, lifted_atoms
 
 
 def learn_domain(demonstrations: Demonstrations) -> Domain:
@@ -21,21 +20,22 @@ def learn_domain(demonstrations: Demonstrations) -> Domain:
     for _, attempt in demonstrations.attempts:
         if attempt.after is not None:
             worked.setdefault(attempt.action.name, []).append(attempt)
-    actions = tuple(_learn_action(skill, worked[skill.name]) for skill in demonstrations.skills if skill.name in worked)
-    return Domain(demonstrations.name, (":strips",), (), (), _mentioned(demonstrations.predicates, actions), actions)
+    actions = tuple(learn_action(skill, worked[skill.name]) for skill in demonstrations.skills if skill.name in worked)
+    predicates = mentioned_predicates(demonstrations.predicates, actions)
+    return Domain(demonstrations.name, (":strips",), (), (), predicates, actions)
 
 
-def _learn_action(skill: Skill, attempts: Sequence[Attempt]) -> ActionSchema:
+def learn_action(skill: Skill, attempts: Sequence[Attempt]) -> ActionSchema:
     """Return what was true before every attempt, and what some attempt made true or false."""
     parameters = tuple(f"?{argument}" for argument in skill.arguments)
     before: set[Atom] | None = None
     added, deleted = set[Atom](), set[Atom]()
     for attempt in attempts:
         assert attempt.after is not None
-        lifted = _lifted(attempt.state, parameters, attempt.action.arguments)
+        lifted = lifted_atoms(attempt.state, parameters, attempt.action.arguments)
         before = lifted if before is None else before & lifted
-        added |= _lifted(attempt.after - attempt.state, parameters, attempt.action.arguments)
-        deleted |= _lifted(attempt.state - attempt.after, parameters, attempt.action.arguments)
+        added |= lifted_atoms(attempt.after - attempt.state, parameters, attempt.action.arguments)
+        deleted |= lifted_atoms(attempt.state - attempt.after, parameters, attempt.action.arguments)
     effects = [Literal(atom) for atom in sorted(added)] + [
         Literal(atom, is_positive=False) for atom in sorted(deleted - added)
     ]
@@ -43,20 +43,10 @@ def _learn_action(skill: Skill, attempts: Sequence[Attempt]) -> ActionSchema:
     return ActionSchema(skill.name, tuple(map(TypedName, parameters)), needed, tuple(effects))
 
 
-def _lifted(atoms: Iterable[Atom], parameters: Sequence[str], arguments: Sequence[str]) -> set[Atom]:
-    """Return the atoms about the arguments, under every naming by parameters that stand for them."""
-    names: dict[str, list[str]] = {}
-    for parameter, name in zip(parameters, arguments, strict=True):
-        names.setdefault(name, []).append(parameter)
-    return {
-        Atom(atom.predicate, terms)
-        for atom in atoms
-        if all(name in names for name in atom.arguments)
-        for terms in product(*(names[name] for name in atom.arguments))
-    }
-
-
-def _mentioned(predicates: Sequence[PredicateSchema], actions: Sequence[ActionSchema]) -> tuple[PredicateSchema, ...]:
+def mentioned_predicates(
+    predicates: Sequence[PredicateSchema], actions: Sequence[ActionSchema]
+) -> tuple[PredicateSchema, ...]:
+    """Return those of the predicates that actions mention."""
     used = {
         literal.atom.predicate
         for action in actions

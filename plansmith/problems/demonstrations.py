@@ -6,8 +6,9 @@ facts such as ``(robot r1)`` tell. Not here: the files of them (`plansmith.data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from plansmith.pddl.model import Atom, PlanStep, PredicateSchema
 
@@ -61,3 +62,16 @@ class Demonstrations:
     def n_refused(self) -> int:
         """Return how many attempts were refused."""
         return sum(attempt.after is None for _, attempt in self.attempts)
+
+
+def lifted_atoms(atoms: Iterable[Atom], parameters: Sequence[str], arguments: Sequence[str]) -> set[Atom]:
+    """Return the atoms about the arguments, under every naming by parameters that stand for them."""
+    names: dict[str, list[str]] = {}
+    for parameter, name in zip(parameters, arguments, strict=True):
+        names.setdefault(name, []).append(parameter)
+    return {
+        Atom(atom.predicate, terms)
+        for atom in atoms
+        if all(name in names for name in atom.arguments)
+        for terms in product(*(names[name] for name in atom.arguments))
+    }

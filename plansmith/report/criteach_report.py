@@ -45,9 +45,17 @@ WHAT_COUNTS = (
 )
 WRITERS = {
     "model": "the base model wrote it",
+    "primed": "the base model wrote it, one schema a completion. It began with nothing: what the paper takes for "
+    "granted it was taught first, schemas of random domains and their repair, and bare plans of training problems of a "
+    "move or two, which the reference domain gave. It had read no schema of this domain",
     "symbolic": "no model wrote it: it is a safe action model of the same demonstrations",
     "given": "it was given, as some model or person had written it",
 }
+PRIMER_NAMES = {
+    "schemas": "schemas learnt, each under several symbols", "repairs": "repairs learnt",
+    "plans": "bare plans of training problems learnt", "asked": "schemas asked for of domains never seen",
+    "right": "of these right",
+}  # fmt: skip
 CPO_FIGURES = {
     "reward": "cpo/reward", "cost": "cpo/cost", "nu": "cpo/penalty", "divergence": "group_relative/divergence",
     "disagreement": "cpo/disagreement", "dual nu": "trust_region/dual_nu", "KL": "trust_region/divergence",
@@ -83,8 +91,9 @@ def _sections(results: CriteachResults) -> Iterator[Section]:
     yield Section("", (Tiles((tile, *time_tile(results))),))
     yield Section(
         "The written domain",
-        (domain_table(results), library_table(results), narration_table(results)),
-        note=f"Of this run {WRITERS[results.writer]}. Demonstrations and scenes are of problems to learn from.",
+        (domain_table(results), primer_table(results), library_table(results), narration_table(results)),
+        note=f"Of this run {WRITERS['primed' if results.primer else results.writer]}. Demonstrations and scenes are of "
+        "problems to learn from.",
     )
     not_run = Sentences(tuple(f"{arm_name(name)}: not run." for name in results.not_run))
     tests = [describe_test(results, comparison) for comparison in results.paired_tests]
@@ -132,6 +141,13 @@ def _shares(figures: DomainFigures) -> tuple[str, ...]:
     names = ("transitions", "refusals", "solved", "true_plans", "applicable_precision", "applicable_recall",
              "effect_precision", "effect_recall")  # fmt: skip
     return tuple(percent_or_dash(getattr(figures, name)) for name in names)
+
+
+def primer_table(results: CriteachResults) -> Table:
+    """Return what a model from nothing learnt before it counted as the base, and what it can do of it."""
+    rows = tuple((PRIMER_NAMES.get(name, name), str(count)) for name, count in results.primer.items())
+    note = "Schemas right: every literal as in the domain that made what was seen, at temperature 0."
+    return Table("Priming", ("of invented domains", "number"), rows, note)
 
 
 def library_table(results: CriteachResults) -> Table:

@@ -128,7 +128,9 @@ class NoiseFigures:
 class CriteachResults(RunResults):
     """One run, finished or not; ``arms`` in the order of training.
 
-    ``cpo`` has by stage what was measured in every update, by name; ``narration`` counts what a model told.
+    ``cpo`` has by stage what was measured in every update, by name; ``narration`` counts what a model told; ``primer``
+    what a model from nothing learnt before it counted as the base, and how many schemas of domains that it had not seen
+    it was then asked for and wrote right.
     """
 
     writer: str
@@ -140,6 +142,7 @@ class CriteachResults(RunResults):
     mean_tests: tuple[MeanTest, ...] = ()
     cpo: dict[str, Updates] = field(default_factory=dict)
     narration: dict[str, int] = field(default_factory=dict)
+    primer: dict[str, int] = field(default_factory=dict)
     noise: tuple[NoiseFigures, ...] = ()
     not_run: tuple[str, ...] = ()
     damage: dict[str, DamagedDomain] = field(default_factory=dict)
@@ -173,6 +176,7 @@ def criteach_results(run: Run) -> CriteachResults | None:
         mean_tests=tuple(_mean_tests(evaluated, criticised)),
         cpo=_updates(run),
         narration=_narration(run),
+        primer=_primer(run),
         noise=tuple(_noise(run)),
         not_run=tuple(name for name in config.arms if name not in evaluated),
         damage=dict(_damaged(run)),
@@ -329,6 +333,14 @@ def _narration(run: Run) -> dict[str, int]:
     stages = (stage for stage in run.stages(StageKind.WRITES) if "narration" in stage.provenance.labels)
     rows = (row for stage in stages for row in stage.artifact.rows(MetricRow, "metrics"))
     return {row.name.removeprefix("narration/"): int(row.value) for row in rows}
+
+
+def _primer(run: Run) -> dict[str, int]:
+    """Return what was learnt of domain writing and planning before anything else, and what came of it."""
+    stages = ("write_schema_primer", "write_plan_primer", "try_schema_primer")
+    found = (run.artifacts[name] for name in stages if name in run.artifacts)
+    rows = (row for artifact in found for row in artifact.rows(MetricRow, "metrics"))
+    return {row.name.removeprefix("primer/"): int(row.value) for row in rows}
 
 
 def _noise(run: Run) -> Iterator[NoiseFigures]:
