@@ -15,11 +15,10 @@ from typing import Any
 if __name__ == "__main__":  # found from any folder, as `ray job submit` starts it
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.commands.run import check_model, run_command
+from pipelines.commands.run import run_command
 from pipelines.run.paths import PRESETS
-from pipelines.run.workers import Workers
 from pipelines.stages import domain_writing, phase1_data, self_teaching, training
-from pipelines.stages.criteach_arms import CriteachArms
+from pipelines.stages.criteach_arms import CriteachArms, engine_of
 from pipelines.stages.domain_writing import (
     CheckingSettings,
     DamageSettings,
@@ -29,7 +28,7 @@ from pipelines.stages.domain_writing import (
     WriteDomainSettings,
     WriteSchemasSettings,
 )
-from pipelines.stages.generating import GENERATION
+from pipelines.stages.generating import ASKING, GENERATION, GenerationSettings
 from pipelines.stages.graph import Graph
 from pipelines.stages.phase1_data import DrawingSettings, pddl_digest
 from pipelines.stages.priming import primed_policy
@@ -39,6 +38,7 @@ from pipelines.stages.self_teaching import (
     NarrationSettings,
     WritingLibrarySettings,
 )
+from pipelines.trials.answering import AnsweringWorkers, check_answering
 from plansmith.ablation.domain_damage import DamageResults, damage_results, damage_variants
 from plansmith.ablation.domain_damage_report import damage_report
 from plansmith.config.basics import narrowed
@@ -98,8 +98,11 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
     arms.measure_vote(base)
     arms.measure("prompt_cot", base, prompting="chain_of_thought")
     if arms.wants("self_distilled"):
-        own = stage("distil_itself", self_teaching.distil_itself, None, arms.sample("self_distilled", base))
+        own = stage("distil_itself", self_teaching.distil, None, arms.sample("self_distilled", base))
         arms.measure("self_distilled", arms.tune("self_distilled", base, own, only_if_any=True))
+    if arms.wants("distilled"):
+        taught = stage("distil_teacher", self_teaching.distil, None, arms.taught("distilled"))
+        arms.measure("distilled", arms.tune("distilled", base, taught, only_if_any=True))
     if arms.wants("symbol"):
         bare = examples(graph, config, data, "write_symbols", has_chains=False)
         arms.measure("symbol", arms.tune("symbol", base, bare))
@@ -109,7 +112,7 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
         arms.measure("dpo_only", arms.prefer("dpo_only", base))
     last = base
     if arms.wants("sft", "sft_dpo", "sft_cpo"):
-        last = tuned = arms.tune("sft", base, chains)
+        last = tuned = arms.tune("sft", base, rephrased(graph, config, chains, base))
         arms.measure("sft", tuned)
         if arms.wants("sft_dpo"):
             arms.measure("sft_dpo", arms.prefer("sft_dpo", tuned))
@@ -225,6 +228,23 @@ def narrated(graph: Graph, config: SelfCriteachConfig, given: dict[str, Stage[An
     return graph.stage("keep_narrations", run, keeping, {**given, "narrations": told}, **options)
 
 
+def rephrased(graph: Graph, config: SelfCriteachConfig, chains: Stage[Any], base: Stage[Any]) -> Stage[Any]:
+    """Return the chains with their prompts rephrased, where the run wants that (appendix A.3.2)."""
+    if config.paraphrase is None:
+        return chains
+    wanted, speaker = config.paraphrase, config.paraphrase.speaker
+    settings = GenerationSettings(
+        sampling=SamplingConfig(temperature=wanted.temperature, max_new_tokens=wanted.max_new_tokens),
+        engine=engine_of(speaker, narrowed(config.policy, EngineNumerics)),
+        prompting="",
+    )
+    given = {"examples": chains} if speaker.is_named else {"examples": chains, "policy": base}
+    roots = ASKING if speaker.url else GENERATION
+    told = graph.stage("paraphrase", self_teaching.paraphrase, settings, given, code_roots=roots)
+    inputs, options = {"examples": chains, "paraphrases": told}, {"kind": StageKind.WRITES}
+    return graph.stage("keep_paraphrases", self_teaching.keep_paraphrases, None, inputs, **options)
+
+
 def library_settings(config: SelfCriteachConfig, *, has_chains: bool = True) -> WritingLibrarySettings:
     """Return what of the library is learnt, and how it is written."""
     return WritingLibrarySettings(
@@ -241,10 +261,10 @@ PIPELINE = Pipeline(
     config=SelfCriteachConfig,
     presets=PRESETS / "self_criteach",
     stages=self_criteach,
-    session=Workers,
+    session=AnsweringWorkers,
     results=criteach_results,
     reporting=Reporting(CriteachResults, criteach_report),
-    check=check_model,
+    check=check_answering,
     studies={
         "domain-damage": Ablation(
             about="Tune and reinforce policies in domains of which literals were removed or to which some were added, "

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from stand_in_generator import StandInGenerator
 
+from pipelines import self_criteach
 from pipelines.self_criteach import PIPELINE, learnt_domains
 from pipelines.stages import domain_writing, phase1_data
 from pipelines.stages.domain_writing import (
@@ -24,19 +25,30 @@ from pipelines.stages.domain_writing import (
 from pipelines.stages.phase1_data import DrawingSettings
 from pipelines.stages.self_teaching import WRITTEN, adopt_domains, by_quota, elected
 from plansmith.config.domain_writing import DemonstrationsConfig, WritingConfig
-from plansmith.config.generation import SamplingConfig
+from plansmith.config.generation import EndpointModel, SamplingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import DomainLevelConfig, ProblemsConfig
 from plansmith.config.self_criteach import LengthShare, LibraryConfig, SelfCriteachConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import Artifact
 from plansmith.data.demonstration_files import read_demonstrations
-from plansmith.data.rows import ProblemRow, SolvedProblemRow, Split, VerdictRow, WrittenDomainRow
+from plansmith.data.rows import (
+    ExampleRow,
+    MetricRow,
+    PlanRow,
+    ProblemRow,
+    SolvedProblemRow,
+    Split,
+    VerdictRow,
+    WrittenDomainRow,
+)
 from plansmith.errors import ConfigError, PlansmithError
 from plansmith.generation import Conversation, plain_text
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Conjunction, Literal, PlanStep, conjuncts_of, literals_of_effects
-from plansmith.pddl.printer import print_domain
+from plansmith.pddl.parser import parse_step
+from plansmith.pddl.printer import print_domain, print_problem
+from plansmith.planners import FastDownward
 from plansmith.problems.library import load_domain
 from plansmith.problems.noise import MIXTURES, noisy_problem
 from plansmith.problems.simulator import Simulator
@@ -44,8 +56,10 @@ from plansmith.report.criteach_results import length_name
 from plansmith.report.statistics import paired_permutation
 from plansmith.resources import Resources
 from plansmith.stages import Stage, run_stages
+from plansmith.text.chains import chain_of_plan
 from plansmith.text.narration import Refusal, narrated_answer, read_narration
-from plansmith.text.rendering import prompting_of
+from plansmith.text.paraphrase import ParaphraseFault, read_paraphrase
+from plansmith.text.rendering import prompting_of, rendering_of
 
 BLOCKS = load_domain("blocks-classic")
 SIZES: Any = {"blocks": (3, 4), "tables": (1, 1), "robots": (1, 1), "moves": (1, 4)}
@@ -165,9 +179,10 @@ def test_paper_preset_has_the_papers_values() -> None:
         (["arms=[base, base]"], "each once"),
         (["cpo=null"], "need cpo"),
         (["rendering=full"], "compact"),
+        (["paraphrase={}"], "word-level"),
         (["library.lengths=[{up_to: 5, share: 1}, {up_to: 3, share: 1}]"], "must grow"),
     ],
-    ids=["writer", "file", "words", "twice", "cpo", "rendering", "lengths"],
+    ids=["writer", "file", "words", "twice", "cpo", "rendering", "paraphrase", "lengths"],
 )
 def test_settings_that_do_not_go_together_are_refused(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -365,3 +380,156 @@ def test_narrated_answer_is_read_as_its_plan() -> None:
     plan = a_plan()
     answer = narrated_answer(read_narration(telling(), TASK, plan), plan)
     assert prompting_of("chain_of_thought").read(answer, BLOCKS.domain).chain.final_plan == plan
+
+
+# --- a teacher
+
+
+@pytest.mark.parametrize(
+    ("overrides", "where", "got"),
+    [
+        ([], "teacher", "no url, no folder"),
+        (["teacher={url: 'http://localhost:1/v1', folder: some-model}"], "teacher", "url and folder"),
+        (["teacher.url=http://localhost:1/v1"], "teacher.model", "nothing"),
+        (["teacher={url: 'http://localhost:1/v1', model: m, account_env: NOT_SET_ANYWHERE}"],
+         "environment variable NOT_SET_ANYWHERE", "nothing"),
+        (["teacher.folder=no-such-folder"], "no-such-folder", "nothing"),
+    ],
+    ids=["nobody", "two", "no model", "no key", "no folder"],
+)  # fmt: skip
+def test_teacher_without_model_or_key_is_bad_input_before_anything_starts(
+    overrides: list[str], where: str, got: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [word for one in ["arms=[base, sft, distilled]", *overrides] for word in ("--set", one)]
+    assert self_criteach.main(["--preset", "smoke", "--runs", str(tmp_path), *asked]) == 2
+    said = capsys.readouterr().err
+    assert where in said and got in said and "expected" in said and "to mend it" in said
+    assert not any(tmp_path.iterdir())
+
+
+class Teaching(Resources):
+    """Lends a teacher who knows the plans of some prompts, and nobody else."""
+
+    def __init__(self, plans: dict[str, str]) -> None:
+        self.model = StandInGenerator(lambda asked, _: plans.get(plain_text(asked), "I do not know"), window=100_000)
+
+    def generator(self, policy: Any, engine: Any) -> StandInGenerator:
+        assert policy is None and engine == EndpointModel(url="http://localhost:1/v1", model="m")
+        return self.model
+
+
+def test_distilled_arm_learns_the_teachers_valid_answers_alone_each_once(tmp_path: Path) -> None:
+    config = PIPELINE.settings(
+        "smoke",
+        overrides=[
+            "arms=[base, sft, distilled]",
+            "teacher={url: 'http://localhost:1/v1', model: m}",
+            "evaluation.max_new_tokens=2000",
+        ],
+    )
+    stages = {stage.name: stage for stage in PIPELINE.stages(config)}
+    teaching = stages["answer_distilled"].settings
+    assert (
+        "policy" not in stages["answer_distilled"].inputs
+        and stages["distilled"].inputs["policy"].name == "initial_policy"
+    )
+    assert teaching.sampling.n == config.samples.answers and teaching.split == Split.PHASE2
+
+    names = ("known", "unknown")
+    texts = [print_problem(problem_of(seed)) for seed in (3, 4)]
+    domain = print_domain(BLOCKS.domain)
+    rows = [
+        ProblemRow(name, name, "d", "l", Split.PHASE2, 1, domain, text, "")
+        for name, text in zip(names, texts, strict=True)
+    ]
+    task = PlanningTask.from_text(rows[0].domain_pddl, rows[0].problem_pddl)
+    with FastDownward(PLANNER) as planner:
+        plan = planner.solve(rows[0].domain_pddl, rows[0].problem_pddl).plan
+    assert plan
+    prompting = prompting_of(config.prompting)
+    answer = rendering_of(config.prompting).write_chain(chain_of_plan(task, tuple(map(parse_step, plan))))
+
+    def problems(context: Any) -> None:
+        context.output.write_rows(rows, ProblemRow)
+
+    def plans(context: Any) -> None:
+        context.output.write_rows([PlanRow(name, "p", "solved", plan, 1.0, 0.0, False) for name in names], PlanRow)
+
+    given = {"problems": Stage(name="problems", run=problems), "plans": Stage(name="plans", run=plans)}
+    tried = replace(stages["answer_distilled"], inputs=given)
+    judging = replace(stages["judge_answers_distilled"], inputs={"rollouts": tried, "problems": given["problems"]})
+    learnt = replace(
+        stages["distil_teacher"], inputs={"rollouts": tried, "problems": given["problems"], "judged": judging}
+    )
+    resources = Teaching({prompting.plan_prompt(task): answer})
+    made = run_stages([*given.values(), tried, judging, learnt], root=tmp_path, resources=resources)
+    [example] = made["distil_teacher"].rows(ExampleRow, "chains")
+    assert (example.prompt, example.response) == (prompting.plan_prompt(task), answer)
+    assert len(resources.model.asked) == 2
+
+
+# --- paraphrase
+
+
+PROMPT = prompting_of("full").plan_prompt(TASK)
+DOMAIN_TEXT, PROBLEM_TEXT = print_domain(BLOCKS.domain).strip(), print_problem(TASK.problem).strip()
+
+
+def rephrased(domain: str = DOMAIN_TEXT, problem: str = PROBLEM_TEXT, more: str = "") -> str:
+    return f"Sure: <PROMPT>\nHere is what there is to do:\n{problem}\n{more}\nin this world:\n{domain}\n</PROMPT>"
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        (rephrased(), None),
+        (rephrased(domain=" ".join(DOMAIN_TEXT.split())), None),
+        ("Here is what there is to do.", ParaphraseFault.NO_ANSWER),
+        (rephrased(problem=PROBLEM_TEXT.replace(str(TASK.problem.init[0]), "")), ParaphraseFault.CHANGED),
+        (rephrased(problem=PROBLEM_TEXT.replace(TASK.problem.objects[0].name, "cup")), ParaphraseFault.CHANGED),
+        (rephrased(problem=PROBLEM_TEXT.replace("(:goal", "(:goal (and) #")), ParaphraseFault.CHANGED),
+        (rephrased(domain=DOMAIN_TEXT.replace("(hand_free ?r)", "", 1)), ParaphraseFault.CHANGED),
+        (rephrased(more="and (top b1)"), ParaphraseFault.ADDED),
+        (f"<PROMPT>{PROMPT}</PROMPT>", ParaphraseFault.SAME),
+    ],
+    ids=["whole", "white space", "no marks", "state", "name", "goal", "domain", "fact", "same"],
+)
+def test_paraphrase_is_believed_only_where_states_goal_and_names_survive(
+    answer: str, fault: ParaphraseFault | None
+) -> None:
+    found = read_paraphrase(answer, PROMPT)
+    assert found.fault is fault
+    if fault is None:
+        assert "[INSTRUCTION]" not in found.prompt and "what there is to do" in found.prompt
+
+
+class Rephrasing(Resources):
+    """Lends a model that rephrases the first prompt it is asked, and forgets the problem of others."""
+
+    def __init__(self) -> None:
+        self.model = StandInGenerator(lambda asked, _: self._answers[len(self.model.asked) > 1], window=100_000)
+        self._answers = (rephrased(), rephrased(problem=""))
+
+    def generator(self, policy: Any, engine: Any) -> StandInGenerator:
+        return self.model
+
+
+def test_refused_paraphrases_are_counted_and_leave_the_prompt_as_it_was(tmp_path: Path) -> None:
+    config = PIPELINE.settings("paper", overrides=["model.folder=some-model"])
+    stages = {stage.name: stage for stage in PIPELINE.stages(config)}
+    assert stages["encode_sft"].inputs["examples"].name == "keep_paraphrases"
+    assert stages["paraphrase"].inputs["policy"].name == "initial_policy"
+    examples = [ExampleRow(name, name, "plan_chain", None, PROMPT, f"answer {name}") for name in ("one", "two")]
+
+    def chains(context: Any) -> None:
+        context.output.write_rows(examples, ExampleRow, table="chains")
+
+    given = Stage(name="chains", run=chains)
+    told = replace(stages["paraphrase"], inputs={"examples": given})
+    kept = replace(stages["keep_paraphrases"], inputs={"examples": given, "paraphrases": told})
+    made = run_stages([given, told, kept], root=tmp_path, resources=Rephrasing())["keep_paraphrases"]
+    after = made.rows(ExampleRow, "chains")
+    assert [row.response for row in after] == ["answer one", "answer two"]
+    assert sorted(row.prompt == PROMPT for row in after) == [False, True]
+    counts = {row.name: row.value for row in made.rows(MetricRow, "metrics")}
+    assert counts == {"paraphrase/rephrased": 1.0, "paraphrase/refused changed": 1.0}

@@ -91,7 +91,7 @@ def test_primed_smoke_run_asks_for_schemas_of_the_primed_policy_and_is_reused(
     command = ["--preset", "smoke", "--runs", str(tmp_path), *(word for one in PRIMED for word in ("--set", one))]
     first = self_criteach.main(command)
     said = capfd.readouterr().err
-    assert "stage try_schema_primer" in said and "stage repair_domain_blocks-classic_1" in said
+    assert "try_schema_primer" in said and "repair_domain_blocks-classic_1" in said
     if first:  # so small a model may write nothing that can be read, which ends a run
         assert first == 1 and "no answer holds a domain that can be read" in said
     assert self_criteach.main(command) == first

@@ -177,6 +177,14 @@ class Workers(RaySession):
             self.ray().kill(rank)
         self._trainers, self._trainer_weights, self._is_trainer_changed = [], None, False
 
+    def end_actors(self) -> None:
+        """End trainer and engines and let go of what they reserved; they are started anew when a stage needs them."""
+        self._end_trainers()
+        for policy in self._policies:
+            self.ray().kill(policy)
+        self._policies = []
+        self._groups.release()
+
     def _weights_changed(self, folder: Path | None = None) -> None:
         """Note that the trainer's weights are no longer those of their folder, or those that were saved in this one."""
         self._trainer_weights, self._is_trainer_changed = folder or self._trainer_weights, folder is None

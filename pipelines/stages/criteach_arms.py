@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.stages import preference, rollout, self_teaching, training
 from pipelines.stages.constrained import constrained_settings, learn_from_steps
-from pipelines.stages.generating import GENERATION
+from pipelines.stages.generating import ASKING, GENERATION
 from pipelines.stages.graph import Graph
 from pipelines.stages.judging import JudgingSettings, judge_plans
 from pipelines.stages.rollout import TrialSettings
@@ -16,10 +16,10 @@ from pipelines.stages.self_teaching import NoiseSettings, has_examples, has_pair
 from pipelines.stages.training import OPTIMISATION, PreferenceTuningSettings, TuningSettings
 from plansmith.config.basics import narrowed
 from plansmith.config.constrained import CriticConfig
-from plansmith.config.generation import SamplingConfig
+from plansmith.config.generation import AnsweringConfig, EndpointModel, SamplingConfig
 from plansmith.config.planner import PlannerConfig
-from plansmith.config.self_criteach import SelfCriteachConfig
-from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig, PreferenceConfig
+from plansmith.config.self_criteach import SamplesConfig, SelfCriteachConfig
+from plansmith.config.training import EngineNumerics, FolderEngine, Numerics, OptimiserConfig, PreferenceConfig
 from plansmith.data.artifacts import StageKind
 from plansmith.data.rows import Split
 from plansmith.stages import Stage
@@ -71,10 +71,25 @@ class CriteachArms:
 
     def sample(self, name: str, policy: Stage[Any]) -> dict[str, Stage[Any]]:
         """Return several answers to each problem of D2, and what the written domain says of them."""
-        library = self._data["library"]
-        given = {"policy": policy, "problems": library, "plans": self._data["plans"]}
-        tried = self._try(f"answer_{name}", given, split=Split.PHASE2, is_sampled=True)
-        given = {"rollouts": tried, "problems": library}
+        given = {"policy": policy, "problems": self._data["library"], "plans": self._data["plans"]}
+        return self._judged_answers(name, self._try(f"answer_{name}", given, split=Split.PHASE2, is_sampled=True))
+
+    def taught(self, name: str) -> dict[str, Stage[Any]]:
+        """Return several answers of the teacher to each problem of D2, and what the written domain says of them."""
+        config = self._config
+        settings = TrialSettings(
+            sampling=SamplingConfig(max_new_tokens=config.evaluation.max_new_tokens, **_several(config.samples)),
+            engine=engine_of(config.teacher, self._engine),
+            prompting=config.prompting,
+            split=Split.PHASE2,
+        )
+        given = {"problems": self._data["library"], "plans": self._data["plans"]}
+        options = {"kind": StageKind.GENERATES, "code_roots": ASKING if config.teacher.url else GENERATION}
+        tried = self._graph.stage(f"answer_{name}", rollout.try_problems, settings, given, **options)
+        return self._judged_answers(name, tried)
+
+    def _judged_answers(self, name: str, tried: Stage[Any]) -> dict[str, Stage[Any]]:
+        given = {"rollouts": tried, "problems": self._data["library"]}
         how = JudgingSettings(prompting=self._config.prompting)
         return {**given, "judged": self._graph.stage(f"judge_answers_{name}", judge_plans, how, given)}
 
@@ -90,7 +105,7 @@ class CriteachArms:
         evaluation, samples = self._config.evaluation, self._config.samples
         drawn: dict[str, Any] = {"temperature": evaluation.temperature}
         if is_sampled:
-            drawn = {"n": samples.answers, "temperature": samples.temperature, "top_p": samples.top_p}
+            drawn = _several(samples)
         settings = TrialSettings(
             sampling=SamplingConfig(max_new_tokens=evaluation.max_new_tokens, **drawn),
             engine=self._engine,
@@ -164,3 +179,20 @@ class CriteachArms:
             how = JudgingSettings(prompting=self._config.prompting)
             given = {"rollouts": tried, "problems": self._data["problems"]}
             stage(f"judge_noise_{name}", judge_plans, how, given, labels=labels)
+
+
+def engine_of(answering: AnsweringConfig, numerics: EngineNumerics) -> EngineNumerics | EndpointModel:
+    """Return what the answers depend on of somebody who is no policy of the run; nobody named is one of its policies.
+
+    Args:
+        answering: server, folder, or nobody.
+        numerics: of the run's engines.
+    """
+    if answering.url:
+        return narrowed(answering.endpoint, EndpointModel)
+    return numerics if answering.folder is None else FolderEngine(**numerics.model_dump(), folder=answering.folder)
+
+
+def _several(samples: SamplesConfig) -> dict[str, Any]:
+    """Return how answers are drawn that are chosen from."""
+    return {"n": samples.answers, "temperature": samples.temperature, "top_p": samples.top_p}

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from plansmith.config.basics import StrictModel
 from plansmith.config.generation import EndpointModel, SamplingConfig
-from plansmith.config.training import EngineNumerics
+from plansmith.config.training import EngineNumerics, FolderEngine
 from plansmith.data.artifacts import Shards
 from plansmith.data.rows import FailedRequestRow, RolloutRow, UsageRow
 from plansmith.errors import PlansmithError
@@ -43,8 +43,8 @@ class GenerationSettings(StrictModel):
 
     sampling: SamplingConfig
     """How completions are drawn."""
-    engine: EngineNumerics | EndpointModel
-    """What draws them: an engine of ours, or somebody's server."""
+    engine: EngineNumerics | FolderEngine | EndpointModel
+    """What draws them: an engine of ours with a policy of the run or with another model, or somebody's server."""
     prompting: str
     """How the policy is asked."""
     iteration: int = 0

@@ -51,6 +51,7 @@ from plansmith.problems.simulator import Simulator
 from plansmith.stages import StageContext
 from plansmith.text.chains import VALID, Chain
 from plansmith.text.narration import Narration, narrated_answer, narration_prompt, read_narration
+from plansmith.text.paraphrase import paraphrase_prompt, read_paraphrase
 from plansmith.text.rendering import PlainPrompting, prompting_of, rendering_of
 
 WRITTEN = "written"
@@ -217,6 +218,31 @@ def keep_narrations(context: StageContext[NarrationSettings]) -> None:
     context.output.write_rows(kept.values(), ExampleRow, table="chains")
 
 
+def paraphrase(context: StageContext[GenerationSettings]) -> None:
+    """Let the base model, or whom else the settings name, rephrase the prompt of every chain (appendix A.3.2)."""
+    prompts = {row.example_id: row.prompt for row in context.inputs["examples"].rows(ExampleRow, "chains")}
+    asked = {name: asking(paraphrase_prompt(prompt)) for name, prompt in prompts.items()}
+
+    def is_kept(name: str, text: str) -> bool:
+        return read_paraphrase(text, prompts[name]).fault is None
+
+    sample_prompts(context, asked, description="rephrasing prompts", is_good=is_kept)
+
+
+def keep_paraphrases(context: StageContext[None]) -> None:
+    """Write every chain with its prompt rephrased, or as it was where that is refused, and count both."""
+    rollouts = context.inputs["paraphrases"].rows(RolloutRow)
+    answers = {row.problem_id: row.completion for row in rollouts}
+    counts, kept = Counter[str](), list[ExampleRow]()
+    for row in context.inputs["examples"].rows(ExampleRow, "chains"):
+        found = read_paraphrase(answers.get(row.example_id, ""), row.prompt)
+        counts["rephrased" if found.fault is None else f"refused {found.fault}"] += 1
+        kept.append(replace(row, prompt=found.prompt) if found.fault is None else row)
+    metrics = [MetricRow(context.stage.name, 0, "", "", f"paraphrase/{name}", float(n)) for name, n in counts.items()]
+    context.output.write_rows(metrics, MetricRow, table="metrics")
+    context.output.write_rows(kept, ExampleRow, table="chains")
+
+
 def _told(row: SolvedProblemRow) -> tuple[PlanningTask, tuple[PlanStep, ...]]:
     return PlanningTask.from_text(row.domain_pddl, row.problem_pddl), tuple(map(parse_step, row.plan))
 
@@ -283,8 +309,8 @@ def bare_plans(solved: Iterable[SolvedProblemRow], name: str) -> Iterator[Exampl
         yield ExampleRow(f"{row.problem_id}-plan", row.problem_id, ExampleKind.PLAN, None, prompt, response)
 
 
-def distil_itself(context: StageContext[None]) -> None:
-    """Write the answers of the base that are valid in the written domain, each once, to be tuned on."""
+def distil(context: StageContext[None]) -> None:
+    """Write the answers that are valid in the written domain, each once, to be tuned on."""
     rollouts = {row.rollout_id: row for row in context.inputs["rollouts"].rows(RolloutRow)}
     kept: dict[tuple[str, str], ExampleRow] = {}
     for verdict in context.inputs["judged"].rows(VerdictRow):

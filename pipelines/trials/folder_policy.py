@@ -139,6 +139,12 @@ class FolderWorkers(RaySession):
         n_together = CHUNKS_IN_ENGINE * self._settings.max_num_seqs
         return EngineGenerator(codec, Engines([self._engine], version, self.streamed), n_together)
 
+    def end_engine(self) -> None:
+        """End the engine, if it was started."""
+        if self._engine is not None:
+            self.ray().kill(self._engine)
+            self._engine = None
+
     def _start(self, policy: FolderPolicy, version: str) -> Any:
         from actors.engine_weights import read_weight_shapes
         from actors.policy import PolicyActor

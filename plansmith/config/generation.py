@@ -84,3 +84,33 @@ class EndpointConfig(EndpointModel):
     """Seconds to wait for one answer."""
     max_retries: int = Field(4, ge=0)
     """Further tries of a request that met no answer, a busy server or its internal error."""
+
+
+class AnsweringConfig(StrictModel):
+    """Who answers that is no policy of the run: a server, or a model folder."""
+
+    url: str = ""
+    """Address of an OpenAI-compatible server, such as http://localhost:8000/v1."""
+    model: str = ""
+    """The model's name on that server."""
+    folder: str | None = None
+    """A Hugging Face model folder, or name, run by the engine built in."""
+    account_env: str = "OPENAI_API_KEY"
+    """Environment variable that holds the key of the account, if the server wants one."""
+    concurrency: int = Field(8, ge=1)
+    """Requests under way together."""
+    timeout_s: float = Field(600.0, gt=0)
+    """Seconds to wait for one answer of a server."""
+    max_retries: int = Field(4, ge=0)
+    """Further tries of a request that met no answer, a busy server or its internal error."""
+
+    @property
+    def is_named(self) -> bool:
+        """Return whether somebody is."""
+        return bool(self.url or self.folder)
+
+    @property
+    def endpoint(self) -> EndpointConfig:
+        """Return the server as it is asked."""
+        shared = ("url", "model", "account_env", "concurrency", "timeout_s", "max_retries")
+        return EndpointConfig(**{name: getattr(self, name) for name in shared})

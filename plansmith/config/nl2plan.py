@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from plansmith.config.basics import StrictModel
-from plansmith.config.generation import AttemptConfig, EndpointConfig
+from plansmith.config.generation import AnsweringConfig, AttemptConfig
 from plansmith.config.modelling import ModellingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.run import RunConfig
@@ -40,15 +40,9 @@ class TasksConfig(StrictModel):
         return self.domain != "own"
 
 
-class SpeakerConfig(StrictModel):
+class SpeakerConfig(AnsweringConfig):
     """Who answers: a server, a model folder, a cassette, or the script, which is no model. A run needs one of them."""
 
-    url: str = ""
-    """Address of an OpenAI-compatible server, such as http://localhost:8000/v1."""
-    model: str = ""
-    """The model's name on that server."""
-    folder: str | None = None
-    """A Hugging Face model folder, or name, run by the engine built in."""
     script: bool = False
     """Let the script answer, which reads the references: a test of everything but a model."""
     faults: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -57,14 +51,6 @@ class SpeakerConfig(StrictModel):
     """A cassette whose answers are given again; nobody is asked."""
     record: str | None = None
     """A file for a cassette of all that is answered; one that is there is gone on with."""
-    account_env: str = "OPENAI_API_KEY"
-    """Environment variable that holds the key of the account, if the server wants one."""
-    concurrency: int = Field(8, ge=1)
-    """Requests under way together, of all tasks."""
-    timeout_s: float = Field(600.0, gt=0)
-    """Seconds to wait for one answer of a server."""
-    max_retries: int = Field(4, ge=0)
-    """Further tries of a request that met no answer, a busy server or its internal error."""
     max_calls: int | None = Field(None, ge=0)
     """Calls of the whole run at most; then it ends, and the same command with more goes on. None sets no limit."""
     max_tokens: int | None = Field(None, ge=0)
@@ -86,12 +72,6 @@ class SpeakerConfig(StrictModel):
         if set(self.prices) - {"input", "output"} or any(price < 0 for price in self.prices.values()):
             raise ValueError(f"prices are of input and output, 0 or more; got {self.prices}")
         return self
-
-    @property
-    def endpoint(self) -> EndpointConfig:
-        """Return the server as it is asked."""
-        shared = ("url", "model", "account_env", "concurrency", "timeout_s", "max_retries")
-        return EndpointConfig(**{name: getattr(self, name) for name in shared})
 
 
 class NL2PlanConfig(RunConfig):

@@ -17,7 +17,7 @@ from plansmith.config.constrained import (
     check_trust_region,
 )
 from plansmith.config.domain_writing import DemonstrationsConfig, DomainConfig
-from plansmith.config.generation import AttemptConfig
+from plansmith.config.generation import AnsweringConfig, AttemptConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.priming import PrimeConfig
 from plansmith.config.problems import ProblemsConfig
@@ -25,8 +25,9 @@ from plansmith.config.run import RunConfig
 from plansmith.config.training import ModelConfig, OptimiserConfig, PolicyConfig, PreferenceConfig, TrainerConfig
 
 Arm = Literal[
-    "base", "vote", "prompt_cot", "self_distilled", "symbol", "sft", "cpo_only", "dpo_only", "sft_dpo", "sft_cpo"
-]
+    "base", "vote", "prompt_cot", "self_distilled", "distilled", "symbol", "sft", "cpo_only", "dpo_only", "sft_dpo",
+    "sft_cpo",
+]  # fmt: skip
 """A policy that is tried; see `SelfCriteachConfig.arms`."""
 
 
@@ -74,6 +75,17 @@ class NarratorConfig(StrictModel):
     """The run ends with an error when more than this share of the plans has no narration."""
 
 
+class ParaphraseConfig(StrictModel):
+    """How the prompts that `sft` learns to answer are rephrased, lest it learn one wording alone."""
+
+    speaker: AnsweringConfig = AnsweringConfig()
+    """Who rephrases; nobody named is the base model."""
+    temperature: float = Field(0.6, ge=0, le=2)
+    """Of the answers."""
+    max_new_tokens: int = Field(4096, ge=1)
+    """Longest answer, which repeats domain and problem."""
+
+
 class SamplesConfig(StrictModel):
     """Answers that are drawn to be chosen from: by vote, for self-distillation, for preference pairs."""
 
@@ -118,6 +130,9 @@ class SelfCriteachConfig(RunConfig):
     """What is learnt of its plans."""
     narrator: NarratorConfig = NarratorConfig()
     """Who tells them as chains of thought."""
+    paraphrase: ParaphraseConfig | None = None
+    """Rephrase the setting of training prompts (appendix A.3.2); a refused paraphrase leaves the prompt as it was. None
+    leaves all of them so."""
     rendering: Literal["compact", "full"] = "full"
     """How prompts and chains of thought are written, by template."""
     model: ModelConfig = ModelConfig()
@@ -131,8 +146,12 @@ class SelfCriteachConfig(RunConfig):
     """What lets it answer."""
     arms: tuple[Arm, ...] = ("base", "sft", "sft_cpo")
     """Which policies are tried. base: untrained. vote: of several answers of the base the plan nearest to all others.
-    prompt_cot: the base asked for free reasoning. self_distilled: the base tuned on its own valid answers. symbol:
-    tuned on plans without chains. sft: tuned on chains. The others are reinforced, from the base (only) or from sft."""
+    prompt_cot: the base asked for free reasoning. self_distilled: the base tuned on its own valid answers; distilled:
+    on those of `teacher`. symbol: tuned on plans without chains. sft: tuned on chains. The others are reinforced, from
+    the base (only) or from sft."""
+    teacher: AnsweringConfig = AnsweringConfig()
+    """Whose valid answers the arm distilled is tuned on: a larger policy in a folder, or a server; the paper's is
+    Qwen3-30B."""
     sft: OptimiserConfig
     """The tuning on chains (equation 8), and of the arms beside it."""
     cpo: CpoConfig | None = None
@@ -160,6 +179,10 @@ class SelfCriteachConfig(RunConfig):
             raise ValueError("model.tokenizer=words knows the words of rendering=compact alone")
         if self.model.folder is None and self.narrator.kind == "model":
             raise ValueError("narrator.kind=model, and a model from nothing has no words to narrate in; take template")
+        if self.is_word_level and self.paraphrase is not None:
+            raise ValueError("paraphrase is of prompts in words, which a word-level model cannot read")
+        if self.model.folder is None and self.paraphrase is not None and not self.paraphrase.speaker.is_named:
+            raise ValueError("paraphrase needs a speaker (url or folder): a model from nothing has no words of its own")
         if self.is_word_level and "prompt_cot" in self.arms:
             raise ValueError("the arm prompt_cot asks in words, which a word-level model cannot read")
         for method in ("cpo", "dpo"):
@@ -192,9 +215,9 @@ class SelfCriteachConfig(RunConfig):
         if self.model.folder is not None:
             of_shape = set(ModelConfig.model_fields) - {"folder"}
             found |= {f"model.{name}": f"model.folder={self.model.folder} has its own" for name in of_shape}
-        for method in ("cpo", "dpo"):
-            if not any(method in arm for arm in self.arms):
-                found[method] = f"no arm uses it: arms={', '.join(self.arms)}"
+        for name, arms in {"cpo": "cpo", "dpo": "dpo", "teacher": "distilled"}.items():
+            if not any(arms in arm and arm != "self_distilled" for arm in self.arms):
+                found[name] = f"no arm uses it: arms={', '.join(self.arms)}"
         if self.cpo is not None:
             names = UNREAD_BY_TRUST_REGION if self.cpo.solver == "trust_region" else UNREAD_BY_PENALTY
             found |= {f"cpo.{name}": f"cpo.solver={self.cpo.solver} has no use for it" for name in names}

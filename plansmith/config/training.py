@@ -224,6 +224,13 @@ class EngineNumerics(StrictModel):
     its weights, are the model's either way."""
 
 
+class FolderEngine(EngineNumerics):
+    """An engine of a model that is no policy of the run."""
+
+    folder: str
+    """A Hugging Face model folder, or name."""
+
+
 class PolicyConfig(EngineNumerics):
     """The vLLM engine; the defaults suit `tiny` on one CPU core."""
 

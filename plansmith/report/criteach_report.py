@@ -162,10 +162,14 @@ def library_table(results: CriteachResults) -> Table:
 
 
 def narration_table(results: CriteachResults) -> Table:
-    """Return how many plans a model told, and what of it was believed."""
-    rows = [(name.replace("_", " "), str(count)) for name, count in results.narration.items()]
-    note = "Plans that the base model was to tell, those told believably, and refused tellings by reason."
-    return Table("Narration", ("plans", "number"), tuple(rows), note)
+    """Return how many plans a model told, and how many prompts were rephrased, and what of it was believed."""
+    counts = {**results.narration, **{f"prompts {name}": count for name, count in results.paraphrase.items()}}
+    rows = [(name.replace("_", " "), str(count)) for name, count in counts.items()]
+    note = (
+        "Plans that the base model was to tell, those told believably, refused tellings by reason; prompts that were "
+        "rephrased, and those left as they were since the answer was refused."
+    )
+    return Table("Narration", ("plans and prompts", "number"), tuple(rows), note)
 
 
 def arm_table(results: CriteachResults) -> Table:

@@ -128,7 +128,8 @@ class NoiseFigures:
 class CriteachResults(RunResults):
     """One run, finished or not; ``arms`` in the order of training.
 
-    ``cpo`` has by stage what was measured in every update, by name; ``narration`` counts what a model told; ``primer``
+    ``cpo`` has by stage what was measured in every update, by name; ``narration`` counts what a model told,
+    ``paraphrase`` the prompts that were rephrased and those that were kept since the answer was refused; ``primer``
     what a model from nothing learnt before it counted as the base, and how many schemas of domains that it had not seen
     it was then asked for and wrote right.
     """
@@ -142,6 +143,7 @@ class CriteachResults(RunResults):
     mean_tests: tuple[MeanTest, ...] = ()
     cpo: dict[str, Updates] = field(default_factory=dict)
     narration: dict[str, int] = field(default_factory=dict)
+    paraphrase: dict[str, int] = field(default_factory=dict)
     primer: dict[str, int] = field(default_factory=dict)
     noise: tuple[NoiseFigures, ...] = ()
     not_run: tuple[str, ...] = ()
@@ -176,7 +178,8 @@ def criteach_results(run: Run) -> CriteachResults | None:
         mean_tests=tuple(_mean_tests(evaluated, criticised)),
         cpo=_updates(run),
         narration=_narration(run),
-        primer=_primer(run),
+        paraphrase=_counts(run, "paraphrase/", "keep_paraphrases"),
+        primer=_counts(run, "primer/", "write_schema_primer", "write_plan_primer", "try_schema_primer"),
         noise=tuple(_noise(run)),
         not_run=tuple(name for name in config.arms if name not in evaluated),
         damage=dict(_damaged(run)),
@@ -291,7 +294,8 @@ def compared_arms(names: Sequence[str]) -> list[tuple[str, str]]:
     """Return which arms are compared, the headline's first; which it is was fixed before any run."""
     wanted = [
         ("sft", "sft_cpo"), ("base", "sft"), ("base", "sft_cpo"), ("vote", "sft_cpo"), ("prompt_cot", "sft_cpo"),
-        ("self_distilled", "sft_cpo"), ("symbol", "sft"), ("dpo_only", "cpo_only"), ("sft_dpo", "sft_cpo"),
+        ("self_distilled", "sft_cpo"), ("distilled", "sft_cpo"), ("symbol", "sft"), ("dpo_only", "cpo_only"),
+        ("sft_dpo", "sft_cpo"),
     ]  # fmt: skip
     return [pair for pair in wanted if set(pair) <= set(names)]
 
@@ -335,12 +339,11 @@ def _narration(run: Run) -> dict[str, int]:
     return {row.name.removeprefix("narration/"): int(row.value) for row in rows}
 
 
-def _primer(run: Run) -> dict[str, int]:
-    """Return what was learnt of domain writing and planning before anything else, and what came of it."""
-    stages = ("write_schema_primer", "write_plan_primer", "try_schema_primer")
+def _counts(run: Run, beginning: str, *stages: str) -> dict[str, int]:
+    """Return what stages have counted under names with a beginning, without it."""
     found = (run.artifacts[name] for name in stages if name in run.artifacts)
     rows = (row for artifact in found for row in artifact.rows(MetricRow, "metrics"))
-    return {row.name.removeprefix("primer/"): int(row.value) for row in rows}
+    return {row.name.removeprefix(beginning): int(row.value) for row in rows}
 
 
 def _noise(run: Run) -> Iterator[NoiseFigures]:
