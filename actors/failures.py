@@ -6,17 +6,12 @@ Not here: what is done about it. A stage whose workers were lost is run again (`
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
-import ray
 from ray import exceptions
 from ray.exceptions import RayError
 
 from plansmith.errors import LostWorkerError, PlansmithError
-
-DEATH_IS_KNOWN_S = 10.0
-"""How long Ray may take to notice that a process is gone; its neighbours may notice sooner."""
 
 LOST = (
     exceptions.ActorUnschedulableError,
@@ -50,18 +45,6 @@ def own_errors() -> Iterator[None]:
         lost = LostWorkerError("a worker process was lost", got=_first_lines(error))
     if lost is not None:
         raise lost
-
-
-def is_any_dead(actors: Sequence[Any]) -> bool:
-    """Return whether an actor has died; one that is busy has not."""
-    asked = [actor.__ray_ready__.remote() for actor in actors]
-    ready, _ = ray.wait(asked, num_returns=len(asked), timeout=DEATH_IS_KNOWN_S)
-    for answer in ready:
-        try:
-            ray.get(answer)
-        except exceptions.RayActorError:
-            return True
-    return False
 
 
 def _causes(error: RayError) -> Iterator[BaseException]:

@@ -7,6 +7,7 @@ and tokenizers live in the library. One engine uses one device; for more, place 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
@@ -52,6 +53,7 @@ class PolicyActor:
             starts from it; a first start ignores what it says, so that a leftover of an older run is harmless.
         run_folder: where it says what it is doing (`plansmith.live`).
         number: of this engine among several.
+        devices: the GPUs that it uses where Ray gives it none, being a rank's; None leaves the choice to Ray.
 
     Raises:
         BadInputError: the folder is no usable model or adapter; found before the engine starts.
@@ -69,7 +71,10 @@ class PolicyActor:
         pointer: str | None = None,
         run_folder: str | None = None,
         number: int = 0,
+        devices: Sequence[str] | None = None,
     ) -> None:
+        if devices is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
         self._settings, self._lora_rank = settings or PolicyConfig(), lora_rank
         self._seed, self._wants_sleep = seed, has_sleep_mode
         if run_folder is not None:

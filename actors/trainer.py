@@ -1,8 +1,8 @@
-"""The trainer: a resident Ray actor that holds a model, or an adapter on a frozen one, and optimises it.
+"""The trainer: one rank, which holds a model, or an adapter on a frozen one, and optimises it.
 
-`TrainerActor` is a plain class, testable without Ray; the pipeline wraps it with ``ray.remote``. The loop itself is in
-`plansmith.learning.optimisation`, the calls into DeepSpeed are in `actors.deepspeed_engine`, adapters and their folders
-in `plansmith.learning.adapters`. Heavy libraries are imported when an actor is made, not when this file is.
+`TrainerActor` is a plain class, testable without Ray; `actors.ranks` has one in each worker of Ray Train. The loop is
+in `plansmith.learning.optimisation`, the calls into DeepSpeed are in `actors.deepspeed_engine`, adapters and their
+folders in `plansmith.learning.adapters`. Heavy libraries are imported when an actor is made, not when this file is.
 """
 
 from __future__ import annotations
@@ -338,13 +338,22 @@ def _buffers(module: Any) -> Mapping[str, torch.Tensor]:
     return {name: tensor for name, tensor in module.state_dict().items() if name not in parameters}
 
 
+def rank_environment(config: TrainerConfig) -> dict[str, str]:
+    """Return what torch and DeepSpeed are to find in the environment when they are imported."""
+    return {
+        "DS_ACCELERATOR": config.device,
+        # Every length of sequence is another kernel; oneDNN keeps the last 1024 of them, 0.6 GiB and no faster.
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
+        "OMP_WAIT_POLICY": "PASSIVE",  # threads that wait leave the cores to other processes
+    }
+
+
 def _prepare_process(config: TrainerConfig, seed: int, rank: int) -> None:
     """Set what DeepSpeed reads from the environment before it is imported, and undo Ray's single thread."""
     os.environ["DS_ACCELERATOR"] = config.device
     os.environ.setdefault("LOCAL_RANK", "0" if config.device == "cuda" else str(rank))
-    # Every length of sequence is another kernel; oneDNN keeps the last 1024 of them, which is 0.6 GiB and no faster.
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait leave the cores to other processes
+    for variable, value in rank_environment(config).items():
+        os.environ.setdefault(variable, value)
     import torch
 
     if config.device == "cpu":

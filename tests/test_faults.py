@@ -29,7 +29,7 @@ from checkpoints import qwen3_checkpoint
 from conftest import ROOT
 from ray.cluster_utils import Cluster
 from safetensors import safe_open
-from strikes import Record, is_halfway, once, pid_of
+from strikes import Record, is_halfway, once
 from transformers import Qwen3ForCausalLM
 
 from actors.mapping import map_rows
@@ -249,12 +249,11 @@ def test_trainer_rank_killed_in_its_stage_is_started_anew_and_the_weights_are_th
     start = qwen3_checkpoint(tmp_path / "start")
     with Workers(config(), tmp_path) as workers:
         calm = workers.run([Stage(name="calm", run=trained(workers, start))], root=tmp_path)["calm"]
-        pids = [pid_of(rank) for rank in workers._trainers]  # these go on, with the weights of the start again
+        pids = [place.pid for place in workers._ranks.places()]  # these go on, with the weights of the start again
         with once(tmp_path, is_halfway("struck"), lambda: os.kill(pids[1], signal.SIGKILL)) as struck:
             again = workers.run([Stage(name="struck", run=trained(workers, start))], root=tmp_path)["struck"]
         record_property("recovered_s", time.monotonic() - struck[0])
-        assert not {pid_of(rank) for rank in workers._trainers} & set(pids)
-        workers._end_trainers()
+        assert not {place.pid for place in workers._ranks.places()} & set(pids)
     assert caplog.text.count("is run again") == 1
     assert weights(again.path(MODEL)) == weights(calm.path(MODEL))
 

@@ -57,8 +57,7 @@ def autoscaler_answer(spec: Resource, asked: Sequence[dict[str, float]]) -> Answ
 def asked_by(config: PddlInstructConfig, *, driver_cpus: float) -> list[dict[str, float]]:
     """Return all that a run may hold at one time: driver, trainer, engines and the workers of one parallel stage."""
     placement = placement_of(config.trainer, config.policy, config.cluster)
-    kinds = ["ranks"] if placement.is_shared else ["ranks", "engines"]
-    actors = [bundle for kind in kinds for bundle in placement.bundles(kind)]
+    actors = [*[dict(placement.rank)] * placement.n_ranks, *placement.engines()]
     assert config.cluster.max_workers is not None, "without it a run takes the cores that are there when it starts"
     return [{"CPU": driver_cpus}, *actors, *[{"CPU": 1.0}] * config.cluster.max_workers]
 

@@ -22,8 +22,11 @@ from checkpoints import qwen3_checkpoint
 from conftest import ROOT
 from strikes import Record, is_halfway, once, pid_of
 
+from actors.ranks import Place
 from pipelines import pddl_instruct
-from pipelines.run.placement import Placement, placement_of
+from pipelines.run.placement import EngineGroup, Placement, placement_of
+from pipelines.run.ranks import Ranks
+from pipelines.run.ray_session import RaySession
 from pipelines.run.workers import (
     MODEL,
     PROBE,
@@ -65,45 +68,44 @@ LAPTOP = ClusterConfig()
 def test_placement_of_a_cpu_reserves_nothing(placement: Any) -> None:
     found = placement_of(TrainerConfig(n_ranks=2), PolicyConfig(placement=placement, n_replicas=3), LAPTOP)
     assert found == Placement(2, 3, {}, {}, is_shared=False)
-    assert found.bundles("ranks") == found.bundles("engines") == []
+    assert found.engines() == [{}] * 3
 
 
 @pytest.mark.parametrize(
     ("n_ranks", "n_replicas", "devices"), [(1, 1, 1), (2, 1, 2), (1, 2, 2), (4, 4, 4)], ids=lambda number: str(number)
 )
-def test_placement_of_colocated_actors_is_half_of_each_device(n_ranks: int, n_replicas: int, devices: int) -> None:
+def test_colocated_engine_asks_for_no_device_but_where_no_rank_has_one(
+    n_ranks: int, n_replicas: int, devices: int
+) -> None:
     policy = PolicyConfig(placement="colocated", n_replicas=n_replicas)
     found = placement_of(cuda(n_ranks), policy, LAPTOP)
-    assert (found.rank, found.engine, found.is_shared) == ({"GPU": 0.5}, {"GPU": 0.5}, True)
-    assert found.bundles("ranks") == found.bundles("engines") == [{"GPU": 1.0}] * devices
+    assert (found.rank, found.is_shared) == ({"GPU": 1.0}, True)
+    assert n_ranks + sum(engine.get("GPU", 0) for engine in found.engines()) == devices
 
 
 @pytest.mark.parametrize(("n_ranks", "n_replicas"), [(1, 1), (2, 3)])
 def test_placement_of_separate_actors_is_a_whole_device_each(n_ranks: int, n_replicas: int) -> None:
     policy = PolicyConfig(placement="separate", n_replicas=n_replicas)
     found = placement_of(cuda(n_ranks), policy, LAPTOP)
-    assert found.bundles("ranks") == [{"GPU": 1.0}] * n_ranks
-    assert found.bundles("engines") == [{"GPU": 1.0}] * n_replicas
+    assert (found.n_ranks, found.rank) == (n_ranks, {"GPU": 1.0})
+    assert found.engines() == [{"GPU": 1.0}] * n_replicas
 
 
 CLUSTER = ClusterConfig(address="auto", actor_cpus=4, trainer_resource="trainer", policy_resource="policy")
 
 
-def test_placement_on_a_cluster_takes_cores_and_the_resource_of_its_group() -> None:
-    found = placement_of(cuda(), PolicyConfig(placement="separate"), CLUSTER)
-    assert found.bundles("ranks") == [{"GPU": 1.0, "CPU": 4.0, "trainer": 1.0}]
-    assert found.bundles("engines") == [{"GPU": 1.0, "CPU": 4.0, "policy": 1.0}]
-
-
-def test_placement_colocated_on_a_cluster_offers_both_what_they_take() -> None:
-    found = placement_of(cuda(), PolicyConfig(placement="colocated"), CLUSTER)
-    assert found.bundles("ranks") == [{"GPU": 1.0, "CPU": 8.0, "trainer": 1.0, "policy": 1.0}]
+@pytest.mark.parametrize(("placement", "gpus"), [("separate", {"GPU": 1.0}), ("colocated", {})])
+def test_placement_on_a_cluster_takes_cores_and_the_resource_of_its_group(
+    placement: Any, gpus: dict[str, float]
+) -> None:
+    found = placement_of(cuda(), PolicyConfig(placement=placement), CLUSTER)
+    assert found.rank == {"GPU": 1.0, "CPU": 4.0, "trainer": 1.0}
+    assert found.engines() == [{**gpus, "CPU": 4.0, "policy": 1.0}]
 
 
 def test_placement_of_a_cpu_with_cores_of_its_own_reserves_them() -> None:
     found = placement_of(TrainerConfig(n_ranks=2), PolicyConfig(), ClusterConfig(address="auto", actor_cpus=1.5))
-    assert found.bundles("ranks") == [{"CPU": 1.5}] * 2
-    assert found.bundles("engines") == [{"CPU": 1.5}]
+    assert (found.rank, found.engines()) == ({"CPU": 1.5}, [{"CPU": 1.5}])
 
 
 @pytest.fixture(scope="module")
@@ -116,49 +118,81 @@ def ray_session() -> Iterator[None]:
     ray.shutdown()
 
 
-class HoldersOnly(Workers):
-    """Workers that place actors which need no model."""
-
-    def devices(self, n_ranks: int, n_engines: int) -> tuple[list[list[int]], list[list[int]]]:
-        """Return the devices of each rank and of each engine; the engines start first, as in a run continued."""
-
-        class Holder:  # local, or its process would import all that this file does
-            def gpus(self) -> list[int]:
-                numbers: list[int] = ray.get_gpu_ids()
-                return numbers
-
-        holder, groups = ray.remote(Holder), self._groups
-        engines = [holder.options(**groups.options(ray, "engines", i)).remote() for i in range(n_engines)]
-        ranks = [holder.options(**groups.options(ray, "ranks", i)).remote() for i in range(n_ranks)]
-        self._holders = [*engines, *ranks]  # a device is free again once nobody holds its actor
-        return ray.get([rank.gpus.remote() for rank in ranks]), ray.get([engine.gpus.remote() for engine in engines])
-
-
 def config_with(trainer: TrainerConfig, policy: PolicyConfig) -> PddlInstructConfig:
     return SMOKE.model_copy(update={"trainer": trainer, "policy": policy})
 
 
-def test_colocated_ranks_and_engines_share_devices_pair_by_pair(ray_session: None, tmp_path: Path) -> None:
-    with HoldersOnly(config_with(cuda(2), PolicyConfig(n_replicas=2)), tmp_path) as workers:
-        ranks, engines = workers.devices(2, 2)
-    assert ranks == engines
-    assert sorted(ranks) == [[0], [1]]
+@pytest.fixture
+def ranks(ray_session: None, tmp_path: Path) -> Iterator[Ranks]:
+    """Return two ranks that Ray Train runs, each with a device that it does not use."""
+    session = RaySession(SMOKE, tmp_path)
+    config = TrainerConfig(n_ranks=2)
+    ranks = Ranks(
+        lambda: ray, session.wait_for, config, resources={"GPU": 1.0}, folder=tmp_path / "ranks", is_local=True
+    )
+    yield ranks
+    ranks.end()
 
 
-def test_separate_ranks_and_engines_share_no_device(ray_session: None, tmp_path: Path) -> None:
-    with HoldersOnly(config_with(cuda(), PolicyConfig(placement="separate")), tmp_path) as workers:
-        ranks, engines = workers.devices(1, 1)
-    assert sorted([*ranks, *engines]) == [[0], [1]]
+def test_colocated_engines_are_on_the_devices_of_the_ranks_and_ask_for_none(ranks: Ranks) -> None:
+    placement = placement_of(cuda(2), PolicyConfig(n_replicas=2), LAPTOP)
+    places = ranks.places()
+    assert sorted(place.devices for place in places) == [("0",), ("1",)]
+    group = EngineGroup(placement, is_local=True)
+    found = [group.options(ray, number, places) for number in range(2)]
+    assert [(options["num_gpus"], options["scheduling_strategy"].node_id) for options in found] == [
+        (0, place.node_id) for place in places
+    ]
 
 
+def test_rank_killed_while_idle_is_replaced_and_its_group_holds_nothing(
+    ranks: Ranks, tmp_path: Path, record_property: Record
+) -> None:
+    model = qwen3_checkpoint(tmp_path / "model")
+    ranks.make(str(model), config=ranks.config)
+    assert ranks.is_made
+    before = ranks.places()
+    start_s = time.monotonic()
+    os.kill(before[1].pid, signal.SIGKILL)
+    with pytest.raises(LostWorkerError, match="a rank of the trainer was lost"):
+        ranks.ask("save", str(tmp_path / "never"))
+    record_property("recovered_s", time.monotonic() - start_s)
+    assert not ranks.is_made
+    assert not {place.pid for place in ranks.places()} & {place.pid for place in before}
+    ranks.make(str(model), config=ranks.config)
+    ranks.ask("save", str(tmp_path / "saved"))
+    assert (tmp_path / "saved" / "model.safetensors").is_file()
+
+
+def test_error_of_the_project_in_a_rank_is_its_answer_and_the_ranks_go_on(ranks: Ranks, tmp_path: Path) -> None:
+    ranks.make(str(qwen3_checkpoint(tmp_path / "model")), config=ranks.config)
+    pids = [place.pid for place in ranks.places()]
+    with pytest.raises(BadInputError, match="no checkpoint here"):
+        ranks.ask("load_checkpoint", str(tmp_path / "nowhere"))
+    assert ranks.is_made and [place.pid for place in ranks.places()] == pids
+
+
+def test_error_that_a_rank_does_not_know_ends_its_group_and_is_named(ranks: Ranks, tmp_path: Path) -> None:
+    ranks.make(str(qwen3_checkpoint(tmp_path / "model")), config=ranks.config)
+    with pytest.raises(LostWorkerError) as caught:
+        ranks.ask("fly")
+    assert "no attribute 'fly'" in str(caught.value.got)
+    assert not ranks.is_made
+
+
+@pytest.mark.parametrize("what", ["ranks", "engines"])
 def test_too_few_devices_is_an_error_that_counts_them(
-    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    what: str, ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.run.placement.LOCAL_WAIT_S", 0.2)  # they will not come, however long one waits
-    workers = HoldersOnly(config_with(cuda(3), PolicyConfig()), tmp_path)
-    with pytest.raises(ConfigError, match="Ray does not offer what the ranks need") as caught:
-        workers._groups.options(ray, "ranks", 0)
-    assert (caught.value.got, caught.value.expected) == ("2 GPU in all", "3 times 1 GPU, free")
+    monkeypatch.setattr("pipelines.run.ranks.LOCAL_WAIT_S", 3.0)
+    placement = PolicyConfig(n_replicas=3, placement="separate")
+    workers = Workers(config_with(cuda(3), placement), tmp_path)
+    asked = {"ranks": workers._ranks.places, "engines": lambda: workers._group.options(ray, 0, [])}[what]
+    with pytest.raises(ConfigError, match=f"Ray does not offer what the {what} need") as caught:
+        asked()
+    workers._ranks.end()
+    assert (caught.value.got, str(caught.value.expected)[:13]) == ("2 GPU in all", "3 times 1 GPU")
 
 
 # --- what is told, with stand-ins for the actors
@@ -204,19 +238,36 @@ class StandInActor:
         return Method
 
 
+class StandInRanks:
+    """Writes down every call, and answers with its own name."""
+
+    def __init__(self, calls: list[str]) -> None:
+        self.calls, self.arguments, self.is_made = calls, list[Any](), False
+
+    def make(self, *_: Any, **__: Any) -> None:
+        self.calls.append("start trainer")
+        self.is_made = True
+
+    def ask(self, method: str, *arguments: Any, doing: str | None = None, unit: str = "", **keywords: Any) -> str:
+        self.calls.append(f"trainer {method}")
+        self.arguments.append((arguments, keywords))
+        return "rank0"
+
+    def places(self) -> list[Place]:
+        return [Place("here", ("0",), 1)]
+
+
 class WorkersOfStandIns(Workers):
     """Workers that start stand-ins."""
 
     def __init__(self, config: PddlInstructConfig, folder: Path) -> None:
         super().__init__(config, folder)
         self.calls: list[str] = []
+        self.ranks = StandInRanks(self.calls)
+        self._ranks: Any = self.ranks
 
     def ray(self) -> Any:
         return AnsweredRay
-
-    def _start_trainers(self, *_: Any) -> list[Any]:
-        self.calls.append("start trainer")
-        return [StandInActor("trainer", self.calls)]
 
     def _start_policies(self, *_: Any) -> list[Any]:
         self.calls.append("start engine")
@@ -289,21 +340,13 @@ def test_probe_that_could_not_tell_an_adapter_from_none_is_told(
     assert ("the probe proves nothing, the adapter changes it by 4.0e-02" in caplog.text) is is_told
 
 
-class WorkersOfTwoRanks(WorkersOfStandIns):
-    """Workers whose trainer has two ranks."""
-
-    def _start_trainers(self, *_: Any) -> list[Any]:
-        return [StandInActor(f"rank{number}", self.calls) for number in range(2)]
-
-
-def test_trainer_handle_optimise_hands_its_options_to_every_rank(tmp_path: Path) -> None:
-    workers = WorkersOfTwoRanks(SMOKE, tmp_path)
+def test_trainer_handle_optimise_hands_its_options_to_the_ranks(tmp_path: Path) -> None:
+    workers = WorkersOfStandIns(SMOKE, tmp_path)
     handle = workers.trainer(tmp_path, narrowed(SMOKE.trainer, Numerics))
-    answer = handle.optimise("objective", [1, 2], "settings", description="d", seed=3, keeps_moments=True)
+    answer: Any = handle.optimise("objective", [1, 2], "settings", description="d", seed=3, keeps_moments=True)  # type: ignore[arg-type]
     assert (answer, workers._is_trainer_changed) == ("rank0", True)
     options = {"description": "d", "seed": 3, "keeps_moments": True}
-    for rank in workers._trainers:
-        assert rank.arguments == [(("objective", [1, 2], "settings"), options)]
+    assert workers.ranks.arguments == [(("objective", [1, 2], "settings"), options)]
 
 
 @pytest.mark.parametrize(
@@ -315,11 +358,11 @@ def test_trainer_handle_optimise_hands_its_options_to_every_rank(tmp_path: Path)
         ("load_checkpoint", ["x"]),
     ],
 )
-def test_trainer_handle_asks_every_rank_as_zero_3_needs(question: str, given: list[Any], tmp_path: Path) -> None:
-    workers = WorkersOfTwoRanks(SMOKE, tmp_path)
+def test_trainer_handle_asks_the_ranks(question: str, given: list[Any], tmp_path: Path) -> None:
+    workers = WorkersOfStandIns(SMOKE, tmp_path)
     handle = workers.trainer(tmp_path, narrowed(SMOKE.trainer, Numerics))
     assert getattr(handle, question)(*given) in ("rank0", None)
-    assert workers.calls == [f"rank0 {question}", f"rank1 {question}"]
+    assert workers.calls == ["start trainer", f"trainer {question}"]
 
 
 # --- a real adapter, from a trainer to engines
@@ -362,7 +405,6 @@ def policies(ray_session: None, root: Path) -> dict[str, Artifact]:
         trainer.optimise(Supervised(), TRAINED, settings)
         trainer.save(str(adapter.path(MODEL)))
         Probe(PROBE_TOKENS, probe_of(trainer)).write(adapter.path(PROBE))
-        workers._end_trainers()
     return {"base": start, "adapter": finish(adapter, "a" * 40)}
 
 
@@ -391,11 +433,9 @@ def test_trainer_started_from_an_adapter_artifact_holds_it(workers: Workers, pol
 def test_trainer_of_a_cpu_has_the_allocator_that_ray_brings_along(
     workers: Workers, policies: dict[str, Artifact]
 ) -> None:
-    folder = policies["base"].path(MODEL)
-    workers.trainer(folder, NUMERICS)
-    maps = [trainer.__ray_call__.remote(lambda _: Path("/proc/self/maps").read_text()) for trainer in workers._trainers]
-    assert maps and all("libjemalloc" in text for text in ray.get(maps))
-    workers._end_trainers()
+    workers.trainer(policies["base"].path(MODEL), NUMERICS)
+    maps = [Path(f"/proc/{place.pid}/maps").read_text(encoding="utf-8") for place in workers._ranks.places()]
+    assert maps and all("libjemalloc" in text for text in maps)
 
 
 def test_load_policy_takes_base_and_adapter_in_any_order(workers: Workers, policies: dict[str, Artifact]) -> None:

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pipelines.run.engines import Engines
-from pipelines.run.placement import PlacementGroups, placement_of
+from pipelines.run.placement import EngineGroup, placement_of
+from pipelines.run.ranks import Ranks
 from pipelines.run.ray_session import HasCluster, RaySession
 from plansmith.config.basics import StrictModel, narrowed
 from plansmith.config.training import EngineNumerics, Numerics, PolicyConfig, TrainerConfig
-from plansmith.data.artifacts import WEIGHTS, Artifact
+from plansmith.data.artifacts import WEIGHTS, Artifact, StageKind
 from plansmith.errors import LostWorkerError
+from plansmith.stages import Stage, StageStatus, preview_stages
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MODEL, PROBE = WEIGHTS, "probe.json"
+RANKS = "ranks"
+"""Folder of a run where Ray Train keeps what it notes down."""
 POLICY_RESTARTS = 2
 CHUNKS_IN_ENGINE = 2
 """The engines get so many times at once what they decode together: the half that waits fills the places of those that
@@ -94,21 +98,43 @@ class Workers(RaySession):
     def __init__(self, config: HasActors, run_folder: Path) -> None:
         super().__init__(config, run_folder)
         self._trainer_config, self._policy_config, self._seed = config.trainer, config.policy, config.seed
-        self._trainers: list[Any] = []
         self._trainer_weights: Path | None = None
         self._trainer_base: str | None = None
-        self._is_trainer_changed = False
+        self._is_trainer_changed = self._starts_ranks = False
         self._policies: list[Any] = []
         self._policy_version: str | None = None
         self._placement = placement_of(config.trainer, config.policy, config.cluster)
-        self._groups = PlacementGroups(self._placement, config.cluster.is_local)
+        self._group = EngineGroup(self._placement, config.cluster.is_local)
+        self._ranks = Ranks(
+            super().ray,
+            self.wait_for,
+            config.trainer,
+            resources=self._placement.rank,
+            folder=run_folder / RANKS,
+            is_local=config.cluster.is_local,
+        )
         # transformers imports DeepSpeed wherever it is installed, and that looks for an accelerator aloud
         os.environ.setdefault("DS_ACCELERATOR", config.trainer.device)
 
     def __exit__(self, *error: object) -> None:
         """Let go of what is reserved, and with it of the actors there; then of Ray."""
-        self._groups.release()
+        self._ranks.end()
+        self._group.release()
         super().__exit__(*error)
+
+    def run(self, stages: Sequence[Stage[Any]], *, root: Path, **options: Any) -> dict[str, Artifact]:
+        """Return the artifacts of stages; see `RaySession.run`. Ranks start with Ray, beside the first stages."""
+        trained = {stage.name for stage in stages if stage.kind is StageKind.OPTIMISES}
+        left = {stage.name for stage in preview_stages(stages, root) if stage.status is not StageStatus.REUSED}
+        self._starts_ranks = bool(trained & left)
+        return super().run(stages, root=root, **options)
+
+    def ray(self) -> Any:
+        """Return the `ray` module with a Ray running, and ranks on their way if this run will train."""
+        ray = super().ray()
+        if self._starts_ranks:
+            self._ranks.start()
+        return ray
 
     def trainer(self, model_folder: Path, numerics: Numerics) -> TrainerHandle:
         """Return the trainer holding the weights of a folder, a whole model or an adapter; shared GPUs are its alone.
@@ -121,69 +147,30 @@ class Workers(RaySession):
         if self._placement.is_shared:
             self._ask_policies("sleep")
         base = None if self._trainer_config.lora is None else _base_of(model_folder)
-        if base != self._trainer_base:
-            self._end_trainers()
-        if not self._trainers:
-            self._trainers, self._trainer_base = self._start_trainers(model_folder), base
+        if base != self._trainer_base or not self._ranks.is_made:
+            self._make_trainer(model_folder, base)
         elif self._placement.is_shared:
-            self._ask_trainers("wake_up")
-        handle = TrainerHandle(self.ray().put, self._ask_trainers, self._weights_changed)
+            self._ranks.ask("wake_up")
+        handle = TrainerHandle(self.ray().put, self._ranks.ask, self._weights_changed)
         if self._trainer_weights not in (None, model_folder) or self._is_trainer_changed:
             handle.load(str(model_folder))
         self._trainer_weights, self._is_trainer_changed = model_folder, False
         return handle
 
-    def _start_trainers(self, model_folder: Path) -> list[Any]:
-        from actors.trainer import TrainerActor
-
-        ray, count = self.ray(), self._trainer_config.n_ranks
-        logger.info("starting the trainer (%d rank%s)", count, "s" * (count > 1))
-        actor = ray.remote(TrainerActor)
-        address, port = self._groups.meeting_point(ray) if count > 1 else ("127.0.0.1", 0)
-        return [
-            actor.options(**self._groups.options(ray, "ranks", rank), **_allocator(self._trainer_config)).remote(
-                str(model_folder),
-                config=self._trainer_config,
-                seed=self._seed,
-                rank=rank,
-                master_addr=address,
-                master_port=port,
-                run_folder=str(self.run_folder),
-            )
-            for rank in range(count)
-        ]
-
-    def _ask_trainers(
-        self, method: str, *arguments: Any, doing: str | None = None, unit: str = "", **keywords: Any
-    ) -> Any:
-        """Return rank 0's answer to a call of every rank; without one of them the others are of no use."""
-        from actors.failures import is_any_dead
-
-        answers = [getattr(rank, method).remote(*arguments, **keywords) for rank in self._trainers]
-        try:
-            return self.wait_for(answers, doing=doing, unit=unit)[0]
-        except LostWorkerError:
-            self._end_trainers()
-            raise
-        except RuntimeError as error:  # what torch raises in a rank whose neighbour is gone
-            if not is_any_dead(self._trainers):
-                raise
-            self._end_trainers()
-            raise LostWorkerError("a rank of the trainer was lost", got=str(error).splitlines()[-1][:400]) from error
-
-    def _end_trainers(self) -> None:
-        """End the ranks: an adapter's base is frozen in them. A base moves when the stage that made it is finished."""
-        for rank in self._trainers:
-            self.ray().kill(rank)
-        self._trainers, self._trainer_weights, self._is_trainer_changed = [], None, False
+    def _make_trainer(self, model_folder: Path, base: str | None) -> None:
+        """Let the ranks load a model; an adapter's base is frozen in them, and moves when its stage is finished."""
+        self._trainer_weights, self._is_trainer_changed, self._trainer_base = None, False, base
+        self._ranks.make(
+            str(model_folder), config=self._trainer_config, seed=self._seed, run_folder=str(self.run_folder)
+        )
 
     def end_actors(self) -> None:
         """End trainer and engines and let go of what they reserved; they are started anew when a stage needs them."""
-        self._end_trainers()
+        self._ranks.end()
         for policy in self._policies:
             self.ray().kill(policy)
         self._policies = []
-        self._groups.release()
+        self._group.release()
 
     def _weights_changed(self, folder: Path | None = None) -> None:
         """Note that the trainer's weights are no longer those of their folder, or those that were saved in this one."""
@@ -199,8 +186,8 @@ class Workers(RaySession):
         """
         _check_same(numerics, narrowed(self._policy_config, EngineNumerics))
         version, folder = policy_version(artifact), str(artifact.path(MODEL))
-        if self._placement.is_shared and self._trainers:
-            self._ask_trainers("sleep")
+        if self._placement.is_shared and self._ranks.is_made:
+            self._ranks.ask("sleep")
         if not self._policies:
             self._policies = self._start_policies(folder, version)
         elif self._policy_version != version:
@@ -232,16 +219,17 @@ class Workers(RaySession):
         read_weight_shapes(_base_of(Path(folder)))
         ray, count = self.ray(), self._policy_config.n_replicas
         logger.info("starting %d vLLM engine%s", count, "s" * (count > 1))
-        actor = ray.remote(PolicyActor)
+        actor, shared = ray.remote(PolicyActor), self._ranks.places() if self._placement.is_shared else []
         restarts = {"max_restarts": POLICY_RESTARTS, "max_task_retries": 1}
         return [
-            actor.options(**self._groups.options(ray, "engines", number), **restarts).remote(
+            actor.options(**self._group.options(ray, number, shared), **restarts).remote(
                 folder,
                 version,
                 **self._engine_options(),
                 pointer=str(self.run_folder / f"current-{number}.json"),
                 run_folder=str(self.run_folder),
                 number=number,
+                devices=shared[number].devices if number < len(shared) else None,
             )
             for number in range(count)
         ]
@@ -344,22 +332,6 @@ class TrainerHandle:
         """Return the log-probability of each token of each sequence; see `TrainerActor.token_logprobs`."""
         answer: list[NDArray[np.float32]] = self.ask("token_logprobs", self.put(sequences), **options)
         return answer
-
-
-def _allocator(config: TrainerConfig) -> dict[str, Any]:
-    """Return the option that gives a trainer on a CPU jemalloc, which Ray has with it.
-
-    Packed rows need tensors of ever other sizes; glibc looks for room among its free blocks one by one, for a sixth to
-    a fifth of the time of a step (docs/log.md). jemalloc keeps what is freed, and may take small tensors from large
-    free extents: with its default limit to that, a trainer was seen to grow to 13 GiB.
-    """
-    import ray
-
-    library = Path(ray.__file__).parent / "core" / "libjemalloc.so"
-    if config.device != "cpu" or "LD_PRELOAD" in os.environ or not library.is_file():
-        return {}
-    keeping = "dirty_decay_ms:-1,muzzy_decay_ms:-1,lg_extent_max_active_fit:63"
-    return {"runtime_env": {"env_vars": {"LD_PRELOAD": str(library), "MALLOC_CONF": keeping}}}
 
 
 def _base_of(model_folder: Path) -> str:

@@ -1,0 +1,225 @@
+"""The ranks of a run's trainer: one fit of Ray Train, started beside the run, and calls to all of its workers.
+
+What the workers do is `actors.ranks`. Ray Train places them, joins them and starts them anew when one is lost; from
+then on they hold nothing, and the stage that needed them begins again (`plansmith.stages`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plansmith import live
+from plansmith.config.training import TrainerConfig
+from plansmith.errors import ConfigError, LostWorkerError, PlansmithError
+
+if TYPE_CHECKING:
+    from actors.ranks import Place
+
+logger = logging.getLogger(__name__)
+
+LOCAL_WAIT_S = 300.0
+"""Longest wait for the ranks of a Ray of this run's own, to which no machine is added: for the slowest of starts."""
+CLUSTER_WAIT_S = 1800.0
+"""The same for a cluster: time to add a machine and fetch its image."""
+POLL_S = 1.0
+END_WAIT_S = 30.0
+
+DRIVER_ENVIRONMENT = {
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # settings may name folders as the run sees them
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "60",
+}
+"""What Ray Train reads in the process that starts a fit; what the user has set stays."""
+
+
+@dataclass
+class Ranks:
+    """The ranks of one run. Nothing is started before `start` or the first `make`.
+
+    Args:
+        ray: returns the module, with a Ray running.
+        wait_for: see `pipelines.run.ray_session.RaySession.wait_for`.
+        config: of the trainer.
+        resources: what each rank asks Ray for.
+        folder: where Ray Train may write; all machines must see it.
+        is_local: no machine will be added.
+    """
+
+    ray: Callable[[], Any]
+    wait_for: Callable[..., list[Any]]
+    config: TrainerConfig
+    resources: Mapping[str, float]
+    folder: Path
+    is_local: bool
+    _fit: threading.Thread | None = None
+    _desk: Any = None
+    _error: BaseException | None = None
+    _group: str | None = field(default=None)
+
+    def start(self) -> None:
+        """Let Ray Train start the ranks, and do not wait."""
+        from actors.ranks import CallDesk
+
+        if self._fit is not None:
+            return
+        ray, count = self.ray(), self.config.n_ranks
+        logger.info("starting the trainer (%d rank%s)", count, "s" * (count > 1))
+        self._desk = ray.remote(CallDesk).options(num_cpus=0).remote(count)
+        trainer = self._torch_trainer(ray)
+        self._fit = threading.Thread(target=self._run_fit, args=[trainer], name="ray-train", daemon=True)
+        self._fit.start()
+
+    def _run_fit(self, trainer: Any) -> None:
+        try:
+            trainer.fit()
+        except Exception as error:  # noqa: BLE001 - whoever waits for the ranks raises it
+            self._error = error
+
+    def _torch_trainer(self, ray: Any) -> Any:
+        for variable, value in DRIVER_ENVIRONMENT.items():
+            os.environ.setdefault(variable, value)
+        # a Ray of our own has no dashboard that would show it, and no machines that are taken away
+        os.environ.setdefault("RAY_TRAIN_ENABLE_STATE_TRACKING", "0" if self.is_local else "1")
+        os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0" if self.is_local else "1")
+        from ray import train
+        from ray.train.torch import TorchConfig, TorchTrainer
+
+        from actors.ranks import serve_calls
+        from actors.trainer import rank_environment
+
+        # with nothing to reserve, a sliver of this machine's own name: ranks stay here and leave the cores to others
+        here = {f"node:{ray.util.get_node_ip_address()}": 0.001}
+        trainer = TorchTrainer(
+            serve_calls,
+            train_loop_config={"desk": self._desk},
+            torch_config=TorchConfig(
+                backend="gloo" if self.config.device == "cpu" else "nccl", timeout_s=int(self.config.rank_timeout_s)
+            ),
+            scaling_config=train.ScalingConfig(
+                num_workers=self.config.n_ranks,
+                use_gpu=bool(self.resources.get("GPU")),
+                resources_per_worker=dict(self.resources) or here,
+            ),
+            run_config=train.RunConfig(  # type: ignore[call-arg] - mypy takes it for that of the first Ray Train
+                name=f"{self.folder.name}-{uuid.uuid4().hex[:8]}",
+                storage_path=str(self.folder.resolve()),
+                failure_config=train.FailureConfig(max_failures=-1),
+                worker_runtime_env={"env_vars": {**rank_environment(self.config), **_allocator(self.config)}},
+                logging_config=train.LoggingConfig(log_level="ERROR"),
+            ),
+        )
+        return _without_cleaner(trainer) if self.is_local else trainer
+
+    def places(self) -> list[Place]:
+        """Return where the ranks are; start them if they are not there.
+
+        Raises:
+            ConfigError: what they need is not there in time.
+        """
+        return self._joined()[1]
+
+    def _joined(self) -> tuple[str, list[Place]]:
+        self.start()
+        ray, asked = self.ray(), self._desk.places.remote()
+        limit_s = LOCAL_WAIT_S if self.is_local else CLUSTER_WAIT_S
+        wanted = " and ".join(f"{amount:g} {name}" for name, amount in self.resources.items())
+        live.report(f"waiting for {self.config.n_ranks} ranks" + f" of {wanted}" * bool(wanted))
+        for _ in range(int(limit_s / POLL_S)):
+            ready, _ = ray.wait([asked], timeout=POLL_S)
+            if ready:
+                group, places = ray.get(asked)
+                return str(group), list(places)
+            if self._fit is not None and not self._fit.is_alive():
+                raise PlansmithError("Ray Train ended", got=str(self._error)[:400]) from self._error
+        offered = ray.cluster_resources()
+        raise ConfigError(
+            "Ray does not offer what the ranks need",
+            got=", ".join(f"{offered.get(name, 0):g} {name}" for name in self.resources or ["CPU"]) + " in all",
+            expected=f"{self.config.n_ranks} times {wanted or 'a process'}, free within {limit_s:g} s",
+            cure="lower trainer.n_ranks or policy.n_replicas, set policy.placement=colocated, or enlarge the cluster",
+        )
+
+    @property
+    def is_made(self) -> bool:
+        """Say whether the ranks hold a trainer; those that were started anew do not."""
+        return self._group is not None and self._joined()[0] == self._group
+
+    def make(self, *arguments: Any, **keywords: Any) -> None:
+        """Let every rank make a `TrainerActor`, in place of the one it has.
+
+        Raises:
+            ConfigError: what the ranks need is not there in time.
+            LostWorkerError, PlansmithError: see `ask`.
+        """
+        from actors.ranks import MAKE
+
+        self._group = self._joined()[0]
+        self.ask(MAKE, *arguments, **keywords)
+
+    def ask(self, method: str, *arguments: Any, doing: str | None = None, unit: str = "", **keywords: Any) -> Any:
+        """Return rank 0's answer to a call of every rank.
+
+        Args:
+            method: of `TrainerActor`.
+            arguments, keywords: of the method; a reference of Ray's is given as its value.
+            doing, unit: of the bar (`RaySession.wait_for`).
+
+        Raises:
+            LostWorkerError: a rank is gone, and with it what all of them held.
+            PlansmithError: a rank's own.
+        """
+        from actors.ranks import Call
+
+        call = self.ray().put(Call(method, arguments, keywords))
+        try:
+            [[answer]] = self.wait_for([self._desk.ask.remote(self._group, [call])], doing=doing, unit=unit)
+            return self.wait_for([answer])[0]
+        except LostWorkerError:
+            self._group = None
+            raise
+
+    def end(self) -> None:
+        """Let the ranks end, and wait for it a while."""
+        if self._fit is None:
+            return
+        with contextlib.suppress(Exception):  # a Ray that is gone took them along
+            self._desk.end.remote()
+        self._fit.join(END_WAIT_S)
+        self._fit, self._desk, self._group = None, None, None
+
+
+def _without_cleaner(trainer: Any) -> Any:
+    """Keep Ray Train from watching over what it reserved, which ends with a Ray of our own.
+
+    Its watch asks a dashboard, which that has not, or any Ray of the machine's, and says so in a traceback (2.60).
+    """
+    from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+
+    callbacks = trainer._create_default_callbacks()
+    kept = [callback for callback in callbacks if not isinstance(callback, PlacementGroupCleanerCallback)]
+    trainer._create_default_callbacks = lambda: kept
+    return trainer
+
+
+def _allocator(config: TrainerConfig) -> dict[str, str]:
+    """Return the variables that give a trainer on a CPU jemalloc, which Ray has with it.
+
+    Packed rows need tensors of ever other sizes; glibc looks for room among its free blocks one by one, for a sixth to
+    a fifth of the time of a step (docs/log.md). jemalloc keeps what is freed, and may take small tensors from large
+    free extents: with its default limit to that, a trainer was seen to grow to 13 GiB.
+    """
+    import ray
+
+    library = Path(ray.__file__).parent / "core" / "libjemalloc.so"
+    if config.device != "cpu" or "LD_PRELOAD" in os.environ or not library.is_file():
+        return {}
+    keeping = "dirty_decay_ms:-1,muzzy_decay_ms:-1,lg_extent_max_active_fit:63"
+    return {"LD_PRELOAD": str(library), "MALLOC_CONF": keeping}
