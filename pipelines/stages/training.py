@@ -47,7 +47,7 @@ from plansmith.learning.objectives.final import Final, VerdictReader
 from plansmith.learning.objectives.preference import Preference
 from plansmith.learning.objectives.reasoning import Reasoning
 from plansmith.learning.objectives.supervised import Supervised
-from plansmith.learning.optimisation import OptimisationReport
+from plansmith.learning.optimisation import CURRICULUM, OptimisationReport
 from plansmith.learning.sequence_files import StoredSequences
 from plansmith.learning.sequences import TrainingSequence
 from plansmith.learning.tokenizer import word_tokenizer
@@ -64,8 +64,6 @@ UNUSED_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx", "*.gg
 """What a model folder may hold beside its safetensors."""
 OPTIMISATION = ("plansmith.learning.optimisation.plan_optimisation", "plansmith.learning.optimisation.run_optimisation")
 """The code that changes weights, which the stages reach through their run's trainer."""
-CURRICULUM = 0.5
-"""Share of phase 1 that goes from short sequences to long ones."""
 
 
 def example_tables(examples: Artifact) -> list[str]:

@@ -90,8 +90,9 @@ class OptimiserConfig(StrictModel):
     """Share of the planned steps after the warm-up in which a trapezoid falls."""
     decay_below: float | None = Field(None, gt=0)
     """The trapezoid falls as soon as the smoothed loss is below this, and the optimisation ends when it has fallen; the
-    planned steps are the most that are taken. None: it falls at the end of the planned steps. How soon a model from
-    nothing learns to look things up is luck, and a rate that falls before it has is a bad end (docs/log.md)."""
+    planned steps are the most that are taken. With `is_curriculum` it waits for the end of the sorted half, whose loss
+    is that of short sequences. None: it falls at the end of the planned steps. How soon a model from nothing learns to
+    look things up is luck, and a rate that falls before it has is a bad end (docs/log.md)."""
     weight_decay: float = Field(0.01, ge=0)
     """On matrices only; norms and biases do not decay."""
     beta1: float = Field(0.9, ge=0, lt=1)

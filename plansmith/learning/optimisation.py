@@ -108,6 +108,8 @@ class Progress(Protocol):
 
 LOSS_MEMORY = 0.97
 """Of the smoothed loss that begins a decay: what is left of a step's loss after the next."""
+CURRICULUM = 0.5
+"""Share of the sequences of a curriculum, its beginning, that goes from short ones to long ones."""
 
 
 def learning_rate_at(step: int, n_steps: int, settings: OptimiserConfig, *, n_planned: int | None = None) -> float:
@@ -155,6 +157,11 @@ class OptimisationPlan:
         if epoch is None:
             return range(len(self.batches))
         return range(*(0, *self.epoch_ends)[epoch - 1 : epoch + 1])
+
+    def is_sorted_part(self, step: int) -> bool:
+        """Return whether a batch of a curriculum has a sequence of its beginning, from short ones to long ones."""
+        n_sorted = round(CURRICULUM * len(self.lengths))
+        return any(index < n_sorted for row in self.batches[step] for index in row)
 
 
 def plan_optimisation(
@@ -286,7 +293,9 @@ def run_optimisation(
         smoothed = (
             totals["loss"] if smoothed == math.inf else LOSS_MEMORY * smoothed + (1 - LOSS_MEMORY) * totals["loss"]
         )
-        if settings.decay_below is not None and smoothed < settings.decay_below and n_steps == n_planned:
+        is_low = settings.decay_below is not None and smoothed < settings.decay_below
+        # in the sorted part of a curriculum a low loss is that of short sequences
+        if is_low and n_steps == n_planned and not (settings.is_curriculum and plan.is_sorted_part(step)):
             n_steps = min(n_planned, step + 1 + math.ceil(_n_decay_steps(n_planned, settings)))
         if progress is not None:
             speed = n_tokens / (time.perf_counter() - started)
