@@ -14,15 +14,18 @@ together, and all ranks must make these calls.
 from __future__ import annotations
 
 import logging
+import shutil
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from plansmith.data.storage import sync_file
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     import numpy as np
     import torch
@@ -71,6 +74,9 @@ class DeepSpeedEngineAdapter:
             self.optimizer.average_tensor = _already_averaged
             self._updates_of_deepspeed = self.optimizer.get_flat_partition
             self.optimizer.get_flat_partition = self._sized_updates
+        self._write_of_deepspeed, self._problems = self.engine.checkpoint_engine.save, list[OSError]()
+        self.engine.checkpoint_engine.save = self._write
+        self.engine._copy_recovery_script = _no_script
         self._is_update_adamw_sized = False
         self.module = self.engine.module
         self.device: torch.device = self.engine.device
@@ -152,13 +158,55 @@ class DeepSpeedEngineAdapter:
             self._reset_moments()
 
     def save_state(self, folder: Path) -> None:
-        """Write this rank's share of weights and optimizer state into a folder that is there."""
+        """Write this rank's share of weights, optimizer and random states durably into a folder that is there.
+
+        Raises:
+            OSError: this rank could not, which it says when all have come to the end, where DeepSpeed lets them meet.
+        """
+        self._problems.clear()
         self.engine.save_checkpoint(str(folder), tag=STATE, save_latest=False, exclude_frozen_parameters=True)
+        for name, generator in self._generators().items():
+            with self._remembering_problems(folder / f"{name}-{self.rank}.random") as path:
+                path.write_bytes(generator.get_state().numpy().tobytes())
+        if self._problems:
+            raise self._problems[0]
 
     def load_state(self, folder: Path) -> bool:
         """Take what `save_state` of as many ranks wrote; return whether it is there."""
+        import torch
+
         path, _ = self.engine.load_checkpoint(str(folder), tag=STATE, load_module_strict=False)
-        return path is not None
+        if path is None:
+            return False
+        for name, generator in self._generators().items():
+            state = bytearray((folder / f"{name}-{self.rank}.random").read_bytes())
+            generator.set_state(torch.frombuffer(state, dtype=torch.uint8))
+        return True
+
+    def _write(self, state_dict: Any, path: str) -> None:
+        """Stand in for DeepSpeed's writing; an error here would leave the other ranks waiting for this one."""
+        with self._remembering_problems(Path(path)):
+            self._write_of_deepspeed(state_dict, path)
+
+    @contextmanager
+    def _remembering_problems(self, path: Path) -> Iterator[Path]:
+        try:
+            yield path
+            sync_file(path)
+        except OSError as error:
+            self._problems.append(error)
+        except RuntimeError as error:  # what torch's writer makes of a full disk, in words of its own
+            n_free = shutil.disk_usage(path.parent).free
+            self._problems.append(OSError(f"torch could not write {path}, {n_free / 2**20:.0f} MiB are free: {error}"))
+
+    def _generators(self) -> dict[str, torch.Generator]:
+        """Return what draws the elements that are dropped, by kind of device."""
+        import torch
+
+        found = {"cpu": torch.default_generator}
+        if self.device.type == "cuda":
+            found["cuda"] = torch.cuda.default_generators[torch.cuda.current_device()]
+        return found
 
     def sleep(self) -> None:
         """Move weights and optimizer state to the host until `wake_up`, before which nothing else works.
@@ -293,6 +341,10 @@ class DeepSpeedEngineAdapter:
 
 def _already_averaged(*_: Any) -> None:
     """Stand in for DeepSpeed's average of the gradient over ranks, which with autocast would round it to bfloat16."""
+
+
+def _no_script(_: str) -> None:
+    """Stand in for DeepSpeed's copying of its own converter beside a checkpoint."""
 
 
 def _deepspeed_config(settings: TrainerConfig) -> dict[str, Any]:

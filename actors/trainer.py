@@ -11,7 +11,8 @@ import logging
 import os
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 from actors.deepspeed_engine import DeepSpeedEngineAdapter
 from actors.telemetry import RayListener, record_as
 from plansmith.config.training import TrainerConfig
+from plansmith.data.artifacts import installed_tool_versions
+from plansmith.data.storage import move_folder
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.garbage import no_garbage
 from plansmith.learning import adapters
@@ -34,12 +37,17 @@ if TYPE_CHECKING:
     from plansmith.learning.objectives.base import Objective, Reader
     from plansmith.learning.objectives.trust_region import TrustRegion
     from plansmith.learning.optimisation import OptimisationReport
+    from plansmith.learning.packing import PackingReport
     from plansmith.learning.sequences import Sequences
 
 logger = logging.getLogger(__name__)
 
 BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")
 """The last is Arm's; as `torch.cpu.get_capabilities` names them."""
+FREE_SETTINGS = {
+    "n_threads", "micro_batch_rows", "is_checkpointing_activations", "rank_timeout_s", "checkpoint_every_s",
+}  # fmt: skip
+"""What may be another when an optimisation goes on from a checkpoint: it changes rounding at most."""
 
 
 class TrainerActor:
@@ -100,6 +108,7 @@ class TrainerActor:
         keeps_moments: bool = False,
         epoch: int | None = None,
         description: str = "",
+        checkpoints: str | Path | None = None,
     ) -> OptimisationReport:
         """Train on ``sequences``; return losses and rates by step, and how many sequences did not fit.
 
@@ -113,13 +122,17 @@ class TrainerActor:
             epoch: train on this one alone of the settings' epochs, from 1, as if those before had just been; None
                 trains on all.
             description: what a progress bar says.
+            checkpoints: folder that all ranks see, of this optimisation alone (`plansmith.learning.checkpoints`): what
+                lies there is gone on from, instead of from the weights held, and every ``checkpoint_every_s`` the
+                state is kept there. None keeps none.
 
         Raises:
-            BadInputError: nothing to train on.
+            BadInputError: nothing to train on, or the checkpoints are of another optimisation.
             PlansmithError: training diverged.
         """
         import torch
 
+        from plansmith.learning.checkpoints import Checkpoints
         from plansmith.learning.objectives.trust_region import TrustRegion
         from plansmith.learning.optimisation import plan_optimisation, run_optimisation
         from plansmith.learning.policy_region import run_trust_region
@@ -142,6 +155,12 @@ class TrainerActor:
         torch.manual_seed(seed + self.rank)  # what is dropped must not depend on what was trained before
         self.engine.prepare(settings, keeps_moments=keeps_moments)
         record_as(objective=objective.name)
+        n_planned = len(plan.steps_of(epoch))
+        keeper: Checkpoints | None = None
+        if checkpoints is not None:
+            made_for = self._made_for(objective, settings, plan.packing, seed=seed, epoch=epoch)
+            every_s = self.config.checkpoint_every_s
+            keeper = Checkpoints(Path(checkpoints), self, made_for, n_planned=n_planned, every_s=every_s)
         return run_optimisation(
             self.engine,
             objective,
@@ -150,9 +169,27 @@ class TrainerActor:
             plan,
             micro_batch_rows=self.config.micro_batch_rows,
             epoch=epoch,
-            progress=LiveProgress(description or objective.name, len(plan.steps_of(epoch)), unit="step"),
+            progress=LiveProgress(description or objective.name, n_planned, unit="step"),
             description=description or objective.name,
+            keeper=keeper,
         )
+
+    def _made_for(
+        self, objective: Objective, settings: OptimiserConfig, packing: PackingReport, **call: Any
+    ) -> dict[str, Any]:
+        """Return what a checkpoint's state hangs on, by dotted name; where and how fast it is computed is not."""
+        versions = installed_tool_versions()
+        return {
+            "objective": objective.name,
+            **call,
+            **{name: getattr(packing, name) for name in ("n_sequences", "n_tokens")},
+            **{f"optimiser.{name}": value for name, value in settings.model_dump(mode="json").items()},
+            **{
+                f"trainer.{name}": value
+                for name, value in self.config.model_dump(mode="json", exclude=FREE_SETTINGS).items()
+            },
+            **{name: versions[name] for name in ("torch", "deepspeed")},
+        }
 
     def predict(self, reader: Reader, sequences: Sequences) -> list[NDArray[np.float32]]:
         """Return what ``reader`` reads at each token of each sequence, without training.
@@ -244,22 +281,44 @@ class TrainerActor:
             self.engine.set_weights(weights)
 
     def save_checkpoint(self, folder: str | Path) -> None:
-        """Write what `load_checkpoint` needs to train on as if nothing had happened: weights and optimizer state.
+        """Write what `load_checkpoint` needs to train on as if nothing had happened: weights, optimizer, random state.
 
         ``folder`` is complete or not there, and replaced if it is. Every rank must make the call and writes its share.
+
+        Raises:
+            OSError: a rank could not, a disk that is full for one; of this all ranks hear, and ``folder`` is as before.
         """
         folder = Path(folder)
         partial = folder.with_name(f".{folder.name}.partial")
-        if self.rank == 0:
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-        self.engine.barrier()
-        self.engine.save_state(partial)
-        self.engine.barrier()
-        if self.rank == 0:
-            shutil.rmtree(folder, ignore_errors=True)
-            partial.rename(folder)
-        self.engine.barrier()
+        try:
+            with self._all_or_none():
+                if self.rank == 0:
+                    shutil.rmtree(partial, ignore_errors=True)
+                    partial.mkdir(parents=True)
+            with self._all_or_none():
+                self.engine.save_state(partial)
+            with self._all_or_none():
+                if self.rank == 0:
+                    move_folder(partial, folder)
+        except OSError:
+            if self.rank == 0:
+                shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+    @contextmanager
+    def _all_or_none(self) -> Iterator[None]:
+        """Wait at the end for every rank, and raise on all of them if one could not write."""
+        problem: OSError | None = None
+        try:
+            yield
+        except OSError as error:
+            problem = error
+        if self.sum_over_ranks([float(problem is not None)])[0]:
+            raise problem or OSError("another rank could not write its share")
+
+    def sum_over_ranks(self, numbers: Sequence[float]) -> NDArray[np.float64]:
+        """Return the element-wise sum over ranks; all must make the call."""
+        return self.engine.sum_over_ranks(numbers)
 
     def load_checkpoint(self, folder: str | Path) -> None:
         """Take the weights and the optimizer's state of a checkpoint that as many ranks with the same settings wrote.

@@ -27,7 +27,7 @@ COUNTED = (
 
 PLUMBING = (
     "plansmith.data.artifacts", "plansmith.data.parts", "plansmith.data.storage", "plansmith.data.tables",
-    "actors.failures", "actors.mapping", "actors.telemetry",
+    "plansmith.learning.checkpoints", "actors.failures", "actors.mapping", "actors.telemetry",
 )  # fmt: skip
 """What in them moves rows and files about."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import optimisation_run
 import pytest
 import ray
 import torch
@@ -40,12 +42,10 @@ from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.pddl_instruct import PddlInstructConfig
-from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig, PolicyConfig, TrainerConfig
+from plansmith.config.training import EngineNumerics, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import complete_artifacts
 from plansmith.data.rows import MetricRow, OptimisationStepRow, RolloutRow
 from plansmith.errors import PlansmithError, StalledError
-from plansmith.learning.objectives.supervised import Supervised
-from plansmith.learning.sequences import supervised_sequence
 from plansmith.live import WRITE_INTERVAL_S, LiveFile, LiveWork, read_live
 from plansmith.stages import Stage, StageContext, run_stages
 
@@ -53,7 +53,6 @@ OUR_CODE = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "t
 SMOKE = pddl_instruct.PIPELINE.settings("smoke")
 TRAINER = TrainerConfig(optimizer="adamw", is_autocast=False, row_length_tokens=64, n_threads=1, n_ranks=2)
 POLICY = PolicyConfig(max_model_len=512, max_num_seqs=4, kv_cache_gib=0.05, probe_tolerance=1e-3)
-TRAINED = [supervised_sequence([5, 6, 7], [20 + number, 21, 22, 23]) for number in range(32)]
 PROBE_TOKENS = tuple(range(40, 72))
 
 
@@ -228,34 +227,58 @@ def test_object_store_that_is_full_spills_and_loses_no_row(by_value: None, priva
 # --- the trainer
 
 
-def trained(workers: Workers, start: Path) -> Callable[[StageContext], None]:
-    def run(context: StageContext) -> None:
-        trainer = workers.trainer(start, narrowed(TRAINER, Numerics))
-        settings = OptimiserConfig(learning_rate=0.01, batch_sequences=2, epochs=4, schedule="constant")
-        trainer.optimise(Supervised(), TRAINED, settings, description=context.stage.name)
-        trainer.save(str(context.output.path(MODEL)))
-
-    return run
-
-
 def weights(folder: Path) -> dict[str, list[float]]:
     with safe_open(folder / "model.safetensors", framework="numpy") as file:
         return {name: file.get_tensor(name).ravel().tolist() for name in file.keys()}  # noqa: SIM118 - not a mapping
 
 
-def test_trainer_rank_killed_in_its_stage_is_started_anew_and_the_weights_are_those_of_a_calm_run(
-    private_ray: None, tmp_path: Path, caplog: pytest.LogCaptureFixture, record_property: Record
+GOES_ON = "interrupted: goes on after step 5 of 16, 0 steps are taken again"
+
+
+@pytest.mark.parametrize("n_ranks", [1, 2])
+def test_trainer_rank_killed_in_a_step_goes_on_from_its_checkpoint_to_the_bits_of_a_calm_run(
+    private_ray: None, tmp_path: Path, caplog: pytest.LogCaptureFixture, record_property: Record, n_ranks: int
 ) -> None:
-    start = qwen3_checkpoint(tmp_path / "start")
-    with Workers(config(), tmp_path) as workers:
-        calm = workers.run([Stage(name="calm", run=trained(workers, start))], root=tmp_path)["calm"]
-        pids = [place.pid for place in workers._ranks.places()]  # these go on, with the weights of the start again
-        with once(tmp_path, is_halfway("struck"), lambda: os.kill(pids[1], signal.SIGKILL)) as struck:
-            again = workers.run([Stage(name="struck", run=trained(workers, start))], root=tmp_path)["struck"]
-        record_property("recovered_s", time.monotonic() - struck[0])
-        assert not {place.pid for place in workers._ranks.places()} & set(pids)
-    assert caplog.text.count("is run again") == 1
-    assert weights(again.path(MODEL)) == weights(calm.path(MODEL))
+    trainer = optimisation_run.TRAINER.model_copy(update={"n_ranks": n_ranks})
+    with Workers(SMOKE.model_copy(update={"trainer": trainer}), tmp_path) as workers:
+        calm = workers.run(optimisation_run.stages("calm"), root=tmp_path)["calm"]
+        pids = {place.pid for place in workers._ranks.places()}  # these go on, with the weights of the start again
+        (tmp_path / "fuse-struck").write_text(optimisation_run.RANK)
+        began = time.monotonic()
+        struck = workers.run(optimisation_run.stages("struck"), root=tmp_path)["struck"]
+        record_property("struck_s", time.monotonic() - began)
+        assert not {place.pid for place in workers._ranks.places()} & pids
+    assert caplog.text.count("is run again") == caplog.text.count(GOES_ON) == 1
+    assert (list(calm.manifest.notes), list(struck.manifest.notes)) == ([], [GOES_ON])
+    assert weights(struck.path(MODEL)) == weights(calm.path(MODEL))
+    assert struck.rows(OptimisationStepRow, "curve") == calm.rows(OptimisationStepRow, "curve")
+    assert not (struck.folder / "scratch").exists()
+
+
+def start_optimisation(folder: Path, n_ranks: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, str(ROOT / "tests" / "optimisation_run.py"), str(folder), str(n_ranks)]
+    return subprocess.Popen(command, env={**os.environ, **OUR_CODE["env_vars"]}, stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("n_ranks", [1, 2])
+def test_driver_killed_in_a_step_of_an_optimisation_goes_on_from_its_checkpoint_to_the_bits_of_a_calm_run(
+    tmp_path: Path, n_ranks: int
+) -> None:
+    (tmp_path / "struck" / "artifacts").mkdir(parents=True)
+    (tmp_path / "struck" / "artifacts" / "fuse-optimise").touch()
+    assert start_optimisation(tmp_path / "calm", n_ranks).wait() == 0
+    assert start_optimisation(tmp_path / "struck", n_ranks).wait() == -signal.SIGKILL
+    assert start_optimisation(tmp_path / "struck", n_ranks).wait() == 0
+    calm, struck = (
+        next(a for a in complete_artifacts(tmp_path / name / "artifacts") if a.manifest.provenance.stage == "optimise")
+        for name in ("calm", "struck")
+    )
+    [told] = struck.manifest.notes
+    # ranks do not notice at once that their driver is gone
+    assert re.fullmatch(r"interrupted: goes on after step ([5-9]|1\d) of 16, [01] steps are taken again", told)
+    assert weights(struck.path(MODEL)) == weights(calm.path(MODEL))
+    assert struck.rows(OptimisationStepRow, "curve") == calm.rows(OptimisationStepRow, "curve")
 
 
 # --- the policy

@@ -296,7 +296,7 @@ class TrainerHandle:
 
         Args:
             objective, sequences, settings, description: as there.
-            options: `seed`, `keeps_moments` and `epoch`, as there.
+            options: `seed`, `keeps_moments`, `epoch` and `checkpoints`, as there.
         """
         self.weights_changed()
         given = (objective, self.put(sequences), settings)

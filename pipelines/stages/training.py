@@ -39,6 +39,7 @@ from plansmith.data.storage import link_folder
 from plansmith.data.tables import count_rows
 from plansmith.errors import BadInputError
 from plansmith.learning.adapters import write_quantised_values
+from plansmith.learning.checkpoints import interruption
 from plansmith.learning.encoding import ExampleEncoder
 from plansmith.learning.hub import resolve_model
 from plansmith.learning.models import bpe_tokenizer, load_tokenizer, make_model
@@ -58,6 +59,8 @@ PROBE_TOKENS = 256
 SEQUENCES = "sequences"
 TRAINER = "trainer"
 """Folder of what a trainer goes on from: weights and optimizer state."""
+CHECKPOINTS = "checkpoints"
+"""Scratch folder of what an optimisation that is killed goes on from."""
 ROWS_PER_PART = 256
 """Examples that one job encodes."""
 UNUSED_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx", "*.gguf", "original")
@@ -292,11 +295,16 @@ def optimise_sequences(
     """Train from the weights of the policy and leave the new weights, their probe and the curve.
 
     The probe is the first sequence: what is trained on is likely enough for both sides to agree on. With ``epoch`` only
-    this one of the optimiser's is trained, and left is also what the next one goes on from.
+    this one of the optimiser's is trained, and left is also what the next one goes on from. Killed, it goes on from its
+    newest checkpoint, and the manifest says so.
     """
     settings, numerics = optimiser or context.settings.optimiser, context.settings.numerics
     policy, is_later = context.inputs["policy"], epoch is not None and epoch > 1
     trainer = context.resources.trainer(policy.path(MODEL), numerics)
+    checkpoints = context.output.scratch(CHECKPOINTS)
+    if told := interruption(checkpoints):
+        context.logger.warning("stage %s: %s", context.stage.name, told)
+        context.output.note(told)
     if is_later:
         trainer.load_checkpoint(str(policy.path(TRAINER)))
     report: OptimisationReport = trainer.optimise(
@@ -307,6 +315,7 @@ def optimise_sequences(
         keeps_moments=is_later,
         epoch=epoch,
         description=context.stage.name,
+        checkpoints=str(checkpoints),
     )
     if epoch is not None and epoch < settings.epochs:
         trainer.save_checkpoint(str(context.output.path(TRAINER)))

@@ -191,7 +191,10 @@ class TrainerConfig(Numerics):
     """Rows of one forward pass; memory grows with it, the result does not change."""
     rank_timeout_s: float = Field(120.0, gt=0)
     """Longest wait for another rank; a dead one is an error then, not a hang. The others wait while rank 0 writes the
-    model, which for a large one and a shared disk takes minutes."""
+    model, or one of them its share of a checkpoint, which for a large one and a shared disk takes minutes."""
+    checkpoint_every_s: float = Field(600.0, ge=0)
+    """Seconds between checkpoints within an optimisation, from the newest of which it goes on when it was killed: the
+    most that a kill costs, beside the start of new ranks. 0 writes one after every step."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

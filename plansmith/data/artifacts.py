@@ -14,7 +14,7 @@ import logging
 import platform
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 SHARDS_FOLDER = "shards"
 SCRATCH_FOLDER = "scratch"
+RECORD = "record.json"
+"""Written last into a folder of the scratch folder that a restarted session continues from: it is whole then."""
+NOTES = "notes.json"
+"""In the scratch folder: what the manifest will tell."""
 WEIGHTS = "model"
 """The folder of an artifact that holds weights; the one part of it that may be removed."""
 KEY_DIGITS = 12
@@ -140,6 +144,8 @@ class Manifest:
     """When and why its weights were removed, whose files still stand here; empty while they are there."""
     cpu_time_s: float | None = None
     """CPU seconds of the driver and of row workers, with what these started; None where nobody measured them."""
+    notes: Sequence[str] = ()
+    """What happened on the way that its files do not tell, such as where an interrupted optimisation went on."""
 
 
 class Artifact:
@@ -310,6 +316,17 @@ class ArtifactWriter:
         (self.folder / SCRATCH_FOLDER).mkdir(exist_ok=True)
         return self.folder / SCRATCH_FOLDER / name
 
+    def note(self, text: str) -> None:
+        """Let the manifest say something, also where another session finishes the artifact."""
+        notes = [*self._notes(), text]
+        with atomic_file(self.scratch(NOTES)) as file:
+            file.write(json.dumps(notes).encode())
+
+    def _notes(self) -> list[str]:
+        path = self.folder / SCRATCH_FOLDER / NOTES
+        notes: list[str] = json.loads(path.read_bytes()) if path.is_file() else []
+        return notes
+
     def finish(self, provenance: Provenance, *, wall_time_s: float, cpu_time_s: float | None = None) -> Artifact:
         """Merge shards, write the manifest, rename the folder, and return the artifact.
 
@@ -325,6 +342,7 @@ class ArtifactWriter:
             self.was_resumed,
             created,
             cpu_time_s=None if cpu_time_s is None else round(cpu_time_s, 3),
+            notes=self._notes(),
         )
         _write_manifest(self.folder, manifest)
         remove(self.final_folder)  # one without its weights, which are needed again
@@ -403,9 +421,10 @@ def remove(path: Path) -> None:
 
 
 def has_shards(root: Path, name: str, key: str) -> bool:
-    """Return whether a killed session left finished shards or parts of this artifact."""
+    """Return whether a killed session left finished shards, parts or checkpoints of this artifact."""
     folder = partial_folder(root, name, key)
-    return any((folder / SHARDS_FOLDER).glob("*.parquet")) or any(folder.glob(f"*{PARTS}/**/*.parquet"))
+    left = (f"{SHARDS_FOLDER}/*.parquet", f"*{PARTS}/**/*.parquet", f"{SCRATCH_FOLDER}/*/*/{RECORD}")
+    return any(True for pattern in left for _ in folder.glob(pattern))
 
 
 def remove_working_folders(artifact: Artifact) -> None:

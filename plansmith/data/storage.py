@@ -129,6 +129,16 @@ def append_line(path: Path, line: str) -> None:
         os.fsync(file.fileno())
 
 
+def move_folder(source: Path, target: Path) -> None:
+    """Give a folder whose files are durable another name, durably, in the place of one that is there."""
+    for path in (source, *source.rglob("*")):
+        if path.is_dir():
+            sync_folder(path)
+    shutil.rmtree(target, ignore_errors=True)
+    source.rename(target)
+    sync_folder(target.parent)
+
+
 @contextlib.contextmanager
 def run_lock(root: Path) -> Iterator[None]:
     """Hold ``root`` for this process; the kernel drops the lock with the process, so a killed one leaves nothing.

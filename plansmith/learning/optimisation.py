@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -70,6 +70,49 @@ class OptimisationReport:
     def n_steps(self) -> int:
         """Return how many steps were taken."""
         return len(self.learning_rates)
+
+
+@dataclass(slots=True)
+class Course:
+    """An optimisation as far as it has come: what the loop must know, beside the engine's state, to go on from there.
+
+    The lists hold one number per step that was taken.
+    """
+
+    n_steps: int
+    """That will have been taken at the end, as far as is known."""
+    metrics: dict[str, list[float]] = field(default_factory=dict)
+    learning_rates: list[float] = field(default_factory=list)
+    gradient_norms: list[float] = field(default_factory=list)
+    smoothed: float = math.inf
+    """Loss, smoothed by `LOSS_MEMORY`; infinite before the first step."""
+    n_tokens: int = 0
+    wall_time_s: float = 0.0
+
+    @property
+    def n_taken(self) -> int:
+        """Return how many steps were taken."""
+        return len(self.learning_rates)
+
+    def take(self, totals: Mapping[str, float], learning_rate: float, gradient_norm: float, n_tokens: int) -> None:
+        """Add a step."""
+        for name, total in totals.items():
+            self.metrics.setdefault(name, []).append(total)
+        self.learning_rates.append(learning_rate)
+        self.gradient_norms.append(gradient_norm)
+        self.n_tokens += n_tokens
+        is_first, loss = self.smoothed == math.inf, totals["loss"]
+        self.smoothed = loss if is_first else LOSS_MEMORY * self.smoothed + (1 - LOSS_MEMORY) * loss
+
+
+class Keeper(Protocol):
+    """What keeps an optimisation that may be killed; `plansmith.learning.checkpoints.Checkpoints` fits."""
+
+    def resumed(self) -> Course | None:
+        """Give the engine the state that was kept last and return how far that has come; None begins anew."""
+
+    def keep(self, course: Course) -> None:
+        """Keep the state after a step, if it is time to."""
 
 
 class Engine(Protocol):
@@ -254,27 +297,31 @@ def run_optimisation(
     epoch: int | None = None,
     progress: Progress | None = None,
     description: str = "",
+    keeper: Keeper | None = None,
 ) -> OptimisationReport:
     """Take the steps of ``plan``, fewer where the loss says so (`OptimiserConfig.decay_below`); return what happened.
 
     The loss of a step is that of the whole batch, the same on every rank; so all ranks end at the same step. With
-    ``epoch``, from 1, only those of this epoch are taken, at the rates that they have among all.
+    ``epoch``, from 1, only those of this epoch are taken, at the rates that they have among all. With a ``keeper`` the
+    steps that it kept are not taken again; the report is that of all of them.
 
     Raises:
+        BadInputError: what was kept is of another optimisation.
         PlansmithError: a loss or gradient is NaN or infinite; the engine is of no use any more.
     """
-    started, n_planned = time.perf_counter(), len(plan.batches)
-    n_steps, smoothed = n_planned, math.inf
-    if settings.warmup_steps >= n_steps:
-        logger.warning("warm-up of %d steps, but only %d steps", settings.warmup_steps, n_steps)
-    metrics: dict[str, list[float]] = {}
-    learning_rates, gradient_norms, n_tokens = [], [], 0
-    for step in plan.steps_of(epoch):
-        if step == n_steps:
+    n_planned, steps = len(plan.batches), plan.steps_of(epoch)
+    if settings.warmup_steps >= n_planned:
+        logger.warning("warm-up of %d steps, but only %d steps", settings.warmup_steps, n_planned)
+    course = (keeper.resumed() if keeper is not None else None) or Course(n_planned)
+    started = time.perf_counter() - course.wall_time_s
+    if progress is not None and course.n_taken:
+        progress.advance(course.n_taken)
+    for step in steps[course.n_taken :]:
+        if step == course.n_steps:
             break
         rows = plan.batches[step]
-        learning_rates.append(learning_rate_at(step, n_steps, settings, n_planned=n_planned))
-        engine.set_learning_rate(learning_rates[-1])
+        learning_rate = learning_rate_at(step, course.n_steps, settings, n_planned=n_planned)
+        engine.set_learning_rate(learning_rate)
         batches = micro_batches(
             sequences,
             rows,
@@ -285,30 +332,27 @@ def run_optimisation(
         )
         totals = _losses(engine, objective, list(batches))
         _check_finite(totals["loss"], "loss", step, description)
-        gradient_norms.append(engine.step())
-        _check_finite(gradient_norms[-1], "gradient norm", step, description)
-        for name, total in totals.items():
-            metrics.setdefault(name, []).append(total)
-        n_tokens += sum(plan.lengths[index] for row in rows for index in row)
-        smoothed = (
-            totals["loss"] if smoothed == math.inf else LOSS_MEMORY * smoothed + (1 - LOSS_MEMORY) * totals["loss"]
-        )
-        is_low = settings.decay_below is not None and smoothed < settings.decay_below
+        gradient_norm = engine.step()
+        _check_finite(gradient_norm, "gradient norm", step, description)
+        course.take(totals, learning_rate, gradient_norm, sum(plan.lengths[index] for row in rows for index in row))
+        is_low = settings.decay_below is not None and course.smoothed < settings.decay_below
         # in the sorted part of a curriculum a low loss is that of short sequences
-        if is_low and n_steps == n_planned and not (settings.is_curriculum and plan.is_sorted_part(step)):
-            n_steps = min(n_planned, step + 1 + math.ceil(_n_decay_steps(n_planned, settings)))
+        if is_low and course.n_steps == n_planned and not (settings.is_curriculum and plan.is_sorted_part(step)):
+            course.n_steps = min(n_planned, step + 1 + math.ceil(_n_decay_steps(n_planned, settings)))
+        course.wall_time_s = time.perf_counter() - started
         if progress is not None:
-            speed = n_tokens / (time.perf_counter() - started)
-            progress.advance(1, {"train/loss": totals["loss"], "train/learning_rate": learning_rates[-1],
-                                 "train/gradient_norm": gradient_norms[-1],
-                                 "train/tokens_per_s": speed})  # fmt: skip
+            progress.advance(1, {"train/loss": totals["loss"], "train/learning_rate": learning_rate,
+                                 "train/gradient_norm": gradient_norm,
+                                 "train/tokens_per_s": course.n_tokens / course.wall_time_s})  # fmt: skip
+        if keeper is not None:
+            keeper.keep(course)
     return OptimisationReport(
         objective=objective.name,
-        metrics={name: tuple(numbers) for name, numbers in metrics.items()},
-        learning_rates=tuple(learning_rates),
-        gradient_norms=tuple(gradient_norms),
+        metrics={name: tuple(numbers) for name, numbers in course.metrics.items()},
+        learning_rates=tuple(course.learning_rates),
+        gradient_norms=tuple(course.gradient_norms),
         **asdict(plan.packing),
-        n_trained_tokens=n_tokens,
+        n_trained_tokens=course.n_tokens,
         wall_time_s=time.perf_counter() - started,
     )
 
