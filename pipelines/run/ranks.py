@@ -95,6 +95,8 @@ class Ranks:
         from actors.ranks import serve_calls
         from actors.trainer import rank_environment
 
+        run_config: Any = train.RunConfig  # mypy takes it for that of the first Ray Train
+
         # with nothing to reserve, a sliver of this machine's own name: ranks stay here and leave the cores to others
         here = {f"node:{ray.util.get_node_ip_address()}": 0.001}
         trainer = TorchTrainer(
@@ -108,7 +110,7 @@ class Ranks:
                 use_gpu=bool(self.resources.get("GPU")),
                 resources_per_worker=dict(self.resources) or here,
             ),
-            run_config=train.RunConfig(  # type: ignore[call-arg] - mypy takes it for that of the first Ray Train
+            run_config=run_config(
                 name=f"{self.folder.name}-{uuid.uuid4().hex[:8]}",
                 storage_path=str(self.folder.resolve()),
                 failure_config=train.FailureConfig(max_failures=-1),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plansmith.config.training import OptimiserConfig
-    from plansmith.learning.codec import EngineGenerator
+    from plansmith.generation import Generator
     from plansmith.learning.objectives.base import Objective, Reader
     from plansmith.learning.objectives.trust_region import TrustRegion
     from plansmith.learning.optimisation import OptimisationReport
@@ -255,7 +255,7 @@ class Workers(RaySession):
             self._policies = []
             raise
 
-    def generator(self, policy: Artifact, engine: EngineNumerics) -> EngineGenerator:
+    def generator(self, policy: Artifact, engine: EngineNumerics) -> Generator:
         """Return the engines with the weights of an artifact, proved to be those."""
         from plansmith.learning.codec import Codec, EngineGenerator
 

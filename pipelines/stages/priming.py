@@ -177,7 +177,7 @@ def primed_policy(graph: Graph, config: SelfCriteachConfig, problems: Stage[Any]
         "recording": (config.demonstrations.steps, config.demonstrations.refused),
     }
     learning = SchemaPrimerSettings(**shared, count=prime.domains)
-    tables = {"schemas": stage("write_schema_primer", write_schema_primer, learning, given)}
+    tables: dict[str, Stage[Any]] = {"schemas": stage("write_schema_primer", write_schema_primer, learning, given)}
     if prime.problems:
         planner = config.planner.model_copy(update={"n_plans": 1})
         solving = PrimerPlansSettings(planner=planner, problems=prime.problems)

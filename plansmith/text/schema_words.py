@@ -196,7 +196,8 @@ class SchemaWords:
         def place(literal: Literal) -> tuple[Atom, bool]:
             return literal.atom, literal.is_positive
 
-        return write_literals(sorted(hidden, key=place))
+        ordered = sorted(hidden, key=place)
+        return write_literals(ordered)
 
     def _atoms(self, words: Sequence[str]) -> list[Atom] | None:
         """Return the atoms that words tell one after another, each once; None where they tell none."""
