@@ -132,7 +132,7 @@ def one_task(folder: Path, domain: str = "isr") -> str:
 
 
 def test_nl2plan_recorded_and_replayed_has_the_same_verdicts_and_every_table_says_so(tmp_path: Path) -> None:
-    cassette, found = str(tmp_path / "run.cassette"), []
+    cassette, found = str(tmp_path / "run.cassette"), list[NL2PlanResults | None]()
     tasks = {"folder": one_task(tmp_path / "tasks")}
     for speaker in ({"script": True, "record": cassette}, {"replay": cassette}):
         config = NL2PlanConfig.model_validate({"tasks": tasks, "speaker": speaker})
@@ -156,8 +156,8 @@ def test_nl2plan_budget_of_a_run_counts_every_stage_and_goes_on_with_more(tmp_pa
     for most in (3, 3, 100):
         config = NL2PlanConfig.model_validate({"tasks": tasks, "speaker": {"script": True, "max_calls": most}})
         with SpeakingSession(config, tmp_path) as session:
-            ending = pytest.raises(BudgetSpentError) if most == 3 else contextlib.nullcontext()
-            with ending:
+            ending: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+            with pytest.raises(BudgetSpentError) if most == 3 else ending:
                 run_stages(nl2plan(config), root=tmp_path / "artifacts", resources=session)
         asked.append(spent_in(tmp_path).calls)
     foreseen = re.search(r"(\d+) calls", cost_estimate(config))
