@@ -185,7 +185,8 @@ def write_schemas(context: StageContext[WriteSchemasSettings]) -> None:
                 best[name] = max([*answers, *([best[name]] if name in best else [])], key=lambda one: one.worth)
             text = print_domain(loop.domain(_schemas(best))) if _schemas(best) else ""
             completion = "\n".join(filter(None, (found.completion for found in best.values())))
-            rows.append(
+            rows.insert(  # first: of equal domains the one whose schemas are no worse, one by one
+                0,
                 _row(checks.check(text or None), settings.checking.domain, text, completion=completion,
                      turn=settings.iteration)
             )  # fmt: skip
