@@ -103,6 +103,7 @@ PARTS_OF_ACTORS = {
     "actors.engine": "actors.policy",
     "actors.engine_weights": "actors.policy",
     "actors.deepspeed_engine": "actors.trainer",
+    "actors.trainer": "actors.ranks",
     "cluster.service.answer": "cluster.service.planning",
     "cluster.service.view": "cluster.service.planning",
 }
