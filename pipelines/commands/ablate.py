@@ -56,25 +56,21 @@ def ablate_command(pipeline: Pipeline[Any, Any], argv: Sequence[str]) -> int:
     Raises:
         PlansmithError: it has none, or it cannot be run.
     """
-    first = argparse.ArgumentParser(add_help=False)
-    _add_study(first, pipeline)
-    study = first.parse_known_args(argv)[0].study
-    ablation = study_of(pipeline, study)
-    parser = argparse.ArgumentParser(prog=f"plansmith ablate {pipeline.name}", description=ablation.about)
-    _add_study(parser, pipeline)
-    add_run_options(parser, pipeline, preset=ablation.preset)
+    ablations = {None: pipeline.ablation, **pipeline.studies}
+    about = "\n".join(
+        f"{f'--study {name}: ' * (name is not None)}{one.about}" for name, one in ablations.items() if one
+    )
+    parser = argparse.ArgumentParser(prog=f"plansmith ablate {pipeline.name}", description=about)
+    known = ", ".join(pipeline.studies) or "none here"
+    parser.add_argument("--study", metavar="NAME", help=f"a single question instead of the ablation: {known}")
+    add_run_options(parser, pipeline, preset=next((one.preset for one in ablations.values() if one), "demo"))
     parser.add_argument("--seeds", type=seed_range, default=range(3), metavar="SEEDS",
                         help="run with each of these, as in 100-104, or 3 for 0-2 (default: 3)")  # fmt: skip
     parser.add_argument("--variants", metavar="NAMES", help="run and report only these, as in detailed,binary")
     parser.add_argument("--name", help="name of the folder; default: ablation-PRESET or STUDY-PRESET")
-    return _ablate(
-        pipeline, ablation, parser.parse_args(argv), shlex.join(["plansmith", "ablate", pipeline.name, *argv])
-    )
-
-
-def _add_study(parser: argparse.ArgumentParser, pipeline: Pipeline[Any, Any]) -> None:
-    known = ", ".join(pipeline.studies) or "none here"
-    parser.add_argument("--study", metavar="NAME", help=f"a single question instead of the ablation: {known}")
+    arguments = parser.parse_args(argv)
+    command = shlex.join(["plansmith", "ablate", pipeline.name, *argv])
+    return _ablate(pipeline, study_of(pipeline, arguments.study), arguments, command)
 
 
 def study_of(pipeline: Pipeline[Any, Any], study: str | None) -> Ablation[Any, Any]:
