@@ -56,7 +56,7 @@ def ablate_command(pipeline: Pipeline[Any, Any], argv: Sequence[str]) -> int:
     Raises:
         PlansmithError: it has none, or it cannot be run.
     """
-    ablations = {None: pipeline.ablation, **pipeline.studies}
+    ablations: dict[str | None, Ablation[Any, Any] | None] = {None: pipeline.ablation, **pipeline.studies}
     about = "\n".join(
         f"{f'--study {name}: ' * (name is not None)}{one.about}" for name, one in ablations.items() if one
     )
