@@ -56,14 +56,13 @@ def ablate_command(pipeline: Pipeline[Any, Any], argv: Sequence[str]) -> int:
     Raises:
         PlansmithError: it has none, or it cannot be run.
     """
-    ablations: dict[str | None, Ablation[Any, Any] | None] = {None: pipeline.ablation, **pipeline.studies}
-    about = "\n".join(
-        f"{f'--study {name}: ' * (name is not None)}{one.about}" for name, one in ablations.items() if one
-    )
+    own = [pipeline.ablation] if pipeline.ablation is not None else []
+    told = [f"--study {name}: {study.about}" for name, study in pipeline.studies.items()]
+    about = "\n".join([*(one.about for one in own), *told])
     parser = argparse.ArgumentParser(prog=f"plansmith ablate {pipeline.name}", description=about)
     known = ", ".join(pipeline.studies) or "none here"
     parser.add_argument("--study", metavar="NAME", help=f"a single question instead of the ablation: {known}")
-    add_run_options(parser, pipeline, preset=next((one.preset for one in ablations.values() if one), "demo"))
+    add_run_options(parser, pipeline, preset=own[0].preset if own else "demo")
     parser.add_argument("--seeds", type=seed_range, default=range(3), metavar="SEEDS",
                         help="run with each of these, as in 100-104, or 3 for 0-2 (default: 3)")  # fmt: skip
     parser.add_argument("--variants", metavar="NAMES", help="run and report only these, as in detailed,binary")
