@@ -117,8 +117,8 @@ class CallDesk:
             call: in a list, a `Call` or a reference to one.
 
         Raises:
-            LostWorkerError: the ranks are not, or no longer, those of this group.
-            PlansmithError: a rank's own; of several the first rank's.
+            LostWorkerError: the ranks are not, or no longer, those of this group, or one of them does not answer.
+            PlansmithError: a rank's own, of several the first rank's; or ranks failed and none is gone.
         """
         async with self._changed:
             if group == self._group:
@@ -128,7 +128,7 @@ class CallDesk:
             if self._failures and not self._is_answered(group):
                 await self._wait_for_the_others(group)
             if group != self._group or self._failures:
-                raise self._lost(group)
+                raise self._failed(group)
             self._call = []
             for rank in range(self._n_ranks):
                 [found] = self._answers[rank]
@@ -143,12 +143,18 @@ class CallDesk:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait_for(lambda: self._is_answered(group)), PATIENCE_S)
 
-    def _lost(self, group: str) -> LostWorkerError:
-        """Return the error of a group that is gone or on its way out, which nobody shall ask again."""
-        said = [f"rank {rank}: {failure.said}" for rank, failure in sorted(self._failures.items())]
+    def _failed(self, group: str) -> PlansmithError:
+        """Return the error of a group that is gone or on its way out, which nobody shall ask again.
+
+        Where every rank has answered none is gone: the same work would fail again.
+        """
+        said = "; ".join(f"rank {rank}: {failure.said}" for rank, failure in sorted(self._failures.items()))
+        is_there = group == self._group and self._is_answered(group)
         if group == self._group:
             self._enter("")
-        return LostWorkerError("a rank of the trainer was lost", got="; ".join(said) or "its process is gone")
+        if is_there:
+            return PlansmithError("the trainer failed", got=said, cure="its traceback is in Ray's logs of the workers")
+        return LostWorkerError("a rank of the trainer was lost", got=said or "its process is gone")
 
     def _enter(self, group: str) -> None:
         self._group, self._places, self._call, self._answers, self._failures = group, {}, [], {}, {}

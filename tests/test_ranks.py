@@ -13,7 +13,7 @@ import pytest
 
 from actors import ranks
 from actors.ranks import CallDesk, Failure, Place
-from plansmith.errors import BadInputError, LostWorkerError
+from plansmith.errors import BadInputError, LostWorkerError, PlansmithError
 
 PLACE = Place("here", (), 1)
 
@@ -117,6 +117,23 @@ def test_failed_rank_whose_neighbour_never_answers_loses_the_group_before_anothe
         assert not places.done(), "the group that is on its way out is asked no more"
         await joined(desk, "b")
         assert await places == ("b", [PLACE, PLACE])
+
+    run(story)
+
+
+def test_failure_while_every_rank_answers_is_no_lost_worker_and_still_ends_the_group() -> None:
+    async def story(desk: CallDesk) -> None:
+        await joined(desk, "a")
+        asked = asyncio.create_task(desk.ask("a", ["call"]))
+        await desk.next("a", 0)
+        for rank in range(2):
+            await desk.answer("a", 1, rank, Failure("ValueError: a bug"))
+        with pytest.raises(PlansmithError) as caught:
+            await asked
+        assert not isinstance(caught.value, LostWorkerError)
+        assert caught.value.got == "rank 0: ValueError: a bug; rank 1: ValueError: a bug"
+        with pytest.raises(LostWorkerError):
+            await desk.ask("a", ["another"])
 
     run(story)
 

@@ -12,10 +12,11 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.run.placement import CLUSTER_WAIT_S
 from plansmith import live
 from plansmith.config.training import TrainerConfig
 from plansmith.errors import ConfigError, LostWorkerError, PlansmithError
@@ -27,8 +28,6 @@ logger = logging.getLogger(__name__)
 
 LOCAL_WAIT_S = 300.0
 """Longest wait for the ranks of a Ray of this run's own, to which no machine is added: for the slowest of starts."""
-CLUSTER_WAIT_S = 1800.0
-"""The same for a cluster: time to add a machine and fetch its image."""
 POLL_S = 1.0
 END_WAIT_S = 30.0
 
@@ -62,7 +61,8 @@ class Ranks:
     _fit: threading.Thread | None = None
     _desk: Any = None
     _error: BaseException | None = None
-    _group: str | None = field(default=None)
+    _group: str | None = None
+    _is_busy: bool = False
 
     def start(self) -> None:
         """Let Ray Train start the ranks, and do not wait."""
@@ -181,21 +181,27 @@ class Ranks:
         from actors.ranks import Call
 
         call = self.ray().put(Call(method, arguments, keywords))
+        self._is_busy = True
         try:
             [[answer]] = self.wait_for([self._desk.ask.remote(self._group, [call])], doing=doing, unit=unit)
-            return self.wait_for([answer])[0]
-        except LostWorkerError:
-            self._group = None
+            found = self.wait_for([answer])[0]
+        except PlansmithError as error:
+            self._is_busy = False
+            if isinstance(error, LostWorkerError):
+                self._group = None
             raise
+        self._is_busy = False
+        return found
 
     def end(self) -> None:
-        """Let the ranks end, and wait for it a while."""
+        """Let the ranks end, and wait for it a while; not for those whose call was interrupted, which Ray ends."""
         if self._fit is None:
             return
         with contextlib.suppress(Exception):  # a Ray that is gone took them along
             self._desk.end.remote()
-        self._fit.join(END_WAIT_S)
-        self._fit, self._desk, self._group = None, None, None
+        if not self._is_busy:
+            self._fit.join(END_WAIT_S)
+        self._fit, self._desk, self._group, self._is_busy = None, None, None, False
 
 
 def _without_cleaner(trainer: Any) -> Any:
