@@ -55,10 +55,7 @@ class DeepSpeedEngineAdapter:
         import deepspeed
         import torch.distributed as distributed
 
-        if settings.device == "cpu":
-            # Looked up, this table tries the C++ compiler on every extension; where it finds one, collectives on gloo
-            # get an extension compiled at run time. No entry means no extension.
-            deepspeed.ops.__compatible_ops__ = defaultdict(bool)
+        _compile_nothing(settings.device)
         logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
         # ZeRO 3 calls functions that torch is renaming, and would say so at every step
         warnings.filterwarnings("ignore", message="`torch.distributed.*is deprecated", category=FutureWarning)
@@ -236,7 +233,7 @@ class DeepSpeedEngineAdapter:
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the trained parameters by name, whole ones."""
-        return {name: tuple(getattr(p, "ds_shape", p.shape)) for name, p in self._trained()}
+        return {name: whole_shape(parameter) for name, parameter in self._trained()}
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return copies of the trained parameters in the memory of the host; empty on ranks but the first.
@@ -257,15 +254,18 @@ class DeepSpeedEngineAdapter:
         """Put other weights into the trained parameters; the optimizer goes on from them with fresh moments.
 
         Args:
-            weights: every trained parameter by name, in its shape; the same on every rank.
+            weights: every trained parameter by name, in its shape; the same on every rank, which with ZeRO 3 may hold
+                a share of each as well (`handing_out_weights`).
         """
         import torch
 
         with torch.no_grad():
             for name, parameter in self._trained():
-                with self._whole(parameter):
-                    parameter.copy_(weights[name])
-                self._set_master(parameter, weights[name])
+                with _whole(weights[name]):
+                    weight = weights[name].detach()
+                    with _whole(parameter):
+                        parameter.copy_(weight)
+                    self._set_master(parameter, weight)
         self._reset_moments()
 
     def _set_master(self, parameter: torch.nn.Parameter, weight: torch.Tensor) -> None:
@@ -282,15 +282,6 @@ class DeepSpeedEngineAdapter:
 
     def _trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         return ((name, p) for name, p in self.module.named_parameters() if p.requires_grad)
-
-    def _whole(self, parameter: torch.nn.Parameter) -> AbstractContextManager[Any]:
-        """Return a context in which the parameter holds all its numbers, and at whose end the first rank's count."""
-        if not self._is_sharded:
-            return nullcontext()
-        import deepspeed
-
-        gathered: AbstractContextManager[Any] = deepspeed.zero.GatheredParameters([parameter], modifier_rank=0)
-        return gathered
 
     def _reset_moments(self) -> None:
         import torch
@@ -337,6 +328,52 @@ class DeepSpeedEngineAdapter:
                 if getattr(parameter, "use_muon", False):
                     update.mul_(0.2 * parameter.shape[1] ** 0.5)
         return updates
+
+
+@contextmanager
+def handing_out_weights(settings: TrainerConfig, dtype: str) -> Iterator[None]:
+    """With ZeRO 3, let transformers hand out each weight of a model as it reads it, so that no rank holds them all.
+
+    Args:
+        settings: of the engine that the model is for.
+        dtype: of the weights, which DeepSpeed decides, not transformers.
+    """
+    if settings.zero_stage != 3:
+        yield
+        return
+    from transformers.integrations import HfDeepSpeedConfig
+    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+    _compile_nothing(settings.device)
+    kept = HfDeepSpeedConfig({**_deepspeed_config(settings), "bf16": {"enabled": dtype == "bfloat16"}})
+    try:
+        yield  # transformers finds it by a weak reference
+    finally:
+        unset_hf_deepspeed_config()
+        del kept
+
+
+def _compile_nothing(device: str) -> None:
+    """Keep DeepSpeed on a CPU from compiling an extension for collectives on gloo where it finds a C++ compiler."""
+    import deepspeed
+
+    if device == "cpu":  # looked up, this table tries the compiler on every extension; no entry means no extension
+        deepspeed.ops.__compatible_ops__ = defaultdict(bool)
+
+
+def whole_shape(parameter: torch.Tensor) -> tuple[int, ...]:
+    """Return the shape of a parameter, of which with ZeRO 3 a rank may hold a share."""
+    return tuple(getattr(parameter, "ds_shape", parameter.shape))
+
+
+def _whole(parameter: torch.Tensor) -> AbstractContextManager[Any]:
+    """Return a context in which a parameter holds all its numbers, and at whose end the first rank's count."""
+    if not hasattr(parameter, "ds_id"):
+        return nullcontext()
+    import deepspeed
+
+    gathered: AbstractContextManager[Any] = deepspeed.zero.GatheredParameters([parameter], modifier_rank=0)
+    return gathered
 
 
 def _already_averaged(*_: Any) -> None:
@@ -388,7 +425,7 @@ def _autocast_config(settings: TrainerConfig) -> dict[str, Any]:
 
 
 def _is_decayed(parameter: torch.nn.Parameter) -> bool:
-    return parameter.ndim >= 2
+    return len(whole_shape(parameter)) >= 2
 
 
 def _adamw_groups(parameters: Sequence[torch.nn.Parameter]) -> list[dict[str, Any]]:

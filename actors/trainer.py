@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from actors.deepspeed_engine import DeepSpeedEngineAdapter
+from actors.deepspeed_engine import DeepSpeedEngineAdapter, handing_out_weights, whole_shape
 from actors.telemetry import RayListener, record_as
 from plansmith.config.training import TrainerConfig
 from plansmith.data.artifacts import installed_tool_versions
@@ -87,12 +87,10 @@ class TrainerActor:
             _join_process_group(config, rank, f"tcp://{master_addr}:{master_port}")
             has_bfloat16 = _has_bfloat16(config.device)
             self.config = config = _decided(config, has_bfloat16=has_bfloat16)
-            model = _load_model(self.base_folder, config, seed, rank)
-            weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+            model = _load_model(self.base_folder, config, config.dtype, seed=seed, rank=rank)
             self.engine = DeepSpeedEngineAdapter(model, config, has_bfloat16=has_bfloat16)
-            if config.has_master_weights:  # DeepSpeed begins with those of the model, which it has rounded
-                self.engine.set_weights(weights)
-            del weights
+            if config.has_master_weights:  # DeepSpeed begins with those of the model, which are rounded
+                self._load_whole_model(self.base_folder)
         if config.lora is not None:
             self._fresh_adapter = self._on_every_rank(self.engine.weights())
             if adapters.is_adapter_folder(folder):
@@ -331,9 +329,9 @@ class TrainerActor:
 
     def _load_whole_model(self, folder: Path) -> None:
         base_folder = _base_folder(folder, self.config)
-        model = _load_model(base_folder, self.config, self.seed, self.rank)
+        model = _load_model(base_folder, self.config, "float32", seed=self.seed, rank=self.rank)
         weights = dict(model.named_parameters())
-        got, expected = {name: tuple(weight.shape) for name, weight in weights.items()}, self.engine.shapes()
+        got, expected = {name: whole_shape(weight) for name, weight in weights.items()}, self.engine.shapes()
         if got != expected:
             unlike = sorted(name for name in got.keys() | expected.keys() if got.get(name) != expected.get(name))
             raise BadInputError("the model does not fit the trainer's", where=str(folder),
@@ -456,8 +454,8 @@ def _has_bfloat16(device: str) -> bool:
     return bool(everywhere)
 
 
-def _load_model(folder: Path, config: TrainerConfig, seed: int, rank: int) -> Any:
-    """Return the model of a folder, with a fresh adapter if one is asked for."""
+def _load_model(folder: Path, config: TrainerConfig, dtype: str, *, seed: int, rank: int) -> Any:
+    """Return the model of a folder, with a fresh adapter if one is asked for; with ZeRO 3 this rank's share of it."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging as transformers_logging
@@ -468,13 +466,14 @@ def _load_model(folder: Path, config: TrainerConfig, seed: int, rank: int) -> An
     check_weight_files(folder)
     transformers_logging.disable_progress_bar()
     is_bfloat16 = bool(config.is_autocast) or config.dtype == "bfloat16"
-    model = AutoModelForCausalLM.from_pretrained(
-        folder,
-        dtype=torch.float32 if config.has_master_weights else getattr(torch, config.dtype),
-        attn_implementation=register_packed_attention(),
-        **SAFE_LOADING,
-        **adapters.quantised_loading(config.quantisation, is_bfloat16=is_bfloat16),
-    )
+    with handing_out_weights(config, dtype):
+        model = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=getattr(torch, dtype),
+            attn_implementation=register_packed_attention(),
+            **SAFE_LOADING,
+            **adapters.quantised_loading(config.quantisation, is_bfloat16=is_bfloat16),
+        )
     adapters.keep_differentiable(model)
     if config.is_checkpointing_activations:
         # Not the reentrant way, which finds no gradient to compute where only an adapter is trained.

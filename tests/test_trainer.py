@@ -19,6 +19,8 @@ import pytest
 import torch
 from ranks import on_two_ranks
 
+import actors.trainer
+from actors.deepspeed_engine import whole_shape
 from actors.trainer import TrainerActor, _buffers, _join_process_group, _prepare_process
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.reinforcement import GroupRelativeConfig
@@ -845,6 +847,23 @@ def test_optimise_on_two_ranks_equals_one_rank_on_the_same_batches(
     assert second[name].weights == {}
     ours, theirs = ({n: torch.from_numpy(w) for n, w in o.weights.items()} for o in (first[name], alone))
     assert largest_difference(ours, theirs) < (1e-2 if is_rounded else 1e-5)
+
+
+def load_as_rank(rank: int, port: int, folder: Path) -> tuple[int, int, int]:
+    """Return of how many numbers a model with ZeRO 3 consists, how many it holds when read, and this rank's share."""
+    config = changed(SETTINGS, n_ranks=2, zero_stage=3)
+    joined = TrainerActor(folder, config=config, rank=rank, master_port=port)
+    model = actors.trainer._load_model(joined.base_folder, config, "float32", seed=0, rank=rank)
+    parameters = list(model.parameters())
+    n_whole = sum(math.prod(whole_shape(parameter)) for parameter in parameters)
+    n_held = sum(parameter.numel() for parameter in parameters)
+    return n_whole, n_held, sum(parameter.ds_tensor.numel() for parameter in parameters)
+
+
+def test_rank_with_zero_3_reads_its_share_of_a_model_alone(wide_model_folder: Path) -> None:
+    for n_whole, n_held, n_share in on_two_ranks(load_as_rank, wide_model_folder):
+        assert n_held == 0
+        assert n_share == pytest.approx(n_whole / 2, abs=50)
 
 
 @pytest.mark.parametrize("name", ["zero 1", "zero 3", "zero 3, offload", "zero 3, autocast"])
