@@ -341,8 +341,7 @@ def handing_out_weights(settings: TrainerConfig, dtype: str) -> Iterator[None]:
     if settings.zero_stage != 3:
         yield
         return
-    from transformers.integrations import HfDeepSpeedConfig
-    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+    from transformers.integrations.deepspeed import HfDeepSpeedConfig, unset_hf_deepspeed_config
 
     _compile_nothing(settings.device)
     kept = HfDeepSpeedConfig({**_deepspeed_config(settings), "bf16": {"enabled": dtype == "bfloat16"}})
