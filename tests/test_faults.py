@@ -128,14 +128,20 @@ def mapped(folder: Path, *, size: int = 0, count: int = len(ROWS), n_workers: in
 
 
 @contextmanager
-def two_machines(**of_the_second: Any) -> Iterator[tuple[Cluster, Callable[[bool], None]]]:
-    """Yield a cluster of two nodes, and what takes the second away and, if told to, adds another like it."""
-    of_the_second |= {"num_cpus": 1}
-    head = {"num_cpus": 1, "include_dashboard": False}
+def two_machines(
+    resources: dict[str, float] | None = None, *, are_alike: bool = False
+) -> Iterator[tuple[Cluster, Callable[[bool], None]]]:
+    """Yield a cluster of two nodes, and what takes the second away and, if told to, adds another like it.
+
+    Args:
+        resources: of the second; of both if they are alike.
+    """
+    of_the_second: dict[str, Any] = {"num_cpus": 1, "resources": resources or {}}
+    head = {**of_the_second, "resources": of_the_second["resources"] if are_alike else {}, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)  # which only a main thread can
     try:
         added = [cluster.add_node(**of_the_second)]
-        ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
+        ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False, runtime_env=OUR_CODE)
         cluster.wait_for_nodes()
 
         def take_away(is_replaced: bool) -> None:
@@ -184,7 +190,7 @@ def test_machine_of_the_engine_removed_during_a_rollout_answers_as_if_nothing_ha
     tmp_path: Path, caplog: pytest.LogCaptureFixture, record_property: Record
 ) -> None:
     found: dict[str, list[list[Any]]] = {}
-    with two_machines(resources={"engines": 1}) as (cluster, take_away):
+    with two_machines({"engines": 1}) as (cluster, take_away):
         placed = config(address=cluster.address, policy_resource="engines")
         with Workers(placed, tmp_path) as workers:
             made = start_policy(workers, tmp_path)
@@ -202,6 +208,39 @@ def test_machine_of_the_engine_removed_during_a_rollout_answers_as_if_nothing_ha
     assert "stage struck is run again" in caplog.text
     tokens = {name: [[g.token_ids for g in group] for group in groups] for name, groups in found.items()}
     assert tokens["struck"] == tokens["calm"]
+
+
+@pytest.mark.faults
+def test_machine_of_a_rank_removed_in_a_step_goes_on_from_its_checkpoint_to_the_bits_of_a_calm_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, record_property: Record
+) -> None:
+    trainer = optimisation_run.TRAINER.model_copy(update={"n_ranks": 2})
+    fuse = tmp_path / "fuse-struck"
+    with two_machines({"trainers": 1}, are_alike=True) as (cluster, take_away):
+        placed = ClusterConfig(address=cluster.address, trainer_resource="trainers")
+        with Workers(SMOKE.model_copy(update={"trainer": trainer, "cluster": placed}), tmp_path) as workers:
+            calm = workers.run(optimisation_run.stages("calm"), root=tmp_path)["calm"]
+            assert len({place.node_id for place in workers._ranks.places()}) == 2
+            [second] = cluster.worker_nodes
+            [raylet] = second.all_processes["raylet"]
+            fuse.write_text(f"{optimisation_run.MACHINE}{raylet.process.pid}")
+
+            def replace_what_is_gone() -> None:
+                while fuse.exists():
+                    time.sleep(0.01)
+                take_away(True)
+
+            thread = threading.Thread(target=replace_what_is_gone)
+            thread.start()
+            began = time.monotonic()
+            struck = workers.run(optimisation_run.stages("struck"), root=tmp_path)["struck"]
+            record_property("struck_s", time.monotonic() - began)
+            thread.join()
+            assert len({place.node_id for place in workers._ranks.places()}) == 2
+    assert caplog.text.count("is run again") == caplog.text.count(GOES_ON) == 1
+    assert (list(calm.manifest.notes), list(struck.manifest.notes)) == ([], [GOES_ON])
+    assert weights(struck.path(MODEL)) == weights(calm.path(MODEL))
+    assert struck.rows(OptimisationStepRow, "curve") == calm.rows(OptimisationStepRow, "curve")
 
 
 # --- one Ray from here on: the tests above start their own
