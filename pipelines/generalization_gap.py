@@ -42,8 +42,8 @@ from pipelines.stages.reading import (
 )
 from pipelines.stages.training import OPTIMISATION, SEQUENCES, EpochSettings, TuningSettings
 from pipelines.stages.update_loop import SEGMENT_START
-from plansmith.ablation.gap_seeds import gap_ablation_results, gap_seeds_results, gap_variants
-from plansmith.ablation.seeds import SeedsResults
+from plansmith.ablation.gap_seeds import gap_ablation_results, gap_seeds_results
+from plansmith.ablation.seeds import SeedsResults, as_it_is
 from plansmith.ablation.seeds_report import seeds_report
 from plansmith.config.basics import narrowed
 from plansmith.config.dataset import PlanExamplesConfig
@@ -360,7 +360,7 @@ PIPELINE = Pipeline(
     ablation=Ablation(
         about="Run every arm over several seeds: epochs of imitation, hidden names, reinforcement learning with its "
         "controls, or policies that read the domain. Print every policy's figures over the seeds, and paired tests.",
-        variants=gap_variants,
+        variants=as_it_is,
         results=gap_ablation_results,
         reporting=Reporting(SeedsResults, seeds_report, "ablation"),
         preset="tiny",

@@ -39,8 +39,15 @@ from pipelines.stages.self_teaching import (
     WritingLibrarySettings,
 )
 from pipelines.trials.answering import AnsweringWorkers, check_answering
+from plansmith.ablation.criteach_seeds import (
+    CriteachSeeds,
+    criteach_ablation_results,
+    criteach_seeds_report,
+    criteach_seeds_results,
+)
 from plansmith.ablation.domain_damage import DamageResults, damage_results, damage_variants
 from plansmith.ablation.domain_damage_report import damage_report
+from plansmith.ablation.seeds import as_it_is
 from plansmith.config.basics import narrowed
 from plansmith.config.domain_writing import WritingConfig
 from plansmith.config.generation import SamplingConfig
@@ -48,7 +55,7 @@ from plansmith.config.self_criteach import SelfCriteachConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import StageKind
 from plansmith.pddl.cases import read_text
-from plansmith.pipeline import Ablation, Pipeline, Reporting
+from plansmith.pipeline import Ablation, OverSeeds, Pipeline, Reporting
 from plansmith.problems.library import load_domain
 from plansmith.report.criteach_report import criteach_report
 from plansmith.report.criteach_results import CriteachResults, criteach_results
@@ -265,6 +272,15 @@ PIPELINE = Pipeline(
     results=criteach_results,
     reporting=Reporting(CriteachResults, criteach_report),
     check=check_answering,
+    ablation=Ablation(
+        about="Run every arm over several seeds: no learning, votes, plans and chains tuned on, and what reinforces "
+        "them. Print success, cost and progress over the seeds, with paired tests.",
+        variants=as_it_is,
+        results=criteach_ablation_results,
+        reporting=Reporting(CriteachSeeds, criteach_seeds_report, "ablation"),
+        preset="laptop",
+    ),
+    over_seeds=OverSeeds(criteach_seeds_results, Reporting(CriteachSeeds, criteach_seeds_report, "seeds")),
     studies={
         "domain-damage": Ablation(
             about="Tune and reinforce policies in domains of which literals were removed or to which some were added, "

@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 
 from pipelines import self_criteach
+from plansmith.ablation.criteach_seeds import criteach_seeds_report, criteach_seeds_results
+from plansmith.data.artifacts import complete_artifacts
+from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.render import format_report
 
 ARMS = ["base", "vote", "symbol", "sft", "sft_dpo", "sft_cpo"]
 
@@ -48,6 +52,22 @@ def test_smoke_run_records_reward_cost_penalty_and_divergence_of_every_update(ru
         assert len(updates[name]) == 2 and None not in updates[name]
     after = max(0.0, updates["cpo/penalty"][0] + 0.5 * (updates["cpo/cost"][0] - 0.25))
     assert updates["cpo/penalty"][1] == pytest.approx(after)
+
+
+def test_two_seeds_are_summarised_with_what_success_does_not_show(runs: Path) -> None:
+    made = {found.manifest.provenance.stage: found for found in complete_artifacts(runs / "smoke" / "artifacts")}
+    config = self_criteach.PIPELINE.settings("smoke")
+    seeds = [RunSoFar("self_criteach", config.model_copy(update={"seed": seed}), "smoke", made) for seed in (100, 101)]
+    found, alone = criteach_seeds_results("two", seeds, "a command"), results_of(runs)
+    assert found.seeds == (100, 101) and found.levels == ("blocks-classic smallest",)
+    assert (found.tests[0].before, found.tests[0].after) == ("sft", "sft_cpo")
+    assert found.tests[0].test.n == 2 * alone["arms"]["sft"]["figures"]["n"]
+    assert found.by_seed[100] == found.by_seed[101]
+    for pooled, test in zip(found.pooled, alone["mean_tests"], strict=True):
+        assert (pooled.before, pooled.after, pooled.what) == (test["before"], test["after"], test["what"])
+        assert pooled.mean_after == pytest.approx(test["mean_after"])
+    text = format_report(criteach_seeds_report(found))
+    assert "cost per plan" in text and "progress" in text and "seed 101" in text
 
 
 def test_smoke_run_given_again_reuses_every_stage(runs: Path, capfd: pytest.CaptureFixture[str]) -> None:

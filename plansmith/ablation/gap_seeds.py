@@ -8,22 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from plansmith.ablation.seeds import SeedsResults, over_seeds
-from plansmith.ablation.summary import ArmRun, made_with, tests_in_scopes
+from plansmith.ablation.seeds import SeedsResults, over_seeds, tried_in
+from plansmith.ablation.summary import made_with, tests_in_scopes
 from plansmith.config.generalization_gap import GeneralizationGapConfig
-from plansmith.pipeline import Variant
-from plansmith.report.arms import arms_of, evaluated_problems
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.gap_results import HELD_OUT, SEEN, UNSEEN, compared_arms, scope_of
 from plansmith.report.metrics import EvaluatedProblem
-
-ALL_ARMS = "all-arms"
-"""The one variant: the arms of a run are what is compared."""
-
-
-def gap_variants(config: GeneralizationGapConfig) -> list[Variant[GeneralizationGapConfig]]:
-    """Return the run itself: its arms share what is equal in them already."""
-    return [Variant(ALL_ARMS, config)]
 
 
 def gap_ablation_results(
@@ -38,7 +28,7 @@ def gap_seeds_results(name: str, runs: Sequence[RunSoFar[GeneralizationGapConfig
 
     What a run is about comes first among the tests: domains never trained on where policies read them.
     """
-    tried = [ArmRun(arm.name, run.config.seed, tuple(evaluated_problems(arm))) for run in runs for arm in arms_of(run)]
+    tried = tried_in(runs)
     config = runs[0].config
     arms = list(dict.fromkeys(run.arm for run in tried))
     order = (UNSEEN, HELD_OUT, SEEN) if config.reading is not None else (SEEN, UNSEEN)

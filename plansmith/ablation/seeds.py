@@ -21,11 +21,14 @@ from plansmith.ablation.summary import (
     tests_in_scopes,
 )
 from plansmith.config.pddl_instruct import PddlInstructConfig
+from plansmith.pipeline import ConfigT, Variant
 from plansmith.report.arms import FINAL, arms_of, compared_with_final, evaluated_problems
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.metrics import ALL_LEVELS, EvaluatedProblem, tested_levels
 from plansmith.report.results import Reproducible
 
+ALL_ARMS = "all-arms"
+"""The one variant of an ablation that compares the arms of a run."""
 DEVELOPMENT_SEEDS = range(100)
 """Settings may be chosen on these; what is claimed of a method is measured on others (docs/evaluation.md)."""
 
@@ -53,9 +56,8 @@ class SeedsResults(Reproducible):
 
 def seeds_results(name: str, runs: Sequence[RunSoFar[PddlInstructConfig]], command: str) -> SeedsResults:
     """Return the figures of finished runs that differ in their seeds."""
-    tried = [ArmRun(arm.name, run.config.seed, tuple(evaluated_problems(arm))) for run in runs for arm in arms_of(run)]
     primary, made = runs[0].config.primary_level, made_with(runs[0].config, command)
-    return summarise_seeds(name, tried, preset=runs[0].preset, primary_level=primary, **made)
+    return summarise_seeds(name, tried_in(runs), preset=runs[0].preset, primary_level=primary, **made)
 
 
 def summarise_seeds(name: str, runs: Sequence[ArmRun], *, preset: str, primary_level: str, **made: Any) -> SeedsResults:
@@ -72,11 +74,21 @@ def summarise_seeds(name: str, runs: Sequence[ArmRun], *, preset: str, primary_l
         raise ValueError(f"runs without a final policy cannot be summarised; they have the arms {arms}")
     arms.sort(key=lambda arm: arm == FINAL)
     scopes = {
-        level: partial(_is_in, level)
+        level: partial(is_in_level, level)
         for level in tested_levels([item.level for run in runs for item in run.evaluated], primary_level)
     }
     tests = tests_in_scopes(runs, [(before, FINAL) for before in compared_with_final(arms)], scopes)
     return over_seeds(name, runs, arms, scopes, tests, preset=preset, **made)
+
+
+def tried_in(runs: Sequence[RunSoFar[Any]]) -> list[ArmRun]:
+    """Return what every arm of every run tried."""
+    return [ArmRun(arm.name, run.config.seed, tuple(evaluated_problems(arm))) for run in runs for arm in arms_of(run)]
+
+
+def as_it_is(config: ConfigT) -> list[Variant[ConfigT]]:
+    """Return the run itself as the one variant: its arms share what is equal in them already."""
+    return [Variant(ALL_ARMS, config)]
 
 
 def over_seeds(
@@ -100,6 +112,6 @@ def over_seeds(
     )
 
 
-def _is_in(level: str, item: EvaluatedProblem) -> bool:
+def is_in_level(level: str, item: EvaluatedProblem) -> bool:
     """Return whether a problem is of a level, or of any if all are meant."""
     return level in (item.level, ALL_LEVELS)

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Any
 
 from plansmith.config.self_criteach import SelfCriteachConfig
 from plansmith.data.artifacts import Artifact, StageKind
@@ -175,7 +176,7 @@ def criteach_results(run: Run) -> CriteachResults | None:
         library=_library(run),
         arms={arm.name: _arm(arm, evaluated[arm.name], criticised.get(arm.name, {})) for arm in arms},
         paired_tests=tuple(_paired_tests(evaluated)),
-        mean_tests=tuple(_mean_tests(evaluated, criticised)),
+        mean_tests=mean_tests(measured_in(run)),
         cpo=_updates(run),
         narration=_narration(run),
         paraphrase=_counts(run, "paraphrase/", "keep_paraphrases"),
@@ -306,23 +307,45 @@ def _paired_tests(evaluated: Mapping[str, Sequence[EvaluatedProblem]]) -> Iterat
         yield compare_arms(before, after, ALL_LEVELS, evaluated_before=first, evaluated_after=second)
 
 
-def _mean_tests(
-    evaluated: Mapping[str, Sequence[EvaluatedProblem]], criticised: Mapping[str, Mapping[str, CriticismRow]]
-) -> Iterator[MeanTest]:
-    """Yield the tests of cost and progress, which success does not show."""
-    for before, after in compared_arms(list(evaluated))[:2]:
-        progress = [{item.problem_id: item.progress for item in evaluated[name]} for name in (before, after)]
-        cost = [{key: row.cost for key, row in criticised.get(name, {}).items()} for name in (before, after)]
-        for what, (first, second) in (("cost per plan", cost), ("progress", progress)):
-            pairs = [
-                (a, b)
-                for key in sorted(first.keys() & second.keys())
-                if (a := first[key]) is not None and (b := second[key]) is not None
-            ]
-            if pairs:
-                firsts, seconds = [a for a, _ in pairs], [b for _, b in pairs]
-                p_value = paired_permutation(firsts, seconds)
-                yield MeanTest(before, after, what, fmean(firsts), fmean(seconds), p_value)
+Measured = Mapping[str, Mapping[str, Mapping[Any, float | None]]]
+"""By arm and by what is measured, the numbers of problems; None where nobody knows."""
+
+
+def measured_in(run: Run) -> Measured:
+    """Return cost and progress of the plans of every arm, which success does not show, by problem."""
+    costs = {name: {key: row.cost for key, row in rows.items()} for name, rows in _criticised(run)}
+    return {
+        arm.name: {
+            "cost per plan": costs.get(arm.name, {}),
+            "progress": {item.problem_id: item.progress for item in evaluated_problems(arm)},
+        }
+        for arm in arms_of(run)
+    }
+
+
+def mean_tests(measured: Measured) -> tuple[MeanTest, ...]:
+    """Return the tests of what is measured, of the first two of the compared pairs of arms."""
+    return tuple(
+        test
+        for before, after in compared_arms(list(measured))[:2]
+        for what in measured[before]
+        if (test := _mean_test(before, after, what, measured[before][what], measured[after][what]))
+    )
+
+
+def _mean_test(
+    before: str, after: str, what: str, first: Mapping[Any, float | None], second: Mapping[Any, float | None]
+) -> MeanTest | None:
+    """Return the test over the problems on which both numbers are known; None if there is no such problem."""
+    pairs = [
+        (a, b)
+        for key in sorted(first.keys() & second.keys())
+        if (a := first[key]) is not None and (b := second[key]) is not None
+    ]
+    if not pairs:
+        return None
+    firsts, seconds = [a for a, _ in pairs], [b for _, b in pairs]
+    return MeanTest(before, after, what, fmean(firsts), fmean(seconds), paired_permutation(firsts, seconds))
 
 
 def _updates(run: Run) -> dict[str, Updates]:
