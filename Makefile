@@ -29,7 +29,7 @@ demo: $(INSTALLED) ## train a small planning model and print its table; SEED=n, 
 
 .PHONY: test
 test: $(INSTALLED) ## run the tests; ARGS="-k validate -x" goes to pytest
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 40 --durations-min 5 $(ARGS)
 
 .PHONY: faults
 faults: $(INSTALLED) ## kill a run in each of its stages, take a machine away; a quarter of an hour
