@@ -34,6 +34,8 @@ from plansmith.live import LiveFile, LiveProgress, report, report_to
 
 UNKNOWN = "unknown"
 """Version of weights that are being replaced, or could not be."""
+TELLING_INTERVAL_S = 1.0
+"""How often it is told how many tokens are written while no completion is finished."""
 
 
 class PolicyActor:
@@ -363,7 +365,8 @@ class PolicyActor:
             PlansmithError: the engine is idle and some request has no output.
         """
         outputs: dict[int, Any] = {}
-        waiting, n_tokens, start_s = list(reversed(requests)), 0, time.perf_counter()
+        waiting, lengths = list(reversed(requests)), dict[int, int]()
+        start_s = told_s = time.perf_counter()
         try:
             while waiting:
                 if not self._engine.has_unfinished:
@@ -371,10 +374,13 @@ class PolicyActor:
                                          expected="none", cure="give the command again")  # fmt: skip
                 finished = self._engine.step()
                 outputs |= finished
-                if finished and progress is not None:
-                    n_tokens += sum(len(output.outputs[0].token_ids) for output in finished.values())
-                    speed = n_tokens / (time.perf_counter() - start_s)
-                    progress.advance(len(finished), {"rollout/tokens_per_s": speed})
+                lengths |= {number: len(output.outputs[0].token_ids) for number, output in finished.items()}
+                now_s = time.perf_counter()
+                if progress is not None and (finished or now_s - told_s > TELLING_INTERVAL_S):
+                    told_s, written = now_s, [*lengths.values(), *self._engine.written(requests)]
+                    speed, longest = sum(written) / (now_s - start_s), float(max(written, default=0))
+                    values = {"rollout/tokens_per_s": speed, "rollout/longest_tokens": longest}
+                    progress.advance(len(finished), values)
                 while waiting and waiting[-1] in outputs:
                     yield outputs.pop(waiting.pop())
         finally:  # after an interrupt nothing may stay in the engine, or the next call would decode it too

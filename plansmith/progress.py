@@ -57,7 +57,8 @@ def progress_bar(total: int | None, description: str, *, unit: str = "row", file
         file: where to write; stderr by default.
     """
     file = file or sys.stderr
-    common: dict[str, Any] = {"total": total, "desc": description, "unit": unit}
+    # no least number of units between two lines: what stands behind the bar may move while its units do not
+    common: dict[str, Any] = {"total": total, "desc": description, "unit": unit, "miniters": 0}
     if file.isatty():
         return _Bar(**common, file=file, dynamic_ncols=True)
     return _Bar(

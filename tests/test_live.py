@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipelines.run.ray_session import _BarOfActors
-from plansmith import live
+from plansmith import live, progress
 from plansmith.errors import StalledError
 from plansmith.live import LiveFile, LiveProgress, LiveWork, read_live, report, reporting_to
 from plansmith.progress import progress_bar
@@ -136,6 +136,32 @@ def test_bar_of_actors_counts_neither_itself_nor_what_was_said_before(
         assert heard.done[-1] == 7
         bar.fill()
     assert heard.done[-1] == 20
+
+
+def test_bar_of_actors_tells_the_loss_or_how_fast_all_engines_write_and_the_longest_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "WRITE_INTERVAL_S", 0.0)
+    with _BarOfActors(tmp_path, "sampling", "rollout") as bar:
+        for number, longest in enumerate((300.0, 1200.0)):
+            values = {"rollout/tokens_per_s": 50.0, "rollout/longest_tokens": longest}
+            LiveFile(tmp_path, f"policy-{number}").update("sampling", 0, 20, unit="rollout", values=values)
+        bar.look()
+        assert bar._bar.n == 0 and bar._bar.postfix == "100 tokens/s, longest 1,200"
+    with _BarOfActors(tmp_path, "training", "step") as bar:
+        LiveFile(tmp_path, "trainer").update("training", 1, 9, unit="step", values={"train/loss": 0.25})
+        bar.look()
+        assert bar._bar.postfix == "loss 0.250"
+
+
+def test_bar_that_stands_still_is_drawn_again_with_what_stands_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_INTERVAL_S", 0.0)
+    written = io.StringIO()
+    with progress_bar(2, "writing", file=written) as bar:
+        for n_tokens in (10, 20):
+            bar.set_postfix_str(f"longest {n_tokens}", refresh=False)
+            bar.update(0)
+    assert "longest 10" in written.getvalue() and "longest 20" in written.getvalue()
 
 
 # --- a process

@@ -263,6 +263,19 @@ def _own_signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
+def _figures(works: Sequence[LiveWork]) -> str:
+    """Return what stands behind a bar: the loss, or how fast the engines write, and how long the longest answer is."""
+
+    def said(name: str) -> list[float]:
+        return [work.values[name] for work in works if name in work.values]
+
+    if losses := said("train/loss"):
+        return f"loss {losses[0]:.3f}"
+    if speeds := said("rollout/tokens_per_s"):
+        return f"{sum(speeds):,.0f} tokens/s, longest {max(said('rollout/longest_tokens')):,.0f}"
+    return ""
+
+
 class _BarOfActors:
     """One bar for what several actors say they have done of one work; there is none before its total is known.
 
@@ -292,9 +305,7 @@ class _BarOfActors:
             total = next((int(work.total) for work in works if work.total), None)
             self._bar = progress_bar(total, self._doing, unit=self._unit) if total else None
         if self._bar is not None:
-            losses = [work.values["train/loss"] for work in works if "train/loss" in work.values]
-            if losses:
-                self._bar.set_postfix_str(f"loss {losses[0]:.3f}", refresh=False)
+            self._bar.set_postfix_str(_figures(works), refresh=False)
             self._bar.update(max(0, int(sum(work.done for work in works)) - self._bar.n))
 
     def _said(self) -> list[LiveWork]:

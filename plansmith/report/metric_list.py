@@ -145,6 +145,7 @@ _ALL = [
     *_gauges(_L, ("source",), [
         ("train/tokens_per_s", "tokens/s", "Tokens trained on for each second of the present optimisation"),
         ("rollout/tokens_per_s", "tokens/s", "Tokens that an engine writes for each second of the present stage"),
+        ("rollout/longest_tokens", "tokens", "Longest completion of the present stage, finished or under way"),
         ("work/done", "1", "Units of the present work that a process has finished"),
         ("work/total", "1", "Units of the present work in all, where that is known"),
     ]),
