@@ -19,7 +19,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: help
 help: ## list the targets
 	@printf 'usage: make TARGET [ARGS="..."] [SEED=n | SEEDS=n] [PYTHON=/path/to/python3.11]\n\n'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 SEED_OPTION = $(if $(SEEDS),--seeds 100-$$((99 + $(SEEDS))),$(if $(SEED),--seed $(SEED)))
 
