@@ -70,11 +70,10 @@ class Engine:
         """Decode one token of every request that has a place, and return vLLM's output of those that finished."""
         return {int(output.request_id): output for output in self._llm.llm_engine.step() if output.finished}
 
-    def written(self, requests: Iterable[int]) -> list[int]:
-        """Return how many tokens are written of each request that is under way; of one that waits, none."""
-        states = self._llm.llm_engine.output_processor.request_states
-        found = (states.get(str(number)) for number in requests)
-        return [state.detokenizer.num_output_tokens() for state in found if state is not None]
+    def written(self) -> list[int]:
+        """Return how many tokens are written of each request that is under way; 0 of one that waits."""
+        states = self._llm.llm_engine.output_processor.request_states.values()
+        return [state.detokenizer.num_output_tokens() for state in states]
 
     def abort(self, requests: Iterable[int]) -> None:
         """Drop requests and free their places; one that has finished is left alone."""

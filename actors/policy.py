@@ -377,7 +377,7 @@ class PolicyActor:
                 lengths |= {number: len(output.outputs[0].token_ids) for number, output in finished.items()}
                 now_s = time.perf_counter()
                 if progress is not None and (finished or now_s - told_s > TELLING_INTERVAL_S):
-                    told_s, written = now_s, [*lengths.values(), *self._engine.written(requests)]
+                    told_s, written = now_s, [*lengths.values(), *self._engine.written()]
                     speed, longest = sum(written) / (now_s - start_s), float(max(written, default=0))
                     values = {"rollout/tokens_per_s": speed, "rollout/longest_tokens": longest}
                     progress.advance(len(finished), values)

@@ -98,7 +98,7 @@ class LiveFile:
         """Say what this process is doing; written at once when that is something else than before, or finished."""
         now, old = time.time(), self._work
         is_other = doing != old.doing
-        has_moved = is_other or done != old.done
+        has_moved = is_other or done != old.done or (values is not None and dict(values) != old.values)
         self._work = LiveWork(
             old.source,
             doing,
