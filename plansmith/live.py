@@ -42,7 +42,7 @@ class LiveWork:
         unit: what is counted.
         values: latest figures, named like ``train/loss``.
         started: when this work began, in seconds since 1970.
-        moved: when `done` or `doing` last changed.
+        moved: when what is done, or its figures, last changed.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(strict=True, extra="forbid")
