@@ -21,7 +21,14 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # tqdm's stubs make it generic, tqd
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        _open.append(self)
         self._report()
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        super().close()
+        if self in _open:
+            _open.remove(self)
 
     def update(self, n: float | None = 1) -> bool | None:
         """Advance by n units."""
@@ -31,6 +38,17 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # tqdm's stubs make it generic, tqd
 
     def _report(self) -> None:
         live.report(self.desc.removesuffix(": "), self.n, self.total, unit=self.unit)
+
+
+_open: list[_Bar] = []
+"""The bars of this process that are not closed, the innermost last."""
+
+
+def say_behind_bar(text: str) -> None:
+    """Show a text behind the innermost bar: how far work is of which no unit is finished yet."""
+    if _open and text:
+        _open[-1].set_postfix_str(text, refresh=False)
+        _open[-1].update(0)
 
 
 class _Lines:

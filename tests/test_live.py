@@ -17,7 +17,7 @@ from pipelines.run.ray_session import _BarOfActors
 from plansmith import live, progress
 from plansmith.errors import StalledError
 from plansmith.live import LiveFile, LiveProgress, LiveWork, read_live, report, reporting_to
-from plansmith.progress import progress_bar
+from plansmith.progress import progress_bar, say_behind_bar
 from plansmith.watchdog import watchdog
 
 
@@ -156,12 +156,15 @@ def test_bar_of_actors_tells_the_loss_or_how_fast_all_engines_write_and_the_long
 
 def test_bar_that_stands_still_is_drawn_again_with_what_stands_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "LINE_INTERVAL_S", 0.0)
-    written = io.StringIO()
-    with progress_bar(2, "writing", file=written) as bar:
-        for n_tokens in (10, 20):
-            bar.set_postfix_str(f"longest {n_tokens}", refresh=False)
-            bar.update(0)
-    assert "longest 10" in written.getvalue() and "longest 20" in written.getvalue()
+    outer, inner = io.StringIO(), io.StringIO()
+    with progress_bar(2, "turns", file=outer):
+        with progress_bar(2, "writing", file=inner):
+            say_behind_bar("longest 10")
+            say_behind_bar("longest 20")
+        say_behind_bar("longest 30")
+    say_behind_bar("nobody shows this")
+    assert "longest 10" in inner.getvalue() and "longest 20" in inner.getvalue()
+    assert "longest 20" not in outer.getvalue() and "longest 30" in outer.getvalue()
 
 
 # --- a process

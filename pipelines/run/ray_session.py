@@ -10,6 +10,7 @@ import secrets
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -19,7 +20,7 @@ from plansmith.config.cluster import ClusterConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.storage import atomic_file, make_folder, storage_errors
 from plansmith.live import RUN, STAGE, LiveFile, LiveWork, read_live, reporting_to
-from plansmith.progress import progress_bar
+from plansmith.progress import progress_bar, say_behind_bar
 from plansmith.resources import Resources
 from plansmith.stages import Observer, Stage, run_stages
 from plansmith.watchdog import watchdog
@@ -183,9 +184,12 @@ class RaySession(Resources):
         from actors.failures import own_errors
 
         ray, numbers = self.ray(), {stream: number for number, stream in enumerate(streams)}
+        began = time.time()
         with own_errors():
             while numbers:
                 ready, _ = ray.wait(list(numbers), num_returns=1, timeout=POLL_S)
+                if not ready:
+                    say_behind_bar(_figures([work for work in read_live(self.run_folder) if work.moved > began]))
                 for stream in ready:
                     answer = next(stream, None)
                     if answer is None:
