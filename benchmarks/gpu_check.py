@@ -2,8 +2,8 @@
 
 A small Llama and a small Qwen3 with random weights take a few steps on the same batch, with every setting of the
 trainer that a GPU is for; their losses must be those of the CPU. Then the loss over a vocabulary of 128,256 words, and
-tokens per second beside TRL's SFTTrainer on the same data. Neither Ray nor vLLM is needed, and TRL (extra `dev`) only
-for the last. A few minutes on one GPU.
+tokens per second beside TRL's SFTTrainer on the same data; and whether vLLM takes over what was trained. Ray is not
+needed; without vLLM, or TRL (extra `dev`), what they are for is left out. A few minutes on one GPU.
 
     make gpu-check
     make gpu-check ARGS="--out gpu-check.json --peak-tflops 989"
@@ -30,6 +30,7 @@ from typing import Any, ClassVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from engine_check import TOLERANCES, check_engine, has_vllm
 from training import Spec, draw_lengths, in_process, make_model, train_ours, train_trl
 
 from plansmith.config.training import LoraConfig, OptimiserConfig, TrainerConfig
@@ -133,8 +134,8 @@ def write_model(family: str, size: Size, folder: Path) -> Path:
     torch.manual_seed(0)
     shape = {
         "hidden_size": size.hidden, "num_hidden_layers": size.layers, "intermediate_size": 3 * size.hidden,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": size.hidden // 4,
-        "vocab_size": size.vocabulary, "max_position_embeddings": size.longest, "initializer_range": 0.05,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": max(32, size.hidden // 4),
+        "vocab_size": size.vocabulary, "max_position_embeddings": 2 * size.longest, "initializer_range": 0.05,
         "tie_word_embeddings": False,
     }  # fmt: skip
     made = {"Llama": (LlamaForCausalLM, LlamaConfig), "Qwen3": (Qwen3ForCausalLM, Qwen3Config)}
@@ -278,6 +279,26 @@ def time_training(device: str, peak_tflops: float | None) -> Iterator[Finding]:
             yield Finding(shape, f"training, {side}", f"{speed:,.0f} tokens/s{share}, {peak / MIB:,.0f} MiB")
 
 
+# --- the engine
+
+
+def check_engines(device: str) -> Iterator[Finding]:
+    """Yield for each family how far vLLM's log-probabilities are from the trainer's, whose steps moved them further."""
+    if not has_vllm():
+        yield Finding("engine", "vLLM is not installed", "left out")
+        return
+    size, (dtype, tolerance) = SIZES[device], TOLERANCES[device]
+    for family in FAMILIES:
+        with tempfile.TemporaryDirectory(prefix="plansmith-gpu-check-") as name:
+            folder = in_process(partial(write_model, family, size), Path(name))
+            for tried in check_engine(in_process, folder, device, STEPS, sequences_of(size)):
+                for what, difference in tried.differences.items():
+                    measured, expected = f"{difference:.1e} of {tried.moved:.2f}", f"at most {tolerance:g}"
+                    is_met = difference <= tolerance < tried.moved / 2
+                    yield Finding(family, f"engine in {dtype}, {tried.name}: {what}", measured, expected, is_met)
+                yield Finding(family, f"engine, {tried.name}: writing", f"{tried.tokens_per_s:,.0f} tokens/s")
+
+
 # --- the command
 
 
@@ -289,6 +310,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--peak-tflops", type=float, metavar="N", help="of the card in bfloat16, dense: then the share "
                         "of it that training reaches is told")  # fmt: skip
     parser.add_argument("--no-speed", action="store_true", help="leave out what TRL is needed for")
+    parser.add_argument("--no-engine", action="store_true", help="leave out what vLLM is needed for")
     arguments = parser.parse_args(argv)
     return exit_code_of(lambda: check(arguments))
 
@@ -322,6 +344,8 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield check_loss(arguments.device)
     if not arguments.no_speed:
         yield from time_training(arguments.device, arguments.peak_tflops)
+    if not arguments.no_engine:
+        yield from check_engines(arguments.device)
 
 
 if __name__ == "__main__":

@@ -51,8 +51,21 @@ def test_rehearsal_without_ray_and_vllm_finds_that_everything_agrees(tmp_path: P
     assert all(item["is_met"] for item in rows) and "NO" not in table.split()
     [loss] = [item for item in rows if item["model"] == "loss"]
     assert loss["what"] == "memory, 128,256 words, 4,096 tokens" and loss["expected"] == "at most 501"
-    speeds = [item["what"] for item in found["findings"] if item["is_met"] is None]
-    assert speeds == ["training, ours", "training, TRL's SFTTrainer"]
+    told = [item["what"] for item in found["findings"] if item["is_met"] is None]
+    assert told == ["training, ours", "training, TRL's SFTTrainer", "vLLM is not installed"]
+
+
+@pytest.mark.long
+def test_engine_says_what_the_trainer_says_before_and_after_it_took_over_what_was_trained(
+    gpu_check: ModuleType,
+) -> None:
+    found = list(gpu_check.check_engines("cpu"))
+    rows = [item for item in found if item.is_met is not None]
+    assert len(rows) == 2 * 2 * 3 and all(item.is_met for item in rows)
+    assert {item.model for item in rows} == {"Llama", "Qwen3"}
+    assert [item.what for item in found if item.is_met is None] == [
+        "engine, all weights: writing", "engine, adapter: writing"
+    ] * 2  # fmt: skip
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
