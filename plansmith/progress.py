@@ -27,8 +27,7 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # tqdm's stubs make it generic, tqd
     def close(self) -> None:
         """Leave the bar as it is."""
         super().close()
-        if self in _open:
-            _open.remove(self)
+        _open[:] = [bar for bar in _open if bar is not self]  # two bars are equal for tqdm where they are in one place
 
     def update(self, n: float | None = 1) -> bool | None:
         """Advance by n units."""
