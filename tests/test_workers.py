@@ -28,6 +28,7 @@ from pipelines.run.placement import EngineGroup, Placement, placement_of
 from pipelines.run.ranks import Ranks
 from pipelines.run.ray_session import RaySession
 from pipelines.run.workers import (
+    MERGED,
     MODEL,
     PROBE,
     Probe,
@@ -444,6 +445,23 @@ def test_load_policy_takes_base_and_adapter_in_any_order(workers: Workers, polic
         workers.load_policy(policies[name], ENGINE)
         [[generation]] = generated(workers, PROMPTS[:1], SamplingConfig(max_new_tokens=2), seeds=[1], description="")
         assert generation.policy_version == policies[name].key[:12]
+
+
+def test_load_policy_merges_an_adapter_for_engines_that_take_none(
+    policies: dict[str, Artifact], ray_session: None, tmp_path: Path
+) -> None:
+    merging = REAL.model_copy(update={"policy": REAL.policy.model_copy(update={"adapters": "merged", "n_replicas": 1})})
+    with Workers(merging, tmp_path) as workers:
+        for name in ("base", "adapter"):  # each proves itself by its probe
+            workers.load_policy(policies[name], ENGINE)
+        assert [path.name for path in (tmp_path / MERGED).iterdir()] == [policies["adapter"].key[:12]]
+    assert not (tmp_path / MERGED).exists()
+
+
+def test_merging_an_adapter_on_four_bits_is_refused(tmp_path: Path) -> None:
+    trainer = TrainerConfig(lora=LORA, optimizer="adamw", quantisation="nf4")
+    with pytest.raises(ConfigError, match="cannot be merged"):
+        Workers(config_with(trainer, PolicyConfig(adapters="merged")), tmp_path)
 
 
 def test_load_policy_adapter_with_the_probe_of_its_base_is_stale(

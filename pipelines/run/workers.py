@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from pipelines.run.ray_session import HasCluster, RaySession
 from plansmith.config.basics import StrictModel, narrowed
 from plansmith.config.training import EngineNumerics, Numerics, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import WEIGHTS, Artifact, StageKind
-from plansmith.errors import LostWorkerError
+from plansmith.errors import ConfigError, LostWorkerError
 from plansmith.stages import Stage, StageStatus, preview_stages
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MODEL, PROBE = WEIGHTS, "probe.json"
-RANKS = "ranks"
-"""Folder of a run where Ray Train keeps what it notes down."""
+RANKS, MERGED = "ranks", "merged"
+"""Folders of a run: where Ray Train keeps what it notes down, and of adapters that are merged for the engines."""
 POLICY_RESTARTS = 2
 CHUNKS_IN_ENGINE = 2
 """The engines get so many times at once what they decode together: the half that waits fills the places of those that
@@ -103,6 +104,11 @@ class Workers(RaySession):
         self._is_trainer_changed = self._starts_ranks = False
         self._policies: list[Any] = []
         self._policy_version: str | None = None
+        self._has_adapters = config.trainer.lora is not None and config.policy.adapters == "beside"
+        if config.policy.adapters == "merged" and config.trainer.quantisation != "none":
+            raise ConfigError("an adapter on four bits cannot be merged into what it was trained on",
+                              got=f"policy.adapters=merged, trainer.quantisation={config.trainer.quantisation}",
+                              cure="set policy.adapters=beside")  # fmt: skip
         self._placement = placement_of(config.trainer, config.policy, config.cluster)
         self._group = EngineGroup(self._placement, config.cluster.is_local)
         self._ranks = Ranks(
@@ -121,6 +127,7 @@ class Workers(RaySession):
         self._ranks.end()
         self._group.release()
         super().__exit__(*error)
+        shutil.rmtree(self.run_folder / MERGED, ignore_errors=True)
 
     def run(self, stages: Sequence[Stage[Any]], *, root: Path, **options: Any) -> dict[str, Artifact]:
         """Return the artifacts of stages; see `RaySession.run`. Ranks start with Ray, beside the first stages."""
@@ -185,7 +192,8 @@ class Workers(RaySession):
             StalePolicyError: an engine's log-probabilities are not the trainer's.
         """
         _check_same(numerics, narrowed(self._policy_config, EngineNumerics))
-        version, folder = policy_version(artifact), str(artifact.path(MODEL))
+        version = policy_version(artifact)
+        folder = str(self._as_the_engines_read_it(artifact.path(MODEL), version))
         if self._placement.is_shared and self._ranks.is_made:
             self._ranks.ask("sleep")
         if not self._policies:
@@ -199,8 +207,22 @@ class Workers(RaySession):
         # the engine has nothing to say on the first token
         differences = self._ask_policies("prove", probe.token_ids, probe.logprobs[1:], tolerance=tolerance)
         logger.info("policy %s: engine and trainer agree within %.1e", version, max(differences))
-        if self._trainer_config.lora is not None:
+        for path in (self.run_folder / MERGED).glob("*"):
+            if path.name != version:  # no engine reads it any more, not even one that is started anew
+                shutil.rmtree(path)
+        if self._has_adapters:
             self._weigh_proof(version, probe)
+
+    def _as_the_engines_read_it(self, folder: Path, version: str) -> Path:
+        """Return a model's folder, or where engines take no adapters, that of the adapter merged into its base."""
+        from plansmith.learning.adapters import is_adapter_folder, merge_adapter
+
+        if self._has_adapters or not is_adapter_folder(folder):
+            return folder
+        merged = self.run_folder / MERGED / version
+        if not merged.is_dir():
+            merge_adapter(folder, merged)
+        return merged
 
     def _weigh_proof(self, version: str, probe: Probe) -> None:
         """Warn where the probe could not tell an adapter from none: of adapters no tensors are compared."""
@@ -235,9 +257,9 @@ class Workers(RaySession):
         ]
 
     def _engine_options(self) -> dict[str, Any]:
-        lora, shared = self._trainer_config.lora, self._placement.is_shared
+        lora = self._trainer_config.lora if self._has_adapters else None
         how = {"settings": self._policy_config, "seed": self._seed}
-        return {**how, "lora_rank": None if lora is None else lora.rank, "has_sleep_mode": shared}
+        return {**how, "lora_rank": None if lora is None else lora.rank, "has_sleep_mode": self._placement.is_shared}
 
     def _ask_policies(self, method: str, *arguments: Any, **keywords: Any) -> list[Any]:
         """Return the answer of every engine to a call."""

@@ -250,6 +250,10 @@ class PolicyConfig(EngineNumerics):
     """OpenMP threads of each engine. Decoding a small model is bound by Python: give it more replicas, not threads."""
     enforce_eager: bool = True
     """Skip compilation and CUDA graphs; right on a CPU, slower on a GPU."""
+    adapters: Literal["beside", "merged"] = "beside"
+    """With `trainer.lora`. beside: the engine holds the base, and multiplies by the adapter at every step, for which a
+    GPU has kernels. merged: each adapter is added to its base in a folder of the run first, and the engine reads whole
+    models: on a CPU it then writes several times as fast."""
     placement: Literal["colocated", "separate"] = "colocated"
     """On a GPU. colocated: trainer and engine share devices, and the engine sleeps while the trainer works. separate:
     each has its own."""
