@@ -220,8 +220,10 @@ def merge_adapter(folder: str | Path, target: str | Path) -> None:
     folder, base = Path(folder), base_folder_of(folder)
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging as transformers_logging
 
     check_weight_files(base)
+    transformers_logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(base, dtype="auto", **SAFE_LOADING)
     merged = PeftModel.from_pretrained(model, folder).merge_and_unload()
     with written_whole(Path(target)) as partial:
