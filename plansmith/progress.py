@@ -79,5 +79,5 @@ def progress_bar(total: int | None, description: str, *, unit: str = "row", file
     if file.isatty():
         return _Bar(**common, file=file, dynamic_ncols=True)
     return _Bar(
-        **common, file=_Lines(file), mininterval=LINE_INTERVAL_S, maxinterval=LINE_INTERVAL_S, ncols=100, ascii=True
+        **common, file=_Lines(file), mininterval=LINE_INTERVAL_S, maxinterval=LINE_INTERVAL_S, ncols=120, ascii=True
     )
