@@ -3,7 +3,8 @@
 A small Llama and a small Qwen3 with random weights take a few steps on the same batch, with every setting of the
 trainer that a GPU is for; their losses must be those of the CPU. Then the loss over a vocabulary of 128,256 words, and
 tokens per second beside TRL's SFTTrainer on the same data; and whether vLLM takes over what was trained. Ray is not
-needed; without vLLM, or TRL (extra `dev`), what they are for is left out. A few minutes on one GPU.
+needed; where vLLM is not installed its part is left out; TRL (extra `dev`) is needed but with --no-speed. A few minutes
+on one GPU.
 
     make gpu-check
     make gpu-check ARGS="--out gpu-check.json --peak-tflops 989"
