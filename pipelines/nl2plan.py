@@ -17,12 +17,14 @@ if __name__ == "__main__":  # found from any folder, as `ray job submit` starts 
 
 from pipelines.commands.run import run_command
 from pipelines.run.paths import PRESETS
-from pipelines.stages import modelling
+from pipelines.stages import modelling, modelling_lessons
 from pipelines.stages.generating import ASKING, GENERATION
 from pipelines.stages.graph import Graph
 from pipelines.stages.modelling import AskingSettings, PlanningSettings, ReadingSettings, VerdictSettings
-from pipelines.trials.speaking import SpeakingSession, check_speaker, cost_estimate, speaker_key
+from pipelines.trials.speaking import check_speaker, cost_estimate, speaker_key, speaking_session
+from plansmith.config.basics import narrowed
 from plansmith.config.nl2plan import NL2PlanConfig
+from plansmith.config.training import EngineNumerics
 from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.prompts import prompts_digest
 from plansmith.modelling.steps import PLANNING
@@ -38,15 +40,11 @@ ROOTS = (*ASKING, *GENERATION, "plansmith.modelling.script.ScriptedGenerator")
 def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
     """Return the stages in order; each names what it reads and every setting it depends on."""
     graph = Graph(config.seed)
-    references = modelling.references_of(config.tasks.folder, config.tasks.domains)
-    reading = ReadingSettings(
-        folder=config.tasks.folder,
-        domains=config.tasks.domains,
-        digest=modelling.references_digest(references),
-    )
-    tasks = graph.stage("tasks", modelling.read_tasks, reading, {})
-    made: dict[str, Stage[Any]] = {"tasks": tasks}
-    who = speaker_key(config)
+
+    # The texts; beyond the paper, a model that learns the steps from nothing
+    given = modelling_lessons.learnt_speaker(graph, config) if config.lessons else read_tasks(graph, config)
+    tasks, made, is_learnt = given["tasks"], dict(given), config.lessons is not None
+    who = "" if is_learnt else speaker_key(config)
 
     edits = modelling.read_edits(config.tasks.edits)
 
@@ -61,6 +59,7 @@ def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
             sees_whole=config.tasks.domain == "whole" and not is_straight,
             edits={} if is_straight else edits,
             who=who,
+            engine=narrowed(config.policy, EngineNumerics) if is_learnt else None,
             prompts=prompts_digest(),
         )
 
@@ -76,6 +75,10 @@ def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
     for number in range(1, config.modelling.passes + 1):
         ask(f"construct_{number}", DialogueStep.CONSTRUCTION, number)
     made["prune"] = graph.stage("prune", modelling.prune, config.modelling, dict(made))
+    if is_learnt:
+        graph.stage(
+            "compare_actions", modelling_lessons.compare_actions, None, {"tasks": tasks, "prune": made["prune"]}
+        )
 
     # Step 5, the problem, and step 6, the plan
     ask("task", DialogueStep.TASK)
@@ -98,12 +101,22 @@ def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
     return graph.stages
 
 
+def read_tasks(graph: Graph, config: NL2PlanConfig) -> dict[str, Stage[Any]]:
+    """Return the paper's tasks, or those of a folder, after adding the stage that reads them."""
+    settings = ReadingSettings(
+        folder=config.tasks.folder,
+        domains=config.tasks.domains,
+        digest=modelling.references_digest(modelling.references_of(config.tasks.folder, config.tasks.domains)),
+    )
+    return {"tasks": graph.stage("tasks", modelling.read_tasks, settings, {})}
+
+
 PIPELINE = Pipeline(
     name="nl2plan",
     config=NL2PlanConfig,
     presets=PRESETS / "nl2plan",
     stages=nl2plan,
-    session=SpeakingSession,
+    session=speaking_session,
     results=nl2plan_results,
     reporting=Reporting(NL2PlanResults, nl2plan_report),
     check=check_speaker,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Generator as Dialogue
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from plansmith.config.basics import StrictModel
 from plansmith.config.generation import AttemptConfig, SamplingConfig
 from plansmith.config.modelling import ModellingConfig
 from plansmith.config.planner import PlannerConfig
+from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import (
     AdviceRow,
@@ -33,7 +35,7 @@ from plansmith.data.rows import (
     ProductRow,
 )
 from plansmith.errors import BadInputError
-from plansmith.generation import Message
+from plansmith.generation import Generator, Message
 from plansmith.judging.advice import effect_of_advice
 from plansmith.judging.interpretation import (
     identity,
@@ -48,6 +50,7 @@ from plansmith.judging.obstacles import obstacles_of
 from plansmith.modelling import folder as files
 from plansmith.modelling.calls import Call, CallLog
 from plansmith.modelling.dialogue import Question, QuestionKind
+from plansmith.modelling.hidden_words import HiddenWords, KeptWords
 from plansmith.modelling.pages import task_page
 from plansmith.modelling.products import DialogueStep, Obstacle
 from plansmith.modelling.prompts import prompt
@@ -86,7 +89,10 @@ OPTIMA = tuple(
 """What finds the lengths of shortest plans, the second where the first knows not all features; one that neither finds
 stays unknown."""
 
-Made = Generator[Question, str, StepRecord | tuple[StepRecord, ...]]
+KEPT = "words.json"
+"""File of the words that a policy knows, beside the lessons that it has learnt."""
+
+Made = Dialogue[Question, str, StepRecord | tuple[StepRecord, ...]]
 
 
 # --- the texts
@@ -159,7 +165,9 @@ class AskingSettings(StrictModel):
     edits: dict[str, dict[str, str]] = Field(default_factory=dict)
     """What stands in the place of products, by domain and file."""
     who: str
-    """Who answers."""
+    """Who answers; empty for the policy that the stage reads."""
+    engine: EngineNumerics | None = None
+    """Of that policy."""
     prompts: str
     """Digest of the prompts."""
 
@@ -253,7 +261,7 @@ def _converse(
     waiting = {task: start() for task, start in dialogues.items() if task not in done}
     sampling = SamplingConfig(**settings.answers.model_dump())
     speaker = Speaker(
-        context.resources.generator(None, settings.who),
+        _generator(context),
         sampling, context.stage.seed, settings.who, logs.__getitem__, settings.modelling.feedback,
     )  # fmt: skip
     for task, made in speaker.converse(waiting, description=context.stage.name):
@@ -262,6 +270,15 @@ def _converse(
         shards.append([ModelledTaskRow(task, kept, tuple(ModellingStepRow(**asdict(own)) for own in records))])
     calls = [_call_row(task, call) for task in sorted(logs) for call in logs[task].calls]
     context.output.write_rows(calls, ModellingCallRow, table=CALLS)
+
+
+def _generator(context: StageContext[Any]) -> Generator:
+    """Return who answers: the run's speaker, or the policy that has learnt the lessons, whose words are hidden."""
+    settings: AskingSettings = context.settings
+    if "policy" not in context.inputs:
+        return context.resources.generator(None, settings.who)
+    generator = context.resources.generator(context.inputs["policy"], settings.engine)
+    return HiddenWords(generator, KeptWords.read(context.inputs["lessons"].path(KEPT)).words)
 
 
 def representatives(tasks: Iterable[ModellingTaskRow], settings: AskingSettings) -> list[ModellingTaskRow]:
@@ -280,10 +297,9 @@ def representative(
 def products_of(inputs: Mapping[str, Artifact]) -> dict[str, dict[str, str]]:
     """Return what earlier stages have made, by task and file."""
     found: dict[str, dict[str, str]] = {}
-    for name, artifact in inputs.items():
-        if name != "tasks":
-            for row in artifact.rows(ModelledTaskRow):
-                found.setdefault(row.task, {}).update({own.file: own.text for own in row.products})
+    for artifact in _asked_in(inputs).values():
+        for row in artifact.rows(ModelledTaskRow):
+            found.setdefault(row.task, {}).update({own.file: own.text for own in row.products})
     return found
 
 
@@ -416,7 +432,7 @@ def _write_pages(
 
 
 def _asked_in(inputs: Mapping[str, Artifact]) -> dict[str, Artifact]:
-    return {name: artifact for name, artifact in inputs.items() if name not in ("tasks", "plan")}
+    return {name: artifact for name, artifact in inputs.items() if name not in ("tasks", "plan", "lessons", "policy")}
 
 
 def _calls_of(artifact: Artifact) -> list[ModellingCallRow]:

@@ -9,6 +9,7 @@ from typing import Self
 
 from actors.endpoint import Endpoint
 from pipelines.run.ray_session import RaySession
+from pipelines.run.workers import Workers
 from pipelines.stages.modelling import CALLS
 from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers
 from pipelines.trials.own_problems import TrialConfig
@@ -49,7 +50,7 @@ def check_speaker(config: NL2PlanConfig, *, is_dry_run: bool = False) -> None:
         BadInputError: nobody is named.
     """
     speaker = config.speaker
-    if not (speaker.url or speaker.folder or speaker.script or speaker.replay or is_dry_run):
+    if config.lessons is None and not (speaker.url or speaker.folder or speaker.script or speaker.replay or is_dry_run):
         cure = "--set speaker.url=URL --set speaker.model=NAME, or --set speaker.folder=FOLDER"
         raise BadInputError("nobody to ask", where="speaker", got="no url, no folder, no script, no replay", cure=cure)
 
@@ -68,6 +69,8 @@ def spent_in(run_folder: Path) -> Cost:
 
 def cost_estimate(config: NL2PlanConfig) -> str:
     """Return what a run would cost if nothing had to be mended, for people."""
+    if config.lessons is not None:
+        return "nobody is asked but the model that the run trains: nothing is paid for"
     references, seen = _references(config), set[str]()
     found = list[Cost]()
     for own in references:
@@ -86,6 +89,11 @@ def cost_estimate(config: NL2PlanConfig) -> str:
 def _references(config: NL2PlanConfig) -> tuple[Reference, ...]:
     folder = TASKS_FOLDER if config.tasks.folder is None else Path(config.tasks.folder)
     return read_references(folder, domains=config.tasks.domains)
+
+
+def speaking_session(config: NL2PlanConfig, run_folder: Path) -> SpeakingSession | Workers:
+    """Return the session of a run: that of a speaker, or of a run that trains its own."""
+    return SpeakingSession(config, run_folder) if config.lessons is None else Workers(config, run_folder)
 
 
 class SpeakingSession(RaySession):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from plansmith.config.basics import StrictModel
 
@@ -12,10 +12,15 @@ Checks = Literal["paper", "ours"]
 FeedbackSource = Literal["model", "person", "none"]
 
 AnswerForm = Literal["markdown", "json"]
+Prompts = Literal["worked", "bare"]
 
 
 class ModellingConfig(StrictModel):
     """How a text is taken through the steps of NL2Plan."""
+
+    prompts: Prompts = "worked"
+    """How a step is asked for. worked: told at length, with an example, as in the paper. bare: by the name of the step
+    and what it is about, for a model that has been trained on the steps; such a one is not asked for feedback."""
 
     checks: Checks = "ours"
     """Whose validation: the paper's (appendix E, where `forall` in effects and `not` in the initial state are errors),
@@ -34,3 +39,9 @@ class ModellingConfig(StrictModel):
     """How often step 4 goes through all actions; from the second pass on with all predicates of the pass before."""
     planner_feedback: int = Field(0, ge=0)
     """How often a model without a plan goes back to steps 4 and 5 with what stands in its way; the paper never does."""
+
+    @model_validator(mode="after")
+    def _bare_is_plain(self) -> Self:
+        if self.prompts == "bare" and (self.feedback == "model" or self.answers == "json"):
+            raise ValueError("prompts=bare tells of no checklist and no JSON: set feedback=none, answers=markdown")
+        return self

@@ -10,8 +10,9 @@ from plansmith.config.basics import StrictModel
 from plansmith.config.generation import AnsweringConfig, AttemptConfig
 from plansmith.config.modelling import ModellingConfig
 from plansmith.config.planner import PlannerConfig
+from plansmith.config.problems import ProblemsConfig
 from plansmith.config.run import RunConfig
-from plansmith.config.training import PolicyConfig
+from plansmith.config.training import ModelConfig, OptimiserConfig, PolicyConfig, TrainerConfig
 
 
 class TasksConfig(StrictModel):
@@ -74,6 +75,26 @@ class SpeakerConfig(AnsweringConfig):
         return self
 
 
+class LessonsConfig(StrictModel):
+    """What a speaker from nothing learns of, and is tried on (not in the paper)."""
+
+    problems: ProblemsConfig
+    """Problems of library domains: lessons are about D1's, tasks are those of Dtest. A domain without problems of D1 is
+    never learnt of."""
+    copies: int = Field(1, ge=1)
+    """Dialogues about each problem of D1, each in a phrasing and behind words of its own."""
+    held_out_phrasings: int = Field(2, ge=1, le=11)
+    """Of the twelve, those in which nothing is learnt, and domains that are learnt of are tried."""
+    outlines: float = Field(0.5, gt=0, le=1)
+    """Share of the questions of steps 1 to 3 that are learnt; they are easy, and as long as the others."""
+    mistakes: float = Field(0.15, ge=0, le=1)
+    """Share of first answers of steps 4 and 5 that have a mistake, which is then learnt to be mended."""
+    scrambled: float = Field(0.7, ge=0, le=1)
+    """Share of the dialogues that are about a random domain made of the problem's."""
+    optimiser: OptimiserConfig
+    """The optimisation."""
+
+
 class NL2PlanConfig(RunConfig):
     """Everything about one run of the pipeline `nl2plan`."""
 
@@ -81,6 +102,12 @@ class NL2PlanConfig(RunConfig):
     """Which texts."""
     speaker: SpeakerConfig = SpeakerConfig()
     """Who answers."""
+    lessons: LessonsConfig | None = None
+    """Train who answers, from nothing, and try it on tasks of its own; None asks `speaker`."""
+    model: ModelConfig = ModelConfig(tokenizer="bpe")
+    """What is trained, with `lessons`."""
+    trainer: TrainerConfig = TrainerConfig()
+    """How it is trained."""
     answers: AttemptConfig = AttemptConfig(max_new_tokens=4096)
     """How an answer is drawn."""
     modelling: ModellingConfig = ModellingConfig()
@@ -93,6 +120,21 @@ class NL2PlanConfig(RunConfig):
     """Also ask for a plan straight from the text, with a chain of thought and no example (appendix G)."""
     interpretations: str | None = None
     """A folder with ``TASK.json`` for each task that a person has interpreted; None has none."""
+
+    @model_validator(mode="after")
+    def _learner_speaks(self) -> Self:
+        if self.lessons is None:
+            return self
+        if self.speaker != SpeakerConfig():
+            raise ValueError("with lessons the policy that has learnt them answers; leave the settings of speaker out")
+        if self.zero_shot or self.modelling.prompts != "bare" or self.tasks.domain not in ("own", "easy"):
+            raise ValueError("lessons are about the steps alone, by bare prompts: set zero_shot=false, "
+                             "modelling.prompts=bare, and leave tasks.domain as it is")  # fmt: skip
+        if self.model.folder is not None or self.model.tokenizer != "bpe":
+            raise ValueError("lessons are for a model from nothing: set model.tokenizer=bpe, and no model.folder")
+        if not self.lessons.problems.domains:
+            raise ValueError("lessons are about domains that have phrases: set lessons.problems.domains")
+        return self
 
     @model_validator(mode="after")
     def _nobody_waits(self) -> Self:

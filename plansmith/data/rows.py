@@ -45,6 +45,7 @@ class ExampleKind(StrEnum):
     REPAIR = "repair"
     PLAN_FROM_TEXT = "plan_from_text"
     WRITE_DOMAIN = "write_domain"
+    MODELLING = "modelling"
 
 
 @dataclass(frozen=True, slots=True)
@@ -830,6 +831,16 @@ class ProductRow:
 
     file: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActionAgreementRow:
+    """Whether an action that a model has written is the reference's; ``domain`` is the text's, phrasing included."""
+
+    task: str
+    domain: str
+    action: str
+    is_equal: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.products import ActionSketch
 from plansmith.modelling.reading import read_actions
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.parser import parse_step
+from plansmith.pddl.model import ActionSchema, conjuncts_of
+from plansmith.pddl.parser import parse_domain, parse_step, read_domain
 from plansmith.planners import Planner, PlannerStatus
 from plansmith.planners.batch import solve_task
 
@@ -30,6 +31,20 @@ NO_PLAN = {
     REFUSED: "the PDDL cannot be read",
 }
 """Why there is no plan, by status."""
+
+
+def equal_actions(domain_pddl: str, reference_pddl: str) -> dict[str, bool]:
+    """Return of every action of a reference whether a written domain has the same, whatever the order of its parts.
+
+    What cannot be read of the written domain is not the same.
+    """
+    reference, written = parse_domain(reference_pddl, source="a reference"), read_domain(domain_pddl).value
+    made = {action.name: action for action in written.actions}
+    return {own.name: own.name in made and _content(own) == _content(made[own.name]) for own in reference.actions}
+
+
+def _content(action: ActionSchema) -> tuple[object, ...]:
+    return action.parameters, frozenset(conjuncts_of(action.precondition)), frozenset(action.effects)
 
 
 @dataclass(frozen=True, slots=True)

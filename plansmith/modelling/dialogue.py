@@ -33,7 +33,7 @@ from plansmith.modelling.products import (
     TypeSketch,
     TypeTree,
 )
-from plansmith.modelling.prompts import advice_turn, faults_turn, form_prompt, planner_turn, prompt
+from plansmith.modelling.prompts import advice_turn, faults_turn, form_prompt, planner_turn, step_prompt
 from plansmith.modelling.reading import (
     Fault,
     read_actions,
@@ -221,8 +221,8 @@ def extract_types(text: str, config: ModellingConfig) -> Dialogue[tuple[TypeSket
     return Exercise(
         DialogueStep.TYPES,
         "",
-        prompt("types", text=text),
-        lambda shown: prompt("types_feedback", text=text, shown=shown),
+        step_prompt(config.prompts, "types", text=text),
+        lambda shown: step_prompt(config.prompts, "types_feedback", text=text, shown=shown),
         lambda answer: read_types(answer)[0],
         check,
         writing.write_types,
@@ -240,8 +240,8 @@ def order_types(text: str, types: Sequence[TypeSketch], config: ModellingConfig)
     return Exercise(
         DialogueStep.HIERARCHY,
         "",
-        prompt("hierarchy", text=text, types=writing.write_types(types)),
-        lambda shown: prompt("hierarchy_feedback", text=text, shown=shown),
+        step_prompt(config.prompts, "hierarchy", text=text, types=writing.write_types(types)),
+        lambda shown: step_prompt(config.prompts, "hierarchy_feedback", text=text, shown=shown),
         lambda answer: read_tree(answer)[0],
         check,
         writing.write_tree,
@@ -260,8 +260,8 @@ def extract_actions(text: str, tree: TypeTree, config: ModellingConfig) -> Dialo
     return Exercise(
         DialogueStep.ACTIONS,
         "",
-        prompt("actions", text=text, types=types),
-        lambda shown: prompt("actions_feedback", text=text, types=types, shown=shown),
+        step_prompt(config.prompts, "actions", text=text, types=types),
+        lambda shown: step_prompt(config.prompts, "actions_feedback", text=text, types=types, shown=shown),
         lambda answer: read_actions(answer)[0],
         check,
         writing.write_actions,
@@ -290,8 +290,8 @@ def action_exercise(
     return Exercise(
         DialogueStep.CONSTRUCTION,
         f"{number}/{action.name}",
-        prompt("construction", **told, others=others, checks=config.checks),
-        lambda shown: prompt("construction_feedback", **told, shown=shown),
+        step_prompt(config.prompts, "construction", **told, others=others, checks=config.checks),
+        lambda shown: step_prompt(config.prompts, "construction_feedback", **told, shown=shown),
         lambda answer: read_schema(action.name, answer),
         lambda answer: check_schema(
             answer, name=action.name, tree=sketch.tree, predicates=sketch.predicates, checks=config.checks
@@ -340,8 +340,8 @@ def task_exercise(text: str, sketch: DomainSketch, config: ModellingConfig) -> E
     return Exercise(
         DialogueStep.TASK,
         "",
-        prompt("task", **told, actions=actions),
-        lambda shown: prompt("task_feedback", **told, shown=shown),
+        step_prompt(config.prompts, "task", **told, actions=actions),
+        lambda shown: step_prompt(config.prompts, "task_feedback", **told, shown=shown),
         read_problem_sketch,
         lambda answer: check_problem(answer, tree=sketch.tree, predicates=sketch.predicates, checks=config.checks),
         writing.write_problem,

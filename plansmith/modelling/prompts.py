@@ -2,7 +2,8 @@
 
 As in the paper (sections "Prompting and Feedback", appendix C) each shows one example with a solution, feedback that is
 right in part, and a corrected solution; those for feedback show two flawed answers and one that is accepted, and every
-item of the checklists of appendix D fails in one of them.
+item of the checklists of appendix D fails in one of them. Bare ones, for models that were trained on the steps, say
+what is wanted in a word.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import functools
 import hashlib
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
+from typing import get_args
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from plansmith.config.modelling import Prompts
 from plansmith.modelling.reading import Fault
 
 _FOLDER = "templates"
 OPENING = 60
-"""Characters by which a prompt differs from the others."""
+"""Characters of its first line by which a prompt differs from the others."""
 
 
 @functools.cache
@@ -30,6 +33,11 @@ def _environment() -> Environment:
 def prompt(name: str, **values: str) -> str:
     """Return a prompt; what it must be told is what its file names."""
     return _environment().get_template(f"{name}.j2").render(values).strip() + "\n"
+
+
+def step_prompt(style: Prompts, name: str, **values: str) -> str:
+    """Return what asks for a step, or for feedback on it."""
+    return prompt(f"{style}/{name}", **values)
 
 
 def form_prompt(fields: Mapping[str, str]) -> str:
@@ -56,12 +64,16 @@ def planner_turn(obstacles: Iterable[str]) -> str:
 def prompts_digest() -> str:
     """Return a hash of all prompts: answers to other prompts are other answers."""
     folder = files("plansmith.modelling") / _FOLDER
-    texts = sorted((file.name, file.read_text(encoding="utf-8")) for file in folder.iterdir())
+    folders = (folder, *(folder / style for style in get_args(Prompts)))
+    found = (file for each in folders for file in each.iterdir() if file.is_file())
+    texts = sorted((str(file).removeprefix(str(folder)), file.read_text(encoding="utf-8")) for file in found)
     return hashlib.sha256(repr(texts).encode()).hexdigest()
 
 
 @functools.cache
-def opening(name: str) -> str:
-    """Return how a prompt begins, by which it is recognised."""
-    text = (files("plansmith.modelling") / _FOLDER / f"{name}.j2").read_text(encoding="utf-8")
-    return text[:OPENING]
+def openings(name: str) -> tuple[str, ...]:
+    """Return how the prompts of a step, or for feedback on it, begin, by which they are recognised."""
+    home = files("plansmith.modelling") / _FOLDER
+    found = (home / style / f"{name}.j2" for style in get_args(Prompts))
+    texts = (file.read_text(encoding="utf-8") for file in found if file.is_file())
+    return tuple(text.partition("\n")[0][:OPENING] for text in texts)

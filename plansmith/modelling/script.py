@@ -19,7 +19,7 @@ from plansmith.modelling import writing
 from plansmith.modelling.checks import argument_types
 from plansmith.modelling.from_pddl import domain_sketch, problem_sketch
 from plansmith.modelling.products import MODELLING_STEPS, DialogueStep, DomainSketch, Predicate, Schema
-from plansmith.modelling.prompts import opening
+from plansmith.modelling.prompts import openings
 from plansmith.modelling.reading import plain_lines, read_predicates
 from plansmith.modelling.references import Reference
 from plansmith.modelling.structured import as_json
@@ -73,9 +73,9 @@ class Script:
             return REFUSAL
         own = self._own[reference.name]
         for step in MODELLING_STEPS:
-            if asked.startswith(opening(f"{step}_feedback")):
+            if asked.startswith(openings(f"{step}_feedback")):
                 return self._advice(step, _subject(asked))
-            if asked.startswith(opening(step)):
+            if asked.startswith(openings(step)):
                 attempt = _attempt(messages)
                 said = own.answer(step, asked)
                 if len(messages) > 1 and HARMFUL in messages[-1].text:

@@ -14,13 +14,19 @@ from plansmith.report.nl2plan_paper import SHARES, STEPS, TABLE_1, TABLE_2
 from plansmith.report.nl2plan_results import ModelledTask, NL2PlanResults
 from plansmith.report.run_sections import run_provenance
 from plansmith.report.sections import Listing, Report, Section, Sentences, Table, Tile, Tiles
-from plansmith.report.wording import beside
+from plansmith.report.statistics import wilson_interval
+from plansmith.report.wording import beside, interval
 
 SCRIPTED = (
     "These are answers of the script, which reads the references: they show that the pipeline works and say nothing "
     "about any model. Its tokens are words."
 )
 PLAYED = "These answers come from a cassette, and nobody was asked: {speaker}. Its tokens and seconds are no cost here."
+LEARNT = (
+    "The speaker has learnt the steps in this run, from nothing, every word hidden but those around a domain's own. An "
+    "action is the reference's when it has its parameters, conditions and effects under the names of the text, each "
+    "text of a domain counted once. In brackets: 95 % intervals (Wilson)."
+)
 WHAT_COUNTS = (
     "A plan is right when the validator accepts it on the reference: as it stands where it speaks as the reference "
     "does, else under an interpretation that a person has confirmed. A proposal that nobody has confirmed is no tick. "
@@ -52,13 +58,35 @@ def _sections(results: NL2PlanResults) -> Iterator[Section]:
     """Yield the sections in reading order."""
     note = _note(results)
     yield Section("", (Tiles((Tile("right", f"{results.arms.get('nl2plan', 0)} of {len(results.tasks)}"),)),))
-    yield Section("Plans (table 1)", (_plans(results), _unsolved(results)), note=f"{WHAT_COUNTS} {note}".strip())
-    yield Section("Tokens (table 2)", (_tokens(results),), note=f"Input and output together, as counted by who "
+    if results.by_domain:
+        yield Section("Domains", (_domains(results),), note=LEARNT)
+    plans = (_plans(results), _unsolved(results))
+    yield Section("Plans (table 1)", plans, note=f"{WHAT_COUNTS} {note}".strip(), is_printed=not results.by_domain)
+    told = {"is_printed": not results.by_domain}
+    yield Section("Tokens (table 2)", (_tokens(results),), **told, note=f"Input and output together, as counted by who "
                   f"answers; the mean over the tasks for which a step was taken. {note}".strip())  # fmt: skip
     yield Section("Checks and advice", (_shares(results), _faults(results)), note=note)
     yield Section("What it cost", (_cost(results),), note=note)
     yield Section("Tasks", tuple(_listings(results)), is_printed=False)
     yield run_provenance(results)
+
+
+def _domains(results: NL2PlanResults) -> Table:
+    rows = tuple(
+        (
+            name,
+            "in other phrasings" if own.was_taught else "no",
+            _share(own.planned, own.tasks),
+            _share(own.right, own.tasks),
+            _share(own.equal, own.actions),
+        )
+        for name, own in results.by_domain.items()
+    )
+    return Table("Domains", ("domain", "learnt of", "plan found", "right", "actions as in the reference"), rows)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({interval(wilson_interval(part, whole))})" if whole else "-"
 
 
 def _plans(results: NL2PlanResults) -> Table:

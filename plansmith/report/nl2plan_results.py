@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import (
+    ActionAgreementRow,
     AdviceRow,
     ModelledTaskRow,
     ModelledVerdictRow,
     ModellingCallRow,
     ModellingStepRow,
     ModellingTaskRow,
+    ProblemRow,
+    Split,
 )
 from plansmith.modelling.cassette import is_played
 from plansmith.modelling.products import DialogueStep
@@ -66,6 +69,24 @@ class ModelledTask:
 
 
 @dataclass(frozen=True, slots=True)
+class DomainResult:
+    """The tasks of one domain, where the speaker has learnt the steps in the run.
+
+    Attributes:
+        was_taught: it has learnt of this domain, in other phrasings.
+        tasks, planned, right: tasks, those with a plan in their own model, those whose plan is right.
+        actions, equal: actions of the references, by text, and those that were written the same.
+    """
+
+    was_taught: bool
+    tasks: int
+    planned: int
+    right: int
+    actions: int
+    equal: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
     """What was asked and answered in all; ``money`` is None without prices."""
 
@@ -93,6 +114,8 @@ class NL2PlanResults(RunResults):
     cost: Cost
     tokens_by_domain: dict[str, dict[str, float]]
     is_played: bool = False
+    by_domain: dict[str, DomainResult] = field(default_factory=dict)
+    """Empty where the speaker has not learnt in the run."""
 
 
 def nl2plan_results(run: Run) -> NL2PlanResults | None:
@@ -121,7 +144,21 @@ def nl2plan_results(run: Run) -> NL2PlanResults | None:
         shares=_shares(steps, advice),
         cost=_cost(calls, run.config.speaker.prices),
         tokens_by_domain=_tokens_by_domain(calls, references),
+        by_domain=dict(_by_domain(run.artifacts, tasks)) if "compare_actions" in run.artifacts else {},
     )  # fmt: skip
+
+
+def _by_domain(
+    artifacts: Mapping[str, Artifact], tasks: Mapping[str, ModelledTask]
+) -> Iterator[tuple[str, DomainResult]]:
+    problems = artifacts["sample_problems"].rows(ProblemRow)
+    taught = {row.domain for row in problems if row.split == Split.PHASE1}
+    compared = artifacts["compare_actions"].rows(ActionAgreementRow)
+    for name in dict.fromkeys(row.domain for row in problems if row.split == Split.TEST):
+        own = [task for task in tasks.values() if task.domain.rpartition(" ")[0] == name]
+        actions = [row.is_equal for row in compared if row.domain.rpartition(" ")[0] == name]
+        n_planned, n_right = sum(bool(task.plan) for task in own), sum(task.right for task in own)
+        yield name, DomainResult(name in taught, len(own), n_planned, n_right, len(actions), sum(actions))
 
 
 def _calls(artifacts: Mapping[str, Artifact]) -> Iterator[ModellingCallRow]:

@@ -11,6 +11,7 @@ import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from plansmith.config.dataset import SymbolPoolConfig
 from plansmith.errors import BadInputError
@@ -45,6 +46,7 @@ DOMAIN_NAME, PROBLEM_NAME = "d_0", "i_0"
 UNKNOWN = "unknown_"
 """Put before a name of an anonymised plan that was never handed out; see `Anonymisation.restore_plan`."""
 
+Argument = TypeVar("Argument")
 Scope = dict[str, str]
 """Variables with their new names; terms that are not in it are objects."""
 
@@ -113,7 +115,7 @@ def anonymise(
         BadInputError: more names than the pool has symbols.
     """
     names = _draw(domain, problem, plan, rng, pool)
-    renamer = _Renamer(names)
+    renamer = Renamer(names)
     return AnonymisedTuple(renamer.domain(domain), renamer.problem(problem), names.rename_plan(plan), names)
 
 
@@ -162,13 +164,19 @@ def _restored(symbol: str, names: Mapping[str, str]) -> str:
     return marked
 
 
-class _Renamer:
-    """Replaces the names in every part of a domain and a problem."""
+class Renamer:
+    """Replaces the names in every part of a domain and a problem; variables become ``?x0``, ``?x1``.
 
-    def __init__(self, names: Anonymisation) -> None:
-        self.names = names
+    Args:
+        names: new names.
+        orders: of predicates whose arguments get another order, by their old names: the old places of the arguments.
+    """
+
+    def __init__(self, names: Anonymisation, orders: Mapping[str, Sequence[int]] | None = None) -> None:
+        self.names, self._orders = names, orders or {}
 
     def domain(self, domain: Domain) -> Domain:
+        """Return a domain under the new names."""
         return Domain(
             name=DOMAIN_NAME,
             requirements=domain.requirements,
@@ -181,6 +189,7 @@ class _Renamer:
         )
 
     def problem(self, problem: Problem) -> Problem:
+        """Return a problem of it under the new names."""
         return Problem(
             name=PROBLEM_NAME,
             domain_name=DOMAIN_NAME,
@@ -200,7 +209,7 @@ class _Renamer:
         return tuple(TypedName(self.names.objects[typed.name], self._types(typed)) for typed in objects)
 
     def _predicate(self, schema: PredicateSchema) -> PredicateSchema:
-        parameters, _ = self._parameters(schema.parameters, {}, _numbers())
+        parameters, _ = self._parameters(self._ordered(schema.name, schema.parameters), {}, _numbers())
         return PredicateSchema(self.names.predicates[schema.name], parameters)
 
     def _function(self, schema: FunctionSchema) -> FunctionSchema:
@@ -233,8 +242,12 @@ class _Renamer:
             found.append(TypedName(scope[typed.name], self._types(typed)))
         return tuple(found), scope
 
+    def _ordered(self, predicate: str, arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
+        order = self._orders.get(predicate)
+        return arguments if order is None else tuple(arguments[place] for place in order)
+
     def _atom(self, atom: Atom, scope: Scope) -> Atom:
-        return Atom(self.names.predicates[atom.predicate], self._terms(atom, scope))
+        return Atom(self.names.predicates[atom.predicate], self._ordered(atom.predicate, self._terms(atom, scope)))
 
     def _term(self, term: Atom, scope: Scope) -> Atom:
         return Atom(self.names.functions[term.predicate], self._terms(term, scope))

@@ -1,0 +1,220 @@
+"""Stages that teach a model from nothing the steps of NL2Plan, and the tasks on which it is tried.
+
+It learns of domains whose PDDL and words the library has, and is asked about others; every word but those of the frames
+is hidden (`plansmith.modelling.hidden_words`), so that both are new to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pipelines.stages import phase1_data, training
+from pipelines.stages.graph import Graph
+from pipelines.stages.modelling import KEPT
+from pipelines.stages.phase1_data import DrawingSettings, pddl_digest
+from pipelines.stages.training import OPTIMISATION, TuningSettings
+from plansmith.config.basics import StrictModel, narrowed
+from plansmith.config.modelling import ModellingConfig
+from plansmith.config.nl2plan import LessonsConfig, NL2PlanConfig
+from plansmith.config.training import Numerics
+from plansmith.data.artifacts import StageKind
+from plansmith.data.rows import (
+    ActionAgreementRow,
+    ExampleKind,
+    ExampleRow,
+    ModelledTaskRow,
+    ModellingTaskRow,
+    ProblemRow,
+    Split,
+)
+from plansmith.errors import BadInputError
+from plansmith.generation import plain_text
+from plansmith.judging.modelled import equal_actions
+from plansmith.modelling import folder as files
+from plansmith.modelling.hidden_words import Hiding, KeptWords
+from plansmith.modelling.lessons import BLANK, Scrambler, blank, lessons, spoken_reference
+from plansmith.modelling.products import DialogueStep
+from plansmith.pddl.model import Problem
+from plansmith.pddl.parser import parse_problem
+from plansmith.problems.library import PlanningDomain, load_domain
+from plansmith.stages import Stage, StageContext
+from plansmith.text.natural_language import FRAMES
+from plansmith.text.spoken import SpokenDomain
+
+SPOKEN = "spoken"
+"""Table of the tasks with references that are called as their texts call them, beside the tasks."""
+SCRAMBLES = 10
+"""Draws of a random domain; in some, two predicates are called alike."""
+OUTLINES = (DialogueStep.TYPES, DialogueStep.HIERARCHY, DialogueStep.ACTIONS)
+
+
+class LessonSettings(StrictModel):
+    """How lessons and tasks are written."""
+
+    lessons: LessonsConfig
+    """How many, of which phrasings."""
+    modelling: ModellingConfig
+    """How answers are checked."""
+    domains: Mapping[str, str]
+    """What each domain is loaded by, by its name."""
+    words: str
+    """Hash of the domains' files, phrases included."""
+
+
+def write_lessons(context: StageContext[LessonSettings]) -> None:
+    """Write the dialogues about D1's problems, each in a phrasing and behind words of its own.
+
+    Raises:
+        BadInputError: a domain that no steps follow in any phrasing that is learnt.
+    """
+    settings, config = context.settings, context.settings.lessons
+    rows = [row for row in context.inputs["problems"].rows(ProblemRow) if row.split == Split.PHASE1]
+    phrasings = range(len(FRAMES) - config.held_out_phrasings)
+    spoken = {name: _spoken(load_domain(settings.domains[name]), phrasings) for name in {row.domain for row in rows}}
+    scrambler = Scrambler.of((one.domain, one.phrases) for variants in spoken.values() for one in variants[:1])
+    kept = _kept_words(rows, spoken, settings.modelling)
+    kept.write(context.output.path(KEPT))
+    examples: list[ExampleRow] = []
+    with context.progress(len(rows) * config.copies, "writing lessons", unit="dialogue") as bar:
+        for row, copy in itertools.product(rows, range(config.copies)):
+            rng = context.rng(row.problem_id, copy)
+            examples += _lessons(row, spoken[row.domain], scrambler, kept, settings, rng, copy)
+            bar.update()
+    context.output.write_rows(examples, ExampleRow, table="lessons")
+
+
+def _spoken(loaded: PlanningDomain, phrasings: Sequence[int]) -> list[SpokenDomain]:
+    """Return a domain in each of some phrasings that steps can follow.
+
+    Raises:
+        BadInputError: none of them.
+    """
+    found, refused = list[SpokenDomain](), BadInputError("no phrasing")
+    for phrasing in phrasings:
+        try:
+            found.append(SpokenDomain(loaded.domain, loaded.needed_phrases(), phrasing))
+        except BadInputError as error:
+            refused = error
+    if not found:
+        raise refused
+    return found
+
+
+def _kept_words(
+    rows: Sequence[ProblemRow], spoken: Mapping[str, Sequence[SpokenDomain]], modelling: ModellingConfig
+) -> KeptWords:
+    """Return the words of the frames: those of lessons about domains that are called nothing."""
+    return KeptWords.of(_blank_texts(rows, spoken, modelling), but=BLANK)
+
+
+def _blank_texts(
+    rows: Sequence[ProblemRow], spoken: Mapping[str, Sequence[SpokenDomain]], modelling: ModellingConfig
+) -> Iterator[str]:
+    for name, variants in spoken.items():
+        problem = next(row for row in rows if row.domain == name)
+        for own in variants:
+            domain, phrases, nothing = blank(own.domain, own.phrases, parse_problem(problem.problem_pddl, own.domain))
+            reference = spoken_reference(SpokenDomain(domain, phrases, own.phrasing), nothing, name=name)
+            for question, answer in lessons(reference, modelling, random.Random(0), mistakes=0.0):
+                yield from (plain_text(question.messages), answer)
+
+
+def _lessons(
+    row: ProblemRow,
+    variants: Sequence[SpokenDomain],
+    scrambler: Scrambler,
+    kept: KeptWords,
+    settings: LessonSettings,
+    rng: random.Random,
+    copy: int,
+) -> Iterator[ExampleRow]:
+    own, config = rng.choice(variants), settings.lessons
+    problem = parse_problem(row.problem_pddl, own.domain)
+    if rng.random() < config.scrambled:
+        own, problem = _random_domain(own, problem, scrambler, rng)
+    reference = spoken_reference(own, problem, name=row.domain)
+    dialogue = lessons(reference, settings.modelling, rng, mistakes=config.mistakes)
+    for number, (question, answer) in enumerate(dialogue):
+        if question.step in OUTLINES and rng.random() >= config.outlines:
+            continue
+        hiding = Hiding(kept.words, rng)
+        asked = plain_text(hiding.hide_all(question.messages))
+        name = f"{row.problem_id}-{copy}-{number:03d}"
+        yield ExampleRow(name, row.problem_id, ExampleKind.MODELLING, None, asked, hiding.hide(answer))
+
+
+def _random_domain(
+    own: SpokenDomain, problem: Problem, scrambler: Scrambler, rng: random.Random
+) -> tuple[SpokenDomain, Problem]:
+    """Return a domain made of one, in the same phrasing; where phrases were too much alike, the domain itself."""
+    for _ in range(SCRAMBLES):
+        domain, phrases, its = scrambler.scrambled(own.domain, own.phrases, problem, rng)
+        with contextlib.suppress(BadInputError):
+            return SpokenDomain(domain, phrases, own.phrasing), its
+    return own, problem
+
+
+def say_tasks(context: StageContext[LessonSettings]) -> None:
+    """Write the texts of Dtest's problems, with their references as they are, and as the texts call them.
+
+    Those of a domain that is learnt of are said in the phrasings kept apart, those of another one in all.
+    """
+    settings, rows = context.settings, context.inputs["problems"].rows(ProblemRow)
+    learnt = {row.domain for row in rows if row.split == Split.PHASE1}
+    tasks, called = list[ModellingTaskRow](), list[ModellingTaskRow]()
+    tested = [row for row in rows if row.split == Split.TEST]
+    for name in dict.fromkeys(row.domain for row in tested):
+        first = len(FRAMES) - settings.lessons.held_out_phrasings if name in learnt else 0
+        variants = _spoken(load_domain(settings.domains[name]), range(first, len(FRAMES)))
+        for row, own in zip((row for row in tested if row.domain == name), itertools.cycle(variants), strict=False):
+            reference = spoken_reference(own, parse_problem(row.problem_pddl, own.domain), name=name)
+            said = (f"{name}-{own.phrasing}-{row.problem_id[:8]}", f"{name} {own.phrasing}", row.level, reference.text)
+            tasks.append(ModellingTaskRow(*said, row.domain_pddl, row.problem_pddl, None))
+            called.append(ModellingTaskRow(*said, reference.domain_pddl, reference.problem_pddl, None))
+    context.output.write_rows(tasks, ModellingTaskRow)
+    context.output.write_rows(called, ModellingTaskRow, table=SPOKEN)
+
+
+def compare_actions(context: StageContext[None]) -> None:
+    """Write of every action that the reference has whether the model's is the same, up to the order of what it says."""
+    called = {row.task: row for row in context.inputs["tasks"].rows(ModellingTaskRow, SPOKEN)}
+    rows = [
+        ActionAgreementRow(made.task, called[made.task].domain, action, is_equal)
+        for made in context.inputs["prune"].rows(ModelledTaskRow)
+        for own in made.products
+        if own.file == files.DOMAIN
+        for action, is_equal in equal_actions(own.text, called[made.task].domain_pddl).items()
+    ]
+    context.output.write_rows(rows, ActionAgreementRow)
+
+
+def learnt_speaker(graph: Graph, config: NL2PlanConfig) -> dict[str, Stage[Any]]:
+    """Return the tasks, the lessons, and the policy that has learnt them, after adding the stages that make them."""
+    assert config.lessons is not None, "the config wants a speaker from nothing"
+    problems, stage, numerics = config.lessons.problems, graph.stage, narrowed(config.trainer, Numerics)
+    drawing = DrawingSettings(problems=problems, pddl=pddl_digest(problems), is_word_level=False)
+    drawn = stage("sample_problems", phase1_data.sample_problems, drawing, {}, kind=StageKind.DRAWS)
+    loaded = [load_domain(level.domain) for level in problems.domains]
+    settings = LessonSettings(
+        lessons=config.lessons,
+        modelling=config.modelling,
+        domains={own.domain.name: own.reference for own in loaded},
+        words=" ".join(own.digest() for own in loaded),
+    )
+    tasks = stage("tasks", say_tasks, settings, {"problems": drawn})
+    examples = stage("write_lessons", write_lessons, settings, {"problems": drawn}, kind=StageKind.WRITES)
+    given: dict[str, Stage[Any]] = {"problems": drawn, "examples": examples}
+    start = stage("initial_policy", training.initial_policy, training.start_settings(config), given)
+    sequences = stage("encode_lessons", training.encode_examples, None, {"policy": start, "examples": examples})
+    tuning = TuningSettings(optimiser=config.lessons.optimiser, numerics=numerics)
+    options: dict[str, Any] = {
+        "kind": StageKind.OPTIMISES,
+        "labels": {"objective": "supervised"},
+        "code_roots": OPTIMISATION,
+    }
+    given = {"policy": start, "sequences": sequences}
+    return {"tasks": tasks, "lessons": examples, "policy": stage("sft", training.tune, tuning, given, **options)}

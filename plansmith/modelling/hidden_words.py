@@ -1,0 +1,169 @@
+"""Words that a model does not know, behind words that it does: so that one from nothing reads of domains never seen.
+
+Every word but those of the frames around it becomes one of a pool, drawn anew for each conversation, and answers are
+turned back. What is left to learn is what stands where, which is the same for all domains. Hidden texts are lower-case
+words and signs with a space between each two, so that a word is the same token wherever it stands; ``~`` joins the
+parts of a name, variables are capitals.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Self
+
+from plansmith.config.generation import SamplingConfig
+from plansmith.errors import BadInputError
+from plansmith.generation import Answers, Conversation, Generator, Message
+
+NEWLINE, INDENT, HYPHEN = "¶", "·", "~"
+_PIECE = re.compile(r"\?x(?P<number>\d+)\b|(?<=\w)(?P<joint>[-_])(?=\w)|(?P<word>[A-Za-z0-9]+)|(?P<sign>#+|`+|\S)")
+_SPOKEN_VARIABLE = re.compile(r"X(\d+)")
+_LETTERS = "abcdefghijklmnopqrst"
+POOL = tuple("q" + "".join(pair) for pair in product(_LETTERS, repeat=2))
+"""What words hide behind: 400 that no text has."""
+_NO_SPACE_BEFORE, _NO_SPACE_AFTER = frozenset(")]:;,."), frozenset("([")
+
+
+def hidden_pieces(text: str) -> Iterator[str]:
+    """Yield the words and signs of a text; words in lower case, variables as capitals."""
+    for number, line in enumerate(text.strip().split("\n")):
+        if number:
+            yield NEWLINE
+        yield from INDENT * ((len(line) - len(line.lstrip(" "))) // 2)
+        for found in _PIECE.finditer(line):
+            spoken = _SPOKEN_VARIABLE.fullmatch(found[0])
+            if found["number"] or spoken:
+                yield _variable(int(found["number"] or spoken[1]))  # type: ignore[index]
+            elif found["joint"]:
+                yield HYPHEN if found[0] == "-" else "_"
+            else:
+                yield found[0].lower()
+
+
+def _variable(number: int) -> str:
+    return chr(ord("A") + number) if number < 26 else f"X{number}"
+
+
+def is_word(piece: str) -> bool:
+    """Return whether a piece is a word that can be hidden."""
+    return piece[:1].isalnum() and piece == piece.lower()
+
+
+@dataclass
+class Hiding:
+    """The words of one conversation.
+
+    Args:
+        kept: words that stay.
+        rng: draws what the others hide behind.
+    """
+
+    kept: frozenset[str]
+    rng: random.Random
+    _behind: dict[str, str] = field(default_factory=dict)
+    _free: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._free = self.rng.sample(POOL, len(POOL))
+
+    def hide(self, text: str) -> str:
+        """Return a text with its words hidden.
+
+        Raises:
+            BadInputError: more different words than the pool has.
+        """
+        return " ".join(self._hidden(piece) if is_word(piece) else piece for piece in hidden_pieces(text))
+
+    def hide_all(self, messages: Conversation) -> tuple[Message, ...]:
+        """Return a conversation with its words hidden."""
+        return tuple(Message(message.role, self.hide(message.text)) for message in messages)
+
+    def _hidden(self, word: str) -> str:
+        if word in self.kept:
+            return word
+        if word not in self._behind:
+            if not self._free:
+                raise BadInputError("a conversation of more words than there are to hide them behind",
+                                    got=f"{len(POOL) + 1} or more", expected=f"{len(POOL)} at most",
+                                    cure="give a shorter text")  # fmt: skip
+            self._behind[word] = self._free.pop()
+        return self._behind[word]
+
+    def reveal(self, text: str) -> str:
+        """Return a hidden text, such as a model's answer, in its words; one of the pool that hides none stays."""
+        words = {hidden: word for word, hidden in self._behind.items()}
+        made, is_glued = "", True
+        for piece in text.split():
+            if piece in (NEWLINE, INDENT):
+                made += "\n" if piece == NEWLINE else "  "
+                is_glued = True
+                continue
+            is_joint = piece in (HYPHEN, "_")
+            shown = "-" if piece == HYPHEN else words.get(piece, piece)
+            if len(piece) == 1 and "A" <= piece <= "Z":
+                shown = f"?x{ord(piece) - ord('A')}"
+            made += shown if is_glued or is_joint or piece in _NO_SPACE_BEFORE else f" {shown}"
+            is_glued = is_joint or piece in _NO_SPACE_AFTER
+        return made
+
+
+@dataclass(frozen=True)
+class HiddenWords:
+    """A `Generator` whose model reads and writes hidden words.
+
+    Attributes:
+        generator: the model.
+        kept: words that it knows.
+    """
+
+    generator: Generator
+    kept: frozenset[str]
+
+    def complete(
+        self,
+        conversations: Sequence[Conversation],
+        sampling: SamplingConfig,
+        *,
+        seeds: Sequence[int],
+        description: str | None = None,
+    ) -> Answers:
+        """Yield the answers in their words; see `plansmith.generation.Generator`."""
+        hidings = [Hiding(self.kept, _rng_of(messages)) for messages in conversations]
+        asked = [hiding.hide_all(messages) for hiding, messages in zip(hidings, conversations, strict=True)]
+        for number, answers in self.generator.complete(asked, sampling, seeds=seeds, description=description):
+            reveal = hidings[number].reveal
+            yield number, [replace(own, text=None if own.text is None else reveal(own.text)) for own in answers]
+
+
+def _rng_of(messages: Conversation) -> random.Random:
+    said = repr([(message.role, message.text) for message in messages])
+    return random.Random(hashlib.sha256(said.encode()).hexdigest())
+
+
+@dataclass(frozen=True)
+class KeptWords:
+    """The words that a model was trained to know, and their file."""
+
+    words: frozenset[str]
+
+    @classmethod
+    def of(cls, texts: Iterable[str], *, but: str) -> Self:
+        """Return the words of texts, those that begin as told left out."""
+        found = {piece for text in texts for piece in hidden_pieces(text) if is_word(piece)}
+        return cls(frozenset(word for word in found if not word.startswith(but)))
+
+    def write(self, path: Path) -> None:
+        """Write the words."""
+        path.write_text(json.dumps(sorted(self.words)), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the words of a file."""
+        return cls(frozenset(json.loads(path.read_text(encoding="utf-8"))))

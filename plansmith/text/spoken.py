@@ -1,0 +1,147 @@
+"""A domain under the names that its description in words gives away, with that description.
+
+Whoever only reads a text can call things by its words and by nothing else. So a predicate is called by those of its
+phrase ("the top of {0} is free": ``top-free``), its arguments in the order in which the phrase names them, and a type
+by its noun; actions and objects are named in the text and keep their names, so that a plan in such a domain is a plan
+in the one it was made of. Not here: the texts (`natural_language`), names without meaning (`anonymisation`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from plansmith.config.domains import Phrases
+from plansmith.errors import BadInputError
+from plansmith.pddl.model import OBJECT, Domain, Problem, TypedName
+from plansmith.text.anonymisation import Anonymisation, Renamer
+from plansmith.text.natural_language import cut, domain_text, noun_of, predicate_phrase, problem_text
+
+STOP_WORDS = frozenset({"a", "an", "the", "of", "is", "are", "be", "been", "has", "have", "there", "that", "it", "you"})
+"""Words of a phrase that its predicate is not called by, if there are others."""
+PLURAL = "things of kind {0}"
+"""Several objects of a type: a reader to whom every word is new could not tell which plural is of which noun."""
+THING = "thing"
+"""What objects are where neither the domain nor its phrases have a word for them."""
+
+_WORD = re.compile(r"[a-z0-9]+")
+
+
+@dataclass(frozen=True)
+class SpokenDomain:
+    """A domain as one of its descriptions tells it.
+
+    Attributes:
+        domain: as it is called elsewhere.
+        phrases: its words.
+        phrasing: which of them; see `problem_text`.
+
+    Raises:
+        BadInputError: the description tells of constants, numbers, rules, or one of several types, which steps of
+            modelling have no place for; or it calls two things alike.
+    """
+
+    domain: Domain
+    phrases: Phrases
+    phrasing: int
+
+    def __post_init__(self) -> None:
+        domain = self.domain
+        names = [*self._names.predicates.values(), *self._names.types.values()]
+        twice = sorted({name for name in names if names.count(name) > 1 or not name[:1].isalpha()})
+        untold = {
+            "constants": domain.constants,
+            "numbers": domain.functions,
+            "rules": domain.derived,
+            "one of several types": [typed.name for typed in self._typed() if len(typed.types) > 1],
+            "the same name for two things, or none": twice,
+        }
+        if found := [what for what, there in untold.items() if there]:
+            raise BadInputError("a description that no steps of modelling follow", where=f"domain {domain.name}",
+                                got=", ".join(found), expected="types, predicates and actions, each called by its "
+                                "own words", cure="leave the domain out")  # fmt: skip
+
+    def _typed(self) -> Iterator[TypedName]:
+        yield from self.domain.types
+        for schema in self.domain.predicates:
+            yield from schema.parameters
+        for action in self.domain.actions:
+            yield from action.parameters
+
+    @cached_property
+    def text(self) -> str:
+        """Return the description."""
+        same = Renamer(_names_of(self.domain, predicates={}, types={}))
+        return domain_text(same.domain(self.domain), self._said, phrasing=self.phrasing)
+
+    @cached_property
+    def pddl(self) -> Domain:
+        """Return the domain under the names of its words; one without types gets the noun of its objects for a type."""
+        made = self._renamer.domain(self.domain)
+        if self.domain.types:
+            return made
+        return replace(made, types=(TypedName(self._names.types[OBJECT], (OBJECT,)),))
+
+    def problem_text(self, problem: Problem) -> str:
+        """Return a problem in words; see `natural_language.problem_text`."""
+        return problem_text(self.domain, self._said, problem, phrasing=self.phrasing)
+
+    def problem_pddl(self, problem: Problem) -> Problem:
+        """Return a problem under the names of the words."""
+        return self._renamer.problem(problem)
+
+    @cached_property
+    def _said(self) -> Phrases:
+        nouns = {name: self._noun(name) for name in (OBJECT, *self._kinds)}
+        said = {name: (noun, PLURAL.replace("{0}", noun)) for name, noun in nouns.items()}
+        return self.phrases.model_copy(update={"types": said})
+
+    @property
+    def _kinds(self) -> list[str]:
+        return [typed.name for typed in self.domain.types] or [OBJECT]
+
+    def _noun(self, name: str) -> str:
+        noun = noun_of(self.phrases, name)[0]
+        return THING if noun == OBJECT and not self.domain.types else noun
+
+    @cached_property
+    def _renamer(self) -> Renamer:
+        orders = {schema.name: _order(self._phrase(schema.name)) for schema in self.domain.predicates}
+        return Renamer(self._names, orders)
+
+    def _phrase(self, predicate: str) -> str:
+        return predicate_phrase(self.phrases, predicate, self.phrasing)
+
+    @cached_property
+    def _names(self) -> Anonymisation:
+        return _names_of(
+            self.domain,
+            predicates={schema.name: _name(_words(self._phrase(schema.name))) for schema in self.domain.predicates},
+            types={name: _name(_WORD.findall(self._noun(name).lower())) for name in self._kinds},
+        )
+
+
+class _Same(dict[str, str]):
+    """Names that stay."""
+
+    def __missing__(self, name: str) -> str:
+        return name
+
+
+def _names_of(domain: Domain, *, predicates: dict[str, str], types: dict[str, str]) -> Anonymisation:
+    return Anonymisation(_Same(), _Same(predicates), _Same(), _Same(types), _Same())
+
+
+def _words(phrase: str) -> list[str]:
+    return [word for piece in cut(phrase) if isinstance(piece, str) for word in _WORD.findall(piece.lower())]
+
+
+def _name(words: Iterable[str]) -> str:
+    known = list(words)
+    return "-".join([word for word in known if word not in STOP_WORDS] or known)
+
+
+def _order(phrase: str) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(piece for piece in cut(phrase) if isinstance(piece, int)))
