@@ -76,7 +76,7 @@ def write_lessons(context: StageContext[LessonSettings]) -> None:
     phrasings = range(len(FRAMES) - config.held_out_phrasings)
     spoken = {name: _spoken(load_domain(settings.domains[name]), phrasings) for name in {row.domain for row in rows}}
     scrambler = Scrambler.of((one.domain, one.phrases) for variants in spoken.values() for one in variants[:1])
-    kept = _kept_words(rows, spoken, settings.modelling)
+    kept = _kept_words(context.inputs["problems"].rows(ProblemRow), settings)
     kept.write(context.output.path(KEPT))
     examples: list[ExampleRow] = []
     with context.progress(len(rows) * config.copies, "writing lessons", unit="dialogue") as bar:
@@ -104,22 +104,19 @@ def _spoken(loaded: PlanningDomain, phrasings: Sequence[int]) -> list[SpokenDoma
     return found
 
 
-def _kept_words(
-    rows: Sequence[ProblemRow], spoken: Mapping[str, Sequence[SpokenDomain]], modelling: ModellingConfig
-) -> KeptWords:
-    """Return the words of the frames: those of lessons about domains that are called nothing."""
-    return KeptWords.of(_blank_texts(rows, spoken, modelling), but=BLANK)
+def _kept_words(rows: Sequence[ProblemRow], settings: LessonSettings) -> KeptWords:
+    """Return the words of the frames: those of lessons about the run's domains, called nothing."""
+    return KeptWords.of(_blank_texts(rows, settings), but=BLANK)
 
 
-def _blank_texts(
-    rows: Sequence[ProblemRow], spoken: Mapping[str, Sequence[SpokenDomain]], modelling: ModellingConfig
-) -> Iterator[str]:
-    for name, variants in spoken.items():
-        problem = next(row for row in rows if row.domain == name)
-        for own in variants:
-            domain, phrases, nothing = blank(own.domain, own.phrases, parse_problem(problem.problem_pddl, own.domain))
-            reference = spoken_reference(SpokenDomain(domain, phrases, own.phrasing), nothing, name=name)
-            for question, answer in lessons(reference, modelling, random.Random(0), mistakes=0.0):
+def _blank_texts(rows: Sequence[ProblemRow], settings: LessonSettings) -> Iterator[str]:
+    for name in dict.fromkeys(row.domain for row in rows):
+        loaded = load_domain(settings.domains[name])
+        problem = parse_problem(next(row.problem_pddl for row in rows if row.domain == name), loaded.domain)
+        domain, phrases, its = blank(loaded.domain, loaded.needed_phrases(), problem)
+        for phrasing in range(len(FRAMES)):
+            reference = spoken_reference(SpokenDomain(domain, phrases, phrasing), its, name=name)
+            for question, answer in lessons(reference, settings.modelling, random.Random(0), mistakes=0.0):
                 yield from (plain_text(question.messages), answer)
 
 

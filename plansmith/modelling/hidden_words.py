@@ -21,6 +21,7 @@ from typing import Self
 from plansmith.config.generation import SamplingConfig
 from plansmith.errors import BadInputError
 from plansmith.generation import Answers, Conversation, Generator, Message
+from plansmith.modelling.products import RESERVED
 
 NEWLINE, INDENT, HYPHEN = "¶", "·", "~"
 _PIECE = re.compile(r"\?x(?P<number>\d+)\b|(?<=\w)(?P<joint>[-_])(?=\w)|(?P<word>[A-Za-z0-9]+)|(?P<sign>#+|`+|\S)")
@@ -155,8 +156,8 @@ class KeptWords:
 
     @classmethod
     def of(cls, texts: Iterable[str], *, but: str) -> Self:
-        """Return the words of texts, those that begin as told left out."""
-        found = {piece for text in texts for piece in hidden_pieces(text) if is_word(piece)}
+        """Return the words of texts and of PDDL, those that begin as told left out."""
+        found = {piece for text in texts for piece in hidden_pieces(text) if is_word(piece)} | RESERVED
         return cls(frozenset(word for word in found if not word.startswith(but)))
 
     def write(self, path: Path) -> None:

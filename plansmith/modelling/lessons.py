@@ -26,9 +26,15 @@ from plansmith.pddl.model import (
     EQUALITY,
     OBJECT,
     ActionSchema,
+    Atom,
+    Condition,
     Conjunction,
+    Disjunction,
     Domain,
+    Literal,
     Problem,
+    Quantification,
+    TypedName,
     conjuncts_of,
     literals_of,
 )
@@ -45,6 +51,8 @@ MISTAKES: Mapping[str, Sequence[str]] = {
 """Those that are made, by step."""
 LEFT_OUT = 0.15
 """Share of what is left out of a random domain."""
+CHANGED = 0.2
+"""Share of its conditions that are made what they seldom are in others."""
 Item = TypeVar("Item")
 BLANK = "zz"
 """How the words begin that stand for those of a domain; see `blank`."""
@@ -86,8 +94,8 @@ class Scrambler:
     """Makes random domains of others: what stands where is new, how it is said and modelled is the same.
 
     Facts, actions, parameters and what an action needs and changes get another order, some of the latter are left out,
-    and predicates are said by phrases of other ones, of other domains too. What comes of it need make no sense: nobody
-    plans in it.
+    some conditions are negated, made a choice of two, or made about all or some objects, and predicates are said by
+    phrases of other ones, of other domains too. What comes of it need make no sense: nobody plans in it.
 
     Attributes:
         phrases: of predicates, by the number of their arguments.
@@ -131,12 +139,37 @@ class Scrambler:
 
     def _action(self, action: ActionSchema, rng: random.Random) -> ActionSchema:
         needed = _some(_shuffled(conjuncts_of(action.precondition), rng), rng)
+        needed = tuple(dict.fromkeys(_changed(part, needed, action.parameters, rng) for part in needed))
         return ActionSchema(
             action.name,
             _shuffled(action.parameters, rng),
             needed[0] if len(needed) == 1 else Conjunction(needed),
             _some(_shuffled(action.effects, rng), rng),
         )
+
+
+def _changed(
+    part: Condition, parts: Sequence[Condition], parameters: Sequence[TypedName], rng: random.Random
+) -> Condition:
+    """Return a condition, or what is seldom in domains: its negation, a choice, one about all or some objects."""
+    if not isinstance(part, Literal) or rng.random() >= CHANGED:
+        return part
+    change = rng.choice(("not", "or", "forall", "exists"))
+    others = [other for other in parts if isinstance(other, Literal) and other.atom != part.atom]
+    own = [typed for typed in parameters if typed.name in part.atom.arguments]
+    if change == "not":
+        return Literal(part.atom, not part.is_positive)
+    if change == "or" and others:
+        return Disjunction((part, Literal(rng.choice(others).atom, rng.random() < 0.5)))
+    if change in ("forall", "exists") and own:
+        typed = rng.choice(own)
+        bound = TypedName(f"{typed.name}-other", typed.types)
+        named = tuple(bound.name if name == typed.name else name for name in part.atom.arguments)
+        about: Condition = Literal(Atom(part.atom.predicate, named), part.is_positive)
+        if others and rng.random() < 0.5:
+            about = Disjunction((about, Literal(rng.choice(others).atom, rng.random() < 0.5)))
+        return Quantification(change == "forall", (bound,), about)
+    return part
 
 
 def _words(action: ActionSchema) -> set[str]:

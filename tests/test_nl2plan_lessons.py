@@ -1,0 +1,336 @@
+"""A speaker that learns the steps of NL2Plan from nothing: what it is taught, behind which words, what it is asked."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.nl2plan import PIPELINE, nl2plan
+from pipelines.stages import modelling_lessons
+from pipelines.stages.modelling import KEPT
+from pipelines.stages.modelling_lessons import SPOKEN
+from plansmith.config.loading import build_model
+from plansmith.config.modelling import ModellingConfig
+from plansmith.config.nl2plan import NL2PlanConfig
+from plansmith.data.artifacts import complete_artifacts
+from plansmith.data.rows import ExampleRow, ModellingTaskRow
+from plansmith.errors import BadInputError, ConfigError
+from plansmith.generation import Answers, Completion, Conversation, FinishReason, Generator, asking, plain_text
+from plansmith.judging.modelled import equal_actions
+from plansmith.modelling.dialogue import QuestionKind
+from plansmith.modelling.hidden_words import POOL, HiddenWords, Hiding, KeptWords, _rng_of, hidden_pieces
+from plansmith.modelling.lessons import BLANK, MISTAKES, Scrambler, blank, lessons, spoken_reference
+from plansmith.modelling.references import Reference
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Atom, Problem
+from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
+from plansmith.pddl.printer import print_domain
+from plansmith.pddl.validation import validate_plan
+from plansmith.problems.library import PlanningDomain, load_domain
+from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.nl2plan_report import nl2plan_report
+from plansmith.report.nl2plan_results import nl2plan_results
+from plansmith.report.render import format_report
+from plansmith.resources import Resources
+from plansmith.stages import run_stages
+from plansmith.text.natural_language import FRAMES
+from plansmith.text.spoken import SpokenDomain
+
+BARE = ModellingConfig(prompts="bare", feedback="none", passes=1, max_error_messages=1, max_validations=2)
+LEARNT = (
+    "briefcase", "ferry", "maintenance", "miconic", "mprime", "mystery", "satellite", "spanner", "tpp", "transport",
+    "zenotravel",
+)  # fmt: skip
+
+
+def drawn(name: str, seed: int = 1) -> tuple[PlanningDomain, Problem]:
+    """Return a domain of the library with a problem of it."""
+    loaded = load_domain(name)
+    return loaded, loaded.sample("L1", random.Random(seed))
+
+
+def spoken(name: str) -> Iterator[tuple[SpokenDomain, Problem]]:
+    """Yield a domain in every phrasing that tells its predicates apart, with a problem."""
+    loaded, problem = drawn(name)
+    for phrasing in range(len(FRAMES)):
+        with contextlib.suppress(BadInputError):
+            yield SpokenDomain(loaded.domain, loaded.needed_phrases(), phrasing), problem
+
+
+def kept_words() -> KeptWords:
+    loaded, problem = drawn("blocksworld")
+    texts = list[str]()
+    for phrasing in range(len(FRAMES)):
+        domain, phrases, nothing = blank(loaded.domain, loaded.needed_phrases(), problem)
+        reference = spoken_reference(SpokenDomain(domain, phrases, phrasing), nothing, name="x")
+        for question, answer in lessons(reference, BARE, random.Random(0), mistakes=0.0):
+            texts += [plain_text(question.messages), answer]
+    return KeptWords.of(texts, but=BLANK)
+
+
+# --- names that a text gives away
+
+
+def test_spoken_predicates_are_called_by_their_words_with_arguments_in_their_order() -> None:
+    loaded = load_domain("blocksworld")
+    phrases = loaded.needed_phrases()
+    odd = phrases.model_copy(update={"predicates": {**phrases.predicates, "on": ("{1} bears the block {0}",) * 3}})
+    made = SpokenDomain(loaded.domain, odd, 2)
+    assert {schema.name for schema in made.pddl.predicates} == {
+        "bears-block", "see-standing-on-table", "top-free", "your-hand-free", "holding",
+    }  # fmt: skip
+    unstack = next(action for action in made.pddl.actions if action.name == "unstack")
+    assert Atom("bears-block", ("?x1", "?x0")) in [literal.atom for literal in unstack.precondition.parts]  # type: ignore[union-attr]
+    assert "X1 bears the block X0" in made.text
+    assert [typed.name for typed in made.pddl.types] == ["block"]
+
+
+def test_spoken_plan_is_a_plan_of_the_domain_that_it_was_made_of() -> None:
+    plan = [parse_step(text) for text in ("(unstack b a)", "(put-down b)", "(pick-up a)", "(stack a b)")]
+    loaded = load_domain("blocksworld")
+    problem = parse_problem("(define (problem p) (:domain blocksworld) (:objects a b) (:init (ontable a) (on b a) "
+                            "(clear b) (handempty)) (:goal (on a b)))", loaded.domain)  # fmt: skip
+    for phrasing in range(len(FRAMES)):
+        made = SpokenDomain(loaded.domain, loaded.needed_phrases(), phrasing)
+        task = PlanningTask(made.pddl, made.problem_pddl(problem))
+        assert validate_plan(task, plan).is_valid
+        assert not validate_plan(task, plan[:3]).is_valid
+
+
+def test_spoken_refuses_what_no_step_can_write_and_says_what() -> None:
+    for name, what in (("tyreworld", "constants"), ("openstacks", "numbers"), ("power-network", "rules")):
+        loaded = load_domain(name)
+        with pytest.raises(BadInputError, match=f"{name}: a description that no steps of modelling follow[^$]*{what}"):
+            SpokenDomain(loaded.domain, loaded.needed_phrases(), 0)
+    loaded = load_domain("blocksworld")
+    phrases = loaded.needed_phrases()
+    alike = phrases.model_copy(update={"predicates": {**phrases.predicates, "clear": ("{0} is on the table",) * 3}})
+    with pytest.raises(BadInputError, match="the same name for two things"):
+        SpokenDomain(loaded.domain, alike, 0)
+
+
+# --- hidden words
+
+
+@pytest.mark.parametrize("name", LEARNT)
+def test_hidden_answers_come_back_as_they_were_and_show_no_word(name: str) -> None:
+    kept, n_answers = kept_words().words, 0
+    for own, problem in spoken(name):
+        for question, answer in lessons(
+            spoken_reference(own, problem, name=name), BARE, random.Random(0), mistakes=0.5
+        ):
+            hiding = Hiding(kept, random.Random(n_answers))
+            shown = f"{plain_text(hiding.hide_all(question.messages))} {hiding.hide(answer)}"
+            back = hiding.reveal(hiding.hide(answer))
+            assert list(hidden_pieces(back)) == list(hidden_pieces(answer))
+            assert set(filter(str.isalnum, shown.lower().split())) <= {*kept, *POOL, *"abcdefghijklmnopqrst"}
+            n_answers += 1
+    assert n_answers > 10
+
+
+def test_hidden_words_are_drawn_anew_for_each_conversation_and_alike_for_the_same() -> None:
+    said = list[str]()
+
+    class Echo:
+        def complete(self, conversations: list[Conversation], sampling: Any, **_: Any) -> Answers:
+            said.extend(plain_text(messages) for messages in conversations)
+            for number, messages in enumerate(conversations):
+                yield number, [Completion(plain_text(messages), FinishReason.STOP, "echo", 0)]
+
+    texts = ["a parcel is at X0 - (on-table ?x1)", "two parcels and a van", "a parcel is at X0 - (on-table ?x1)"]
+    speaker = HiddenWords(Echo(), frozenset({"a", "is", "at", "two", "and"}))
+    answers = dict(speaker.complete([asking(text) for text in texts], None, seeds=[0] * 3))  # type: ignore[arg-type]
+    assert answers[0][0].text == "a parcel is at ?x0 - (on-table ?x1)"
+    assert answers[1][0].text == "two parcels and a van"
+    assert said[0] == said[2]
+    assert said[0].split()[:4:2] == ["a", "is"]
+    assert "parcel" not in " ".join(said)
+    hidden = {word for text in said for word in text.split() if word in POOL}
+    assert len(hidden) in (5, 6)  # parcel, on, table; parcels, van: other words, but by chance
+
+
+def test_hiding_more_words_than_the_pool_has_is_refused() -> None:
+    hiding = Hiding(frozenset(), random.Random(0))
+    hiding.hide(" ".join(f"w{number}" for number in range(len(POOL))))
+    with pytest.raises(BadInputError, match="more words than there are to hide them behind"):
+        hiding.hide("another")
+
+
+def test_kept_words_are_those_of_the_frames_and_of_no_domain(tmp_path: Path) -> None:
+    kept = kept_words()
+    assert {"action", "and", "conditions", "everything", "not", "parameters", "preconditions"} <= kept.words
+    assert not {"block", "blocks", "hand", "pick", "stack", "table"} & kept.words
+    kept.write(tmp_path / KEPT)
+    assert KeptWords.read(tmp_path / KEPT) == kept
+
+
+# --- lessons
+
+
+@pytest.mark.parametrize("name", LEARNT)
+def test_lessons_have_answers_in_which_no_check_finds_a_fault(name: str) -> None:
+    for own, problem in spoken(name):
+        kinds = [q.kind for q, _ in lessons(spoken_reference(own, problem, name=name), BARE, random.Random(0),
+                                            mistakes=0.0)]  # fmt: skip
+        assert set(kinds) == {QuestionKind.DRAFT}
+        assert len(kinds) == 4 + len(own.domain.actions)
+
+
+def test_lessons_with_mistakes_are_answered_by_what_mends_them() -> None:
+    checks = set[str]()
+    for seed in range(40):
+        loaded, problem = drawn("transport", seed)
+        reference = spoken_reference(SpokenDomain(loaded.domain, loaded.needed_phrases(), 0), problem, name="x")
+        taught = list(lessons(reference, BARE, random.Random(seed), mistakes=1.0))
+        repairs = [(question, answer) for question, answer in taught if question.kind is QuestionKind.REPAIR]
+        assert repairs
+        drafts = {question.subject or question.step: answer for question, answer in taught
+                  if question.kind is QuestionKind.DRAFT}  # fmt: skip
+        for question, answer in repairs:
+            assert question.messages[1].text.strip() != answer.strip()
+            assert answer == drafts[question.subject or question.step]
+            checks.update(fault.check for fault in question.faults)
+    named = {fault for kinds in MISTAKES.values() for fault in kinds} - {"cut"}
+    assert checks == named
+
+
+def test_random_domains_are_other_domains_about_which_lessons_can_be_had() -> None:
+    domains = [load_domain(name) for name in LEARNT]
+    scrambler = Scrambler.of((own.domain, own.needed_phrases()) for own in domains)
+    rng, n_made, texts = random.Random(3), 0, set[str]()
+    for own in domains:
+        for _ in range(6):
+            try:
+                made = scrambler.scrambled(own.domain, own.needed_phrases(), own.sample("L1", rng), rng)
+                its = SpokenDomain(made[0], made[1], rng.randrange(12))
+            except BadInputError:
+                continue
+            n_made += 1
+            texts.add(print_domain(its.pddl))
+            taught = lessons(spoken_reference(its, made[2], name="x"), BARE, rng, mistakes=0.0)
+            assert {question.kind for question, _ in taught} == {QuestionKind.DRAFT}
+    assert n_made > 40
+    assert len(texts) == n_made
+
+
+def test_equal_actions_look_at_what_is_said_in_any_order_and_at_nothing_else() -> None:
+    loaded = load_domain("blocksworld")
+    reference = print_domain(SpokenDomain(loaded.domain, loaded.needed_phrases(), 2).pddl)
+    assert set(equal_actions(reference, reference).values()) == {True}
+    turned = reference.replace("(and (top-free ?x0) (see-standing-on-table ?x0) (your-hand-free))",
+                               "(and (your-hand-free) (see-standing-on-table ?x0) (top-free ?x0))")  # fmt: skip
+    assert turned != reference
+    assert set(equal_actions(turned, reference).values()) == {True}
+    less = reference.replace("(and (top-free ?x0) (see-standing-on-table ?x0) (your-hand-free))", "(top-free ?x0)")
+    assert equal_actions(less, reference) == {"pick-up": False, "put-down": True, "stack": True, "unstack": True}
+    assert set(equal_actions("no PDDL at all", reference).values()) == {False}
+
+
+# --- the run
+
+
+def config_of(**changes: Any) -> NL2PlanConfig:
+    """Return the settings of a small run that trains its speaker."""
+    told: dict[str, Any] = {
+        "lessons": {
+            "problems": {
+                "domains": [
+                    {"domain": "ferry", "level": "L1", "phase1": 3, "test": 2, "n_draws": 30, "test_share": 0.3},
+                    {"domain": "independent-set", "level": "L1", "test": 3, "n_draws": 30, "test_share": 0.5},
+                ],
+                "object_names": [],
+                "phase2_share": 0.0,
+            },
+            "optimiser": {"learning_rate": 0.003, "batch_tokens": 4096},
+        },
+        "modelling": BARE.model_dump(),
+        "zero_shot": False,
+        "planner": {"search": "lama-first", "time_limit_s": 10, "kill_after_s": 20},
+    }
+    return build_model(NL2PlanConfig, {**told, **changes}, where="test")
+
+
+class KnowsAll(Resources):
+    """Lends a stand-in for a model that has learnt everything: it sees hidden words alone, as a real one does."""
+
+    def __init__(self, root: Path, modelling: ModellingConfig) -> None:
+        self.root, self.modelling = root, modelling
+        self.asked = list[str]()
+
+    def generator(self, policy: Any, engine: Any) -> Generator:
+        """Return it."""
+        return self  # type: ignore[return-value]
+
+    def complete(self, conversations: list[Conversation], sampling: Any, **_: Any) -> Answers:
+        """Yield the right answer to each question about the tasks of the run, behind the words of the question."""
+        [words], known = self.root.glob("write_lessons-*/words.json"), dict[str, str]()
+        [tasks] = (own for own in complete_artifacts(self.root) if own.folder.name.startswith("tasks-"))
+        kept = KeptWords.read(words).words
+        for row in tasks.rows(ModellingTaskRow, SPOKEN):
+            reference = Reference(row.domain, "", row.text, "", row.domain_pddl, row.problem_pddl)
+            for question, answer in lessons(reference, self.modelling, random.Random(0), mistakes=0.0):
+                hiding = Hiding(kept, _rng_of(question.messages))
+                said = plain_text(hiding.hide_all(question.messages))
+                known[said] = hiding.hide(answer)
+        for number, messages in enumerate(conversations):
+            said = plain_text(messages)
+            self.asked.append(said)
+            yield number, [Completion(known[said], FinishReason.STOP, "knows all", 0)]
+
+
+def nothing(context: Any) -> None:
+    """Stand for a stage that needs a trainer."""
+    context.output.write_rows([], ExampleRow)
+
+
+def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("initial_policy", "encode_examples", "tune"):
+        monkeypatch.setattr(modelling_lessons.training, name, nothing)
+    config, speaker = config_of(), KnowsAll(tmp_path, BARE)
+    done = run_stages(nl2plan(config), root=tmp_path, resources=speaker)
+    untrained = {name: artifact for name, artifact in done.items() if name != "sft"}  # which has no curve here
+    results = nl2plan_results(RunSoFar("nl2plan", config, "demo", untrained))
+    assert results is not None
+    ferry, unseen = results.by_domain["ferry"], results.by_domain["independent-set"]
+    assert (ferry.was_taught, ferry.tasks, ferry.right, ferry.actions, ferry.equal) == (True, 2, 2, 6, 6)
+    assert (unseen.was_taught, unseen.tasks, unseen.right, unseen.actions, unseen.equal) == (False, 3, 3, 3, 3)
+    assert results.arms == {"nl2plan": 5}
+    printed = format_report(nl2plan_report(results))
+    assert "independent-set                  no" in printed
+    assert "5 of 5 tasks have a right plan" in printed
+    assert "shortest" not in printed  # a line a task is on the page
+    taught, tasks = done["write_lessons"].rows(ExampleRow, "lessons"), done["tasks"].rows(ModellingTaskRow)
+    assert {row.domain.split()[1] for row in tasks if row.domain.startswith("ferry")} <= {"10", "11"}
+    assert not {row.prompt for row in taught} & set(speaker.asked)
+    assert len({row.problem_pddl for row in tasks}) == len(tasks)
+    for row in tasks:
+        parse_problem(row.problem_pddl, parse_domain(row.domain_pddl))
+
+
+def test_lessons_with_another_speaker_or_other_prompts_are_refused() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"speaker": {"script": True}}, "leave the settings of speaker out"),
+        ({"zero_shot": True}, "zero_shot=false"),
+        ({"modelling": {}}, "modelling.prompts=bare"),
+        ({"model": {"tokenizer": "words"}}, "model.tokenizer=bpe"),
+    ]
+    for changes, told in cases:
+        with pytest.raises(ConfigError, match=told):
+            config_of(**changes)
+    with pytest.raises(ConfigError, match="prompts=bare tells of no checklist"):
+        build_model(ModellingConfig, {"prompts": "bare"}, where="test")
+
+
+def test_presets_demo_trains_its_speaker_and_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    config = PIPELINE.settings("demo")
+    PIPELINE.check(config, is_dry_run=False)
+    assert config.lessons is not None
+    learnt = {level.domain for level in config.lessons.problems.domains if level.phase1}
+    assert not learnt & {"blocksworld", "independent-set", "logistics"}
+    assert PIPELINE.estimate is not None
+    assert "nothing is paid for" in PIPELINE.estimate(config)
