@@ -8,7 +8,7 @@ nl2plan``, runs them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,13 @@ from pipelines.run.paths import PRESETS
 from pipelines.stages import modelling, modelling_lessons
 from pipelines.stages.generating import ASKING, GENERATION
 from pipelines.stages.graph import Graph
-from pipelines.stages.modelling import AskingSettings, PlanningSettings, ReadingSettings, VerdictSettings
+from pipelines.stages.modelling import (
+    AgreementSettings,
+    AskingSettings,
+    PlanningSettings,
+    ReadingSettings,
+    VerdictSettings,
+)
 from pipelines.trials.speaking import check_speaker, cost_estimate, speaker_key, speaking_session
 from plansmith.config.basics import narrowed
 from plansmith.config.nl2plan import NL2PlanConfig
@@ -43,62 +49,99 @@ def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
 
     # The texts; beyond the paper, a model that learns the steps from nothing
     given = modelling_lessons.learnt_speaker(graph, config) if config.lessons else read_tasks(graph, config)
-    tasks, made, is_learnt = given["tasks"], dict(given), config.lessons is not None
-    who = "" if is_learnt else speaker_key(config)
+    tasks = given["tasks"]
 
-    edits = modelling.read_edits(config.tasks.edits)
+    # Steps 1 to 6; beyond the paper, several times
+    drafts = [Draft(graph, config, given, number) for number in range(1, config.drafts + 1)]
+    made = drafts[0].made
+    if config.lessons:
+        compared = {"tasks": tasks, "prune": made["prune"]}
+        graph.stage("compare_actions", modelling_lessons.compare_actions, None, compared)
 
-    def asking(step: str, number: int = 0) -> AskingSettings:
-        is_straight = step == DialogueStep.ZERO_SHOT
+    # The paper's baseline, and the verdict on both
+    if config.zero_shot:
+        drafts[0].ask(modelling.ZERO_SHOT, DialogueStep.ZERO_SHOT)
+    said = VerdictSettings(interpretations=modelling.read_interpretations(config.interpretations))
+    graph.stage("judge", modelling.judge, said, {**made, "plan": drafts[0].planned})
+    if len(drafts) > 1:
+        held = {f"{own.number} {name}": stage for own in drafts for name, stage in own.results.items()}
+        comparing = AgreementSettings(**said.model_dump(), shares_domain=config.tasks.shares_domain)
+        graph.stage("compare_drafts", modelling.compare_drafts, comparing, {"tasks": tasks, **held})
+    return graph.stages
+
+
+class Draft:
+    """The steps taken once: what has been made by now, and in the end the plans.
+
+    Args:
+        graph: that gets the stages.
+        config: of the run.
+        given: the tasks, and where the run trains its speaker this one and its lessons.
+        number: of the draft, from 1.
+    """
+
+    def __init__(self, graph: Graph, config: NL2PlanConfig, given: Mapping[str, Stage[Any]], number: int) -> None:
+        self.number, self.made = number, dict(given)
+        self._graph, self._config, self._given = graph, config, given
+        self._edits = modelling.read_edits(config.tasks.edits)
+
+        # Steps 1 to 3: types, their hierarchy, actions in words
+        for step in (DialogueStep.TYPES, DialogueStep.HIERARCHY, DialogueStep.ACTIONS):
+            self.ask(step, step)
+
+        # Step 4: every action in PDDL, twice; then what no action uses goes
+        for turn in range(1, config.modelling.passes + 1):
+            self.ask(f"construct_{turn}", DialogueStep.CONSTRUCTION, turn)
+        self._stage("prune", modelling.prune, config.modelling, self.made)
+
+        # Step 5, the problem, and step 6, the plan
+        self.ask("task", DialogueStep.TASK)
+        self.planned = self._plan("plan")
+
+        # Beyond the paper: a model without a plan goes back to steps 4 and 5 with what stands in its way
+        for turn in range(1, config.modelling.planner_feedback + 1):
+            again = modelling.LookingAgainSettings(**self._asking(PLANNING).model_dump(), planner=config.planner)
+            before = {**self.made, "plan": self.planned}
+            self._stage(f"look_again_{turn}", modelling.look_again, again, before, code_roots=ROOTS)
+            self.planned = self._plan(f"plan_{turn}")
+
+    @property
+    def results(self) -> dict[str, Stage[Any]]:
+        """Return what was made, and the plans."""
+        own = {name: stage for name, stage in self.made.items() if name not in (*self._given, modelling.ZERO_SHOT)}
+        return {**own, "plan": self.planned}
+
+    def ask(self, name: str, step: str, turn: int = 0) -> None:
+        """Add a stage that takes every task through a step."""
+        before = {"tasks": self.made["tasks"]} if step == DialogueStep.ZERO_SHOT else self.made
+        self._stage(name, modelling.take_step, self._asking(step, turn), before, code_roots=ROOTS)
+
+    def _asking(self, step: str, turn: int = 0) -> AskingSettings:
+        config, is_straight, is_learnt = self._config, step == DialogueStep.ZERO_SHOT, self._config.lessons is not None
         return AskingSettings(
             step=step,
-            number=number,
+            number=turn,
+            draft=self.number,
             modelling=config.modelling.model_copy(update={"planner_feedback": 0}),  # no answer depends on it
             answers=config.answers,
             shares_domain=config.tasks.shares_domain and not is_straight,
             sees_whole=config.tasks.domain == "whole" and not is_straight,
-            edits={} if is_straight else edits,
-            who=who,
+            edits={} if is_straight else self._edits,
+            who="" if is_learnt else speaker_key(config),
             engine=narrowed(config.policy, EngineNumerics) if is_learnt else None,
             prompts=prompts_digest(),
         )
 
-    def ask(name: str, step: str, number: int = 0) -> None:
-        before = {"tasks": tasks} if step == DialogueStep.ZERO_SHOT else dict(made)
-        made[name] = graph.stage(name, modelling.take_step, asking(step, number), before, code_roots=ROOTS)
+    def _plan(self, name: str) -> Stage[Any]:
+        config = self._config
+        planning = PlanningSettings(planner=config.planner, shares_domain=config.tasks.shares_domain)
+        return self._graph.stage(self._named(name), modelling.plan, planning, dict(self.made))
 
-    # Steps 1 to 3: types, their hierarchy, actions in words
-    for step in (DialogueStep.TYPES, DialogueStep.HIERARCHY, DialogueStep.ACTIONS):
-        ask(step, step)
+    def _stage(self, name: str, run: Any, settings: Any, inputs: Mapping[str, Stage[Any]], **options: Any) -> None:
+        self.made[name] = self._graph.stage(self._named(name), run, settings, dict(inputs), **options)
 
-    # Step 4: every action in PDDL, twice; then what no action uses goes
-    for number in range(1, config.modelling.passes + 1):
-        ask(f"construct_{number}", DialogueStep.CONSTRUCTION, number)
-    made["prune"] = graph.stage("prune", modelling.prune, config.modelling, dict(made))
-    if is_learnt:
-        graph.stage(
-            "compare_actions", modelling_lessons.compare_actions, None, {"tasks": tasks, "prune": made["prune"]}
-        )
-
-    # Step 5, the problem, and step 6, the plan
-    ask("task", DialogueStep.TASK)
-    planning = PlanningSettings(planner=config.planner, shares_domain=config.tasks.shares_domain)
-    planned = graph.stage("plan", modelling.plan, planning, dict(made))
-
-    # Beyond the paper: a model without a plan goes back to steps 4 and 5 with what stands in its way
-    for turn in range(1, config.modelling.planner_feedback + 1):
-        again = modelling.LookingAgainSettings(**asking(PLANNING).model_dump(), planner=config.planner)
-        before = {**made, "plan": planned}
-        name = f"look_again_{turn}"
-        made[name] = graph.stage(name, modelling.look_again, again, before, code_roots=ROOTS)
-        planned = graph.stage(f"plan_{turn}", modelling.plan, planning, dict(made))
-
-    # The paper's baseline, and the verdict on both
-    if config.zero_shot:
-        ask(modelling.ZERO_SHOT, DialogueStep.ZERO_SHOT)
-    said = VerdictSettings(interpretations=modelling.read_interpretations(config.interpretations))
-    graph.stage("judge", modelling.judge, said, {**made, "plan": planned})
-    return graph.stages
+    def _named(self, name: str) -> str:
+        return name if self.number == 1 else f"{name}{modelling.OF_DRAFT}{self.number}"
 
 
 def read_tasks(graph: Graph, config: NL2PlanConfig) -> dict[str, Stage[Any]]:

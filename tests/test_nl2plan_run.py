@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from modelled import Dying, Killed
+from pydantic import ValidationError
 
 from pipelines.nl2plan import PIPELINE, nl2plan
 from pipelines.stages.modelling import interpretation_of
@@ -20,7 +21,7 @@ from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import ModelledTaskRow, ModellingCallRow
 from plansmith.errors import BadInputError, ConfigError
-from plansmith.generation import Generator
+from plansmith.generation import Answers, Generator
 from plansmith.modelling.budget import BudgetSpentError
 from plansmith.modelling.folder import digest
 from plansmith.modelling.references import TASKS_FOLDER, read_references
@@ -29,7 +30,9 @@ from plansmith.pipeline import find_pipeline
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.nl2plan_report import SCRIPTED, nl2plan_report
 from plansmith.report.nl2plan_results import NL2PlanResults, nl2plan_results
+from plansmith.report.render import format_report
 from plansmith.report.sections import Table
+from plansmith.report.statistics import area_under_roc
 from plansmith.resources import Resources
 from plansmith.stages import run_stages
 
@@ -260,3 +263,56 @@ def test_nl2plan_killed_after_every_second_answer_has_equal_tables_and_asks_noth
     assert n_deaths > 5
     assert len(asked) == len(set(asked))
     assert tables_of(done) == tables_of(undisturbed)
+
+
+class OddDraft:
+    """The script, one of whose drafts forgets what actions change; who asks is told apart by the seed."""
+
+    def __init__(self, odd_seed: int) -> None:
+        self._odd_seed = odd_seed
+        self._right = ScriptedGenerator(Script(read_references(domains=("isr-assisted",)), {}))
+        self._wrong = ScriptedGenerator(
+            Script(read_references(domains=("isr-assisted",)), {"construction/add": ("no_effect", "no_effect")})
+        )
+
+    def complete(self, conversations: Any, sampling: Any, *, seeds: Any, description: str | None = None) -> Answers:
+        """Yield answers; see `plansmith.generation.Generator`."""
+        speaker = self._wrong if set(seeds) == {self._odd_seed} else self._right
+        return speaker.complete(conversations, sampling, seeds=seeds, description=description)
+
+
+@pytest.mark.parametrize("odd", [1, 3])
+def test_nl2plan_drafts_that_agree_are_right_and_the_odd_one_is_told(tmp_path: Path, odd: int) -> None:
+    config = NL2PlanConfig.model_validate({
+        "tasks": {"domains": ("isr-assisted",)}, "speaker": {"script": True}, "drafts": 3, "zero_shot": False,
+    })  # fmt: skip
+    stages = nl2plan(config)
+    lent = Lending(OddDraft(odd - 1))
+    results = nl2plan_results(RunSoFar("nl2plan", config, "test", run_stages(stages, root=tmp_path, resources=lent)))
+    assert results is not None
+    found = results.agreement
+    assert found is not None
+    n = len(results.tasks)
+    assert n == 3
+    assert found.levels == [(0.5, 2 * n, 2 * n)]  # the odd draft has no plan, and knows none
+    assert (found.first, found.chosen) == (n if odd == 3 else 0, n)
+    assert found.area_under_roc is None  # all first drafts are alike
+    assert (found.test.only_after, found.test.only_before) == (0 if odd == 3 else n, 0)
+    assert results.arms["nl2plan"] == found.first
+    assert sum(results.tasks["isr-assisted-easy"].calls.values()) < results.cost.calls / 3  # of the first draft alone
+    told = format_report(nl2plan_report(results))
+    assert f"the one most others agree with {n}" in told
+    assert {stage.name for stage in stages} >= {"types", "types_draft_2", "plan_draft_3", "compare_drafts"}
+
+
+def test_nl2plan_drafts_that_would_all_be_alike_are_refused() -> None:
+    with pytest.raises(ValidationError, match="would all be alike"):
+        NL2PlanConfig.model_validate({"drafts": 2, "speaker": {"folder": "/m"}})
+    NL2PlanConfig.model_validate({"drafts": 2, "speaker": {"folder": "/m"}, "answers": {"temperature": 0.7}})
+
+
+def test_area_under_roc_is_the_chance_that_a_right_one_scores_higher() -> None:
+    assert area_under_roc([1.0, 0.5, 0.0], [True, True, False]) == 1.0
+    assert area_under_roc([0.0, 1.0], [True, False]) == 0.0
+    assert area_under_roc([0.5, 0.5, 1.0, 0.0], [True, False, True, False]) == (0.5 + 1 + 1 + 1) / 4
+    assert area_under_roc([0.5, 1.0], [True, True]) is None

@@ -26,6 +26,7 @@ from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import (
     AdviceRow,
+    DraftRow,
     ModelledPlanRow,
     ModelledTaskRow,
     ModelledVerdictRow,
@@ -45,7 +46,7 @@ from plansmith.judging.interpretation import (
     reference_plan,
     speaks_as,
 )
-from plansmith.judging.modelled import plan_task
+from plansmith.judging.modelled import is_plan, plan_task
 from plansmith.judging.obstacles import obstacles_of
 from plansmith.modelling import folder as files
 from plansmith.modelling.calls import Call, CallLog
@@ -76,6 +77,8 @@ from plansmith.planners import FastDownward, PlannerStatus
 from plansmith.stages import StageContext
 from plansmith.text.loose_plans import read_loose_plan
 
+OF_DRAFT = "_draft_"
+"""Between the name of a stage and the number of its draft, in all but the first."""
 CALLS, ADVICE = "calls", "advice"
 """Tables of `ModellingCallRow` beside what a step has made, and of `AdviceRow` beside the verdicts."""
 EDITED = (files.TYPES, files.HIERARCHY, files.ACTIONS)
@@ -154,6 +157,8 @@ class AskingSettings(StrictModel):
     """Name of the stage's step, of `STEPS`."""
     number: int = 0
     """Of the pass, of step 4."""
+    draft: int = 1
+    """Which draft it is; each is drawn with other seeds."""
     modelling: ModellingConfig
     """How answers are checked and criticised."""
     answers: AttemptConfig
@@ -262,7 +267,7 @@ def _converse(
     sampling = SamplingConfig(**settings.answers.model_dump())
     speaker = Speaker(
         _generator(context),
-        sampling, context.stage.seed, settings.who, logs.__getitem__, settings.modelling.feedback,
+        sampling, context.stage.seed + settings.draft - 1, settings.who, logs.__getitem__, settings.modelling.feedback,
     )  # fmt: skip
     for task, made in speaker.converse(waiting, description=context.stage.name):
         records = (made,) if isinstance(made, StepRecord) else made
@@ -359,15 +364,24 @@ class PlanningSettings(StrictModel):
 
 def plan(context: StageContext[PlanningSettings]) -> None:
     """Plan every task in its own model (step 6)."""
-    tasks, made = context.inputs["tasks"].rows(ModellingTaskRow), products_of(context.inputs)
-    rows = []
+    tasks, rows = context.inputs["tasks"].rows(ModellingTaskRow), []
     with FastDownward(context.settings.planner) as planner:
-        for row in tasks:
-            source = next(own for own in tasks if own.domain == row.domain) if context.settings.shares_domain else row
-            model = {**made[source.task], **made[row.task]}
-            planned = plan_task(planner, model[files.DOMAIN], model[files.PROBLEM])
-            rows.append(ModelledPlanRow(row.task, planned.status, planned.plan, planned.message))
+        for task, model in _models(tasks, context.inputs, shares_domain=context.settings.shares_domain).items():
+            planned = plan_task(planner, *model)
+            rows.append(ModelledPlanRow(task, planned.status, planned.plan, planned.message))
     context.output.write_rows(rows, ModelledPlanRow)
+
+
+def _models(
+    tasks: Sequence[ModellingTaskRow], inputs: Mapping[str, Artifact], *, shares_domain: bool
+) -> dict[str, tuple[str, str]]:
+    """Return the domain and the problem that were written of each task."""
+    made, found = products_of(inputs), dict[str, tuple[str, str]]()
+    for row in tasks:
+        source = next(own for own in tasks if own.domain == row.domain) if shares_domain else row
+        model = {**made[source.task], **made[row.task]}
+        found[row.task] = (model[files.DOMAIN], model[files.PROBLEM])
+    return found
 
 
 class VerdictSettings(StrictModel):
@@ -413,6 +427,35 @@ def judge(context: StageContext[VerdictSettings]) -> None:
     ]
     context.output.write_rows(advised, AdviceRow, table=ADVICE)
     _write_pages(context, tasks, verdicts)
+
+
+class AgreementSettings(VerdictSettings):
+    """How drafts are compared."""
+
+    shares_domain: bool
+    """Tasks have the domain of the first of their domain."""
+
+
+def compare_drafts(context: StageContext[AgreementSettings]) -> None:
+    """Write of the plan of each draft whether it is right, and in which share of the other drafts' models it is a plan.
+
+    The share needs no reference; whether it tells which plans are right is what the two together show.
+    """
+    tasks, settings = context.inputs["tasks"].rows(ModellingTaskRow), context.settings
+    drafts: dict[int, dict[str, Artifact]] = {}
+    for name, artifact in context.inputs.items():
+        of_draft, _, its_name = name.partition(" ")
+        if its_name:
+            drafts.setdefault(int(of_draft), {})[its_name] = artifact
+    models = {number: _models(tasks, own, shares_domain=settings.shares_domain) for number, own in drafts.items()}
+    rows = []
+    for number, own in drafts.items():
+        for row, planned in zip(tasks, own["plan"].rows(ModelledPlanRow), strict=True):
+            verdict = _verdict(row, planned, settings)
+            agreeing = [is_plan(planned.plan, *models[other][row.task]) for other in drafts if other != number]
+            rows.append(DraftRow(row.task, row.domain, number, bool(planned.plan), verdict.is_right,
+                                 sum(agreeing) / len(agreeing)))  # fmt: skip
+    context.output.write_rows(rows, DraftRow)
 
 
 def _write_pages(

@@ -116,10 +116,19 @@ class NL2PlanConfig(RunConfig):
     """The engine of a model folder."""
     planner: PlannerConfig = PlannerConfig(search="lama-first")
     """What plans what was modelled."""
+    drafts: int = Field(1, ge=1)
+    """How often each task is taken through the steps, with other seeds; a plan is tried in the models of the other
+    drafts (not in the paper). Answers must then be drawn at a temperature above 0."""
     zero_shot: bool = True
     """Also ask for a plan straight from the text, with a chain of thought and no example (appendix G)."""
     interpretations: str | None = None
     """A folder with ``TASK.json`` for each task that a person has interpreted; None has none."""
+
+    @model_validator(mode="after")
+    def _drafts_differ(self) -> Self:
+        if self.drafts > 1 and not self.answers.temperature and not self.speaker.script:
+            raise ValueError(f"drafts={self.drafts} at answers.temperature=0 would all be alike; set it above 0")
+        return self
 
     @model_validator(mode="after")
     def _learner_speaks(self) -> Self:

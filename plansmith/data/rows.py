@@ -834,6 +834,18 @@ class ProductRow:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftRow:
+    """One draft of a task of NL2Plan; ``agreement`` is the share of the other drafts in which its plan is one too."""
+
+    task: str
+    domain: str
+    draft: int
+    has_plan: bool
+    is_right: bool
+    agreement: float
+
+
+@dataclass(frozen=True, slots=True)
 class ActionAgreementRow:
     """Whether an action that a model has written is the reference's; ``domain`` is the text's, phrasing included."""
 

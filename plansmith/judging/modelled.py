@@ -5,7 +5,7 @@ A plan in one's own model proves nothing about the text; `interpretation` holds 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from plansmith.errors import BadInputError, ConfigError
@@ -16,6 +16,7 @@ from plansmith.modelling.reading import read_actions
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import ActionSchema, conjuncts_of
 from plansmith.pddl.parser import parse_domain, parse_step, read_domain
+from plansmith.pddl.validation import validate_plan
 from plansmith.planners import Planner, PlannerStatus
 from plansmith.planners.batch import solve_task
 
@@ -59,6 +60,15 @@ class PlannedTask:
     def is_solved(self) -> bool:
         """Return whether there is a plan."""
         return self.status == PlannerStatus.SOLVED
+
+
+def is_plan(plan: Sequence[str], domain_pddl: str, problem_pddl: str) -> bool:
+    """Return whether steps are a plan of a written problem; PDDL that cannot be read, or knows them not, has none."""
+    try:
+        task = PlanningTask.from_text(domain_pddl, problem_pddl)
+        return bool(plan) and validate_plan(task, [parse_step(text) for text in plan]).is_valid
+    except BadInputError:
+        return False
 
 
 def plan_task(planner: Planner, domain_pddl: str, problem_pddl: str) -> PlannedTask:

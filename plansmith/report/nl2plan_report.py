@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from plansmith.judging.modelled import NO_PLAN
 from plansmith.modelling.checks import PAPER_CHECKS
 from plansmith.report.nl2plan_paper import SHARES, STEPS, TABLE_1, TABLE_2
-from plansmith.report.nl2plan_results import ModelledTask, NL2PlanResults
+from plansmith.report.nl2plan_results import Agreement, ModelledTask, NL2PlanResults
 from plansmith.report.run_sections import run_provenance
 from plansmith.report.sections import Listing, Report, Section, Sentences, Table, Tile, Tiles
 from plansmith.report.statistics import wilson_interval
-from plansmith.report.wording import beside, interval
+from plansmith.report.wording import beside, interval, p_text, percent
 
 SCRIPTED = (
     "These are answers of the script, which reads the references: they show that the pipeline works and say nothing "
@@ -26,6 +26,10 @@ LEARNT = (
     "The speaker has learnt the steps in this run, from nothing, every word hidden but those around a domain's own. An "
     "action is the reference's when it has its parameters, conditions and effects under the names of the text, each "
     "text of a domain counted once. In brackets: 95 % intervals (Wilson)."
+)
+AGREEING = (
+    "Each task was taken through the steps several times. The plan of a draft is tried in the models of the others, "
+    "which needs no reference. 0.5 is chance, 1 tells every right plan from every other."
 )
 WHAT_COUNTS = (
     "A plan is right when the validator accepts it on the reference: as it stands where it speaks as the reference "
@@ -60,6 +64,9 @@ def _sections(results: NL2PlanResults) -> Iterator[Section]:
     yield Section("", (Tiles((Tile("right", f"{results.arms.get('nl2plan', 0)} of {len(results.tasks)}"),)),))
     if results.by_domain:
         yield Section("Domains", (_domains(results),), note=LEARNT)
+    if results.agreement is not None:
+        blocks = (_agreeing(results.agreement), _chosen(results.agreement, len(results.tasks)))
+        yield Section("Agreement of drafts", blocks, note=AGREEING)
     plans = (_plans(results), _unsolved(results))
     yield Section("Plans (table 1)", plans, note=f"{WHAT_COUNTS} {note}".strip(), is_printed=not results.by_domain)
     told = {"is_printed": not results.by_domain}
@@ -83,6 +90,21 @@ def _domains(results: NL2PlanResults) -> Table:
         for name, own in results.by_domain.items()
     )
     return Table("Domains", ("domain", "learnt of", "plan found", "right", "actions as in the reference"), rows)
+
+
+def _agreeing(agreement: Agreement) -> Table:
+    rows = tuple((percent(level), str(n), _share(n_right, n)) for level, n, n_right in agreement.levels)
+    return Table("Agreement", ("of the other drafts, a plan in", "plans", "right"), rows)
+
+
+def _chosen(agreement: Agreement, n_tasks: int) -> Sentences:
+    area, test = agreement.area_under_roc, agreement.test
+    said = "cannot be told: all first drafts are right, or none is" if area is None else f"{area:.2f}"
+    return Sentences((
+        f"Area under the curve, agreement of the first draft's plan against whether it is right: {said}.",
+        f"Right of {n_tasks}: the first draft {agreement.first}, the one most others agree with {agreement.chosen} "
+        f"({test.only_after} only so, {test.only_before} only the first; {test.name}, {p_text(test.p_value)}).",
+    ), "What agreement tells")  # fmt: skip
 
 
 def _share(part: int, whole: int) -> str:

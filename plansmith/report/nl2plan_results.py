@@ -14,6 +14,7 @@ from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import (
     ActionAgreementRow,
     AdviceRow,
+    DraftRow,
     ModelledTaskRow,
     ModelledVerdictRow,
     ModellingCallRow,
@@ -28,11 +29,14 @@ from plansmith.modelling.script import SCRIPT
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.results import RunResults
 from plansmith.report.run_facts import facts_of
+from plansmith.report.statistics import PairedTest, TriedProblem, area_under_roc, paired_test
 
 Run = RunSoFar[NL2PlanConfig]
 
 NL2PLAN, ZERO_SHOT = "nl2plan", "zero_shot"
 CALLS = "calls.parquet"
+DRAFT = "_draft_"
+"""In the names of the stages of all drafts but the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,26 @@ class DomainResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Agreement:
+    """What the drafts of a run say of one another.
+
+    Attributes:
+        drafts: of each task.
+        levels: shares of the other drafts in which a plan is one too, each with how many plans, and how many are right.
+        area_under_roc: whether agreement tells right plans from others, of first drafts; None where all are alike.
+        first, chosen: tasks whose first draft is right, and the draft whose plan most others share.
+        test: of the two, by text of a domain.
+    """
+
+    drafts: int
+    levels: list[tuple[float, int, int]]
+    area_under_roc: float | None
+    first: int
+    chosen: int
+    test: PairedTest
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
     """What was asked and answered in all; ``money`` is None without prices."""
 
@@ -116,6 +140,8 @@ class NL2PlanResults(RunResults):
     is_played: bool = False
     by_domain: dict[str, DomainResult] = field(default_factory=dict)
     """Empty where the speaker has not learnt in the run."""
+    agreement: Agreement | None = None
+    """None with one draft."""
 
 
 def nl2plan_results(run: Run) -> NL2PlanResults | None:
@@ -125,9 +151,12 @@ def nl2plan_results(run: Run) -> NL2PlanResults | None:
     judged = run.artifacts["judge"]
     verdicts = judged.rows(ModelledVerdictRow)
     references = {row.task: row for row in run.artifacts["tasks"].rows(ModellingTaskRow)}
-    calls, steps = list(_calls(run.artifacts)), list(_steps(run.artifacts))
+    calls, first = list(_calls(run.artifacts)), {name: own for name, own in run.artifacts.items() if DRAFT not in name}
+    own_calls, steps = list(_calls(first)), list(_steps(first))
     advice = judged.rows(AdviceRow, "advice")
-    tasks = {row.task: _task(row, references[row.task], calls, steps, advice) for row in verdicts if row.arm == NL2PLAN}
+    tasks = {
+        row.task: _task(row, references[row.task], own_calls, steps, advice) for row in verdicts if row.arm == NL2PLAN
+    }
     zero_shot = {row.task: (row.status, row.is_right) for row in verdicts if row.arm == ZERO_SHOT}
     speaker = next((call.model for call in calls), "")
     written = {name: sum(call.completion_tokens or 0 for call in _calls({name: artifact}))
@@ -143,9 +172,39 @@ def nl2plan_results(run: Run) -> NL2PlanResults | None:
               if any(row.arm == arm for row in verdicts)},
         shares=_shares(steps, advice),
         cost=_cost(calls, run.config.speaker.prices),
-        tokens_by_domain=_tokens_by_domain(calls, references),
+        tokens_by_domain=_tokens_by_domain(own_calls, references),
+        agreement=_agreement(run.artifacts["compare_drafts"]) if "compare_drafts" in run.artifacts else None,
         by_domain=dict(_by_domain(run.artifacts, tasks)) if "compare_actions" in run.artifacts else {},
     )  # fmt: skip
+
+
+def _agreement(compared: Artifact) -> Agreement:
+    """Return what drafts say of one another; a draft without a plan agrees with none."""
+    rows = compared.rows(DraftRow)
+    planned = [row for row in rows if row.has_plan]
+    levels = sorted({row.agreement for row in planned}, reverse=True)
+    first = {row.task: row for row in rows if row.draft == 1}
+    chosen = {
+        task: max((row for row in rows if row.task == task), key=lambda row: (row.has_plan, row.agreement, -row.draft))
+        for task in first
+    }
+
+    def tried(drafts: Mapping[str, DraftRow]) -> list[TriedProblem]:
+        return [TriedProblem(row.is_right, row.domain) for row in drafts.values()]
+
+    scores = [row.agreement if row.has_plan else 0.0 for row in first.values()]
+    return Agreement(
+        drafts=max(row.draft for row in rows),
+        levels=[
+            (level, len(own), sum(row.is_right for row in own))
+            for level in levels
+            if (own := [row for row in planned if row.agreement == level])
+        ],
+        area_under_roc=area_under_roc(scores, [row.is_right for row in first.values()]),
+        first=sum(row.is_right for row in first.values()),
+        chosen=sum(row.is_right for row in chosen.values()),
+        test=paired_test(tried(first), tried(chosen)),
+    )
 
 
 def _by_domain(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import mannwhitneyu, norm
 from scipy.stats import t as student_t
 
 CONFIDENCE = 0.95
@@ -210,6 +210,15 @@ def paired_test(before: Sequence[TriedProblem], after: Sequence[TriedProblem]) -
     only_before, only_after = gains.count(-1), gains.count(1)
     interval = _gain_interval(only_before, only_after, len(gains), effective_size(gains, forms))
     return PairedTest(len(gains), len(by_form), only_before, only_after, two_sided, improved, interval)
+
+
+def area_under_roc(scores: Sequence[float], is_true: Sequence[bool]) -> float | None:
+    """Return the chance that one that is true scores above one that is not, ties as a half; None without both."""
+    true = [score for score, own in zip(scores, is_true, strict=True) if own]
+    others = [score for score, own in zip(scores, is_true, strict=True) if not own]
+    if not true or not others:
+        return None
+    return float(mannwhitneyu(true, others).statistic) / (len(true) * len(others))
 
 
 def paired_permutation(before: Sequence[float], after: Sequence[float], *, n_draws: int = 20_000) -> float:
