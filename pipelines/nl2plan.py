@@ -58,11 +58,16 @@ def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
         compared = {"tasks": tasks, "prune": made["prune"]}
         graph.stage("compare_actions", modelling_lessons.compare_actions, None, compared)
 
-    # The paper's baseline, and the verdict on both
+    # The paper's baseline; beyond the paper, the steps without their checks; the verdict on all
+    judged = {**made, "plan": drafts[0].planned}
     if config.zero_shot:
-        drafts[0].ask(modelling.ZERO_SHOT, DialogueStep.ZERO_SHOT)
+        judged[modelling.ZERO_SHOT] = drafts[0].straight()
+    if config.unchecked:
+        without = {"max_error_messages": 0, "max_validations": 1}
+        plain = config.model_copy(update={"modelling": config.modelling.model_copy(update=without)})
+        judged[modelling.UNCHECKED] = Draft(graph, plain, given, 1, suffix=f"_{modelling.UNCHECKED}").planned
     said = VerdictSettings(interpretations=modelling.read_interpretations(config.interpretations))
-    graph.stage("judge", modelling.judge, said, {**made, "plan": drafts[0].planned})
+    graph.stage("judge", modelling.judge, said, judged)
     if len(drafts) > 1:
         held = {f"{own.number} {name}": stage for own in drafts for name, stage in own.results.items()}
         comparing = AgreementSettings(**said.model_dump(), shares_domain=config.tasks.shares_domain)
@@ -78,11 +83,15 @@ class Draft:
         config: of the run.
         given: the tasks, and where the run trains its speaker this one and its lessons.
         number: of the draft, from 1.
+        suffix: of the names of its stages; empty for the first draft's own.
     """
 
-    def __init__(self, graph: Graph, config: NL2PlanConfig, given: Mapping[str, Stage[Any]], number: int) -> None:
+    def __init__(
+        self, graph: Graph, config: NL2PlanConfig, given: Mapping[str, Stage[Any]], number: int, *, suffix: str = ""
+    ) -> None:
         self.number, self.made = number, dict(given)
         self._graph, self._config, self._given = graph, config, given
+        self._suffix = suffix or ("" if number == 1 else f"{modelling.OF_DRAFT}{number}")
         self._edits = modelling.read_edits(config.tasks.edits)
 
         # Steps 1 to 3: types, their hierarchy, actions in words
@@ -108,13 +117,19 @@ class Draft:
     @property
     def results(self) -> dict[str, Stage[Any]]:
         """Return what was made, and the plans."""
-        own = {name: stage for name, stage in self.made.items() if name not in (*self._given, modelling.ZERO_SHOT)}
-        return {**own, "plan": self.planned}
+        return {**{name: own for name, own in self.made.items() if name not in self._given}, "plan": self.planned}
 
     def ask(self, name: str, step: str, turn: int = 0) -> None:
         """Add a stage that takes every task through a step."""
-        before = {"tasks": self.made["tasks"]} if step == DialogueStep.ZERO_SHOT else self.made
-        self._stage(name, modelling.take_step, self._asking(step, turn), before, code_roots=ROOTS)
+        self._stage(name, modelling.take_step, self._asking(step, turn), self.made, code_roots=ROOTS)
+
+    def straight(self) -> Stage[Any]:
+        """Return the stage that asks for plans straight from the texts."""
+        given = {"tasks": self._given["tasks"]}
+        if self._config.lessons is not None:
+            given |= modelling_lessons.straight_speaker(self._graph, self._config)
+        settings = self._asking(DialogueStep.ZERO_SHOT)
+        return self._graph.stage(modelling.ZERO_SHOT, modelling.take_step, settings, given, code_roots=ROOTS)
 
     def _asking(self, step: str, turn: int = 0) -> AskingSettings:
         config, is_straight, is_learnt = self._config, step == DialogueStep.ZERO_SHOT, self._config.lessons is not None
@@ -141,7 +156,7 @@ class Draft:
         self.made[name] = self._graph.stage(self._named(name), run, settings, dict(inputs), **options)
 
     def _named(self, name: str) -> str:
-        return name if self.number == 1 else f"{name}{modelling.OF_DRAFT}{self.number}"
+        return f"{name}{self._suffix}"
 
 
 def read_tasks(graph: Graph, config: NL2PlanConfig) -> dict[str, Stage[Any]]:

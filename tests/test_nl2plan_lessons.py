@@ -21,16 +21,17 @@ from plansmith.data.artifacts import complete_artifacts
 from plansmith.data.rows import ExampleRow, ModellingTaskRow
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import Answers, Completion, Conversation, FinishReason, Generator, asking, plain_text
-from plansmith.judging.modelled import equal_actions
+from plansmith.judging.modelled import equal_actions, plan_task
 from plansmith.modelling.dialogue import QuestionKind
 from plansmith.modelling.hidden_words import POOL, HiddenWords, Hiding, KeptWords, _rng_of, hidden_pieces
-from plansmith.modelling.lessons import BLANK, MISTAKES, Scrambler, blank, lessons, spoken_reference
+from plansmith.modelling.lessons import BLANK, MISTAKES, Scrambler, blank, lessons, spoken_reference, straight_lesson
 from plansmith.modelling.references import Reference
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, Problem
 from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
 from plansmith.pddl.printer import print_domain
 from plansmith.pddl.validation import validate_plan
+from plansmith.planners import FastDownward
 from plansmith.problems.library import PlanningDomain, load_domain
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.nl2plan_report import nl2plan_report
@@ -258,9 +259,13 @@ def config_of(**changes: Any) -> NL2PlanConfig:
 class KnowsAll(Resources):
     """Lends a stand-in for a model that has learnt everything: it sees hidden words alone, as a real one does."""
 
-    def __init__(self, root: Path, modelling: ModellingConfig) -> None:
-        self.root, self.modelling = root, modelling
+    def __init__(self, root: Path, modelling: ModellingConfig, planner: FastDownward) -> None:
+        self.root, self.modelling, self.planner = root, modelling, planner
         self.asked = list[str]()
+
+    def map_rows(self, rows: Any, row_type_in: type, worker: Any, **options: Any) -> None:
+        """Apply a worker here and now."""
+        options["shards"].append(worker(**options["worker_settings"])(rows))
 
     def generator(self, policy: Any, engine: Any) -> Generator:
         """Return it."""
@@ -277,6 +282,11 @@ class KnowsAll(Resources):
                 hiding = Hiding(kept, _rng_of(question.messages))
                 said = plain_text(hiding.hide_all(question.messages))
                 known[said] = hiding.hide(answer)
+            plan = plan_task(self.planner, row.domain_pddl, row.problem_pddl).plan
+            asked, answer = straight_lesson(reference, plan, self.modelling)
+            hiding = Hiding(kept, _rng_of(asking(asked)))
+            said = hiding.hide(asked)
+            known[said] = hiding.hide(answer)
         for number, messages in enumerate(conversations):
             said = plain_text(messages)
             self.asked.append(said)
@@ -291,15 +301,21 @@ def nothing(context: Any) -> None:
 def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("initial_policy", "encode_examples", "tune"):
         monkeypatch.setattr(modelling_lessons.training, name, nothing)
-    config, speaker = config_of(), KnowsAll(tmp_path, BARE)
-    done = run_stages(nl2plan(config), root=tmp_path, resources=speaker)
-    untrained = {name: artifact for name, artifact in done.items() if name != "sft"}  # which has no curve here
+    monkeypatch.setattr(modelling_lessons.direct_plans, "match_tokens", nothing)
+    config = config_of(zero_shot=True, unchecked=True)
+    with FastDownward(config.planner) as planner:
+        speaker = KnowsAll(tmp_path, BARE, planner)
+        done = run_stages(nl2plan(config), root=tmp_path, resources=speaker)
+    untrained = {name: artifact for name, artifact in done.items() if "sft" not in name}  # which have no curve here
     results = nl2plan_results(RunSoFar("nl2plan", config, "demo", untrained))
     assert results is not None
     ferry, unseen = results.by_domain["ferry"], results.by_domain["independent-set"]
     assert (ferry.was_taught, ferry.tasks, ferry.right, ferry.actions, ferry.equal) == (True, 2, 2, 6, 6)
     assert (unseen.was_taught, unseen.tasks, unseen.right, unseen.actions, unseen.equal) == (False, 3, 3, 3, 3)
-    assert results.arms == {"nl2plan": 5}
+    assert results.arms == {"nl2plan": 5, "unchecked": 5, "zero_shot": 5}
+    assert (unseen.others, results.tests["zero_shot"].p_value) == ({"unchecked": 3, "zero_shot": 3}, 1.0)
+    plans = {row.response.split(" ")[1] for row in done["write_plan_lessons"].rows(ExampleRow, "lessons")}
+    assert plans == {"plan"}
     printed = format_report(nl2plan_report(results))
     assert "independent-set                  no" in printed
     assert "5 of 5 tasks have a right plan" in printed
@@ -315,7 +331,6 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
 def test_lessons_with_another_speaker_or_other_prompts_are_refused() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"speaker": {"script": True}}, "leave the settings of speaker out"),
-        ({"zero_shot": True}, "zero_shot=false"),
         ({"modelling": {}}, "modelling.prompts=bare"),
         ({"model": {"tokenizer": "words"}}, "model.tokenizer=bpe"),
     ]

@@ -54,7 +54,7 @@ from plansmith.modelling.dialogue import Question, QuestionKind
 from plansmith.modelling.hidden_words import HiddenWords, KeptWords
 from plansmith.modelling.pages import task_page
 from plansmith.modelling.products import DialogueStep, Obstacle
-from plansmith.modelling.prompts import prompt
+from plansmith.modelling.prompts import step_prompt
 from plansmith.modelling.references import TASKS_FOLDER, Reference, read_references
 from plansmith.modelling.speaking import Speaker
 from plansmith.modelling.steps import (
@@ -85,7 +85,7 @@ EDITED = (files.TYPES, files.HIERARCHY, files.ACTIONS)
 """What may be mended of a domain, beside the actions of step 4."""
 PAGES = "pages"
 """Folder of a page of each task beside the verdicts."""
-NL2PLAN, ZERO_SHOT = "nl2plan", "zero_shot"
+NL2PLAN, ZERO_SHOT, UNCHECKED = "nl2plan", "zero_shot", "unchecked"
 OPTIMA = tuple(
     PlannerConfig(search=search, time_limit_s=30, kill_after_s=40) for search in ("optimal", "astar(blind())")
 )
@@ -95,6 +95,8 @@ stays unknown."""
 KEPT = "words.json"
 """File of the words that a policy knows, beside the lessons that it has learnt."""
 
+NOT_ASKED = frozenset({"tasks", "plan", "lessons", "policy", UNCHECKED})
+"""Inputs that hold nothing that a step has made."""
 Made = Dialogue[Question, str, StepRecord | tuple[StepRecord, ...]]
 
 
@@ -322,12 +324,12 @@ def _dialogue(row: ModellingTaskRow, products: RowProducts, settings: AskingSett
         case DialogueStep.TASK:
             return make_problem(row.text, read_made_domain(products, config), products, config)
         case _:
-            return _zero_shot(row.text, products)
+            return _zero_shot(row.text, products, config)
 
 
-def _zero_shot(text: str, products: RowProducts) -> Made:
+def _zero_shot(text: str, products: RowProducts, config: ModellingConfig) -> Made:
     """Leave what a model answers when it is asked for a plan at once (appendix G)."""
-    messages = (Message("user", prompt(ZERO_SHOT, text=text)),)
+    messages = (Message("user", step_prompt(config.prompts, ZERO_SHOT, text=text)),)
     answer = yield Question(DialogueStep.ZERO_SHOT, "", QuestionKind.DRAFT, messages)
     products.settle(ZERO_SHOT, answer)
     return ()
@@ -411,7 +413,10 @@ def judge(context: StageContext[VerdictSettings]) -> None:
     """Write whether each plan is right on the reference, what advice did, and a page of each task."""
     tasks = {row.task: row for row in context.inputs["tasks"].rows(ModellingTaskRow)}
     verdicts = [
-        _verdict(tasks[row.task], row, context.settings) for row in context.inputs["plan"].rows(ModelledPlanRow)
+        _verdict(tasks[row.task], row, context.settings, arm=arm)
+        for arm, name in ((NL2PLAN, "plan"), (UNCHECKED, UNCHECKED))
+        if name in context.inputs
+        for row in context.inputs[name].rows(ModelledPlanRow)
     ]
     if ZERO_SHOT in context.inputs:
         verdicts += [
@@ -475,7 +480,7 @@ def _write_pages(
 
 
 def _asked_in(inputs: Mapping[str, Artifact]) -> dict[str, Artifact]:
-    return {name: artifact for name, artifact in inputs.items() if name not in ("tasks", "plan", "lessons", "policy")}
+    return {name: artifact for name, artifact in inputs.items() if name not in NOT_ASKED}
 
 
 def _calls_of(artifact: Artifact) -> list[ModellingCallRow]:
@@ -486,9 +491,11 @@ def _effect(row: ModellingTaskRow, step: ModellingStepRow) -> str:
     return effect_of_advice(step.step, step.subject, step.before, step.after, (row.domain_pddl, row.problem_pddl))
 
 
-def _verdict(row: ModellingTaskRow, planned: ModelledPlanRow, settings: VerdictSettings) -> ModelledVerdictRow:
+def _verdict(
+    row: ModellingTaskRow, planned: ModelledPlanRow, settings: VerdictSettings, *, arm: str = NL2PLAN
+) -> ModelledVerdictRow:
     def said(*, is_right: bool = False, confirmed: str = "", proposal: str = "") -> ModelledVerdictRow:
-        return ModelledVerdictRow(row.task, NL2PLAN, planned.status, is_right, confirmed, planned.plan, proposal)
+        return ModelledVerdictRow(row.task, arm, planned.status, is_right, confirmed, planned.plan, proposal)
 
     if not planned.plan:
         return said()

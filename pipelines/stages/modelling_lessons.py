@@ -12,7 +12,8 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipelines.stages import phase1_data, training
+from pipelines.stages import direct_plans, phase1_data, training
+from pipelines.stages.direct_plans import BudgetSettings
 from pipelines.stages.graph import Graph
 from pipelines.stages.modelling import KEPT
 from pipelines.stages.phase1_data import DrawingSettings, pddl_digest
@@ -36,7 +37,7 @@ from plansmith.generation import plain_text
 from plansmith.judging.modelled import equal_actions
 from plansmith.modelling import folder as files
 from plansmith.modelling.hidden_words import Hiding, KeptWords
-from plansmith.modelling.lessons import BLANK, Scrambler, blank, lessons, spoken_reference
+from plansmith.modelling.lessons import BLANK, Scrambler, blank, lessons, spoken_reference, straight_lesson
 from plansmith.modelling.products import DialogueStep
 from plansmith.pddl.model import Problem
 from plansmith.pddl.parser import parse_problem
@@ -155,6 +156,26 @@ def _random_domain(
     return own, problem
 
 
+def write_plan_lessons(context: StageContext[LessonSettings]) -> None:
+    """Write the same texts of D1's problems, each with its plan for an answer: what is learnt without the steps."""
+    settings, config = context.settings, context.settings.lessons
+    kept = KeptWords.read(context.inputs["lessons"].path(KEPT))
+    solved = phase1_data.solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE1)
+    domain_of = {row.problem_id: row.domain for row in context.inputs["problems"].rows(ProblemRow)}
+    phrasings, examples = range(len(FRAMES) - config.held_out_phrasings), list[ExampleRow]()
+    spoken = {name: _spoken(load_domain(settings.domains[name]), phrasings)
+              for name in {domain_of[row.problem_id] for row in solved}}  # fmt: skip
+    for row, copy in itertools.product(solved, range(config.copies)):
+        rng = context.rng(row.problem_id, copy)
+        own = rng.choice(spoken[domain_of[row.problem_id]])
+        reference = spoken_reference(own, parse_problem(row.problem_pddl, own.domain), name="")
+        hiding = Hiding(kept.words, rng)
+        asked, answer = map(hiding.hide, straight_lesson(reference, row.plan, settings.modelling))
+        name = f"{row.problem_id}-{copy}"
+        examples.append(ExampleRow(name, row.problem_id, ExampleKind.PLAN_FROM_TEXT, None, asked, answer))
+    context.output.write_rows(examples, ExampleRow, table="lessons")
+
+
 def say_tasks(context: StageContext[LessonSettings]) -> None:
     """Write the texts of Dtest's problems, with their references as they are, and as the texts call them.
 
@@ -191,27 +212,47 @@ def compare_actions(context: StageContext[None]) -> None:
 
 def learnt_speaker(graph: Graph, config: NL2PlanConfig) -> dict[str, Stage[Any]]:
     """Return the tasks, the lessons, and the policy that has learnt them, after adding the stages that make them."""
-    assert config.lessons is not None, "the config wants a speaker from nothing"
-    problems, stage, numerics = config.lessons.problems, graph.stage, narrowed(config.trainer, Numerics)
+    lessons_of = _lesson_settings(config)
+    problems, stage = lessons_of.lessons.problems, graph.stage
     drawing = DrawingSettings(problems=problems, pddl=pddl_digest(problems), is_word_level=False)
     drawn = stage("sample_problems", phase1_data.sample_problems, drawing, {}, kind=StageKind.DRAWS)
-    loaded = [load_domain(level.domain) for level in problems.domains]
-    settings = LessonSettings(
+    tasks = stage("tasks", say_tasks, lessons_of, {"problems": drawn})
+    examples = stage("write_lessons", write_lessons, lessons_of, {"problems": drawn}, kind=StageKind.WRITES)
+    given: dict[str, Stage[Any]] = {"problems": drawn, "examples": examples}
+    start = stage("initial_policy", training.initial_policy, training.start_settings(config), given)
+    sequences = stage("encode_lessons", training.encode_examples, None, {"policy": start, "examples": examples})
+    policy = _tuned(graph, config, "sft", {"policy": start, "sequences": sequences})
+    return {"tasks": tasks, "lessons": examples, "policy": policy}
+
+
+def straight_speaker(graph: Graph, config: NL2PlanConfig) -> dict[str, Stage[Any]]:
+    """Return the words and the policy that has learnt to answer texts with plans, from as many tokens."""
+    settings, stage, start = _lesson_settings(config), graph.stage, graph["initial_policy"]
+    given = {"problems": graph["sample_problems"]}
+    plans = stage("synthesize_plans", phase1_data.synthesize_plans, config.planner, given, kind=StageKind.PLANS)
+    given = {**given, "plans": plans, "lessons": graph["write_lessons"]}
+    examples = stage("write_plan_lessons", write_plan_lessons, settings, given, kind=StageKind.WRITES)
+    encoded = stage("encode_plan_lessons", training.encode_examples, None, {"policy": start, "examples": examples})
+    longest = settings.lessons.optimiser.max_length_tokens or config.trainer.row_length_tokens
+    given = {"plans": encoded, "sequences": graph["encode_lessons"]}
+    matched = stage("match_tokens", direct_plans.match_tokens, BudgetSettings(longest_tokens=longest), given)
+    policy = _tuned(graph, config, "sft_straight", {"policy": start, "sequences": matched})
+    return {"lessons": graph["write_lessons"], "policy": policy}
+
+
+def _lesson_settings(config: NL2PlanConfig) -> LessonSettings:
+    assert config.lessons is not None, "the config wants a speaker from nothing"
+    loaded = [load_domain(level.domain) for level in config.lessons.problems.domains]
+    return LessonSettings(
         lessons=config.lessons,
         modelling=config.modelling,
         domains={own.domain.name: own.reference for own in loaded},
         words=" ".join(own.digest() for own in loaded),
     )
-    tasks = stage("tasks", say_tasks, settings, {"problems": drawn})
-    examples = stage("write_lessons", write_lessons, settings, {"problems": drawn}, kind=StageKind.WRITES)
-    given: dict[str, Stage[Any]] = {"problems": drawn, "examples": examples}
-    start = stage("initial_policy", training.initial_policy, training.start_settings(config), given)
-    sequences = stage("encode_lessons", training.encode_examples, None, {"policy": start, "examples": examples})
-    tuning = TuningSettings(optimiser=config.lessons.optimiser, numerics=numerics)
-    options: dict[str, Any] = {
-        "kind": StageKind.OPTIMISES,
-        "labels": {"objective": "supervised"},
-        "code_roots": OPTIMISATION,
-    }
-    given = {"policy": start, "sequences": sequences}
-    return {"tasks": tasks, "lessons": examples, "policy": stage("sft", training.tune, tuning, given, **options)}
+
+
+def _tuned(graph: Graph, config: NL2PlanConfig, name: str, given: dict[str, Stage[Any]]) -> Stage[Any]:
+    assert config.lessons is not None, "the config wants a speaker from nothing"
+    tuning = TuningSettings(optimiser=config.lessons.optimiser, numerics=narrowed(config.trainer, Numerics))
+    options: dict[str, Any] = {"kind": StageKind.OPTIMISES, "labels": {"objective": "supervised"}}
+    return graph.stage(name, training.tune, tuning, given, code_roots=OPTIMISATION, **options)

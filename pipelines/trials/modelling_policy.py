@@ -33,7 +33,7 @@ from plansmith.modelling import folder as files
 from plansmith.modelling.budget import Budget, Budgeted, cost_of
 from plansmith.modelling.calls import CallLog
 from plansmith.modelling.cassette import Cassette, Playing, Recording
-from plansmith.modelling.prompts import prompt
+from plansmith.modelling.prompts import step_prompt
 from plansmith.modelling.speaking import Person, Speaker
 
 WINDOW = 8192
@@ -135,7 +135,7 @@ def _answering(
         yield Endpoint(endpoint), f"{endpoint.url} {endpoint.model}", endpoint.model
         return
     where, n_cpus = str(getattr(arguments, "text", files.TEXT)), arguments.num_cpus
-    asked = {where: asking(prompt("types", text=text))}
+    asked = {where: asking(step_prompt("worked", "types", text=text))}
     room = WINDOW + 2 * arguments.max_new_tokens
     engine = engine_config(folder, asked, room=room, dtype=arguments.dtype, n_threads=n_cpus)
     trial = TrialConfig(planner=planner_of(arguments), cluster=ClusterConfig(num_cpus=n_cpus), policy=engine)

@@ -120,7 +120,10 @@ class NL2PlanConfig(RunConfig):
     """How often each task is taken through the steps, with other seeds; a plan is tried in the models of the other
     drafts (not in the paper). Answers must then be drawn at a temperature above 0."""
     zero_shot: bool = True
-    """Also ask for a plan straight from the text, with a chain of thought and no example (appendix G)."""
+    """Also ask for a plan straight from the text, with a chain of thought and no example (appendix G); with `lessons`
+    another policy, which has learnt nothing else, from as many tokens about the same problems."""
+    unchecked: bool = False
+    """Also take the tasks through the steps without handing any fault back (not in the paper)."""
     interpretations: str | None = None
     """A folder with ``TASK.json`` for each task that a person has interpreted; None has none."""
 
@@ -136,9 +139,8 @@ class NL2PlanConfig(RunConfig):
             return self
         if self.speaker != SpeakerConfig():
             raise ValueError("with lessons the policy that has learnt them answers; leave the settings of speaker out")
-        if self.zero_shot or self.modelling.prompts != "bare" or self.tasks.domain not in ("own", "easy"):
-            raise ValueError("lessons are about the steps alone, by bare prompts: set zero_shot=false, "
-                             "modelling.prompts=bare, and leave tasks.domain as it is")  # fmt: skip
+        if self.modelling.prompts != "bare" or self.tasks.domain not in ("own", "easy"):
+            raise ValueError("lessons are by bare prompts: set modelling.prompts=bare, and leave tasks.domain as it is")
         if self.model.folder is not None or self.model.tokenizer != "bpe":
             raise ValueError("lessons are for a model from nothing: set model.tokenizer=bpe, and no model.folder")
         if not self.lessons.problems.domains:

@@ -16,7 +16,7 @@ from plansmith.generation import Answers, Conversation, Generator, Message, plai
 from plansmith.modelling.calls import Call, is_person
 from plansmith.modelling.dialogue import Question, QuestionKind
 from plansmith.modelling.products import DialogueStep
-from plansmith.modelling.prompts import prompt
+from plansmith.modelling.prompts import step_prompt
 from plansmith.modelling.references import Reference
 from plansmith.modelling.script import Script
 from plansmith.modelling.speaking import PERSON
@@ -71,7 +71,7 @@ def estimate(text: str, config: ModellingConfig, reference: Reference) -> dict[s
 def _exchanges(own: Reference, config: ModellingConfig) -> Iterator[tuple[Question, str]]:
     """Yield each question with its answer: those of the steps, and the one for a plan straight from the text."""
     script, dialogue = Script((own,)), make_all(own.text, RowProducts(), config)
-    straight = (Message("user", prompt(DialogueStep.ZERO_SHOT, text=own.text)),)
+    straight = (Message("user", step_prompt(config.prompts, DialogueStep.ZERO_SHOT, text=own.text)),)
     question = Question(DialogueStep.ZERO_SHOT, "", QuestionKind.DRAFT, straight)
     yield question, script.answer(straight)
     question = next(dialogue)

@@ -19,6 +19,7 @@ from plansmith.config.modelling import ModellingConfig
 from plansmith.errors import BadInputError
 from plansmith.modelling.dialogue import Question, QuestionKind
 from plansmith.modelling.products import DialogueStep
+from plansmith.modelling.prompts import step_prompt
 from plansmith.modelling.references import Reference
 from plansmith.modelling.script import ReferenceAnswers
 from plansmith.modelling.steps import RowProducts, make_all
@@ -184,6 +185,11 @@ def _shuffled(items: Sequence[Item], rng: random.Random) -> tuple[Item, ...]:
 def _some(items: Sequence[Item], rng: random.Random) -> tuple[Item, ...]:
     """Return items, some of them left out, but not all."""
     return tuple(item for item in items if rng.random() >= LEFT_OUT) or tuple(items[:1])
+
+
+def straight_lesson(reference: Reference, plan: Iterable[str], config: ModellingConfig) -> tuple[str, str]:
+    """Return the question for a plan straight from a text, with the answer: the control of the steps."""
+    return step_prompt(config.prompts, DialogueStep.ZERO_SHOT, text=reference.text), "\n".join(["## Plan", *plan])
 
 
 def blank(domain: Domain, phrases: Phrases, problem: Problem) -> tuple[Domain, Phrases, Problem]:

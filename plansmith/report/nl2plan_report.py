@@ -27,6 +27,8 @@ LEARNT = (
     "action is the reference's when it has its parameters, conditions and effects under the names of the text, each "
     "text of a domain counted once. In brackets: 95 % intervals (Wilson)."
 )
+ARMS = {"unchecked": "without checks", "zero_shot": "straight from the text"}
+"""Arms beside the steps, as they are called."""
 AGREEING = (
     "Each task was taken through the steps several times. The plan of a draft is tried in the models of the others, "
     "which needs no reference. 0.5 is chance, 1 tells every right plan from every other."
@@ -64,6 +66,8 @@ def _sections(results: NL2PlanResults) -> Iterator[Section]:
     yield Section("", (Tiles((Tile("right", f"{results.arms.get('nl2plan', 0)} of {len(results.tasks)}"),)),))
     if results.by_domain:
         yield Section("Domains", (_domains(results),), note=LEARNT)
+    if results.by_domain or "unchecked" in results.arms:
+        yield Section("Against the other arms", (_tests(results),))
     if results.agreement is not None:
         blocks = (_agreeing(results.agreement), _chosen(results.agreement, len(results.tasks)))
         yield Section("Agreement of drafts", blocks, note=AGREEING)
@@ -79,17 +83,29 @@ def _sections(results: NL2PlanResults) -> Iterator[Section]:
 
 
 def _domains(results: NL2PlanResults) -> Table:
+    others = [arm for arm in ARMS if arm in results.arms]
     rows = tuple(
         (
             name,
             "in other phrasings" if own.was_taught else "no",
             _share(own.planned, own.tasks),
             _share(own.right, own.tasks),
+            *(str(own.others[arm]) for arm in others),
             _share(own.equal, own.actions),
         )
         for name, own in results.by_domain.items()
     )
-    return Table("Domains", ("domain", "learnt of", "plan found", "right", "actions as in the reference"), rows)
+    right = ("right", *(f"right, {ARMS[arm]}" for arm in others))
+    return Table("Domains", ("domain", "learnt of", "plan found", *right, "actions as in the reference"), rows)
+
+
+def _tests(results: NL2PlanResults) -> Sentences:
+    n_tasks = len(results.tasks)
+    return Sentences(tuple(
+        f"{ARMS[arm].capitalize()} {results.arms[arm]} of {n_tasks} are right, by the steps {results.arms['nl2plan']}: "
+        f"{test.only_after} by these alone, {test.only_before} by the other alone; {test.name}, {p_text(test.p_value)}."
+        for arm, test in results.tests.items()
+    ), "Other arms")  # fmt: skip
 
 
 def _agreeing(agreement: Agreement) -> Table:

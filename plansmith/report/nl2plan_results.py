@@ -33,7 +33,9 @@ from plansmith.report.statistics import PairedTest, TriedProblem, area_under_roc
 
 Run = RunSoFar[NL2PlanConfig]
 
-NL2PLAN, ZERO_SHOT = "nl2plan", "zero_shot"
+NL2PLAN, ZERO_SHOT, UNCHECKED = "nl2plan", "zero_shot", "unchecked"
+OTHERS = (UNCHECKED, ZERO_SHOT)
+"""Arms beside the steps as they are."""
 CALLS = "calls.parquet"
 DRAFT = "_draft_"
 """In the names of the stages of all drafts but the first."""
@@ -79,6 +81,7 @@ class DomainResult:
     Attributes:
         was_taught: it has learnt of this domain, in other phrasings.
         tasks, planned, right: tasks, those with a plan in their own model, those whose plan is right.
+        others: those whose plan is right by each other arm.
         actions, equal: actions of the references, by text, and those that were written the same.
     """
 
@@ -86,6 +89,7 @@ class DomainResult:
     tasks: int
     planned: int
     right: int
+    others: dict[str, int]
     actions: int
     equal: int
 
@@ -140,6 +144,8 @@ class NL2PlanResults(RunResults):
     is_played: bool = False
     by_domain: dict[str, DomainResult] = field(default_factory=dict)
     """Empty where the speaker has not learnt in the run."""
+    tests: dict[str, PairedTest] = field(default_factory=dict)
+    """Of each other arm, as it was before, against the steps as they are; by text of a domain."""
     agreement: Agreement | None = None
     """None with one draft."""
 
@@ -168,13 +174,14 @@ def nl2plan_results(run: Run) -> NL2PlanResults | None:
         is_played=is_played(speaker),
         tasks=tasks,
         zero_shot=zero_shot,
-        arms={arm: sum(row.is_right for row in verdicts if row.arm == arm) for arm in (NL2PLAN, ZERO_SHOT)
+        arms={arm: sum(row.is_right for row in verdicts if row.arm == arm) for arm in (NL2PLAN, *OTHERS)
               if any(row.arm == arm for row in verdicts)},
+        tests=dict(_tests(verdicts, references)),
         shares=_shares(steps, advice),
         cost=_cost(calls, run.config.speaker.prices),
         tokens_by_domain=_tokens_by_domain(own_calls, references),
         agreement=_agreement(run.artifacts["compare_drafts"]) if "compare_drafts" in run.artifacts else None,
-        by_domain=dict(_by_domain(run.artifacts, tasks)) if "compare_actions" in run.artifacts else {},
+        by_domain=dict(_by_domain(run.artifacts, tasks, verdicts)) if "compare_actions" in run.artifacts else {},
     )  # fmt: skip
 
 
@@ -208,7 +215,7 @@ def _agreement(compared: Artifact) -> Agreement:
 
 
 def _by_domain(
-    artifacts: Mapping[str, Artifact], tasks: Mapping[str, ModelledTask]
+    artifacts: Mapping[str, Artifact], tasks: Mapping[str, ModelledTask], verdicts: Sequence[ModelledVerdictRow]
 ) -> Iterator[tuple[str, DomainResult]]:
     problems = artifacts["sample_problems"].rows(ProblemRow)
     taught = {row.domain for row in problems if row.split == Split.PHASE1}
@@ -217,7 +224,22 @@ def _by_domain(
         own = [task for task in tasks.values() if task.domain.rpartition(" ")[0] == name]
         actions = [row.is_equal for row in compared if row.domain.rpartition(" ")[0] == name]
         n_planned, n_right = sum(bool(task.plan) for task in own), sum(task.right for task in own)
-        yield name, DomainResult(name in taught, len(own), n_planned, n_right, len(actions), sum(actions))
+        others = {
+            arm: sum(row.is_right for row in rows if tasks[row.task].domain.rpartition(" ")[0] == name)
+            for arm in OTHERS
+            if (rows := [row for row in verdicts if row.arm == arm])
+        }
+        yield name, DomainResult(name in taught, len(own), n_planned, n_right, others, len(actions), sum(actions))
+
+
+def _tests(
+    verdicts: Sequence[ModelledVerdictRow], references: Mapping[str, ModellingTaskRow]
+) -> Iterator[tuple[str, PairedTest]]:
+    tried = {
+        arm: [TriedProblem(row.is_right, references[row.task].domain) for row in verdicts if row.arm == arm]
+        for arm in (NL2PLAN, *OTHERS)
+    }
+    yield from ((arm, paired_test(tried[arm], tried[NL2PLAN])) for arm in OTHERS if tried[arm])
 
 
 def _calls(artifacts: Mapping[str, Artifact]) -> Iterator[ModellingCallRow]:
