@@ -28,13 +28,16 @@ from pipelines.stages.modelling import (
     VerdictSettings,
 )
 from pipelines.trials.speaking import check_speaker, cost_estimate, speaker_key, speaking_session
+from plansmith.ablation.nl2plan_seeds import nl2plan_ablation_results, nl2plan_seeds_results
+from plansmith.ablation.seeds import SeedsResults, as_it_is
+from plansmith.ablation.seeds_report import seeds_report
 from plansmith.config.basics import narrowed
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.prompts import prompts_digest
 from plansmith.modelling.steps import PLANNING
-from plansmith.pipeline import Pipeline, Reporting
+from plansmith.pipeline import Ablation, OverSeeds, Pipeline, Reporting
 from plansmith.report.nl2plan_report import nl2plan_report
 from plansmith.report.nl2plan_results import NL2PlanResults, nl2plan_results
 from plansmith.stages import Stage
@@ -179,6 +182,15 @@ PIPELINE = Pipeline(
     reporting=Reporting(NL2PlanResults, nl2plan_report),
     check=check_speaker,
     estimate=cost_estimate,
+    ablation=Ablation(
+        about="Run every arm over several seeds: the steps with and without their checks, and a plan straight from the "
+        "text. Print how many are right, in domains learnt of and in others, with paired tests.",
+        variants=as_it_is,
+        results=nl2plan_ablation_results,
+        reporting=Reporting(SeedsResults, seeds_report, "ablation"),
+        preset="laptop",
+    ),
+    over_seeds=OverSeeds(nl2plan_seeds_results, Reporting(SeedsResults, seeds_report, "seeds")),
 )
 
 

@@ -14,6 +14,8 @@ from pipelines.nl2plan import PIPELINE, nl2plan
 from pipelines.stages import modelling_lessons
 from pipelines.stages.modelling import KEPT
 from pipelines.stages.modelling_lessons import SPOKEN
+from plansmith.ablation.nl2plan_seeds import NEVER, TAUGHT, nl2plan_seeds_results
+from plansmith.ablation.seeds_report import seeds_report
 from plansmith.config.loading import build_model
 from plansmith.config.modelling import ModellingConfig
 from plansmith.config.nl2plan import NL2PlanConfig
@@ -324,6 +326,11 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
     assert {row.domain.split()[1] for row in tasks if row.domain.startswith("ferry")} <= {"10", "11"}
     assert not {row.prompt for row in taught} & set(speaker.asked)
     assert len({row.problem_pddl for row in tasks}) == len(tasks)
+    runs = [RunSoFar("nl2plan", own, "demo", untrained) for own in (config, config.model_copy(update={"seed": 1}))]
+    seeds = nl2plan_seeds_results("two", runs, "")
+    assert (seeds.seeds, seeds.levels, seeds.arms) == ((0, 1), (NEVER, TAUGHT), ("zero_shot", "unchecked", "nl2plan"))
+    assert {(cell.scope, cell.mean, len(cell.seeds)) for cell in seeds.cells} == {(NEVER, 1.0, 2), (TAUGHT, 1.0, 2)}
+    assert "domains never learnt of" in format_report(seeds_report(seeds))
     for row in tasks:
         parse_problem(row.problem_pddl, parse_domain(row.domain_pddl))
 

@@ -217,19 +217,31 @@ def _agreement(compared: Artifact) -> Agreement:
 def _by_domain(
     artifacts: Mapping[str, Artifact], tasks: Mapping[str, ModelledTask], verdicts: Sequence[ModelledVerdictRow]
 ) -> Iterator[tuple[str, DomainResult]]:
-    problems = artifacts["sample_problems"].rows(ProblemRow)
-    taught = {row.domain for row in problems if row.split == Split.PHASE1}
+    taught = taught_domains(artifacts)
     compared = artifacts["compare_actions"].rows(ActionAgreementRow)
-    for name in dict.fromkeys(row.domain for row in problems if row.split == Split.TEST):
-        own = [task for task in tasks.values() if task.domain.rpartition(" ")[0] == name]
-        actions = [row.is_equal for row in compared if row.domain.rpartition(" ")[0] == name]
+    for name in dict.fromkeys(domain_of(task.domain) for task in tasks.values()):
+        own = [task for task in tasks.values() if domain_of(task.domain) == name]
+        actions = [row.is_equal for row in compared if domain_of(row.domain) == name]
         n_planned, n_right = sum(bool(task.plan) for task in own), sum(task.right for task in own)
         others = {
-            arm: sum(row.is_right for row in rows if tasks[row.task].domain.rpartition(" ")[0] == name)
+            arm: sum(row.is_right for row in rows if domain_of(tasks[row.task].domain) == name)
             for arm in OTHERS
             if (rows := [row for row in verdicts if row.arm == arm])
         }
         yield name, DomainResult(name in taught, len(own), n_planned, n_right, others, len(actions), sum(actions))
+
+
+def taught_domains(artifacts: Mapping[str, Artifact]) -> set[str]:
+    """Return the domains that the speaker of a run has learnt of."""
+    if "sample_problems" not in artifacts:
+        return set()
+    return {row.domain for row in artifacts["sample_problems"].rows(ProblemRow) if row.split == Split.PHASE1}
+
+
+def domain_of(text: str) -> str:
+    """Return the domain of a text that is named by it and its phrasing; of the paper's tasks the domain itself."""
+    name, _, phrasing = text.rpartition(" ")
+    return name if phrasing.isdigit() else text
 
 
 def _tests(
