@@ -49,7 +49,7 @@ from plansmith.text.spoken import SpokenDomain
 SPOKEN = "spoken"
 """Table of the tasks with references that are called as their texts call them, beside the tasks."""
 SCRAMBLES = 10
-"""Draws of a random domain; in some, two predicates are called alike."""
+"""Draws of a random domain; in some two predicates are called alike, or nothing is said of the problem."""
 OUTLINES = (DialogueStep.TYPES, DialogueStep.HIERARCHY, DialogueStep.ACTIONS)
 
 
@@ -150,8 +150,8 @@ def _random_domain(
 ) -> tuple[SpokenDomain, Problem]:
     """Return a domain made of one, in the same phrasing; where phrases were too much alike, the domain itself."""
     for _ in range(SCRAMBLES):
-        domain, phrases, its = scrambler.scrambled(own.domain, own.phrases, problem, rng)
         with contextlib.suppress(BadInputError):
+            domain, phrases, its = scrambler.scrambled(own.domain, own.phrases, problem, rng)
             return SpokenDomain(domain, phrases, own.phrasing), its
     return own, problem
 
