@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pipelines.stages import direct_plans, phase1_data, training
@@ -36,7 +37,7 @@ from plansmith.errors import BadInputError
 from plansmith.generation import plain_text
 from plansmith.judging.modelled import equal_actions
 from plansmith.modelling import folder as files
-from plansmith.modelling.hidden_words import Hiding, KeptWords
+from plansmith.modelling.hidden_words import NEWLINE, Hiding, KeptWords
 from plansmith.modelling.lessons import BLANK, Scrambler, blank, lessons, spoken_reference, straight_lesson
 from plansmith.modelling.products import DialogueStep
 from plansmith.pddl.model import Problem
@@ -156,6 +157,19 @@ def _random_domain(
     return own, problem
 
 
+def write_reading(context: StageContext[None]) -> None:
+    """Write the lessons as texts to be read, questions and all: most of a lesson is its question.
+
+    What comes again in a text must be looked up in it, which is what answers are made of.
+    """
+    context.output.write_rows(map(_to_be_read, context.inputs["lessons"].rows(ExampleRow, "lessons")), ExampleRow)
+
+
+def _to_be_read(row: ExampleRow) -> ExampleRow:
+    first, newline, rest = row.prompt.partition(f" {NEWLINE}")
+    return replace(row, prompt=first, response=f"{newline}{rest}{row.response}")
+
+
 def write_plan_lessons(context: StageContext[LessonSettings]) -> None:
     """Write the same texts of D1's problems, each with its plan for an answer: what is learnt without the steps."""
     settings, config = context.settings, context.settings.lessons
@@ -220,13 +234,19 @@ def learnt_speaker(graph: Graph, config: NL2PlanConfig) -> dict[str, Stage[Any]]
     examples = stage("write_lessons", write_lessons, lessons_of, {"problems": drawn}, kind=StageKind.WRITES)
     given: dict[str, Stage[Any]] = {"problems": drawn, "examples": examples}
     start = stage("initial_policy", training.initial_policy, training.start_settings(config), given)
+    texts = stage("write_reading", write_reading, None, {"lessons": examples}, kind=StageKind.WRITES)
+    encoded = stage("encode_reading", training.encode_examples, None, {"policy": start, "examples": texts})
+    reader = _tuned(graph, config, "read", {"policy": start, "sequences": encoded})
     sequences = stage("encode_lessons", training.encode_examples, None, {"policy": start, "examples": examples})
-    policy = _tuned(graph, config, "sft", {"policy": start, "sequences": sequences})
+    policy = _tuned(graph, config, "sft", {"policy": reader, "sequences": sequences})
     return {"tasks": tasks, "lessons": examples, "policy": policy}
 
 
 def straight_speaker(graph: Graph, config: NL2PlanConfig) -> dict[str, Stage[Any]]:
-    """Return the words and the policy that has learnt to answer texts with plans, from as many tokens."""
+    """Return the words and the policy that has learnt to answer texts with plans, from as many tokens.
+
+    It has read the same texts before as the one that takes the steps.
+    """
     settings, stage, start = _lesson_settings(config), graph.stage, graph["initial_policy"]
     given = {"problems": graph["sample_problems"]}
     plans = stage("synthesize_plans", phase1_data.synthesize_plans, config.planner, given, kind=StageKind.PLANS)
@@ -236,7 +256,7 @@ def straight_speaker(graph: Graph, config: NL2PlanConfig) -> dict[str, Stage[Any
     longest = settings.lessons.optimiser.max_length_tokens or config.trainer.row_length_tokens
     given = {"plans": encoded, "sequences": graph["encode_lessons"]}
     matched = stage("match_tokens", direct_plans.match_tokens, BudgetSettings(longest_tokens=longest), given)
-    policy = _tuned(graph, config, "sft_straight", {"policy": start, "sequences": matched})
+    policy = _tuned(graph, config, "sft_straight", {"policy": graph["read"], "sequences": matched})
     return {"lessons": graph["write_lessons"], "policy": policy}
 
 

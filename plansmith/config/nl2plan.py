@@ -92,7 +92,7 @@ class LessonsConfig(StrictModel):
     scrambled: float = Field(0.7, ge=0, le=1)
     """Share of the dialogues that are about a random domain made of the problem's."""
     optimiser: OptimiserConfig
-    """The optimisation."""
+    """Both optimisations: on the lessons as texts to be read, then on their answers."""
 
 
 class NL2PlanConfig(RunConfig):
