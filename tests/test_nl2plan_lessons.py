@@ -310,8 +310,6 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
         done = run_stages(nl2plan(config), root=tmp_path, resources=speaker)
     tuned = ("read", "sft", "sft_straight")  # which have no curve here
     untrained = {name: artifact for name, artifact in done.items() if name not in tuned}
-        name: artifact for name, artifact in done.items() if name not in ("read", "sft", "sft_straight")
-    }  # which have no curve here
     results = nl2plan_results(RunSoFar("nl2plan", config, "demo", untrained))
     assert results is not None
     ferry, unseen = results.by_domain["ferry"], results.by_domain["independent-set"]
