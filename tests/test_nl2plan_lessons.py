@@ -249,6 +249,7 @@ def config_of(**changes: Any) -> NL2PlanConfig:
                 "object_names": [],
                 "phase2_share": 0.0,
             },
+            "drills": 5,
             "optimiser": {"learning_rate": 0.003, "batch_tokens": 4096},
         },
         "modelling": BARE.model_dump(),
@@ -308,7 +309,7 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
     with FastDownward(config.planner) as planner:
         speaker = KnowsAll(tmp_path, BARE, planner)
         done = run_stages(nl2plan(config), root=tmp_path, resources=speaker)
-    tuned = ("read", "sft", "sft_straight")  # which have no curve here
+    tuned = ("drill", "sft", "sft_straight")  # which have no curve here
     untrained = {name: artifact for name, artifact in done.items() if name not in tuned}
     results = nl2plan_results(RunSoFar("nl2plan", config, "demo", untrained))
     assert results is not None
@@ -323,6 +324,10 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
     assert "independent-set                  no" in printed
     assert "5 of 5 tasks have a right plan" in printed
     assert "shortest" not in printed  # a line a task is on the page
+    for row in done["write_drills"].rows(ExampleRow):
+        words, again = row.prompt.split(), row.response.split()
+        assert len(words) == len(set(words))
+        assert " ".join(words) in " ".join(again * 2)
     taught, tasks = done["write_lessons"].rows(ExampleRow, "lessons"), done["tasks"].rows(ModellingTaskRow)
     assert {row.domain.split()[1] for row in tasks if row.domain.startswith("ferry")} <= {"10", "11"}
     assert not {row.prompt for row in taught} & set(speaker.asked)

@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from pipelines.stages import direct_plans, phase1_data, training
@@ -37,7 +36,7 @@ from plansmith.errors import BadInputError
 from plansmith.generation import plain_text
 from plansmith.judging.modelled import equal_actions
 from plansmith.modelling import folder as files
-from plansmith.modelling.hidden_words import NEWLINE, Hiding, KeptWords
+from plansmith.modelling.hidden_words import POOL, Hiding, KeptWords
 from plansmith.modelling.lessons import BLANK, Scrambler, blank, lessons, spoken_reference, straight_lesson
 from plansmith.modelling.products import DialogueStep
 from plansmith.pddl.model import Problem
@@ -51,6 +50,8 @@ SPOKEN = "spoken"
 """Table of the tasks with references that are called as their texts call them, beside the tasks."""
 SCRAMBLES = 10
 """Draws of a random domain; in some two predicates are called alike, or nothing is said of the problem."""
+DRILLED = (6, 30)
+"""Words of a drill, at least and at most."""
 OUTLINES = (DialogueStep.TYPES, DialogueStep.HIERARCHY, DialogueStep.ACTIONS)
 
 
@@ -157,17 +158,26 @@ def _random_domain(
     return own, problem
 
 
-def write_reading(context: StageContext[None]) -> None:
-    """Write the lessons as texts to be read, questions and all: most of a lesson is its question.
+class DrillSettings(StrictModel):
+    """How much of looking up is learnt before any lesson."""
 
-    What comes again in a text must be looked up in it, which is what answers are made of.
+    drills: int
+    """Word lists that are written twice."""
+
+
+def write_drills(context: StageContext[DrillSettings]) -> None:
+    """Write lists of hidden words, each to be written again from some word of it on.
+
+    Answers are made of words of the question, which a model from nothing must look up by the words before them. In
+    lessons it does not learn to within millions of tokens, of drills in a few hundred thousand (docs/log.md).
     """
-    context.output.write_rows(map(_to_be_read, context.inputs["lessons"].rows(ExampleRow, "lessons")), ExampleRow)
-
-
-def _to_be_read(row: ExampleRow) -> ExampleRow:
-    first, newline, rest = row.prompt.partition(f" {NEWLINE}")
-    return replace(row, prompt=first, response=f"{newline}{rest}{row.response}")
+    rng, rows = context.rng("drills"), list[ExampleRow]()
+    for number in range(context.settings.drills):
+        words = rng.sample(POOL, rng.randint(*DRILLED))
+        first = rng.randrange(len(words))
+        again = " ".join(["", *words[first:], *words[:first]])
+        rows.append(ExampleRow(f"drill-{number:06d}", "", ExampleKind.DRILL, None, " ".join(words), again))
+    context.output.write_rows(rows, ExampleRow)
 
 
 def write_plan_lessons(context: StageContext[LessonSettings]) -> None:
@@ -234,18 +244,19 @@ def learnt_speaker(graph: Graph, config: NL2PlanConfig) -> dict[str, Stage[Any]]
     examples = stage("write_lessons", write_lessons, lessons_of, {"problems": drawn}, kind=StageKind.WRITES)
     given: dict[str, Stage[Any]] = {"problems": drawn, "examples": examples}
     start = stage("initial_policy", training.initial_policy, training.start_settings(config), given)
-    texts = stage("write_reading", write_reading, None, {"lessons": examples}, kind=StageKind.WRITES)
-    encoded = stage("encode_reading", training.encode_examples, None, {"policy": start, "examples": texts})
-    reader = _tuned(graph, config, "read", {"policy": start, "sequences": encoded})
+    drilling = DrillSettings(drills=lessons_of.lessons.drills)
+    drills = stage("write_drills", write_drills, drilling, {}, kind=StageKind.WRITES)
+    encoded = stage("encode_drills", training.encode_examples, None, {"policy": start, "examples": drills})
+    drilled = _tuned(graph, config, "drill", {"policy": start, "sequences": encoded})
     sequences = stage("encode_lessons", training.encode_examples, None, {"policy": start, "examples": examples})
-    policy = _tuned(graph, config, "sft", {"policy": reader, "sequences": sequences})
+    policy = _tuned(graph, config, "sft", {"policy": drilled, "sequences": sequences})
     return {"tasks": tasks, "lessons": examples, "policy": policy}
 
 
 def straight_speaker(graph: Graph, config: NL2PlanConfig) -> dict[str, Stage[Any]]:
     """Return the words and the policy that has learnt to answer texts with plans, from as many tokens.
 
-    It has read the same texts before as the one that takes the steps.
+    It has had the same drills before as the one that takes the steps.
     """
     settings, stage, start = _lesson_settings(config), graph.stage, graph["initial_policy"]
     given = {"problems": graph["sample_problems"]}
@@ -256,7 +267,7 @@ def straight_speaker(graph: Graph, config: NL2PlanConfig) -> dict[str, Stage[Any
     longest = settings.lessons.optimiser.max_length_tokens or config.trainer.row_length_tokens
     given = {"plans": encoded, "sequences": graph["encode_lessons"]}
     matched = stage("match_tokens", direct_plans.match_tokens, BudgetSettings(longest_tokens=longest), given)
-    policy = _tuned(graph, config, "sft_straight", {"policy": graph["read"], "sequences": matched})
+    policy = _tuned(graph, config, "sft_straight", {"policy": graph["drill"], "sequences": matched})
     return {"lessons": graph["write_lessons"], "policy": policy}
 
 

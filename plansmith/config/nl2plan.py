@@ -91,8 +91,10 @@ class LessonsConfig(StrictModel):
     """Share of first answers of steps 4 and 5 that have a mistake, which is then learnt to be mended."""
     scrambled: float = Field(0.7, ge=0, le=1)
     """Share of the dialogues that are about a random domain made of the problem's."""
+    drills: int = Field(16_000, ge=1)
+    """Lists of hidden words that are written again before any lesson, by which looking up is learnt."""
     optimiser: OptimiserConfig
-    """Both optimisations: on the lessons as texts to be read, then on their answers."""
+    """Both optimisations: on the drills, then on the lessons."""
 
 
 class NL2PlanConfig(RunConfig):

@@ -46,6 +46,7 @@ class ExampleKind(StrEnum):
     PLAN_FROM_TEXT = "plan_from_text"
     WRITE_DOMAIN = "write_domain"
     MODELLING = "modelling"
+    DRILL = "drill"
 
 
 @dataclass(frozen=True, slots=True)
