@@ -35,7 +35,7 @@ problems:
     - {domain: ferry, level: L1, phase1: 8, phase2: 4, test: 3, n_draws: 60}
 texts: {detail: summary, rendering: full}
 examples: {repair: 0.5}
-trainer: {optimizer: adamw, row_length_tokens: 4096, lora: {rank: 4, alpha: 8}}
+trainer: {optimizer: adamw, is_autocast: false, row_length_tokens: 4096, lora: {rank: 4, alpha: 8}}
 policy: {max_model_len: 4096, max_num_seqs: 8, kv_cache_gib: 0.5}
 sft: {learning_rate: 0.01, muon_learning_rate: null, batch_tokens: null, batch_sequences: 4}
 dpo: {learning_rate: 0.001, batch_tokens: null, batch_sequences: 4}
