@@ -14,7 +14,7 @@ import pytest
 from checkpoints import llama_checkpoint, qwen3_checkpoint
 from conftest import Said, give_command
 from processes import processes_of
-from strikes import is_halfway, once
+from strikes import once
 from transformers import AutoModelForCausalLM
 
 from pipelines import nl_pddl_bench
@@ -69,7 +69,8 @@ def test_run_of_a_llama_trains_adapters_and_an_engine_killed_in_the_repair_loop_
 
     def is_due(work: LiveWork) -> bool:
         is_of_the_adapter = any(run.glob("artifacts/judge_sft-*/manifest.json"))
-        return is_of_the_adapter and is_halfway("asking again, turn 1")(work)
+        is_asking = work.doing == "asking again, turn 1" and work.done < (work.total or 0)  # answers end together
+        return is_of_the_adapter and is_asking
 
     with once(run, is_due, kill_engine):
         said = give_run(tmp_path, base)

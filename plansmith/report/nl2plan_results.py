@@ -29,7 +29,7 @@ from plansmith.modelling.script import SCRIPT
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.results import RunResults
 from plansmith.report.run_facts import facts_of
-from plansmith.report.statistics import PairedTest, TriedProblem, area_under_roc, paired_test
+from plansmith.report.statistics import PairedTest, TriedProblem, area_under_roc, paired_test, solved_by_both
 
 Run = RunSoFar[NL2PlanConfig]
 
@@ -145,7 +145,8 @@ class NL2PlanResults(RunResults):
     by_domain: dict[str, DomainResult] = field(default_factory=dict)
     """Empty where the speaker has not learnt in the run."""
     tests: dict[str, PairedTest] = field(default_factory=dict)
-    """Of each other arm, as it was before, against the steps as they are; by text of a domain."""
+    """Of each other arm, as it was before, against the steps as they are; by text of a domain. Prose, which only a
+    person can judge, is not compared."""
     agreement: Agreement | None = None
     """None with one draft."""
 
@@ -176,7 +177,7 @@ def nl2plan_results(run: Run) -> NL2PlanResults | None:
         zero_shot=zero_shot,
         arms={arm: sum(row.is_right for row in verdicts if row.arm == arm) for arm in (NL2PLAN, *OTHERS)
               if any(row.arm == arm for row in verdicts)},
-        tests=dict(_tests(verdicts, references)),
+        tests=dict(_tests(verdicts, references, OTHERS if "compare_actions" in run.artifacts else (UNCHECKED,))),
         shares=_shares(steps, advice),
         cost=_cost(calls, run.config.speaker.prices),
         tokens_by_domain=_tokens_by_domain(own_calls, references),
@@ -245,13 +246,19 @@ def domain_of(text: str) -> str:
 
 
 def _tests(
-    verdicts: Sequence[ModelledVerdictRow], references: Mapping[str, ModellingTaskRow]
+    verdicts: Sequence[ModelledVerdictRow], references: Mapping[str, ModellingTaskRow], arms: Iterable[str]
 ) -> Iterator[tuple[str, PairedTest]]:
     tried = {
-        arm: [TriedProblem(row.is_right, references[row.task].domain) for row in verdicts if row.arm == arm]
-        for arm in (NL2PLAN, *OTHERS)
+        arm: {row.task: TriedProblem(row.is_right, references[row.task].domain) for row in verdicts if row.arm == arm}
+        for arm in (NL2PLAN, *arms)
     }
-    yield from ((arm, paired_test(tried[arm], tried[NL2PLAN])) for arm in OTHERS if tried[arm])
+    for arm in arms:
+        if tried[arm]:
+            where = "in a run of NL2Plan"
+            yield (
+                arm,
+                paired_test(*solved_by_both(tried[arm], tried[NL2PLAN], names=f"{arm} and the steps", where=where)),
+            )
 
 
 def _calls(artifacts: Mapping[str, Artifact]) -> Iterator[ModellingCallRow]:
