@@ -94,7 +94,7 @@ def difference(before: str, after: str) -> list[DiffLine]:
 @cache
 def checklist(step: DialogueStep) -> tuple[str, ...]:
     """Return the questions that whoever criticises a step's product is asked (appendix D)."""
-    path = resources("plansmith.modelling") / "templates" / f"{step}_feedback.j2"
+    path = resources("plansmith.modelling") / "templates" / "worked" / f"{step}_feedback.j2"
     if not path.is_file():
         return ()
     found = re.search(r"^Checklist:\n((?:\d+\. .*\n)+)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
