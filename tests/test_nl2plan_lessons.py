@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pipelines.nl2plan import PIPELINE, nl2plan
 from pipelines.stages import modelling_lessons
@@ -16,6 +17,7 @@ from pipelines.stages.modelling import KEPT
 from pipelines.stages.modelling_lessons import SPOKEN
 from plansmith.ablation.nl2plan_seeds import NEVER, TAUGHT, nl2plan_seeds_results
 from plansmith.ablation.seeds_report import seeds_report
+from plansmith.cli import main
 from plansmith.config.loading import build_model
 from plansmith.config.modelling import ModellingConfig
 from plansmith.config.nl2plan import NL2PlanConfig
@@ -317,6 +319,7 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
     assert (ferry.was_taught, ferry.tasks, ferry.right, ferry.actions, ferry.equal) == (True, 2, 2, 6, 6)
     assert (unseen.was_taught, unseen.tasks, unseen.right, unseen.actions, unseen.equal) == (False, 3, 3, 3, 3)
     assert results.arms == {"nl2plan": 5, "unchecked": 5, "zero_shot": 5}
+    assert max(task.calls.get("types", 0) for task in results.tasks.values()) == 1  # those without checks are apart
     assert (unseen.others, results.tests["zero_shot"].p_value) == ({"unchecked": 3, "zero_shot": 3}, 1.0)
     plans = {row.response.split(" ")[1] for row in done["write_plan_lessons"].rows(ExampleRow, "lessons")}
     assert plans == {"plan"}
@@ -339,6 +342,29 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
     assert "domains never learnt of" in format_report(seeds_report(seeds))
     for row in tasks:
         parse_problem(row.problem_pddl, parse_domain(row.domain_pddl))
+
+
+@pytest.mark.long
+def test_run_from_nothing_with_every_arm(tmp_path: Path) -> None:
+    """With a real trainer and engines: what it learns in three steps is nothing, but every stage has its say."""
+    model = {"vocabulary_size": 900, "hidden_size": 64, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "head_dim": 32,
+             "intermediate_size": 64}  # fmt: skip
+    config = config_of(
+        zero_shot=True,
+        unchecked=True,
+        drafts=2,
+        answers={"max_new_tokens": 24, "temperature": 0.5},
+        model={"tokenizer": "bpe", **model},
+        trainer={"n_threads": 1, "is_autocast": False, "row_length_tokens": 2048, "micro_batch_rows": 1},
+        policy={"max_model_len": 2560, "max_num_seqs": 64, "kv_cache_gib": 0.2},
+    )
+    preset = tmp_path / "all.yaml"
+    preset.write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")
+    assert main(["run", "nl2plan", "--preset", str(preset), "--runs", str(tmp_path / "runs")]) == 0
+    results = PIPELINE.reporting.read(tmp_path / "runs" / "all")
+    assert results.arms.keys() == {"nl2plan", "unchecked", "zero_shot"}
+    assert results.agreement is not None
+    assert {curve.stage for curve in results.curves} == {"drill", "sft", "sft_straight"}
 
 
 def test_lessons_with_another_speaker_or_other_prompts_are_refused() -> None:

@@ -158,7 +158,7 @@ def nl2plan_results(run: Run) -> NL2PlanResults | None:
     judged = run.artifacts["judge"]
     verdicts = judged.rows(ModelledVerdictRow)
     references = {row.task: row for row in run.artifacts["tasks"].rows(ModellingTaskRow)}
-    calls, first = list(_calls(run.artifacts)), {name: own for name, own in run.artifacts.items() if DRAFT not in name}
+    calls, first = list(_calls(run.artifacts)), {name: own for name, own in run.artifacts.items() if _is_first(name)}
     own_calls, steps = list(_calls(first)), list(_steps(first))
     advice = judged.rows(AdviceRow, "advice")
     tasks = {
@@ -259,6 +259,11 @@ def _tests(
                 arm,
                 paired_test(*solved_by_both(tried[arm], tried[NL2PLAN], names=f"{arm} and the steps", where=where)),
             )
+
+
+def _is_first(stage: str) -> bool:
+    """Return whether a stage is none of a further draft, and none without checks."""
+    return DRAFT not in stage and not stage.endswith(f"_{UNCHECKED}")
 
 
 def _calls(artifacts: Mapping[str, Artifact]) -> Iterator[ModellingCallRow]:
