@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -164,6 +167,45 @@ def test_hiding_more_words_than_the_pool_has_is_refused() -> None:
     hiding.hide(" ".join(f"w{number}" for number in range(len(POOL))))
     with pytest.raises(BadInputError, match="more words than there are to hide them behind"):
         hiding.hide("another")
+    assert hiding.hide(" ".join(POOL)) == " ".join(POOL)  # whatever a model babbles can be handed back to it
+    fresh = Hiding(frozenset(), random.Random(0))
+    assert fresh.reveal(fresh.hide("(p ?x25 ?x26 ?x100)")) == "(p ?x25 ?x26 ?x100)"
+
+
+def test_domain_in_no_phrasing_that_is_tried_is_refused_with_the_phrasings() -> None:
+    satellite = load_domain("satellite")
+    assert modelling_lessons._spoken(satellite, range(10))
+    with pytest.raises(BadInputError, match=r"domain satellite, phrasings 10, 11[^$]*held_out_phrasings"):
+        modelling_lessons._spoken(satellite, range(10, 12))
+
+
+def test_lessons_are_the_same_in_every_process(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.path.insert(0, 'tests'); from pathlib import Path; from test_nl2plan_lessons import *; "
+        "stages = [s for s in nl2plan(two_domains()) if s.name in ('sample_problems', 'write_lessons')]; "
+        "done = run_stages(stages, root=Path(sys.argv[1]), resources=Resources()); "
+        "print(done['write_lessons'].manifest.files['lessons.parquet'].sha256)"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / seed)], capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed}, cwd=Path(__file__).parents[1],
+        ).stdout.split()[-1]
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(said) == 1
+
+
+def two_domains() -> NL2PlanConfig:
+    """Return the settings of a run with lessons about random domains made of several."""
+    config = config_of()
+    assert config.lessons is not None
+    learnt = [
+        {"domain": name, "level": "L1", "phase1": 3, "test": 1, "n_draws": 30, "test_share": 0.3}
+        for name in ("ferry", "transport", "miconic", "briefcase")
+    ]
+    lessons = config.lessons.model_dump() | {"scrambled": 1.0}
+    return config_of(lessons=lessons | {"problems": {**lessons["problems"], "domains": learnt}})
 
 
 def test_kept_words_are_those_of_the_frames_and_of_no_domain(tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ def write_lessons(context: StageContext[LessonSettings]) -> None:
     settings, config = context.settings, context.settings.lessons
     rows = [row for row in context.inputs["problems"].rows(ProblemRow) if row.split == Split.PHASE1]
     phrasings = range(len(FRAMES) - config.held_out_phrasings)
-    spoken = {name: _spoken(load_domain(settings.domains[name]), phrasings) for name in {row.domain for row in rows}}
+    names = dict.fromkeys(row.domain for row in rows)  # in one order: phrases are drawn among those of all
+    spoken = {name: _spoken(load_domain(settings.domains[name]), phrasings) for name in names}
     scrambler = Scrambler.of((one.domain, one.phrases) for variants in spoken.values() for one in variants[:1])
     kept = _kept_words(context.inputs["problems"].rows(ProblemRow), settings)
     kept.write(context.output.path(KEPT))
@@ -96,14 +97,20 @@ def _spoken(loaded: PlanningDomain, phrasings: Sequence[int]) -> list[SpokenDoma
     Raises:
         BadInputError: none of them.
     """
-    found, refused = list[SpokenDomain](), BadInputError("no phrasing")
+    found, refusals = list[SpokenDomain](), dict[str, None]()
     for phrasing in phrasings:
         try:
             found.append(SpokenDomain(loaded.domain, loaded.needed_phrases(), phrasing))
         except BadInputError as error:
-            refused = error
+            refusals[error.got or str(error)] = None
     if not found:
-        raise refused
+        raise BadInputError(
+            "no phrasing of a domain that steps of modelling follow",
+            where=f"domain {loaded.name}, phrasings {', '.join(map(str, phrasings))}",
+            got="; ".join(refusals),
+            expected="one at least in which types, predicates and actions are each called by their own words",
+            cure="raise lessons.held_out_phrasings if it is learnt of and tested, or leave the domain out",
+        )
     return found
 
 

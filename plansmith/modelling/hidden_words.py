@@ -29,6 +29,7 @@ _SPOKEN_VARIABLE = re.compile(r"X(\d+)")
 _LETTERS = "abcdefghijklmnopqrst"
 POOL = tuple("q" + "".join(pair) for pair in product(_LETTERS, repeat=2))
 """What words hide behind: 400 that no text has."""
+_HIDING = frozenset(POOL)
 _NO_SPACE_BEFORE, _NO_SPACE_AFTER = frozenset(")]:;,."), frozenset("([")
 
 
@@ -75,7 +76,7 @@ class Hiding:
         self._free = self.rng.sample(POOL, len(POOL))
 
     def hide(self, text: str) -> str:
-        """Return a text with its words hidden.
+        """Return a text with its words hidden; words of the pool stay, which stand in answers of models alone.
 
         Raises:
             BadInputError: more different words than the pool has.
@@ -87,7 +88,7 @@ class Hiding:
         return tuple(Message(message.role, self.hide(message.text)) for message in messages)
 
     def _hidden(self, word: str) -> str:
-        if word in self.kept:
+        if word in self.kept or word in _HIDING:
             return word
         if word not in self._behind:
             if not self._free:
@@ -110,6 +111,8 @@ class Hiding:
             shown = "-" if piece == HYPHEN else words.get(piece, piece)
             if len(piece) == 1 and "A" <= piece <= "Z":
                 shown = f"?x{ord(piece) - ord('A')}"
+            elif spoken := _SPOKEN_VARIABLE.fullmatch(piece):
+                shown = f"?x{spoken[1]}"
             made += shown if is_glued or is_joint or piece in _NO_SPACE_BEFORE else f" {shown}"
             is_glued = is_joint or piece in _NO_SPACE_AFTER
         return made
