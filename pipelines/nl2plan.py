@@ -34,7 +34,7 @@ from plansmith.ablation.seeds_report import seeds_report
 from plansmith.config.basics import narrowed
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.config.training import EngineNumerics
-from plansmith.modelling.products import DialogueStep
+from plansmith.modelling.products import OF_DRAFT, UNCHECKED, ZERO_SHOT, DialogueStep
 from plansmith.modelling.prompts import prompts_digest
 from plansmith.modelling.steps import PLANNING
 from plansmith.pipeline import Ablation, OverSeeds, Pipeline, Reporting
@@ -64,11 +64,11 @@ def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
     # The paper's baseline; beyond the paper, the steps without their checks; the verdict on all
     judged = {**made, "plan": drafts[0].planned}
     if config.zero_shot:
-        judged[modelling.ZERO_SHOT] = drafts[0].straight()
+        judged[ZERO_SHOT] = drafts[0].straight()
     if config.unchecked:
         without = {"max_error_messages": 0, "max_validations": 1}
         plain = config.model_copy(update={"modelling": config.modelling.model_copy(update=without)})
-        judged[modelling.UNCHECKED] = Draft(graph, plain, given, 1, suffix=f"_{modelling.UNCHECKED}").planned
+        judged[UNCHECKED] = Draft(graph, plain, given, 1, suffix=f"_{UNCHECKED}").planned
     said = VerdictSettings(interpretations=modelling.read_interpretations(config.interpretations))
     graph.stage("judge", modelling.judge, said, judged)
     if len(drafts) > 1:
@@ -94,7 +94,7 @@ class Draft:
     ) -> None:
         self.number, self.made = number, dict(given)
         self._graph, self._config, self._given = graph, config, given
-        self._suffix = suffix or ("" if number == 1 else f"{modelling.OF_DRAFT}{number}")
+        self._suffix = suffix or ("" if number == 1 else f"{OF_DRAFT}{number}")
         self._edits = modelling.read_edits(config.tasks.edits)
 
         # Steps 1 to 3: types, their hierarchy, actions in words
@@ -132,7 +132,7 @@ class Draft:
         if self._config.lessons is not None:
             given |= modelling_lessons.straight_speaker(self._graph, self._config)
         settings = self._asking(DialogueStep.ZERO_SHOT)
-        return self._graph.stage(modelling.ZERO_SHOT, modelling.take_step, settings, given, code_roots=ROOTS)
+        return self._graph.stage(ZERO_SHOT, modelling.take_step, settings, given, code_roots=ROOTS)
 
     def _asking(self, step: str, turn: int = 0) -> AskingSettings:
         config, is_straight, is_learnt = self._config, step == DialogueStep.ZERO_SHOT, self._config.lessons is not None

@@ -53,7 +53,7 @@ from plansmith.modelling.calls import Call, CallLog
 from plansmith.modelling.dialogue import Question, QuestionKind
 from plansmith.modelling.hidden_words import HiddenWords, KeptWords
 from plansmith.modelling.pages import task_page
-from plansmith.modelling.products import DialogueStep, Obstacle
+from plansmith.modelling.products import NL2PLAN, UNCHECKED, ZERO_SHOT, DialogueStep, Obstacle
 from plansmith.modelling.prompts import step_prompt
 from plansmith.modelling.references import TASKS_FOLDER, Reference, read_references
 from plansmith.modelling.speaking import Speaker
@@ -77,15 +77,12 @@ from plansmith.planners import FastDownward, PlannerStatus
 from plansmith.stages import StageContext
 from plansmith.text.loose_plans import read_loose_plan
 
-OF_DRAFT = "_draft_"
-"""Between the name of a stage and the number of its draft, in all but the first."""
 CALLS, ADVICE = "calls", "advice"
 """Tables of `ModellingCallRow` beside what a step has made, and of `AdviceRow` beside the verdicts."""
 EDITED = (files.TYPES, files.HIERARCHY, files.ACTIONS)
 """What may be mended of a domain, beside the actions of step 4."""
 PAGES = "pages"
 """Folder of a page of each task beside the verdicts."""
-NL2PLAN, ZERO_SHOT, UNCHECKED = "nl2plan", "zero_shot", "unchecked"
 OPTIMA = tuple(
     PlannerConfig(search=search, time_limit_s=30, kill_after_s=40) for search in ("optimal", "astar(blind())")
 )

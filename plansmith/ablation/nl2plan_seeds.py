@@ -13,9 +13,10 @@ from plansmith.ablation.summary import ArmRun, made_with, tests_in_scopes
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.data.rows import ModelledVerdictRow, ModellingTaskRow
 from plansmith.judging.taxonomy import ErrorClass
+from plansmith.modelling.products import NL2PLAN
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.metrics import EvaluatedProblem
-from plansmith.report.nl2plan_results import NL2PLAN, OTHERS, domain_of, taught_domains
+from plansmith.report.nl2plan_results import OTHERS, domain_of, taught_domains
 
 Run = RunSoFar[NL2PlanConfig]
 

@@ -31,6 +31,10 @@ class DialogueStep(StrEnum):
     """A plan straight from the text, beside the steps."""
 
 
+NL2PLAN, ZERO_SHOT, UNCHECKED = "nl2plan", "zero_shot", "unchecked"
+"""Arms: the steps; a plan straight from the text; the steps without checks."""
+OF_DRAFT = "_draft_"
+"""Between the name of a stage and the number of its draft, in all but the first."""
 MODELLING_STEPS = tuple(step for step in DialogueStep if step is not DialogueStep.ZERO_SHOT)
 
 

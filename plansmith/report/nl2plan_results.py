@@ -24,7 +24,7 @@ from plansmith.data.rows import (
     Split,
 )
 from plansmith.modelling.cassette import is_played
-from plansmith.modelling.products import DialogueStep
+from plansmith.modelling.products import NL2PLAN, OF_DRAFT, UNCHECKED, ZERO_SHOT, DialogueStep
 from plansmith.modelling.script import SCRIPT
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.results import RunResults
@@ -33,12 +33,9 @@ from plansmith.report.statistics import PairedTest, TriedProblem, area_under_roc
 
 Run = RunSoFar[NL2PlanConfig]
 
-NL2PLAN, ZERO_SHOT, UNCHECKED = "nl2plan", "zero_shot", "unchecked"
 OTHERS = (UNCHECKED, ZERO_SHOT)
 """Arms beside the steps as they are."""
 CALLS = "calls.parquet"
-DRAFT = "_draft_"
-"""In the names of the stages of all drafts but the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +260,7 @@ def _tests(
 
 def _is_first(stage: str) -> bool:
     """Return whether a stage is none of a further draft, and none without checks."""
-    return DRAFT not in stage and not stage.endswith(f"_{UNCHECKED}")
+    return OF_DRAFT not in stage and not stage.endswith(f"_{UNCHECKED}")
 
 
 def _calls(artifacts: Mapping[str, Artifact]) -> Iterator[ModellingCallRow]:
