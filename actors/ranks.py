@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import traceback
 import uuid
@@ -178,7 +179,9 @@ def serve_calls(config: Mapping[str, Any]) -> None:
     import ray
     from ray import train
     from ray.train.collective import broadcast_from_rank_zero
+    from ray.train.v2._internal.execution import context as reporting
 
+    logging.getLogger(reporting.__file__).setLevel(logging.WARNING)  # it repeats each report on the user's screen
     desk, context = config["desk"], train.get_context()
     rank = context.get_world_rank()
     group = broadcast_from_rank_zero(uuid.uuid4().hex)

@@ -15,7 +15,7 @@ import pytest
 
 from plansmith.cli import main
 from plansmith.config.planner import PlannerConfig
-from plansmith.errors import BadInputError
+from plansmith.errors import BadInputError, ConfigError
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.validation import validate_plan
@@ -27,6 +27,7 @@ from plansmith.planners import (
     judged_result,
 )
 from plansmith.planners.batch import BAD_INPUT, PlanningCase, SolvedCase, cases_of_lines, solve_cases
+from plansmith.planners.diverse import MAX_KNOWN_AGAIN, SEARCHES
 from tests.test_planners import (
     BLOCKSWORLD,
     HARD,
@@ -151,6 +152,21 @@ def task() -> PlanningTask:
     return PlanningTask.from_text(BLOCKSWORLD, one_tower(5))
 
 
+class CountingPlanner(FastDownward):
+    """Counts its searches, and remembers which translations they found or made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_searches, self.translations = 0, set[int]()
+
+    def _search(self, folder: Path, settings: PlannerConfig) -> PlannerResult:
+        self.n_searches += 1
+        result = super()._search(folder, settings)
+        translation = folder / "output.sas"
+        self.translations |= {translation.stat().st_mtime_ns} if translation.exists() else set()
+        return result
+
+
 def test_diverse_plans_are_valid_different_as_multisets_and_the_same_for_a_seed(task: PlanningTask) -> None:
     with FastDownward() as planner:
         first, again, other = (diverse_plans(planner, BLOCKSWORLD, one_tower(5), k=6, seed=seed) for seed in (1, 1, 2))
@@ -169,6 +185,24 @@ def test_diverse_plans_fewer_come_back_when_there_is_only_one() -> None:
     assert [result.cost for result in found] == [7.0]
 
 
+def test_diverse_plans_end_soon_where_plans_repeat_and_translate_once() -> None:
+    domain, problem = counter_problem(3)
+    with CountingPlanner() as planner:
+        diverse_plans(planner, domain, problem, k=50)
+        assert planner.n_searches <= len(SEARCHES) + MAX_KNOWN_AGAIN
+        assert len(planner.translations) == 1
+
+
+def test_opened_problem_keeps_no_plan_of_an_earlier_search() -> None:
+    with FastDownward() as planner, planner.opened(BLOCKSWORLD, one_tower(5)) as search:
+        optimal = search(PlannerConfig(search="optimal"))
+        other = search(PlannerConfig(search="lazy_greedy([goalcount()],randomize_successors=true,random_seed=3)"))
+        with pytest.raises(ConfigError, match="refuses the search"):
+            search(PlannerConfig(search="no_such_search()"))
+    assert optimal.is_optimal and not other.is_optimal
+    assert other.plan != optimal.plan
+
+
 def test_diverse_plans_orders_of_the_same_actions_count_once() -> None:
     domain = """(define (domain doors) (:requirements :strips) (:predicates (open ?d) (door ?d))
       (:action push :parameters (?d) :precondition (door ?d) :effect (open ?d)))"""
@@ -177,17 +211,6 @@ def test_diverse_plans_orders_of_the_same_actions_count_once() -> None:
     with FastDownward() as planner:
         found = diverse_plans(planner, domain, problem, k=2)
     assert [sorted(result.plan or ()) for result in found] == [["(push a)", "(push b)"]]
-
-
-class CountingPlanner(FastDownward):
-    """Counts its searches."""
-
-    n_searches = 0
-
-    def solve_with(self, settings: PlannerConfig, domain_pddl: str, problem_pddl: str) -> PlannerResult:
-        """Search, and count it."""
-        self.n_searches += 1
-        return super().solve_with(settings, domain_pddl, problem_pddl)
 
 
 def test_diverse_plans_unsolvable_gives_none_at_once() -> None:

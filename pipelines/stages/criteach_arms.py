@@ -67,7 +67,7 @@ class CriteachArms:
         judged = self._graph.stage("read_votes", judge_plans, how, given)
         told = {"kind": StageKind.JUDGES, "labels": {"arm": "vote", "prompting": self._config.prompting}}
         chosen = self._graph.stage("vote", self_teaching.vote, None, {**given, "judged": judged}, **told)
-        self._criticise("vote", chosen)
+        self._criticise("vote", tried, chosen, self._config.prompting)
 
     def sample(self, name: str, policy: Stage[Any]) -> dict[str, Stage[Any]]:
         """Return several answers to each problem of D2, and what the written domain says of them."""
@@ -119,10 +119,16 @@ class CriteachArms:
         how = JudgingSettings(prompting=prompting or self._config.prompting)
         told = {"kind": StageKind.JUDGES, "labels": {"arm": arm, "prompting": how.prompting}}
         given = {"rollouts": tried, "problems": self._data["problems"]}
-        self._criticise(arm, self._graph.stage(f"judge_{arm}", judge_plans, how, given, **told))
+        judged = self._graph.stage(f"judge_{arm}", judge_plans, how, given, **told)
+        self._criticise(arm, tried, judged, how.prompting)
 
-    def _criticise(self, arm: str, judged: Stage[Any]) -> None:
+    def _criticise(self, arm: str, tried: Stage[Any], judged: Stage[Any], prompting: str) -> None:
+        """Let the reference say what a plan reached, and the written domain, in whose words it is told, what it cost."""
+        how = JudgingSettings(prompting=prompting)
+        given = {"rollouts": tried, "problems": self._data["library"]}
+        as_written = self._graph.stage(f"check_claims_{arm}", judge_plans, how, given)
         given = {"judged": judged, "problems": self._data["problems"]}
+        given |= {"as_written": as_written, "library": self._data["library"]}
         told = {"labels": {"criticised": arm}}
         self._graph.stage(f"criticise_{arm}", self_teaching.criticise_attempts, self._critic, given, **told)
 

@@ -344,8 +344,8 @@ def pair_answers(context: StageContext[CriticConfig]) -> None:
     groups: dict[str, list[tuple[tuple[bool, float], RolloutRow]]] = defaultdict(list)
     for row in context.inputs["rollouts"].rows(RolloutRow):
         problem, verdict = problems[row.problem_id], verdicts[row.rollout_id]
-        task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
-        found = criticise(task, verdict, steps[row.rollout_id], context.settings, finish_reason=row.finish_reason)
+        found = criticise(_task(problem), verdict, steps[row.rollout_id], context.settings,
+                          finish_reason=row.finish_reason)  # fmt: skip
         if found is not None and row.completion:
             worth = (verdict.is_valid, found.reward - context.settings.state_cost * found.cost)
             groups[row.problem_id].append((worth, row))
@@ -388,24 +388,35 @@ def elected(group: Sequence[VerdictRow]) -> VerdictRow:
 
 
 def criticise_attempts(context: StageContext[CriticConfig]) -> None:
-    """Write R, C and the printed progress score of every judged attempt, in the domain that judges it."""
-    problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
+    """Write R, C and the printed progress score of every judged attempt.
+
+    R and the score are of the domain that judges. C is of the written domain, in whose words an attempt claims its
+    states: another that knows more or fewer predicates would find all of them false.
+    """
+    references, written = (
+        {row.problem_id: row for row in context.inputs[name].rows(ProblemRow)} for name in ("problems", "library")
+    )
     steps: dict[str, list[JudgedStepRow]] = defaultdict(list)
-    for step in context.inputs["judged"].rows(JudgedStepRow, STEPS):
+    for step in context.inputs["as_written"].rows(JudgedStepRow, STEPS):
         steps[step.rollout_id].append(step)
+    as_written = {row.rollout_id: row for row in context.inputs["as_written"].rows(VerdictRow)}
     rows = []
     for verdict in context.inputs["judged"].rows(VerdictRow):
-        problem = problems[verdict.problem_id]
-        task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
-        found = criticise(task, verdict, steps[verdict.rollout_id], context.settings)
+        reference, own = (_task(known[verdict.problem_id]) for known in (references, written))
         place = (verdict.rollout_id, verdict.problem_id, verdict.iteration, verdict.policy_version)
-        if found is None:
+        reached = criticise(reference, verdict, (), context.settings)
+        paid = criticise(own, as_written[verdict.rollout_id], steps[verdict.rollout_id], context.settings)
+        if reached is None or paid is None:
             rows.append(CriticismRow(*place, None, None, None))
             continue
         is_read = verdict.verdict != Verdict.MALFORMED_PLAN
-        judged = validate_plan(task, [parse_step(step) for step in verdict.plan] if is_read else [])
-        rows.append(CriticismRow(*place, found.reward, found.cost, printed_progress(task, judged)))
+        judged = validate_plan(reference, [parse_step(step) for step in verdict.plan] if is_read else [])
+        rows.append(CriticismRow(*place, reached.reward, paid.cost, printed_progress(reference, judged)))
     context.output.write_rows(rows, CriticismRow)
+
+
+def _task(row: ProblemRow) -> PlanningTask:
+    return PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
 
 
 def add_noise(context: StageContext[NoiseSettings]) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from plansmith.config.planner import PlannerConfig
 from plansmith.errors import PlannerCrashError
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.planners.fast_downward import FastDownward
@@ -40,6 +41,12 @@ RANDOM_SEARCHES = (
 
 RANDOM_ROUNDS_PER_PLAN = 2
 
+MAX_KNOWN_AGAIN = 12
+"""So many searches in a row that give a plan already known end the randomised ones: there may be no other plan."""
+
+Search = Callable[[PlannerConfig], PlannerResult]
+"""One search of an opened problem."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -64,19 +71,23 @@ def diverse_plans(
     task = PlanningTask.from_text(domain_pddl, problem_pddl)
     found: dict[tuple[str, ...], PlannerResult] = {}
     useless: set[str] = set()
-    for pattern, search in searches_for(k, seed):
-        if len(found) >= k or (pattern in RANDOM_SEARCHES and not found):
-            break
-        if pattern in useless:
-            continue
-        result = judged_result(task, _search_result(planner, search, domain_pddl, problem_pddl))
-        if result.status is PlannerStatus.UNSOLVABLE:
-            break
-        if result.plan is None:
-            logger.debug("search %s: %s %s", search, result.status, result.message)
-            useless.add(pattern)
-        else:
-            found.setdefault(tuple(sorted(result.plan)), result)
+    n_known_again = 0
+    with planner.opened(domain_pddl, problem_pddl) as opened:
+        for pattern, search in searches_for(k, seed):
+            if len(found) >= k or (pattern in RANDOM_SEARCHES and (not found or n_known_again >= MAX_KNOWN_AGAIN)):
+                break
+            if pattern in useless:
+                continue
+            result = judged_result(task, _search_result(opened, planner.settings, search))
+            if result.status is PlannerStatus.UNSOLVABLE:
+                break
+            if result.plan is None:
+                logger.debug("search %s: %s %s", search, result.status, result.message)
+                useless.add(pattern)
+                continue
+            plan = tuple(sorted(result.plan))
+            n_known_again = n_known_again + 1 if plan in found else 0
+            found.setdefault(plan, result)
     return list(found.values())[:k]
 
 
@@ -88,10 +99,9 @@ def searches_for(k: int, seed: int) -> Iterator[tuple[str, str]]:
         yield from ((pattern, pattern.format(seed=rng.randrange(2**31))) for pattern in RANDOM_SEARCHES)
 
 
-def _search_result(planner: FastDownward, search: str, domain_pddl: str, problem_pddl: str) -> PlannerResult:
+def _search_result(opened: Search, limits: PlannerConfig, search: str) -> PlannerResult:
     """Return the outcome of one search; one that ends in no known way is a crash of its own, the others go on."""
-    settings = planner.settings.model_copy(update={"search": search})
     try:
-        return planner.solve_with(settings, domain_pddl, problem_pddl)
+        return opened(limits.model_copy(update={"search": search}))
     except PlannerCrashError as error:
         return PlannerResult(PlannerStatus.CRASHED, None, None, 0.0, message=str(error))

@@ -10,11 +10,13 @@ Exit codes: https://www.fast-downward.org/latest/documentation/exit-codes
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
 import signal
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -53,6 +55,9 @@ KILL_STATUS = {"time": PlannerStatus.OUT_OF_TIME, "memory": PlannerStatus.OUT_OF
 MAY_LEAVE_PLAN = {PlannerStatus.SOLVED, PlannerStatus.OUT_OF_TIME, PlannerStatus.OUT_OF_MEMORY}
 
 TRANSLATE_INPUT_ERROR, SEARCH_INPUT_ERROR = 31, 33
+
+KEPT_FILES = {"domain.pddl", "problem.pddl", "output.sas"}
+"""What one search leaves to the next in a problem's folder."""
 
 UNSUPPORTED_INPUT = re.compile(
     r"not (yet )?supported|not \(yet\) implemented|unsupported assignment|invalid metric definition"
@@ -118,11 +123,26 @@ class FastDownward(Planner):
 
     def solve_with(self, settings: PlannerConfig, domain_pddl: str, problem_pddl: str) -> PlannerResult:
         """Return the outcome of one problem under other settings than the planner's own; raises as `solve`."""
+        with self.opened(domain_pddl, problem_pddl) as search:
+            return search(settings)
+
+    @contextlib.contextmanager
+    def opened(self, domain_pddl: str, problem_pddl: str) -> Iterator[Callable[[PlannerConfig], PlannerResult]]:
+        """Give a function that searches one problem, as often as it is called; the problem is translated once.
+
+        The function raises as `solve`. Other threads wait until the block ends.
+        """
         with self._problem_folder(domain_pddl, problem_pddl) as folder:
-            start, run = time.perf_counter(), _Run(folder, settings)
-            request = request_of(folder, settings, search=settings.search_string)
-            answer = self._worker.ask(request, limit_s=settings.kill_after_s + ANSWER_GRACE_S)
-            return run.result(answer["exit_code"], answer["killed_for"], time.perf_counter() - start)
+            yield lambda settings: self._search(folder, settings)
+
+    def _search(self, folder: Path, settings: PlannerConfig) -> PlannerResult:
+        for left in folder.iterdir():  # what a search before this one left behind
+            if left.name not in KEPT_FILES:
+                left.unlink()
+        start, run = time.perf_counter(), _Run(folder, settings)
+        request = request_of(folder, settings, search=settings.search_string)
+        answer = self._worker.ask(request, limit_s=settings.kill_after_s + ANSWER_GRACE_S)
+        return run.result(answer["exit_code"], answer["killed_for"], time.perf_counter() - start)
 
 
 @dataclass(frozen=True, slots=True)

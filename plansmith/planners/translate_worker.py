@@ -6,8 +6,9 @@ translate_worker.py SEARCH_BINARY``), imports nothing of ours, and is spoken to 
 (``folder``, ``search``, ``time_limit_s``, ``kill_after_s``, ``memory_limit_mib``), one a line out (``exit_code``, a
 negative signal number if a signal ended the child, and ``killed_for``: null, "time" at the wall-clock limit, "memory").
 
-``folder`` holds ``domain.pddl`` and ``problem.pddl``; the child adds ``plan`` (or ``plan.1``, ``plan.2``, ...),
-``log.txt`` and, when the translator refuses the input, ``error.txt``. The child translates and then *becomes* the
+``folder`` holds ``domain.pddl`` and ``problem.pddl``; the child adds ``output.sas``, the translation, ``plan`` (or
+``plan.1``, ``plan.2``, ...), ``log.txt`` and, when the translator refuses the input, ``error.txt``. A folder that has a
+translation is not translated again. The child translates and then *becomes* the
 search binary, so that one CPU limit counts both, one process group holds everything, and the translator's module-level
 state is fresh for each problem. Exit codes are Fast Downward's own.
 """
@@ -38,6 +39,7 @@ TRANSLATE_CRITICAL_ERROR, TRANSLATE_INPUT_ERROR = 30, 31
 PR_SET_PDEATHSIG = 1
 PARENT_CHECK_S = 5.0
 TICK_S, TICKS_AT_MEMORY_LIMIT = 0.5, 3
+TRANSLATION = "output.sas"
 OUT_OF_TIME, OUT_OF_MEMORY, ORPHANED = "time", "memory", "orphaned"
 
 WARM_UP_ROUNDS = 10
@@ -77,7 +79,7 @@ def warm_up() -> None:
     Nothing of it stays in the translator's state: the options, the same for every problem, are meant to, and save each
     child an argument parser.
     """
-    options.set_options(["domain.pddl", "problem.pddl", "--sas-file", "output.sas"])
+    options.set_options(["domain.pddl", "problem.pddl", "--sas-file", TRANSLATION])
     old_folder, old_stdout = Path.cwd(), os.dup(1)
     with tempfile.TemporaryDirectory(prefix="plansmith-planner-") as folder, open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
@@ -159,10 +161,10 @@ def run_child(request: dict[str, Any], search_binary: str, libc: ctypes.CDLL, wo
     exit_code = TRANSLATE_CRITICAL_ERROR
     try:
         enter_cage(request, libc, worker_pid)
-        settled = translate_or_explain()
+        settled = None if Path(TRANSLATION).exists() else translate_or_explain()
         if settled is None:
             search = [search_binary, "--search", request["search"], "--internal-plan-file", "plan"]
-            os.dup2(os.open("output.sas", os.O_RDONLY), 0)
+            os.dup2(os.open(TRANSLATION, os.O_RDONLY), 0)
             sys.stdout.flush()
             os.execv(search_binary, search)
         exit_code = settled
@@ -224,7 +226,7 @@ def has_memory_error(error: BaseException | None) -> bool:
 
 
 def translate() -> int | None:
-    """Write ``output.sas`` and return None; an exit code instead if no search is needed.
+    """Write the translation and return None; an exit code instead if no search is needed.
 
     A goal that already holds has the empty plan; without operators and axioms any other goal is out of reach, which is
     also how the translator writes down every problem that it proves unsolvable.
@@ -238,8 +240,9 @@ def translate() -> int | None:
         return write_empty_plan()
     if not sas_task.operators and not sas_task.axioms:
         return TRANSLATE_UNSOLVABLE
-    with Path("output.sas").open("w") as sas_file:
+    with Path(f"{TRANSLATION}.part").open("w") as sas_file:
         sas_task.output(sas_file)
+    Path(f"{TRANSLATION}.part").rename(TRANSLATION)
     return None
 
 
