@@ -123,7 +123,7 @@ class CriteachArms:
         self._criticise(arm, tried, judged, how.prompting)
 
     def _criticise(self, arm: str, tried: Stage[Any], judged: Stage[Any], prompting: str) -> None:
-        """Let the reference say what a plan reached, and the written domain, in whose words it is told, what it cost."""
+        """Let the reference say what a plan reached, and the written domain, whose words it is in, what it cost."""
         how = JudgingSettings(prompting=prompting)
         given = {"rollouts": tried, "problems": self._data["library"]}
         as_written = self._graph.stage(f"check_claims_{arm}", judge_plans, how, given)
