@@ -289,10 +289,12 @@ def told(graph: Graph, settings: ToldExamplesSettings, data: dict[str, Stage[Any
 
 def written(graph: Graph, config: GeneralizationGapConfig, variant: Variant, data: dict[str, Stage[Any]]) -> Stage[Any]:
     """Return the tuples that a variant is tuned on."""
+    shared: dict[str, Any] = {"prompts": config.prompts, "exchanges_names": config.renamings > 1}
+    stacked = config.renamings * config.tuning.epochs
     how = {
-        "numbered": PlanExamplesConfig(prompts=config.prompts),
-        "anonymised": PlanExamplesConfig(prompts=config.prompts, anonymise="curriculum", copies=config.tuning.epochs),
-        "compact": PlanExamplesConfig(prompts=config.prompts, plan_format="compact"),
+        "numbered": PlanExamplesConfig(**shared, copies=config.renamings),
+        "anonymised": PlanExamplesConfig(**shared, copies=stacked, anonymise="curriculum"),
+        "compact": PlanExamplesConfig(**shared, copies=config.renamings, plan_format="compact"),
     }[variant]
     return graph.stage(f"write_{variant}", plan_data.write_plans, how, data, kind=StageKind.WRITES)
 
@@ -306,7 +308,7 @@ def epochs(
     """
     numerics, given = narrowed(config.trainer, Numerics), {"policy": start, "examples": examples}
     sequences = graph.stage(f"encode_{variant}", training.encode_examples, None, given)
-    stacked = config.tuning.epochs if variant == "anonymised" else 0
+    stacked = config.renamings * config.tuning.epochs if variant == "anonymised" else 0
     optimiser = config.tuning.model_copy(update={"epochs": 1}) if stacked else config.tuning
     policy, policies = start, list[Stage[Any]]()
     for epoch in range(1, optimiser.epochs + 1):

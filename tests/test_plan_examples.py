@@ -8,6 +8,7 @@ from conftest import BLOCKS_TEXT, SUSSMAN_PLAN, sussman
 from plansmith.config.dataset import PlanExamplesConfig
 from plansmith.data.plan_examples import anonymised_problem, in_order_of_training, plan_examples
 from plansmith.data.rows import ProblemRow, SolvedProblemRow, Split
+from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_problem
@@ -31,6 +32,20 @@ def test_answer_of_each_format_is_read_back_by_the_prompting_that_asks_for_it(pl
     assert read.chain.final_plan == SUSSMAN_PLAN and read.fault is None
     other = prompting_of("plan_compact" if plan_format == "numbered" else "plan_numbered")
     assert other.read(example.response, task.domain).fault is not None  # each form is read strictly
+
+
+def test_copies_that_exchange_names_are_other_texts_of_the_same_problem() -> None:
+    config = PlanExamplesConfig(copies=4, exchanges_names=True)
+    first, *others = plan_examples(solved(), config, seed=2)
+    [alone] = plan_examples(solved(), PlanExamplesConfig(), seed=2)
+    assert (first.prompt, first.response) == (alone.prompt, alone.response)
+    assert len({first.prompt, *(example.prompt for example in others)}) == 4
+    for example in others:
+        problem = "(define (problem" + example.prompt.split("\n\n", 1)[1].split("(define (problem", 1)[1]
+        task = PlanningTask.from_text(BLOCKS_TEXT, problem)
+        assert canonical_form(task.domain, task.problem) == canonical_form(sussman().domain, sussman().problem)
+        plan = prompting_of("plan_numbered").read(example.response, task.domain).chain.final_plan
+        assert plan is not None and validate_plan(task, plan).is_valid
 
 
 def test_curriculum_hides_names_ever_more_often_and_is_learnt_in_its_order() -> None:

@@ -15,6 +15,7 @@ from plansmith.data.rows import DatasetPlanRow, ProblemRow, SolvedProblemRow
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.printer import print_domain, print_problem
+from plansmith.problems.renaming import exchanged_names, rename_plan, rename_problem
 from plansmith.text.anonymisation import anonymise
 from plansmith.text.plans import plan_prompt, plan_writer
 from plansmith.text.told import told_chain, told_prompt
@@ -48,8 +49,12 @@ def plan_examples(
         position = _position(rng, copy, config.copies)
         is_hidden = rng.random() < {"never": 0.0, "curriculum": position, "always": 1.0}[config.anonymise]
         asked, steps = task, plan
+        if copy and config.exchanges_names:
+            names = exchanged_names(task.problem, rng)
+            asked = PlanningTask(task.domain, rename_problem(task.problem, names, rng))
+            steps = rename_plan(plan, names)
         if is_hidden:
-            hidden = anonymise(task.domain, task.problem, plan, rng, config.symbols)
+            hidden = anonymise(task.domain, asked.problem, steps, rng, config.symbols)
             asked, steps = PlanningTask(hidden.domain, hidden.problem), hidden.plan
         answer = told_chain(asked, steps) if config.plan_format == "chain" else plan_writer(config.plan_format)(steps)
         yield PlanExample(f"{row.problem_id}-plan-{copy}", is_hidden, position, prompt(asked), answer)

@@ -22,6 +22,16 @@ def random_renaming(problem: Problem, names: Sequence[str], rng: random.Random) 
     return dict(zip(objects, rng.sample(list(names), len(objects)), strict=True))
 
 
+def exchanged_names(problem: Problem, rng: random.Random) -> dict[str, str]:
+    """Return a random map of the problem's objects to each other, those of one type among themselves."""
+    of_type: dict[tuple[str, ...], list[str]] = {}
+    for typed in problem.objects:
+        of_type.setdefault(tuple(typed.types), []).append(typed.name)
+    return {
+        old: new for names in of_type.values() for old, new in zip(names, rng.sample(names, len(names)), strict=True)
+    }
+
+
 def rename_problem(problem: Problem, renaming: Mapping[str, str], rng: random.Random) -> Problem:
     """Return the problem with its objects renamed and its initial atoms and goals shuffled."""
     binding = dict(renaming)
