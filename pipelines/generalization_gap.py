@@ -289,12 +289,12 @@ def told(graph: Graph, settings: ToldExamplesSettings, data: dict[str, Stage[Any
 
 def written(graph: Graph, config: GeneralizationGapConfig, variant: Variant, data: dict[str, Stage[Any]]) -> Stage[Any]:
     """Return the tuples that a variant is tuned on."""
-    shared: dict[str, Any] = {"prompts": config.prompts, "exchanges_names": config.renamings > 1}
-    stacked = config.renamings * config.tuning.epochs
+    shared: dict[str, Any] = {"prompts": config.prompts, "varies": config.copies > 1}
+    stacked = config.copies * config.tuning.epochs
     how = {
-        "numbered": PlanExamplesConfig(**shared, copies=config.renamings),
+        "numbered": PlanExamplesConfig(**shared, copies=config.copies),
         "anonymised": PlanExamplesConfig(**shared, copies=stacked, anonymise="curriculum"),
-        "compact": PlanExamplesConfig(**shared, copies=config.renamings, plan_format="compact"),
+        "compact": PlanExamplesConfig(**shared, copies=config.copies, plan_format="compact"),
     }[variant]
     return graph.stage(f"write_{variant}", plan_data.write_plans, how, data, kind=StageKind.WRITES)
 
@@ -308,7 +308,7 @@ def epochs(
     """
     numerics, given = narrowed(config.trainer, Numerics), {"policy": start, "examples": examples}
     sequences = graph.stage(f"encode_{variant}", training.encode_examples, None, given)
-    stacked = config.renamings * config.tuning.epochs if variant == "anonymised" else 0
+    stacked = config.copies * config.tuning.epochs if variant == "anonymised" else 0
     optimiser = config.tuning.model_copy(update={"epochs": 1}) if stacked else config.tuning
     policy, policies = start, list[Stage[Any]]()
     for epoch in range(1, optimiser.epochs + 1):

@@ -65,9 +65,9 @@ class PlanExamplesConfig(StrictModel):
     """Whether the names of a tuple are hidden; `curriculum` more and more often (section 4.1)."""
     copies: int = Field(1, ge=1)
     """How often the training tuples are stacked; the paper's curriculum stacks them three times."""
-    exchanges_names: bool = False
-    """Copies after the first are other texts of the same problem (ours): objects of one type have each other's names,
-    facts and goals another order."""
+    varies: bool = False
+    """Copies after the first are variations (ours): the problem as it stands after some steps of its plan, drawn
+    evenly, with objects of one type under each other's names, facts and goals in another order."""
     prompts: Literal["pddl", "told"] = "pddl"
     """How domain and problem are told: as PDDL, or in few words without brackets."""
     symbols: SymbolPoolConfig | None = None

@@ -123,9 +123,9 @@ class GeneralizationGapConfig(RunConfig):
     hidden names. compact: v2, plans without time stamps and brackets."""
     prompts: Literal["pddl", "told"] = "pddl"
     """How these are told domain and problem: as PDDL, or in few words without brackets (`plansmith.text.told`)."""
-    renamings: int = Field(1, ge=1)
-    """How often an epoch has each tuple (ours): further ones exchange the names of objects of one type, and tell facts
-    in another order. The paper has each once; a model from nothing learns to look names up from many texts."""
+    copies: int = Field(1, ge=1)
+    """How often an epoch has each tuple: further ones are variations of it (ours; `PlanExamplesConfig.varies`). The
+    paper has each once; a model from nothing learns to look names up from many texts, short ones among them."""
     sft: OptimiserConfig | None = None
     """The tuning of each variant. Numbered and compact are tried after every epoch; the anonymised tuples are stacked
     once for each epoch and trained on once, in this order."""
