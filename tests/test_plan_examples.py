@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from conftest import BLOCKS_TEXT, SUSSMAN_PLAN, sussman
 
@@ -36,24 +34,17 @@ def test_answer_of_each_format_is_read_back_by_the_prompting_that_asks_for_it(pl
     assert other.read(example.response, task.domain).fault is not None  # each form is read strictly
 
 
-def test_variations_are_what_is_left_of_a_problem_in_other_words() -> None:
-    config = PlanExamplesConfig(copies=20, varies=True)
-    first, *others = plan_examples(solved(), config, seed=2)
+def test_variations_are_other_texts_of_the_same_problem() -> None:
+    first, *others = plan_examples(solved(), PlanExamplesConfig(copies=9, varies=True), seed=2)
     [alone] = plan_examples(solved(), PlanExamplesConfig(), seed=2)
     assert (first.prompt, first.response) == (alone.prompt, alone.response)
-    lengths = set()
-    asked = sussman()
-    left = [replace(asked.problem, init=asked.atoms_of(state)) for state in validate_plan(asked, SUSSMAN_PLAN).states]
-    forms = {canonical_form(asked.domain, problem) for problem in left}
+    assert len({example.response for example in others}) > 3  # of the six ways to call three blocks
     for example in others:
         problem = "(define (problem" + example.prompt.split("\n\n", 1)[1].split("(define (problem", 1)[1]
         task = PlanningTask.from_text(BLOCKS_TEXT, problem)
         plan = prompting_of("plan_numbered").read(example.response, task.domain).chain.final_plan
         assert plan is not None and validate_plan(task, plan).is_valid
-        assert canonical_form(task.domain, task.problem) in forms
-        lengths.add(len(plan))
-    assert lengths == set(range(1, 7))
-    assert len({example.prompt for example in others}) > 15
+        assert canonical_form(task.domain, task.problem) == canonical_form(sussman().domain, sussman().problem)
 
 
 def test_curriculum_hides_names_ever_more_often_and_is_learnt_in_its_order() -> None:

@@ -125,7 +125,7 @@ class GeneralizationGapConfig(RunConfig):
     """How these are told domain and problem: as PDDL, or in few words without brackets (`plansmith.text.told`)."""
     copies: int = Field(1, ge=1)
     """How often an epoch has each tuple: further ones are variations of it (ours; `PlanExamplesConfig.varies`). The
-    paper has each once; a model from nothing learns to look names up from many texts, short ones among them."""
+    paper has each once; a model from nothing learns to look names up from many texts."""
     sft: OptimiserConfig | None = None
     """The tuning of each variant. Numbered and compact are tried after every epoch; the anonymised tuples are stacked
     once for each epoch and trained on once, in this order."""

@@ -13,10 +13,8 @@ from dataclasses import dataclass, replace
 from plansmith.config.dataset import PlanExamplesConfig, SymbolPoolConfig
 from plansmith.data.rows import DatasetPlanRow, ProblemRow, SolvedProblemRow
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import PlanStep
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.printer import print_domain, print_problem
-from plansmith.pddl.validation import validate_plan
 from plansmith.problems.renaming import exchanged_names, rename_plan, rename_problem
 from plansmith.text.anonymisation import anonymise
 from plansmith.text.plans import plan_prompt, plan_writer
@@ -52,22 +50,14 @@ def plan_examples(
         is_hidden = rng.random() < {"never": 0.0, "curriculum": position, "always": 1.0}[config.anonymise]
         asked, steps = task, plan
         if copy and config.varies:
-            asked, steps = _variation(task, plan, rng)
+            names = exchanged_names(task.problem, rng)
+            asked = PlanningTask(task.domain, rename_problem(task.problem, names, rng))
+            steps = rename_plan(plan, names)
         if is_hidden:
             hidden = anonymise(task.domain, asked.problem, steps, rng, config.symbols)
             asked, steps = PlanningTask(hidden.domain, hidden.problem), hidden.plan
         answer = told_chain(asked, steps) if config.plan_format == "chain" else plan_writer(config.plan_format)(steps)
         yield PlanExample(f"{row.problem_id}-plan-{copy}", is_hidden, position, prompt(asked), answer)
-
-
-def _variation(
-    task: PlanningTask, plan: Sequence[PlanStep], rng: random.Random
-) -> tuple[PlanningTask, tuple[PlanStep, ...]]:
-    """Return what is left of a problem after some steps of its plan, in other words."""
-    n_done, names = rng.randrange(max(1, len(plan))), exchanged_names(task.problem, rng)
-    state = validate_plan(task, plan[:n_done]).states[-1]
-    left = replace(task.problem, init=task.atoms_of(state))
-    return PlanningTask(task.domain, rename_problem(left, names, rng)), rename_plan(plan[n_done:], names)
 
 
 def in_order_of_training(example_ids: Sequence[str], copies: int, *, seed: int) -> list[int]:
