@@ -66,8 +66,8 @@ class PlanExamplesConfig(StrictModel):
     copies: int = Field(1, ge=1)
     """How often the training tuples are stacked; the paper's curriculum stacks them three times."""
     varies: bool = False
-    """Copies after the first are variations (ours): objects of one type have each other's names, facts and goals another
-    order."""
+    """Copies after the first are variations (ours): objects of one type have each other's names, facts and goals
+    another order."""
     prompts: Literal["pddl", "told"] = "pddl"
     """How domain and problem are told: as PDDL, or in few words without brackets."""
     symbols: SymbolPoolConfig | None = None
