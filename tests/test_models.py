@@ -72,6 +72,12 @@ def test_bpe_tokenizer_known_name_with_hyphen_is_one_token_and_so_is_a_known_num
     assert pairs.convert_ids_to_tokens(encode(pairs, "(pick-up b12)")) == ["(", "pick-up", "Ġb", "12", ")"]
 
 
+def test_bpe_tokenizer_with_whole_names_keeps_digits_and_hyphens_in_them() -> None:
+    whole = bpe_tokenizer(["(pick-up b12) (at b12 floor-0_1) 12"] * 4, 400, has_whole_names=True)
+    tokens = whole.convert_ids_to_tokens(encode(whole, "(at b12 floor-0_1) 12"))
+    assert tokens == ["(", "at", "Ġb12", "Ġfloor-0_1", ")", "Ġ", "12"]
+
+
 def test_bpe_tokenizer_no_token_joins_signs_digits_and_names(pairs: PreTrainedTokenizerFast) -> None:
     words = [word for word in pairs.get_vocab() if word not in (PAD, END)]
     plain = [word.removeprefix("Ġ") for word in words if len(word.removeprefix("Ġ")) > 1]

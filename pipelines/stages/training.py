@@ -179,7 +179,7 @@ def _build_model(context: StageContext[InitialPolicySettings], target: Path) -> 
     else:
         rows = example_rows(context.inputs["examples"])
         texts = (text for row in rows for text in (row.prompt, row.response))
-        tokenizer = bpe_tokenizer(texts, model.vocabulary_size)
+        tokenizer = bpe_tokenizer(texts, model.vocabulary_size, has_whole_names=model.has_whole_names)
     reach = settings.max_position_embeddings or 0
     n_parameters = make_model(target, tokenizer, model, max_position_embeddings=reach, seed=context.seed)
     context.logger.info("a model from nothing: %d parameters, %d tokens", n_parameters, len(tokenizer))

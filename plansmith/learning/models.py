@@ -25,6 +25,9 @@ PIECES = Regex(r" ?[\p{L}_]+(?:-[\p{L}_]+)*|\p{N}{1,3}| ?[^\s\p{L}\p{N}_]|\s+(?!
 """What byte pairs never merge across: a name with its hyphens and the space before it, up to three digits, one other
 sign with the space before it, white space. So ``(on a b)`` is five tokens at best, and none joins bracket and name."""
 
+WHOLE_NAMES = Regex(r" ?[\p{L}_][\p{L}\p{N}_]*(?:-[\p{L}\p{N}_]+)*|\p{N}{1,3}| ?[^\s\p{L}\p{N}_]|\s+(?!\S)|\s+")
+"""The same where a name keeps its digits, so that ``b12`` may be one token."""
+
 SAME_WORD = 0.7
 """Correlation of the first head's queries and keys in a new model."""
 
@@ -120,7 +123,9 @@ def _look_back(model: Any) -> None:
             weights.mul_(0.3).add_(torch.outer(query, shared), alpha=scale)
 
 
-def bpe_tokenizer(texts: Iterable[str], vocabulary_size: int) -> PreTrainedTokenizerFast:
+def bpe_tokenizer(
+    texts: Iterable[str], vocabulary_size: int, *, has_whole_names: bool = False
+) -> PreTrainedTokenizerFast:
     """Return a byte-level tokenizer of byte pairs learnt from texts, without chat template.
 
     Any text can be encoded and comes back as it was. The same texts in the same order give the same tokens.
@@ -128,13 +133,15 @@ def bpe_tokenizer(texts: Iterable[str], vocabulary_size: int) -> PreTrainedToken
     Args:
         texts: prompts and responses of training; no need for VALID and INVALID among them.
         vocabulary_size: tokens at most, the 256 bytes and the pad and end tokens included.
+        has_whole_names: see `ModelConfig`.
 
     Raises:
         BadInputError: a vocabulary too small for the bytes and the two verdicts.
     """
     tokenizer = Tokenizer(models.BPE())
+    pieces = WHOLE_NAMES if has_whole_names else PIECES
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(PIECES, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [pre_tokenizers.Split(pieces, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
