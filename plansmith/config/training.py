@@ -26,8 +26,8 @@ class ModelConfig(StrictModel):
     vocabulary_size: int = Field(4096, ge=300)
     """Tokens of a `bpe` tokenizer."""
     has_whole_names: bool = False
-    """Whether a name keeps its digits in a `bpe` tokenizer: `b12` is one token if it occurs often enough, to be looked up
-    as one; else it is `b` and `12`, so that numbers never met can be read."""
+    """Whether a name keeps its digits in a `bpe` tokenizer: `b12` is one token if it occurs often enough, to be looked
+    up as one; else it is `b` and `12`, so that numbers never met can be read."""
     hidden_size: int = Field(128, ge=8)
     """Width of the model from nothing: numbers that stand for one token between layers."""
     n_layers: int = Field(3, ge=1)
