@@ -60,6 +60,7 @@ from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.gap_report import gap_report
 from plansmith.report.gap_results import GapResults, gap_results
 from plansmith.stages import Stage
+from plansmith.text.rendering import plan_prompting
 from plansmith.text.told import TOLD_MARKERS, domain_words
 
 
@@ -204,7 +205,7 @@ def longest_sequence(config: GeneralizationGapConfig) -> int:
 
 def compact_prompting(config: GeneralizationGapConfig) -> str:
     """Return how compact plans are asked for."""
-    return "plan_compact_told" if config.prompts == "told" else "plan_compact"
+    return plan_prompting("compact", config.prompts)
 
 
 def read_domains(graph: Graph, config: GeneralizationGapConfig, reading: ReadingConfig) -> None:

@@ -16,6 +16,7 @@ from plansmith.errors import ConfigError
         ("variants=[compact, compact]", "names one twice"),
         ("variants=[]", "nothing would be tuned"),
         ("model.tokenizer=words", "take bpe"),
+        ("prompts=named", "prompts=named tells no more of a domain"),
         ("grpo.top_k=1", "draws equal ones"),
         ("labels=[0, 0.5]", r"labels\.0: Input should be greater than 0"),
         ("labels=[0.5, 1.5]", r"labels\.1: Input should be less than or equal to 1"),

@@ -13,7 +13,7 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_problem
 from plansmith.pddl.validation import Verdict, validate_plan
-from plansmith.text.rendering import prompting_of
+from plansmith.text.rendering import plan_prompting, prompting_of
 
 PROBLEM_TEXT = print_problem(sussman().problem)
 PLAN = tuple(map(str, SUSSMAN_PLAN))
@@ -24,13 +24,15 @@ def solved(number: int = 0) -> SolvedProblemRow:
 
 
 @pytest.mark.parametrize("plan_format", ["numbered", "compact"])
-def test_answer_of_each_format_is_read_back_by_the_prompting_that_asks_for_it(plan_format: str) -> None:
-    [example] = plan_examples(solved(), PlanExamplesConfig(plan_format=plan_format), seed=1)
-    prompting, task = prompting_of(f"plan_{plan_format}"), sussman()
+@pytest.mark.parametrize("prompts", ["pddl", "told", "named"])
+def test_answer_of_each_format_is_read_back_by_the_prompting_that_asks_for_it(prompts: str, plan_format: str) -> None:
+    [example] = plan_examples(solved(), PlanExamplesConfig(plan_format=plan_format, prompts=prompts), seed=1)
+    prompting, task = prompting_of(plan_prompting(plan_format, prompts)), sussman()
+    assert ("stack" in example.prompt) == (prompts != "named")  # the actions are of the domain, not of the problem
     assert example.prompt == prompting.plan_prompt(task) and not example.is_anonymised
     read = prompting.read(example.response, task.domain)
     assert read.chain.final_plan == SUSSMAN_PLAN and read.fault is None
-    other = prompting_of("plan_compact" if plan_format == "numbered" else "plan_numbered")
+    other = prompting_of(plan_prompting("compact" if plan_format == "numbered" else "numbered", prompts))
     assert other.read(example.response, task.domain).fault is not None  # each form is read strictly
 
 

@@ -26,6 +26,7 @@ from plansmith.pddl.simulation import random_walk_to_goal
 from plansmith.pddl.validation import Verdict
 from plansmith.stages import Stage, StageContext
 from plansmith.text.plans import compact_plan
+from plansmith.text.rendering import plan_prompting
 
 WALK = "walk"
 """The arm of random walks, which no policy has."""
@@ -49,8 +50,8 @@ class PlanTrials:
 
         It is asked as it was tuned: for plans of its variant's form, and the anonymised one under hidden names.
         """
-        told = "_told" if self._config.prompts == "told" else ""
-        prompting = f"plan_{'compact' if variant == 'compact' else 'numbered'}{told}"
+        plan_format = "compact" if variant == "compact" else "numbered"
+        prompting = plan_prompting(plan_format, self._config.prompts)
         self._measure(arm, policy, prompting, self.hidden_names() if variant == "anonymised" else None)
 
     def measure_reading(self, arm: str, policy: Stage[Any]) -> None:

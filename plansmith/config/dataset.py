@@ -68,8 +68,9 @@ class PlanExamplesConfig(StrictModel):
     varies: bool = False
     """Copies after the first are variations (ours): objects of one type have each other's names, facts and goals
     another order."""
-    prompts: Literal["pddl", "told"] = "pddl"
-    """How domain and problem are told: as PDDL, or in few words without brackets."""
+    prompts: Literal["pddl", "told", "named"] = "pddl"
+    """How domain and problem are told: as PDDL, or in few words without brackets; `named`: without the domain, which is
+    only named, and learnt."""
     symbols: SymbolPoolConfig | None = None
     """Where hidden names get their symbols from; None: as many as there are names, numbered from 0."""
 

@@ -121,8 +121,9 @@ class GeneralizationGapConfig(RunConfig):
     variants: tuple[Variant, ...] = ("numbered", "anonymised", "compact")
     """Which policies are tuned by likelihood. numbered: B. anonymised: v1, names hidden more and more often, tested on
     hidden names. compact: v2, plans without time stamps and brackets."""
-    prompts: Literal["pddl", "told"] = "pddl"
-    """How these are told domain and problem: as PDDL, or in few words without brackets (`plansmith.text.told`)."""
+    prompts: Literal["pddl", "told", "named"] = "pddl"
+    """How these are told domain and problem: as PDDL, or in few words without brackets (`plansmith.text.told`);
+    `named`: without the domain, of which they learn the name alone, so that names cannot be hidden."""
     copies: int = Field(1, ge=1)
     """How often an epoch has each tuple: further ones are variations of it (ours; `PlanExamplesConfig.varies`). The
     paper has each once; a model from nothing learns to look names up from many texts."""
@@ -160,6 +161,8 @@ class GeneralizationGapConfig(RunConfig):
             )
         if self.variants and self.model.folder is None and self.model.tokenizer != "bpe":
             raise ValueError(f"model.tokenizer={self.model.tokenizer} does not know the words of PDDL; take bpe")
+        if self.prompts == "named" and "anonymised" in self.variants:
+            raise ValueError("variants=anonymised hides names, and prompts=named tells no more of a domain")
         if not self.trained_domains:
             raise ValueError("no level has problems of D1 (phase1): nothing would be learnt")
         tested = {level.domain_name for level in self.problems.domains if level.test}

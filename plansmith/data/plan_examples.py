@@ -17,8 +17,9 @@ from plansmith.pddl.parser import parse_step
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.problems.renaming import exchanged_names, rename_plan, rename_problem
 from plansmith.text.anonymisation import anonymise
-from plansmith.text.plans import plan_prompt, plan_writer
-from plansmith.text.told import told_chain, told_prompt
+from plansmith.text.plans import plan_writer
+from plansmith.text.rendering import PLAN_PROMPTS
+from plansmith.text.told import told_chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def plan_examples(
     """
     task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
     plan = tuple(parse_step(step) for step in row.plan)
-    prompt = {"pddl": plan_prompt, "told": told_prompt}[config.prompts]
+    prompt = PLAN_PROMPTS[config.prompts]
     for copy in range(config.copies):
         rng = _rng(row.problem_id, copy, seed)
         position = _position(rng, copy, config.copies)

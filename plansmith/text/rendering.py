@@ -95,6 +95,9 @@ class PlainPrompting:
 
 TOLD_CHAINS = ToldChains()
 
+PLAN_PROMPTS = {"pddl": plan_prompt, "told": told_prompt, "named": CompactRendering().plan_prompt}
+"""How domain and problem can be told to who is asked for a plan alone (`PlanExamplesConfig.prompts`)."""
+
 
 def rendering_of(name: str) -> Rendering:
     """Return the rendering called `name`.
@@ -114,7 +117,8 @@ def prompting_of(name: str) -> Prompting:
 
     These are `zero_shot` and `chain_of_thought` for models that were never tuned, and `plan_numbered` and
     `plan_compact`, whose plans have one strict form each (`plansmith.text.plans`). With `_told` at the end both are
-    asked for in few words that tell the domain, as `chain_told` asks for a chain (`plansmith.text.told`).
+    asked for in few words that tell the domain, as `chain_told` asks for a chain (`plansmith.text.told`); with
+    `_named`, in the words of the compact rendering, which only names it.
 
     Raises:
         ConfigError: nothing has that name.
@@ -122,6 +126,11 @@ def prompting_of(name: str) -> Prompting:
     if name == TOLD_CHAINS.name:
         return TOLD_CHAINS
     return _PLAIN[name] if name in _PLAIN else rendering_of(name)
+
+
+def plan_prompting(plan_format: str, prompts: str) -> str:
+    """Return the name of how plans of a format, `numbered` or `compact`, are asked for by one of `PLAN_PROMPTS`."""
+    return f"plan_{plan_format}" if prompts == "pddl" else f"plan_{plan_format}_{prompts}"
 
 
 def is_rendering(prompting: Prompting) -> bool:
@@ -146,9 +155,10 @@ _PLAIN = {
     for prompting in (
         PlainPrompting("zero_shot", zero_shot_prompt),
         PlainPrompting("chain_of_thought", chain_of_thought_prompt),
-        PlainPrompting("plan_numbered", plan_prompt, _strictly(read_plan_text)),
-        PlainPrompting("plan_compact", plan_prompt, _strictly(decode_compact_plan)),
-        PlainPrompting("plan_numbered_told", told_prompt, _strictly(read_plan_text)),
-        PlainPrompting("plan_compact_told", told_prompt, _strictly(decode_compact_plan)),
+        *(
+            PlainPrompting(plan_prompting(plan_format, prompts), write, _strictly(read))
+            for prompts, write in PLAN_PROMPTS.items()
+            for plan_format, read in (("numbered", read_plan_text), ("compact", decode_compact_plan))
+        ),
     )
 }
