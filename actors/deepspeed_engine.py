@@ -19,6 +19,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from plansmith.learning.token_reading import TokenQuestion, TokenReading
 
 NEVER = 10**9
-STATE = "state"
-"""Subfolder of a checkpoint."""
+WEIGHT, MOMENTUM, ADAM_MOMENTS, STEP = "weight", "momentum_buffer", ("exp_avg", "exp_avg_sq"), "step"
+"""What a checkpoint has of a parameter, and of all; but for the first as the optimizers call it."""
 ZERO3_BUCKET_ELEMENTS = 50_000_000
 """Gradients that are reduced at once; DeepSpeed sets a buffer of that size aside, by default ten times as large."""
 
@@ -71,9 +72,6 @@ class DeepSpeedEngineAdapter:
             self.optimizer.average_tensor = _already_averaged
             self._updates_of_deepspeed = self.optimizer.get_flat_partition
             self.optimizer.get_flat_partition = self._sized_updates
-        self._write_of_deepspeed, self._problems = self.engine.checkpoint_engine.save, list[OSError]()
-        self.engine.checkpoint_engine.save = self._write
-        self.engine._copy_recovery_script = _no_script
         self._is_update_adamw_sized = False
         self.module = self.engine.module
         self.device: torch.device = self.engine.device
@@ -155,46 +153,137 @@ class DeepSpeedEngineAdapter:
             self._reset_moments()
 
     def save_state(self, folder: Path) -> None:
-        """Write this rank's share of weights, optimizer and random states durably into a folder that is there.
+        """Write weights, the optimizer's moments and random states durably into a folder that is there.
+
+        Each rank writes some of the parameters whole, so that any number of ranks can go on from them; DeepSpeed's own
+        checkpoints are for as many ranks as wrote them. All ranks must make the call.
 
         Raises:
-            OSError: this rank could not, which it says when all have come to the end, where DeepSpeed lets them meet.
+            OSError: this rank could not; the others have not waited for it.
         """
-        self._problems.clear()
-        self.engine.save_checkpoint(str(folder), tag=STATE, save_latest=False, exclude_frozen_parameters=True)
+        from safetensors import SafetensorError
+        from safetensors.torch import save_file
+
+        self._make_moments()
+        own: dict[str, torch.Tensor] = {}
+        for number, (name, parameter) in enumerate(self._trained()):
+            for part in (WEIGHT, *_moments_of(parameter)):
+                whole = self._whole_state(parameter, part)
+                if number % self.world_size == self.rank:
+                    own[f"{name} {part}"] = whole.to("cpu")
+        path = folder / f"{self.rank}.safetensors"
+        try:
+            save_file(own, path, metadata={STEP: str(self._n_steps())})
+        except SafetensorError as error:  # what its writer makes of a full disk
+            n_free = shutil.disk_usage(folder).free
+            raise OSError(f"{path} could not be written, {n_free / 2**20:.0f} MiB are free: {error}") from error
+        sync_file(path)
         for name, generator in self._generators().items():
-            with self._remembering_problems(folder / f"{name}-{self.rank}.random") as path:
-                path.write_bytes(generator.get_state().numpy().tobytes())
-        if self._problems:
-            raise self._problems[0]
+            path = folder / f"{self.rank}.{name}.random"
+            path.write_bytes(generator.get_state().numpy().tobytes())
+            sync_file(path)
 
     def load_state(self, folder: Path) -> bool:
-        """Take what `save_state` of as many ranks wrote; return whether it is there."""
-        import torch
+        """Take what `save_state` of any number of ranks wrote; return whether it is there.
 
-        path, _ = self.engine.load_checkpoint(str(folder), tag=STATE, load_module_strict=False)
-        if path is None:
+        A rank that had no counterpart among them draws what it drops anew.
+        """
+        import torch
+        from safetensors import safe_open
+
+        files: list[Any] = [safe_open(path, "pt") for path in sorted(folder.glob("*.safetensors"))]
+        if not files:
             return False
+        found = {key: file for file in files for key in file.keys()}  # noqa: SIM118 - it is no mapping
+        self._make_moments()
+        self._set_n_steps(int(files[0].metadata()[STEP]))
+        for name, parameter in self._trained():
+            for part in (WEIGHT, *_moments_of(parameter)):
+                key = f"{name} {part}"
+                self._set_whole_state(parameter, part, found[key].get_tensor(key).to(self.device))
         for name, generator in self._generators().items():
-            state = bytearray((folder / f"{name}-{self.rank}.random").read_bytes())
-            generator.set_state(torch.frombuffer(state, dtype=torch.uint8))
+            path = folder / f"{self.rank}.{name}.random"
+            if path.exists():
+                generator.set_state(torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8))
         return True
 
-    def _write(self, state_dict: Any, path: str) -> None:
-        """Stand in for DeepSpeed's writing; an error here would leave the other ranks waiting for this one."""
-        with self._remembering_problems(Path(path)):
-            self._write_of_deepspeed(state_dict, path)
+    def _whole_state(self, parameter: Any, part: str) -> torch.Tensor:
+        """Return a parameter's `WEIGHT` in float32 or one of its moments, on every rank."""
+        import torch
+        import torch.distributed as distributed
+        from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 
-    @contextmanager
-    def _remembering_problems(self, path: Path) -> Iterator[Path]:
-        try:
-            yield path
-            sync_file(path)
-        except OSError as error:
-            self._problems.append(error)
-        except RuntimeError as error:  # what torch's writer makes of a full disk, in words of its own
-            n_free = shutil.disk_usage(path.parent).free
-            self._problems.append(OSError(f"torch could not write {path}, {n_free / 2**20:.0f} MiB are free: {error}"))
+        if self._is_sharded:
+            is_weight = part == WEIGHT
+            whole = safe_get_full_fp32_param(parameter) if is_weight else safe_get_full_optimizer_state(parameter, part)
+            sharded: torch.Tensor = whole.view(whole_shape(parameter))
+            return sharded
+        whole = torch.zeros(parameter.numel(), dtype=torch.float32, device=self.device)
+        if (mapping := parameter._hp_mapping) is not None:
+            (held, first), own = self._held(parameter, part), mapping.lp_fragment_address
+            whole[own.start :][: own.numel] = held[own.start - first :][: own.numel]
+        distributed.all_reduce(whole)
+        return whole.view(parameter.shape)
+
+    def _set_whole_state(self, parameter: Any, part: str, whole: torch.Tensor) -> None:
+        from deepspeed.utils import safe_set_full_optimizer_state
+
+        if part == WEIGHT:
+            self._set_weight(parameter, whole)
+        elif self._is_sharded:
+            safe_set_full_optimizer_state(parameter, whole, part)
+        elif parameter._hp_mapping is not None:
+            held, first = self._held(parameter, part)
+            held.copy_(whole.flatten()[first:][: held.numel()])
+
+    def _held(self, parameter: Any, part: str) -> tuple[torch.Tensor, int]:
+        """Return what this rank holds of a weight or a moment, flat and not a copy, and where in the whole it begins.
+
+        With ZeRO 1 and 2. A rank's partition may end within a parameter; of a matrix it holds Muon's moment whole even
+        then, because it computes with the whole matrix.
+        """
+        mapping = parameter._hp_mapping
+        if part == WEIGHT:
+            return mapping.hp_fragment, mapping.lp_fragment_address.start
+        group = mapping.param_group_index
+        moment = self.optimizer.optimizer.state[self.optimizer.single_partition_of_fp32_groups[group]][part]
+        if part == MOMENTUM:
+            before = takewhile(lambda other: other is not parameter, self.optimizer.params_in_partition[group])
+            return moment[sum(other.numel() for other in before) :][: parameter.numel()], 0
+        own = mapping.hp_fragment_address
+        return moment[own.start :][: own.numel], mapping.lp_fragment_address.start
+
+    def _make_moments(self) -> None:
+        """Make the moments, zeros, as the first step does: an optimizer that has taken none has none to be set."""
+        import torch
+
+        states, is_adamw = self.optimizer.optimizer.state, isinstance(self.optimizer.optimizer, torch.optim.AdamW)
+        for number, partition in enumerate(self._partitions()):
+            if states[partition]:
+                continue
+            if not is_adamw and self.optimizer.optimizer.param_groups[number]["use_muon"]:
+                n_held = sum(parameter.numel() for parameter in self.optimizer.params_in_partition[number])
+                states[partition][MOMENTUM] = torch.zeros(n_held, dtype=torch.float32, device=partition.device)
+            else:
+                states[partition].update({moment: torch.zeros_like(partition) for moment in ADAM_MOMENTS})
+                is_fused = is_adamw and self.optimizer.optimizer.param_groups[0]["fused"]
+                step = torch.zeros((), device=partition.device if is_fused else "cpu")
+                states[partition][STEP] = step if is_adamw else 0
+
+    def _partitions(self) -> list[torch.Tensor]:
+        """Return the flat tensors that this rank optimises."""
+        name = "fp32_partitioned_groups_flat" if self._is_sharded else "single_partition_of_fp32_groups"
+        partitions: list[torch.Tensor] = getattr(self.optimizer, name)
+        return partitions
+
+    def _n_steps(self) -> int:
+        """Return how many steps the moments are of."""
+        return max(int(state.get(STEP, 0)) for state in self.optimizer.optimizer.state.values())
+
+    def _set_n_steps(self, count: int) -> None:
+        for state in self.optimizer.optimizer.state.values():
+            if STEP in state:
+                state[STEP] = state[STEP] * 0 + count
 
     def _generators(self) -> dict[str, torch.Generator]:
         """Return what draws the elements that are dropped, by kind of device."""
@@ -257,16 +346,18 @@ class DeepSpeedEngineAdapter:
             weights: every trained parameter by name, in its shape; the same on every rank, which with ZeRO 3 may hold
                 a share of each as well (`handing_out_weights`).
         """
+        for name, parameter in self._trained():
+            with _whole(weights[name]):
+                self._set_weight(parameter, weights[name].detach())
+        self._reset_moments()
+
+    def _set_weight(self, parameter: torch.nn.Parameter, weight: torch.Tensor) -> None:
         import torch
 
         with torch.no_grad():
-            for name, parameter in self._trained():
-                with _whole(weights[name]):
-                    weight = weights[name].detach()
-                    with _whole(parameter):
-                        parameter.copy_(weight)
-                    self._set_master(parameter, weight)
-        self._reset_moments()
+            with _whole(parameter):
+                parameter.copy_(weight)
+            self._set_master(parameter, weight)
 
     def _set_master(self, parameter: torch.nn.Parameter, weight: torch.Tensor) -> None:
         """Give the optimizer this rank's share of a weight, not rounded to the precision of the model."""
@@ -360,6 +451,10 @@ def _compile_nothing(device: str) -> None:
         deepspeed.ops.__compatible_ops__ = defaultdict(bool)
 
 
+def _moments_of(parameter: torch.nn.Parameter) -> Sequence[str]:
+    return (MOMENTUM,) if getattr(parameter, "use_muon", False) else ADAM_MOMENTS
+
+
 def whole_shape(parameter: torch.Tensor) -> tuple[int, ...]:
     """Return the shape of a parameter, of which with ZeRO 3 a rank may hold a share."""
     return tuple(getattr(parameter, "ds_shape", parameter.shape))
@@ -377,10 +472,6 @@ def _whole(parameter: torch.Tensor) -> AbstractContextManager[Any]:
 
 def _already_averaged(*_: Any) -> None:
     """Stand in for DeepSpeed's average of the gradient over ranks, which with autocast would round it to bfloat16."""
-
-
-def _no_script(_: str) -> None:
-    """Stand in for DeepSpeed's copying of its own converter beside a checkpoint."""
 
 
 def _deepspeed_config(settings: TrainerConfig) -> dict[str, Any]:

@@ -55,17 +55,13 @@ class Failure:
 class CallDesk:
     """Where a run leaves one call at a time for its ranks, and each of them its answer. For `ray.remote`.
 
-    The ranks of one start of Ray Train's are a *group*. A group that joins says that the one before is gone, and with
-    it what that was asked.
-
-    Args:
-        n_ranks: how many make a group.
+    The ranks of one start of Ray Train's are a *group*, of as many as it found room for. A group that joins says that
+    the one before is gone, and with it what that was asked.
     """
 
-    def __init__(self, n_ranks: int) -> None:
-        self._n_ranks = n_ranks
+    def __init__(self) -> None:
         self._changed = asyncio.Condition()
-        self._group = ""
+        self._group, self._n_ranks = "", 0
         self._places: dict[int, Place] = {}
         self._number, self._call = 0, list[Any]()
         self._answers: dict[int, list[Any]] = {}
@@ -74,11 +70,12 @@ class CallDesk:
 
     # --- for the ranks
 
-    async def join(self, group: str, rank: int, place: Place) -> None:
-        """Hear that a rank is there."""
+    async def join(self, group: str, rank: int, n_ranks: int, place: Place) -> None:
+        """Hear that a rank is there, one of so many."""
         async with self._changed:
             if group != self._group:
                 self._enter(group)
+            self._n_ranks = n_ranks
             self._places[rank] = place
             self._changed.notify_all()
 
@@ -107,7 +104,7 @@ class CallDesk:
     async def places(self) -> tuple[str, list[Place]]:
         """Return the name of the group and where its ranks are, once all are there."""
         async with self._changed:
-            await self._changed.wait_for(lambda: len(self._places) == self._n_ranks)
+            await self._changed.wait_for(lambda: 0 < len(self._places) == self._n_ranks)
             return self._group, [self._places[rank] for rank in range(self._n_ranks)]
 
     async def ask(self, group: str, call: list[Any]) -> list[Any]:
@@ -183,9 +180,9 @@ def serve_calls(config: Mapping[str, Any]) -> None:
 
     logging.getLogger(reporting.__file__).setLevel(logging.WARNING)  # it repeats each report on the user's screen
     desk, context = config["desk"], train.get_context()
-    rank = context.get_world_rank()
+    rank, n_ranks = context.get_world_rank(), context.get_world_size()
     group = broadcast_from_rank_zero(uuid.uuid4().hex)
-    ray.get(desk.join.remote(group, rank, _own_place()))
+    ray.get(desk.join.remote(group, rank, n_ranks, _own_place()))
     trainer, done = None, 0
     while (given := ray.get(desk.next.remote(group, done))) is not None:
         done, [reference] = given
@@ -194,7 +191,7 @@ def serve_calls(config: Mapping[str, Any]) -> None:
             arguments = [ray.get(value) if isinstance(value, ray.ObjectRef) else value for value in call.arguments]
             if call.method == MAKE:
                 trainer = None  # before the other is made: two would not fit
-                trainer, answer = _made(*arguments, rank=rank, **call.keywords), None
+                trainer, answer = _made(*arguments, rank=rank, n_ranks=n_ranks, **call.keywords), None
             else:
                 answer = getattr(trainer, call.method)(*arguments, **call.keywords)
         except PlansmithError as error:

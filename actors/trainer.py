@@ -13,6 +13,7 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -45,7 +46,8 @@ logger = logging.getLogger(__name__)
 BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")
 """The last is Arm's; as `torch.cpu.get_capabilities` names them."""
 FREE_SETTINGS = {
-    "n_threads", "micro_batch_rows", "is_checkpointing_activations", "rank_timeout_s", "checkpoint_every_s",
+    "n_threads", "micro_batch_rows", "is_checkpointing_activations", "min_ranks", "rank_timeout_s",
+    "checkpoint_every_s",
 }  # fmt: skip
 """What may be another when an optimisation goes on from a checkpoint: it changes rounding at most."""
 
@@ -60,23 +62,26 @@ class TrainerActor:
         config: TrainerConfig,
         seed: int = 0,
         rank: int = 0,
+        n_ranks: int | None = None,
         master_addr: str = "127.0.0.1",
         master_port: int = 0,
         run_folder: str | None = None,
     ) -> None:
-        """Load the model and start the engine, the ``rank``-th of ``config.n_ranks``.
+        """Load the model and start the engine, the ``rank``-th of ``n_ranks``.
 
         Args:
             model_folder: Hugging Face layout; its tokenizer files travel with every `save`. With ``lora`` either the
                 base, which gets a fresh adapter whose product is zero, or an adapter folder.
             seed: of fresh adapters and of dropout.
+            n_ranks: how many there are, which may be fewer than ``config.n_ranks`` (`TrainerConfig.min_ranks`): batches
+                stay what they are. None: as many.
             master_addr, master_port: where rank 0 listens; not used with one rank.
             run_folder: where rank 0 says what it is doing (`plansmith.live`).
 
         Raises:
             BadInputError: the folder holds no model, an adapter without its base, or one that does not fit ``lora``.
         """
-        self.rank, self.seed = rank, seed
+        self.rank, self.seed, self.n_ranks = rank, seed, n_ranks or config.n_ranks
         if run_folder is not None and rank == 0:
             report_to(LiveFile(Path(run_folder), "trainer"), RayListener(Path(run_folder).name, "trainer"))
         report("loading the model")
@@ -84,7 +89,7 @@ class TrainerActor:
         self.base_folder = _base_folder(folder, config)
         with no_garbage():
             _prepare_process(config, seed, rank)
-            _join_process_group(config, rank, f"tcp://{master_addr}:{master_port}")
+            _join_process_group(config, rank, self.n_ranks, f"tcp://{master_addr}:{master_port}")
             has_bfloat16 = _has_bfloat16(config.device)
             self.config = config = _decided(config, has_bfloat16=has_bfloat16)
             model = _load_model(self.base_folder, config, config.dtype, seed=seed, rank=rank)
@@ -144,7 +149,7 @@ class TrainerActor:
             seed=seed,
             row_length_tokens=self.config.row_length_tokens,
             micro_batch_rows=self.config.micro_batch_rows,
-            n_ranks=self.config.n_ranks,
+            n_ranks=self.n_ranks,
             unit_names=unit_names_of(sequences),
         )
         if isinstance(objective, TrustRegion):
@@ -159,7 +164,7 @@ class TrainerActor:
             made_for = self._made_for(objective, settings, plan.packing, seed=seed, epoch=epoch)
             every_s = self.config.checkpoint_every_s
             keeper = Checkpoints(Path(checkpoints), self, made_for, n_planned=n_planned, every_s=every_s)
-        return run_optimisation(
+        report = run_optimisation(
             self.engine,
             objective,
             sequences,
@@ -171,6 +176,7 @@ class TrainerActor:
             description=description or objective.name,
             keeper=keeper,
         )
+        return replace(report, n_missing_ranks=self.config.n_ranks - self.n_ranks)
 
     def _made_for(
         self, objective: Objective, settings: OptimiserConfig, packing: PackingReport, **call: Any
@@ -203,7 +209,7 @@ class TrainerActor:
 
         lengths = lengths_of(sequences).tolist()
         row_length = max([self.config.row_length_tokens, *lengths])
-        rows = pack_rows(units_of(lengths, [""] * len(lengths)), row_length, n_ranks=self.config.n_ranks)
+        rows = pack_rows(units_of(lengths, [""] * len(lengths)), row_length, n_ranks=self.n_ranks)
         places = np.cumsum([0, *lengths])
         found = np.zeros(places[-1])
         for batch in micro_batches(
@@ -211,7 +217,7 @@ class TrainerActor:
             rows,
             reader.columns,
             rank=self.rank,
-            world_size=self.config.n_ranks,
+            world_size=self.n_ranks,
             micro_batch_rows=self.config.micro_batch_rows,
         ):
             numbers = self.engine.predict(batch, reader).numpy()
@@ -319,7 +325,7 @@ class TrainerActor:
         return self.engine.sum_over_ranks(numbers)
 
     def load_checkpoint(self, folder: str | Path) -> None:
-        """Take the weights and the optimizer's state of a checkpoint that as many ranks with the same settings wrote.
+        """Take the weights and the optimizer's state of a checkpoint that any number of ranks wrote.
 
         Raises:
             BadInputError: no checkpoint there.
@@ -346,7 +352,7 @@ class TrainerActor:
         import torch.distributed as distributed
 
         box: list[Any] = [weights]
-        if self.config.n_ranks > 1:
+        if self.n_ranks > 1:
             distributed.broadcast_object_list(box, src=0)
         received: dict[str, torch.Tensor] = box[0]
         return received
@@ -423,10 +429,9 @@ def _prepare_process(config: TrainerConfig, seed: int, rank: int) -> None:
     torch.manual_seed(seed)
 
 
-def _join_process_group(config: TrainerConfig, rank: int, address: str) -> None:
+def _join_process_group(config: TrainerConfig, rank: int, world_size: int, address: str) -> None:
     import torch.distributed as distributed
 
-    world_size = config.n_ranks
     if distributed.is_initialized():
         if distributed.get_world_size() != world_size:
             raise ConfigError(f"this process is already in a group of {distributed.get_world_size()} ranks")

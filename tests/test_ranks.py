@@ -18,16 +18,16 @@ from plansmith.errors import BadInputError, LostWorkerError, PlansmithError
 PLACE = Place("here", (), 1)
 
 
-def run(story: Callable[[CallDesk], Coroutine[Any, Any, None]], n_ranks: int = 2) -> None:
+def run(story: Callable[[CallDesk], Coroutine[Any, Any, None]]) -> None:
     async def told() -> None:
-        await asyncio.wait_for(story(CallDesk(n_ranks)), 60)
+        await asyncio.wait_for(story(CallDesk()), 60)
 
     asyncio.run(told())
 
 
 async def joined(desk: CallDesk, group: str) -> None:
     for rank in (1, 0):
-        await desk.join(group, rank, PLACE)
+        await desk.join(group, rank, 2, PLACE)
 
 
 def test_answer_of_rank_0_is_returned_when_every_rank_has_answered() -> None:
@@ -84,17 +84,30 @@ def test_new_group_says_that_the_call_of_the_old_one_is_lost() -> None:
         await joined(desk, "a")
         asked = asyncio.create_task(desk.ask("a", ["call"]))
         await desk.next("a", 0)
-        await desk.join("b", 1, PLACE)
+        await desk.join("b", 1, 2, PLACE)
         with pytest.raises(LostWorkerError, match="a rank of the trainer was lost"):
             await asked
         places = asyncio.create_task(desk.places())
         await asyncio.sleep(0)
         assert not places.done()
-        await desk.join("b", 0, PLACE)
+        await desk.join("b", 0, 2, PLACE)
         assert await places == ("b", [PLACE, PLACE])
         await desk.answer("a", 1, 0, ["too late"])
         with pytest.raises(LostWorkerError):
             await desk.ask("a", ["to those that are gone"])
+
+    run(story)
+
+
+def test_group_that_is_smaller_than_the_one_before_is_asked_like_it() -> None:
+    async def story(desk: CallDesk) -> None:
+        await joined(desk, "a")
+        await desk.join("b", 0, 1, PLACE)
+        assert await desk.places() == ("b", [PLACE])
+        asked = asyncio.create_task(desk.ask("b", ["call"]))
+        assert await desk.next("b", 0) == (1, ["call"])
+        await desk.answer("b", 1, 0, ["of the only one"])
+        assert await asked == ["of the only one"]
 
     run(story)
 

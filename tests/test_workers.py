@@ -92,6 +92,13 @@ def test_placement_of_separate_actors_is_a_whole_device_each(n_ranks: int, n_rep
     assert found.engines() == [{"GPU": 1.0}] * n_replicas
 
 
+def test_engines_on_the_devices_of_ranks_that_come_and_go_are_refused() -> None:
+    elastic = cuda(2).model_copy(update={"min_ranks": 1})
+    with pytest.raises(ConfigError, match="ranks that come and go"):
+        placement_of(elastic, PolicyConfig(placement="colocated"), LAPTOP)
+    assert placement_of(elastic, PolicyConfig(placement="separate"), LAPTOP).n_ranks == 2
+
+
 CLUSTER = ClusterConfig(address="auto", actor_cpus=4, trainer_resource="trainer", policy_resource="policy")
 
 

@@ -56,8 +56,17 @@ def placement_of(trainer: TrainerConfig, policy: PolicyConfig, cluster: ClusterC
     On a CPU `policy.placement` has no effect: all share one memory, from which an engine could give nothing back.
     Colocated, the device is the rank's as far as Ray knows, since Ray Train reserves for its workers alone; no device
     has two ranks or two engines, and the larger number of the two decides how many there are.
+
+    Raises:
+        ConfigError: engines are on the devices of ranks whose number may change.
     """
     is_shared = trainer.device != "cpu" and policy.placement == "colocated"
+    if is_shared and trainer.min_ranks is not None:
+        raise ConfigError(
+            "engines cannot share devices with ranks that come and go", where="policy.placement",
+            got=f"colocated, trainer.min_ranks={trainer.min_ranks}", expected="separate with trainer.min_ranks",
+            cure="set policy.placement=separate, or leave trainer.min_ranks out",
+        )  # fmt: skip
     gpus = 0.0 if trainer.device == "cpu" else 1.0
     return Placement(
         n_ranks=trainer.n_ranks,

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 LOCAL_WAIT_S = 300.0
 """Longest wait for the ranks of a Ray of this run's own, to which no machine is added: for the slowest of starts."""
+LONGEST_SHORTAGE_S = 60.0
+"""So long at least fewer ranks go on before Ray Train looks whether there is room for more."""
 POLL_S = 1.0
 END_WAIT_S = 30.0
 
@@ -72,7 +74,7 @@ class Ranks:
             return
         ray, count = self.ray(), self.config.n_ranks
         logger.info("starting the trainer (%d rank%s)", count, "s" * (count > 1))
-        self._desk = ray.remote(CallDesk).options(num_cpus=0).remote(count)
+        self._desk = ray.remote(CallDesk).options(num_cpus=0).remote()
         trainer = self._torch_trainer(ray)
         self._fit = threading.Thread(target=self._run_fit, args=[trainer], name="ray-train", daemon=True)
         self._fit.start()
@@ -95,8 +97,12 @@ class Ranks:
         from actors.ranks import serve_calls
         from actors.trainer import rank_environment
 
-        run_config: Any = train.RunConfig  # mypy takes it for that of the first Ray Train
+        # mypy takes them for those of the first Ray Train
+        run_config: Any = train.RunConfig
+        scaling_config: Any = train.ScalingConfig
 
+        count = self.config.n_ranks
+        least = count if self.is_local else self.config.min_ranks or count  # to a Ray of our own nothing comes or goes
         # with nothing to reserve, a sliver of this machine's own name: ranks stay here and leave the cores to others
         here = {f"node:{ray.util.get_node_ip_address()}": 0.001}
         trainer = TorchTrainer(
@@ -105,8 +111,9 @@ class Ranks:
             torch_config=TorchConfig(
                 backend="gloo" if self.config.device == "cpu" else "nccl", timeout_s=int(self.config.rank_timeout_s)
             ),
-            scaling_config=train.ScalingConfig(
-                num_workers=self.config.n_ranks,
+            scaling_config=scaling_config(
+                num_workers=(least, count) if least < count else count,
+                elastic_resize_monitor_interval_s=max(LONGEST_SHORTAGE_S, self.config.checkpoint_every_s),
                 use_gpu=bool(self.resources.get("GPU")),
                 resources_per_worker=dict(self.resources) or here,
             ),
@@ -163,7 +170,10 @@ class Ranks:
         """
         from actors.ranks import MAKE
 
-        self._group = self._joined()[0]
+        self._group, places = self._joined()
+        if len(places) < self.config.n_ranks:
+            logger.warning("the trainer has %d of %d ranks: steps take longer, batches stay what they are",
+                           len(places), self.config.n_ranks)  # fmt: skip
         self.ask(MAKE, *arguments, **keywords)
 
     def ask(self, method: str, *arguments: Any, doing: str | None = None, unit: str = "", **keywords: Any) -> Any:

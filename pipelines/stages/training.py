@@ -317,6 +317,8 @@ def optimise_sequences(
         description=context.stage.name,
         checkpoints=str(checkpoints),
     )
+    if report.n_missing_ranks:
+        context.output.note(f"ended with {report.n_missing_ranks} ranks fewer than asked for, batches as they were")
     if epoch is not None and epoch < settings.epochs:
         trainer.save_checkpoint(str(context.output.path(TRAINER)))
     if report.n_dropped:

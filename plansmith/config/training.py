@@ -180,6 +180,10 @@ class TrainerConfig(Numerics):
 
     n_ranks: int = Field(1, ge=1)
     """Trainer processes that share every batch, each with `n_threads`."""
+    min_ranks: int | None = Field(None, ge=1)
+    """With so many of them training begins, or goes on from its last checkpoint when a machine was lost: batches stay
+    what they are, steps take longer, and once the cluster has room for more ranks these join, again from a checkpoint.
+    None waits for all."""
     zero_stage: Literal[1, 2, 3] = 1
     """What the ranks share out: 1 the optimizer's state, 2 the gradients too, 3 the weights too."""
     offload: Literal["none", "optimizer", "all"] = "none"
@@ -201,6 +205,8 @@ class TrainerConfig(Numerics):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        if self.min_ranks is not None and self.min_ranks > self.n_ranks:
+            raise ValueError(f"min_ranks={self.min_ranks} is more than n_ranks={self.n_ranks}")
         if self.has_master_weights and self.zero_stage == 1:
             raise ValueError("dtype=bfloat16 sums gradients in float32, which needs zero_stage=2 or 3, got 1")
         if self.optimizer == "muon" and self.zero_stage != 1:

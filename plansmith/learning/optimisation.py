@@ -60,6 +60,8 @@ class OptimisationReport:
     n_trained_tokens: int
     """Of all steps that were taken."""
     wall_time_s: float
+    n_missing_ranks: int = 0
+    """By so many there were fewer ranks than asked for at the end (`TrainerConfig.min_ranks`)."""
 
     @property
     def losses(self) -> tuple[float, ...]:
