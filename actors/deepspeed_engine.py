@@ -14,7 +14,6 @@ together, and all ranks must make these calls.
 from __future__ import annotations
 
 import logging
-import shutil
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plansmith.data.storage import sync_file
+from plansmith.learning.weight_files import write_weights
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -121,12 +121,6 @@ class DeepSpeedEngineAdapter:
         summed: NDArray[np.float64] = total.cpu().numpy()
         return summed
 
-    def barrier(self) -> None:
-        """Wait for every rank."""
-        import torch.distributed as distributed
-
-        distributed.barrier()
-
     def predict(self, batch: PackedBatch, reader: Reader) -> torch.Tensor:
         """Return what `reader` reads of a micro-batch, on the host; without gradients and dropout."""
         import torch
@@ -161,9 +155,6 @@ class DeepSpeedEngineAdapter:
         Raises:
             OSError: this rank could not; the others have not waited for it.
         """
-        from safetensors import SafetensorError
-        from safetensors.torch import save_file
-
         self._make_moments()
         own: dict[str, torch.Tensor] = {}
         for number, (name, parameter) in enumerate(self._trained()):
@@ -171,13 +162,7 @@ class DeepSpeedEngineAdapter:
                 whole = self._whole_state(parameter, part)
                 if number % self.world_size == self.rank:
                     own[f"{name} {part}"] = whole.to("cpu")
-        path = folder / f"{self.rank}.safetensors"
-        try:
-            save_file(own, path, metadata={STEP: str(self._n_steps())})
-        except SafetensorError as error:  # what its writer makes of a full disk
-            n_free = shutil.disk_usage(folder).free
-            raise OSError(f"{path} could not be written, {n_free / 2**20:.0f} MiB are free: {error}") from error
-        sync_file(path)
+        write_weights(own, folder / f"{self.rank}.safetensors", **{STEP: str(self._n_steps())})
         for name, generator in self._generators().items():
             path = folder / f"{self.rank}.{name}.random"
             path.write_bytes(generator.get_state().numpy().tobytes())
@@ -216,12 +201,12 @@ class DeepSpeedEngineAdapter:
         if self._is_sharded:
             is_weight = part == WEIGHT
             whole = safe_get_full_fp32_param(parameter) if is_weight else safe_get_full_optimizer_state(parameter, part)
-            sharded: torch.Tensor = whole.view(whole_shape(parameter))
+            sharded: torch.Tensor = whole.detach().view(whole_shape(parameter))
             return sharded
         whole = torch.zeros(parameter.numel(), dtype=torch.float32, device=self.device)
         if (mapping := parameter._hp_mapping) is not None:
             (held, first), own = self._held(parameter, part), mapping.lp_fragment_address
-            whole[own.start :][: own.numel] = held[own.start - first :][: own.numel]
+            whole[own.start :][: own.numel] = held.detach()[own.start - first :][: own.numel]
         distributed.all_reduce(whole)
         return whole.view(parameter.shape)
 
@@ -234,7 +219,7 @@ class DeepSpeedEngineAdapter:
             safe_set_full_optimizer_state(parameter, whole, part)
         elif parameter._hp_mapping is not None:
             held, first = self._held(parameter, part)
-            held.copy_(whole.flatten()[first:][: held.numel()])
+            held.detach().copy_(whole.flatten()[first:][: held.numel()])
 
     def _held(self, parameter: Any, part: str) -> tuple[torch.Tensor, int]:
         """Return what this rank holds of a weight or a moment, flat and not a copy, and where in the whole it begins.
@@ -324,18 +309,18 @@ class DeepSpeedEngineAdapter:
         """Return the shapes of the trained parameters by name, whole ones."""
         return {name: whole_shape(parameter) for name, parameter in self._trained()}
 
-    def weights(self) -> dict[str, torch.Tensor]:
-        """Return copies of the trained parameters in the memory of the host; empty on ranks but the first.
+    def weights(self, *, is_shared_out: bool = False) -> dict[str, torch.Tensor]:
+        """Return copies of the trained parameters in the memory of the host: on the first rank all, on others none.
+
+        Shared out, each rank has every n-th of them instead, from its number on.
 
         In float32, also those of a model in bfloat16: the optimizer's own, of which the model's are roundings. They are
         brought together one by one, so that no device ever holds the whole model.
         """
-        from deepspeed.utils import safe_get_full_fp32_param
-
         copies: dict[str, torch.Tensor] = {}
-        for name, parameter in self._trained():
-            whole = safe_get_full_fp32_param(parameter)
-            if self.rank == 0:
+        for number, (name, parameter) in enumerate(self._trained()):
+            whole = self._whole_state(parameter, WEIGHT)
+            if self.rank == (number % self.world_size if is_shared_out else 0):
                 copies[name] = whole.to("cpu")
         return copies
 

@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -27,6 +27,7 @@ from plansmith.data.storage import move_folder
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.garbage import no_garbage
 from plansmith.learning import adapters
+from plansmith.learning.weight_files import shard_name, write_index, write_weights
 from plansmith.live import LiveFile, LiveProgress, report, report_to
 
 if TYPE_CHECKING:
@@ -253,17 +254,38 @@ class TrainerActor:
         """Write model and tokenizer in Hugging Face layout, or the adapter; ``folder`` is complete or not there.
 
         The tensors are in float32, also those of a model in bfloat16: rounded from stage to stage, small updates would
-        be lost. Its ``config.json`` says bfloat16 still, and who reads it without a wish gets that. With several ranks
-        only rank 0 writes; all must make the call, and return when it has.
+        be lost. Its ``config.json`` says bfloat16 still, and who reads it without a wish gets that. All ranks must make
+        the call, and return when all is written: by rank 0, or, of a whole model with ZeRO 3, a file by each rank, so
+        that none ever holds it all.
+
+        Raises:
+            OSError: a rank could not; of this all ranks hear, and ``folder`` is as before.
         """
+        module = self.engine.module
+        is_sharded = self.config.zero_stage == 3 and self.config.lora is None and self.n_ranks > 1
+        if is_sharded and _is_saved_as_held(module, self.engine.shapes()):
+            self._written_by_all(Path(folder), self._save_share)
+            return
         weights, folder = self.engine.weights(), Path(folder)
-        if self.rank == 0 and self.config.lora is not None:
-            adapters.save_adapter(self.engine.module, folder, weights=weights, base_folder=self.base_folder)
-        elif self.rank == 0:
-            with adapters.written_whole(folder) as partial:
-                self.engine.module.save_pretrained(partial, state_dict={**weights, **_buffers(self.engine.module)})
-                adapters.copy_tokenizer(self.base_folder, partial)
-        self.engine.barrier()
+        with self._all_or_none():
+            if self.rank == 0 and self.config.lora is not None:
+                adapters.save_adapter(module, folder, weights=weights, base_folder=self.base_folder)
+            elif self.rank == 0:
+                with adapters.written_whole(folder) as partial:
+                    module.save_pretrained(partial, state_dict={**weights, **_buffers(module)})
+                    adapters.copy_tokenizer(self.base_folder, partial)
+
+    def _save_share(self, folder: Path) -> None:
+        """Write every n-th parameter, from this rank's number on; the first rank also writes what is no parameter."""
+        module, weights = self.engine.module, self.engine.weights(is_shared_out=True)
+        if self.rank == 0:
+            weights |= _buffers(module)
+            module.config.save_pretrained(folder)
+            if module.can_generate():
+                module.generation_config.save_pretrained(folder)
+            adapters.copy_tokenizer(self.base_folder, folder)
+            write_index(folder, self.engine.shapes(), _buffers(module), n_files=self.n_ranks)
+        write_weights(weights, folder / shard_name(self.rank, self.n_ranks))
 
     def load(self, folder: str | Path) -> None:
         """Take the weights of another folder with the same architecture; the optimizer's moments start anew.
@@ -292,7 +314,10 @@ class TrainerActor:
         Raises:
             OSError: a rank could not, a disk that is full for one; of this all ranks hear, and ``folder`` is as before.
         """
-        folder = Path(folder)
+        self._written_by_all(Path(folder), self.engine.save_state)
+
+    def _written_by_all(self, folder: Path, write: Callable[[Path], None]) -> None:
+        """Let every rank write into a folder that takes the place of ``folder`` once all have."""
         partial = folder.with_name(f".{folder.name}.partial")
         try:
             with self._all_or_none():
@@ -300,7 +325,7 @@ class TrainerActor:
                     shutil.rmtree(partial, ignore_errors=True)
                     partial.mkdir(parents=True)
             with self._all_or_none():
-                self.engine.save_state(partial)
+                write(partial)
             with self._all_or_none():
                 if self.rank == 0:
                     move_folder(partial, folder)
@@ -393,6 +418,15 @@ def _check_same_base(folder: Path, base_folder: Path) -> None:
             expected=f"an adapter folder, or {base_folder}",
             cure="start another trainer for another base",
         )
+
+
+def _is_saved_as_held(module: Any, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Return whether a model's parameters have the same names in its files, as those of most have."""
+    import torch
+    from transformers.core_model_loading import revert_weight_conversion
+
+    held = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+    return bool(revert_weight_conversion(module, dict(held)).keys() == held.keys())
 
 
 def _buffers(module: Any) -> Mapping[str, torch.Tensor]:

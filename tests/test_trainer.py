@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from ranks import on_two_ranks
+from safetensors.torch import load_file
 
 import actors.trainer
 from actors.deepspeed_engine import whole_shape
@@ -43,6 +44,7 @@ from plansmith.learning.sequences import (
     rollout_sequence,
     supervised_sequence,
 )
+from plansmith.learning.weight_files import check_weight_files, shard_name
 
 VALID, INVALID = 1, 2
 LORA = LoraConfig(rank=4, alpha=8.0)
@@ -849,10 +851,14 @@ def test_optimise_on_two_ranks_equals_one_rank_on_the_same_batches(
     assert largest_difference(ours, theirs) < (1e-2 if is_rounded else 1e-5)
 
 
-def load_as_rank(rank: int, port: int, folder: Path) -> tuple[int, int, int]:
-    """Return of how many numbers a model with ZeRO 3 consists, how many it holds when read, and this rank's share."""
+def load_as_rank(rank: int, port: int, folder: Path, target: Path) -> tuple[int, int, int]:
+    """Return of how many numbers a model with ZeRO 3 consists, how many it holds when read, and this rank's share.
+
+    Before that it is saved as it was loaded.
+    """
     config = changed(SETTINGS, n_ranks=2, zero_stage=3)
     joined = TrainerActor(folder, config=config, rank=rank, master_port=port)
+    joined.save(target)
     model = actors.trainer._load_model(joined.base_folder, config, "float32", seed=0, rank=rank)
     parameters = list(model.parameters())
     n_whole = sum(math.prod(whole_shape(parameter)) for parameter in parameters)
@@ -860,10 +866,23 @@ def load_as_rank(rank: int, port: int, folder: Path) -> tuple[int, int, int]:
     return n_whole, n_held, sum(parameter.ds_tensor.numel() for parameter in parameters)
 
 
-def test_rank_with_zero_3_reads_its_share_of_a_model_alone(wide_model_folder: Path) -> None:
-    for n_whole, n_held, n_share in on_two_ranks(load_as_rank, wide_model_folder):
+def test_rank_with_zero_3_reads_and_writes_its_share_of_a_model_alone(wide_model_folder: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    saved = tmp_path / "saved"
+    for n_whole, n_held, n_share in on_two_ranks(load_as_rank, wide_model_folder, saved):
         assert n_held == 0
         assert n_share == pytest.approx(n_whole / 2, abs=50)
+    shards = [load_file(saved / shard_name(number, 2)) for number in (0, 1)]
+    assert sorted(saved.glob("*.safetensors")) == [saved / shard_name(number, 2) for number in (0, 1)]
+    assert all(sum(weight.numel() for weight in shard.values()) < 0.9 * n_whole for shard in shards)
+    model, again = (AutoModelForCausalLM.from_pretrained(folder) for folder in (wide_model_folder, saved))
+    expected, found = model.state_dict(), again.state_dict()
+    assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
+    assert {path.name for path in wide_model_folder.iterdir()} - {path.name for path in saved.iterdir()} == {
+        "model.safetensors"
+    }
+    check_weight_files(saved)
 
 
 @pytest.mark.parametrize("name", ["zero 1", "zero 3", "zero 3, offload", "zero 3, autocast"])
