@@ -173,16 +173,15 @@ def _engine_tensors(
     from safetensors import safe_open
 
     parts = {part: (whole, names) for whole, names in packed.items() for part in names}
-    for file in sorted(Path(folder).glob("*.safetensors")):
-        with safe_open(file, framework="pt") as tensors:
-            names = set(tensors.keys())
-            for name in names:
-                module = name.split(".")[-2] if name.count(".") else ""
-                whole, pieces = parts.get(module, (module, [module]))
-                wanted = [name.replace(f".{module}.", f".{piece}.") for piece in pieces]
-                holder = held.get(name.replace(f".{module}.", f".{whole}."))
-                if holder is not None and names.issuperset(wanted):
-                    yield name, holder, [tensors.get_tensor(piece) for piece in wanted]
+    files: list[Any] = [safe_open(path, framework="pt") for path in sorted(Path(folder).glob("*.safetensors"))]
+    found = {name: file for file in files for name in file.keys()}  # noqa: SIM118 - it is no mapping
+    for name in found:
+        module = name.split(".")[-2] if name.count(".") else ""
+        whole, pieces = parts.get(module, (module, [module]))
+        wanted = [name.replace(f".{module}.", f".{piece}.") for piece in pieces]
+        holder = held.get(name.replace(f".{module}.", f".{whole}."))
+        if holder is not None and found.keys() >= set(wanted):
+            yield name, holder, [found[piece].get_tensor(piece) for piece in wanted]
 
 
 def read_pointer(pointer: Path) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""How much memory of the host each of four ranks takes at most while it loads a model, by ZeRO stage.
+"""How much memory of the host each of four ranks takes at most while it loads and saves a model, by ZeRO stage.
 
     python benchmarks/loading.py [--millions 400]
 
@@ -70,7 +70,7 @@ def make_model(folder: str, n_layers: int) -> int:
 
 
 def load(rank: int, port: int, folder: str, stage: int, results: Any) -> None:
-    """Load the model as a rank, and send its peak and what it holds in the end."""
+    """Load the model as a rank and save it; send the peak of both and what it holds between."""
     from actors.trainer import TrainerActor
 
     config = TrainerConfig(n_ranks=N_RANKS, n_threads=1, optimizer="adamw", dtype="bfloat16", is_autocast=False,
@@ -83,8 +83,9 @@ def load(rank: int, port: int, folder: str, stage: int, results: Any) -> None:
     trainer = TrainerActor(folder, config=config, rank=rank, master_port=port)
     at_most = peak.end() - before
     gc.collect()
-    results.put((rank, at_most, own_memory() - before))
-    trainer.engine.barrier()
+    held, peak = own_memory() - before, Peak()
+    trainer.save(f"{folder}/saved-{stage}")
+    results.put((rank, at_most, held, peak.end() - before))
 
 
 def main() -> None:
@@ -96,7 +97,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="plansmith-loading-") as folder:
         size = make_model(folder, n_layers)
         print(f"{size / GIB:.2f} GiB of weights in bfloat16, {N_RANKS} ranks; GiB of a rank's own memory\n")
-        print("| ZeRO | rank | at most while loading | loaded |\n|--:|--:|--:|--:|")
+        print("| ZeRO | rank | at most while loading | loaded | at most while saving |\n|--:|--:|--:|--:|--:|")
         for stage in STAGES:
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
@@ -107,8 +108,8 @@ def main() -> None:
             ]
             for process in ranks:
                 process.start()
-            for rank, peak, held in sorted(results.get() for _ in ranks):
-                print(f"| {stage} | {rank} | {peak / GIB:.2f} | {held / GIB:.2f} |", flush=True)
+            for rank, *taken in sorted(results.get() for _ in ranks):
+                print(f"| {stage} | {rank} | {' | '.join(f'{amount / GIB:.2f}' for amount in taken)} |", flush=True)
             for process in ranks:
                 process.join()
 

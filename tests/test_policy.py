@@ -20,7 +20,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from actors.engine import lora_options
-from actors.engine_weights import check_adapter, read_weight_shapes
+from actors.engine_weights import check_adapter, first_different_tensor, read_weight_shapes
 from actors.policy import PolicyActor
 from cluster.service.inflight import InFlightEngine
 from plansmith.config.basics import StrictModel
@@ -31,6 +31,7 @@ from plansmith.generation import Generation
 from plansmith.learning.objectives.supervised import TokenLogprobs
 from plansmith.learning.packing import build_batch
 from plansmith.learning.sequences import RESPONSE_MASK, rollout_sequence
+from plansmith.learning.weight_files import shard_name, write_weights
 
 ROOT = Path(__file__).resolve().parents[1]
 PROMPTS = [[5, 6, 7, 8], [9, 10, 11], list(range(20, 60)), [90, 3]]
@@ -876,3 +877,17 @@ def test_question_to_a_sleeping_engine_is_refused(folders: Path, models: object)
         list(policy.generate(PROMPTS[:1], GREEDY, seeds=[1], description=""))
     with pytest.raises(PlansmithError, match="the engine sleeps"):
         policy.prompt_logprobs(PROBE)
+
+
+def test_engine_matrix_whose_parts_lie_in_different_files_is_compared(tmp_path: Path) -> None:
+    parts = {f"layer.{name}_proj.weight": torch.full((2, 3), float(number)) for number, name in enumerate("qkv")}
+    for number, (name, weight) in enumerate(parts.items()):
+        write_weights({name: weight}, tmp_path / shard_name(number, 3))
+    held = torch.cat(list(parts.values()))
+    engine = SimpleNamespace(
+        named_parameters=lambda: [("layer.qkv_proj.weight", held)],
+        packed_modules_mapping={"qkv_proj": ["q_proj", "k_proj", "v_proj"]},
+    )
+    assert first_different_tensor(engine, str(tmp_path)) is None
+    held[5, 2] = 7.0
+    assert first_different_tensor(engine, str(tmp_path)) in parts
