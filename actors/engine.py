@@ -111,9 +111,10 @@ class Engine:
         self._llm.collective_rpc("reload_weights", kwargs={"weights_path": folder})
         self._llm.apply_model(_repack_tied_head)
 
-    def ask_model(self, question: Callable[[Any], Any]) -> Any:
-        """Return what a function says of the model; it runs beside the model, whatever it captures goes there too."""
-        return self._llm.apply_model(question)[0]
+    def ask_model(self, question: Callable[[Any], Any]) -> list[Any]:
+        """Return what a function, one that can be pickled, says of each part of the model; it runs beside the model."""
+        answers: list[Any] = self._llm.apply_model(question)
+        return answers
 
     def clear_prefix_cache(self) -> bool:
         """Forget every cached prefix; return False, and keep them, while requests use them."""
@@ -165,6 +166,8 @@ def build_engine(
             logprobs_mode=f"{settings.logprobs}_logprobs",  # of a prompt the same in both modes: `prove` needs that
             disable_log_stats=True,
             use_tqdm_on_load=False,
+            tensor_parallel_size=settings.tensor_parallel_size,
+            distributed_executor_backend="mp" if settings.tensor_parallel_size > 1 else None,
             enable_sleep_mode=has_sleep_mode and current_platform.is_sleep_mode_available(),
             **lora_options(lora_rank, settings.dtype, is_cpu=current_platform.is_cpu()),
         )
@@ -233,6 +236,8 @@ def _engine_environment(settings: PolicyConfig) -> dict[str, str]:
         # of them, a quarter of a MiB each.
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128",
         # Counting log-probabilities is decorated with torch.compile, which on a CPU needs a C++ compiler at run time.
+        # vLLM would bind each part of a model on a CPU to a NUMA node of its own, and refuse where there are fewer.
+        **({"VLLM_CPU_OMP_THREADS_BIND": "nobind"} if settings.tensor_parallel_size > 1 else {}),
         **({"TORCHDYNAMO_DISABLE": "1"} if settings.enforce_eager else {}),
     }
 

@@ -152,7 +152,7 @@ def first_different_tensor(model: Any, folder: str) -> str | None:
     """Return a tensor whose values in the engine are not the folder's, or None; runs beside the model.
 
     Query, key and value (and gate and up) are one matrix in the engine, in that order. Tensors that the engine holds in
-    another form, such as linear layers on a CPU, are passed over.
+    another form, such as linear layers on a CPU, or those of which it holds a part, are passed over.
     """
     import torch
 

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -260,8 +261,8 @@ class PolicyActor:
         if self._lora_rank is None or folder != self._base_folder:
             self._engine.reload(folder)
             self._base_folder = folder
-        different = self._engine.ask_model(lambda model: first_different_tensor(model, folder))
-        if different:
+        answers = self._engine.ask_model(partial(first_different_tensor, folder=folder))
+        if different := next(filter(None, answers), None):
             raise StalePolicyError(
                 f"the engine does not hold the weights of {policy_version}",
                 where=folder,

@@ -879,6 +879,23 @@ def test_question_to_a_sleeping_engine_is_refused(folders: Path, models: object)
         policy.prompt_logprobs(PROBE)
 
 
+@pytest.mark.long
+def test_engine_shared_by_two_processes_takes_weights_over_and_answers_as_one_alone(
+    ray_session: None, policy: Any, folders: Path, models: dict[str, LlamaForCausalLM]
+) -> None:
+    settings = but(SMALL, tensor_parallel_size=2)
+    shared = start_policy(folders / "first", "first", folders / "shared.json", settings=settings)
+    try:
+        assert tokens(roll_out(shared, GREEDY)) == tokens(roll_out(policy, GREEDY))
+        ray.get(shared.load_weights.remote(str(folders / "second"), "second"))
+        expected = reference_logprobs(models["second"], PROBE)
+        assert ray.get(shared.prove.remote(PROBE, expected, tolerance=1e-3)) < 1e-3
+        with pytest.raises(StalePolicyError, match="disagrees with the trainer"):
+            ray.get(shared.prove.remote(PROBE, reference_logprobs(models["first"], PROBE), tolerance=1e-3))
+    finally:
+        ray.kill(shared)
+
+
 def test_engine_matrix_whose_parts_lie_in_different_files_is_compared(tmp_path: Path) -> None:
     parts = {f"layer.{name}_proj.weight": torch.full((2, 3), float(number)) for number, name in enumerate("qkv")}
     for number, (name, weight) in enumerate(parts.items()):

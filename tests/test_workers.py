@@ -92,6 +92,16 @@ def test_placement_of_separate_actors_is_a_whole_device_each(n_ranks: int, n_rep
     assert found.engines() == [{"GPU": 1.0}] * n_replicas
 
 
+def test_engine_of_two_devices_is_on_those_of_two_ranks_of_one_machine_or_has_its_own() -> None:
+    found = placement_of(cuda(5), PolicyConfig(n_replicas=3, tensor_parallel_size=2), LAPTOP)
+    assert [engine.get("GPU", 0) for engine in found.engines()] == [0, 0, 2]  # the fifth rank's is left over
+    places = [Place(node, (str(number),), 1) for number, node in enumerate("aabbc")]
+    assert [list(found.hosts(places, number)) for number in range(3)] == [places[:2], places[2:4], []]
+    with pytest.raises(ConfigError, match="devices of one engine are on several machines") as caught:
+        found.hosts([places[0], places[2], *places[3:]], 0)
+    assert caught.value.got == "ranks 0 to 1, each with one"
+
+
 def test_engines_on_the_devices_of_ranks_that_come_and_go_are_refused() -> None:
     elastic = cuda(2).model_copy(update={"min_ranks": 1})
     with pytest.raises(ConfigError, match="ranks that come and go"):

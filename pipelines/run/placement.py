@@ -33,8 +33,9 @@ class Placement:
         n_engines: engines of the policy.
         rank: what one rank takes.
         engine: what one engine takes that has a device of its own.
-        is_shared: engine i is on the device of rank i, as long as there are ranks, and the two must not hold their
-            memory at the same time.
+        is_shared: engine i is on the device of rank i, or those of as many ranks as it takes devices, as long as there
+            are ranks, and the two must not hold their memory at the same time.
+        engine_devices: devices of an engine, all of one machine.
     """
 
     n_ranks: int
@@ -42,12 +43,31 @@ class Placement:
     rank: Mapping[str, float]
     engine: Mapping[str, float]
     is_shared: bool
+    engine_devices: int = 1
 
     def engines(self) -> list[dict[str, float]]:
         """Return what each engine asks Ray for; not for a device, where it is that of the rank with its number."""
-        n_shared = self.n_ranks if self.is_shared else 0
+        n_shared = self.n_ranks // self.engine_devices if self.is_shared else 0
         without = {name: amount for name, amount in self.engine.items() if name != "GPU"}
         return [dict(without if number < n_shared else self.engine) for number in range(self.n_engines)]
+
+    def hosts(self, ranks: Sequence[Place], number: int) -> Sequence[Place]:
+        """Return the ranks on whose devices an engine is; none if it has devices of its own.
+
+        Raises:
+            ConfigError: they are on several machines.
+        """
+        found = ranks[number * self.engine_devices :][: self.engine_devices]
+        if len(found) < self.engine_devices:
+            return ()
+        if len({place.node_id for place in found}) > 1:
+            raise ConfigError(
+                "the devices of one engine are on several machines", where=f"engine {number}",
+                got=f"ranks {number * self.engine_devices} to {(number + 1) * self.engine_devices - 1}, each with one",
+                expected=f"{self.engine_devices} devices of one machine (policy.tensor_parallel_size)",
+                cure="set policy.placement=separate, or a tensor_parallel_size that divides the devices of a machine",
+            )  # fmt: skip
+        return found
 
 
 def placement_of(trainer: TrainerConfig, policy: PolicyConfig, cluster: ClusterConfig) -> Placement:
@@ -67,13 +87,14 @@ def placement_of(trainer: TrainerConfig, policy: PolicyConfig, cluster: ClusterC
             got=f"colocated, trainer.min_ranks={trainer.min_ranks}", expected="separate with trainer.min_ranks",
             cure="set policy.placement=separate, or leave trainer.min_ranks out",
         )  # fmt: skip
-    gpus = 0.0 if trainer.device == "cpu" else 1.0
+    gpus, n_devices = 0.0 if trainer.device == "cpu" else 1.0, policy.tensor_parallel_size
     return Placement(
         n_ranks=trainer.n_ranks,
         n_engines=policy.n_replicas,
         rank=_wanted(gpus, cluster.actor_cpus, cluster.trainer_resource),
-        engine=_wanted(gpus, cluster.actor_cpus, cluster.policy_resource),
+        engine=_wanted(n_devices * gpus, cluster.actor_cpus, cluster.policy_resource),
         is_shared=is_shared,
+        engine_devices=n_devices,
     )
 
 
@@ -104,10 +125,11 @@ class EngineGroup:
         if not self.placement.engine:
             return {"num_cpus": 0} if self.is_local else {"num_cpus": 0, "scheduling_strategy": _this_machine(ray)}
         wanted = self.placement.engines()
-        if number < len(ranks):
-            where = _on_node(ranks[number].node_id)
+        n_hosted = len(ranks) // self.placement.engine_devices
+        if hosts := self.placement.hosts(ranks, number):
+            where = _on_node(hosts[0].node_id)
         else:
-            where = _in_bundle(self._reserved(ray, wanted[len(ranks) :]), number - len(ranks))
+            where = _in_bundle(self._reserved(ray, wanted[n_hosted:]), number - n_hosted)
         mine = wanted[number]
         return {
             "num_cpus": mine.pop("CPU", 0),

@@ -251,7 +251,7 @@ class Workers(RaySession):
                 pointer=str(self.run_folder / f"current-{number}.json"),
                 run_folder=str(self.run_folder),
                 number=number,
-                devices=shared[number].devices if number < len(shared) else None,
+                devices=[device for place in self._placement.hosts(shared, number) for device in place.devices] or None,
             )
             for number in range(count)
         ]

@@ -249,6 +249,8 @@ class PolicyConfig(EngineNumerics):
 
     n_replicas: int = Field(1, ge=1)
     """Engines that share the prompts."""
+    tensor_parallel_size: int = Field(1, ge=1)
+    """GPUs of one machine that share the model of one engine, whose number of heads it divides; on a CPU, processes."""
     max_num_seqs: int = Field(256, ge=1)
     """Rollouts that one engine decodes together."""
     kv_cache_gib: float | None = Field(0.5, gt=0)
