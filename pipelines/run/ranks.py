@@ -101,8 +101,7 @@ class Ranks:
         run_config: Any = train.RunConfig
         scaling_config: Any = train.ScalingConfig
 
-        count = self.config.n_ranks
-        least = count if self.is_local else self.config.min_ranks or count  # to a Ray of our own nothing comes or goes
+        least, count = self._least, self.config.n_ranks
         # with nothing to reserve, a sliver of this machine's own name: ranks stay here and leave the cores to others
         here = {f"node:{ray.util.get_node_ip_address()}": 0.001}
         trainer = TorchTrainer(
@@ -127,6 +126,11 @@ class Ranks:
         )
         return _without_cleaner(trainer) if self.is_local else trainer
 
+    @property
+    def _least(self) -> int:
+        """Return how many ranks must be there; to a Ray of our own nothing comes, and nothing is taken from it."""
+        return self.config.n_ranks if self.is_local else self.config.min_ranks or self.config.n_ranks
+
     def places(self) -> list[Place]:
         """Return where the ranks are; start them if they are not there.
 
@@ -140,7 +144,7 @@ class Ranks:
         ray, asked = self.ray(), self._desk.places.remote()
         limit_s = LOCAL_WAIT_S if self.is_local else CLUSTER_WAIT_S
         wanted = " and ".join(f"{amount:g} {name}" for name, amount in self.resources.items())
-        live.report(f"waiting for {self.config.n_ranks} ranks" + f" of {wanted}" * bool(wanted))
+        live.report(f"waiting for {self._least} ranks" + f" of {wanted}" * bool(wanted))
         for _ in range(int(limit_s / POLL_S)):
             ready, _ = ray.wait([asked], timeout=POLL_S)
             if ready:
@@ -152,7 +156,7 @@ class Ranks:
         raise ConfigError(
             "Ray does not offer what the ranks need",
             got=", ".join(f"{offered.get(name, 0):g} {name}" for name in self.resources or ["CPU"]) + " in all",
-            expected=f"{self.config.n_ranks} times {wanted or 'a process'}, free within {limit_s:g} s",
+            expected=f"{self._least} times {wanted or 'a process'}, free within {limit_s:g} s",
             cure="lower trainer.n_ranks or policy.n_replicas, set policy.placement=colocated, or enlarge the cluster",
         )
 
