@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from stand_in_updates import OPTIMISER, SETTINGS, StandInUpdates, stages
 
 from pipelines.run.workers import MODEL, PROBE, Probe
 from pipelines.stages.rejection import Rejection, reject
-from pipelines.stages.update_loop import JUDGED, ROLLOUTS, UPDATES, Tried, _at_update
+from pipelines.stages.update_loop import JUDGED, ROLLOUTS, TIMES, UPDATES, Tried, _at_update
 from plansmith.data.artifacts import Artifact
 from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import JudgedRow, MetricRow, OptimisationStepRow, RolloutRow, SolvedProblemRow, VerdictRow
@@ -59,6 +61,66 @@ def test_loop_asks_each_update_by_the_policy_of_the_one_before(tmp_path: Path) -
     again = StandInUpdates()
     looped(tmp_path / "again", again)
     assert again.asked == resources.asked  # versions follow from the stage's key
+
+
+def test_loop_that_writes_ahead_asks_each_update_by_the_policy_of_one_update_earlier(tmp_path: Path) -> None:
+    resources = StandInUpdates()
+    made = looped(tmp_path, resources, max_staleness=1)
+    versions = [{row.policy_version for row in rows} for rows in parts(made, ROLLOUTS, RolloutRow)]
+    first, second, third, fourth = resources.asked
+    assert first == second and len({second, third, fourth}) == 3
+    assert versions == [{key[:12]} for key in resources.asked]
+    assert [figures(made)[update, "rollout/staleness"] for update in (1, 2, 3, 4)] == [0, 1, 1, 1]
+    names = [{row.name for row in made.rows(MetricRow, TIMES) if row.iteration == update} for update in (1, 3)]
+    alone, beside = "time/generating_s", "time/generating, beside training_s"
+    assert alone in names[0] and beside not in names[0] and beside in names[1] and alone not in names[1]
+    assert "time/waiting for rollouts_s" in names[1]
+
+
+def test_engines_write_the_next_rollouts_while_the_trainer_works(tmp_path: Path) -> None:
+    class Meeting(StandInUpdates):
+        """The trainer of the third update waits until the fourth is asked for, which it is not if they take turns."""
+
+        asked_fourth = threading.Event()
+
+        def generator(self, policy: Any, engine: Any) -> Any:
+            found = super().generator(policy, engine)
+            if len(self.asked) == 4:
+                self.asked_fourth.set()
+            return found
+
+        def optimise(self, *arguments: Any, description: str, **options: Any) -> Any:
+            assert not description.startswith("update 3,") or self.asked_fourth.wait(60)
+            self.folder = None
+            return self.held.optimise(*arguments, description=description, **options)
+
+    looped(tmp_path, Meeting(), max_staleness=1)
+
+
+def test_rollouts_that_cannot_be_written_ahead_end_the_stage_and_an_error_waits_for_them(tmp_path: Path) -> None:
+    class Broken(StandInUpdates):
+        is_done = False
+
+        def generator(self, policy: Any, engine: Any) -> Any:
+            if len(self.asked) == 2:
+                time.sleep(0.2)
+                self.is_done = True
+                raise RuntimeError("no engine")
+            return super().generator(policy, engine)
+
+    class AtOnce(Broken):
+        def optimise(self, *arguments: Any, description: str, **options: Any) -> Any:
+            self.folder = None
+            if description.startswith("update 3,"):
+                raise ValueError("no trainer")
+            return self.held.optimise(*arguments, description=description, **options)
+
+    with pytest.raises(RuntimeError, match="no engine"):
+        looped(tmp_path / "engine", Broken(), max_staleness=1)
+    both = AtOnce()
+    with pytest.raises((RuntimeError, ValueError)):
+        looped(tmp_path / "both", both, max_staleness=1)
+    assert both.is_done
 
 
 def test_loop_gives_every_rollout_a_seed_of_its_own(tmp_path: Path) -> None:
@@ -151,15 +213,19 @@ def test_rollouts_of_another_policy_are_refused(tmp_path: Path) -> None:
 
 
 KILLED_EVERYWHERE = """
-import json, os, shutil, signal, sys
+import json, os, shutil, signal, sys, threading
 from pathlib import Path
+from tqdm import tqdm
 from plansmith.data.artifacts import complete_artifacts
 from plansmith.stages import run_stages
 from stand_in_updates import SETTINGS, StandInUpdates, stages
 
 os.fsync = lambda descriptor: None  # guards against power cuts, not kills, and is slow
+tqdm.monitor_interval = 0
+tqdm.set_lock(threading.RLock())  # its own is shared by processes, and stays with one that is killed while it has it
 EVENTS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "os.link"}
-root, made = Path(sys.argv[1]), stages(SETTINGS.model_copy(update={"updates": 3}))
+root, changes = Path(sys.argv[1]), {"updates": 3, "max_staleness": int(sys.argv[2])}
+made = stages(SETTINGS.model_copy(update=changes))
 
 def run(number=0):
     count, resources = 0, StandInUpdates()
@@ -195,9 +261,12 @@ while died:
 """
 
 
-def test_loop_killed_before_each_single_file_operation_ends_with_the_tables_of_a_calm_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("max_staleness", [0, 1])
+def test_loop_killed_before_each_single_file_operation_ends_with_the_tables_of_a_calm_one(
+    tmp_path: Path, max_staleness: int
+) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
-    command = [sys.executable, "-c", textwrap.dedent(KILLED_EVERYWHERE), str(tmp_path / "run")]
+    command = [sys.executable, "-c", textwrap.dedent(KILLED_EVERYWHERE), str(tmp_path / "run"), str(max_staleness)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     outcomes = [json.loads(line) for line in done.stdout.splitlines()]

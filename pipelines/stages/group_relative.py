@@ -90,6 +90,7 @@ def group_relative_settings(
         updates=loop.updates,
         first=segment[0],
         last=segment[1],
+        max_staleness=loop.max_staleness,
         optimiser=narrowed(loop, OptimiserConfig),
         numerics=narrowed(numerics, Numerics),
         objective=narrowed(loop, GroupRelativeConfig),

@@ -4,6 +4,9 @@ What is a paper's own stands in an `UpdateRule`. Durable are the rollouts of an 
 would decode another batch after a resume, and round otherwise), what the judge says of them, and then a checkpoint:
 weights, optimizer state, the rule's state. So a stage killed anywhere goes on from its last whole update, and ends with
 the tables of one that was never interrupted.
+
+With `max_staleness: 1` the engines write the rollouts of the next update while the trainer works on this one: always by
+the policy of the update before, whoever is ready first, so that nothing hangs on speed and all of the above holds.
 """
 
 from __future__ import annotations
@@ -11,15 +14,17 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from actors.validator import ValidatorActor
 from pipelines.run.workers import MODEL, PROBE, Probe, policy_version
@@ -63,6 +68,8 @@ SEGMENT_START = "start"
 """Input of a segment that is not the first: the policy that the first began with."""
 TABLES: tuple[tuple[str, type[Any]], ...] = ((ROLLOUTS, RolloutRow), (JUDGED, JudgedRow))
 RECORD = "record.json"
+BESIDE = ", beside training"
+"""In the names of times of what was done while the trainer worked on the update before."""
 
 
 class UpdateSettings(GenerationSettings):
@@ -74,6 +81,8 @@ class UpdateSettings(GenerationSettings):
     """The first that the stage makes; above 1 it goes on from the artifact of the segment before."""
     last: int | None = None
     """The last that it makes; None: of all."""
+    max_staleness: int = 0
+    """So many updates older than the policy that is trained is the one that wrote what it learns from; 0 or 1."""
     optimiser: OptimiserConfig
     """One update's optimisation, whose schedule and warm-up go over the updates."""
     numerics: Numerics
@@ -167,8 +176,8 @@ class Record:
 
     @property
     def seconds(self) -> float:
-        """Return how long all updates took."""
-        return sum(seconds for _, _, seconds in self.times)
+        """Return how long all updates took; what was done beside another counts as far as it was waited for."""
+        return sum(seconds for _, name, seconds in self.times if BESIDE not in name)
 
     @classmethod
     def read(cls, path: Path) -> Record:
@@ -194,11 +203,11 @@ def run_updates(context: StageContext[Updating], rule: UpdateRule, *, budget_s: 
         budget_s: no update begins after so many seconds of updates; None: all are made.
 
     Raises:
-        StalePolicyError: a rollout was not written by the policy that is about to be trained.
+        StalePolicyError: a rollout was not written by the policy that was to write it.
     """
     loop, settings = _Loop(context, rule), context.settings
     last = settings.last or settings.updates
-    with context.progress(last - settings.first + 1, context.stage.name, unit="update") as bar:
+    with loop, context.progress(last - settings.first + 1, context.stage.name, unit="update") as bar:
         bar.update(loop.record.update - settings.first + 1)
         while loop.record.update < last and (budget_s is None or loop.record.seconds < budget_s):
             loop.update()
@@ -229,23 +238,73 @@ def _write_tables(context: StageContext[Updating], record: Record, n_steps_befor
     context.output.write_rows(metrics, MetricRow, table="metrics")
 
 
+Times = dict[str, float]
+"""Seconds by kind of work."""
+
+
+class _Ahead:
+    """The rollouts of the next update, which are made in a thread of their own."""
+
+    def __init__(self, make: Callable[[], tuple[list[Tried], Times]]) -> None:
+        self._make, self._found, self._error = make, None, None
+        self._thread = threading.Thread(target=self._run, name="rollouts", daemon=True)
+        self._thread.start()
+
+    _found: tuple[list[Tried], Times] | None
+    _error: BaseException | None
+
+    def _run(self) -> None:
+        try:
+            self._found = self._make()
+        except BaseException as error:  # noqa: BLE001 - who waits for it raises it
+            self._error = error
+
+    def wait(self) -> None:
+        """Wait until they are made, or cannot be."""
+        self._thread.join()
+
+    def result(self) -> tuple[list[Tried], Times]:
+        """Return them, and the seconds that they took; raise what kept them from being made."""
+        self.wait()
+        if self._found is None:
+            raise self._error or RuntimeError("no rollouts")
+        return self._found
+
+
 class _Loop:
     """The loop after some update: its record, and the policy, a checkpoint or what the loop began with.
 
-    Whether the trainer holds that policy with its optimizer state is known of this session only.
+    Whether the trainer holds that policy with its optimizer state is known of this session only. Left by an error, it
+    waits for the rollouts that are being made: whoever begins the stage again must not meet them.
     """
 
     def __init__(self, context: StageContext[Updating], rule: UpdateRule) -> None:
         self._context, self._rule, self._is_held = context, rule, False
+        self._ahead: _Ahead | None = None
         self._folder = context.output.scratch(UPDATES)
         self._rollouts, self._judged = (context.output.parts(*table) for table in TABLES)
         found = [Record.read(path) for path in self._folder.glob(f"*/{RECORD}")]
-        begun: Artifact | Checkpoint = context.inputs["policy"]
-        before = Record.read(begun.path(RECORD)) if context.settings.first > 1 else Record()
+        self._begun: Artifact = context.inputs["policy"]
+        before = Record.read(self._begun.path(RECORD)) if context.settings.first > 1 else Record()
         self.record = max(found, key=lambda record: record.update, default=before)
-        self.policy = self._checkpoint(self.record.update) if found else begun
-        self.n_steps_before, self._times = len(before.curve), dict[str, float]()
+        self.policy = self._after(self.record.update)
+        self.n_steps_before = len(before.curve)
         self._start: Artifact = context.inputs.get(SEGMENT_START, context.inputs["policy"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: object) -> None:
+        if self._ahead is not None and not isinstance(error, KeyboardInterrupt):
+            self._ahead.wait()
+
+    def _after(self, update: int) -> Artifact | Checkpoint:
+        """Return the policy after an update; after the one before the segment's first, what the segment began with."""
+        return self._begun if update < self._context.settings.first else self._checkpoint(update)
+
+    def _n_behind(self, update: int) -> int:
+        """Return by how many updates the writer of an update's rollouts is older than the policy that learns."""
+        return min(self._context.settings.max_staleness, update - self._context.settings.first)
 
     def _checkpoint(self, update: int) -> Checkpoint:
         key = hashlib.sha256(f"{self._context.stage.key} {update}".encode()).hexdigest()
@@ -253,53 +312,60 @@ class _Loop:
 
     def update(self) -> None:
         """Make the next update; it is there when its checkpoint is."""
-        update, settings, self._times = self.record.update + 1, self._context.settings, {}
-        tried = self._tried(update)
+        update, settings = self.record.update + 1, self._context.settings
+        tried, spent = self._next_tried(update)
         lesson = self._rule.lesson(tried, self.record.state)
+        if settings.max_staleness and update < (settings.last or settings.updates):
+            self._ahead = _Ahead(partial(self._tried, update + 1, lesson.state))
         sequences, trainer = _fitting(lesson.sequences, settings), self._trainer()
         figures, curve = {**_figures_of(tried), **lesson.figures}, self.record.curve
+        if settings.max_staleness:
+            figures["rollout/staleness"] = self._n_behind(update)
         figures["training/n_sequences"] = len(sequences)
         figures["training/n_dropped"] = len(lesson.sequences) - len(sequences)
         if sequences:
-            with self._timed("training"):
+            with _timed(spent, "training"):
                 report = self._step(trainer, lesson, sequences, update)
             curve += tuple(zip(report.losses, report.learning_rates, report.gradient_norms, strict=True))
             figures["training/n_tokens"] = report.n_tokens
             figures |= {f"{report.objective}/{name}": fmean(values) for name, values in report.metrics.items()}
         known = tuple((update, name, float(value)) for name, value in figures.items())
         probe = sequences[0].token_ids.tolist() if sequences else Probe.read(self.policy.path(PROBE)).token_ids
-        times = self.record.times + tuple((update, f"time/{work}_s", seconds) for work, seconds in self._times.items())
+        times = self.record.times + tuple((update, f"time/{work}_s", seconds) for work, seconds in spent.items())
         self._save(trainer, Record(update, lesson.state, self.record.figures + known, curve, times), probe)
 
-    @contextmanager
-    def _timed(self, work: str) -> Iterator[None]:
-        """Add the seconds of what is done within to those of a kind of work; what is read again takes none."""
-        start_s = time.perf_counter()
-        yield
-        self._times[work] = self._times.get(work, 0.0) + time.perf_counter() - start_s
+    def _next_tried(self, update: int) -> tuple[list[Tried], Times]:
+        """Return the rollouts of the next update, and the seconds that they take now, or have taken beside training."""
+        ahead, self._ahead, spent = self._ahead, None, Times()
+        if ahead is None:
+            return self._tried(update, self.record.state)
+        with _timed(spent, "waiting for rollouts"):
+            tried, beside = ahead.result()
+        return tried, spent | {f"{work}{BESIDE}": seconds for work, seconds in beside.items()}
 
-    def _tried(self, update: int) -> list[Tried]:
-        """Return every rollout of an update, judged, turn by turn: the rule asks again until it has enough."""
-        found: list[Tried] = []
+    def _tried(self, update: int, state: Any) -> tuple[list[Tried], Times]:
+        """Return the rollouts of an update, judged, turn by turn until the rule has enough; and the seconds."""
+        found, spent = list[Tried](), Times()
         for turn in count():
-            questions = self._rule.questions(self._context.seed, update, self.record.state, found)
+            questions = self._rule.questions(self._context.seed, update, state, found)
             if not questions:
                 break
-            found += self._turn(update, turn, {item.problem.problem_id: item for item in questions})
-        return found
+            found += self._turn(update, turn, {item.problem.problem_id: item for item in questions}, spent)
+        return found, spent
 
-    def _turn(self, update: int, turn: int, asked: Mapping[str, Question]) -> Iterator[Tried]:
+    def _turn(self, update: int, turn: int, asked: Mapping[str, Question], spent: Times) -> Iterator[Tried]:
         """Yield every rollout of a turn; what is written of it is not made again."""
-        version, name = policy_version(self.policy), f"{_name(update)}-{turn}" if turn else _name(update)
+        writer, name = self._after(update - 1 - self._n_behind(update)), _name(update) + f"-{turn}" * bool(turn)
+        version = policy_version(writer)
         if not self._rollouts.is_finished(name):
-            with self._timed("generating"):
-                self._rollouts.write(name, self._generate(asked, update), RolloutRow)
+            with _timed(spent, "generating"):
+                self._rollouts.write(name, self._generate(asked, update, writer), RolloutRow)
         rollouts = read_table(self._rollouts.path(name), RolloutRow)
         if stale := next((row for row in rollouts if row.policy_version != version), None):
             raise StalePolicyError("a rollout of another policy", where=stale.rollout_id,
                                    got=stale.policy_version, expected=version)  # fmt: skip
         if not self._judged.is_finished(name):
-            with self._timed("judging"):
+            with _timed(spent, "judging"):
                 self._judged.write(name, self._judge(asked, rollouts, update), JudgedRow)
         judged = read_table(self._judged.path(name), JudgedRow)
         verdicts = {row.rollout_id: row for found in judged for row in found.verdicts}
@@ -310,9 +376,9 @@ class _Loop:
             verdict = verdicts[row.rollout_id]
             yield Tried(row, verdict, tuple(steps[row.rollout_id]), self._rule.reward(row, verdict))
 
-    def _generate(self, asked: Mapping[str, Question], update: int) -> list[RolloutRow]:
+    def _generate(self, asked: Mapping[str, Question], update: int, writer: Artifact | Checkpoint) -> list[RolloutRow]:
         """Return the rollouts of an update, each under a seed that no other update has."""
-        inputs: Any = {**self._context.inputs, "policy": self.policy}
+        inputs: Any = {**self._context.inputs, "policy": writer}
         conversations = {name: item.conversation for name, item in asked.items()}
         first = (update - 1) * self._context.settings.sampling.n
         context = replace(self._context, inputs=inputs)
@@ -382,6 +448,14 @@ class _Loop:
             if folder.name < before:
                 remove(folder)
         self.policy, self.record = made, record
+
+
+@contextmanager
+def _timed(spent: Times, work: str) -> Iterator[None]:
+    """Add the seconds of what is done within to those of a kind of work; what is read again takes none."""
+    start_s = time.perf_counter()
+    yield
+    spent[work] = spent.get(work, 0.0) + time.perf_counter() - start_s
 
 
 def _read_by(trainer: Any, sequences: Sequence[TrainingSequence], column: str, **how: float) -> list[TrainingSequence]:

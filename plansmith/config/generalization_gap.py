@@ -190,6 +190,10 @@ class GeneralizationGapConfig(RunConfig):
             raise ValueError(
                 f"labels={list(self.labels)} go on with reinforcement learning on the rest, and grpo is left out"
             )
+        is_shared = self.trainer.device != "cpu" and self.policy.placement == "colocated"
+        loops = [self.grpo, *(self.other_grpo or {}).values(), self.reading.grpo if self.reading else None]
+        if is_shared and any(loop is not None and loop.max_staleness for loop in loops):
+            raise ValueError("max_staleness=1 has engines and trainer work at once: set policy.placement=separate")
         if any(later <= share for share, later in pairwise(self.labels)):
             raise ValueError(f"labels are shares in rising order, each once, got {list(self.labels)}")
         if self.sft is not None and self.sft.decay_below is not None:

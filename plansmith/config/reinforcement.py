@@ -118,6 +118,9 @@ class ReinforcementConfig(OptimiserConfig, GroupRelativeConfig, GroupSamplingCon
     spare_problems: int = Field(0, ge=0)
     """Dynamic sampling: a group whose rewards are all equal is replaced by another problem, so many times an update at
     most, and teaches nothing. 0 is off: such groups stay, and count in Z."""
+    max_staleness: int = Field(0, ge=0, le=1)
+    """1: engines write the rollouts of the next update while the trainer works, by the policy of the update before the
+    one that is learnt; what that changes is for `weight_limit` to mend. 0: they take turns."""
     rewards: RewardConfig = RewardConfig()
     """What a rollout is worth."""
     may_start_cold: bool = False
@@ -130,6 +133,8 @@ class ReinforcementConfig(OptimiserConfig, GroupRelativeConfig, GroupSamplingCon
     def _segments_have_updates(self) -> Self:
         if self.segments > self.updates:
             raise ValueError(f"segments={self.segments} of updates={self.updates} would be empty")
+        if self.max_staleness and self.weight_limit is None:
+            raise ValueError("max_staleness=1 learns from what an older policy wrote: set weight_limit, such as 2.0")
         return self
 
     @property
