@@ -9,10 +9,11 @@ import pytest
 from stand_in_updates import OPTIMISER, SETTINGS, StandInUpdates, stages
 
 from pipelines.stages.training import TRAINER
-from pipelines.stages.update_loop import RECORD, SEGMENT_START, TIMES, UPDATES
+from pipelines.stages.update_loop import RECORD, SEGMENT_START, UPDATES
 from plansmith.config.reinforcement import ReinforcementConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import MetricRow, OptimisationStepRow
+from plansmith.data.update_times import TIMES
 from plansmith.learning.optimisation import learning_rate_at
 from plansmith.stages import Stage, run_stages
 

@@ -20,11 +20,12 @@ from stand_in_updates import OPTIMISER, SETTINGS, StandInUpdates, stages
 
 from pipelines.run.workers import MODEL, PROBE, Probe
 from pipelines.stages.rejection import Rejection, reject
-from pipelines.stages.update_loop import JUDGED, ROLLOUTS, TIMES, UPDATES, Tried, _at_update
+from pipelines.stages.update_loop import JUDGED, ROLLOUTS, UPDATES, Tried, _at_update
 from plansmith.data.artifacts import Artifact
 from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import JudgedRow, MetricRow, OptimisationStepRow, RolloutRow, SolvedProblemRow, VerdictRow
 from plansmith.data.tables import read_table, write_table
+from plansmith.data.update_times import TIMES
 from plansmith.errors import StalePolicyError
 from plansmith.judging.judge import PlanJudge
 from plansmith.judging.rewards import Reward

@@ -15,10 +15,11 @@ import numpy as np
 from pipelines.stages.direct_plans import rounds_of
 from pipelines.stages.rejection import Rejection
 from pipelines.stages.training import SEQUENCES, TuningSettings, check_fitting, optimise_sequences
-from pipelines.stages.update_loop import TIMES, UpdateSettings, run_updates
+from pipelines.stages.update_loop import UpdateSettings, run_updates
 from plansmith.data.artifacts import Artifact
 from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import MetricRow, ProblemRow, Split
+from plansmith.data.update_times import TIMES, spent
 from plansmith.errors import PlansmithError
 from plansmith.judging.judge import PlanJudge
 from plansmith.learning.objectives.supervised import Supervised
@@ -31,7 +32,7 @@ SEGMENT = "segment"
 
 def seconds_of(segments: list[Artifact]) -> float:
     """Return how long the updates of some segments took, whatever was repeated after a crash."""
-    return sum(row.value for artifact in segments for row in artifact.rows(MetricRow, TIMES))
+    return spent((row.name, row.value) for artifact in segments for row in artifact.rows(MetricRow, TIMES))
 
 
 def tune_as_long(context: StageContext[TuningSettings]) -> None:

@@ -49,6 +49,7 @@ from plansmith.data.rows import (
 )
 from plansmith.data.storage import atomic_file, link_folder
 from plansmith.data.tables import read_table
+from plansmith.data.update_times import BESIDE, TIMES, spent, time_name
 from plansmith.errors import StalePolicyError
 from plansmith.generation import Conversation
 from plansmith.judging.judge import Judge
@@ -62,14 +63,10 @@ from plansmith.stages import StageContext
 
 ROLLOUTS, JUDGED, UPDATES = "rollouts", "judged", "updates"
 """Tables: two with a part for each update, of `RolloutRow` and `JudgedRow`; what was measured, by number of update."""
-TIMES = "times"
-"""Table of `MetricRow`: the seconds of each update's generating, judging and training."""
 SEGMENT_START = "start"
 """Input of a segment that is not the first: the policy that the first began with."""
 TABLES: tuple[tuple[str, type[Any]], ...] = ((ROLLOUTS, RolloutRow), (JUDGED, JudgedRow))
 RECORD = "record.json"
-BESIDE = ", beside training"
-"""In the names of times of what was done while the trainer worked on the update before."""
 
 
 class UpdateSettings(GenerationSettings):
@@ -176,8 +173,8 @@ class Record:
 
     @property
     def seconds(self) -> float:
-        """Return how long all updates took; what was done beside another counts as far as it was waited for."""
-        return sum(seconds for _, name, seconds in self.times if BESIDE not in name)
+        """Return how long all updates took."""
+        return spent((name, seconds) for _, name, seconds in self.times)
 
     @classmethod
     def read(cls, path: Path) -> Record:
@@ -313,7 +310,7 @@ class _Loop:
     def update(self) -> None:
         """Make the next update; it is there when its checkpoint is."""
         update, settings = self.record.update + 1, self._context.settings
-        tried, spent = self._next_tried(update)
+        tried, taken = self._next_tried(update)
         lesson = self._rule.lesson(tried, self.record.state)
         if settings.max_staleness and update < (settings.last or settings.updates):
             self._ahead = _Ahead(partial(self._tried, update + 1, lesson.state))
@@ -324,48 +321,48 @@ class _Loop:
         figures["training/n_sequences"] = len(sequences)
         figures["training/n_dropped"] = len(lesson.sequences) - len(sequences)
         if sequences:
-            with _timed(spent, "training"):
+            with _timed(taken, "training"):
                 report = self._step(trainer, lesson, sequences, update)
             curve += tuple(zip(report.losses, report.learning_rates, report.gradient_norms, strict=True))
             figures["training/n_tokens"] = report.n_tokens
             figures |= {f"{report.objective}/{name}": fmean(values) for name, values in report.metrics.items()}
         known = tuple((update, name, float(value)) for name, value in figures.items())
         probe = sequences[0].token_ids.tolist() if sequences else Probe.read(self.policy.path(PROBE)).token_ids
-        times = self.record.times + tuple((update, f"time/{work}_s", seconds) for work, seconds in spent.items())
+        times = self.record.times + tuple((update, time_name(work), seconds) for work, seconds in taken.items())
         self._save(trainer, Record(update, lesson.state, self.record.figures + known, curve, times), probe)
 
     def _next_tried(self, update: int) -> tuple[list[Tried], Times]:
         """Return the rollouts of the next update, and the seconds that they take now, or have taken beside training."""
-        ahead, self._ahead, spent = self._ahead, None, Times()
+        ahead, self._ahead, taken = self._ahead, None, Times()
         if ahead is None:
             return self._tried(update, self.record.state)
-        with _timed(spent, "waiting for rollouts"):
+        with _timed(taken, "waiting for rollouts"):
             tried, beside = ahead.result()
-        return tried, spent | {f"{work}{BESIDE}": seconds for work, seconds in beside.items()}
+        return tried, taken | {f"{work}{BESIDE}": seconds for work, seconds in beside.items()}
 
     def _tried(self, update: int, state: Any) -> tuple[list[Tried], Times]:
         """Return the rollouts of an update, judged, turn by turn until the rule has enough; and the seconds."""
-        found, spent = list[Tried](), Times()
+        found, taken = list[Tried](), Times()
         for turn in count():
             questions = self._rule.questions(self._context.seed, update, state, found)
             if not questions:
                 break
-            found += self._turn(update, turn, {item.problem.problem_id: item for item in questions}, spent)
-        return found, spent
+            found += self._turn(update, turn, {item.problem.problem_id: item for item in questions}, taken)
+        return found, taken
 
-    def _turn(self, update: int, turn: int, asked: Mapping[str, Question], spent: Times) -> Iterator[Tried]:
+    def _turn(self, update: int, turn: int, asked: Mapping[str, Question], taken: Times) -> Iterator[Tried]:
         """Yield every rollout of a turn; what is written of it is not made again."""
         writer, name = self._after(update - 1 - self._n_behind(update)), _name(update) + f"-{turn}" * bool(turn)
         version = policy_version(writer)
         if not self._rollouts.is_finished(name):
-            with _timed(spent, "generating"):
+            with _timed(taken, "generating"):
                 self._rollouts.write(name, self._generate(asked, update, writer), RolloutRow)
         rollouts = read_table(self._rollouts.path(name), RolloutRow)
         if stale := next((row for row in rollouts if row.policy_version != version), None):
             raise StalePolicyError("a rollout of another policy", where=stale.rollout_id,
                                    got=stale.policy_version, expected=version)  # fmt: skip
         if not self._judged.is_finished(name):
-            with _timed(spent, "judging"):
+            with _timed(taken, "judging"):
                 self._judged.write(name, self._judge(asked, rollouts, update), JudgedRow)
         judged = read_table(self._judged.path(name), JudgedRow)
         verdicts = {row.rollout_id: row for found in judged for row in found.verdicts}
@@ -451,11 +448,11 @@ class _Loop:
 
 
 @contextmanager
-def _timed(spent: Times, work: str) -> Iterator[None]:
+def _timed(taken: Times, work: str) -> Iterator[None]:
     """Add the seconds of what is done within to those of a kind of work; what is read again takes none."""
     start_s = time.perf_counter()
     yield
-    spent[work] = spent.get(work, 0.0) + time.perf_counter() - start_s
+    taken[work] = taken.get(work, 0.0) + time.perf_counter() - start_s
 
 
 def _read_by(trainer: Any, sequences: Sequence[TrainingSequence], column: str, **how: float) -> list[TrainingSequence]:

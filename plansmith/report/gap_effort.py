@@ -16,8 +16,9 @@ from typing import Any
 from plansmith.config.generalization_gap import GeneralizationGapConfig, PricesConfig
 from plansmith.data.artifacts import StageKind
 from plansmith.data.rows import MetricRow, PlanRow, ProblemRow, Split
+from plansmith.data.update_times import TIMES, spent, work_of
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
-from plansmith.report.run_facts import TIMES, UPDATES
+from plansmith.report.run_facts import UPDATES
 
 DRAWING, PLANNING, JUDGING = "drawing it", "planning it", "judging a test attempt"
 """Work of which the CPU seconds are known: of the driver and of row workers, with the planner's processes."""
@@ -115,7 +116,7 @@ def _own_effort(stage: FinishedStage, n_problems: int) -> Effort:
         return Effort(epochs, 0, stage.artifact.manifest.wall_time_s)
     n_asked = problems_asked(stage)
     n_rollouts = int(stage.provenance.settings["sampling"]["n"])
-    return Effort(n_asked / max(1, n_problems), n_asked * n_rollouts, sum(times.values()))
+    return Effort(n_asked / max(1, n_problems), n_asked * n_rollouts, spent(times.items()))
 
 
 def loop_times(stage: FinishedStage) -> dict[str, float] | None:
@@ -124,7 +125,7 @@ def loop_times(stage: FinishedStage) -> dict[str, float] | None:
         return None
     found: dict[str, float] = defaultdict(float)
     for row in stage.artifact.rows(MetricRow, TIMES):
-        found[row.name.removeprefix("time/").removesuffix("_s")] += row.value
+        found[work_of(row.name)] += row.value
     return dict(found)
 
 

@@ -54,7 +54,7 @@ RL_PANELS = {
     "share of rollouts": ("rollout/share valid", "rollout/share goal_not_reached",
                           "rollout/share precondition_unsatisfied", "rollout/share malformed_plan"),
     "groups": ("group/asked", "group/equal"),
-    "seconds": ("time/generating_s", "time/judging_s", "time/training_s"),
+    "seconds": ("time/generating_s", "time/waiting for rollouts_s", "time/judging_s", "time/training_s"),
     "entropy": ("group_relative/entropy",),
 }  # fmt: skip
 """Panels about the updates of reinforcement learning, each with the figures that it shows."""

@@ -15,13 +15,14 @@ import pyarrow.compute as pc
 from plansmith.data.artifacts import KEY_DIGITS, Artifact, Provenance, StageKind
 from plansmith.data.rows import MetricRow, ObjectiveFigureRow, OptimisationStepRow, RolloutRow
 from plansmith.data.tables import read_arrow
+from plansmith.data.update_times import TIMES
 from plansmith.report.finished_stages import FinishedStage, RunSoFar
 from plansmith.report.results import TrainingCurve
 
 FIGURES = "figures"
 """Table of `ObjectiveFigureRow`, where an optimisation has one."""
-UPDATES, TIMES = "updates", "times"
-"""Tables of `MetricRow` of a loop: what was measured in each update, and its seconds."""
+UPDATES = "updates"
+"""Table of `MetricRow` of a loop: what was measured in each update."""
 WRITING = (StageKind.GENERATES, StageKind.HANDS_BACK, StageKind.REPAIRS)
 """Stages in which a policy writes, with a table of `RolloutRow`."""
 Updates = dict[str, tuple[float | None, ...]]

@@ -1,0 +1,25 @@
+"""What the times of a loop of updates are called, and which of them add up: some work is done beside other work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+TIMES = "times"
+"""Table of `MetricRow`: the seconds of each update's generating, judging and training."""
+BESIDE = ", beside training"
+"""In the name of a time: of what was done while the trainer worked on the update before."""
+
+
+def time_name(work: str) -> str:
+    """Return what the seconds of a kind of work are called."""
+    return f"time/{work}_s"
+
+
+def work_of(name: str) -> str:
+    """Return the kind of work that a time is of."""
+    return name.removeprefix("time/").removesuffix("_s")
+
+
+def spent(times: Iterable[tuple[str, float]]) -> float:
+    """Return how long updates took, from names and seconds; work beside training counts as far as it was waited for."""
+    return sum(seconds for name, seconds in times if BESIDE not in name)
