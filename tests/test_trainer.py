@@ -942,7 +942,7 @@ def test_ranks_wait_for_each_other_as_long_as_is_set(monkeypatch: pytest.MonkeyP
     waits: list[timedelta] = []
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: False)
     monkeypatch.setattr("torch.distributed.init_process_group", lambda *_, timeout, **__: waits.append(timeout))
-    _join_process_group(changed(SETTINGS, rank_timeout_s=7.5), 0, "")
+    _join_process_group(changed(SETTINGS, rank_timeout_s=7.5), 0, 2, "")
     assert waits == [timedelta(seconds=7.5)]
 
 
