@@ -67,6 +67,7 @@ def test_run_of_a_chat_model_trains_adapters_that_reach_the_engine_and_publishes
     check_run(artifacts, results, base, tmp_path)
 
 
+@pytest.mark.long
 def test_run_of_a_gemma_in_four_bits_that_never_gains_stops_and_keeps_the_policy_before_the_loop(
     tmp_path: Path,
 ) -> None:
