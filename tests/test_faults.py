@@ -282,7 +282,7 @@ def weights(folder: Path) -> dict[str, list[float]]:
 
 
 GOES_ON = "interrupted: goes on after step 5 of 16, 0 steps are taken again"
-FEWER = "ended with 1 ranks fewer than asked for, batches as they were"
+FEWER = "ended with 1 rank fewer than asked for, batches as they were"
 
 
 @pytest.mark.parametrize("n_ranks", [1, 2])

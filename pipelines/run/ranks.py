@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 
 LOCAL_WAIT_S = 300.0
 """Longest wait for the ranks of a Ray of this run's own, to which no machine is added: for the slowest of starts."""
-LONGEST_SHORTAGE_S = 60.0
-"""So long at least fewer ranks go on before Ray Train looks whether there is room for more."""
+RESIZE_S = 60.0
+"""Least time between two looks whether there is room for more ranks."""
 POLL_S = 1.0
 END_WAIT_S = 30.0
 
@@ -112,7 +112,7 @@ class Ranks:
             ),
             scaling_config=scaling_config(
                 num_workers=(least, count) if least < count else count,
-                elastic_resize_monitor_interval_s=max(LONGEST_SHORTAGE_S, self.config.checkpoint_every_s),
+                elastic_resize_monitor_interval_s=max(RESIZE_S, self.config.checkpoint_every_s),
                 use_gpu=bool(self.resources.get("GPU")),
                 resources_per_worker=dict(self.resources) or here,
             ),

@@ -317,8 +317,9 @@ def optimise_sequences(
         description=context.stage.name,
         checkpoints=str(checkpoints),
     )
-    if report.n_missing_ranks:
-        context.output.note(f"ended with {report.n_missing_ranks} ranks fewer than asked for, batches as they were")
+    if n_missing := report.n_missing_ranks:
+        ranks = f"{n_missing} rank{'s' * (n_missing > 1)}"
+        context.output.note(f"ended with {ranks} fewer than asked for, batches as they were")
     if epoch is not None and epoch < settings.epochs:
         trainer.save_checkpoint(str(context.output.path(TRAINER)))
     if report.n_dropped:
