@@ -16,7 +16,6 @@ from plansmith.errors import ConfigError
         ("variants=[compact, compact]", "names one twice"),
         ("variants=[]", "nothing would be tuned"),
         ("model.tokenizer=words", "take bpe"),
-        ("grpo.max_staleness=1", "set weight_limit"),
         ("prompts=named", "prompts=named tells no more of a domain"),
         ("grpo.top_k=1", "draws equal ones"),
         ("labels=[0, 0.5]", r"labels\.0: Input should be greater than 0"),
@@ -42,6 +41,11 @@ def test_a_label_budget_without_reinforcement_is_refused() -> None:
 def test_a_run_that_learns_from_d2_needs_a_share_for_it() -> None:
     with pytest.raises(ConfigError, match="leaves no problem for D2"):
         PDDL_INSTRUCT.settings("smoke", overrides=["problems.phase2_share=0"])
+
+
+def test_writing_ahead_needs_weights_for_what_an_older_policy_wrote() -> None:
+    with pytest.raises(ConfigError, match="set weight_limit, such as 2"):
+        PIPELINE.settings("smoke", overrides=["grpo.max_staleness=1", "grpo.weight_limit=null"])
 
 
 def test_writing_ahead_on_devices_that_engines_and_trainer_share_is_refused() -> None:
