@@ -34,7 +34,7 @@ from plansmith.ablation.seeds_report import seeds_report
 from plansmith.config.basics import narrowed
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.config.training import EngineNumerics
-from plansmith.modelling.products import OF_DRAFT, UNCHECKED, ZERO_SHOT, DialogueStep
+from plansmith.modelling.products import AT_ONCE, OF_DRAFT, ONE_CALL, UNCHECKED, ZERO_SHOT, DialogueStep
 from plansmith.modelling.prompts import prompts_digest
 from plansmith.modelling.steps import PLANNING
 from plansmith.pipeline import Ablation, OverSeeds, Pipeline, Reporting
@@ -61,10 +61,12 @@ def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
         compared = {"tasks": tasks, "prune": made["prune"]}
         graph.stage("compare_actions", modelling_lessons.compare_actions, None, compared)
 
-    # The paper's baseline; beyond the paper, the steps without their checks; the verdict on all
+    # The paper's baseline; beyond the paper, all in one call, and the steps without their checks; the verdict on all
     judged = {**made, "plan": drafts[0].planned}
     if config.zero_shot:
-        judged[ZERO_SHOT] = drafts[0].straight()
+        judged[ZERO_SHOT] = drafts[0].at_once(DialogueStep.ZERO_SHOT)
+    if config.one_call:
+        judged[ONE_CALL] = drafts[0].planned_at_once()
     if config.unchecked:
         without = {"max_error_messages": 0, "max_validations": 1}
         plain = config.model_copy(update={"modelling": config.modelling.model_copy(update=without)})
@@ -126,16 +128,21 @@ class Draft:
         """Add a stage that takes every task through a step."""
         self._stage(name, modelling.take_step, self._asking(step, turn), self.made, code_roots=ROOTS)
 
-    def straight(self) -> Stage[Any]:
-        """Return the stage that asks for plans straight from the texts."""
+    def at_once(self, step: DialogueStep) -> Stage[Any]:
+        """Return the stage that asks for all at once: for plans, or for domains and problems."""
         given = {"tasks": self._given["tasks"]}
         if self._config.lessons is not None:
-            given |= modelling_lessons.straight_speaker(self._graph, self._config)
-        settings = self._asking(DialogueStep.ZERO_SHOT)
-        return self._graph.stage(ZERO_SHOT, modelling.take_step, settings, given, code_roots=ROOTS)
+            given |= modelling_lessons.speaker_at_once(self._graph, self._config, step)
+        return self._graph.stage(step, modelling.take_step, self._asking(step), given, code_roots=ROOTS)
+
+    def planned_at_once(self) -> Stage[Any]:
+        """Return the plans in what was written in one call."""
+        made = {"tasks": self._given["tasks"], "answers": self.at_once(DialogueStep.ONE_CALL)}
+        planning = PlanningSettings(planner=self._config.planner, shares_domain=False)
+        return self._graph.stage(f"plan_{ONE_CALL}", modelling.plan, planning, made)
 
     def _asking(self, step: str, turn: int = 0) -> AskingSettings:
-        config, is_straight, is_learnt = self._config, step == DialogueStep.ZERO_SHOT, self._config.lessons is not None
+        config, is_straight, is_learnt = self._config, step in AT_ONCE, self._config.lessons is not None
         return AskingSettings(
             step=step,
             number=turn,

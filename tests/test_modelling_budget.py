@@ -10,7 +10,7 @@ from modelled import SAMPLING, modelled, reference
 from plansmith.config.modelling import ModellingConfig
 from plansmith.generation import Message
 from plansmith.modelling.budget import Budget, Budgeted, BudgetSpentError, Cost, cost_of, estimate, most_calls, steps_of
-from plansmith.modelling.products import DialogueStep
+from plansmith.modelling.products import AT_ONCE
 from plansmith.modelling.script import REFUSAL, Script, ScriptedGenerator
 
 ASKED = [(Message("user", f"Question {number}?"),) for number in range(5)]
@@ -28,7 +28,7 @@ def test_estimate_of_a_task_is_what_the_script_is_asked(tmp_path: Path) -> None:
     foreseen = estimate(own.text, config, own)
     _, log, _ = modelled(own, tmp_path, config=config)
     asked = [call.step for call in log.calls]
-    assert {step: cost.calls for step, cost in foreseen.items() if step != DialogueStep.ZERO_SHOT} == {
+    assert {step: cost.calls for step, cost in foreseen.items() if step not in AT_ONCE} == {
         step: asked.count(step) for step in asked
     }
     n_characters = sum(len(text) for call in log.calls for _, text in call.messages) + sum(

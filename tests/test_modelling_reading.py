@@ -9,6 +9,7 @@ from plansmith.modelling.reading import (
     SCHEMA_TITLES,
     read_actions,
     read_advice,
+    read_definitions,
     read_problem_sketch,
     read_schema,
     read_tree,
@@ -132,3 +133,26 @@ def test_read_written_two_actions_is_a_fault_with_the_place_of_the_second() -> N
 def test_read_problem_sketch_of_anything_is_never_an_error(answer: str) -> None:
     assert isinstance(read_problem_sketch(answer), ProblemSketch)
     assert read_schema("a", answer).name == "a"
+
+
+DOMAIN_TEXT, PROBLEM_TEXT = "(define (domain a)\n  (:types t)\n)\n", "(define (problem p) (:domain a))\n"
+
+
+THOUGHT = f"<think>(define (domain x))</think>So:\n```pddl\n{DOMAIN_TEXT}```\n{PROBLEM_TEXT}Done (I hope)."
+OPEN, KEPT_OPEN = "( DEFINE ( Domain a ) ; no end )\n (:types t)\nand", "( DEFINE ( Domain a )\n (:types t)\nand\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "domain", "problem"),
+    [
+        (THOUGHT, DOMAIN_TEXT, PROBLEM_TEXT),
+        (f"{PROBLEM_TEXT}{DOMAIN_TEXT}", DOMAIN_TEXT, PROBLEM_TEXT),
+        (f"(define (domain first))\n{DOMAIN_TEXT}", DOMAIN_TEXT, ""),
+        (OPEN, KEPT_OPEN, ""),
+        (f"(define (domain a)\n{PROBLEM_TEXT}", "(define (domain a)\n", PROBLEM_TEXT),
+        ("I would define (domain knowledge) first.", "", ""),
+        ("", "", ""),
+    ],
+)
+def test_read_definitions_finds_the_last_of_each_wherever_it_stands(answer: str, domain: str, problem: str) -> None:
+    assert read_definitions(answer) == (domain, problem)

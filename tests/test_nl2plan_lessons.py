@@ -31,7 +31,16 @@ from plansmith.generation import Answers, Completion, Conversation, FinishReason
 from plansmith.judging.modelled import equal_actions, plan_task
 from plansmith.modelling.dialogue import QuestionKind
 from plansmith.modelling.hidden_words import POOL, HiddenWords, Hiding, KeptWords, _rng_of, hidden_pieces
-from plansmith.modelling.lessons import BLANK, MISTAKES, Scrambler, blank, lessons, spoken_reference, straight_lesson
+from plansmith.modelling.lessons import (
+    BLANK,
+    MISTAKES,
+    Scrambler,
+    blank,
+    lessons,
+    one_call_lesson,
+    spoken_reference,
+    straight_lesson,
+)
 from plansmith.modelling.references import Reference
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, Problem
@@ -330,10 +339,11 @@ class KnowsAll(Resources):
                 said = plain_text(hiding.hide_all(question.messages))
                 known[said] = hiding.hide(answer)
             plan = plan_task(self.planner, row.domain_pddl, row.problem_pddl).plan
-            asked, answer = straight_lesson(reference, plan, self.modelling)
-            hiding = Hiding(kept, _rng_of(asking(asked)))
-            said = hiding.hide(asked)
-            known[said] = hiding.hide(answer)
+            straight = straight_lesson(reference, plan, self.modelling)
+            for asked, answer in (straight, one_call_lesson(reference, self.modelling)):
+                hiding = Hiding(kept, _rng_of(asking(asked)))
+                said = hiding.hide(asked)
+                known[said] = hiding.hide(answer)
         for number, messages in enumerate(conversations):
             said = plain_text(messages)
             self.asked.append(said)
@@ -349,21 +359,22 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
     for name in ("initial_policy", "encode_examples", "tune"):
         monkeypatch.setattr(modelling_lessons.training, name, nothing)
     monkeypatch.setattr(modelling_lessons.direct_plans, "match_tokens", nothing)
-    config = config_of(zero_shot=True, unchecked=True)
+    config = config_of(zero_shot=True, one_call=True, unchecked=True)
     with FastDownward(config.planner) as planner:
         speaker = KnowsAll(tmp_path, BARE, planner)
         done = run_stages(nl2plan(config), root=tmp_path, resources=speaker)
-    tuned = ("drill", "sft", "sft_straight")  # which have no curve here
+    tuned = ("drill", "sft", "sft_zero_shot", "sft_one_call")  # which have no curve here
     untrained = {name: artifact for name, artifact in done.items() if name not in tuned}
     results = nl2plan_results(RunSoFar("nl2plan", config, "demo", untrained))
     assert results is not None
     ferry, unseen = results.by_domain["ferry"], results.by_domain["independent-set"]
     assert (ferry.was_taught, ferry.tasks, ferry.right, ferry.actions, ferry.equal) == (True, 2, 2, 6, 6)
     assert (unseen.was_taught, unseen.tasks, unseen.right, unseen.actions, unseen.equal) == (False, 3, 3, 3, 3)
-    assert results.arms == {"nl2plan": 5, "unchecked": 5, "zero_shot": 5}
+    assert results.arms == {"nl2plan": 5, "unchecked": 5, "one_call": 5, "zero_shot": 5}
     assert max(task.calls.get("types", 0) for task in results.tasks.values()) == 1  # those without checks are apart
-    assert (unseen.others, results.tests["zero_shot"].p_value) == ({"unchecked": 3, "zero_shot": 3}, 1.0)
-    plans = {row.response.split(" ")[1] for row in done["write_plan_lessons"].rows(ExampleRow, "lessons")}
+    assert unseen.others == {"unchecked": 3, "one_call": 3, "zero_shot": 3}
+    assert (results.tests["zero_shot"].p_value, results.tests["one_call"].p_value) == (1.0, 1.0)
+    plans = {row.response.split(" ")[1] for row in done["write_zero_shot_lessons"].rows(ExampleRow, "lessons")}
     assert plans == {"plan"}
     printed = format_report(nl2plan_report(results))
     assert "independent-set                  no" in printed
@@ -379,7 +390,11 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
     assert len({row.problem_pddl for row in tasks}) == len(tasks)
     runs = [RunSoFar("nl2plan", own, "demo", untrained) for own in (config, config.model_copy(update={"seed": 1}))]
     seeds = nl2plan_seeds_results("two", runs, "")
-    assert (seeds.seeds, seeds.levels, seeds.arms) == ((0, 1), (NEVER, TAUGHT), ("zero_shot", "unchecked", "nl2plan"))
+    assert (seeds.seeds, seeds.levels, seeds.arms) == (
+        (0, 1),
+        (NEVER, TAUGHT),
+        ("zero_shot", "one_call", "unchecked", "nl2plan"),
+    )
     assert {(cell.scope, cell.mean, len(cell.seeds)) for cell in seeds.cells} == {(NEVER, 1.0, 2), (TAUGHT, 1.0, 2)}
     assert "domains never learnt of" in format_report(seeds_report(seeds))
     for row in tasks:
@@ -393,6 +408,7 @@ def test_run_from_nothing_with_every_arm(tmp_path: Path) -> None:
              "intermediate_size": 64}  # fmt: skip
     config = config_of(
         zero_shot=True,
+        one_call=True,
         unchecked=True,
         drafts=2,
         answers={"max_new_tokens": 24, "temperature": 0.5},
@@ -404,9 +420,9 @@ def test_run_from_nothing_with_every_arm(tmp_path: Path) -> None:
     preset.write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")
     assert main(["run", "nl2plan", "--preset", str(preset), "--runs", str(tmp_path / "runs")]) == 0
     results = PIPELINE.reporting.read(tmp_path / "runs" / "all")
-    assert results.arms.keys() == {"nl2plan", "unchecked", "zero_shot"}
+    assert results.arms.keys() == {"nl2plan", "unchecked", "one_call", "zero_shot"}
     assert results.agreement is not None
-    assert {curve.stage for curve in results.curves} == {"drill", "sft", "sft_straight"}
+    assert {curve.stage for curve in results.curves} == {"drill", "sft", "sft_zero_shot", "sft_one_call"}
 
 
 def test_lessons_with_another_speaker_or_other_prompts_are_refused() -> None:

@@ -52,7 +52,8 @@ def results_of(run: Path) -> NL2PlanResults:
 
 def test_nl2plan_smoke_all_fifteen_tasks_are_right_and_say_that_they_are_scripted(smoke: Path) -> None:
     results = results_of(smoke)
-    assert (len(results.tasks), results.arms["nl2plan"]) == (15, 15)
+    assert (len(results.tasks), results.arms["nl2plan"], results.arms["one_call"]) == (15, 15, 15)
+    assert (results.tests["one_call"].only_before, results.tests["one_call"].only_after) == (0, 0)
     assert {task.confirmed for task in results.tasks.values()} == {"names"}
     optima = {name: task.optimum for name, task in results.tasks.items()}
     for domain in ("blocksworld", "tyreworld", "household"):
@@ -83,7 +84,7 @@ def test_nl2plan_smoke_has_a_page_of_each_task_with_every_call(smoke: Path) -> N
 def test_nl2plan_smoke_again_reuses_every_stage(smoke: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "nl2plan", "--preset", "smoke", "--runs", str(smoke.parent), "--dry-run"]) == 0
     said = capsys.readouterr().out
-    assert [line.split()[0] for line in said.splitlines() if "  from " in line] == ["reused"] * 11
+    assert [line.split()[0] for line in said.splitlines() if "  from " in line] == ["reused"] * 13
     assert "estimate, if nothing had to be mended" in said
 
 

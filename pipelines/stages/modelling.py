@@ -53,8 +53,9 @@ from plansmith.modelling.calls import Call, CallLog
 from plansmith.modelling.dialogue import Question, QuestionKind
 from plansmith.modelling.hidden_words import HiddenWords, KeptWords
 from plansmith.modelling.pages import task_page
-from plansmith.modelling.products import NL2PLAN, UNCHECKED, ZERO_SHOT, DialogueStep, Obstacle
+from plansmith.modelling.products import AT_ONCE, NL2PLAN, ONE_CALL, UNCHECKED, ZERO_SHOT, DialogueStep, Obstacle
 from plansmith.modelling.prompts import step_prompt
+from plansmith.modelling.reading import read_definitions
 from plansmith.modelling.references import TASKS_FOLDER, Reference, read_references
 from plansmith.modelling.speaking import Speaker
 from plansmith.modelling.steps import (
@@ -92,7 +93,7 @@ stays unknown."""
 KEPT = "words.json"
 """File of the words that a policy knows, beside the lessons that it has learnt."""
 
-NOT_ASKED = frozenset({"tasks", "plan", "lessons", "policy", UNCHECKED})
+NOT_ASKED = frozenset({"tasks", "plan", "lessons", "policy", UNCHECKED, ONE_CALL})
 """Inputs that hold nothing that a step has made."""
 Made = Dialogue[Question, str, StepRecord | tuple[StepRecord, ...]]
 
@@ -186,7 +187,7 @@ class LookingAgainSettings(AskingSettings):
 def take_step(context: StageContext[AskingSettings]) -> None:
     """Take every task through a step, side by side."""
     settings, tasks = context.settings, context.inputs["tasks"].rows(ModellingTaskRow)
-    asked = tasks if settings.step in (DialogueStep.TASK, ZERO_SHOT) else representatives(tasks, context.settings)
+    asked = tasks if settings.step in (DialogueStep.TASK, *AT_ONCE) else representatives(tasks, context.settings)
     before = products_of(context.inputs)
     source = {row.task: representative(row, tasks, settings).task for row in tasks}
     products = {
@@ -195,7 +196,7 @@ def take_step(context: StageContext[AskingSettings]) -> None:
         )
         for row in asked
     }
-    if settings.sees_whole and settings.step not in (DialogueStep.TASK, ZERO_SHOT):
+    if settings.sees_whole and settings.step not in (DialogueStep.TASK, *AT_ONCE):
         asked = [replace(row, text=whole_text([own for own in tasks if own.domain == row.domain])) for row in asked]
     _converse(context, products, {row.task: partial(_dialogue, row, products[row.task], settings) for row in asked})
 
@@ -320,15 +321,21 @@ def _dialogue(row: ModellingTaskRow, products: RowProducts, settings: AskingSett
             return make_schemas(row.text, products, config, number=settings.number)
         case DialogueStep.TASK:
             return make_problem(row.text, read_made_domain(products, config), products, config)
+        case DialogueStep.ZERO_SHOT | DialogueStep.ONE_CALL:
+            return _at_once(row.text, products, config, DialogueStep(settings.step))
         case _:
-            return _zero_shot(row.text, products, config)
+            raise ValueError(f"no step of NL2Plan: {settings.step}")
 
 
-def _zero_shot(text: str, products: RowProducts, config: ModellingConfig) -> Made:
-    """Leave what a model answers when it is asked for a plan at once (appendix G)."""
-    messages = (Message("user", step_prompt(config.prompts, ZERO_SHOT, text=text)),)
-    answer = yield Question(DialogueStep.ZERO_SHOT, "", QuestionKind.DRAFT, messages)
-    products.settle(ZERO_SHOT, answer)
+def _at_once(text: str, products: RowProducts, config: ModellingConfig, step: DialogueStep) -> Made:
+    """Leave what a model answers when it is asked for a plan (appendix G), or for domain and problem, at once."""
+    messages = (Message("user", step_prompt(config.prompts, step, text=text)),)
+    answer = yield Question(step, "", QuestionKind.DRAFT, messages)
+    if step is DialogueStep.ONE_CALL:
+        for file, pddl in zip((files.DOMAIN, files.PROBLEM), read_definitions(answer), strict=True):
+            products.settle(file, pddl)
+    else:
+        products.settle(ZERO_SHOT, answer)
     return ()
 
 
@@ -411,7 +418,7 @@ def judge(context: StageContext[VerdictSettings]) -> None:
     tasks = {row.task: row for row in context.inputs["tasks"].rows(ModellingTaskRow)}
     verdicts = [
         _verdict(tasks[row.task], row, context.settings, arm=arm)
-        for arm, name in ((NL2PLAN, "plan"), (UNCHECKED, UNCHECKED))
+        for arm, name in ((NL2PLAN, "plan"), (UNCHECKED, UNCHECKED), (ONE_CALL, ONE_CALL))
         if name in context.inputs
         for row in context.inputs[name].rows(ModelledPlanRow)
     ]

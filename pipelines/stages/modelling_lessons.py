@@ -37,8 +37,17 @@ from plansmith.generation import plain_text
 from plansmith.judging.modelled import equal_actions
 from plansmith.modelling import folder as files
 from plansmith.modelling.hidden_words import POOL, Hiding, KeptWords
-from plansmith.modelling.lessons import BLANK, Scrambler, blank, lessons, spoken_reference, straight_lesson
+from plansmith.modelling.lessons import (
+    BLANK,
+    Scrambler,
+    blank,
+    lessons,
+    one_call_lesson,
+    spoken_reference,
+    straight_lesson,
+)
 from plansmith.modelling.products import DialogueStep
+from plansmith.modelling.references import Reference
 from plansmith.pddl.model import Problem
 from plansmith.pddl.parser import parse_problem
 from plansmith.problems.library import PlanningDomain, load_domain
@@ -74,21 +83,38 @@ def write_lessons(context: StageContext[LessonSettings]) -> None:
     Raises:
         BadInputError: a domain that no steps follow in any phrasing that is learnt.
     """
+    settings = context.settings
+    kept = _kept_words(context.inputs["problems"].rows(ProblemRow), settings)
+    kept.write(context.output.path(KEPT))
+    examples: list[ExampleRow] = []
+    for name, row, reference, rng in _references(context):
+        examples += _lessons(name, row, reference, kept, settings, rng)
+    context.output.write_rows(examples, ExampleRow, table="lessons")
+
+
+def _references(
+    context: StageContext[LessonSettings],
+) -> Iterator[tuple[str, ProblemRow, Reference, random.Random]]:
+    """Yield what is talked about: each of D1's problems in a phrasing, or a random domain made of its own, with a name.
+
+    Raises:
+        BadInputError: a domain that no steps follow in any phrasing that is learnt.
+    """
     settings, config = context.settings, context.settings.lessons
     rows = [row for row in context.inputs["problems"].rows(ProblemRow) if row.split == Split.PHASE1]
     phrasings = range(len(FRAMES) - config.held_out_phrasings)
     names = dict.fromkeys(row.domain for row in rows)  # in one order: phrases are drawn among those of all
     spoken = {name: _spoken(load_domain(settings.domains[name]), phrasings) for name in names}
     scrambler = Scrambler.of((one.domain, one.phrases) for variants in spoken.values() for one in variants[:1])
-    kept = _kept_words(context.inputs["problems"].rows(ProblemRow), settings)
-    kept.write(context.output.path(KEPT))
-    examples: list[ExampleRow] = []
     with context.progress(len(rows) * config.copies, "writing lessons", unit="dialogue") as bar:
         for row, copy in itertools.product(rows, range(config.copies)):
             rng = context.rng(row.problem_id, copy)
-            examples += _lessons(row, spoken[row.domain], scrambler, kept, settings, rng, copy)
+            own = rng.choice(spoken[row.domain])
+            problem = parse_problem(row.problem_pddl, own.domain)
+            if rng.random() < config.scrambled:
+                own, problem = _random_domain(own, problem, scrambler, rng)
+            yield f"{row.problem_id}-{copy}", row, spoken_reference(own, problem, name=row.domain), rng
             bar.update()
-    context.output.write_rows(examples, ExampleRow, table="lessons")
 
 
 def _spoken(loaded: PlanningDomain, phrasings: Sequence[int]) -> list[SpokenDomain]:
@@ -128,30 +154,20 @@ def _blank_texts(rows: Sequence[ProblemRow], settings: LessonSettings) -> Iterat
             reference = spoken_reference(SpokenDomain(domain, phrases, phrasing), its, name=name)
             for question, answer in lessons(reference, settings.modelling, random.Random(0), mistakes=0.0):
                 yield from (plain_text(question.messages), answer)
+            yield from one_call_lesson(reference, settings.modelling)
 
 
 def _lessons(
-    row: ProblemRow,
-    variants: Sequence[SpokenDomain],
-    scrambler: Scrambler,
-    kept: KeptWords,
-    settings: LessonSettings,
-    rng: random.Random,
-    copy: int,
+    name: str, row: ProblemRow, reference: Reference, kept: KeptWords, settings: LessonSettings, rng: random.Random
 ) -> Iterator[ExampleRow]:
-    own, config = rng.choice(variants), settings.lessons
-    problem = parse_problem(row.problem_pddl, own.domain)
-    if rng.random() < config.scrambled:
-        own, problem = _random_domain(own, problem, scrambler, rng)
-    reference = spoken_reference(own, problem, name=row.domain)
-    dialogue = lessons(reference, settings.modelling, rng, mistakes=config.mistakes)
+    dialogue = lessons(reference, settings.modelling, rng, mistakes=settings.lessons.mistakes)
     for number, (question, answer) in enumerate(dialogue):
-        if question.step in OUTLINES and rng.random() >= config.outlines:
+        if question.step in OUTLINES and rng.random() >= settings.lessons.outlines:
             continue
         hiding = Hiding(kept.words, rng)
         asked = plain_text(hiding.hide_all(question.messages))
-        name = f"{row.problem_id}-{copy}-{number:03d}"
-        yield ExampleRow(name, row.problem_id, ExampleKind.MODELLING, None, asked, hiding.hide(answer))
+        kind = ExampleKind.MODELLING
+        yield ExampleRow(f"{name}-{number:03d}", row.problem_id, kind, None, asked, hiding.hide(answer))
 
 
 def _random_domain(
@@ -204,6 +220,16 @@ def write_plan_lessons(context: StageContext[LessonSettings]) -> None:
         asked, answer = map(hiding.hide, straight_lesson(reference, row.plan, settings.modelling))
         name = f"{row.problem_id}-{copy}"
         examples.append(ExampleRow(name, row.problem_id, ExampleKind.PLAN_FROM_TEXT, None, asked, answer))
+    context.output.write_rows(examples, ExampleRow, table="lessons")
+
+
+def write_one_call_lessons(context: StageContext[LessonSettings]) -> None:
+    """Write texts as those of the lessons, each with its whole domain and problem for an answer."""
+    kept, examples = KeptWords.read(context.inputs["lessons"].path(KEPT)), list[ExampleRow]()
+    for name, row, reference, rng in _references(context):
+        hiding = Hiding(kept.words, rng)
+        asked, answer = map(hiding.hide, one_call_lesson(reference, context.settings.modelling))
+        examples.append(ExampleRow(name, row.problem_id, ExampleKind.MODELLING, None, asked, answer))
     context.output.write_rows(examples, ExampleRow, table="lessons")
 
 
@@ -260,21 +286,26 @@ def learnt_speaker(graph: Graph, config: NL2PlanConfig) -> dict[str, Stage[Any]]
     return {"tasks": tasks, "lessons": examples, "policy": policy}
 
 
-def straight_speaker(graph: Graph, config: NL2PlanConfig) -> dict[str, Stage[Any]]:
-    """Return the words and the policy that has learnt to answer texts with plans, from as many tokens.
+def speaker_at_once(graph: Graph, config: NL2PlanConfig, step: DialogueStep) -> dict[str, Stage[Any]]:
+    """Return the words and the policy that has learnt to answer texts at once, as `step` has it, from as many tokens.
 
     It has had the same drills before as the one that takes the steps.
     """
     settings, stage, start = _lesson_settings(config), graph.stage, graph["initial_policy"]
-    given = {"problems": graph["sample_problems"]}
-    plans = stage("synthesize_plans", phase1_data.synthesize_plans, config.planner, given, kind=StageKind.PLANS)
-    given = {**given, "plans": plans, "lessons": graph["write_lessons"]}
-    examples = stage("write_plan_lessons", write_plan_lessons, settings, given, kind=StageKind.WRITES)
-    encoded = stage("encode_plan_lessons", training.encode_examples, None, {"policy": start, "examples": examples})
+    given = {"problems": graph["sample_problems"], "lessons": graph["write_lessons"]}
+    name, write = f"write_{step}_lessons", write_one_call_lessons
+    if step is DialogueStep.ZERO_SHOT:
+        asked = {"problems": given["problems"]}
+        options = {"kind": StageKind.PLANS}
+        given["plans"] = stage("synthesize_plans", phase1_data.synthesize_plans, config.planner, asked, **options)
+        write = write_plan_lessons
+    examples = stage(name, write, settings, given, kind=StageKind.WRITES)
+    encoded = stage(f"encode_{step}", training.encode_examples, None, {"policy": start, "examples": examples})
     longest = settings.lessons.optimiser.max_length_tokens or config.trainer.row_length_tokens
     given = {"plans": encoded, "sequences": graph["encode_lessons"]}
-    matched = stage("match_tokens", direct_plans.match_tokens, BudgetSettings(longest_tokens=longest), given)
-    policy = _tuned(graph, config, "sft_straight", {"policy": graph["drill"], "sequences": matched})
+    matching = BudgetSettings(longest_tokens=longest)
+    matched = stage(f"match_tokens_{step}", direct_plans.match_tokens, matching, given)
+    policy = _tuned(graph, config, f"sft_{step}", {"policy": graph["drill"], "sequences": matched})
     return {"lessons": graph["write_lessons"], "policy": policy}
 
 

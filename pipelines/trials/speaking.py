@@ -78,6 +78,7 @@ def cost_estimate(config: NL2PlanConfig) -> str:
         is_whole = own.domain not in seen or not config.tasks.shares_domain
         found.append(steps_of(costs) if is_whole else costs[DialogueStep.TASK])
         found += [costs[DialogueStep.ZERO_SHOT]] if config.zero_shot else []
+        found += [costs[DialogueStep.ONE_CALL]] if config.one_call else []
         seen.add(own.domain)
     cost = total(found)
     return (

@@ -124,6 +124,9 @@ class NL2PlanConfig(RunConfig):
     zero_shot: bool = True
     """Also ask for a plan straight from the text, with a chain of thought and no example (appendix G); with `lessons`
     another policy, which has learnt nothing else, from as many tokens about the same problems."""
+    one_call: bool = False
+    """Also ask for domain and problem in one answer, nothing of which is handed back (not in the paper); with `lessons`
+    another policy, which has learnt nothing else, from as many tokens about the same domains."""
     unchecked: bool = False
     """Also take the tasks through the steps without handing any fault back (not in the paper)."""
     interpretations: str | None = None

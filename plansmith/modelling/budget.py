@@ -15,7 +15,7 @@ from plansmith.errors import PlansmithError
 from plansmith.generation import Answers, Conversation, Generator, Message, plain_text
 from plansmith.modelling.calls import Call, is_person
 from plansmith.modelling.dialogue import Question, QuestionKind
-from plansmith.modelling.products import DialogueStep
+from plansmith.modelling.products import AT_ONCE, DialogueStep
 from plansmith.modelling.prompts import step_prompt
 from plansmith.modelling.references import Reference
 from plansmith.modelling.script import Script
@@ -69,11 +69,11 @@ def estimate(text: str, config: ModellingConfig, reference: Reference) -> dict[s
 
 
 def _exchanges(own: Reference, config: ModellingConfig) -> Iterator[tuple[Question, str]]:
-    """Yield each question with its answer: those of the steps, and the one for a plan straight from the text."""
+    """Yield each question with its answer: those of the steps, and those that ask for all at once."""
     script, dialogue = Script((own,)), make_all(own.text, RowProducts(), config)
-    straight = (Message("user", step_prompt(config.prompts, DialogueStep.ZERO_SHOT, text=own.text)),)
-    question = Question(DialogueStep.ZERO_SHOT, "", QuestionKind.DRAFT, straight)
-    yield question, script.answer(straight)
+    for step in (DialogueStep.ZERO_SHOT, DialogueStep.ONE_CALL):
+        straight = (Message("user", step_prompt(config.prompts, step, text=own.text)),)
+        yield Question(step, "", QuestionKind.DRAFT, straight), script.answer(straight)
     question = next(dialogue)
     while True:
         answer = script.answer(question.messages)
@@ -85,8 +85,8 @@ def _exchanges(own: Reference, config: ModellingConfig) -> Iterator[tuple[Questi
 
 
 def steps_of(costs: Mapping[str, Cost]) -> Cost:
-    """Return what all steps cost together, without a plan straight from the text."""
-    return total(cost for step, cost in costs.items() if step != DialogueStep.ZERO_SHOT)
+    """Return what all steps cost together, without what is asked for at once."""
+    return total(cost for step, cost in costs.items() if step not in AT_ONCE)
 
 
 def most_calls(config: ModellingConfig, n_actions: int | None) -> int:

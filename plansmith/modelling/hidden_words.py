@@ -3,7 +3,7 @@
 Every word but those of the frames around it becomes one of a pool, drawn anew for each conversation, and answers are
 turned back. What is left to learn is what stands where, which is the same for all domains. Hidden texts are lower-case
 words and signs with a space between each two, so that a word is the same token wherever it stands; ``~`` joins the
-parts of a name, variables are capitals.
+parts of a name, ``::`` begins a keyword of PDDL, variables are capitals.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from plansmith.errors import BadInputError
 from plansmith.generation import Answers, Conversation, Generator, Message
 from plansmith.modelling.products import RESERVED
 
-NEWLINE, INDENT, HYPHEN = "¶", "·", "~"
-_PIECE = re.compile(r"\?x(?P<number>\d+)\b|(?<=\w)(?P<joint>[-_])(?=\w)|(?P<word>[A-Za-z0-9]+)|(?P<sign>#+|`+|\S)")
+NEWLINE, INDENT, HYPHEN, KEYWORD = "¶", "·", "~", "::"
+_PIECE = re.compile(
+    r"\?x(?P<number>\d+)\b|(?<=\w)(?P<joint>[-_])(?=\w)|(?P<word>[A-Za-z0-9]+)|(?<![^\s(])(?P<keyword>:)(?=[A-Za-z])"
+    r"|(?P<sign>#+|`+|\S)"
+)
 _SPOKEN_VARIABLE = re.compile(r"X(\d+)")
 _LETTERS = "abcdefghijklmnopqrst"
 POOL = tuple("q" + "".join(pair) for pair in product(_LETTERS, repeat=2))
@@ -45,6 +48,8 @@ def hidden_pieces(text: str) -> Iterator[str]:
                 yield _variable(int(found["number"] or spoken[1]))  # type: ignore[index]
             elif found["joint"]:
                 yield HYPHEN if found[0] == "-" else "_"
+            elif found["keyword"]:
+                yield KEYWORD
             else:
                 yield found[0].lower()
 
@@ -108,13 +113,13 @@ class Hiding:
                 is_glued = True
                 continue
             is_joint = piece in (HYPHEN, "_")
-            shown = "-" if piece == HYPHEN else words.get(piece, piece)
+            shown = {HYPHEN: "-", KEYWORD: ":"}.get(piece, words.get(piece, piece))
             if len(piece) == 1 and "A" <= piece <= "Z":
                 shown = f"?x{ord(piece) - ord('A')}"
             elif spoken := _SPOKEN_VARIABLE.fullmatch(piece):
                 shown = f"?x{spoken[1]}"
             made += shown if is_glued or is_joint or piece in _NO_SPACE_BEFORE else f" {shown}"
-            is_glued = is_joint or piece in _NO_SPACE_AFTER
+            is_glued = is_joint or piece == KEYWORD or piece in _NO_SPACE_AFTER
         return made
 
 

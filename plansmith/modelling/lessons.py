@@ -192,6 +192,12 @@ def straight_lesson(reference: Reference, plan: Iterable[str], config: Modelling
     return step_prompt(config.prompts, DialogueStep.ZERO_SHOT, text=reference.text), "\n".join(["## Plan", *plan])
 
 
+def one_call_lesson(reference: Reference, config: ModellingConfig) -> tuple[str, str]:
+    """Return the question for domain and problem in one answer, with the answer: another control of the steps."""
+    asked = step_prompt(config.prompts, DialogueStep.ONE_CALL, text=reference.text)
+    return asked, ReferenceAnswers(reference).whole
+
+
 def blank(domain: Domain, phrases: Phrases, problem: Problem) -> tuple[Domain, Phrases, Problem]:
     """Return a domain and a problem that are called nothing, with phrases that say nothing.
 

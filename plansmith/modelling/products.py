@@ -20,7 +20,7 @@ RESERVED = frozenset({"and", "or", "not", "imply", "exists", "forall", "when", "
 
 
 class DialogueStep(StrEnum):
-    """The steps in which a model is asked; the sixth is the planner's. The last here is none of them."""
+    """The steps in which a model is asked; the sixth is the planner's. The last two here are none of them."""
 
     TYPES = "types"
     HIERARCHY = "hierarchy"
@@ -29,13 +29,17 @@ class DialogueStep(StrEnum):
     TASK = "task"
     ZERO_SHOT = "zero_shot"
     """A plan straight from the text, beside the steps."""
+    ONE_CALL = "one_call"
+    """Domain and problem in one answer, beside the steps."""
 
 
-NL2PLAN, ZERO_SHOT, UNCHECKED = "nl2plan", "zero_shot", "unchecked"
-"""Arms: the steps; a plan straight from the text; the steps without checks."""
+NL2PLAN, ZERO_SHOT, ONE_CALL, UNCHECKED = "nl2plan", "zero_shot", "one_call", "unchecked"
+"""Arms: the steps; a plan straight from the text; domain and problem in one answer; the steps without checks."""
+AT_ONCE = frozenset({ZERO_SHOT, ONE_CALL})
+"""Those of one question."""
 OF_DRAFT = "_draft_"
 """Between the name of a stage and the number of its draft, in all but the first."""
-MODELLING_STEPS = tuple(step for step in DialogueStep if step is not DialogueStep.ZERO_SHOT)
+MODELLING_STEPS = tuple(step for step in DialogueStep if step not in AT_ONCE)
 
 
 @dataclass(frozen=True, slots=True)

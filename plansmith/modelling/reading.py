@@ -40,6 +40,7 @@ _DECLARED = re.compile(
 )
 _UNTYPED = re.compile(r"^`?(?P<name>\??[\w-]+)`?\s*(?:[:;]\s*(?P<rest>.*))?$")
 _KEYWORD = re.compile(r"^:(?:precondition|effect|init|goal)s?\s+(?=\()", re.IGNORECASE)
+_DEFINITION = re.compile(r"\(\s*define\s*\(\s*(?P<what>domain|problem)\b", re.IGNORECASE)
 _EXAMPLE = re.compile(r"\bexamples?:\s*", re.IGNORECASE)
 _NOTHING = re.compile(r"\W*(?:no|none|nothing)\b[^\n]{0,80}\W*", re.IGNORECASE)
 
@@ -371,6 +372,25 @@ def _until_closed(text: str, depth: int) -> tuple[str, int]:
                 return text[: position + 1], 0
             depth = max(depth, 0)
     return text, depth
+
+
+def read_definitions(answer: str) -> tuple[str, str]:
+    """Return the domain and the problem that an answer defines in PDDL, the last of each; empty where there is none.
+
+    One that is never closed goes to the end of the answer, or to the next definition.
+    """
+    said, found = without_thinking(answer) or "", {"domain": "", "problem": ""}
+    starts = list(_DEFINITION.finditer(said))
+    ends = [*(start.start() for start in starts), len(said)][1:]
+    for start, end in zip(starts, ends, strict=True):
+        lines, depth = list[str](), 0
+        for line in said[start.start() : end].splitlines():
+            kept, depth = _until_closed(line, depth)
+            lines.append(kept)
+            if not depth:
+                break
+        found[start["what"].lower()] = "\n".join(lines) + "\n"
+    return found["domain"], found["problem"]
 
 
 def read_schema(name: str, answer: str) -> Schema:

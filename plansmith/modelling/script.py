@@ -16,6 +16,7 @@ from plansmith.config.generation import SamplingConfig
 from plansmith.errors import BadInputError
 from plansmith.generation import Answers, Completion, Conversation, FinishReason, plain_text, seeds_by_conversation
 from plansmith.modelling import writing
+from plansmith.modelling.assembly import DOMAIN_NAME, PROBLEM_NAME
 from plansmith.modelling.checks import argument_types
 from plansmith.modelling.from_pddl import domain_sketch, problem_sketch
 from plansmith.modelling.products import MODELLING_STEPS, DialogueStep, DomainSketch, Predicate, Schema
@@ -25,6 +26,7 @@ from plansmith.modelling.references import Reference
 from plansmith.modelling.structured import as_json
 from plansmith.pddl.model import OBJECT
 from plansmith.pddl.parser import parse_domain, parse_problem
+from plansmith.pddl.printer import print_domain, print_problem
 
 SCRIPT = "script (no model)"
 """What stands where a model's name would."""
@@ -72,6 +74,8 @@ class Script:
         if reference is None:
             return REFUSAL
         own = self._own[reference.name]
+        if asked.startswith(openings(DialogueStep.ONE_CALL)):
+            return own.spoilt(self._planned(DialogueStep.ONE_CALL, "", 1), own.whole)
         for step in MODELLING_STEPS:
             if asked.startswith(openings(f"{step}_feedback")):
                 return self._advice(step, _subject(asked))
@@ -126,8 +130,13 @@ class ReferenceAnswers:
 
     def __init__(self, reference: Reference) -> None:
         domain = parse_domain(reference.domain_pddl, source=f"{reference.name}, domain")
+        problem = parse_problem(reference.problem_pddl, domain, source=reference.name)
         self.sketch: DomainSketch = domain_sketch(domain)
-        self.problem = problem_sketch(parse_problem(reference.problem_pddl, domain, source=reference.name))
+        self.problem = problem_sketch(problem)
+        written = print_domain(replace(domain, name=DOMAIN_NAME))
+        posed = print_problem(replace(problem, name=PROBLEM_NAME, domain_name=DOMAIN_NAME))
+        self.whole = f"## Domain\n```\n{written}```\n\n## Problem\n```\n{posed}```\n"
+        """Domain and problem in one answer."""
 
     @property
     def sketch_names(self) -> Iterator[str]:

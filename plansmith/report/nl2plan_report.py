@@ -27,7 +27,7 @@ LEARNT = (
     "action is the reference's when it has its parameters, conditions and effects under the names of the text, each "
     "text of a domain counted once. In brackets: 95 % intervals (Wilson)."
 )
-ARMS = {"unchecked": "without checks", "zero_shot": "straight from the text"}
+ARMS = {"unchecked": "without checks", "one_call": "in one call", "zero_shot": "straight from the text"}
 """Arms beside the steps, as they are called."""
 AGREEING = (
     "Each task was taken through the steps several times. The plan of a draft is tried in the models of the others, "
@@ -66,7 +66,7 @@ def _sections(results: NL2PlanResults) -> Iterator[Section]:
     yield Section("", (Tiles((Tile("right", f"{results.arms.get('nl2plan', 0)} of {len(results.tasks)}"),)),))
     if results.by_domain:
         yield Section("Domains", (_domains(results),), note=LEARNT)
-    if results.by_domain or "unchecked" in results.arms:
+    if results.by_domain or results.tests:
         yield Section("Against the other arms", (_tests(results),))
     if results.agreement is not None:
         blocks = (_agreeing(results.agreement), _chosen(results.agreement, len(results.tasks)))

@@ -24,7 +24,7 @@ from plansmith.data.rows import (
     Split,
 )
 from plansmith.modelling.cassette import is_played
-from plansmith.modelling.products import NL2PLAN, OF_DRAFT, UNCHECKED, ZERO_SHOT, DialogueStep
+from plansmith.modelling.products import AT_ONCE, NL2PLAN, OF_DRAFT, ONE_CALL, UNCHECKED, ZERO_SHOT, DialogueStep
 from plansmith.modelling.script import SCRIPT
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.results import RunResults
@@ -33,7 +33,7 @@ from plansmith.report.statistics import PairedTest, TriedProblem, area_under_roc
 
 Run = RunSoFar[NL2PlanConfig]
 
-OTHERS = (UNCHECKED, ZERO_SHOT)
+OTHERS = (UNCHECKED, ONE_CALL, ZERO_SHOT)
 """Arms beside the steps as they are."""
 CALLS = "calls.parquet"
 
@@ -174,7 +174,7 @@ def nl2plan_results(run: Run) -> NL2PlanResults | None:
         zero_shot=zero_shot,
         arms={arm: sum(row.is_right for row in verdicts if row.arm == arm) for arm in (NL2PLAN, *OTHERS)
               if any(row.arm == arm for row in verdicts)},
-        tests=dict(_tests(verdicts, references, OTHERS if "compare_actions" in run.artifacts else (UNCHECKED,))),
+        tests=dict(_tests(verdicts, references, is_learnt="compare_actions" in run.artifacts)),
         shares=_shares(steps, advice),
         cost=_cost(calls, run.config.speaker.prices),
         tokens_by_domain=_tokens_by_domain(own_calls, references),
@@ -243,8 +243,10 @@ def domain_of(text: str) -> str:
 
 
 def _tests(
-    verdicts: Sequence[ModelledVerdictRow], references: Mapping[str, ModellingTaskRow], arms: Iterable[str]
+    verdicts: Sequence[ModelledVerdictRow], references: Mapping[str, ModellingTaskRow], *, is_learnt: bool
 ) -> Iterator[tuple[str, PairedTest]]:
+    """Yield the test of each other arm; one that answers in prose is compared where it has learnt to write plans."""
+    arms = [arm for arm in OTHERS if is_learnt or arm != ZERO_SHOT]
     tried = {
         arm: {row.task: TriedProblem(row.is_right, references[row.task].domain) for row in verdicts if row.arm == arm}
         for arm in (NL2PLAN, *arms)
@@ -283,7 +285,7 @@ def _task(
     steps: Sequence[tuple[str, ModellingStepRow]],
     advice: Sequence[AdviceRow],
 ) -> ModelledTask:
-    own = [call for call in calls if call.task == row.task and call.step != ZERO_SHOT]
+    own = [call for call in calls if call.task == row.task and call.step not in AT_ONCE]
     tokens: Counter[str] = Counter()
     for call in own:
         tokens[call.step] += _tokens(call)
