@@ -2,9 +2,9 @@
 
 A small Llama and a small Qwen3 with random weights take a few steps on the same batch, with every setting of the
 trainer that a GPU is for; their losses must be those of the CPU. Then the loss over a vocabulary of 128,256 words, and
-tokens per second beside TRL's SFTTrainer on the same data; and whether vLLM takes over what was trained. Ray is not
-needed; where vLLM is not installed its part is left out; TRL (extra `dev`) is needed but with --no-speed. A few minutes
-on one GPU.
+tokens per second beside TRL's SFTTrainer on the same data; whether vLLM takes over what was trained; and a whole run of
+one iteration with few problems, of `pddl_instruct`'s preset `small`. Where vLLM or Ray are not installed their parts
+are left out; TRL (extra `dev`) is needed but with --no-speed.
 
     make gpu-check
     make gpu-check ARGS="--out gpu-check.json --peak-tflops 989"
@@ -26,12 +26,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from engine_check import TOLERANCES, check_engine, has_vllm
+from run_check import short_run
 from training import Spec, draw_lengths, in_process, make_model, train_ours, train_trl
 
 from plansmith.config.training import LoraConfig, OptimiserConfig, TrainerConfig
@@ -300,6 +302,22 @@ def check_engines(device: str) -> Iterator[Finding]:
                 yield Finding(family, f"engine, {tried.name}: writing", f"{tried.tokens_per_s:,.0f} tokens/s")
 
 
+def check_run(device: str) -> Iterator[Finding]:
+    """Yield whether a run of one iteration ends, and whether its first phase learns."""
+    if not has_vllm() or find_spec("ray") is None:
+        yield Finding("a run", "vLLM or Ray is not installed", "left out")
+        return
+    with tempfile.TemporaryDirectory(prefix="plansmith-gpu-check-") as name:
+        done = short_run(device, Path(name))
+    if done.fault:
+        yield Finding(done.preset, "a run of one iteration", done.fault, "exit code 0", is_met=False)
+        return
+    yield Finding(done.preset, "a run of one iteration", f"{done.seconds:,.0f} s", "exit code 0", is_met=True)
+    is_learning = done.last < done.first
+    yield Finding(done.preset, "loss of phase 1", f"{done.first:.2f} to {done.last:.2f}", "falls", is_learning)
+    yield Finding(done.preset, "phase 1", f"{done.speed:,.0f} tokens/s")
+
+
 # --- the command
 
 
@@ -312,6 +330,7 @@ def main(argv: list[str] | None = None) -> int:
                         "of it that training reaches is told")  # fmt: skip
     parser.add_argument("--no-speed", action="store_true", help="leave out what TRL is needed for")
     parser.add_argument("--no-engine", action="store_true", help="leave out what vLLM is needed for")
+    parser.add_argument("--no-run", action="store_true", help="leave out the whole run, for which Ray is needed, too")
     arguments = parser.parse_args(argv)
     return exit_code_of(lambda: check(arguments))
 
@@ -347,6 +366,8 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         yield from time_training(arguments.device, arguments.peak_tflops)
     if not arguments.no_engine:
         yield from check_engines(arguments.device)
+    if not arguments.no_run:
+        yield from check_run(arguments.device)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,8 @@ def test_rehearsal_without_ray_and_vllm_finds_that_everything_agrees(tmp_path: P
     [loss] = [item for item in rows if item["model"] == "loss"]
     assert loss["what"] == "memory, 128,256 words, 4,096 tokens" and loss["expected"] == "at most 501"
     told = [item["what"] for item in found["findings"] if item["is_met"] is None]
-    assert told == ["training, ours", "training, TRL's SFTTrainer", "vLLM is not installed"]
+    assert told == ["training, ours", "training, TRL's SFTTrainer", "vLLM is not installed",
+                    "vLLM or Ray is not installed"]  # fmt: skip
 
 
 @pytest.mark.long
@@ -66,6 +67,23 @@ def test_engine_says_what_the_trainer_says_before_and_after_it_took_over_what_wa
     assert [item.what for item in found if item.is_met is None] == [
         "engine, all weights: writing", "engine, adapter: writing"
     ] * 2  # fmt: skip
+
+
+@pytest.mark.long
+def test_whole_run_of_one_iteration_ends_and_learns(gpu_check: ModuleType) -> None:
+    ended, loss, speed = gpu_check.check_run("cpu")
+    assert (ended.model, ended.expected, ended.is_met) == ("smoke", "exit code 0", True)
+    assert (loss.what, loss.is_met) == ("loss of phase 1", True)
+    assert (speed.what, speed.is_met) == ("phase 1", None)
+
+
+def test_run_that_fails_is_told_with_what_it_said(gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    import run_check  # type: ignore[import-not-found]
+
+    monkeypatch.setitem(run_check.RUNS, "cpu", ("no-such-preset", ()))
+    [found] = gpu_check.check_run("cpu")
+    assert found.is_met is False
+    assert "no-such-preset" in found.measured
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
