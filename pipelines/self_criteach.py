@@ -126,7 +126,7 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
         if arms.wants("sft_cpo"):
             last = arms.constrain("sft_cpo", tuned)
             arms.measure("sft_cpo", last)
-    arms.measure_noise(last)
+    arms.measure_noise(last, recorded)
     return graph.stages
 
 

@@ -46,12 +46,13 @@ from plansmith.errors import ConfigError, PlansmithError
 from plansmith.generation import Conversation, plain_text
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Conjunction, Literal, PlanStep, conjuncts_of, literals_of_effects
-from plansmith.pddl.parser import parse_step
+from plansmith.pddl.parser import parse_problem, parse_step
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.planners import FastDownward
+from plansmith.problems.invariants import Group, Invariants, learn_invariants, nearest_problem
 from plansmith.problems.library import load_domain
 from plansmith.problems.noise import MIXTURES, noisy_problem
-from plansmith.problems.simulator import Simulator
+from plansmith.problems.simulator import Recording, Simulator, demonstrate, demonstrations_of
 from plansmith.report.criteach_results import length_name
 from plansmith.report.statistics import paired_permutation
 from plansmith.resources import Resources
@@ -134,6 +135,70 @@ def test_noise_adds_and_exchanges_objects_and_never_touches_what_no_action_chang
     assert set(problem.init) < set(more.init)
     swapped = noisy_problem(BLOCKS.domain, problem, rate=1.0, mixture="swapped", rng=random.Random(1))
     assert len(swapped.init) <= len(problem.init) and set(swapped.init) != set(problem.init)
+
+
+# --- what always held
+
+
+def always_held(n_trajectories: int = 12) -> Invariants:
+    """Return what walks through small scenes show."""
+    walks = (
+        demonstrate(BLOCKS.domain, problem_of(n), Recording(10, 10), random.Random(n)) for n in range(n_trajectories)
+    )
+    return learn_invariants(demonstrations_of(BLOCKS.domain, "Blocks.", tuple(walks)))
+
+
+def test_invariants_of_blocks_are_that_each_is_in_one_place_and_no_tower_is_a_ring() -> None:
+    found = always_held()
+    groups = {group.places: group.guards for group in found.groups}
+    places = (("above", 0), ("holding", 0), ("on-table", 0))
+    assert {("obj", 0), ("above", 1), ("top", 0)} <= groups[places]
+    assert not {("table", 0), ("robot", 0)} & groups[places]
+    assert groups[("hand_free", 0), ("holding", 1)] >= {("robot", 0)}
+    assert groups[("above", 1), ("holding", 0), ("top", 0)] >= {("obj", 0)}
+    assert found.orders == ("above",)
+    assert set(found.changing) == {"above", "holding", "on-table", "top", "hand_free"}
+
+
+def test_nearest_problem_of_a_true_state_is_itself_and_of_disturbed_ones_fits_what_always_held() -> None:
+    found, restored = always_held(), []
+    for seed in range(20, 60):
+        true = problem_of(seed)
+        assert nearest_problem(found, BLOCKS.domain, true) == true
+        noisy = noisy_problem(BLOCKS.domain, true, rate=0.2, mixture="vlm", rng=random.Random(seed))
+        nearest = nearest_problem(found, BLOCKS.domain, noisy)
+        assert nearest is not None and nearest.goal == true.goal
+        n_changed = len(set(nearest.init) ^ set(noisy.init))
+        assert n_changed <= len(set(true.init) ^ set(noisy.init))  # the true one fits, too
+        for block in (atom.arguments[0] for atom in true.init if atom.predicate == "obj"):
+            at = [
+                a for a in nearest.init if a.predicate in ("above", "holding", "on-table") and a.arguments[0] == block
+            ]
+            assert len(at) == 1
+        restored.append(set(nearest.init) == set(true.init))
+    assert sum(restored) >= 20
+
+
+def test_nearest_problem_breaks_a_ring_that_each_pair_of_blocks_allows() -> None:
+    state = "(obj a) (obj b) (obj c) (table t) (robot r) (hand_free r) (above a b) (above b c) (above c a)"
+    text = f"(define (problem ring) (:domain blocks-classic) (:objects a b c t r) (:init {state}) (:goal (top a)))"
+    ring = parse_problem(text, BLOCKS.domain)
+    nearest = nearest_problem(always_held(), BLOCKS.domain, ring)
+    assert nearest is not None
+    above = [atom.arguments for atom in nearest.init if atom.predicate == "above"]
+    assert len(above) == 2
+    assert {atom.predicate for atom in set(nearest.init) - set(ring.init)} == {"on-table", "top"}
+
+
+def test_nearest_problem_without_anything_that_changes_is_the_problem() -> None:
+    nothing = Invariants({}, (), (), (), {})
+    assert nearest_problem(nothing, BLOCKS.domain, problem_of(1)) == problem_of(1)
+
+
+def test_nearest_problem_that_cannot_be_is_none() -> None:
+    held = always_held()
+    all_are_held = replace(held, groups=(*held.groups, Group((("holding", 0),), frozenset({("obj", 0)}))))
+    assert nearest_problem(all_are_held, BLOCKS.domain, problem_of(1)) is None  # by one robot
 
 
 # --- statistics

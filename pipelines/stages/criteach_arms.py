@@ -12,7 +12,7 @@ from pipelines.stages.generating import ASKING, GENERATION
 from pipelines.stages.graph import Graph
 from pipelines.stages.judging import JudgingSettings, judge_plans
 from pipelines.stages.rollout import TrialSettings
-from pipelines.stages.self_teaching import NoiseSettings, has_examples, has_pairs
+from pipelines.stages.self_teaching import DEMONSTRATED, NoiseSettings, has_examples, has_pairs
 from pipelines.stages.training import OPTIMISATION, PreferenceTuningSettings, TuningSettings
 from plansmith.config.basics import narrowed
 from plansmith.config.constrained import CriticConfig
@@ -170,9 +170,13 @@ class CriteachArms:
         options = {**TOLD, "labels": {"objective": "preference"}, "code_roots": OPTIMISATION}
         return self._graph.stage(name, training.dpo, tuning, {"policy": policy, "pairs": known}, **options)
 
-    def measure_noise(self, policy: Stage[Any]) -> None:
-        """Let a policy and the planner plan from noisy states; their plans run from the true ones (table 4)."""
+    def measure_noise(self, policy: Stage[Any], recorded: Mapping[str, Stage[Any]]) -> None:
+        """Let a policy and the planner plan from noisy states; their plans run from the true ones (table 4).
+
+        Beyond the paper the planner also plans from the nearest states that fit what was demonstrated.
+        """
         evaluation, stage = self._config.evaluation, self._graph.stage
+        demonstrated = {f"{DEMONSTRATED} {name}": found for name, found in recorded.items()}
         for rate in evaluation.noise_rates:
             name, settings = f"{round(100 * rate):02d}", NoiseSettings(rate=rate, mixture=evaluation.noise)
             noisy = stage(f"noise_{name}", self_teaching.add_noise, settings, {"problems": self._data["library"]})
@@ -180,6 +184,11 @@ class CriteachArms:
             given = {"noisy": noisy, "reference": self._data["problems"]}
             planner = PlannerConfig(search="first", time_limit_s=self._config.planner.time_limit_s)
             stage(f"plan_noise_{name}", self_teaching.plan_under_noise, planner, given, labels=labels)
+            seen = {"noisy": noisy, "problems": self._data["library"], **demonstrated}
+            found = labels | {"state": "found"}
+            given["noisy"] = stage(f"nearest_{name}", self_teaching.find_nearest, None, seen, labels=found)
+            planned = labels | {"state": "nearest"}
+            stage(f"plan_nearest_{name}", self_teaching.plan_under_noise, planner, given, labels=planned)
             given = {"policy": policy, "problems": noisy, "plans": self._data["test_plans"]}
             tried = self._try(f"try_noise_{name}", given)
             how = JudgingSettings(prompting=self._config.prompting)

@@ -6,11 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 from rapidfuzz.distance import Levenshtein
 
 from actors.writer import ChainWriter
-from pipelines.stages.domain_writing import written_domain
+from pipelines.stages.domain_writing import DEMONSTRATIONS, written_domain
 from pipelines.stages.generating import GenerationSettings, sample_prompts
 from pipelines.stages.judging import STEPS
 from pipelines.stages.phase1_data import solve_problems, solved_problems
@@ -20,6 +21,7 @@ from plansmith.config.pddl_instruct import ExamplesConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.self_criteach import LibraryConfig
 from plansmith.data.artifacts import Artifact
+from plansmith.data.demonstration_files import read_demonstrations
 from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import (
     CriticismRow,
@@ -46,6 +48,7 @@ from plansmith.pddl.model import PlanStep
 from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import Verdict, validate_plan
+from plansmith.problems.invariants import learn_invariants, nearest_problem
 from plansmith.problems.noise import noisy_problem
 from plansmith.problems.simulator import Simulator
 from plansmith.stages import StageContext
@@ -54,8 +57,8 @@ from plansmith.text.narration import Narration, narrated_answer, narration_promp
 from plansmith.text.paraphrase import paraphrase_prompt, read_paraphrase
 from plansmith.text.rendering import PlainPrompting, prompting_of, rendering_of
 
-WRITTEN = "written"
-"""How the names of inputs begin that hold a domain that counts; what follows is the reference's name."""
+WRITTEN, DEMONSTRATED = "written", "demonstrated"
+"""How the names of inputs begin that hold a domain that counts, or demonstrations; the reference's name follows."""
 
 
 class WritingLibrarySettings(StrictModel):
@@ -433,6 +436,29 @@ def add_noise(context: StageContext[NoiseSettings]) -> None:
     context.output.write_rows(rows, ProblemRow)
 
 
+def find_nearest(context: StageContext[None]) -> None:
+    """Write disturbed problems with the nearest states that fit what demonstrations always showed, each under its id.
+
+    One without such a state stays as it is. By level it is said how many there are, and how many are the true states.
+    """
+    known = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
+    always = {
+        name.removeprefix(f"{DEMONSTRATED} "): learn_invariants(read_demonstrations(artifact.path(DEMONSTRATIONS)))
+        for name, artifact in context.inputs.items()
+        if name.startswith(DEMONSTRATED)
+    }
+    rows, outcomes = list[ProblemRow](), defaultdict[tuple[str, str], list[bool]](list)
+    for row in context.inputs["noisy"].rows(ProblemRow):
+        domain = parse_domain(row.domain_pddl)
+        noisy, true = (parse_problem(own.problem_pddl, domain) for own in (row, known[row.problem_id]))
+        nearest = nearest_problem(always[domain.name], domain, noisy) if domain.name in always else None
+        rows.append(replace(row, problem_pddl=print_problem(nearest or noisy)))
+        if nearest is not None:
+            outcomes[row.domain, row.level].append({*nearest.init} == {*true.init})
+    _write_outcomes(context, outcomes, "nearest/found", "nearest/true")
+    context.output.write_rows(rows, ProblemRow)
+
+
 def plan_under_noise(context: StageContext[PlannerConfig]) -> None:
     """Let the planner plan from noisy states, and run its plans from the true ones; say by level how many succeed."""
     rows = context.inputs["noisy"].rows(ProblemRow)
@@ -450,9 +476,16 @@ def plan_under_noise(context: StageContext[PlannerConfig]) -> None:
         simulator = Simulator(domain, parse_problem(reference.problem_pddl, domain))
         is_solved = plan.status == "solved" and simulator.solves(tuple(map(parse_step, plan.plan)))
         outcomes[row.domain, row.level].append(is_solved)
+    _write_outcomes(context, outcomes, "noise/tried", "noise/succeeded")
+
+
+def _write_outcomes(
+    context: StageContext[Any], outcomes: Mapping[tuple[str, str], Sequence[bool]], tried: str, succeeded: str
+) -> None:
+    """Write how many there are by domain and level, and how many are true."""
     metrics = [
-        MetricRow(context.stage.name, 0, domain, level, f"noise/{name}", float(value))
+        MetricRow(context.stage.name, 0, domain, level, name, float(value))
         for (domain, level), found in outcomes.items()
-        for name, value in (("tried", len(found)), ("succeeded", sum(found)))
+        for name, value in ((tried, len(found)), (succeeded, sum(found)))
     ]
     context.output.write_rows(metrics, MetricRow, table="metrics")

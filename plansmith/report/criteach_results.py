@@ -117,12 +117,21 @@ class MeanTest:
 
 @dataclass(frozen=True, slots=True)
 class NoiseFigures:
-    """Plans made from noisy states, run from the true ones."""
+    """Plans made from noisy states, run from the true ones.
+
+    Attributes:
+        rate, n: share of the atoms that were disturbed, and tests.
+        policy, planner: whose plans succeeded.
+        nearest: the planner's, from the nearest states that fit what was demonstrated.
+        restored: of those states, the true ones.
+    """
 
     rate: float
     n: int
     policy: int
     planner: int
+    nearest: int = 0
+    restored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,12 +383,18 @@ def _noise(run: Run) -> Iterator[NoiseFigures]:
     by_rate: dict[str, dict[str, FinishedStage]] = defaultdict(dict)
     for stage in run.stages():
         if rate := stage.provenance.labels.get("noise"):
-            by_rate[rate]["judged" if "rollouts" in stage.provenance.inputs else "planned"] = stage
+            is_judged = "rollouts" in stage.provenance.inputs
+            by_rate[rate]["judged" if is_judged else stage.provenance.labels.get("state", "planned")] = stage
     for rate, stages in by_rate.items():
-        if len(stages) < 2:
+        if len(stages) < 4:
             continue
         (verdicts,) = read_columns(stages["judged"].artifact, VerdictRow, "verdict")
-        rows = stages["planned"].artifact.rows(MetricRow, "metrics")
-        of_planner = sum(row.value for row in rows if row.name == "noise/succeeded")
         n_valid = sum(verdict == Verdict.VALID for verdict in verdicts)
-        yield NoiseFigures(float(rate), len(verdicts), n_valid, int(of_planner))
+        by_planner, from_nearest = (_sum_of(stages[kind], "noise/succeeded") for kind in ("planned", "nearest"))
+        restored = _sum_of(stages["found"], "nearest/true")
+        yield NoiseFigures(float(rate), len(verdicts), n_valid, by_planner, from_nearest, restored)
+
+
+def _sum_of(stage: FinishedStage, name: str) -> int:
+    """Return a figure of a stage over all levels."""
+    return int(sum(row.value for row in stage.artifact.rows(MetricRow, "metrics") if row.name == name))
