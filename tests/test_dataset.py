@@ -182,6 +182,7 @@ def test_dataset_again_reuses_all_stages_and_prints_its_table(built: Built) -> N
     assert again.digests == built.digests
 
 
+@pytest.mark.faults
 def test_dataset_killed_while_solving_continues_and_is_equal(built: Built, tmp_path: Path) -> None:
     process = start(tmp_path, SMALL, "--workers", "1")
     while not (parts := list(tmp_path.glob("*/solve_problems-*/plans.parts/*/*.parquet"))):  # .partial, or just done
@@ -245,6 +246,7 @@ def test_dataset_of_a_domain_that_the_search_refuses_counts_the_reason(tmp_path:
     assert list(made.folder.glob("data/*")) == []
 
 
+@pytest.mark.faults
 def test_dataset_of_endless_problems_keeps_the_limit(tmp_path: Path) -> None:
     part = {"domains": ["blocksworld"], "levels": {"L4": {"train": 2}}}
     limits = {"search": "astar(blind())", "time_limit_s": 0.5, "kill_after_s": 5}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from typing import Any
 
 import pytest
 from conftest import REFERENCE
@@ -100,13 +101,17 @@ def test_sampled_problems_of_the_first_level_are_solved_and_the_plans_valid(name
         assert validate_plan(task, [parse_step(step) for step in result.plan or ()]).is_valid
 
 
-def originals() -> list[tuple[str, str]]:
-    """Return the folder and the problem of every public original that one of our domains stands for."""
+def originals() -> list[Any]:
+    """Return the folder and the problem of every public original that one of our domains stands for.
+
+    The first of each is tried always.
+    """
     folders = [
         folder for folder in sorted((REFERENCE / "pddl").glob("*/")) if OURS.get(folder.name, folder.name) in NAMES
     ]
     compared = [folder.name for folder in folders if folder.name not in CHECKED_ELSEWHERE]
-    return [(name, f"p{number}") for name in compared for number in (1, 2, 3)]
+    marks = {1: (), 2: pytest.mark.long, 3: pytest.mark.long}
+    return [pytest.param(name, f"p{number}", marks=marks[number]) for name in compared for number in marks]
 
 
 def renamed(text: str, words: dict[str, str]) -> str:

@@ -174,6 +174,7 @@ def rows_of_a_stage_struck(folder: Path, strike: Callable[[], None], record: Rec
     return rows
 
 
+@pytest.mark.faults
 def test_machine_removed_during_parallel_work_and_replaced_or_not_loses_no_row_and_doubles_none(
     by_value: None, tmp_path: Path, caplog: pytest.LogCaptureFixture, record_property: Record
 ) -> None:
@@ -267,6 +268,7 @@ def private_ray() -> Iterator[None]:
     ray.shutdown()
 
 
+@pytest.mark.faults
 def test_object_store_that_is_full_spills_and_loses_no_row(by_value: None, private_ray: None, tmp_path: Path) -> None:
     rows = mapped(tmp_path, size=2**21, count=60)  # 120 MiB of results
     assert [row.name for row in rows] == sorted(row.name for row in ROWS[:60])
@@ -285,7 +287,7 @@ GOES_ON = "interrupted: goes on after step 5 of 16, 0 steps are taken again"
 FEWER = "ended with 1 rank fewer than asked for, batches as they were"
 
 
-@pytest.mark.parametrize("n_ranks", [1, 2])
+@pytest.mark.parametrize("n_ranks", [pytest.param(1, marks=pytest.mark.faults), 2])
 def test_trainer_rank_killed_in_a_step_goes_on_from_its_checkpoint_to_the_bits_of_a_calm_run(
     private_ray: None, tmp_path: Path, caplog: pytest.LogCaptureFixture, record_property: Record, n_ranks: int
 ) -> None:

@@ -148,6 +148,7 @@ def test_map_rows_whose_worker_process_dies_once_completes(
     assert output.shards("rows", PlanRow).merged_rows() == [expected_row(row) for row in rows]
 
 
+@pytest.mark.faults
 def test_map_rows_with_a_row_that_kills_every_worker_raises_in_the_end_and_keeps_the_others(
     private_ray: None, tmp_path: Path
 ) -> None:

@@ -204,6 +204,7 @@ def killed_session(run: FinishedRun, runs: Path) -> int:
     return kill_after("stage1_2", runs, "killed")
 
 
+@pytest.mark.faults
 def test_run_killed_in_phase_2_leaves_no_process_and_continues(
     run: FinishedRun, runs: Path, killed_session: int
 ) -> None:
@@ -334,5 +335,6 @@ def test_evaluate_unfinished_arm_names_the_finished_ones(
     assert "expected: an arm whose policy is finished: untrained, phase1, iteration_1\n" in message
 
 
+@pytest.mark.faults
 def test_agents_of_a_killed_ray_end_as_well(killed_session: int) -> None:
     assert survivors(killed_session) == []  # a minute after they were left alone, which other tests have used

@@ -85,6 +85,7 @@ def test_smoke_run_given_again_reuses_every_stage(runs: Path, capfd: pytest.Capt
     assert results_of(runs)["arms"] == before["arms"]
 
 
+@pytest.mark.long
 def test_smoke_run_solves_its_updates_within_the_trust_region(tmp_path: Path) -> None:
     overrides = ["cpo.solver=trust_region", "arms=[cpo_only]", "evaluation.noise_rates=[]"]
     given = [word for override in overrides for word in ("--set", override)]

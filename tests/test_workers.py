@@ -163,6 +163,7 @@ def test_colocated_engines_are_on_the_devices_of_the_ranks_and_ask_for_none(rank
     ]
 
 
+@pytest.mark.faults
 def test_rank_killed_while_idle_is_replaced_and_its_group_holds_nothing(
     ranks: Ranks, tmp_path: Path, record_property: Record
 ) -> None:
@@ -532,6 +533,7 @@ LONG = SAMPLED.model_copy(update={"max_new_tokens": 200})
 MANY_SEEDS = list(range(100, 124))
 
 
+@pytest.mark.faults
 def test_engine_killed_during_a_rollout_after_an_update_answers_as_if_nothing_had_happened(
     alone: Workers, policies: dict[str, Artifact], record_property: Record
 ) -> None:
