@@ -21,6 +21,7 @@ from pipelines.stages import modelling, modelling_lessons
 from pipelines.stages.generating import ASKING, GENERATION
 from pipelines.stages.graph import Graph
 from pipelines.stages.modelling import (
+    GROWN,
     AgreementSettings,
     AskingSettings,
     PlanningSettings,
@@ -34,6 +35,7 @@ from plansmith.ablation.seeds_report import seeds_report
 from plansmith.config.basics import narrowed
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.config.training import EngineNumerics
+from plansmith.modelling.growing import GROWING
 from plansmith.modelling.products import AT_ONCE, OF_DRAFT, ONE_CALL, UNCHECKED, ZERO_SHOT, DialogueStep
 from plansmith.modelling.prompts import prompts_digest
 from plansmith.modelling.steps import PLANNING
@@ -110,6 +112,9 @@ class Draft:
 
         # Step 5, the problem, and step 6, the plan
         self.ask("task", DialogueStep.TASK)
+        if config.modelling.grows:  # beyond the paper: the domain gets the words that problems lack
+            self._stage(GROWN, modelling.grow, self._asking(GROWING), self.made, code_roots=ROOTS)
+            self.ask("task_grown", DialogueStep.TASK)
         self.planned = self._plan("plan")
 
         # Beyond the paper: a model without a plan goes back to steps 4 and 5 with what stands in its way

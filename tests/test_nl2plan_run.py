@@ -24,6 +24,8 @@ from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import Answers, Generator
 from plansmith.modelling.budget import BudgetSpentError
 from plansmith.modelling.folder import digest
+from plansmith.modelling.growing import lacks_of
+from plansmith.modelling.products import DomainSketch, Parameter, Predicate, ProblemSketch, TypeNode, TypeTree
 from plansmith.modelling.references import TASKS_FOLDER, read_references
 from plansmith.modelling.script import Script, ScriptedGenerator
 from plansmith.pipeline import find_pipeline
@@ -186,6 +188,62 @@ def test_nl2plan_planner_feedback_gives_a_task_a_domain_of_its_own_and_a_plan(tm
     assert [(own.status, own.right) for own in verdicts] == [("unsolvable", False), ("solved", True)]
     assert verdicts[1].calls["construction"] > verdicts[0].calls["construction"]
     assert {name for name in done if "again" in name} == {"look_again_1", "look_again_2"}
+
+
+def test_nl2plan_domain_that_grows_gets_the_words_that_problems_lack_and_earlier_ones_are_written_again(
+    tmp_path: Path,
+) -> None:
+    folder, found = tmp_path / "tasks", list[NL2PlanResults]()
+    shutil.copytree(TASKS_FOLDER / "tyreworld", folder / "tyreworld")
+    faults = {"actions": ("one_less",)}  # nobody inflates, and nothing is said of it
+    for grows in (False, True):
+        config = NL2PlanConfig.model_validate({
+            "tasks": {"folder": str(folder)}, "speaker": {"script": True, "faults": faults},
+            "modelling": {"grows": grows, "max_validations": 2}, "zero_shot": False,
+        })  # fmt: skip
+        with SpeakingSession(config, tmp_path / str(grows)) as session:
+            done = run_stages(nl2plan(config), root=tmp_path / str(grows), resources=session)
+        results = nl2plan_results(RunSoFar("nl2plan", config, "", done))
+        assert results is not None
+        found.append(results)
+    assert not found[0].tasks["tyreworld-easy"].right
+    assert [found[1].tasks[f"tyreworld-{level}"].right for level in ("easy", "medium", "hard")] == [True] * 3
+    asked = [(json.loads(row.messages), row) for row in done["grow"].rows(ModellingCallRow, "calls")]
+    assert {row.kind for _, row in asked} == {"growth", "draft", "feedback"}  # inflate is written for the first time
+    [drafted] = {row.subject for _, row in asked if row.kind == "draft"}
+    assert drafted == "2/inflate"
+    told = next(messages[-1][1] for messages, row in asked if row.kind == "growth")
+    assert "- the predicate inflated, in (inflated spare1)" in told
+    assert len(done["task_grown"].rows(ModelledTaskRow)) == 3
+    assert [step.step for row in done["grow"].rows(ModelledTaskRow) for step in row.steps] == ["growing"]
+
+
+def test_nl2plan_domain_that_lacks_nothing_does_not_grow(tmp_path: Path) -> None:
+    config = NL2PlanConfig.model_validate({
+        "tasks": {"folder": one_task(tmp_path / "tasks")}, "speaker": {"script": True}, "zero_shot": False,
+        "modelling": {"grows": True},
+    })  # fmt: skip
+    with SpeakingSession(config, tmp_path / "run") as session:
+        done = run_stages(nl2plan(config), root=tmp_path / "run", resources=session)
+    for stage in ("grow", "task_grown"):
+        assert not done[stage].rows(ModelledTaskRow) and not done[stage].rows(ModellingCallRow, "calls")
+
+
+@pytest.mark.parametrize(
+    ("init", "kind", "lacks"),
+    [
+        ("(at a b)", "place", ()),
+        ("(at a b) (near b a)", "place", ("the predicate near, in (near b a)",)),
+        ("(at a b)", "town", ("the type town, of b",)),
+        ("(= (total-cost) 0) (at a b", "", ("the predicate total-cost, in (total-cost)",)),
+    ],
+)
+def test_lacks_of_a_problem_are_the_types_and_predicates_that_its_domain_has_not(
+    init: str, kind: str, lacks: tuple[str, ...]
+) -> None:
+    domain = DomainSketch(tree=TypeTree((TypeNode("place"),)), predicates=(Predicate("at", "(at ?x ?y - place)"),))
+    problem = ProblemSketch((Parameter("a", "place"), Parameter("b", kind)), init, "(and (at b a) (not (at a b)))")
+    assert lacks_of(problem, domain) == lacks
 
 
 def texts_asked(done: dict[str, Artifact], stage: str) -> list[str]:

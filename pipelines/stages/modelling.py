@@ -50,7 +50,8 @@ from plansmith.judging.modelled import is_plan, plan_task
 from plansmith.judging.obstacles import obstacles_of
 from plansmith.modelling import folder as files
 from plansmith.modelling.calls import Call, CallLog
-from plansmith.modelling.dialogue import Question, QuestionKind
+from plansmith.modelling.dialogue import Question, QuestionKind, task_exercise
+from plansmith.modelling.growing import grow_domain, lacks_of
 from plansmith.modelling.hidden_words import HiddenWords, KeptWords
 from plansmith.modelling.pages import task_page
 from plansmith.modelling.products import AT_ONCE, NL2PLAN, ONE_CALL, UNCHECKED, ZERO_SHOT, DialogueStep, Obstacle
@@ -82,6 +83,8 @@ CALLS, ADVICE = "calls", "advice"
 """Tables of `ModellingCallRow` beside what a step has made, and of `AdviceRow` beside the verdicts."""
 EDITED = (files.TYPES, files.HIERARCHY, files.ACTIONS)
 """What may be mended of a domain, beside the actions of step 4."""
+GROWN = "grow"
+"""Name of the input that holds the domains with words added."""
 PAGES = "pages"
 """Folder of a page of each task beside the verdicts."""
 OPTIMA = tuple(
@@ -188,6 +191,9 @@ def take_step(context: StageContext[AskingSettings]) -> None:
     """Take every task through a step, side by side."""
     settings, tasks = context.settings, context.inputs["tasks"].rows(ModellingTaskRow)
     asked = tasks if settings.step in (DialogueStep.TASK, *AT_ONCE) else representatives(tasks, context.settings)
+    if GROWN in context.inputs:  # the problems of other domains stay
+        grown = {row.task for row in context.inputs[GROWN].rows(ModelledTaskRow)}
+        asked = [row for row in tasks if representative(row, tasks, settings).task in grown]
     before = products_of(context.inputs)
     source = {row.task: representative(row, tasks, settings).task for row in tasks}
     products = {
@@ -199,6 +205,36 @@ def take_step(context: StageContext[AskingSettings]) -> None:
     if settings.sees_whole and settings.step not in (DialogueStep.TASK, *AT_ONCE):
         asked = [replace(row, text=whole_text([own for own in tasks if own.domain == row.domain])) for row in asked]
     _converse(context, products, {row.task: partial(_dialogue, row, products[row.task], settings) for row in asked})
+
+
+def grow(context: StageContext[AskingSettings]) -> None:
+    """Let each domain have the words that problems of step 5 used and it lacked, of one task after the other."""
+    settings, made = context.settings, products_of(context.inputs)
+    tasks = context.inputs["tasks"].rows(ModellingTaskRow)
+    first = {row.task: row.answer for row in _calls_of(context.inputs["task"]) if row.kind == QuestionKind.DRAFT}
+    products, dialogues = dict[str, RowProducts](), dict[str, Callable[[], Made]]()
+    for row in representatives(tasks, settings):
+        own = RowProducts(made[row.task], edits=_edits(row.domain, settings))
+        answers = {one.text: first[one.task] for one in tasks if representative(one, tasks, settings).task == row.task}
+        if any(_lacking(text, answer, own, settings.modelling) for text, answer in answers.items()):
+            products[row.task] = own
+            dialogues[row.task] = partial(_grown, row.text, own, settings.modelling, answers)
+    _converse(context, products, dialogues)
+
+
+def _lacking(text: str, answer: str, products: RowProducts, config: ModellingConfig) -> tuple[str, ...]:
+    """Return what an answer of step 5 uses and the domain lacks."""
+    domain = read_made_domain(products, config)
+    return lacks_of(task_exercise(text, domain, config).product(answer), domain)
+
+
+def _grown(text: str, products: RowProducts, config: ModellingConfig, answers: Mapping[str, str]) -> Made:
+    """Leave the domain of a text with what the answers of step 5 to other texts lack."""
+    records: tuple[StepRecord, ...] = ()
+    for task, answer in answers.items():
+        if lacks := _lacking(task, answer, products, config):
+            records += yield from grow_domain(text, products, config, task=task, lacks=lacks)
+    return records
 
 
 def whole_text(tasks: Iterable[ModellingTaskRow]) -> str:

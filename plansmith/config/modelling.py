@@ -40,6 +40,10 @@ class ModellingConfig(StrictModel):
     planner_feedback: int = Field(0, ge=0)
     """How often a model without a plan goes back to steps 4 and 5 with what stands in its way; the paper never does."""
 
+    grows: bool = False
+    """Step 5 may use words that the domain lacks: steps 1 to 4 then add them, and the problems of that domain are
+    written again (not in the paper)."""
+
     @model_validator(mode="after")
     def _bare_is_plain(self) -> Self:
         if self.prompts == "bare" and (self.feedback == "model" or self.answers == "json"):

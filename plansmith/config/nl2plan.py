@@ -148,6 +148,8 @@ class NL2PlanConfig(RunConfig):
             raise ValueError("lessons are by bare prompts: set modelling.prompts=bare, and leave tasks.domain as it is")
         if self.model.folder is not None or self.model.tokenizer != "bpe":
             raise ValueError("lessons are for a model from nothing: set model.tokenizer=bpe, and no model.folder")
+        if self.modelling.grows:
+            raise ValueError("modelling.grows is not taught by lessons: leave it false")
         if not self.lessons.problems.domains:
             raise ValueError("lessons are about domains that have phrases: set lessons.problems.domains")
         return self

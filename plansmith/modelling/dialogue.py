@@ -7,7 +7,7 @@ by side. No answer is bad input: after so many error messages a flawed one is ac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -33,7 +33,7 @@ from plansmith.modelling.products import (
     TypeSketch,
     TypeTree,
 )
-from plansmith.modelling.prompts import advice_turn, faults_turn, form_prompt, planner_turn, step_prompt
+from plansmith.modelling.prompts import advice_turn, faults_turn, form_prompt, step_prompt
 from plansmith.modelling.reading import (
     Fault,
     read_actions,
@@ -62,6 +62,8 @@ class QuestionKind(StrEnum):
     REVISION = "revision"
     PLANNER = "planner"
     """Another answer, after there was no plan (not in the paper)."""
+    GROWTH = "growth"
+    """Another answer, with what a further task needs (not in the paper)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class Exercise(Generic[ProductT]):
         limit = config.max_validations if self.counts_validations else config.max_error_messages
         answer = yield self._question(QuestionKind.DRAFT, (Message("user", self._asked),))
         answer, faults, left, n_messages = yield from self._mended(answer, limit)
-        product = self._product(answer)
+        product = self.product(answer)
         if config.feedback == "none":
             return Finished(product, faults, n_messages)
         shown = self.show(product)
@@ -152,17 +154,16 @@ class Exercise(Generic[ProductT]):
         before, n_before = product, len(faults)
         answer = yield self._question(QuestionKind.REVISION, self._handed_back(answer, advice_turn(advice)))
         answer, faults, _, more = yield from self._mended(answer, left)
-        return Finished(self._product(answer), faults, n_messages + more, advice, before, n_before)
+        return Finished(self.product(answer), faults, n_messages + more, advice, before, n_before)
 
-    def again(self, config: ModellingConfig, product: ProductT, obstacles: Iterable[str]) -> Dialogue[ProductT]:
-        """Return the product after what stands in the way of a plan was told; an answer with faults is not taken."""
+    def again(self, config: ModellingConfig, product: ProductT, said: str, kind: QuestionKind) -> Dialogue[ProductT]:
+        """Return the product after something was said of it; an answer with faults is not taken."""
         limit = config.max_validations if self.counts_validations else config.max_error_messages
         shown = self.show(product)
         last = shown if self.form == "markdown" else as_json(self.step, shown)
-        turns = self._handed_back(last, planner_turn(obstacles))
-        answer = yield self._question(QuestionKind.PLANNER, turns)
+        answer = yield self._question(kind, self._handed_back(last, said))
         answer, faults, _, n_messages = yield from self._mended(answer, limit)
-        return Finished(product if faults else self._product(answer), (), n_messages)
+        return Finished(product if faults else self.product(answer), (), n_messages)
 
     def _mended(self, answer: str, left: int) -> Generator[Question, str, tuple[str, tuple[Fault, ...], int, int]]:
         """Return the last answer with its faults, what is left of the limit, and how many messages were sent.
@@ -192,7 +193,8 @@ class Exercise(Generic[ProductT]):
     def _asked(self) -> str:
         return self.prompt if self.form == "markdown" else f"{self.prompt}\n{form_prompt(FIELDS[self.step])}"
 
-    def _product(self, answer: str) -> ProductT:
+    def product(self, answer: str) -> ProductT:
+        """Return what an answer says."""
         return self.read(answer if self.form == "markdown" else with_headings(self.step, answer))
 
     def _faults(self, answer: str) -> tuple[Fault, ...]:
@@ -211,8 +213,8 @@ class Exercise(Generic[ProductT]):
 # --- steps 1 to 3
 
 
-def extract_types(text: str, config: ModellingConfig) -> Dialogue[tuple[TypeSketch, ...]]:
-    """Ask for the types of a text (step 1)."""
+def types_exercise(text: str, config: ModellingConfig) -> Exercise[tuple[TypeSketch, ...]]:
+    """Return what asks for the types of a text (step 1)."""
 
     def check(answer: str) -> tuple[Fault, ...]:
         types, faults = read_types(answer)
@@ -227,11 +229,11 @@ def extract_types(text: str, config: ModellingConfig) -> Dialogue[tuple[TypeSket
         check,
         writing.write_types,
         config.answers,
-    ).run(config)
+    )
 
 
-def order_types(text: str, types: Sequence[TypeSketch], config: ModellingConfig) -> Dialogue[TypeTree]:
-    """Ask for the tree of the types (step 2)."""
+def tree_exercise(text: str, types: Sequence[TypeSketch], config: ModellingConfig) -> Exercise[TypeTree]:
+    """Return what asks for the tree of the types (step 2)."""
 
     def check(answer: str) -> tuple[Fault, ...]:
         tree, faults = read_tree(answer)
@@ -246,11 +248,11 @@ def order_types(text: str, types: Sequence[TypeSketch], config: ModellingConfig)
         check,
         writing.write_tree,
         config.answers,
-    ).run(config)
+    )
 
 
-def extract_actions(text: str, tree: TypeTree, config: ModellingConfig) -> Dialogue[tuple[ActionSketch, ...]]:
-    """Ask for the actions of a text in words (step 3)."""
+def actions_exercise(text: str, tree: TypeTree, config: ModellingConfig) -> Exercise[tuple[ActionSketch, ...]]:
+    """Return what asks for the actions of a text in words (step 3)."""
 
     def check(answer: str) -> tuple[Fault, ...]:
         actions, faults = read_actions(answer)
@@ -266,7 +268,7 @@ def extract_actions(text: str, tree: TypeTree, config: ModellingConfig) -> Dialo
         check,
         writing.write_actions,
         config.answers,
-    ).run(config)
+    )
 
 
 # --- step 4
@@ -340,7 +342,7 @@ def task_exercise(text: str, sketch: DomainSketch, config: ModellingConfig) -> E
     return Exercise(
         DialogueStep.TASK,
         "",
-        step_prompt(config.prompts, "task", **told, actions=actions),
+        step_prompt(config.prompts, "task", **told, actions=actions, grows="yes" if config.grows else ""),
         lambda shown: step_prompt(config.prompts, "task_feedback", **told, shown=shown),
         read_problem_sketch,
         lambda answer: check_problem(answer, tree=sketch.tree, predicates=sketch.predicates, checks=config.checks),

@@ -60,6 +60,11 @@ def planner_turn(obstacles: Iterable[str]) -> str:
     return _environment().get_template("planner.j2").render(obstacles=list(obstacles)).strip() + "\n"
 
 
+def growth_turn(text: str, lacks: Iterable[str]) -> str:
+    """Return what asks for what a further task needs and a domain lacks."""
+    return _environment().get_template("growth.j2").render(text=text, lacks=list(lacks)).strip() + "\n"
+
+
 @functools.cache
 def prompts_digest() -> str:
     """Return a hash of all prompts: answers to other prompts are other answers."""

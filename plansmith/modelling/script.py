@@ -42,11 +42,12 @@ FAULTS = (
     "header_inclusion", "keyword_usage", "param_types", "predicate_names", "predicate_format", "predicate_usage",
     "obj_type", "obj_type_name", "obj_pred_name", "pred_exists", "pred_nargs", "pred_objs", "pred_types",
     "cut", "empty", "refusal", "two_actions", "harmful", "needless",
-    "no_effect", "one_way",
+    "no_effect", "one_way", "one_less",
 )  # fmt: skip
 """The mistakes it can make: those of appendix E; answers that are cut, empty, a refusal, or of two actions; and, of
-feedback, advice that makes the answer worse or changes nothing; and two that no check finds, for which there is no
-plan: an action without effects, and a state that says each pair of a relation one way."""
+feedback, advice that makes the answer worse or changes nothing; and three that no check finds, for
+which there is no plan: an action without effects, a state that says each pair of a relation one way, and the last
+action left out."""
 
 
 @dataclass(frozen=True)
@@ -234,6 +235,11 @@ def _one_way(answer: str, _: ReferenceAnswers) -> str:
     return "\n".join(kept)
 
 
+def _without_last(answer: str, own: ReferenceAnswers) -> str:
+    """Return an answer of step 3 without the last action."""
+    return f"## Actions\n{writing.write_actions(own.sketch.actions[:-1])}"
+
+
 def _without_effects(answer: str, _: ReferenceAnswers) -> str:
     return re.sub(r"(## Effects\n```\n).*?(\n```)", r"\1(and)\2", answer, flags=re.DOTALL)
 
@@ -260,6 +266,7 @@ _SPOILING: Mapping[str, Callable[[str, ReferenceAnswers], str]] = {
     "two_actions": lambda answer, _: f"{answer}\n{answer}",
     "no_effect": _without_effects,
     "one_way": _one_way,
+    "one_less": _without_last,
 }
 
 

@@ -21,16 +21,18 @@ from plansmith.modelling.dialogue import (
     MAX_ACTIONS,
     Finished,
     Question,
+    QuestionKind,
     action_exercise,
-    extract_actions,
-    extract_types,
+    actions_exercise,
     new_predicates,
-    order_types,
     pruned,
     task_exercise,
+    tree_exercise,
+    types_exercise,
 )
 from plansmith.modelling.from_pddl import domain_sketch
 from plansmith.modelling.products import DialogueStep, DomainSketch, Obstacle, ProblemSketch, Schema
+from plansmith.modelling.prompts import planner_turn
 from plansmith.modelling.reading import (
     Fault,
     read_actions,
@@ -135,7 +137,7 @@ def _sound(name: str, text: str, product: str, faults: Sequence[Fault]) -> None:
 
 def make_types(text: str, products: Products, config: ModellingConfig) -> Asking[StepRecord]:
     """Leave the types of a text (step 1)."""
-    done = yield from extract_types(text, config)
+    done = yield from types_exercise(text, config).run(config)
     product = writing.write_types(done.product)
     settled = products.settle(files.TYPES, product)
     types, faults = read_types(settled)
@@ -147,7 +149,7 @@ def make_types(text: str, products: Products, config: ModellingConfig) -> Asking
 def make_hierarchy(text: str, products: Products, config: ModellingConfig) -> Asking[StepRecord]:
     """Leave the tree of the types (step 2)."""
     types = read_types(products.current(files.TYPES))[0]
-    done = yield from order_types(text, types, config)
+    done = yield from tree_exercise(text, types, config).run(config)
     product = writing.write_tree(done.product)
     settled = products.settle(files.HIERARCHY, product)
     tree, faults = read_tree(settled)
@@ -159,7 +161,7 @@ def make_hierarchy(text: str, products: Products, config: ModellingConfig) -> As
 def make_actions(text: str, products: Products, config: ModellingConfig) -> Asking[StepRecord]:
     """Leave the actions in words (step 3)."""
     tree = read_tree(products.current(files.HIERARCHY))[0]
-    done = yield from extract_actions(text, tree, config)
+    done = yield from actions_exercise(text, tree, config).run(config)
     product = writing.write_actions(done.product)
     settled = products.settle(files.ACTIONS, product)
     actions, faults = read_actions(settled)
@@ -187,11 +189,12 @@ def passed(products: Products, sketch: DomainSketch, *, number: int) -> DomainSk
         there = {name: file for name, file in written.items() if products.has(file)}
         sketch = replace(sketch, schemas=()) if there else sketch
         for name, file in there.items():
-            sketch = _with_schema(sketch, read_schema(name, products.current(file)))
+            sketch = with_schema(sketch, read_schema(name, products.current(file)))
     return sketch
 
 
-def _with_schema(sketch: DomainSketch, schema: Schema) -> DomainSketch:
+def with_schema(sketch: DomainSketch, schema: Schema) -> DomainSketch:
+    """Return a sketch with a further schema, and the predicates that this needed anew."""
     predicates = (*sketch.predicates, *new_predicates(schema, sketch))
     return replace(sketch, schemas=(*sketch.schemas, schema), predicates=predicates)
 
@@ -210,7 +213,7 @@ def make_schemas(
         _sound(name, settled, product, faults)
         before = "" if done.unadvised is None else writing.write_schema(done.unadvised)
         records.append(_record(done, DialogueStep.CONSTRUCTION, before, product, f"{number}/{action.name}"))
-        now = _with_schema(now, read_schema(action.name, settled))
+        now = with_schema(now, read_schema(action.name, settled))
     return tuple(records)
 
 
@@ -298,7 +301,7 @@ def look_again_at_actions(
         told = [obstacle.text for obstacle in obstacles if schema.name in obstacle.actions]
         if told and not products.is_mended(name):
             asked = action_exercise(text, now, sketches[schema.name], config, number=config.passes)
-            done = yield from asked.again(config, schema, told)
+            done = yield from asked.again(config, schema, planner_turn(told), QuestionKind.PLANNER)
             settled = read_schema(schema.name, products.settle(name, writing.write_schema(done.product)))
             now = replace(now, predicates=(*now.predicates, *new_predicates(settled, now)))
             records.append(_looked_again(done, writing.write_schema(schema), schema.name, writing.write_schema))
@@ -314,7 +317,8 @@ def look_again_at_problem(
     problem, asked = read_problem_sketch(before), task_exercise(text, read_made_domain(products, config), config)
     done = Finished(problem)
     if not products.is_mended(files.PROBLEM_SKETCH):
-        done = yield from asked.again(config, problem, [obstacle.text for obstacle in obstacles])
+        said = planner_turn(obstacle.text for obstacle in obstacles)
+        done = yield from asked.again(config, problem, said, QuestionKind.PLANNER)
         products.settle(files.PROBLEM_SKETCH, writing.write_problem(done.product))
     settle_problem(products)
     return _looked_again(done, before, DialogueStep.TASK, writing.write_problem)
