@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -71,6 +72,31 @@ def test_nl2plan_of_a_text_writes_every_product_and_asks_nothing_twice(
              "domain.pddl", "problem.pddl", "plan.md", "calls.jsonl")  # fmt: skip
     assert all((out / name).is_file() for name in names)
     assert len((tmp_path / "medium" / "plan.txt").read_text().splitlines()) == 8
+
+
+def test_nl2plan_domain_of_another_task_grows_by_what_this_one_needs_and_asks_nothing_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, out, grown = tmp_path / "task.txt", tmp_path / "out", tmp_path / "grown"
+    text.write_text(reference("tyreworld-easy").text)
+    with script_server({"actions": ["one_less"]}) as server:  # nobody inflates wheels
+        asked = ["--policy", server.url, "--feedback", "none", "--max-validations", "1"]
+        assert main([str(text), *asked, "--out", str(out)]) == 1
+        command = [str(text), *asked, "--domain-from", str(out), "--grow", "--out", str(grown)]
+        assert main(command) == 0
+        n_asked = len(server.requests)
+        assert main(command) == 0
+        assert len(server.requests) == n_asked
+        (tmp_path / "pddl").mkdir()
+        shutil.copy(out / "domain.pddl", tmp_path / "pddl")
+        alone = [str(text), *asked, "--domain-from", str(tmp_path / "pddl"), "--grow", "--out", str(tmp_path / "other")]
+        assert main(alone) == 2
+    told = capsys.readouterr()
+    assert "growing the type pump, of pump1; " in told.out
+    assert "the predicate inflated, in (inflated spare1): done" in told.out
+    assert "a domain that cannot grow" in told.err
+    assert "inflate" not in (out / "domain.pddl").read_text()
+    assert "(:action inflate" in (grown / "domain.pddl").read_text()
 
 
 def test_nl2plan_without_a_plan_says_why_and_exits_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,8 +34,9 @@ from plansmith.modelling import folder as files
 from plansmith.modelling.budget import cost_of, estimate, most_calls, steps_of
 from plansmith.modelling.calls import Call, CallLog
 from plansmith.modelling.cassette import is_played
-from plansmith.modelling.dialogue import Question, QuestionKind
+from plansmith.modelling.dialogue import Question, QuestionKind, task_exercise
 from plansmith.modelling.folder import TaskFolder
+from plansmith.modelling.growing import grow_domain, lacks_of
 from plansmith.modelling.products import DialogueStep, DomainSketch
 from plansmith.modelling.references import LEVELS, read_references
 from plansmith.modelling.speaking import Speaker
@@ -64,6 +65,8 @@ examples:
       a model behind an OpenAI-compatible server; task/ holds every product, the plan and every call
   plansmith nl2plan task2.txt --domain-from task --policy http://localhost:8000/v1
       another task of the same domain: steps 5 and 6 only
+  plansmith nl2plan task3.txt --domain-from task --grow --policy http://localhost:8000/v1
+      one that the domain lacks words for: they are added first; task3/ then has the larger domain
   plansmith nl2plan task.txt --policy my-model --feedback person
       a model folder, run by the engine built in; you are asked for advice on each answer
   plansmith nl2plan task.txt --policy http://localhost:8000/v1 --record task.cassette
@@ -106,6 +109,8 @@ def _parser() -> argparse.ArgumentParser:
         "ending)")  # fmt: skip
     add("--domain-from", type=Path, metavar="DIR", help="take the domain of another task's folder: only the problem is "
         "asked for")  # fmt: skip
+    add("--grow", action="store_true", help="let the problem use words that the domain lacks, which are then added to "
+        "it; with --domain-from, to the domain in this task's folder")  # fmt: skip
     add("--record", type=Path, metavar="FILE", help="keep every answer on a cassette, which --replay gives again; one "
         "that is there is gone on with")  # fmt: skip
     add("--replay", type=Path, metavar="FILE", help="take the answers from a cassette; nobody is asked")
@@ -121,7 +126,9 @@ def _nl2plan(arguments: argparse.Namespace) -> int:
     config = modelling_config(arguments)
     text = read_own_text(arguments.text)
     source = None if arguments.domain_from is None else _finished_domain(arguments.domain_from)
-    folder = TaskFolder(arguments.out or arguments.text.with_suffix(""), has_versions=config.planner_feedback > 0)
+    folder = TaskFolder(
+        arguments.out or arguments.text.with_suffix(""), has_versions=config.grows or config.planner_feedback > 0
+    )
     if folder.path.resolve() == arguments.text.resolve():
         raise ConfigError("no name for the folder of this text", got=str(folder.path), cure="give one with --out")
     if arguments.dry_run:
@@ -213,11 +220,33 @@ def _model(work: _Work, source: TaskFolder | None) -> DomainSketch:
         sketch = make_domain(folder, config)
     else:
         sketch = read_made_domain(source, config)
-        if source.has(files.ACTIONS):
-            folder.settle(files.ACTIONS, source.current(files.ACTIONS))
-        folder.settle(files.DOMAIN, source.current(files.DOMAIN))
+        for name in _of_domain(source, sketch, config):
+            folder.settle(name, source.current(name))
     work.ask(make_problem(text, sketch, folder, config))
+    if config.grows:
+        first = next(call.answer for call in work.speaker.log(work.source).calls
+                     if (call.step, call.kind) == (DialogueStep.TASK, QuestionKind.DRAFT))  # fmt: skip
+        if lacks := lacks_of(task_exercise(text, sketch, config).product(first), sketch):
+            of_domain = text if source is None else source.current(files.TEXT)
+            work.ask(grow_domain(of_domain, folder, config, task=text, lacks=lacks))
+            sketch = read_made_domain(folder, config)
+            work.ask(make_problem(text, sketch, folder, config))
     return sketch
+
+
+def _of_domain(source: TaskFolder, sketch: DomainSketch, config: ModellingConfig) -> list[str]:
+    """Return the products of a task that go with its domain; of one that is to grow, those of steps 1 to 4.
+
+    Raises:
+        BadInputError: it is to grow and has none, such as one that came as PDDL.
+    """
+    actions = [files.action_file(number, one.name) for number in range(1, config.passes + 1) for one in sketch.actions]
+    steps = (files.TYPES, files.HIERARCHY, files.ACTIONS, *actions) if config.grows else (files.ACTIONS,)
+    found = [name for name in steps if source.has(name)]
+    if config.grows and files.TYPES not in found:
+        raise BadInputError("a domain that cannot grow", where=str(source.path), got=f"no {files.TYPES}",
+                            expected="the products of steps 1 to 4", cure="leave out --grow")  # fmt: skip
+    return [*found, files.DOMAIN]
 
 
 def _planned(work: _Work, planner: FastDownward, *, has_domain: bool) -> PlannedTask:

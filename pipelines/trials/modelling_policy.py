@@ -74,7 +74,8 @@ def modelling_config(arguments: argparse.Namespace) -> ModellingConfig:
     check_least(arguments, {**LEAST, "passes": 1, "max_error_messages": 0, "max_validations": 1,
                             "max_calls": 0, "max_tokens": 0, "planner_feedback": 0})  # fmt: skip
     names = ("answers", "checks", "max_error_messages", "max_validations", "feedback", "passes", "planner_feedback")
-    return build_model(ModellingConfig, {name: getattr(arguments, name) for name in names}, where="the command line")
+    told = {name: getattr(arguments, name) for name in names} | {"grows": getattr(arguments, "grow", False)}
+    return build_model(ModellingConfig, told, where="the command line")
 
 
 def check_who(arguments: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TypeVar
 
 from plansmith.config.modelling import ModellingConfig
@@ -68,8 +69,9 @@ def grow_domain(
         task: the text that lacks something.
         lacks: what, see `lacks_of`.
     """
-    said, kind = growth_turn(task, lacks), QuestionKind.GROWTH
+    said, kind, number = growth_turn(task, lacks), QuestionKind.GROWTH, config.passes
     before, n_messages = products.current(files.DOMAIN), 0
+    known = passed(products, sketched(products), number=number)
 
     if not products.is_mended(files.TYPES):
         types = read_types(products.current(files.TYPES))[0]
@@ -88,9 +90,8 @@ def grow_domain(
         products.settle(files.ACTIONS, writing.write_actions(_with_new(actions, named.product)))
         n_messages += named.n_messages
 
-    now, number = passed(products, sketched(products), number=config.passes), config.passes
-    schemas = {schema.name: schema for schema in now.schemas}
-    now = replace(now, schemas=())
+    now = replace(sketched(products), predicates=known.predicates)
+    schemas = {schema.name: schema for schema in known.schemas}
     for action in now.actions[:MAX_ACTIONS]:
         name, asked = files.action_file(number, action.name), action_exercise(text, now, action, config, number=number)
         if action.name not in schemas:
@@ -109,7 +110,7 @@ def grow_domain(
 def _with_new(known: Sequence[NamedT], written: Iterable[NamedT]) -> tuple[NamedT, ...]:
     """Return what was known as it was, and what is new."""
     names = {own.name for own in known}
-    return (*known, *(own for own in written if own.name not in names))
+    return tuple(chain(known, (own for own in written if own.name not in names)))
 
 
 def _with_all(tree: TypeTree, types: Iterable[TypeSketch]) -> TypeTree:
