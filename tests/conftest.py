@@ -34,20 +34,26 @@ USERS_OWN = ("PLANSMITH_", "RAY_ADDRESS", "RAY_AUTH", "WANDB_", "COLUMNS", "FORC
 """How variables begin that a user has set for work of his own."""
 
 LONG = (
+    "test_nl_pddl_bench_run",
+    "test_self_criteach_run",
+    "test_workers",
     "test_pipeline",
-    "test_submission",
+    "test_generalization_gap_run",
+    "test_trainer",
     "test_pipeline_models",
+    "test_submission",
     "test_faults",
     "test_dataset",
-    "test_workers",
-    "test_domains",
-    "test_policy",
-    "test_trainer",
     "test_serving",
+    "test_policy",
     "test_up_planner",
-    "test_evaluate",
-    "test_grafana",
+    "test_mcp",
+    "test_generation",
+    "test_update_loop",
+    "test_nl2plan_lessons",
+    "test_nl2plan_command",
     "test_mapping",
+    "test_grafana",
     "test_watch_browser",
 )
 """Modules that start runs, Rays or engines, or wait for what takes its time, the longest first. They are begun first:
