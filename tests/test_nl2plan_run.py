@@ -215,6 +215,8 @@ def test_nl2plan_domain_that_grows_gets_the_words_that_problems_lack_and_earlier
     told = next(messages[-1][1] for messages, row in asked if row.kind == "growth")
     assert "- the predicate inflated, in (inflated spare1)" in told
     assert len(done["task_grown"].rows(ModelledTaskRow)) == 3
+    assert found[0].grown == {} and [*found[1].grown] == ["tyreworld-easy"]
+    assert "the predicate inflated, in (inflated spare1)" in format_report(nl2plan_report(found[1]))
     assert [step.step for row in done["grow"].rows(ModelledTaskRow) for step in row.steps] == ["growing"]
 
 

@@ -76,6 +76,10 @@ def _sections(results: NL2PlanResults) -> Iterator[Section]:
     told = {"is_printed": not results.by_domain}
     yield Section("Tokens (table 2)", (_tokens(results),), **told, note=f"Input and output together, as counted by who "
                   f"answers; the mean over the tasks for which a step was taken. {note}".strip())  # fmt: skip
+    if results.grown:
+        lines = tuple(f"{task}: {lacks}." for task, own in results.grown.items() for lacks in own)
+        note = "What problems spoke of and their domain lacked, by the task that it was made of; it was added."
+        yield Section("Domains that grew", (Sentences(lines, "Domains that grew"),), note=note)
     yield Section("Checks and advice", (_shares(results), _faults(results)), note=note)
     yield Section("What it cost", (_cost(results),), note=note)
     yield Section("Tasks", tuple(_listings(results)), is_printed=False)

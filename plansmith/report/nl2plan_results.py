@@ -24,6 +24,7 @@ from plansmith.data.rows import (
     Split,
 )
 from plansmith.modelling.cassette import is_played
+from plansmith.modelling.growing import GROWING
 from plansmith.modelling.products import AT_ONCE, NL2PLAN, OF_DRAFT, ONE_CALL, UNCHECKED, ZERO_SHOT, DialogueStep
 from plansmith.modelling.script import SCRIPT
 from plansmith.report.finished_stages import RunSoFar
@@ -146,6 +147,8 @@ class NL2PlanResults(RunResults):
     person can judge, is not compared."""
     agreement: Agreement | None = None
     """None with one draft."""
+    grown: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What domains lacked and were given, by the task that they were made of."""
 
 
 def nl2plan_results(run: Run) -> NL2PlanResults | None:
@@ -178,9 +181,18 @@ def nl2plan_results(run: Run) -> NL2PlanResults | None:
         shares=_shares(steps, advice),
         cost=_cost(calls, run.config.speaker.prices),
         tokens_by_domain=_tokens_by_domain(own_calls, references),
+        grown=_grown(steps),
         agreement=_agreement(run.artifacts["compare_drafts"]) if "compare_drafts" in run.artifacts else None,
         by_domain=dict(_by_domain(run.artifacts, tasks, verdicts)) if "compare_actions" in run.artifacts else {},
     )  # fmt: skip
+
+
+def _grown(steps: Iterable[tuple[str, ModellingStepRow]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for task, step in steps:
+        if step.step == GROWING:
+            found[task] = (*found.get(task, ()), step.subject)
+    return found
 
 
 def _agreement(compared: Artifact) -> Agreement:
