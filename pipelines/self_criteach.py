@@ -228,9 +228,10 @@ def narrated(graph: Graph, config: SelfCriteachConfig, given: dict[str, Stage[An
         prompting=config.prompting,
         resample_budget=narrator.repeats,
         library=library,
+        by=narrator.by,
     )
     told = graph.stage("narrate", self_teaching.narrate, telling, {**given, "policy": base}, code_roots=GENERATION)
-    keeping = NarrationSettings(library=library, max_refused_share=narrator.max_refused_share)
+    keeping = NarrationSettings(library=library, by=narrator.by, max_refused_share=narrator.max_refused_share)
     run, options = self_teaching.keep_narrations, {"kind": StageKind.WRITES, "labels": {"narration": "model"}}
     return graph.stage("keep_narrations", run, keeping, {**given, "narrations": told}, **options)
 

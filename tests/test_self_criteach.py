@@ -23,7 +23,17 @@ from pipelines.stages.domain_writing import (
     written_domain,
 )
 from pipelines.stages.phase1_data import DrawingSettings
-from pipelines.stages.self_teaching import WRITTEN, adopt_domains, by_quota, elected
+from pipelines.stages.self_teaching import (
+    WRITTEN,
+    NarratingSettings,
+    NarrationSettings,
+    WritingLibrarySettings,
+    adopt_domains,
+    by_quota,
+    elected,
+    keep_narrations,
+    narrate,
+)
 from plansmith.config.domain_writing import DemonstrationsConfig, WritingConfig
 from plansmith.config.generation import EndpointModel, SamplingConfig
 from plansmith.config.planner import PlannerConfig
@@ -439,6 +449,60 @@ def telling(*, without: str = "", more: str = "", steps: int = 2, told: bool = T
 )
 def test_narration_is_believed_only_where_steps_and_states_are_true(text: str, refusal: Refusal | None) -> None:
     assert read_narration(text, TASK, a_plan()).refusal is refusal
+
+
+class Narrating(Resources):
+    """Lends a model that says something of every step at its second try, but nothing of a step of one problem."""
+
+    def __init__(self, mute: str) -> None:
+        self.model = StandInGenerator(self._say, window=100_000)
+        self._mute = mute
+
+    def generator(self, policy: Any, engine: Any) -> StandInGenerator:
+        return self.model
+
+    def _say(self, conversation: Conversation, seed: int) -> str:
+        asked = plain_text(conversation)
+        if self._mute in asked or sum(plain_text(one) == asked for one in self.model.asked) < 2:
+            return "<REASON>Step 3: (stack b1 b2 robot1) comes later.</REASON>"
+        return "<REASON>It serves the goal, and nothing is in its way.</REASON>"
+
+
+def test_plans_narrated_step_by_step_have_true_states_and_one_with_a_step_untold_is_dropped(tmp_path: Path) -> None:
+    told, mute = problem_of(3), replace(problem_of(4), name="mute")
+    domain = print_domain(BLOCKS.domain)
+    rows = [ProblemRow(name, name, "d", "l", Split.PHASE1, 1, domain, print_problem(problem), "")
+            for name, problem in (("told", told), ("mute", mute))]  # fmt: skip
+    with FastDownward(PLANNER) as planner:
+        plans = [PlanRow(row.problem_id, "p", "solved", planner.solve(domain, row.problem_pddl).plan or (), 1.0, 0.0,
+                         is_optimal=False) for row in rows]  # fmt: skip
+
+    def problems(context: Any) -> None:
+        context.output.write_rows(rows, ProblemRow)
+
+    def solved(context: Any) -> None:
+        context.output.write_rows(plans, PlanRow)
+
+    library = WritingLibrarySettings(library=LibraryConfig(), prompting="chain_of_thought", object_names=(), n_plans=1)
+    telling_them = NarratingSettings(
+        sampling=SamplingConfig(), engine=EngineNumerics(), prompting="", resample_budget=1, library=library, by="step"
+    )
+    keeping = NarrationSettings(library=library, by="step", max_refused_share=0.5)
+    given = {"problems": Stage(name="problems", run=problems), "plans": Stage(name="plans", run=solved)}
+    asked = Stage(name="narrate", run=narrate, settings=telling_them, inputs=given)
+    kept = Stage(name="keep", run=keep_narrations, settings=keeping, inputs={**given, "narrations": asked})
+    resources = Narrating("problem mute")
+    made = run_stages([*given.values(), asked, kept], root=tmp_path, resources=resources)["keep"]
+    [example] = made.rows(ExampleRow, "chains")
+    assert example.problem_id == "told"
+    assert example.response.count("It serves the goal, and nothing is in its way.") == len(plans[0].plan)
+    steps = tuple(map(parse_step, plans[0].plan))
+    task = PlanningTask(BLOCKS.domain, told)
+    assert read_narration(f"<REASON>{example.response.partition('FINAL')[0]}</REASON>", task, steps).refusal is None
+    counts = {row.name: row.value for row in made.rows(MetricRow, "metrics")}
+    assert counts == {"narration/told": 2, "narration/kept": 1, "narration/refused no_reason": 1}
+    first = [plain_text(one) for one in resources.model.asked if "problem mute" not in plain_text(one)]
+    assert len(first) == 2 * len(steps) and all("\n\nBefore:\n" in one and "\n\nAfter:\n" in one for one in first)
 
 
 def test_narrated_answer_is_read_as_its_plan() -> None:

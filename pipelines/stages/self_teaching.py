@@ -53,10 +53,20 @@ from plansmith.problems.noise import noisy_problem
 from plansmith.problems.simulator import Simulator
 from plansmith.stages import StageContext
 from plansmith.text.chains import VALID, Chain
-from plansmith.text.narration import Narration, narrated_answer, narration_prompt, read_narration
+from plansmith.text.narration import (
+    Narration,
+    narrated_answer,
+    narration_of_steps,
+    narration_prompt,
+    read_narration,
+    read_step_narration,
+    step_prompts,
+)
 from plansmith.text.paraphrase import paraphrase_prompt, read_paraphrase
 from plansmith.text.rendering import PlainPrompting, prompting_of, rendering_of
 
+OF_STEP = "-step"
+"""Between the id of a plan and the number of a step of it, from 0, that is narrated by itself."""
 WRITTEN, DEMONSTRATED = "written", "demonstrated"
 """How the names of inputs begin that hold a domain that counts, or demonstrations; the reference's name follows."""
 
@@ -168,6 +178,8 @@ class NarratingSettings(GenerationSettings):
 
     library: WritingLibrarySettings
     """What is told."""
+    by: str
+    """A whole plan, or a step, at a time."""
 
 
 class NarrationSettings(StrictModel):
@@ -175,6 +187,8 @@ class NarrationSettings(StrictModel):
 
     library: WritingLibrarySettings
     """What was told."""
+    by: str
+    """A whole plan, or a step, at a time."""
     max_refused_share: float
     """More refused plans are an error."""
 
@@ -182,10 +196,16 @@ class NarrationSettings(StrictModel):
 def narrate(context: StageContext[NarratingSettings]) -> None:
     """Let the base model narrate the plans of the library, each again while it is refused and may be (equation 6)."""
     rows = library_plans(context.inputs["problems"], context.inputs["plans"], context.settings.library)
-    told = {row.problem_id: _told(row) for row in rows}
-    asked = {name: asking(narration_prompt(*pair)) for name, pair in told.items()}
+    told, is_by_step = {row.problem_id: _told(row) for row in rows}, context.settings.by == "step"
+    if is_by_step:
+        asked = {f"{name}{OF_STEP}{number}": asking(prompt) for name, pair in told.items()
+                 for number, prompt in enumerate(step_prompts(*pair))}  # fmt: skip
+    else:
+        asked = {name: asking(narration_prompt(*pair)) for name, pair in told.items()}
 
     def is_kept(name: str, text: str) -> bool:
+        if is_by_step:
+            return read_step_narration(text) is not None
         return read_narration(text, *told[name]).refusal is None
 
     sample_prompts(context, asked, description="narrating plans", is_good=is_kept)
@@ -201,9 +221,11 @@ def keep_narrations(context: StageContext[NarrationSettings]) -> None:
     rows = library_plans(context.inputs["problems"], context.inputs["plans"], settings.library)
     told = {row.problem_id: _told(row) for row in rows}
     refusals, kept = Counter[str](), dict[str, ExampleRow]()
-    for rollout in sorted(context.inputs["narrations"].rows(RolloutRow), key=lambda row: row.rollout_id):
-        name, (task, plan) = rollout.problem_id, told[rollout.problem_id]
-        found = read_narration(rollout.completion, task, plan)
+    answers = sorted(context.inputs["narrations"].rows(RolloutRow), key=lambda row: row.rollout_id)
+    whole = _of_steps(told, answers) if settings.by == "step" else ((row.problem_id, row.completion) for row in answers)
+    for name, completion in whole:
+        task, plan = told[name]
+        found = read_narration(completion, task, plan)
         if found.refusal is not None:
             refusals[found.refusal] += 1
         elif name not in kept:
@@ -219,6 +241,20 @@ def keep_narrations(context: StageContext[NarrationSettings]) -> None:
             cure="allow longer narrations or more repeats, take a stronger model, or narrator.kind=template",
         )  # fmt: skip
     context.output.write_rows(kept.values(), ExampleRow, table="chains")
+
+
+def _of_steps(
+    told: Mapping[str, tuple[PlanningTask, Sequence[PlanStep]]], answers: Iterable[RolloutRow]
+) -> Iterator[tuple[str, str]]:
+    """Yield each plan with the narration of its steps, the first that can be used of each; empty where one has none."""
+    said: dict[str, str] = {}
+    for row in answers:
+        if (text := read_step_narration(row.completion)) is not None:
+            said.setdefault(row.problem_id, text)
+    for name, (task, plan) in told.items():
+        steps = [said.get(f"{name}{OF_STEP}{number}") for number in range(len(plan))]
+        known = [text for text in steps if text is not None]
+        yield name, narration_of_steps(task, plan, known) if len(known) == len(plan) else ""
 
 
 def paraphrase(context: StageContext[GenerationSettings]) -> None:

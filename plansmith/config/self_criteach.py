@@ -65,6 +65,9 @@ class NarratorConfig(StrictModel):
     """template: a writer whose every word is true, in `rendering`. model: the base model, asked for each plan; what it
     writes is kept only where its steps are the plan's and its states are true. Policies are then asked in free words,
     whatever the rendering, and answer with a final plan."""
+    by: Literal["plan", "step"] = "plan"
+    """plan: a model tells a plan in one answer. step: each step in an answer of its own, from the states before and
+    after it (equation 6 to the letter); what it says is put together with both."""
     temperature: float = Field(0.6, ge=0, le=2)
     """Of a model's narrations."""
     max_new_tokens: int = Field(4096, ge=1)

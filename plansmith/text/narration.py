@@ -8,9 +8,10 @@ its base model writes as it comes. A policy is to answer with the narration and 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 from plansmith.pddl.ground_actions import MalformedStep
 from plansmith.pddl.grounding import PlanningTask
@@ -24,6 +25,12 @@ REQUEST = (
     "preconditions hold, which other actions could be applied and why they are not taken, and what would fail and "
     "because of which earlier step. End each step with a line 'State: ' that lists every fact that is true after it, "
     "as in the problem. Take no other step, and leave none out. Put all of it between <REASON> and </REASON>."
+)
+STEP_REQUEST = (
+    "You are given a planning problem, one step of a plan that solves it, and the states before and after this step. "
+    "Say why this action serves the goal, that its preconditions hold, which other actions could be applied here and "
+    "why they are not taken, and what would fail and because of which earlier step. Speak of this step alone. Put what "
+    "you say between <REASON> and </REASON>."
 )
 _REASON = re.compile(r"<REASON>((?:(?!<REASON>).)*?)</REASON>", re.DOTALL)
 _STEP = re.compile(r"^[ \t*#]*Step\s+\d+\s*[:.][ \t*]*(\([^()\n]*\))", re.MULTILINE | re.IGNORECASE)
@@ -59,6 +66,47 @@ def narration_prompt(task: PlanningTask, plan: Sequence[PlanStep]) -> str:
     return f"{REQUEST}\n\nDomain:\n{domain}\n\nProblem:\n{problem}\n\nPlan:\n{steps}\n"
 
 
+def step_prompts(task: PlanningTask, plan: Sequence[PlanStep]) -> Iterator[str]:
+    """Yield for each step of a valid plan the prompt that asks to narrate it alone (equation 6)."""
+    domain, problem = print_domain(task.domain).rstrip(), print_problem(task.problem).rstrip()
+    states = [task.initial_state, *_states_after(task, plan)]
+    for step, (before, after) in zip(plan, pairwise(states), strict=True):
+        told = f"Before:\n{_state_words(task, before)}\n\nStep:\n{step}\n\nAfter:\n{_state_words(task, after)}\n"
+        yield f"{STEP_REQUEST}\n\nDomain:\n{domain}\n\nProblem:\n{problem}\n\n{told}"
+
+
+def read_step_narration(completion: str) -> str | None:
+    """Return what an answer says of one step; None where it says nothing, or speaks of steps by number."""
+    found = _REASON.findall(completion)
+    text: str = found[-1].strip() if found else ""
+    return None if not text or _STEP.search(text) else text
+
+
+def narration_of_steps(task: PlanningTask, plan: Sequence[PlanStep], told: Sequence[str]) -> str:
+    """Return the answer that narrates a plan by what was said of each of its steps, with the states that are true."""
+    states = [_state_words(task, state) for state in _states_after(task, plan)]
+    parts = [
+        f"Step {number}: {step}\n{text}\nState: {state}"
+        for number, (step, text, state) in enumerate(zip(plan, told, states, strict=True), 1)
+    ]
+    return "\n".join(["<REASON>", *parts, "</REASON>"])
+
+
+def _states_after(task: PlanningTask, plan: Sequence[PlanStep]) -> Iterator[int]:
+    """Yield the state after each step of a valid plan."""
+    state = task.initial_state
+    for step in plan:
+        action = task.ground(step)
+        assert not isinstance(action, MalformedStep), "the plan is valid"
+        state = action.apply(state)
+        yield state
+
+
+def _state_words(task: PlanningTask, state: int) -> str:
+    """Return what may change of a state."""
+    return " ".join(str(atom) for atom in task.atoms_of(state) if not task.is_static(atom.predicate))
+
+
 def read_narration(completion: str, task: PlanningTask, plan: Sequence[PlanStep]) -> Narration:
     """Return the last narration of an answer, checked."""
     found = _REASON.findall(completion)
@@ -80,11 +128,7 @@ def narrated_answer(narration: Narration, plan: Sequence[PlanStep]) -> str:
 
 def _fault_of_states(task: PlanningTask, plan: Sequence[PlanStep], parts: Sequence[str]) -> Refusal | None:
     """Return what is wrong with the states that the steps of a plan end with."""
-    state = task.initial_state
-    for step, part in zip(plan, parts, strict=True):
-        action = task.ground(step)
-        assert not isinstance(action, MalformedStep), "the plan is valid"
-        state = action.apply(state)
+    for state, part in zip(_states_after(task, plan), parts, strict=True):
         lines = _STATE.findall(part)
         if not lines:
             return Refusal.NO_STATES
