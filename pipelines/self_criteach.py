@@ -50,7 +50,7 @@ from plansmith.ablation.domain_damage_report import damage_report
 from plansmith.ablation.seeds import as_it_is
 from plansmith.config.basics import narrowed
 from plansmith.config.domain_writing import WritingConfig
-from plansmith.config.generation import SamplingConfig
+from plansmith.config.generation import AnsweringConfig, SamplingConfig
 from plansmith.config.self_criteach import SelfCriteachConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import StageKind
@@ -93,7 +93,6 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
     test_plans = stage("plan_tests", self_teaching.plan_tests, single, {"problems": problems}, kind=StageKind.PLANS)
     data: dict[str, Stage[Any]] = {"problems": problems, "library": library, "plans": plans, "test_plans": test_plans}
     if config.narrator.kind == "model":
-        assert base is not None, "the config wants a model that narrates"
         chains = narrated(graph, config, {"problems": library, "plans": plans}, base)
     else:
         chains = examples(graph, config, data, "write_chains", has_chains=True)
@@ -152,8 +151,7 @@ def domain_of(
     wanted, planner = config.domain, config.planner.model_copy(update={"n_plans": 1, "search": "first"})
     checking: dict[str, Any] = {"domain": domain, "planner": planner, "scenes": wanted.scenes}
     if wanted.writer == "model":
-        assert base is not None, "the config wants a model that writes"
-        written = writing(graph, config, CheckingSettings(**checking), {**given, "policy": base})
+        written = writing(graph, config, CheckingSettings(**checking), {**given, **answering(wanted.speaker, base)})
     else:
         text = None if wanted.file is None else read_text(Path(wanted.file))
         settings = ReadingSettings(**checking, given=text)
@@ -179,19 +177,20 @@ def writing(
 ) -> Stage[Any]:
     """Return the best domain after the last turn of repair (section A.1.2)."""
     wanted, before = config.domain, dict[str, Stage[Any]]()
+    roots = roots_of(wanted.speaker)
     for turn in range(wanted.turns + 1):
         shared: dict[str, Any] = {
             "sampling": SamplingConfig(
                 n=wanted.candidates, temperature=wanted.temperature, max_new_tokens=wanted.max_new_tokens
             ),
-            "engine": narrowed(config.policy, EngineNumerics),
+            "engine": engine_of(wanted.speaker, narrowed(config.policy, EngineNumerics)),
             "prompting": "",
             "iteration": turn,
             "checking": checking,
             "writing": narrowed(wanted, WritingConfig),
         }
         name = f"repair_domain_{checking.domain}_{turn}" if turn else f"write_domain_{checking.domain}"
-        options: dict[str, Any] = {"iteration": turn, "code_roots": GENERATION}
+        options: dict[str, Any] = {"iteration": turn, "code_roots": roots}
         inputs = {**given, **before}
         if config.prime is None:
             settings = WriteDomainSettings(**shared)
@@ -219,18 +218,21 @@ def examples(
     return graph.stage(name, self_teaching.write_library, settings, given, kind=StageKind.WRITES)
 
 
-def narrated(graph: Graph, config: SelfCriteachConfig, given: dict[str, Stage[Any]], base: Stage[Any]) -> Stage[Any]:
-    """Return the library as the base model tells it, as far as it is believed (equations 6 and 7)."""
+def narrated(
+    graph: Graph, config: SelfCriteachConfig, given: dict[str, Stage[Any]], base: Stage[Any] | None
+) -> Stage[Any]:
+    """Return the library as the base model, or another, tells it, as far as it is believed (equations 6 and 7)."""
     narrator, library = config.narrator, library_settings(config)
     telling = NarratingSettings(
         sampling=SamplingConfig(temperature=narrator.temperature, max_new_tokens=narrator.max_new_tokens),
-        engine=narrowed(config.policy, EngineNumerics),
+        engine=engine_of(narrator.speaker, narrowed(config.policy, EngineNumerics)),
         prompting=config.prompting,
         resample_budget=narrator.repeats,
         library=library,
         by=narrator.by,
     )
-    told = graph.stage("narrate", self_teaching.narrate, telling, {**given, "policy": base}, code_roots=GENERATION)
+    asked = {**given, **answering(narrator.speaker, base)}
+    told = graph.stage("narrate", self_teaching.narrate, telling, asked, code_roots=roots_of(narrator.speaker))
     keeping = NarrationSettings(library=library, by=narrator.by, max_refused_share=narrator.max_refused_share)
     run, options = self_teaching.keep_narrations, {"kind": StageKind.WRITES, "labels": {"narration": "model"}}
     return graph.stage("keep_narrations", run, keeping, {**given, "narrations": told}, **options)
@@ -246,11 +248,23 @@ def rephrased(graph: Graph, config: SelfCriteachConfig, chains: Stage[Any], base
         engine=engine_of(speaker, narrowed(config.policy, EngineNumerics)),
         prompting="",
     )
-    given = {"examples": chains} if speaker.is_named else {"examples": chains, "policy": base}
-    roots = ASKING if speaker.url else GENERATION
-    told = graph.stage("paraphrase", self_teaching.paraphrase, settings, given, code_roots=roots)
+    given = {"examples": chains, **answering(speaker, base)}
+    told = graph.stage("paraphrase", self_teaching.paraphrase, settings, given, code_roots=roots_of(speaker))
     inputs, options = {"examples": chains, "paraphrases": told}, {"kind": StageKind.WRITES}
     return graph.stage("keep_paraphrases", self_teaching.keep_paraphrases, None, inputs, **options)
+
+
+def answering(speaker: AnsweringConfig, base: Stage[Any] | None) -> dict[str, Stage[Any]]:
+    """Return the policy that a stage reads in order to be answered: the base model, none where somebody is named."""
+    if speaker.is_named:
+        return {}
+    assert base is not None, "the config wants a model that answers"
+    return {"policy": base}
+
+
+def roots_of(speaker: AnsweringConfig) -> tuple[str, ...]:
+    """Return the code that answers."""
+    return ASKING if speaker.url else GENERATION
 
 
 def library_settings(config: SelfCriteachConfig, *, has_chains: bool = True) -> WritingLibrarySettings:

@@ -547,6 +547,37 @@ class Teaching(Resources):
         return self.model
 
 
+SERVER = "{url: 'http://localhost:1/v1', model: m}"
+
+
+def test_others_may_write_the_domain_and_narrate_in_the_place_of_the_base_model() -> None:
+    others = [f"domain.speaker={SERVER}", f"narrator={{kind: model, by: step, speaker: {SERVER}}}"]
+    config = PIPELINE.settings("paper", overrides=["model.folder=some-model", *others])
+    stages = {stage.name: stage for stage in PIPELINE.stages(config)}
+    asked = EndpointModel(url="http://localhost:1/v1", model="m")
+    for stage in (stages["write_domain_blocks-classic"], stages["repair_domain_blocks-classic_1"], stages["narrate"]):
+        assert "policy" not in stage.inputs and stage.settings.engine == asked
+    own = PIPELINE.settings("paper", overrides=["model.folder=some-model"])
+    assert "policy" in {stage.name: stage for stage in PIPELINE.stages(own)}["narrate"].inputs
+    assert set(config.speakers) >= {"domain.speaker", "narrator.speaker"}
+    small = PIPELINE.settings("smoke", overrides=[f"domain={{writer: model, speaker: {SERVER}}}"])
+    first = next(stage for stage in PIPELINE.stages(small) if stage.name == "write_domain_blocks-classic")
+    assert first.settings.engine == asked
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        (f"domain.speaker={SERVER}", "writes with writer=model alone"),
+        (f"narrator.speaker={SERVER}", "narrates with kind=model alone"),
+        ("domain={writer: model}", "or name a domain.speaker"),
+    ],
+)
+def test_others_who_would_not_be_asked_are_refused(override: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        PIPELINE.settings("smoke", overrides=[override])
+
+
 def test_distilled_arm_learns_the_teachers_valid_answers_alone_each_once(tmp_path: Path) -> None:
     config = PIPELINE.settings(
         "smoke",

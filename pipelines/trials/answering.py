@@ -29,13 +29,11 @@ def check_answering(config: SelfCriteachConfig, *, is_dry_run: bool = False) -> 
         BadInputError: no such model; nobody to teach, no model or key of a server.
     """
     check_model(config, is_dry_run=is_dry_run)
-    if "distilled" in config.arms:
-        if not config.teacher.is_named:
-            raise BadInputError("nobody to teach", where="teacher", got="no url, no folder",
-                                expected="a larger model, for the arm distilled", cure=_cure("teacher"))  # fmt: skip
-        _check_named("teacher", config.teacher, is_dry_run=is_dry_run)
-    if config.paraphrase is not None and config.paraphrase.speaker.is_named:
-        _check_named("paraphrase.speaker", config.paraphrase.speaker, is_dry_run=is_dry_run)
+    if "distilled" in config.arms and not config.teacher.is_named:
+        raise BadInputError("nobody to teach", where="teacher", got="no url, no folder",
+                            expected="a larger model, for the arm distilled", cure=_cure("teacher"))  # fmt: skip
+    for where, speaker in config.speakers.items():
+        _check_named(where, speaker, is_dry_run=is_dry_run)
 
 
 def _check_named(where: str, answering: AnsweringConfig, *, is_dry_run: bool) -> None:
@@ -90,8 +88,7 @@ class AnsweringWorkers(Workers):
         return super().trainer(model_folder, numerics)
 
     def _endpoint(self, engine: EndpointModel) -> EndpointConfig:
-        config = self._config
-        named = [config.teacher, *([config.paraphrase.speaker] if config.paraphrase else [])]
+        named = self._config.speakers.values()
         found = [one.endpoint for one in named if one.url and narrowed(one.endpoint, EndpointModel) == engine]
         if not found:
             raise ValueError(f"a stage counts on {engine!r}, the run has {named!r}")

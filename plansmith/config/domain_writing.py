@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from plansmith.config.basics import StrictModel
+from plansmith.config.generation import AnsweringConfig
 
 Objective = Literal["checks", "solvability"]
 """What pruning must not make worse."""
@@ -60,8 +61,10 @@ class DomainConfig(WritingConfig):
     """Where the domain of a run comes from."""
 
     writer: Literal["model", "symbolic", "given"] = "model"
-    """model: the base model writes it. symbolic: a safe action model of the same demonstrations, without any model.
-    given: `file` holds it, such as what `plansmith domains write` has written by a server's model."""
+    """model: the base model, or `speaker`, writes it. symbolic: a safe action model of the same demonstrations, without
+    any model. given: `file` holds it, such as what `plansmith domains write` has written by a server's model."""
+    speaker: AnsweringConfig = AnsweringConfig()
+    """Who writes, with writer=model; nobody named is the base model, as in the paper."""
     file: str | None = None
     """A domain that is written already, with writer=given; checked and pruned as any."""
     scenes: int = Field(8, ge=1)
@@ -80,4 +83,6 @@ class DomainConfig(WritingConfig):
     def _has_a_file(self) -> Self:
         if (self.writer == "given") != (self.file is not None):
             raise ValueError(f"writer=given and file go together, got writer={self.writer}, file={self.file}")
+        if self.speaker.is_named and self.writer != "model":
+            raise ValueError(f"domain.speaker writes with writer=model alone, got writer={self.writer}")
         return self

@@ -62,9 +62,11 @@ class NarratorConfig(StrictModel):
     """Who tells the plans of the library as chains of thought."""
 
     kind: Literal["template", "model"] = "template"
-    """template: a writer whose every word is true, in `rendering`. model: the base model, asked for each plan; what it
-    writes is kept only where its steps are the plan's and its states are true. Policies are then asked in free words,
-    whatever the rendering, and answer with a final plan."""
+    """template: a writer whose every word is true, in `rendering`. model: the base model, or `speaker`, asked for each
+    plan; what it writes is kept only where its steps are the plan's and its states are true. Policies are then asked in
+    free words, whatever the rendering, and answer with a final plan."""
+    speaker: AnsweringConfig = AnsweringConfig()
+    """Who narrates, with kind=model; nobody named is the base model, as in the paper."""
     by: Literal["plan", "step"] = "plan"
     """plan: a model tells a plan in one answer. step: each step in an answer of its own, from the states before and
     after it (equation 6 to the letter); what it says is put together with both."""
@@ -172,8 +174,13 @@ class SelfCriteachConfig(RunConfig):
             raise ValueError("problems.domains is empty: a written domain is compared with one of the library")
         if not self.trained_domains:
             raise ValueError("no level has problems of D1 (phase1): there would be no scene to demonstrate")
-        if self.model.folder is None and self.domain.writer == "model" and self.prime is None:
-            raise ValueError("domain.writer=model, and a model from nothing knows no PDDL; prime it, or take symbolic")
+        if self.model.folder is None and self._base_writes and self.prime is None:
+            raise ValueError("domain.writer=model, and a model from nothing knows no PDDL; prime it, take symbolic, or "
+                             "name a domain.speaker")  # fmt: skip
+        if self.prime is not None and self.domain.speaker.is_named:
+            raise ValueError("prime has the base model write its domain, and domain.speaker another; leave out one")
+        if self.narrator.speaker.is_named and self.narrator.kind != "model":
+            raise ValueError(f"narrator.speaker narrates with kind=model alone, got kind={self.narrator.kind}")
         if self.prime is not None and not self.is_word_level:
             raise ValueError("prime is for a model from nothing with model.tokenizer=words; others write PDDL as it is")
         if self.domain.writer == "given" and len(self.trained_domains) > 1:
@@ -196,6 +203,20 @@ class SelfCriteachConfig(RunConfig):
         if self.cpo is not None and self.cpo.solver == "trust_region":
             check_trust_region(self.trainer)
         return self
+
+    @property
+    def _base_writes(self) -> bool:
+        return self.domain.writer == "model" and not self.domain.speaker.is_named
+
+    @property
+    def speakers(self) -> dict[str, AnsweringConfig]:
+        """Return who answers beside the run's policies, by setting."""
+        found = {"domain.speaker": self.domain.speaker, "narrator.speaker": self.narrator.speaker}
+        if "distilled" in self.arms:
+            found["teacher"] = self.teacher
+        if self.paraphrase is not None:
+            found["paraphrase.speaker"] = self.paraphrase.speaker
+        return {name: speaker for name, speaker in found.items() if speaker.is_named}
 
     @property
     def is_word_level(self) -> bool:
