@@ -160,9 +160,7 @@ def controls(
             engine=narrowed(config.policy, EngineNumerics),
             prompting=compact_prompting(config),
             updates=MOST_UPDATES * loop.updates,
-            optimiser=narrowed(config.tuning, OptimiserConfig).model_copy(
-                update={"epochs": 1, "schedule": Schedule.CONSTANT}
-            ),
+            optimiser=narrowed(loop, OptimiserConfig).model_copy(update={"schedule": Schedule.CONSTANT}),
             numerics=numerics,
             n_problems=loop.problems_per_update,
         )
