@@ -68,13 +68,17 @@ class Ranks:
 
     def start(self) -> None:
         """Let Ray Train start the ranks, and do not wait."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
         from actors.ranks import CallDesk
 
         if self._fit is not None:
             return
         ray, count = self.ray(), self.config.n_ranks
         logger.info("starting the trainer (%d rank%s)", count, "s" * (count > 1))
-        self._desk = ray.remote(CallDesk).options(num_cpus=0).remote()
+        # on the machine of whoever asks, which is not taken away without it
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        self._desk = ray.remote(CallDesk).options(num_cpus=0, scheduling_strategy=here).remote()
         trainer = self._torch_trainer(ray)
         self._fit = threading.Thread(target=self._run_fit, args=[trainer], name="ray-train", daemon=True)
         self._fit.start()
