@@ -140,8 +140,9 @@ def two_machines(
     head = {**of_the_second, "resources": of_the_second["resources"] if are_alike else {}, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)  # which only a main thread can
     try:
-        added = [cluster.add_node(**of_the_second)]
+        # before there is another: of several nodes on one machine Ray takes any for that of the driver
         ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False, runtime_env=OUR_CODE)
+        added = [cluster.add_node(**of_the_second)]
         cluster.wait_for_nodes()
 
         def take_away(is_replaced: bool) -> None:

@@ -77,7 +77,7 @@ class Ranks:
         ray, count = self.ray(), self.config.n_ranks
         logger.info("starting the trainer (%d rank%s)", count, "s" * (count > 1))
         # on the machine of whoever asks, which is not taken away without it
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self._desk = ray.remote(CallDesk).options(num_cpus=0, scheduling_strategy=here).remote()
         trainer = self._torch_trainer(ray)
         self._fit = threading.Thread(target=self._run_fit, args=[trainer], name="ray-train", daemon=True)
