@@ -70,7 +70,9 @@ class ChainWriter:
         config, rows = self._examples, list[ExampleRow]()
         for row in solved:
             copies = self._renamings.get(row.level, config.renamings)
-            rows += chain_examples(row, self._rendering, self._names, n_renamings=copies, seed=self._seed)
+            rows += chain_examples(
+                row, self._rendering, self._names, n_renamings=copies, seed=self._seed, branches=config
+            )  # fmt: skip
             rows += opening_examples(
                 row, self._rendering, self._names, n_renamings=config.openings, n_steps=config.opening_steps,
                 seed=self._seed,

@@ -65,7 +65,8 @@ def pddl_instruct(config: PddlInstructConfig) -> list[Stage[Any]]:
     examples = stage("write_chains", phase1_data.write_chains, writing, solved, kind=StageKind.WRITES)
 
     evaluations = Evaluations(graph, config, data)
-    start = training.start_settings(config, config.problems.object_names if config.is_word_level else ())
+    words = (*config.problems.object_names, *training.branch_words(config.examples)) if config.is_word_level else ()
+    start = training.start_settings(config, words)
     policy: Stage[Any] = stage(
         "initial_policy", training.initial_policy, start, {"problems": problems, "examples": examples}
     )

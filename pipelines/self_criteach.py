@@ -49,6 +49,7 @@ from plansmith.ablation.domain_damage import DamageResults, damage_results, dama
 from plansmith.ablation.domain_damage_report import damage_report
 from plansmith.ablation.seeds import as_it_is
 from plansmith.config.basics import narrowed
+from plansmith.config.chains import BranchesConfig
 from plansmith.config.domain_writing import WritingConfig
 from plansmith.config.generation import AnsweringConfig, SamplingConfig
 from plansmith.config.self_criteach import SelfCriteachConfig
@@ -204,7 +205,8 @@ def writing(
 
 def start(graph: Graph, config: SelfCriteachConfig, problems: Stage[Any], texts: Stage[Any]) -> Stage[Any]:
     """Return the base model."""
-    settings = training.start_settings(config, config.problems.object_names)
+    words = (*config.problems.object_names, *training.branch_words(config.narrator))
+    settings = training.start_settings(config, words)
     given = {"problems": problems, "examples": texts}
     return graph.stage("initial_policy", training.initial_policy, settings, given)
 
@@ -275,6 +277,7 @@ def library_settings(config: SelfCriteachConfig, *, has_chains: bool = True) -> 
         object_names=config.problems.object_names,
         n_plans=config.planner.n_plans,
         has_chains=has_chains,
+        branches=narrowed(config.narrator, BranchesConfig),
     )
 
 

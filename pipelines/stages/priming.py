@@ -185,7 +185,7 @@ def primed_policy(graph: Graph, config: SelfCriteachConfig, problems: Stage[Any]
         how = PlanPrimerSettings(prompting=config.prompting, most_steps=prime.most_steps)
         tables["plans"] = stage("write_plan_primer", write_plan_primer, how, {**given, "plans": plans})
     examples = stage("primer", join_examples, None, tables, kind=StageKind.WRITES)
-    words = (*config.problems.object_names, *schema_vocabulary(prime.symbols))
+    words = (*config.problems.object_names, *training.branch_words(config.narrator), *schema_vocabulary(prime.symbols))
     settings, given = training.start_settings(config, words), {**given, "examples": examples}
     untrained = stage("initial_policy", training.initial_policy, settings, given)
     sequences = stage("encode_primer", training.encode_examples, None, {"policy": untrained, "examples": examples})

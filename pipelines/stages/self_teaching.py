@@ -16,6 +16,7 @@ from pipelines.stages.generating import GenerationSettings, sample_prompts
 from pipelines.stages.judging import STEPS
 from pipelines.stages.phase1_data import solve_problems, solved_problems
 from plansmith.config.basics import StrictModel
+from plansmith.config.chains import BranchesConfig
 from plansmith.config.constrained import CriticConfig
 from plansmith.config.pddl_instruct import ExamplesConfig
 from plansmith.config.planner import PlannerConfig
@@ -84,6 +85,8 @@ class WritingLibrarySettings(StrictModel):
     """Plans of a problem, at most."""
     has_chains: bool = True
     """Chains of thought; otherwise plans alone."""
+    branches: BranchesConfig = BranchesConfig()
+    """What chains tell beside their steps."""
 
 
 class NoiseSettings(StrictModel):
@@ -154,7 +157,10 @@ def write_library(context: StageContext[WritingLibrarySettings]) -> None:
     if not settings.has_chains:
         context.output.write_rows(bare_plans(solved, settings.prompting), ExampleRow, table="chains")
         return
-    examples = ExamplesConfig(renamings=settings.library.renamings, valid_explanations=0.0, invalid_explanations=0.0)
+    examples = ExamplesConfig(
+        renamings=settings.library.renamings, valid_explanations=0.0, invalid_explanations=0.0,
+        **settings.branches.model_dump(),
+    )  # fmt: skip
     context.resources.map_rows(
         solved,
         SolvedProblemRow,

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from actors.encoder import EncodingWorker
 from pipelines.run.workers import MODEL, PROBE, Probe
 from plansmith.config.basics import StrictModel, narrowed
+from plansmith.config.chains import BranchesConfig
 from plansmith.config.training import (
     LossConfig,
     ModelConfig,
@@ -54,6 +55,7 @@ from plansmith.learning.sequences import TrainingSequence
 from plansmith.learning.tokenizer import word_tokenizer
 from plansmith.pddl.parser import parse_domain
 from plansmith.stages import StageContext
+from plansmith.text.compact import BRANCH_MARKERS
 
 PROBE_TOKENS = 256
 SEQUENCES = "sequences"
@@ -149,6 +151,11 @@ def start_settings(config: HasModel, object_names: tuple[str, ...] = ()) -> Init
     return InitialPolicySettings(
         model=config.model, numerics=numerics, object_names=object_names, max_position_embeddings=reach
     )
+
+
+def branch_words(told: BranchesConfig) -> tuple[str, ...]:
+    """Return the words that a word-level model needs for what its chains tell beside their steps."""
+    return tuple(BRANCH_MARKERS) if told.alternatives or told.backtracks else ()
 
 
 def initial_policy(context: StageContext[InitialPolicySettings]) -> None:

@@ -10,6 +10,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from plansmith.config.basics import StrictModel
+from plansmith.config.chains import BranchesConfig
 from plansmith.config.constrained import (
     UNREAD_BY_PENALTY,
     UNREAD_BY_TRUST_REGION,
@@ -58,8 +59,8 @@ class LibraryConfig(StrictModel):
         return self
 
 
-class NarratorConfig(StrictModel):
-    """Who tells the plans of the library as chains of thought."""
+class NarratorConfig(BranchesConfig):
+    """Who tells the plans of the library as chains of thought; branches are told by template alone."""
 
     kind: Literal["template", "model"] = "template"
     """template: a writer whose every word is true, in `rendering`. model: the base model, or `speaker`, asked for each
@@ -179,6 +180,9 @@ class SelfCriteachConfig(RunConfig):
                              "name a domain.speaker")  # fmt: skip
         if self.prime is not None and self.domain.speaker.is_named:
             raise ValueError("prime has the base model write its domain, and domain.speaker another; leave out one")
+        if self.narrator.kind == "model" and (self.narrator.alternatives or self.narrator.backtracks):
+            raise ValueError("narrator.alternatives and backtracks are told by template alone, got kind=model, which is "
+                             "asked for both in words")  # fmt: skip
         if self.narrator.speaker.is_named and self.narrator.kind != "model":
             raise ValueError(f"narrator.speaker narrates with kind=model alone, got kind={self.narrator.kind}")
         if self.prime is not None and not self.is_word_level:

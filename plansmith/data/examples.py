@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from plansmith.config.chains import BranchesConfig
 from plansmith.data.rows import CorruptedPlanRow, ExampleKind, ExampleRow, SolvedProblemRow
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import PlanStep
@@ -13,6 +14,7 @@ from plansmith.pddl.parser import parse_step
 from plansmith.problems.corruption import Corruption, corrupt_plan, true_claims
 from plansmith.problems.mistakes import draw_mistake
 from plansmith.problems.renaming import random_renaming, rename_plan, rename_problem
+from plansmith.text.branches import with_branches
 from plansmith.text.chains import (
     Chain,
     ChainStep,
@@ -26,6 +28,8 @@ from plansmith.text.explanations import Attempt, ClaimedPlan, FeedbackKind, expl
 from plansmith.text.full_reader import read_literals
 from plansmith.text.rendering import Rendering
 
+NO_BRANCHES = BranchesConfig()
+
 
 def solved_task(row: SolvedProblemRow) -> tuple[PlanningTask, tuple[PlanStep, ...]]:
     """Return the task and the plan of a row."""
@@ -33,9 +37,16 @@ def solved_task(row: SolvedProblemRow) -> tuple[PlanningTask, tuple[PlanStep, ..
 
 
 def chain_examples(
-    row: SolvedProblemRow, rendering: Rendering, names: Sequence[str], *, n_renamings: int, seed: int
+    row: SolvedProblemRow,
+    rendering: Rendering,
+    names: Sequence[str],
+    *,
+    n_renamings: int,
+    seed: int,
+    branches: BranchesConfig = NO_BRANCHES,
 ) -> Iterator[ExampleRow]:
     """Yield the plan of a row as chains of thought, each under other object names, if any are given."""
+    told = {"n_alternatives": branches.alternatives, "n_backtracks": branches.backtracks}
     for copy, (task, chain) in enumerate(_renamed_chains(row, names, n_renamings, f"{seed} {row.problem_id}")):
         yield ExampleRow(
             example_id=f"{row.problem_id}-{copy:03d}",
@@ -43,7 +54,7 @@ def chain_examples(
             kind=ExampleKind.PLAN_CHAIN,
             corruption=None,
             prompt=rendering.plan_prompt(task),
-            response=rendering.write_chain(chain),
+            response=rendering.write_chain(with_branches(task, chain, **told) if any(told.values()) else chain),
         )
 
 

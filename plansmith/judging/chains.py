@@ -28,6 +28,7 @@ from plansmith.pddl.validation import (
     judge_step,
     validate_plan,
 )
+from plansmith.text.branches import Passed
 from plansmith.text.chains import (
     ChainStep,
     ReadChain,
@@ -153,13 +154,16 @@ def judge_steps(task: PlanningTask, read: ReadChain) -> tuple[tuple[JudgedStep, 
     is_plan_of_steps = read.chain.final_plan in (None, read.chain.plan_of_steps)
     state, total = in_order(task.problem.init), total_at_start(task)
     before = _bits(task, state)
+    passed = Passed({before})
     untold = tuple(atom for atom in state if read.leaves_out_static and task.is_static(atom.predicate))
     for step, spans in zip(read.chain.steps, read.spans, strict=True):
-        judged.append(_judge(task, step, spans, _Before(state, before, total), untold))
+        judged.append(_judge(task, step, spans, _Before(state, before, total, passed), untold))
         if step.is_withdrawn and is_plan_of_steps:
             judged[-1] = _withdrawn(judged[-1])
         total = _total_after(task, judged[-1], step, before)
         state, before = judged[-1].s_claimed, judged[-1].claimed
+        if not step.is_withdrawn:
+            passed = Passed({*passed.states, before}, step.action)
     closing = false_claims(task, read.closing, before)
     taken = [i for i, step in enumerate(judged) if step.judgement.code is not FeedbackCode.WITHDRAWN]
     if taken:
@@ -169,11 +173,12 @@ def judge_steps(task: PlanningTask, read: ReadChain) -> tuple[tuple[JudgedStep, 
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What a chain claims to have come to: atoms, the same as the task knows it, and the total cost if it is told."""
+    """What a chain claims to have come to: atoms, the same as the task knows it, the cost if told, and its way."""
 
     atoms: tuple[Atom, ...]
     state: int
     total: Number | None
+    passed: Passed
 
 
 def _judge(
@@ -186,7 +191,7 @@ def _judge(
         claimed = _bits(task, s_claimed)
     judgement = judge_step(task, before.state, step.action, claimed)
     judgement = _with_cost(judgement, step, _true_cost(task, step.action, before.state, before.total))
-    false = false_claims(task, spans.claims, before.state, task.ground(step.action))
+    false = false_claims(task, spans.claims, before.state, task.ground(step.action), before.passed)
     faults = [one.span for one in false]
     if judgement.code in (FeedbackCode.PRECONDITION, FeedbackCode.MALFORMED):
         faults.append(spans.action)

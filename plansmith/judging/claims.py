@@ -1,10 +1,10 @@
 """Which words of a chain are false: every claim about a state, held against the state that the chain claims to be in.
 
 Judged are goal marks, what goals should wait for (as `plansmith.pddl.goal_orders` has it), what a reason says is there
-already, precondition checks, and what an action adds and deletes. Not judged, because no state decides it: which
-condition a reason names (whether anybody needs it is an opinion), and what a reason leaves out, which depends on the
-action that its writer had in mind; nor a support that is more than a literal, which no faithful writer tells. Not here:
-actions and next states (`chains`).
+already, what else could have been done or would have failed (`plansmith.text.branches`), precondition checks, and what
+an action adds and deletes. Not judged, because no state decides it: which condition a reason names (whether anybody
+needs it is an opinion), and what a reason leaves out, which depends on the action that its writer had in mind; nor a
+support that is more than a literal, which no faithful writer tells. Not here: actions and next states (`chains`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from plansmith.pddl.goal_orders import GoalOrders
 from plansmith.pddl.ground_actions import GroundAction, MalformedStep
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import EQUALITY, Condition, Literal
+from plansmith.text.branches import NOWHERE, Passed, why_false
 from plansmith.text.chains import Claim, Part, Span
 
 
@@ -30,7 +31,11 @@ class FalseClaim:
 
 
 def false_claims(
-    task: PlanningTask, claims: Sequence[Claim], state: int, action: GroundAction | MalformedStep | None = None
+    task: PlanningTask,
+    claims: Sequence[Claim],
+    state: int,
+    action: GroundAction | MalformedStep | None = None,
+    passed: Passed = NOWHERE,
 ) -> tuple[FalseClaim, ...]:
     """Return the claims that are false, in the order of the text; of several about the same words the first.
 
@@ -39,8 +44,9 @@ def false_claims(
         claims: of one step, or of the closing goal check.
         state: the state that the chain claims to be in.
         action: of the step; what is said of one that does not exist is not judged.
+        passed: where the chain claims to have been.
     """
-    truth = _Truth(task, state, action if isinstance(action, GroundAction) else None)
+    truth = _Truth(task, state, action if isinstance(action, GroundAction) else None, passed)
     told: set[tuple[Part, Condition | None, Condition | None]] = set()
     found: dict[Span, FalseClaim] = {}
     for claim in claims:
@@ -71,6 +77,7 @@ class _Truth:
     task: PlanningTask
     state: int
     action: GroundAction | None
+    passed: Passed
 
     @cached_property
     def lists(self) -> Mapping[Part, Mapping[Condition, bool]]:
@@ -105,6 +112,10 @@ class _Truth:
         """Return why a claim is false, nothing if it is not; ``left_out`` is what its list does not tell."""
         if claim.part is Part.UNREAD:
             return f"a reason cannot be read: {claim.fault}"
+        if claim.branch is not None:
+            return why_false(
+                self.task, claim.branch, self.state, self.action.step if self.action else None, self.passed
+            )
         if claim.part is Part.SUPPORT:
             return f"{claim.condition} does not hold" if self._is_false(claim.condition) else ""
         if claim.part is Part.APPLICABLE:

@@ -2,7 +2,8 @@
 
 A chain is s0, a1, s1, ..., an, sn with, for each step, which goals are met where one was aimed at, why this action, its
 preconditions, and the state it claims to lead to; then the final plan and the writer's own verdict. `chain_of_plan`
-builds the true chain of a plan; a reader builds the chain a policy wrote, claims and all.
+builds the true chain of a plan; a reader builds the chain a policy wrote, claims and all. A step may also say what else
+could have been done, and what would have failed (`branches`).
 
 A step that says its action cannot be applied is withdrawn: the state stays as it is, the chain may go on from there,
 and its plan leaves the action out.
@@ -55,6 +56,42 @@ class StepCost:
         return cls(_told(amount), _told(total_before + amount))
 
 
+class Drawback(StrEnum):
+    """Why an action that could be applied is not taken."""
+
+    UNDOES = "undoes"
+    """It undoes goals that are reached."""
+    RETURNS = "returns"
+    """It leads to a state that the chain has been in."""
+    LONGER = "longer"
+    """It brings the goal no nearer: from there as many steps are needed as from here, or more."""
+    DEAD_END = "dead end"
+    """From there the goal cannot be reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another action that can be applied before a step, and why it is not taken; ``undone`` are the goals it undoes."""
+
+    action: PlanStep
+    drawback: Drawback
+    undone: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Backtrack:
+    """A branch that fails: its actions, the last of which lacks preconditions, and where the chain goes on.
+
+    ``culprit`` is the action of the branch that made ``unsatisfied`` false. ``back_to`` is the action after which the
+    branch began, None for the start: all of the branch is taken back.
+    """
+
+    branch: tuple[PlanStep, ...]
+    unsatisfied: tuple[Condition, ...]
+    culprit: PlanStep
+    back_to: PlanStep | None
+
+
 @dataclass(frozen=True, slots=True)
 class ChainStep:
     """One step as claimed.
@@ -63,7 +100,7 @@ class ChainStep:
     then ``unsatisfied`` says why. ``added`` and ``deleted`` are what the action does in this state: of its conditional
     effects those that take place. ``purpose`` says why the action is taken: a goal, what it needs, and so on to the
     effect of the action; ``support``, as long or empty, what of each of these is there already: the true
-    preconditions of the action that brings it about.
+    preconditions of the action that brings it about. ``alternatives`` and ``backtracks`` are told before the action.
     """
 
     action: PlanStep
@@ -76,6 +113,8 @@ class ChainStep:
     purpose: tuple[Condition, ...] = ()
     support: tuple[tuple[Condition, ...], ...] = ()
     cost: StepCost | None = None
+    alternatives: tuple[Alternative, ...] = ()
+    backtracks: tuple[Backtrack, ...] = ()
 
     @property
     def is_withdrawn(self) -> bool:
@@ -118,6 +157,8 @@ class Part(StrEnum):
     ORDER = "order"
     """What goals should wait for."""
     SUPPORT = "support"
+    BRANCH = "branch"
+    """What else could have been done, or would have failed."""
     PRECONDITIONS = "preconditions"
     APPLICABLE = "applicable"
     ADDED = "added"
@@ -141,6 +182,7 @@ class Claim:
         wanted: of a support, the condition that it supports; of what a goal should wait for, and at the end of the list
             of such, that goal.
         fault: why a reason cannot be read.
+        branch: what else could have been done, or would have failed.
     """
 
     part: Part
@@ -150,6 +192,7 @@ class Claim:
     mark: Span | None = None
     wanted: Condition | None = None
     fault: str = ""
+    branch: Alternative | Backtrack | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +254,8 @@ def chain_of_plan(task: PlanningTask, plan: Sequence[PlanStep], *, with_purpose:
 def continued_chain(task: PlanningTask, kept: Sequence[ChainStep], plan: Sequence[PlanStep]) -> Chain:
     """Return the chain that keeps a writer's sound steps and goes on with `plan` from the state they lead to.
 
-    The kept steps keep their reasons and the places of their goal checks; what they claim is told as it truly is, and
-    the support of a reason only where it holds.
+    The kept steps keep their reasons and the places of their goal checks; what they claim is told as it truly is, the
+    support of a reason only where it holds, and of branches nothing.
     """
     point, orders = _Point(in_order(task.problem.init), total_at_start(task)), GoalOrders.of(task)
     steps: list[ChainStep] = []

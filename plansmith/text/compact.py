@@ -17,6 +17,13 @@ is there already of what an aim or a need takes: to put `a` on `b` takes that `b
 held, which is the next need. ``now:`` is the resulting state; what the action deletes is what that state no longer
 lists.
 
+Where a chain tells them (`branches`), what else could have been done and what would have failed come before ``do:``::
+
+    other: put-down a returns: other: unstack b c undoes: on? b c other: pick-up d longer: other: pick-up e dead:
+    try: pick-up d then: unstack b c blocked: handempty by: pick-up d back: stack a b
+
+``back:`` names the action after which the branch began, none at the start; all of the branch is taken back.
+
 The plan of a chain is the actions of its steps without those withdrawn. It is listed at the end, after ``final:``, only
 where it is another.
 """
@@ -30,8 +37,8 @@ from plansmith.errors import BadInputError
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, Condition, Domain, Literal, PlanStep
 from plansmith.pddl.validation import StepJudgement
-from plansmith.text.chains import Chain, ChainStep, GoalMark, ReadChain, in_order
-from plansmith.text.compact_reader import NOT, WANTED, read_chain
+from plansmith.text.chains import Alternative, Backtrack, Chain, ChainStep, GoalMark, ReadChain, in_order
+from plansmith.text.compact_reader import DRAWBACKS, NOT, WANTED, read_chain
 from plansmith.text.explanations import Attempt, ClaimedPlan, Explanation, FeedbackKind
 
 
@@ -84,8 +91,22 @@ def write_step(step: ChainStep) -> str:
         parts += ["need:" if index else "aim:", write_wanted([condition])]
         if settled:
             parts += ["since:", write_literals(settled)]
+    parts += [*map(_alternative_words, step.alternatives), *map(_backtrack_words, step.backtracks)]
     parts += ["do:", write_literals([step.action]), write_outcome(step)]
     return " ".join(filter(None, parts))
+
+
+def _alternative_words(told: Alternative) -> str:
+    marker = next(word for word, drawback in DRAWBACKS.items() if drawback is told.drawback)
+    return " ".join(filter(None, ["other:", write_literals([told.action]), marker, write_wanted(told.undone)]))
+
+
+def _backtrack_words(told: Backtrack) -> str:
+    first, *then = told.branch
+    parts = ["try:", write_literals([first])]
+    parts += [f"then: {write_literals([action])}" for action in then]
+    parts += ["blocked:", write_literals(told.unsatisfied), "by:", write_literals([told.culprit]), "back:"]
+    return " ".join([*parts, write_literals([told.back_to])] if told.back_to else parts)
 
 
 def write_goal_check(goal_check: Sequence[GoalMark]) -> str:
@@ -254,4 +275,8 @@ MARKERS = [
     "invented:",
     "not:",
 ]
-"""Every marker of the rendering, for a vocabulary."""
+"""Every marker of the rendering but those of branches, for a vocabulary."""
+
+BRANCH_MARKERS = ["other:", *DRAWBACKS, "try:", "then:", "blocked:", "by:", "back:"]
+"""The markers of what else could have been done, and of what would have failed: words of a vocabulary only where chains
+tell them."""

@@ -5,8 +5,9 @@ and at which word. A step at which the text ends is no claim: more of its state 
 repairs and never guesses; the verdict on such a rollout is the validator's business.
 
 Actions and states are what a plan is made of, and are read strictly. A reason (a goal check, an aim, a need, what is
-there of it) is not: one that cannot be read is passed over up to the next marker that is none of its own, and is a
-claim that nothing can prove right (`Part.UNREAD`). So a chain with a garbled reason is still judged as a plan.
+there of it, what else could be done) is not: one that cannot be read is passed over up to the next marker that is none
+of its own, and is a claim that nothing can prove right (`Part.UNREAD`). So a chain with a garbled reason is still
+judged as a plan.
 """
 
 from __future__ import annotations
@@ -15,10 +16,24 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice, takewhile
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from plansmith.pddl.model import Atom, Condition, Domain, Literal, PlanStep
-from plansmith.text.chains import INVALID, VALID, Chain, ChainStep, Claim, GoalMark, Part, ReadChain, Span, StepSpans
+from plansmith.text.chains import (
+    INVALID,
+    VALID,
+    Alternative,
+    Backtrack,
+    Chain,
+    ChainStep,
+    Claim,
+    Drawback,
+    GoalMark,
+    Part,
+    ReadChain,
+    Span,
+    StepSpans,
+)
 
 NOT = "not:"
 """Marks the atom after it as negated."""
@@ -26,8 +41,18 @@ NOT = "not:"
 WANTED = "?"
 """Ends a predicate that is wanted (a goal, an aim, a need), not told of a state."""
 
-_REASONS = ("aim:", "need:")
-_WITHIN_REASONS = ("since:", "met:", "unmet:", "order:", "after:", "later:", "ready:")
+DRAWBACKS = {
+    "undoes:": Drawback.UNDOES,
+    "returns:": Drawback.RETURNS,
+    "longer:": Drawback.LONGER,
+    "dead:": Drawback.DEAD_END,
+}
+"""What follows another action: why it is not taken."""
+
+_REASONS = ("aim:", "need:", "other:", "try:")
+_WITHIN_REASONS = (
+    "since:", "met:", "unmet:", "order:", "after:", "later:", "ready:", *DRAWBACKS, "then:", "blocked:", "by:", "back:"
+)  # fmt: skip
 _AFTER_REASONS = ("goals:", *_REASONS, "do:", "check:", "ok:", "fails:", "add:", "now:", "final:", "verdict:")
 _STEP_START = ("goals:", *_REASONS, *_WITHIN_REASONS, "do:")
 
@@ -35,6 +60,9 @@ _STEP_START = ("goals:", *_REASONS, *_WITHIN_REASONS, "do:")
 def parameter_word(number: int) -> str:
     """Return how a parameter is told by its number, from 0, where it is told."""
     return f"?x{number}"
+
+
+_Branch = TypeVar("_Branch", Alternative, Backtrack)
 
 
 class _Fault(Exception):
@@ -198,6 +226,10 @@ class _Words:
     def _reason(self, purpose: list[Literal], support: list[tuple[Literal, ...]]) -> None:
         if self.peek() not in _REASONS:
             raise self.fault("a reason")
+        if self.peek() in ("other:", "try:"):
+            start, told = self.position, self._alternative() if self.peek() == "other:" else self._backtrack()
+            self.claims.append(Claim(Part.BRANCH, self.span(start, self.position), branch=told))
+            return
         self.position += 1
         wanted = [placed.literal for placed in self.literals(WANTED)]
         purpose += wanted
@@ -210,6 +242,30 @@ class _Words:
             support[-1] = (*support[-1], literal)
             self.claims.append(Claim(Part.SUPPORT, self.span(first, last), literal, wanted=wanted[-1]))
 
+    def _alternative(self) -> Alternative:
+        """Take another action, and why it is not taken."""
+        self.take("other:")
+        action, word = self.step(), self.peek()
+        if word not in DRAWBACKS:
+            raise self.fault(f"one of {' '.join(DRAWBACKS)}")
+        self.position += 1
+        undone = self.literals(WANTED) if DRAWBACKS[word] is Drawback.UNDOES else []
+        return Alternative(action, DRAWBACKS[word], tuple(placed.literal for placed in undone))
+
+    def _backtrack(self) -> Backtrack:
+        """Take a branch that is said to fail."""
+        self.take("try:")
+        branch = [self.step()]
+        while self.peek() == "then:":
+            self.position += 1
+            branch.append(self.step())
+        self.take("blocked:")
+        unsatisfied = tuple(placed.literal for placed in self.literals())
+        self.take("by:")
+        culprit = self.step()
+        self.take("back:")
+        return Backtrack(tuple(branch), unsatisfied, culprit, self.step() if self._is_literal() else None)
+
     def _pass_over(self, error: _Fault) -> None:
         """Go on after a reason that cannot be read.
 
@@ -221,6 +277,10 @@ class _Words:
         if word is None:
             raise error
         self.claims.append(Claim(Part.UNREAD, self.span(error.position, error.position + 1), fault=str(error)))
+
+    def branches(self, kind: type[_Branch]) -> tuple[_Branch, ...]:
+        """Return the branches of a kind that the open step claims."""
+        return tuple(claim.branch for claim in self.claims if isinstance(claim.branch, kind))
 
     def atoms(self) -> tuple[tuple[Atom, ...], tuple[Span, ...]]:
         """Take atoms, with their places."""
@@ -335,7 +395,10 @@ def _read_step(words: _Words) -> tuple[ChainStep, StepSpans]:
         words.claims += [Claim(Part.ADDED, place, Literal(atom)) for atom, place in zip(added, places, strict=True)]
         words.claims.append(Claim(Part.ADDED, after))
     preconditions = tuple(dict.fromkeys([*(one.literal for one in checked), *unsatisfied]))
-    step = ChainStep(action, preconditions, tuple(unsatisfied), added, (), next_state, goal_check, purpose, support)
+    step = ChainStep(
+        action, preconditions, tuple(unsatisfied), added, (), next_state, goal_check, purpose, support,
+        alternatives=words.branches(Alternative), backtracks=words.branches(Backtrack),
+    )  # fmt: skip
     spans = StepSpans(
         words.span(start, outcome_start),
         words.span(outcome_start, end),

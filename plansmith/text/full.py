@@ -13,9 +13,9 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import TOTAL_COST, Domain, Literal, Number
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import StepJudgement
-from plansmith.text.chains import COST_DIGITS, Chain, ChainStep, GoalMark, ReadChain, in_order
+from plansmith.text.chains import COST_DIGITS, Alternative, Backtrack, Chain, ChainStep, GoalMark, ReadChain, in_order
 from plansmith.text.explanations import Attempt, ClaimedPlan, Explanation, FeedbackKind
-from plansmith.text.full_reader import read_chain
+from plansmith.text.full_reader import DRAWBACKS, read_chain
 
 PLAN_INSTRUCTION = (
     "Find a plan for the problem below. Reason one action at a time: check the goals where one was reached, say what "
@@ -106,7 +106,20 @@ def step_lines(number: int, step: ChainStep) -> list[str]:
         lines += ["- Goals:", *_goal_lines(step.goal_check)]
     if step.purpose:
         lines.append(f"- Purpose: {' needs '.join(_purpose_parts(step))}")
+    lines += [*map(_alternative_line, step.alternatives), *map(_backtrack_line, step.backtracks)]
     return [*lines, f"- Action: {step.action}", *outcome_lines(step)]
+
+
+def _alternative_line(told: Alternative) -> str:
+    words = next(words for words, drawback in DRAWBACKS.items() if drawback is told.drawback)
+    return " ".join([f"- Instead: {told.action} {words}", *map(str, told.undone)])
+
+
+def _backtrack_line(told: Backtrack) -> str:
+    began = f"after {told.back_to}" if told.back_to else "at the start"
+    branch = " ".join(map(str, told.branch))
+    lacking = f"lacks {_spaced(told.unsatisfied)} because of {told.culprit}"
+    return f"- Dead branch: {branch} {lacking}; back to the state {began}"
 
 
 def _purpose_parts(step: ChainStep) -> Iterator[str]:

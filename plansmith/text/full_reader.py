@@ -20,7 +20,20 @@ from plansmith.pddl.model import Atom, Condition, Domain, Literal, PlanStep, Typ
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.problem_reader import names_of
 from plansmith.pddl.sexpr import read_number
-from plansmith.text.chains import Chain, ChainStep, Claim, GoalMark, Part, ReadChain, Span, StepCost, StepSpans
+from plansmith.text.chains import (
+    Alternative,
+    Backtrack,
+    Chain,
+    ChainStep,
+    Claim,
+    Drawback,
+    GoalMark,
+    Part,
+    ReadChain,
+    Span,
+    StepCost,
+    StepSpans,
+)
 
 _STEP = re.compile(r"\[STEP\s+\d[^\]]*\]", re.IGNORECASE)
 _FIELD = re.compile(
@@ -36,6 +49,22 @@ _LITERAL = re.compile(r"\(not\s+\(([^()]*)\)\s*\)|\(([^()]*)\)", re.IGNORECASE)
 _CONNECTIVES = "and|or|imply|exists|forall"
 _NO_LITERAL = re.compile(rf"\(\s*(?:{_CONNECTIVES}|not\s*\(\s*(?:{_CONNECTIVES}|not))(?=[\s()])", re.IGNORECASE)
 """The beginning of a condition that is more than an atom or its negation."""
+
+DRAWBACKS = {
+    "undoes": Drawback.UNDOES,
+    "leads back to a state passed before": Drawback.RETURNS,
+    "brings the goal no nearer": Drawback.LONGER,
+    "leaves no way to the goal": Drawback.DEAD_END,
+}
+"""What follows another action: why it is not taken."""
+
+_INSTEAD = re.compile(rf"-\s*Instead\s*:\s*(\([^()]*\))[\s,;]*({'|'.join(DRAWBACKS)})\b(.*)", re.IGNORECASE)
+_DEAD_BRANCH = re.compile(
+    r"-\s*Dead branch\s*:\s*((?:\([^()]*\)\s*)+)lacks\s*(.*?)[\s,;]*because of\s*(\([^()]*\))[\s,;]*"
+    r"back to the state\s*(?:at the start|after\s*(\([^()]*\)))",
+    re.IGNORECASE,
+)
+_ACTION = re.compile(r"\([^()]*\)")
 
 _SECTIONS = ("start", "step", "goal", "plan", "end")
 
@@ -78,6 +107,7 @@ class _OpenStep:
     goals: list[GoalMark] = field(default_factory=list)
     goal_claims: list[Claim] = field(default_factory=list)
     checks: list[Claim] = field(default_factory=list)
+    branches: list[Claim] = field(default_factory=list)
 
     def after(self, name: str) -> Span:
         """Return the label of the field that follows another; its own if none does."""
@@ -292,6 +322,8 @@ class _Reader:
                 if "action" not in step.values:
                     raise _Fault(f"step {len(self.steps) + 1}: 'preconditions' before 'action'")
                 step.outcome_start = line.start
+        elif (told := self._branch(line)) is not None:
+            step.branches.append(Claim(Part.BRANCH, line.span(), branch=told))
         elif match := _CHECK.match(line.text):
             if "preconditions" in step.values:
                 step.checks += [claim for _, claim in self.conditions.marks(line, match, Part.PRECONDITIONS)]
@@ -299,6 +331,19 @@ class _Reader:
             for mark, claim in self.conditions.marks(line, match, Part.GOALS):
                 step.goals.append(mark)
                 step.goal_claims.append(claim)
+
+    def _branch(self, line: _Text) -> Alternative | Backtrack | None:
+        """Return what a line says of another action, or of a branch that fails; None if it says nothing of either."""
+        if match := _INSTEAD.match(line.text):
+            drawback = DRAWBACKS[match.group(2).lower()]
+            undone = self.conditions.read(line.group(match, 3)) if drawback is Drawback.UNDOES else []
+            return Alternative(self._step(match.group(1)), drawback, tuple(condition for condition, _ in undone))
+        if match := _DEAD_BRANCH.match(line.text):
+            branch = tuple(map(self._step, _ACTION.findall(match.group(1))))
+            lacking = tuple(condition for condition, _ in self.conditions.read(line.group(match, 2)))
+            back_to = None if match.group(4) is None else self._step(match.group(4))
+            return Backtrack(branch, lacking, self._step(match.group(3)), back_to)
+        return None
 
     def close_step(self) -> None:
         """Turn the lines of the open step into a claimed step."""
@@ -335,10 +380,18 @@ class _Reader:
                 purpose=purpose,
                 support=support,
                 cost=_cost(step.values.get("cost", _NOTHING).text) if applicable.is_true else None,
+                alternatives=tuple(one.branch for one in step.branches if isinstance(one.branch, Alternative)),
+                backtracks=tuple(one.branch for one in step.branches if isinstance(one.branch, Backtrack)),
             )
         )
         claims = [*step.goal_claims, Claim(Part.GOALS, step.after("goals"))] if "goals" in step.values else []
-        claims += [*supported, *step.checks, Claim(Part.PRECONDITIONS, step.after("preconditions")), applicable]
+        claims += [
+            *supported,
+            *step.branches,
+            *step.checks,
+            Claim(Part.PRECONDITIONS, step.after("preconditions")),
+            applicable,
+        ]
         if applicable.is_true:
             claims += [*step.list_claims(Part.ADDED, "add"), *step.list_claims(Part.DELETED, "delete")]
         assert step.outcome_start is not None

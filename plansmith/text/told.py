@@ -39,7 +39,7 @@ from plansmith.pddl.model import (
     UniversalEffect,
     conjuncts_of,
 )
-from plansmith.text.chains import Chain, ChainStep, ReadChain, chain_of_plan, in_order
+from plansmith.text.chains import Backtrack, Chain, ChainStep, ReadChain, chain_of_plan, in_order
 from plansmith.text.compact import write_chain, write_literals, write_wanted
 from plansmith.text.compact_reader import parameter_word, read_chain
 
@@ -118,7 +118,15 @@ def _told_step(task: PlanningTask, step: ChainStep) -> ChainStep:
     state = step.next_state
     if state is not None:
         state = tuple(atom for atom in state if not task.is_static(atom.predicate))
-    return replace(step, action=_with_parameters(step.action), next_state=state)
+    alternatives = tuple(replace(told, action=_with_parameters(told.action)) for told in step.alternatives)
+    told = replace(step, action=_with_parameters(step.action), next_state=state, alternatives=alternatives)
+    return replace(told, backtracks=tuple(map(_told_backtrack, step.backtracks)))
+
+
+def _told_backtrack(told: Backtrack) -> Backtrack:
+    back_to = None if told.back_to is None else _with_parameters(told.back_to)
+    branch = tuple(map(_with_parameters, told.branch))
+    return replace(told, branch=branch, culprit=_with_parameters(told.culprit), back_to=back_to)
 
 
 def _with_parameters(step: PlanStep) -> PlanStep:
