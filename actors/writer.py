@@ -17,6 +17,7 @@ from plansmith.data.examples import (
 from plansmith.data.plan_examples import plan_examples
 from plansmith.data.rows import CorruptedPlanRow, ExampleKind, ExampleRow, SolvedProblemRow
 from plansmith.problems.corruption import Corruption
+from plansmith.problems.noise import Noise
 from plansmith.stages import row_seed
 from plansmith.text.rendering import rendering_of
 
@@ -52,6 +53,7 @@ class ChainWriter:
         examples: how many of which kind.
         renamings: `examples.renamings` of the levels that have their own.
         seed: of the run.
+        noise: in the prompts of whole chains.
     """
 
     def __init__(
@@ -61,9 +63,10 @@ class ChainWriter:
         examples: ExamplesConfig,
         renamings: Mapping[str, int],
         seed: int,
+        noise: Noise | None = None,
     ) -> None:
         self._rendering, self._names, self._seed = rendering_of(rendering), names, seed
-        self._examples, self._renamings = examples, renamings
+        self._examples, self._renamings, self._noise = examples, renamings, noise
 
     def __call__(self, solved: Sequence[SolvedProblemRow]) -> list[ExampleRow]:
         """Return the examples of some solved problems."""
@@ -71,7 +74,8 @@ class ChainWriter:
         for row in solved:
             copies = self._renamings.get(row.level, config.renamings)
             rows += chain_examples(
-                row, self._rendering, self._names, n_renamings=copies, seed=self._seed, branches=config
+                row, self._rendering, self._names, n_renamings=copies, seed=self._seed, branches=config,
+                noise=self._noise,
             )  # fmt: skip
             rows += opening_examples(
                 row, self._rendering, self._names, n_renamings=config.openings, n_steps=config.opening_steps,

@@ -58,6 +58,7 @@ from plansmith.data.artifacts import StageKind
 from plansmith.pddl.cases import read_text
 from plansmith.pipeline import Ablation, OverSeeds, Pipeline, Reporting
 from plansmith.problems.library import load_domain
+from plansmith.problems.noise import Noise
 from plansmith.report.criteach_report import criteach_report
 from plansmith.report.criteach_results import CriteachResults, criteach_results
 from plansmith.stages import Stage
@@ -117,6 +118,11 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
         arms.measure("cpo_only", arms.constrain("cpo_only", base))
     if arms.wants("dpo_only"):
         arms.measure("dpo_only", arms.prefer("dpo_only", base))
+    if arms.wants("sft_noisy"):
+        seen = examples(graph, config, data, "write_noisy_chains", has_chains=True, is_noisy=True)
+        believing = arms.tune("sft_noisy", base, seen)
+        arms.measure("sft_noisy", believing)
+        arms.measure_noise(believing, "believed")
     last = base
     if arms.wants("sft", "sft_dpo", "sft_cpo"):
         last = tuned = arms.tune("sft", base, rephrased(graph, config, chains, base))
@@ -126,7 +132,8 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
         if arms.wants("sft_cpo"):
             last = arms.constrain("sft_cpo", tuned)
             arms.measure("sft_cpo", last)
-    arms.measure_noise(last, recorded)
+    arms.measure_noise(last, "judged")
+    arms.plan_under_noise(recorded)
     return graph.stages
 
 
@@ -212,10 +219,20 @@ def start(graph: Graph, config: SelfCriteachConfig, problems: Stage[Any], texts:
 
 
 def examples(
-    graph: Graph, config: SelfCriteachConfig, data: dict[str, Stage[Any]], name: str, *, has_chains: bool
+    graph: Graph,
+    config: SelfCriteachConfig,
+    data: dict[str, Stage[Any]],
+    name: str,
+    *,
+    has_chains: bool,
+    is_noisy: bool = False,
 ) -> Stage[Any]:
-    """Return the library as examples to tune on, as chains of thought or as plans alone."""
+    """Return the library as examples to tune on: plans alone, or chains of thought, of disturbed prompts or not."""
     settings = library_settings(config, has_chains=has_chains)
+    if is_noisy:
+        evaluation = config.evaluation
+        noise = Noise(rates=(0.0, *evaluation.noise_rates), mixture=evaluation.noise)
+        settings = settings.model_copy(update={"noise": noise})
     given = {"problems": data["library"], "plans": data["plans"]}
     return graph.stage(name, self_teaching.write_library, settings, given, kind=StageKind.WRITES)
 

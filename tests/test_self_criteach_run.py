@@ -58,7 +58,7 @@ def test_smoke_run_plans_from_noisy_states_and_from_the_nearest_that_fit_demonst
     [noise] = results_of(runs)["noise"]
     assert (noise["rate"], noise["n"]) == (0.2, 6)
     assert 0 <= noise["restored"] <= noise["nearest"] <= 6, "a plan from the true state is one"
-    assert 0 <= noise["planner"] <= 6 and 0 <= noise["policy"] <= 6
+    assert 0 <= noise["planner"] <= 6 and 0 <= noise["policy"] <= 6 and 0 <= noise["believing"] <= 6
 
 
 def test_two_seeds_are_summarised_with_what_success_does_not_show(runs: Path) -> None:

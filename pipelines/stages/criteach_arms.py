@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -39,6 +39,7 @@ class CriteachArms:
 
     def __init__(self, graph: Graph, config: SelfCriteachConfig, data: Mapping[str, Stage[Any]]) -> None:
         self._graph, self._config, self._data = graph, config, dict(data)
+        self._disturbed: dict[str, Stage[Any]] = {}
         self._numerics = narrowed(config.trainer, Numerics)
         self._engine = narrowed(config.policy, EngineNumerics)
         self._critic = CriticConfig() if config.cpo is None else narrowed(config.cpo, CriticConfig)
@@ -170,30 +171,44 @@ class CriteachArms:
         options = {**TOLD, "labels": {"objective": "preference"}, "code_roots": OPTIMISATION}
         return self._graph.stage(name, training.dpo, tuning, {"policy": policy, "pairs": known}, **options)
 
-    def measure_noise(self, policy: Stage[Any], recorded: Mapping[str, Stage[Any]]) -> None:
-        """Let a policy and the planner plan from noisy states; their plans run from the true ones (table 4).
+    def measure_noise(self, policy: Stage[Any], state: str) -> None:
+        """Let a policy plan from noisy states; its plans run from the true ones (table 4).
 
-        Beyond the paper the planner also plans from the nearest states that fit what was demonstrated.
+        Args:
+            policy: who plans.
+            state: that it plans from: ``judged``, what it is shown; ``believed``, what it says is there.
         """
-        evaluation, stage = self._config.evaluation, self._graph.stage
-        demonstrated = {f"{DEMONSTRATED} {name}": found for name, found in recorded.items()}
+        for name, labels, noisy in self._noisy():
+            given = {"policy": policy, "problems": noisy, "plans": self._data["test_plans"]}
+            tried = self._try(f"try_{state}_{name}", given)
+            how = JudgingSettings(prompting=self._config.prompting)
+            given = {"rollouts": tried, "problems": self._data["problems"]}
+            self._graph.stage(f"judge_{state}_{name}", judge_plans, how, given, labels=labels | {"state": state})
+
+    def _noisy(self) -> Iterator[tuple[str, dict[str, str], Stage[Any]]]:
+        """Yield each rate of noise as a name and a label, and the test problems disturbed at it."""
+        evaluation = self._config.evaluation
         for rate in evaluation.noise_rates:
             name, settings = f"{round(100 * rate):02d}", NoiseSettings(rate=rate, mixture=evaluation.noise)
-            noisy = stage(f"noise_{name}", self_teaching.add_noise, settings, {"problems": self._data["library"]})
-            labels = {"noise": str(rate)}
+            if name not in self._disturbed:
+                given = {"problems": self._data["library"]}
+                self._disturbed[name] = self._graph.stage(f"noise_{name}", self_teaching.add_noise, settings, given)
+            yield name, {"noise": str(rate)}, self._disturbed[name]
+
+    def plan_under_noise(self, recorded: Mapping[str, Stage[Any]]) -> None:
+        """Let the planner plan from noisy states (table 4), and from the nearest that fit what was demonstrated."""
+        stage = self._graph.stage
+        demonstrated = {f"{DEMONSTRATED} {name}": found for name, found in recorded.items()}
+        for name, labels, noisy in self._noisy():
             given = {"noisy": noisy, "reference": self._data["problems"]}
             planner = PlannerConfig(search="first", time_limit_s=self._config.planner.time_limit_s)
-            stage(f"plan_noise_{name}", self_teaching.plan_under_noise, planner, given, labels=labels)
+            shown = labels | {"state": "planned"}
+            stage(f"plan_noise_{name}", self_teaching.plan_under_noise, planner, given, labels=shown)
             seen = {"noisy": noisy, "problems": self._data["library"], **demonstrated}
             found = labels | {"state": "found"}
             given["noisy"] = stage(f"nearest_{name}", self_teaching.find_nearest, None, seen, labels=found)
             planned = labels | {"state": "nearest"}
             stage(f"plan_nearest_{name}", self_teaching.plan_under_noise, planner, given, labels=planned)
-            given = {"policy": policy, "problems": noisy, "plans": self._data["test_plans"]}
-            tried = self._try(f"try_noise_{name}", given)
-            how = JudgingSettings(prompting=self._config.prompting)
-            given = {"rollouts": tried, "problems": self._data["problems"]}
-            stage(f"judge_noise_{name}", judge_plans, how, given, labels=labels)
 
 
 def engine_of(answering: AnsweringConfig, numerics: EngineNumerics) -> EngineNumerics | EndpointModel:

@@ -50,7 +50,7 @@ from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import Verdict, validate_plan
 from plansmith.problems.invariants import learn_invariants, nearest_problem
-from plansmith.problems.noise import noisy_problem
+from plansmith.problems.noise import Noise, noisy_problem
 from plansmith.problems.simulator import Simulator
 from plansmith.stages import StageContext
 from plansmith.text.chains import VALID, Chain
@@ -87,6 +87,8 @@ class WritingLibrarySettings(StrictModel):
     """Chains of thought; otherwise plans alone."""
     branches: BranchesConfig = BranchesConfig()
     """What chains tell beside their steps."""
+    noise: Noise | None = None
+    """Disturbs the states of prompts; chains then begin with the true ones."""
 
 
 class NoiseSettings(StrictModel):
@@ -174,6 +176,7 @@ def write_library(context: StageContext[WritingLibrarySettings]) -> None:
             "examples": examples,
             "renamings": {},
             "seed": context.seed,
+            "noise": settings.noise,
         },
         is_resident=False,
     )

@@ -26,8 +26,8 @@ from plansmith.config.run import RunConfig
 from plansmith.config.training import ModelConfig, OptimiserConfig, PolicyConfig, PreferenceConfig, TrainerConfig
 
 Arm = Literal[
-    "base", "vote", "prompt_cot", "self_distilled", "distilled", "symbol", "sft", "cpo_only", "dpo_only", "sft_dpo",
-    "sft_cpo",
+    "base", "vote", "prompt_cot", "self_distilled", "distilled", "symbol", "sft", "sft_noisy", "cpo_only", "dpo_only",
+    "sft_dpo", "sft_cpo",
 ]  # fmt: skip
 """A policy that is tried; see `SelfCriteachConfig.arms`."""
 
@@ -153,8 +153,9 @@ class SelfCriteachConfig(RunConfig):
     arms: tuple[Arm, ...] = ("base", "sft", "sft_cpo")
     """Which policies are tried. base: untrained. vote: of several answers of the base the plan nearest to all others.
     prompt_cot: the base asked for free reasoning. self_distilled: the base tuned on its own valid answers; distilled:
-    on those of `teacher`. symbol: tuned on plans without chains. sft: tuned on chains. The others are reinforced, from
-    the base (only) or from sft."""
+    on those of `teacher`. symbol: tuned on plans without chains. sft: tuned on chains; sft_noisy: on
+    chains that first tell the true state, where the prompt tells one with mistakes (evaluation.noise_rates). The others
+    are reinforced, from the base (only) or from sft."""
     teacher: AnsweringConfig = AnsweringConfig()
     """Whose valid answers the arm distilled is tuned on: a larger policy in a folder, or a server; the paper's is
     Qwen3-30B."""
@@ -181,8 +182,8 @@ class SelfCriteachConfig(RunConfig):
         if self.prime is not None and self.domain.speaker.is_named:
             raise ValueError("prime has the base model write its domain, and domain.speaker another; leave out one")
         if self.narrator.kind == "model" and (self.narrator.alternatives or self.narrator.backtracks):
-            raise ValueError("narrator.alternatives and backtracks are told by template alone, got kind=model, which is "
-                             "asked for both in words")  # fmt: skip
+            raise ValueError("narrator.alternatives and backtracks are told by template alone, got kind=model, which "
+                             "is asked for both in words")  # fmt: skip
         if self.narrator.speaker.is_named and self.narrator.kind != "model":
             raise ValueError(f"narrator.speaker narrates with kind=model alone, got kind={self.narrator.kind}")
         if self.prime is not None and not self.is_word_level:
@@ -199,6 +200,9 @@ class SelfCriteachConfig(RunConfig):
             raise ValueError("paraphrase needs a speaker (url or folder): a model from nothing has no words of its own")
         if self.is_word_level and "prompt_cot" in self.arms:
             raise ValueError("the arm prompt_cot asks in words, which a word-level model cannot read")
+        if "sft_noisy" in self.arms and (self.narrator.kind == "model" or not self.evaluation.noise_rates):
+            raise ValueError("the arm sft_noisy needs evaluation.noise_rates, the rates of its prompts, and chains by "
+                             "narrator.kind=template")  # fmt: skip
         for method in ("cpo", "dpo"):
             if getattr(self, method) is None and (wanted := [arm for arm in self.arms if method in arm]):
                 raise ValueError(f"the arms {', '.join(wanted)} need {method}")

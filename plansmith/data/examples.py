@@ -13,6 +13,7 @@ from plansmith.pddl.model import PlanStep
 from plansmith.pddl.parser import parse_step
 from plansmith.problems.corruption import Corruption, corrupt_plan, true_claims
 from plansmith.problems.mistakes import draw_mistake
+from plansmith.problems.noise import Noise, noisy_problem
 from plansmith.problems.renaming import random_renaming, rename_plan, rename_problem
 from plansmith.text.branches import with_branches
 from plansmith.text.chains import (
@@ -21,6 +22,7 @@ from plansmith.text.chains import (
     abandoned_chain,
     chain_of_plan,
     continued_chain,
+    in_order,
     recovering_chain,
     state_before,
 )
@@ -44,17 +46,28 @@ def chain_examples(
     n_renamings: int,
     seed: int,
     branches: BranchesConfig = NO_BRANCHES,
+    noise: Noise | None = None,
 ) -> Iterator[ExampleRow]:
-    """Yield the plan of a row as chains of thought, each under other object names, if any are given."""
+    """Yield the plan of a row as chains of thought, each under other object names, if any are given.
+
+    With noise the prompt tells a disturbed state, and the chain first tells the true one, which it starts from.
+    """
     told = {"n_alternatives": branches.alternatives, "n_backtracks": branches.backtracks}
     for copy, (task, chain) in enumerate(_renamed_chains(row, names, n_renamings, f"{seed} {row.problem_id}")):
+        shown, whole = task, with_branches(task, chain, **told) if any(told.values()) else chain
+        if noise is not None:
+            rng = random.Random(f"{seed} {row.problem_id} noise {copy}")
+            seen = noisy_problem(
+                task.domain, task.problem, rate=rng.choice(noise.rates), mixture=noise.mixture, rng=rng
+            )
+            shown, whole = PlanningTask(task.domain, seen), replace(whole, start=in_order(task.problem.init))
         yield ExampleRow(
             example_id=f"{row.problem_id}-{copy:03d}",
             problem_id=row.problem_id,
             kind=ExampleKind.PLAN_CHAIN,
             corruption=None,
-            prompt=rendering.plan_prompt(task),
-            response=rendering.write_chain(with_branches(task, chain, **told) if any(told.values()) else chain),
+            prompt=rendering.plan_prompt(shown),
+            response=rendering.write_chain(whole),
         )
 
 

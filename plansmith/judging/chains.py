@@ -148,14 +148,16 @@ def judge_steps(task: PlanningTask, read: ReadChain) -> tuple[tuple[JudgedStep, 
     A step that says its action cannot be applied claims that the state stays as it is. Where that is so, it is right
     and no fault, if the plan leaves the action out; else the fault is the action itself. At the last step that is not
     withdrawn, a missed goal is its fault (equation 7) unless it has another; a false word of the last goal check is its
-    fault, too.
+    fault, too. A chain that says where it starts is judged from there, and what it says so by its first step.
     """
     judged: list[JudgedStep] = []
     is_plan_of_steps = read.chain.final_plan in (None, read.chain.plan_of_steps)
     state, total = in_order(task.problem.init), total_at_start(task)
+    untold = tuple(atom for atom in state if read.leaves_out_static and task.is_static(atom.predicate))
+    if read.chain.start is not None:
+        state = in_order({*read.chain.start, *untold})
     before = _bits(task, state)
     passed = Passed({before})
-    untold = tuple(atom for atom in state if read.leaves_out_static and task.is_static(atom.predicate))
     for step, spans in zip(read.chain.steps, read.spans, strict=True):
         judged.append(_judge(task, step, spans, _Before(state, before, total, passed), untold))
         if step.is_withdrawn and is_plan_of_steps:

@@ -1,8 +1,9 @@
 """Which words of a chain are false: every claim about a state, held against the state that the chain claims to be in.
 
-Judged are goal marks, what goals should wait for (as `plansmith.pddl.goal_orders` has it), what a reason says is there
-already, what else could have been done or would have failed (`plansmith.text.branches`), precondition checks, and what
-an action adds and deletes. Not judged, because no state decides it: which condition a reason names (whether anybody
+Judged are the state that a chain says it starts from (but for what no action changes, which it need not tell), goal
+marks, what goals should wait for (as `plansmith.pddl.goal_orders` has it), what a reason says is there already, what
+else could have been done or would have failed (`plansmith.text.branches`), precondition checks, and what an action adds
+and deletes. Not judged, because no state decides it: which condition a reason names (whether anybody
 needs it is an opinion), and what a reason leaves out, which depends on the action that its writer had in mind; nor a
 support that is more than a literal, which no faithful writer tells. Not here: actions and next states (`chains`).
 """
@@ -63,6 +64,7 @@ def false_claims(
 
 
 _INVENTED = {
+    Part.START: "does not hold at the start",
     Part.GOALS: "is no goal",
     Part.PRECONDITIONS: "is no precondition",
     Part.ADDED: "is not added",
@@ -83,7 +85,11 @@ class _Truth:
     def lists(self) -> Mapping[Part, Mapping[Condition, bool]]:
         """What belongs into each list that can be judged, with whether it holds."""
         task, state, action = self.task, self.state, self.action
-        found = {Part.GOALS: {goal: task.holds(goal, state) for goal in task.goal}}
+        changeable = (atom for atom in task.problem.init if not task.is_static(atom.predicate))
+        found: dict[Part, Mapping[Condition, bool]] = {
+            Part.START: {Literal(atom): True for atom in changeable},
+            Part.GOALS: {goal: task.holds(goal, state) for goal in task.goal},
+        }
         if action is None:
             return found
         found[Part.PRECONDITIONS] = {one: task.holds(one, state) for one in action.preconditions}
@@ -92,6 +98,11 @@ class _Truth:
             found[Part.ADDED] = {Literal(atom): True for atom in there.add_effects}
             found[Part.DELETED] = {Literal(atom): True for atom in there.delete_effects if state & task.bit(atom)}
         return found
+
+    @cached_property
+    def _always(self) -> frozenset[Condition]:
+        """The facts that no action changes."""
+        return frozenset(map(Literal, self.task.problem.init)) - {*self.lists[Part.START]}
 
     @cached_property
     def order(self) -> Mapping[Condition, Mapping[Condition, bool]]:
@@ -121,6 +132,8 @@ class _Truth:
         if claim.part is Part.APPLICABLE:
             return self._against_applicable(claim.is_true)
         known = self.list_of(claim)
+        if claim.part is Part.START and claim.condition in self._always:
+            return ""
         if claim.part not in (*self.lists, Part.ORDER):
             return ""
         if claim.condition is None:

@@ -30,9 +30,9 @@ def expected_words(task: PlanningTask, judged: JudgedChain, rendering: Rendering
 
     That is: after a false goal mark the rest of the check, for a false order all of it, after a false support the rest
     of that list, and for anything else the outcome of the action, which may be that it cannot be applied. Nobody knows
-    how a reason that cannot be read would go on, which branches a writer would have told, what a support should be that
-    no single action calls for, and what follows an action that does not exist. A chain that misses the goal and says so
-    has no false word.
+    how a reason that cannot be read would go on, which branches a writer would have told, how somebody came to believe
+    in another start, what a support should be that no single action calls for, and what follows an action that does not
+    exist. A chain that misses the goal and says so has no false word.
 
     Raises:
         BadInputError: the rendering has no words for a condition.
@@ -54,7 +54,7 @@ def expected_words(task: PlanningTask, judged: JudgedChain, rendering: Rendering
             return _order(task, claims, false, atoms, rendering)
         if false.claim.part is Part.SUPPORT:
             return _support(task, claims, false, atoms, rendering)
-        if false.claim.part in (Part.UNREAD, Part.BRANCH):
+        if false.claim.part in (Part.START, Part.UNREAD, Part.BRANCH):
             return None
     return _outcome(task, step, spans.outcome.start, rendering)
 

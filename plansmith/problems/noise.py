@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 from plansmith.pddl.grounding import PlanningTask
@@ -23,6 +23,14 @@ MIXTURES = {
     "vlm": ("missing", "spurious", "swapped"),
 }
 """What one mistake may be, each entry equally likely. A classifier fails at edges and loses facts (section 9)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How states are disturbed: at one of several rates, each equally likely, by a name of `MIXTURES`."""
+
+    rates: tuple[float, ...]
+    mixture: str
 
 
 def noisy_problem(domain: Domain, problem: Problem, *, rate: float, mixture: str, rng: random.Random) -> Problem:

@@ -232,9 +232,11 @@ def update_table(results: CriteachResults, stage: str) -> Table:
 
 def noise_table(results: CriteachResults) -> Table:
     """Return plans made from noisy states and run from the true ones (table 4)."""
+    has_belief = any(found.believing is not None for found in results.noise)
     rows = [
-        (percent(found.rate), str(found.n),
-         *(percent(part / found.n) for part in (found.policy, found.planner, found.nearest, found.restored)))
+        (percent(found.rate), str(found.n), percent(found.policy / found.n),
+         *([percent((found.believing or 0) / found.n)] if has_belief else []),
+         *(percent(part / found.n) for part in (found.planner, found.nearest, found.restored)))
         for found in results.noise
     ]  # fmt: skip
     note = (
@@ -242,7 +244,10 @@ def noise_table(results: CriteachResults) -> Table:
         "Beyond the paper the planner also gets the nearest state that fits what always held in the demonstrations; "
         "restored: where that is the true one."
     )
-    header = ("atoms disturbed", "n", "policy", "planner", "planner, nearest state", "restored")
+    if has_belief:
+        note += " sft noisy was tuned on disturbed prompts, and first tells the state that it believes in."
+    believing = ("sft noisy",) if has_belief else ()
+    header = ("atoms disturbed", "n", "policy", *believing, "planner", "planner, nearest state", "restored")
     return Table("Noise", header, tuple(rows), note)
 
 

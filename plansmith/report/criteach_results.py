@@ -124,6 +124,7 @@ class NoiseFigures:
         policy, planner: whose plans succeeded.
         nearest: the planner's, from the nearest states that fit what was demonstrated.
         restored: of those states, the true ones.
+        believing: the policy's that first tells the state it believes in; None where there is none.
     """
 
     rate: float
@@ -132,6 +133,7 @@ class NoiseFigures:
     planner: int
     nearest: int = 0
     restored: int = 0
+    believing: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,16 +385,23 @@ def _noise(run: Run) -> Iterator[NoiseFigures]:
     by_rate: dict[str, dict[str, FinishedStage]] = defaultdict(dict)
     for stage in run.stages():
         if rate := stage.provenance.labels.get("noise"):
-            is_judged = "rollouts" in stage.provenance.inputs
-            by_rate[rate]["judged" if is_judged else stage.provenance.labels.get("state", "planned")] = stage
+            by_rate[rate][stage.provenance.labels["state"]] = stage
     for rate, stages in by_rate.items():
-        if len(stages) < 4:
+        if not {"judged", "planned", "found", "nearest"} <= {*stages}:
             continue
-        (verdicts,) = read_columns(stages["judged"].artifact, VerdictRow, "verdict")
-        n_valid = sum(verdict == Verdict.VALID for verdict in verdicts)
+        of_policies = {kind: _verdicts_of(stages[kind]) for kind in ("judged", "believed") if kind in stages}
+        n_valid = {kind: found.count(Verdict.VALID) for kind, found in of_policies.items()}
         by_planner, from_nearest = (_sum_of(stages[kind], "noise/succeeded") for kind in ("planned", "nearest"))
         restored = _sum_of(stages["found"], "nearest/true")
-        yield NoiseFigures(float(rate), len(verdicts), n_valid, by_planner, from_nearest, restored)
+        yield NoiseFigures(
+            float(rate), len(of_policies["judged"]), n_valid["judged"], by_planner, from_nearest, restored,
+            n_valid.get("believed"),
+        )  # fmt: skip
+
+
+def _verdicts_of(stage: FinishedStage) -> list[str]:
+    (verdicts,) = read_columns(stage.artifact, VerdictRow, "verdict")
+    return list(verdicts)
 
 
 def _sum_of(stage: FinishedStage, name: str) -> int:

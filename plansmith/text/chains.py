@@ -129,12 +129,17 @@ class ChainStep:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A chain of thought: its steps, the goal check at its end, its final plan, its verdict."""
+    """A chain of thought: its steps, the goal check at its end, its final plan, its verdict.
+
+    ``start`` is the state that it says it starts from, where it says so: whoever is shown a state with mistakes may
+    believe in another. Without, it starts from the state of the problem.
+    """
 
     steps: tuple[ChainStep, ...]
     goal_check: tuple[GoalMark, ...] | None
     final_plan: tuple[PlanStep, ...] | None
     verdict: str | None
+    start: tuple[Atom, ...] | None = None
 
     @property
     def plan_of_steps(self) -> tuple[PlanStep, ...]:
@@ -153,6 +158,8 @@ class Span:
 class Part(StrEnum):
     """What words of a chain are about."""
 
+    START = "start"
+    """The state that the chain starts from."""
     GOALS = "goals"
     ORDER = "order"
     """What goals should wait for."""

@@ -24,6 +24,8 @@ Where a chain tells them (`branches`), what else could have been done and what w
 
 ``back:`` names the action after which the branch began, none at the start; all of the branch is taken back.
 
+A chain that begins with ``now:`` tells the state that it starts from.
+
 The plan of a chain is the actions of its steps without those withdrawn. It is listed at the end, after ``final:``, only
 where it is another.
 """
@@ -140,7 +142,8 @@ def write_outcome(step: ChainStep) -> str:
 
 def write_chain(chain: Chain) -> str:
     """Return a whole chain with goal check, verdict, and its plan where that is not what its steps do."""
-    parts = [write_step(step) for step in chain.steps]
+    parts = [] if chain.start is None else ["now:", write_literals(chain.start)]
+    parts += [write_step(step) for step in chain.steps]
     if chain.goal_check is not None:
         parts.append(write_goal_check(chain.goal_check))
     if chain.final_plan is not None and chain.final_plan != chain.plan_of_steps:

@@ -330,8 +330,11 @@ def read_chain(completion: str, domain: Domain, *, tells_parameters: bool = Fals
     steps: list[ChainStep] = []
     spans: list[StepSpans] = []
     end = _End()
+    start: _Start = _Start()
     fault = None
     try:
+        if words.peek() == "now:":
+            start = _read_start(words)
         while words.peek() in _STEP_START and not _is_closing(words):
             step, span = _read_step(words)
             steps.append(step)
@@ -339,12 +342,30 @@ def read_chain(completion: str, domain: Domain, *, tells_parameters: bool = Fals
         _read_end(words, end)
     except _Fault as error:
         fault = str(error)
-    chain = Chain(tuple(steps), end.goal_check, end.final_plan, end.verdict)
+    if spans:
+        spans[0] = replace(spans[0], claims=(*start.claims, *spans[0].claims))
+    else:
+        end.claims = (*start.claims, *end.claims)
+    chain = Chain(tuple(steps), end.goal_check, end.final_plan, end.verdict, start.state)
     if end.final_plan is None and end.verdict is not None:
         chain = replace(chain, final_plan=chain.plan_of_steps)
     return ReadChain(
         chain, tuple(spans), end.plan_span, end.verdict_span, fault, tuple(end.claims), words.broken_action
     )
+
+
+class _Start(NamedTuple):
+    """The state that a chain says it starts from, if it does, and what it claims so."""
+
+    state: tuple[Atom, ...] | None = None
+    claims: tuple[Claim, ...] = ()
+
+
+def _read_start(words: _Words) -> _Start:
+    mark = words.take("now:")
+    state, places = words.atoms()
+    claims = (Claim(Part.START, place, Literal(atom)) for atom, place in zip(state, places, strict=True))
+    return _Start(state, (*claims, Claim(Part.START, mark)))
 
 
 @dataclass

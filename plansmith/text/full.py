@@ -69,7 +69,8 @@ class FullRendering:
 
     def write_chain(self, chain: Chain) -> str:
         """Return the text of a chain of thought."""
-        return "\n".join([*_lines_of(chain.steps), *_closing_lines(chain)])
+        start = [] if chain.start is None else [f"[STATE] {_spaced(chain.start)}"]
+        return "\n".join([*start, *_lines_of(chain.steps), *_closing_lines(chain)])
 
     def write_steps(self, steps: Sequence[ChainStep]) -> str:
         """Return the text with which a chain of these steps begins."""

@@ -36,6 +36,7 @@ from plansmith.text.chains import (
 )
 
 _STEP = re.compile(r"\[STEP\s+\d[^\]]*\]", re.IGNORECASE)
+_START = re.compile(r"\[STATE\]\s*(.*)", re.IGNORECASE)
 _FIELD = re.compile(
     r"-\s*(Goals|Purpose|Action|Preconditions|Applicable|Add|Delete|Cost|Next state)\s*:\s*(.*)", re.IGNORECASE
 )
@@ -132,7 +133,11 @@ def read_chain(completion: str, domain: Domain) -> ReadChain:
         reader.finish()
     except _Fault as error:
         fault = str(error)
-    chain = Chain(tuple(reader.steps), reader.goal_check, reader.final_plan(), reader.verdict)
+    if reader.spans:
+        reader.spans[0] = replace(reader.spans[0], claims=(*reader.opening, *reader.spans[0].claims))
+    else:
+        reader.closing = [*reader.opening, *reader.closing]
+    chain = Chain(tuple(reader.steps), reader.goal_check, reader.final_plan(), reader.verdict, reader.start)
     return ReadChain(
         chain,
         tuple(reader.spans),
@@ -255,6 +260,8 @@ class _Reader:
         self.section = "start"
         self.steps: list[ChainStep] = []
         self.spans: list[StepSpans] = []
+        self.start: tuple[Atom, ...] | None = None
+        self.opening: list[Claim] = []
         self.goal_check: tuple[GoalMark, ...] | None = None
         self.closing: list[Claim] = []
         self.plan: list[PlanStep] | None = None
@@ -283,6 +290,11 @@ class _Reader:
             self._enter("end", line)
             self.verdict = match.group(1).upper()
             self.verdict_span = line.group(match, 1).span()
+        elif self.section == "start" and self.start is None and (match := _START.match(line.text)):
+            placed = list(_placed_literals(line.group(match, 1)))
+            self.start = tuple(literal.atom for literal, _ in placed)
+            self.opening = [Claim(Part.START, text.span(), literal) for literal, text in placed]
+            self.opening.append(Claim(Part.START, line.part(0, match.start(1)).span()))
         else:
             self._take_content(line)
 
