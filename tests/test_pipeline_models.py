@@ -61,6 +61,7 @@ def run_pipeline(folder: Path, base: Path, *overrides: str) -> tuple[dict[str, A
     return artifacts, json.loads((run / "report" / "results.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.long
 def test_run_of_a_chat_model_trains_adapters_that_reach_the_engine_and_publishes_whole_weights(tmp_path: Path) -> None:
     base = llama_checkpoint(tmp_path / "base")
     artifacts, results = run_pipeline(tmp_path, base)

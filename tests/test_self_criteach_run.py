@@ -113,6 +113,7 @@ PRIMED = ["domain.writer=model", "domain.turns=1", "domain.candidates=2", "domai
           "arms=[base]", "evaluation.noise_rates=[]"]  # fmt: skip
 
 
+@pytest.mark.long
 def test_primed_smoke_run_asks_for_schemas_of_the_primed_policy_and_is_reused(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -133,6 +133,7 @@ def test_head_with_a_token_refuses_who_has_none(head: Head) -> None:
     caught.value.close()
 
 
+@pytest.mark.long
 def test_job_of_the_bare_file_starts_the_demo_and_its_stop_ends_actors_and_planners(head: Head) -> None:
     job = head.submit("--working-dir", ".", "pipelines/pddl_instruct.py")
     wait_until(lambda: "solving problems:" in head.log(job) and planners(head), lambda: "planners at work")

@@ -262,7 +262,7 @@ while died:
 """
 
 
-@pytest.mark.parametrize("max_staleness", [0, 1])
+@pytest.mark.parametrize("max_staleness", [0, pytest.param(1, marks=pytest.mark.faults)])
 def test_loop_killed_before_each_single_file_operation_ends_with_the_tables_of_a_calm_one(
     tmp_path: Path, max_staleness: int
 ) -> None:
