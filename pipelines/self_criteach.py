@@ -36,6 +36,7 @@ from pipelines.stages.self_teaching import (
     WRITTEN,
     NarratingSettings,
     NarrationSettings,
+    PartSettings,
     WritingLibrarySettings,
 )
 from pipelines.trials.answering import AnsweringWorkers, check_answering
@@ -125,8 +126,12 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
         arms.measure_noise(believing, "believed")
     last = base
     if arms.wants("sft", "sft_dpo", "sft_cpo"):
-        last = tuned = arms.tune("sft", base, rephrased(graph, config, chains, base))
+        learnt, held_out = parted(graph, config, chains)
+        last = tuned = arms.tune("sft", base, rephrased(graph, config, learnt, base))
         arms.measure("sft", tuned)
+        if held_out is not None:
+            arms.read("base", base, held_out)
+            arms.read("sft", tuned, held_out)
         if arms.wants("sft_dpo"):
             arms.measure("sft_dpo", arms.prefer("sft_dpo", tuned))
         if arms.wants("sft_cpo"):
@@ -255,6 +260,19 @@ def narrated(
     keeping = NarrationSettings(library=library, by=narrator.by, max_refused_share=narrator.max_refused_share)
     run, options = self_teaching.keep_narrations, {"kind": StageKind.WRITES, "labels": {"narration": "model"}}
     return graph.stage("keep_narrations", run, keeping, {**given, "narrations": told}, **options)
+
+
+def parted(graph: Graph, config: SelfCriteachConfig, chains: Stage[Any]) -> tuple[Stage[Any], Stage[Any] | None]:
+    """Return the chains to learn from and those that only measure, where the run holds some out (appendix A.3.2)."""
+    share = config.library.held_out_share
+    if not share:
+        return chains, None
+
+    def part(name: str, *, is_held_out: bool) -> Stage[Any]:
+        settings = PartSettings(held_out_share=share, is_held_out=is_held_out)
+        return graph.stage(name, self_teaching.part_of_chains, settings, {"chains": chains})
+
+    return part("learnt_chains", is_held_out=False), part("held_out_chains", is_held_out=True)
 
 
 def rephrased(graph: Graph, config: SelfCriteachConfig, chains: Stage[Any], base: Stage[Any]) -> Stage[Any]:

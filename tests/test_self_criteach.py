@@ -52,7 +52,7 @@ from plansmith.data.rows import (
     VerdictRow,
     WrittenDomainRow,
 )
-from plansmith.errors import ConfigError, PlansmithError
+from plansmith.errors import BadInputError, ConfigError, PlansmithError
 from plansmith.generation import Conversation, plain_text
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Conjunction, Literal, PlanStep, conjuncts_of, literals_of_effects
@@ -693,3 +693,36 @@ def test_refused_paraphrases_are_counted_and_leave_the_prompt_as_it_was(tmp_path
     assert sorted(row.prompt == PROMPT for row in after) == [False, True]
     counts = {row.name: row.value for row in made.rows(MetricRow, "metrics")}
     assert counts == {"paraphrase/rephrased": 1.0, "paraphrase/refused changed": 1.0}
+
+
+def test_chains_are_parted_by_problem_so_that_no_plan_of_one_that_measures_is_learnt(tmp_path: Path) -> None:
+    config = PIPELINE.settings("paper", overrides=["model.folder=some-model", "library.held_out_share=0.3"])
+    stages = {stage.name: stage for stage in PIPELINE.stages(config)}
+    names = [f"machine-parts-{number:02d}{plan}" for number in range(10) for plan in ("", "-p2")]
+    examples = [ExampleRow(f"{name}-000", name, "plan_chain", None, PROMPT, "answer") for name in names]
+
+    def chains(context: Any) -> None:
+        context.output.write_rows(examples, ExampleRow, table="chains")
+
+    given = Stage(name="chains", run=chains)
+    parts = [replace(stages[name], inputs={"chains": given}) for name in ("learnt_chains", "held_out_chains")]
+    made = run_stages([given, *parts], root=tmp_path, resources=Resources())
+    learnt, held_out = (
+        {row.problem_id.removesuffix("-p2") for row in made[part.name].rows(ExampleRow, "chains")} for part in parts
+    )
+    assert (len(learnt), len(held_out)) == (7, 3) and not learnt & held_out
+    assert sum(len(made[part.name].rows(ExampleRow, "chains")) for part in parts) == len(examples)
+    assert stages["paraphrase"].inputs["examples"].name == "learnt_chains"
+    assert {stages[name].inputs["chains"].name for name in ("read_base", "read_sft")} == {"held_out_chains"}
+
+
+def test_share_that_leaves_nothing_to_measure_by_is_refused(tmp_path: Path) -> None:
+    config = PIPELINE.settings("paper", overrides=["model.folder=some-model", "library.held_out_share=0.1"])
+    [stage] = [stage for stage in PIPELINE.stages(config) if stage.name == "held_out_chains"]
+
+    def chains(context: Any) -> None:
+        context.output.write_rows([ExampleRow("a", "a", "plan_chain", None, PROMPT, "b")], ExampleRow, table="chains")
+
+    given = Stage(name="chains", run=chains)
+    with pytest.raises(BadInputError, match=r"library\.held_out_share: no chain is left"):
+        run_stages([given, replace(stage, inputs={"chains": given})], root=tmp_path, resources=Resources())

@@ -61,6 +61,11 @@ def test_smoke_run_plans_from_noisy_states_and_from_the_nearest_that_fit_demonst
     assert 0 <= noise["planner"] <= 6 and 0 <= noise["policy"] <= 6 and 0 <= noise["believing"] <= 6
 
 
+def test_smoke_run_reads_chains_that_were_held_out_and_expects_them_better_once_tuned(runs: Path) -> None:
+    losses = results_of(runs)["held_out"]
+    assert 0 < losses["sft"] < losses["base"]
+
+
 def test_two_seeds_are_summarised_with_what_success_does_not_show(runs: Path) -> None:
     made = {found.manifest.provenance.stage: found for found in complete_artifacts(runs / "smoke" / "artifacts")}
     config = self_criteach.PIPELINE.settings("smoke")

@@ -145,6 +145,11 @@ class CriteachArms:
         options = {**TOLD, "labels": {"objective": "supervised"}, "code_roots": OPTIMISATION}
         return self._graph.stage(name, training.tune, tuning, {"policy": policy, "sequences": sequences}, **options)
 
+    def read(self, name: str, policy: Stage[Any], chains: Stage[Any]) -> None:
+        """Let a policy read chains that it has not learnt from."""
+        given, told = {"policy": policy, "chains": chains}, {"labels": {"reads": name}}
+        self._graph.stage(f"read_{name}", self_teaching.read_chains, self._numerics, given, **told)
+
     def constrain(self, name: str, policy: Stage[Any]) -> Stage[Any]:
         """Return a policy after constrained policy optimisation in the written domain (equation 9)."""
         assert self._config.cpo is not None, "the config wants it"

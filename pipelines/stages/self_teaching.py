@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from actors.writer import ChainWriter
+from pipelines.run.workers import MODEL
 from pipelines.stages.domain_writing import DEMONSTRATIONS, written_domain
 from pipelines.stages.generating import GenerationSettings, sample_prompts
 from pipelines.stages.judging import STEPS
@@ -21,6 +24,7 @@ from plansmith.config.constrained import CriticConfig
 from plansmith.config.pddl_instruct import ExamplesConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.self_criteach import LibraryConfig
+from plansmith.config.training import Numerics
 from plansmith.data.artifacts import Artifact
 from plansmith.data.demonstration_files import read_demonstrations
 from plansmith.data.held_out import HeldOut
@@ -43,6 +47,8 @@ from plansmith.generation import asking
 from plansmith.judging.domain_checks import adopted
 from plansmith.judging.progress_score import printed_progress
 from plansmith.judging.step_critic import criticise
+from plansmith.learning.encoding import ExampleEncoder
+from plansmith.learning.sequences import NLL_WEIGHT
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import PlanStep
@@ -52,7 +58,7 @@ from plansmith.pddl.validation import Verdict, validate_plan
 from plansmith.problems.invariants import learn_invariants, nearest_problem
 from plansmith.problems.noise import Noise, noisy_problem
 from plansmith.problems.simulator import Simulator
-from plansmith.stages import StageContext
+from plansmith.stages import StageContext, row_seed
 from plansmith.text.chains import VALID, Chain
 from plansmith.text.narration import (
     Narration,
@@ -68,6 +74,9 @@ from plansmith.text.rendering import PlainPrompting, prompting_of, rendering_of
 
 OF_STEP = "-step"
 """Between the id of a plan and the number of a step of it, from 0, that is narrated by itself."""
+OF_PLAN = "-p"
+"""Between the id of a problem and the number of a plan of it, from 2."""
+_OF_PLAN = re.compile(rf"{OF_PLAN}\d+$")
 WRITTEN, DEMONSTRATED = "written", "demonstrated"
 """How the names of inputs begin that hold a domain that counts, or demonstrations; the reference's name follows."""
 
@@ -180,6 +189,50 @@ def write_library(context: StageContext[WritingLibrarySettings]) -> None:
         },
         is_resident=False,
     )
+
+
+class PartSettings(StrictModel):
+    """Which chains of the library are taken."""
+
+    held_out_share: float
+    """Share of the problems whose chains only measure."""
+    is_held_out: bool
+    """Theirs, or all others."""
+
+
+def part_of_chains(context: StageContext[PartSettings]) -> None:
+    """Write the chains of a part of the library's problems: of one the plans are all learnt from, or none.
+
+    Raises:
+        BadInputError: there is none.
+    """
+    settings, rows = context.settings, context.inputs["chains"].rows(ExampleRow, "chains")
+    problems = sorted({_problem_of(row) for row in rows}, key=lambda name: row_seed(context.seed, "held out", name))
+    held_out = {*problems[: round(settings.held_out_share * len(problems))]}
+    kept = [row for row in rows if (_problem_of(row) in held_out) == settings.is_held_out]
+    if not kept:
+        raise BadInputError("no chain is left", where="library.held_out_share", got=f"{settings.held_out_share:g} of "
+                            f"{len(problems)} problems", expected="some to learn from and some to measure by",
+                            cure="draw more problems, or change the share")  # fmt: skip
+    context.output.write_rows(kept, ExampleRow, table="chains")
+
+
+def _problem_of(row: ExampleRow) -> str:
+    """Return the problem of a chain, several plans of which may be told."""
+    return _OF_PLAN.sub("", row.problem_id)
+
+
+def read_chains(context: StageContext[Numerics]) -> None:
+    """Write what a policy expects of chains: the mean over their tokens of -log p, in nats."""
+    folder, rows = context.inputs["policy"].path(MODEL), context.inputs["chains"].rows(ExampleRow, "chains")
+    encoder = ExampleEncoder(str(folder))
+    sequences = [encoder.encode(row) for row in rows]
+    numbers = context.resources.trainer(folder, context.settings).token_logprobs(sequences)
+    told = [read[sequence.columns[NLL_WEIGHT] != 0] for read, sequence in zip(numbers, sequences, strict=True)]
+    loss = -float(np.concatenate(told).mean(dtype=np.float64))
+    found = {"held_out/chains": float(len(rows)), "held_out/loss": loss}
+    metrics = [MetricRow(context.stage.name, 0, "", "", name, value) for name, value in found.items()]
+    context.output.write_rows(metrics, MetricRow, table="metrics")
 
 
 class NarratingSettings(GenerationSettings):
@@ -300,7 +353,7 @@ def library_plans(problems: Artifact, plans: Artifact, settings: WritingLibraryS
     found, counts = list[SolvedProblemRow](), dict[str, int]()
     for row in solved_problems(problems, plans, Split.PHASE1, n_plans=settings.n_plans):
         number = counts[row.problem_id] = counts.get(row.problem_id, 0) + 1
-        found.append(replace(row, problem_id=f"{row.problem_id}-p{number}" if number > 1 else row.problem_id))
+        found.append(replace(row, problem_id=f"{row.problem_id}{OF_PLAN}{number}" if number > 1 else row.problem_id))
     if not found:
         raise BadInputError(
             "no plan to learn from",

@@ -48,6 +48,8 @@ class LibraryConfig(StrictModel):
     """Plans of the library; None takes as many as the problems of D1 give."""
     lengths: tuple[LengthShare, ...] = ()
     """Parts by plan length, by their shares; none takes plans of all lengths as they come."""
+    held_out_share: float = Field(0.0, ge=0, lt=1)
+    """Share of the problems whose chains are not learnt from; the policy's loss on them is measured."""
     renamings: int = Field(1, ge=1)
     """How often each plan is written as a chain, each time with other object names and atom order."""
 

@@ -95,12 +95,13 @@ def _sections(results: CriteachResults) -> Iterator[Section]:
         note=f"Of this run {WRITERS['primed' if results.primer else results.writer]}. Demonstrations and scenes are of "
         "problems to learn from.",
     )
+    held_out = Sentences(tuple(held_out_lines(results)))
     not_run = Sentences(tuple(f"{arm_name(name)}: not run." for name in results.not_run))
     tests = [describe_test(results, comparison) for comparison in results.paired_tests]
     compared = paired_tests((*tests, *_mean_lines(results)))
     yield Section(
         "Every policy on the same test problems",
-        (arm_table(results), task_table(results), length_table(results), not_run, compared),
+        (arm_table(results), task_table(results), length_table(results), held_out, not_run, compared),
         note=f"{WHAT_COUNTS} {INTERVALS}",
     )
     yield Section("Constrained policy optimisation", tuple(map(partial(update_table, results), results.cpo)))
@@ -108,6 +109,13 @@ def _sections(results: CriteachResults) -> Iterator[Section]:
     yield course_section(results, drawings(results), dropped_sequences(results))
     yield Section("What it got wrong", (Attempts(results.failures),), note=EACH_IN_TURN)
     yield run_provenance(results)
+
+
+def held_out_lines(results: CriteachResults) -> Iterator[str]:
+    """Yield what policies expect of chains that they have not learnt from."""
+    if results.held_out:
+        losses = ", ".join(f"{arm_name(name)} {loss:.3f}" for name, loss in results.held_out.items())
+        yield f"Loss on chains held out of the library, in nats a token: {losses}."
 
 
 def domain_table(results: CriteachResults) -> Table:

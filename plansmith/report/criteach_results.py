@@ -140,7 +140,8 @@ class NoiseFigures:
 class CriteachResults(RunResults):
     """One run, finished or not; ``arms`` in the order of training.
 
-    ``cpo`` has by stage what was measured in every update, by name; ``narration`` counts what a model told,
+    ``cpo`` has by stage what was measured in every update, by name; ``held_out`` by policy the mean of -log p over the
+    tokens of chains that were not learnt from, in nats; ``narration`` counts what a model told,
     ``paraphrase`` the prompts that were rephrased and those that were kept since the answer was refused; ``primer``
     what a model from nothing learnt before it counted as the base, and how many schemas of domains that it had not seen
     it was then asked for and wrote right.
@@ -154,6 +155,7 @@ class CriteachResults(RunResults):
     paired_tests: tuple[PairedComparison, ...] = ()
     mean_tests: tuple[MeanTest, ...] = ()
     cpo: dict[str, Updates] = field(default_factory=dict)
+    held_out: dict[str, float] = field(default_factory=dict)
     narration: dict[str, int] = field(default_factory=dict)
     paraphrase: dict[str, int] = field(default_factory=dict)
     primer: dict[str, int] = field(default_factory=dict)
@@ -189,6 +191,7 @@ def criteach_results(run: Run) -> CriteachResults | None:
         paired_tests=tuple(_paired_tests(evaluated)),
         mean_tests=mean_tests(measured_in(run)),
         cpo=_updates(run),
+        held_out=dict(_held_out(run)),
         narration=_narration(run),
         paraphrase=_counts(run, "paraphrase/", "keep_paraphrases"),
         primer=_counts(run, "primer/", "write_schema_primer", "write_plan_primer", "try_schema_primer"),
@@ -364,6 +367,13 @@ def _updates(run: Run) -> dict[str, Updates]:
         stage for stage in run.stages(StageKind.OPTIMISES) if stage.provenance.labels.get("objective") == "constrained"
     )
     return {stage.name: updates_of([stage]) for stage in stages}
+
+
+def _held_out(run: Run) -> Iterator[tuple[str, float]]:
+    for stage in run.stages():
+        if name := stage.provenance.labels.get("reads"):
+            rows = stage.artifact.rows(MetricRow, "metrics")
+            yield name, next(row.value for row in rows if row.name == "held_out/loss")
 
 
 def _narration(run: Run) -> dict[str, int]:
