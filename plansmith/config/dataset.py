@@ -86,8 +86,8 @@ class PlanExamplesConfig(StrictModel):
     @model_validator(mode="after")
     def _drills_are_in_few_words(self) -> Self:
         if self.drills and (self.prompts == "pddl" or self.anonymise != "never"):
-            raise ValueError(f"drills are for prompts=told or named and names that are shown, got prompts={self.prompts}, "
-                             f"anonymise={self.anonymise}")  # fmt: skip
+            raise ValueError(f"drills are for prompts=told or named and names that are shown, got "
+                             f"prompts={self.prompts}, anonymise={self.anonymise}")  # fmt: skip
         return self
 
 

@@ -74,8 +74,8 @@ def drill_examples(
 ) -> Iterator[tuple[str, str, str]]:
     """Yield what is to be looked up in a state that a problem's plan passes, as id, prompt and answer.
 
-    A plan alone rarely says which of its names were looked up where; here open goals are told from met ones, and what can
-    be done from what cannot. Ours. Of the plan a drill has but the state, which is drawn from those before each step.
+    A plan alone rarely says which of its names were looked up where; here open goals are told from met ones, and what
+    can be done from what cannot. Ours. Of the plan a drill has but the state, drawn from those before each step.
 
     Raises:
         BadInputError: a condition that needs brackets.
