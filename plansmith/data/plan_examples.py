@@ -7,6 +7,7 @@ v2. Not here: how plans look (`plansmith.text.plans`), what hides names (`plansm
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,7 @@ from plansmith.text.told import told_chain
 
 MOST_ACTIONS = 12
 """Actions told in a drill, the first of those that can be applied."""
+_OF_PROBLEM = re.compile(r"-(?:plan|drill)-\d+$")
 PLAN_MARK = "plan:"
 """What a prompt in few words ends with where a plan is asked for."""
 
@@ -91,6 +93,11 @@ def drill_examples(
         answer = " ".join(filter(None, ["unmet:", open_goals, "do:", write_literals(actions)]))
         prompt = PLAN_PROMPTS[config.prompts](asked).removesuffix(PLAN_MARK)
         yield f"{row.problem_id}-drill-{number}", f"{prompt}check:", answer
+
+
+def problem_of(example_id: str) -> str:
+    """Return the problem of a tuple or a drill, by its id."""
+    return _OF_PROBLEM.sub("", example_id)
 
 
 def in_order_of_training(example_ids: Sequence[str], copies: int, *, seed: int) -> list[int]:
