@@ -14,7 +14,7 @@ from plansmith.data.examples import (
     opening_examples,
     valid_explanation,
 )
-from plansmith.data.plan_examples import drill_examples, plan_examples
+from plansmith.data.plan_examples import plan_examples
 from plansmith.data.rows import CorruptedPlanRow, ExampleKind, ExampleRow, SolvedProblemRow
 from plansmith.problems.corruption import Corruption
 from plansmith.problems.noise import Noise
@@ -102,13 +102,11 @@ class PlanWriter:
 
     def __call__(self, solved: Sequence[SolvedProblemRow]) -> list[ExampleRow]:
         """Return the examples of some solved problems."""
-        rows = list[ExampleRow]()
-        for row in solved:
-            made = [(one.example_id, one.prompt, one.response)
-                    for one in plan_examples(row, self._config, seed=self._seed)]  # fmt: skip
-            made += drill_examples(row, self._config, seed=self._seed)
-            rows += [ExampleRow(name, row.problem_id, ExampleKind.PLAN, None, *texts) for name, *texts in made]
-        return rows
+        return [
+            ExampleRow(made.example_id, row.problem_id, ExampleKind.PLAN, None, made.prompt, made.response)
+            for row in solved
+            for made in plan_examples(row, self._config, seed=self._seed)
+        ]
 
 
 class ExplanationWriter:

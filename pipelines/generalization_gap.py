@@ -291,9 +291,9 @@ def written(graph: Graph, config: GeneralizationGapConfig, variant: Variant, dat
     shared: dict[str, Any] = {"prompts": config.prompts, "varies": config.copies > 1}
     stacked = config.copies * config.tuning.epochs
     how = {
-        "numbered": PlanExamplesConfig(**shared, copies=config.copies, drills=config.drills),
+        "numbered": PlanExamplesConfig(**shared, copies=config.copies),
         "anonymised": PlanExamplesConfig(**shared, copies=stacked, anonymise="curriculum"),
-        "compact": PlanExamplesConfig(**shared, copies=config.copies, drills=config.drills, plan_format="compact"),
+        "compact": PlanExamplesConfig(**shared, copies=config.copies, plan_format="compact"),
     }[variant]
     return graph.stage(f"write_{variant}", plan_data.write_plans, how, data, kind=StageKind.WRITES)
 

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
-from conftest import BLOCKS_TEXT, SUSSMAN_PLAN, blocks_task, sussman
-from pydantic import ValidationError
+from conftest import BLOCKS_TEXT, SUSSMAN_PLAN, sussman
 
 from plansmith.config.dataset import PlanExamplesConfig
-from plansmith.data.plan_examples import (
-    anonymised_problem,
-    drill_examples,
-    in_order_of_training,
-    plan_examples,
-    problem_of,
-)
+from plansmith.data.plan_examples import anonymised_problem, in_order_of_training, plan_examples
 from plansmith.data.rows import ProblemRow, SolvedProblemRow, Split
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_problem
-from plansmith.pddl.simulation import applicable_actions
 from plansmith.pddl.validation import Verdict, validate_plan
-from plansmith.text.compact import write_literals
 from plansmith.text.rendering import plan_prompting, prompting_of
 
 PROBLEM_TEXT = print_problem(sussman().problem)
@@ -58,33 +47,6 @@ def test_variations_are_other_texts_of_the_same_problem() -> None:
         plan = prompting_of("plan_numbered").read(example.response, task.domain).chain.final_plan
         assert plan is not None and validate_plan(task, plan).is_valid
         assert canonical_form(task.domain, task.problem) == canonical_form(sussman().domain, sussman().problem)
-
-
-def atoms_in(words: str, ends: str = "") -> list[str]:
-    """Return the atoms about blocks that a text without brackets tells, each predicate with an ending."""
-    return [
-        f"({match[1]}{match[2]})"
-        for match in re.finditer(rf"\b(on|ontable|clear|holding|handempty){ends}(?![\w?])((?: [abc]\b)*)", words)
-    ]
-
-
-def test_drills_tell_open_goals_and_applicable_actions_of_a_state_on_the_way() -> None:
-    states = set()
-    for name, prompt, answer in drill_examples(solved(), PlanExamplesConfig(prompts="named", drills=20), seed=1):
-        goal, state = prompt.removesuffix(" check:").removeprefix("domain: blocksworld goal: ").split(" now: ")
-        task = blocks_task(" ".join(atoms_in(state)), " ".join(atoms_in(goal, r"\?")), "a b c")
-        unmet, actions = answer.removeprefix("unmet: ").split(" do: ")
-        assert atoms_in(unmet, r"\?") == list(map(str, task.unsatisfied(task.goal, task.initial_state)))
-        assert actions == write_literals(action.step for action in applicable_actions(task, task.initial_state))
-        assert problem_of(name) == "p0"
-        states.add(canonical_form(task.domain, task.problem))
-    assert 2 < len(states) <= len(SUSSMAN_PLAN), "none is a state of the goal"
-
-
-@pytest.mark.parametrize("settings", [{"prompts": "pddl"}, {"prompts": "told", "anonymise": "always"}])
-def test_drills_in_pddl_or_under_hidden_names_are_refused(settings: dict[str, str]) -> None:
-    with pytest.raises(ValidationError, match="drills are for prompts=told or named"):
-        PlanExamplesConfig.model_validate({"drills": 1, **settings})
 
 
 def test_curriculum_hides_names_ever_more_often_and_is_learnt_in_its_order() -> None:

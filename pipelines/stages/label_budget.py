@@ -14,7 +14,6 @@ from pipelines.stages.direct_plans import rounds_of
 from pipelines.stages.phase1_data import solved_problems
 from pipelines.stages.training import SEQUENCES, TuningSettings, check_fitting, optimise_sequences
 from plansmith.config.basics import StrictModel
-from plansmith.data.plan_examples import problem_of
 from plansmith.data.rows import ProblemRow, Split
 from plansmith.errors import BadInputError
 from plansmith.learning.objectives.supervised import Supervised
@@ -69,7 +68,7 @@ def tune_labelled(context: StageContext[TuningSettings]) -> None:
     settings, stored = context.settings, StoredSequences(context.inputs["sequences"].parts(SEQUENCES))
     longest = settings.optimiser.max_length_tokens or settings.numerics.row_length_tokens
     labelled = set(read_columns(context.inputs["labels"], ProblemRow, "problem_id", table=LABELLED)[0])
-    own = [place for place, name in enumerate(stored.ids) if problem_of(name) in labelled]
+    own = [place for place, name in enumerate(stored.ids) if name.rpartition("-plan-")[0] in labelled]
     fitting = [place for place in own if stored.lengths[place] <= longest]
     checked = range(len(stored)) if fitting else own
     check_fitting([int(stored.lengths[place]) for place in checked], longest, where=context.stage.name)

@@ -9,7 +9,7 @@ from pipelines.stages.phase1_data import solved_problems
 from pipelines.stages.training import SEQUENCES
 from plansmith.config.basics import StrictModel
 from plansmith.config.dataset import PlanExamplesConfig
-from plansmith.data.plan_examples import anonymised_problem, problem_of
+from plansmith.data.plan_examples import anonymised_problem
 from plansmith.data.rows import ExampleRow, LengthRow, ProblemRow, SolvedProblemRow, Split
 from plansmith.errors import BadInputError
 from plansmith.learning.sequence_files import StoredSequences
@@ -59,7 +59,7 @@ def count_tokens(context: StageContext[CountingSettings]) -> None:
     stored = StoredSequences(context.inputs["sequences"].parts(SEQUENCES))
     lengths: dict[str, list[int]] = defaultdict(list)
     for name, length in zip(stored.ids, stored.lengths.tolist(), strict=True):
-        lengths[domain_of[problem_of(name)]].append(length)
+        lengths[domain_of[name.rpartition("-plan-")[0]]].append(length)
     limit = context.settings.longest_tokens
     rows = [
         LengthRow(domain, len(found), sum(length > limit for length in found), max(found))

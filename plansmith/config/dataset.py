@@ -71,9 +71,6 @@ class PlanExamplesConfig(StrictModel):
     prompts: Literal["pddl", "told", "named"] = "pddl"
     """How domain and problem are told: as PDDL, or in few words without brackets; `named`: without the domain, which is
     only named, and learnt."""
-    drills: int = Field(0, ge=0)
-    """How often a tuple comes without its plan being asked for, beside its copies (ours): a state on the way is shown,
-    and answered by the goals that are open there and the actions that can be applied. For prompts in few words."""
     symbols: SymbolPoolConfig | None = None
     """Where hidden names get their symbols from; None: as many as there are names, numbered from 0."""
 
@@ -81,13 +78,6 @@ class PlanExamplesConfig(StrictModel):
     def _chains_are_told(self) -> Self:
         if self.plan_format == "chain" and self.prompts != "told":
             raise ValueError(f"plan_format=chain is written for prompts=told, got prompts={self.prompts}")
-        return self
-
-    @model_validator(mode="after")
-    def _drills_are_in_few_words(self) -> Self:
-        if self.drills and (self.prompts == "pddl" or self.anonymise != "never"):
-            raise ValueError(f"drills are for prompts=told or named and names that are shown, got "
-                             f"prompts={self.prompts}, anonymise={self.anonymise}")  # fmt: skip
         return self
 
 

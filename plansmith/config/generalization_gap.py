@@ -127,9 +127,6 @@ class GeneralizationGapConfig(RunConfig):
     copies: int = Field(1, ge=1)
     """How often an epoch has each tuple: further ones are variations of it (ours; `PlanExamplesConfig.varies`). The
     paper has each once; a model from nothing learns to look names up from many texts."""
-    drills: int = Field(0, ge=0)
-    """How often an epoch has each tuple as a drill in looking up (ours; `PlanExamplesConfig.drills`), but for hidden
-    names."""
     sft: OptimiserConfig | None = None
     """The tuning of each variant. Numbered and compact are tried after every epoch; the anonymised tuples are stacked
     once for each epoch and trained on once, in this order."""

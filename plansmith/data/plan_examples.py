@@ -7,7 +7,6 @@ v2. Not here: how plans look (`plansmith.text.plans`), what hides names (`plansm
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,20 +15,11 @@ from plansmith.data.rows import DatasetPlanRow, ProblemRow, SolvedProblemRow
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.printer import print_domain, print_problem
-from plansmith.pddl.simulation import applicable_actions
-from plansmith.pddl.validation import validate_plan
 from plansmith.problems.renaming import exchanged_names, rename_plan, rename_problem
 from plansmith.text.anonymisation import anonymise
-from plansmith.text.compact import write_literals, write_wanted
 from plansmith.text.plans import plan_writer
 from plansmith.text.rendering import PLAN_PROMPTS
 from plansmith.text.told import told_chain
-
-MOST_ACTIONS = 12
-"""Actions told in a drill, the first of those that can be applied."""
-_OF_PROBLEM = re.compile(r"-(?:plan|drill)-\d+$")
-PLAN_MARK = "plan:"
-"""What a prompt in few words ends with where a plan is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,35 +59,6 @@ def plan_examples(
             asked, steps = PlanningTask(hidden.domain, hidden.problem), hidden.plan
         answer = told_chain(asked, steps) if config.plan_format == "chain" else plan_writer(config.plan_format)(steps)
         yield PlanExample(f"{row.problem_id}-plan-{copy}", is_hidden, position, prompt(asked), answer)
-
-
-def drill_examples(
-    row: SolvedProblemRow | DatasetPlanRow, config: PlanExamplesConfig, *, seed: int
-) -> Iterator[tuple[str, str, str]]:
-    """Yield what is to be looked up in a state that a problem's plan passes, as id, prompt and answer.
-
-    A plan alone rarely says which of its names were looked up where; here open goals are told from met ones, and what
-    can be done from what cannot. Ours. Of the plan a drill has but the state, drawn from those before each step.
-
-    Raises:
-        BadInputError: a condition that needs brackets.
-    """
-    task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
-    states = validate_plan(task, tuple(map(parse_step, row.plan))).states[:-1] or (task.initial_state,)
-    for number in range(config.drills):
-        rng = random.Random(f"{seed} {row.problem_id} drill {number}")
-        problem = replace(task.problem, init=task.atoms_of(rng.choice(states)))
-        asked = PlanningTask(task.domain, rename_problem(problem, exchanged_names(problem, rng), rng))
-        open_goals = write_wanted(asked.unsatisfied(asked.goal, asked.initial_state))
-        actions = [action.step for action in applicable_actions(asked, asked.initial_state)][:MOST_ACTIONS]
-        answer = " ".join(filter(None, ["unmet:", open_goals, "do:", write_literals(actions)]))
-        prompt = PLAN_PROMPTS[config.prompts](asked).removesuffix(PLAN_MARK)
-        yield f"{row.problem_id}-drill-{number}", f"{prompt}check:", answer
-
-
-def problem_of(example_id: str) -> str:
-    """Return the problem of a tuple or a drill, by its id."""
-    return _OF_PROBLEM.sub("", example_id)
 
 
 def in_order_of_training(example_ids: Sequence[str], copies: int, *, seed: int) -> list[int]:
