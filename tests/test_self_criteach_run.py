@@ -14,7 +14,7 @@ from plansmith.data.artifacts import complete_artifacts
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.render import format_report
 
-ARMS = ["base", "vote", "symbol", "sft", "sft_dpo", "sft_cpo"]
+ARMS = ["base", "vote", "symbol", "sft_noisy", "sft", "sft_dpo", "sft_cpo"]
 
 
 @pytest.fixture(scope="module")
