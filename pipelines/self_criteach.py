@@ -306,6 +306,7 @@ def roots_of(speaker: AnsweringConfig) -> tuple[str, ...]:
 
 def library_settings(config: SelfCriteachConfig, *, has_chains: bool = True) -> WritingLibrarySettings:
     """Return what of the library is learnt, and how it is written."""
+    copied = Noise(rates=(0.0,), mixture=config.evaluation.noise)  # which tells the start, and disturbs nothing
     return WritingLibrarySettings(
         library=config.library,
         prompting=config.prompting,
@@ -313,6 +314,7 @@ def library_settings(config: SelfCriteachConfig, *, has_chains: bool = True) -> 
         n_plans=config.planner.n_plans,
         has_chains=has_chains,
         branches=narrowed(config.narrator, BranchesConfig),
+        noise=copied if config.narrator.tells_start and has_chains else None,
     )
 
 

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from pipelines.self_criteach import PIPELINE, library_settings
 from plansmith.config.self_criteach import SelfCriteachConfig
 from plansmith.data.examples import chain_examples
 from plansmith.data.rows import SolvedProblemRow
 from plansmith.judging.chains import JudgedChain, judge_completion
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Atom, Problem
+from plansmith.pddl.model import Atom, Literal, Problem
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.problems.noise import Noise
@@ -109,6 +110,15 @@ def test_chains_of_disturbed_prompts_tell_the_true_state_first_and_are_right_the
         n_disturbed += noisy.prompt != clean.prompt
         assert len(noisy.prompt) <= len(clean.prompt), "atoms are missing, none are made up"
     assert 0 < n_disturbed < 12
+
+
+def test_narrator_that_tells_the_start_has_prompts_as_they_are() -> None:
+    [clean] = chain_examples(row(), rendering_of("compact"), (), n_renamings=1, seed=1)
+    settings = library_settings(PIPELINE.settings("smoke", overrides=["narrator.tells_start=true"]))
+    [told] = chain_examples(row(), rendering_of("compact"), (), n_renamings=1, seed=1, noise=settings.noise)
+    start = rendering_of("compact").write_literals([Literal(atom) for atom in in_order(tower().problem.init)])
+    assert (told.prompt, told.response) == (clean.prompt, f"now: {start} {clean.response}")
+    assert library_settings(PIPELINE.settings("smoke")).noise is None
 
 
 def test_arm_of_disturbed_prompts_needs_rates() -> None:

@@ -68,6 +68,8 @@ class NarratorConfig(BranchesConfig):
     """template: a writer whose every word is true, in `rendering`. model: the base model, or `speaker`, asked for each
     plan; what it writes is kept only where its steps are the plan's and its states are true. Policies are then asked in
     free words, whatever the rendering, and answer with a final plan."""
+    tells_start: bool = False
+    """Chains by template begin with the state of the problem, which is copied before anything is looked up in it."""
     speaker: AnsweringConfig = AnsweringConfig()
     """Who narrates, with kind=model; nobody named is the base model, as in the paper."""
     by: Literal["plan", "step"] = "plan"
@@ -183,9 +185,10 @@ class SelfCriteachConfig(RunConfig):
                              "name a domain.speaker")  # fmt: skip
         if self.prime is not None and self.domain.speaker.is_named:
             raise ValueError("prime has the base model write its domain, and domain.speaker another; leave out one")
-        if self.narrator.kind == "model" and (self.narrator.alternatives or self.narrator.backtracks):
-            raise ValueError("narrator.alternatives and backtracks are told by template alone, got kind=model, which "
-                             "is asked for both in words")  # fmt: skip
+        told = [name for name in ("alternatives", "backtracks", "tells_start") if getattr(self.narrator, name)]
+        if self.narrator.kind == "model" and told:
+            raise ValueError(f"narrator.{', '.join(told)}: of chains told by template alone, got kind=model, which is "
+                             "asked in words")  # fmt: skip
         if self.narrator.speaker.is_named and self.narrator.kind != "model":
             raise ValueError(f"narrator.speaker narrates with kind=model alone, got kind={self.narrator.kind}")
         if self.prime is not None and not self.is_word_level:
