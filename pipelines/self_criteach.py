@@ -114,22 +114,23 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
         arms.measure("distilled", arms.tune("distilled", base, taught, only_if_any=True))
     if arms.wants("symbol"):
         bare = examples(graph, config, data, "write_symbols", has_chains=False)
-        arms.measure("symbol", arms.tune("symbol", base, bare))
+        arms.measure("symbol", arms.tune("symbol", base, part(graph, config, bare, "learnt_symbols")))
     if arms.wants("cpo_only"):
         arms.measure("cpo_only", arms.constrain("cpo_only", base))
     if arms.wants("dpo_only"):
         arms.measure("dpo_only", arms.prefer("dpo_only", base))
     if arms.wants("sft_noisy"):
         seen = examples(graph, config, data, "write_noisy_chains", has_chains=True, is_noisy=True)
-        believing = arms.tune("sft_noisy", base, seen)
+        believing = arms.tune("sft_noisy", base, part(graph, config, seen, "learnt_noisy_chains"))
         arms.measure("sft_noisy", believing)
         arms.measure_noise(believing, "believed")
     last = base
     if arms.wants("sft", "sft_dpo", "sft_cpo"):
-        learnt, held_out = parted(graph, config, chains)
+        learnt = part(graph, config, chains, "learnt_chains")
         last = tuned = arms.tune("sft", base, rephrased(graph, config, learnt, base))
         arms.measure("sft", tuned)
-        if held_out is not None:
+        if config.library.held_out_share:
+            held_out = part(graph, config, chains, "held_out_chains", is_held_out=True)
             arms.read("base", base, held_out)
             arms.read("sft", tuned, held_out)
         if arms.wants("sft_dpo"):
@@ -137,7 +138,7 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
         if arms.wants("sft_cpo"):
             last = arms.constrain("sft_cpo", tuned)
             arms.measure("sft_cpo", last)
-    arms.measure_noise(last, "judged")
+    arms.measure_noise(last, "shown")
     arms.plan_under_noise(recorded)
     return graph.stages
 
@@ -262,17 +263,15 @@ def narrated(
     return graph.stage("keep_narrations", run, keeping, {**given, "narrations": told}, **options)
 
 
-def parted(graph: Graph, config: SelfCriteachConfig, chains: Stage[Any]) -> tuple[Stage[Any], Stage[Any] | None]:
-    """Return the chains to learn from and those that only measure, where the run holds some out (appendix A.3.2)."""
+def part(
+    graph: Graph, config: SelfCriteachConfig, chains: Stage[Any], name: str, *, is_held_out: bool = False
+) -> Stage[Any]:
+    """Return chains to learn from, or those that only measure (appendix A.3.2): of the same problems in all arms."""
     share = config.library.held_out_share
     if not share:
-        return chains, None
-
-    def part(name: str, *, is_held_out: bool) -> Stage[Any]:
-        settings = PartSettings(held_out_share=share, is_held_out=is_held_out)
-        return graph.stage(name, self_teaching.part_of_chains, settings, {"chains": chains})
-
-    return part("learnt_chains", is_held_out=False), part("held_out_chains", is_held_out=True)
+        return chains
+    settings = PartSettings(held_out_share=share, is_held_out=is_held_out)
+    return graph.stage(name, self_teaching.part_of_chains, settings, {"chains": chains})
 
 
 def rephrased(graph: Graph, config: SelfCriteachConfig, chains: Stage[Any], base: Stage[Any]) -> Stage[Any]:

@@ -214,7 +214,7 @@ def test_vocabulary_has_the_words_of_branches_only_where_they_are_told() -> None
 
 
 def test_branches_of_a_model_that_narrates_are_refused() -> None:
-    with pytest.raises(ValidationError, match="alternatives: of chains told by template alone"):
+    with pytest.raises(ValidationError, match="narrator: alternatives need kind=template, got kind=model"):
         SelfCriteachConfig.model_validate({
             "problems": {"domains": [{"domain": "blocks-classic", "level": "x", "sizes": {}, "phase1": 1, "test": 1}]},
             "sft": {"learning_rate": 0.1, "batch_tokens": 64}, "model": {"folder": "base"},

@@ -713,6 +713,7 @@ def test_chains_are_parted_by_problem_so_that_no_plan_of_one_that_measures_is_le
     assert (len(learnt), len(held_out)) == (7, 3) and not learnt & held_out
     assert sum(len(made[part.name].rows(ExampleRow, "chains")) for part in parts) == len(examples)
     assert stages["paraphrase"].inputs["examples"].name == "learnt_chains"
+    assert stages["encode_symbol"].inputs["examples"].name == "learnt_symbols", "which has equal supervision"
     assert {stages[name].inputs["chains"].name for name in ("read_base", "read_sft")} == {"held_out_chains"}
 
 

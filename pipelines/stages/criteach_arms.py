@@ -181,7 +181,7 @@ class CriteachArms:
 
         Args:
             policy: who plans.
-            state: that it plans from: ``judged``, what it is shown; ``believed``, what it says is there.
+            state: that it plans from: ``shown`` to it, or ``believed``, which it says is there.
         """
         for name, labels, noisy in self._noisy():
             given = {"policy": policy, "problems": noisy, "plans": self._data["test_plans"]}

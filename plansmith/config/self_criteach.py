@@ -187,8 +187,7 @@ class SelfCriteachConfig(RunConfig):
             raise ValueError("prime has the base model write its domain, and domain.speaker another; leave out one")
         told = [name for name in ("alternatives", "backtracks", "tells_start") if getattr(self.narrator, name)]
         if self.narrator.kind == "model" and told:
-            raise ValueError(f"narrator.{', '.join(told)}: of chains told by template alone, got kind=model, which is "
-                             "asked in words")  # fmt: skip
+            raise ValueError(f"narrator: {', '.join(told)} need kind=template, got kind=model, which is asked in words")
         if self.narrator.speaker.is_named and self.narrator.kind != "model":
             raise ValueError(f"narrator.speaker narrates with kind=model alone, got kind={self.narrator.kind}")
         if self.prime is not None and not self.is_word_level:

@@ -397,14 +397,14 @@ def _noise(run: Run) -> Iterator[NoiseFigures]:
         if rate := stage.provenance.labels.get("noise"):
             by_rate[rate][stage.provenance.labels["state"]] = stage
     for rate, stages in by_rate.items():
-        if not {"judged", "planned", "found", "nearest"} <= {*stages}:
+        if not {"shown", "planned", "found", "nearest"} <= {*stages}:
             continue
-        of_policies = {kind: _verdicts_of(stages[kind]) for kind in ("judged", "believed") if kind in stages}
+        of_policies = {kind: _verdicts_of(stages[kind]) for kind in ("shown", "believed") if kind in stages}
         n_valid = {kind: found.count(Verdict.VALID) for kind, found in of_policies.items()}
         by_planner, from_nearest = (_sum_of(stages[kind], "noise/succeeded") for kind in ("planned", "nearest"))
         restored = _sum_of(stages["found"], "nearest/true")
         yield NoiseFigures(
-            float(rate), len(of_policies["judged"]), n_valid["judged"], by_planner, from_nearest, restored,
+            float(rate), len(of_policies["shown"]), n_valid["shown"], by_planner, from_nearest, restored,
             n_valid.get("believed"),
         )  # fmt: skip
 

@@ -44,8 +44,7 @@ def with_branches(task: PlanningTask, chain: Chain, *, n_alternatives: int = 0, 
     Args:
         task: domain and problem.
         chain: true, no step of it withdrawn.
-        n_alternatives: told before each step, at most: those that undo a goal first, then those that lead back, into a
-            dead end, and no nearer.
+        n_alternatives: told before each step, at most, in the order of `Drawback`.
         n_backtracks: told in the whole chain, at most, one before a step: the earliest.
     """
     plan, left, steps = chain.plan_of_steps, n_backtracks, list(chain.steps)
@@ -53,16 +52,13 @@ def with_branches(task: PlanningTask, chain: Chain, *, n_alternatives: int = 0, 
     for place, step in enumerate(steps):
         passed = Passed(frozenset(states[: place + 1]), plan[place - 1] if place else None)
         others = [action for action in applicable_actions(task, states[place]) if action.step != step.action]
-        alternatives = sorted(_alternatives(task, states[place], others, passed), key=_rank)[:n_alternatives]
+        found = _alternatives(task, states[place], others, passed) if n_alternatives else iter(())
+        alternatives = sorted(found, key=lambda told: [*Drawback].index(told.drawback))[:n_alternatives]
         backtracks = _backtracks(task, states[place], others, plan[place:], passed) if left else iter(())
         told = tuple(islice(backtracks, 1))
         left -= len(told)
         steps[place] = replace(step, alternatives=tuple(alternatives), backtracks=told)
     return replace(chain, steps=tuple(steps))
-
-
-def _rank(alternative: Alternative) -> int:
-    return [Drawback.UNDOES, Drawback.RETURNS, Drawback.DEAD_END, Drawback.LONGER].index(alternative.drawback)
 
 
 def _alternatives(
@@ -71,15 +67,11 @@ def _alternatives(
     """Yield of the actions that can be applied those for which there is a reason not to be taken."""
     for action in others:
         undone = tuple(goal for goal in task.goal if _undoes(task, action, state, goal))
-        for drawback in ([Drawback.UNDOES] if undone else []) + [*_UNNAMED]:
+        for drawback in Drawback:
             found = Alternative(action.step, drawback, undone if drawback is Drawback.UNDOES else ())
             if _has_drawback(task, action, state, found, passed):
                 yield found
                 break
-
-
-_UNNAMED = (Drawback.RETURNS, Drawback.DEAD_END, Drawback.LONGER)
-"""Those that name no condition."""
 
 
 def _undoes(task: PlanningTask, action: GroundAction, state: int, goal: Condition) -> bool:
@@ -133,11 +125,9 @@ def why_false(
         chosen: the action of the step.
         passed: where the chain has been.
     """
-    return (
-        _why_false(task, told, state, chosen, passed)
-        if isinstance(told, Alternative)
-        else _why_not(task, told, state, passed)
-    )
+    if isinstance(told, Alternative):
+        return _why_false(task, told, state, chosen, passed)
+    return _why_not(task, told, state, passed)
 
 
 def _why_false(task: PlanningTask, told: Alternative, state: int, chosen: PlanStep | None, passed: Passed) -> str:

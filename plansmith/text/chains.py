@@ -57,16 +57,16 @@ class StepCost:
 
 
 class Drawback(StrEnum):
-    """Why an action that could be applied is not taken."""
+    """Why an action that could be applied is not taken; of several reasons the first of these is told."""
 
     UNDOES = "undoes"
     """It undoes goals that are reached."""
     RETURNS = "returns"
     """It leads to a state that the chain has been in."""
-    LONGER = "longer"
-    """It brings the goal no nearer: from there as many steps are needed as from here, or more."""
     DEAD_END = "dead end"
     """From there the goal cannot be reached."""
+    LONGER = "longer"
+    """It brings the goal no nearer: from there as many steps are needed as from here, or more."""
 
 
 @dataclass(frozen=True, slots=True)
