@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from plansmith.config.chains import ChainConfig
 from plansmith.config.pddl_instruct import CorrectionConfig
 from plansmith.data.examples import (
     chain_examples,
@@ -79,6 +80,7 @@ class FeedbackWriter:
         model: folder of the policy that wrote the rollouts; its tokenizer is used.
         rendering: of the run.
         corrections: what is made of failed attempts, and the weights of the losses.
+        chains: what corrected chains tell beside their steps.
         names: objects' names for renamed copies.
         held_out: what must not be learnt from.
         has_verdicts: the rollouts' true verdicts are learnt in stage 1.
@@ -92,6 +94,7 @@ class FeedbackWriter:
         model: str,
         rendering: str,
         corrections: CorrectionConfig,
+        chains: ChainConfig,
         names: Sequence[str],
         held_out: HeldOut,
         has_verdicts: bool,
@@ -101,6 +104,7 @@ class FeedbackWriter:
         self._tokenizer, self._rendering = load_tokenizer(model), rendering_of(rendering)
         self._endings, self._has_verdicts = verdict_endings(self._tokenizer, model), has_verdicts
         self._config, self._names, self._seed, self._stage = corrections, names, seed, stage
+        self._chains = chains
         self._held_out, self._is_binary = held_out, FeedbackKind(corrections.feedback) is FeedbackKind.BINARY
 
     def __call__(self, rows: Sequence[LearningRow]) -> list[LessonRow]:
@@ -177,9 +181,12 @@ class FeedbackWriter:
         if failed:
             seed = row_seed(self._seed, self._stage, row.problem_id)
             copies = self._config.correction_renamings
-            yield from chain_examples(row.problem, self._rendering, self._names, n_renamings=copies, seed=seed)
+            yield from chain_examples(
+                row.problem, self._rendering, self._names, n_renamings=copies, seed=seed, chains=self._chains
+            )
         for verdict in self._handed_back(row):
-            yield correction_example(verdict.rollout_id, row.problem, self._attempt(verdict), self._rendering)
+            attempt, tells_start = self._attempt(verdict), self._chains.tells_start
+            yield correction_example(verdict.rollout_id, row.problem, attempt, self._rendering, tells_start=tells_start)
 
     def _confirmations(self, row: LearningRow, judged: Sequence[_Judged]) -> Iterator[ExampleRow]:
         """Yield valid attempts with their feedback, explained."""
@@ -213,10 +220,14 @@ class FeedbackWriter:
                     self._names,
                     n_renamings=self._config.continuation_renamings,
                     seed=self._seed,
+                    tells_start=self._chains.tells_start,
                 )
                 if kept and n_kept == item.verdict.sound_steps and continuation.rollout_id in handed_back:
                     attempt = self._attempt(item.verdict)
-                    yield mending_example(continuation.rollout_id, row.problem, attempt, kept, plan, self._rendering)
+                    yield mending_example(
+                        continuation.rollout_id, row.problem, attempt, kept, plan, self._rendering,
+                        tells_start=self._chains.tells_start,
+                    )  # fmt: skip
 
     def _handed_back(self, row: LearningRow) -> list[VerdictRow]:
         """Return the failed attempts that are trained on with their feedback before the answer."""

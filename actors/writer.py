@@ -74,15 +74,17 @@ class ChainWriter:
         for row in solved:
             copies = self._renamings.get(row.level, config.renamings)
             rows += chain_examples(
-                row, self._rendering, self._names, n_renamings=copies, seed=self._seed, branches=config,
+                row, self._rendering, self._names, n_renamings=copies, seed=self._seed, chains=config,
                 noise=self._noise,
             )  # fmt: skip
             rows += opening_examples(
                 row, self._rendering, self._names, n_renamings=config.openings, n_steps=config.opening_steps,
-                seed=self._seed,
+                seed=self._seed, tells_start=config.tells_start,
             )  # fmt: skip
             if _is_drawn(config.mistakes, self._seed, row.problem_id, "mistake"):
-                mistaken = mistake_example(row, self._rendering, self._names, seed=self._seed)
+                mistaken = mistake_example(
+                    row, self._rendering, self._names, seed=self._seed, tells_start=config.tells_start
+                )
                 rows += [] if mistaken is None else [mistaken]
             if _is_drawn(config.valid_explanations, self._seed, row.problem_id):
                 rows.append(valid_explanation(row, self._rendering, seed=self._seed))

@@ -33,6 +33,7 @@ from plansmith.ablation.seeds_report import seeds_report
 from plansmith.ablation.summary import AblationResults
 from plansmith.ablation.variants import ablation_results, variants
 from plansmith.config.basics import narrowed
+from plansmith.config.chains import ChainConfig
 from plansmith.config.pddl_instruct import CorrectionConfig, PddlInstructConfig
 from plansmith.config.training import Numerics, OptimiserConfig
 from plansmith.data.artifacts import StageKind
@@ -137,6 +138,7 @@ def feedback_iteration(
     replans = stage(f"replan_{t}", feedback_data.replan, replanning, tried, kind=StageKind.PLANS, iteration=t)
     building = DatasetSettings(
         corrections=narrowed(loop, CorrectionConfig),
+        chains=narrowed(config.examples, ChainConfig),
         rendering=rendering,
         object_names=config.problems.object_names,
         numerics=numerics,
@@ -170,6 +172,7 @@ def control_iteration(graph: Graph, config: PddlInstructConfig, t: int, given: M
     optimiser = loop.optimisation(loop.stage1, t)
     writing = ControlSettings(
         rendering=config.rendering,
+        chains=narrowed(config.examples, ChainConfig),
         object_names=config.problems.object_names,
         longest_tokens=min(numerics.row_length_tokens, optimiser.max_length_tokens or numerics.row_length_tokens),
     )

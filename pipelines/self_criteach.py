@@ -50,7 +50,7 @@ from plansmith.ablation.domain_damage import DamageResults, damage_results, dama
 from plansmith.ablation.domain_damage_report import damage_report
 from plansmith.ablation.seeds import as_it_is
 from plansmith.config.basics import narrowed
-from plansmith.config.chains import BranchesConfig
+from plansmith.config.chains import ChainConfig
 from plansmith.config.domain_writing import WritingConfig
 from plansmith.config.generation import AnsweringConfig, SamplingConfig
 from plansmith.config.self_criteach import SelfCriteachConfig
@@ -305,15 +305,13 @@ def roots_of(speaker: AnsweringConfig) -> tuple[str, ...]:
 
 def library_settings(config: SelfCriteachConfig, *, has_chains: bool = True) -> WritingLibrarySettings:
     """Return what of the library is learnt, and how it is written."""
-    copied = Noise(rates=(0.0,), mixture=config.evaluation.noise)  # which tells the start, and disturbs nothing
     return WritingLibrarySettings(
         library=config.library,
         prompting=config.prompting,
         object_names=config.problems.object_names,
         n_plans=config.planner.n_plans,
         has_chains=has_chains,
-        branches=narrowed(config.narrator, BranchesConfig),
-        noise=copied if config.narrator.tells_start and has_chains else None,
+        chains=narrowed(config.narrator, ChainConfig),
     )
 
 

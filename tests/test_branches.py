@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipelines.stages.training import branch_words
-from plansmith.config.chains import BranchesConfig
+from plansmith.config.chains import ChainConfig
 from plansmith.config.self_criteach import NarratorConfig, SelfCriteachConfig
 from plansmith.judging.chains import JudgedChain, judge_completion
 from plansmith.learning.tokenizer import UNKNOWN, encode, word_tokenizer
@@ -203,8 +203,8 @@ def test_distances_of_too_many_states_are_not_known_and_nothing_is_told_or_judge
 
 
 def test_vocabulary_has_the_words_of_branches_only_where_they_are_told() -> None:
-    assert branch_words(BranchesConfig()) == ()
-    words = branch_words(BranchesConfig(backtracks=1))
+    assert branch_words(ChainConfig()) == ()
+    words = branch_words(ChainConfig(backtracks=1))
     task = two_towers()
     chain = with_branches(task, chain_of_plan(task, PLAN), n_alternatives=9, n_backtracks=9)
     text = rendering_of("compact").write_chain(chain)

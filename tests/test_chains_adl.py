@@ -276,7 +276,7 @@ def test_chain_of_plan_false_conditions_of_any_form_are_named() -> None:
     chain = chain_of_plan(depot(), parse_plan("(take y b)"))
     assert [str(condition) for condition in chain.steps[0].unsatisfied] == ["(at b)"]
     chain = chain_of_plan(depot(), parse_plan("(switch) (take x a) (switch) (take x a)"))
-    assert FULL.write_steps(chain.steps).splitlines()[-6:] == [
+    assert FULL.write_beginning(chain, len(chain.steps)).splitlines()[-6:] == [
         "- Preconditions:",
         "  - (at a): TRUE",
         "  - (in x a): TRUE",

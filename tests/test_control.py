@@ -23,6 +23,7 @@ from pipelines.stages.control import (
     write_supervision,
 )
 from pipelines.stages.training import SEQUENCES, TuningSettings, stage1, tune
+from plansmith.config.chains import ChainConfig
 from plansmith.config.training import Numerics, OptimiserConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import MetricRow
@@ -83,7 +84,9 @@ def trained(root: Path, *completions: str, longest: int = LONGEST) -> tuple[Reco
     datasets = built(root, of_loop, trainer)
     policy = of_loop["policy"]
     reasoned = run(root, "stage1_1", stage1, TUNING, trainer, policy=policy, datasets=datasets)
-    writing = ControlSettings(rendering="compact", object_names=tuple(NAMES), longest_tokens=longest)
+    writing = ControlSettings(
+        rendering="compact", chains=ChainConfig(), object_names=tuple(NAMES), longest_tokens=longest
+    )
     read = {name: of_loop[name] for name in ("policy", "problems", "plans")}
     read |= {"datasets": datasets, "reasoned": reasoned}
     data = run(root, "supervise_data_1", write_supervision, writing, trainer, **read)

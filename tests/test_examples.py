@@ -11,6 +11,7 @@ import pytest
 from conftest import BLOCKS, NAMES, SUSSMAN_PLAN, sussman
 
 from actors.writer import ChainWriter
+from plansmith.config.chains import ChainConfig
 from plansmith.config.pddl_instruct import ExamplesConfig
 from plansmith.data.examples import (
     chain_examples,
@@ -18,6 +19,7 @@ from plansmith.data.examples import (
     correction_example,
     corrupted_row,
     invalid_explanation,
+    mending_example,
     mistake_example,
     opening_examples,
     valid_explanation,
@@ -201,6 +203,41 @@ def test_continuation_examples_go_on_where_the_sound_steps_end(rendering: Render
     # under the names of the plan, prompt and response together are the chain of the whole plan
     same = continued_chain(sussman(), written.steps[:n_kept], SUSSMAN_PLAN[n_kept:])
     assert same == written
+
+
+def answers_with_plans(rendering: Rendering, *, tells_start: bool) -> list[ExampleRow]:
+    """Return an example of each kind whose answer is a chain."""
+    kept, rest, told = chain_of_plan(sussman(), SUSSMAN_PLAN).steps[:2], SUSSMAN_PLAN[2:], {"tells_start": tells_start}
+    mistaken = (mistake_example(ROW, rendering, NAMES, seed=seed, **told) for seed in range(9))
+    return [
+        *chain_examples(ROW, rendering, NAMES, n_renamings=2, seed=3, chains=ChainConfig(**told)),
+        *opening_examples(ROW, rendering, NAMES, n_renamings=2, n_steps=2, seed=3, **told),
+        *(example for example in mistaken if example is not None),
+        *continuation_examples("r1", "p0", sussman(), kept, rest, rendering, NAMES, n_renamings=2, seed=1, **told),
+        *continuation_examples("r2", "p0", sussman(), (), SUSSMAN_PLAN, rendering, (), n_renamings=1, seed=1, **told),
+        correction_example("r3", ROW, "", rendering, **told),
+        mending_example("r4", ROW, "", kept, rest, rendering, **told),
+    ]
+
+
+@BOTH
+def test_every_answer_with_a_plan_can_begin_with_the_state(rendering: Rendering) -> None:
+    bare, told = (answers_with_plans(rendering, tells_start=tells_start) for tells_start in (False, True))
+    assert {example.kind for example in told} == {
+        ExampleKind.PLAN_CHAIN, ExampleKind.PLAN_OPENING, ExampleKind.CHAIN_WITH_MISTAKE, ExampleKind.CONTINUE_PLAN,
+        ExampleKind.CORRECT_WITH_FEEDBACK,
+    }  # fmt: skip
+    for without, example in zip(bare, told, strict=True):
+        assert example.prompt == without.prompt
+        texts = [row.beginning or row.response for row in (without, example)]
+        assert texts[1].endswith(texts[0]) and (not example.beginning or example.response == without.response)
+        start = texts[1].removesuffix(texts[0])
+        if rendering is COMPACT:
+            assert start.strip() == f"now: {example.prompt.partition('now: ')[2].split(' plan:')[0]}".strip()
+        else:
+            assert sorted(re.findall(r"\(.*?\)", start)) == sorted(
+                map(str, task_of_prompt(example.prompt).problem.init)
+            )
 
 
 def test_continued_chain_replaces_a_detour_by_nothing_it_did_not_do() -> None:

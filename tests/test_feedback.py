@@ -30,6 +30,7 @@ from pipelines.stages.feedback_data import (
     step_loss_scale,
 )
 from pipelines.stages.judging import STEPS, JudgingSettings, judge_plans
+from plansmith.config.chains import ChainConfig
 from plansmith.config.pddl_instruct import CorrectionConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import LossConfig, Numerics
@@ -390,6 +391,7 @@ def iteration(
 
 BUILDING = DatasetSettings(
     corrections=CorrectionConfig(corrections_per_problem=1, correction_renamings=1, continuation_renamings=1),
+    chains=ChainConfig(),
     rendering="compact",
     object_names=tuple(NAMES),
     numerics=Numerics(),
@@ -572,8 +574,8 @@ def test_expected_words_in_the_full_rendering_stand_where_a_faithful_writer_has_
     rollout = RolloutRow("r", "p", 1, "v", "", false, (5,), ids, (), "stop", 0)
     judged = PlanJudge("full").judge(JudgingRow("p", BLOCKS_TEXT, problem, (CompletionRow("r", 1, "v", false),)))
     writer = FeedbackWriter(
-        model=str(tmp_path), rendering="full", corrections=CorrectionConfig(), names=(), held_out=HeldOut(),
-        has_verdicts=False, seed=0, stage="build",
+        model=str(tmp_path), rendering="full", corrections=CorrectionConfig(), chains=ChainConfig(), names=(),
+        held_out=HeldOut(), has_verdicts=False, seed=0, stage="build",
     )  # fmt: skip
     solved = SolvedProblemRow("p", "", BLOCKS_TEXT, problem, PLAN_STEPS)
     row = LearningRow("p", solved, (rollout,), judged.verdicts, judged.steps, (0.0,) * len(judged.steps), (0.0,), ())
@@ -694,7 +696,7 @@ def test_replan_of_a_valid_attempt_with_a_detour_goes_on_before_its_first_needle
     assert [text for text, _ in weighted(stored["stage2"][0], NLL_WEIGHT)] == whole
     assert not weighted(stored["stage2"][1], NLL_WEIGHT)  # the detour is no anchor
     learnt = weighted(stored["stage1"][1], NLL_WEIGHT)
-    needed = COMPACT.write_steps(read_of(detour).chain.steps[:2])
+    needed = COMPACT.write_beginning(read_of(detour).chain, 2)
     assert learnt[0] == (needed, 1.0)  # up to the first needless step every word
     assert not any("do:" in text for text, _ in learnt[1:])  # no choices behind it
 
@@ -704,7 +706,7 @@ def test_replan_of_a_failed_attempt_goes_on_from_its_end_and_before_its_first_ne
 ) -> None:
     """It puts c on b, where a belongs, and breaks off as it takes c up again."""
     taken = ("(unstack c a)", "(stack c b)", "(unstack c b)")
-    failed = COMPACT.write_steps(chain_of_plan(TASK, parse_plan(" ".join(taken))).steps)
+    failed = COMPACT.write_beginning(chain_of_plan(TASK, parse_plan(" ".join(taken))), len(taken))
     given, found = replanned(tmp_path, monkeypatch, Shortest(), failed, RIGHT)
     assert [row for row in found if row.problem_id == "p"] == [
         ContinuationRow("p-01-0", "p", 2, 1, ("(unstack c b)", *PLAN_STEPS[1:])),

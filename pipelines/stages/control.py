@@ -19,6 +19,7 @@ from pipelines.run.workers import MODEL
 from pipelines.stages.phase1_data import solved_problems
 from pipelines.stages.training import SEQUENCES
 from plansmith.config.basics import StrictModel
+from plansmith.config.chains import ChainConfig
 from plansmith.data.examples import chain_examples
 from plansmith.data.rows import FinalPlanRow, MetricRow, SequenceRow, SolvedProblemRow, Split
 from plansmith.errors import BadInputError
@@ -35,6 +36,8 @@ class ControlSettings(StrictModel):
 
     rendering: str
     """Of the run."""
+    chains: ChainConfig
+    """What they tell beside their steps."""
     object_names: tuple[str, ...]
     """Names that objects get, other ones in every chain."""
     longest_tokens: int
@@ -105,7 +108,10 @@ def _chains(
     """
     settings, encoder = context.settings, ExampleEncoder(str(context.inputs["policy"].path(MODEL)))
     rendering, names, seed = rendering_of(settings.rendering), settings.object_names, context.row_seed()
-    copies = [chain_examples(row, rendering, names, n_renamings=sys.maxsize, seed=seed) for row in problems]
+    copies = [
+        chain_examples(row, rendering, names, n_renamings=sys.maxsize, seed=seed, chains=settings.chains)
+        for row in problems
+    ]
     while True:
         written = [(row.example_id, encoder.encode(row)) for row in map(next, copies)]
         fitting = [(name, chain) for name, chain in written if len(chain) <= settings.longest_tokens]

@@ -17,6 +17,7 @@ from pipelines.stages.few_rows import worked_rows
 from pipelines.stages.judging import STEPS
 from pipelines.stages.phase1_data import solved_problems
 from plansmith.config.basics import StrictModel
+from plansmith.config.chains import ChainConfig
 from plansmith.config.pddl_instruct import CorrectionConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import LossConfig, Numerics
@@ -69,6 +70,8 @@ class DatasetSettings(StrictModel):
 
     corrections: CorrectionConfig
     """Which feedback, how many examples, and the weights of the losses."""
+    chains: ChainConfig
+    """What corrected chains tell beside their steps."""
     rendering: str
     """How attempts are written."""
     object_names: tuple[str, ...]
@@ -244,6 +247,7 @@ def write_lessons(context: StageContext[DatasetSettings], rows: Sequence[Learnin
             "model": str(context.inputs["policy"].path(MODEL)),
             "rendering": settings.rendering,
             "corrections": settings.corrections,
+            "chains": settings.chains,
             "names": settings.object_names,
             "has_verdicts": settings.verdict_weight is not None,
             "held_out": HeldOut.of(context.inputs["problems"].rows(ProblemRow)),

@@ -19,7 +19,7 @@ from pipelines.stages.generating import GenerationSettings, sample_prompts
 from pipelines.stages.judging import STEPS
 from pipelines.stages.phase1_data import solve_problems, solved_problems
 from plansmith.config.basics import StrictModel
-from plansmith.config.chains import BranchesConfig
+from plansmith.config.chains import ChainConfig
 from plansmith.config.constrained import CriticConfig
 from plansmith.config.pddl_instruct import ExamplesConfig
 from plansmith.config.planner import PlannerConfig
@@ -94,7 +94,7 @@ class WritingLibrarySettings(StrictModel):
     """Plans of a problem, at most."""
     has_chains: bool = True
     """Chains of thought; otherwise plans alone."""
-    branches: BranchesConfig = BranchesConfig()
+    chains: ChainConfig = ChainConfig()
     """What chains tell beside their steps."""
     noise: Noise | None = None
     """Disturbs the states of prompts; chains then begin with the true ones."""
@@ -170,7 +170,7 @@ def write_library(context: StageContext[WritingLibrarySettings]) -> None:
         return
     examples = ExamplesConfig(
         renamings=settings.library.renamings, valid_explanations=0.0, invalid_explanations=0.0,
-        **settings.branches.model_dump(),
+        **settings.chains.model_dump(),
     )  # fmt: skip
     context.resources.map_rows(
         solved,

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from actors.encoder import EncodingWorker
 from pipelines.run.workers import MODEL, PROBE, Probe
 from plansmith.config.basics import StrictModel, narrowed
-from plansmith.config.chains import BranchesConfig
+from plansmith.config.chains import ChainConfig
 from plansmith.config.training import (
     LossConfig,
     ModelConfig,
@@ -153,7 +153,7 @@ def start_settings(config: HasModel, object_names: tuple[str, ...] = ()) -> Init
     )
 
 
-def branch_words(told: BranchesConfig) -> tuple[str, ...]:
+def branch_words(told: ChainConfig) -> tuple[str, ...]:
     """Return the words that a word-level model needs for what its chains tell beside their steps."""
     return tuple(BRANCH_MARKERS) if told.alternatives or told.backtracks else ()
 

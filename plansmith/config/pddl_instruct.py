@@ -11,7 +11,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from plansmith.config.basics import StrictModel
-from plansmith.config.chains import BranchesConfig
+from plansmith.config.chains import ChainConfig
 from plansmith.config.generation import AttemptConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import ProblemsConfig
@@ -25,7 +25,7 @@ from plansmith.config.training import (
 )
 
 
-class ExamplesConfig(BranchesConfig):
+class ExamplesConfig(ChainConfig):
     """What phase 1 is taught with."""
 
     renamings: int = Field(1, ge=1)

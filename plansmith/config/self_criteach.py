@@ -10,7 +10,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from plansmith.config.basics import StrictModel
-from plansmith.config.chains import BranchesConfig
+from plansmith.config.chains import ChainConfig
 from plansmith.config.constrained import (
     UNREAD_BY_PENALTY,
     UNREAD_BY_TRUST_REGION,
@@ -61,15 +61,13 @@ class LibraryConfig(StrictModel):
         return self
 
 
-class NarratorConfig(BranchesConfig):
-    """Who tells the plans of the library as chains of thought; branches are told by template alone."""
+class NarratorConfig(ChainConfig):
+    """Who tells the plans of the library as chains of thought; beside their steps a template alone tells something."""
 
     kind: Literal["template", "model"] = "template"
     """template: a writer whose every word is true, in `rendering`. model: the base model, or `speaker`, asked for each
     plan; what it writes is kept only where its steps are the plan's and its states are true. Policies are then asked in
     free words, whatever the rendering, and answer with a final plan."""
-    tells_start: bool = False
-    """Chains by template begin with the state of the problem, which is copied before anything is looked up in it."""
     speaker: AnsweringConfig = AnsweringConfig()
     """Who narrates, with kind=model; nobody named is the base model, as in the paper."""
     by: Literal["plan", "step"] = "plan"

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from plansmith.config.chains import BranchesConfig
+from plansmith.config.chains import ChainConfig
 from plansmith.data.rows import CorruptedPlanRow, ExampleKind, ExampleRow, SolvedProblemRow
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import PlanStep
@@ -22,7 +22,6 @@ from plansmith.text.chains import (
     abandoned_chain,
     chain_of_plan,
     continued_chain,
-    in_order,
     recovering_chain,
     state_before,
 )
@@ -30,7 +29,7 @@ from plansmith.text.explanations import Attempt, ClaimedPlan, FeedbackKind, expl
 from plansmith.text.full_reader import read_literals
 from plansmith.text.rendering import Rendering
 
-NO_BRANCHES = BranchesConfig()
+STEPS_ALONE = ChainConfig()
 
 
 def solved_task(row: SolvedProblemRow) -> tuple[PlanningTask, tuple[PlanStep, ...]]:
@@ -45,22 +44,23 @@ def chain_examples(
     *,
     n_renamings: int,
     seed: int,
-    branches: BranchesConfig = NO_BRANCHES,
+    chains: ChainConfig = STEPS_ALONE,
     noise: Noise | None = None,
 ) -> Iterator[ExampleRow]:
     """Yield the plan of a row as chains of thought, each under other object names, if any are given.
 
-    With noise the prompt tells a disturbed state, and the chain first tells the true one, which it starts from.
+    With noise the prompt tells a disturbed state, and the chain always begins with the true one.
     """
-    told = {"n_alternatives": branches.alternatives, "n_backtracks": branches.backtracks}
-    for copy, (task, chain) in enumerate(_renamed_chains(row, names, n_renamings, f"{seed} {row.problem_id}")):
+    told = {"n_alternatives": chains.alternatives, "n_backtracks": chains.backtracks}
+    key, tells_start = f"{seed} {row.problem_id}", chains.tells_start or noise is not None
+    for copy, (task, chain) in enumerate(_renamed_chains(row, names, n_renamings, key, tells_start=tells_start)):
         shown, whole = task, with_branches(task, chain, **told) if any(told.values()) else chain
         if noise is not None:
             rng = random.Random(f"{seed} {row.problem_id} noise {copy}")
             seen = noisy_problem(
                 task.domain, task.problem, rate=rng.choice(noise.rates), mixture=noise.mixture, rng=rng
             )
-            shown, whole = PlanningTask(task.domain, seen), replace(whole, start=in_order(task.problem.init))
+            shown = PlanningTask(task.domain, seen)
         yield ExampleRow(
             example_id=f"{row.problem_id}-{copy:03d}",
             problem_id=row.problem_id,
@@ -72,7 +72,14 @@ def chain_examples(
 
 
 def opening_examples(
-    row: SolvedProblemRow, rendering: Rendering, names: Sequence[str], *, n_renamings: int, n_steps: int, seed: int
+    row: SolvedProblemRow,
+    rendering: Rendering,
+    names: Sequence[str],
+    *,
+    n_renamings: int,
+    n_steps: int,
+    seed: int,
+    tells_start: bool = False,
 ) -> Iterator[ExampleRow]:
     """Yield the first steps of a plan's chain, each time under other object names; nothing for a plan that has no more.
 
@@ -80,29 +87,30 @@ def opening_examples(
     """
     if len(row.plan) <= n_steps:
         return
-    for copy, (task, chain) in enumerate(_renamed_chains(row, names, n_renamings, f"{seed} {row.problem_id} opening")):
+    key = f"{seed} {row.problem_id} opening"
+    for copy, (task, chain) in enumerate(_renamed_chains(row, names, n_renamings, key, tells_start=tells_start)):
         yield ExampleRow(
             example_id=f"{row.problem_id}-opening-{copy:03d}",
             problem_id=row.problem_id,
             kind=ExampleKind.PLAN_OPENING,
             corruption=None,
             prompt=rendering.plan_prompt(task),
-            response=rendering.write_steps(chain.steps[:n_steps]),
+            response=rendering.write_beginning(chain, n_steps),
         )
 
 
 def _renamed_chains(
-    row: SolvedProblemRow, names: Sequence[str], n_renamings: int, key: str
+    row: SolvedProblemRow, names: Sequence[str], n_renamings: int, key: str, *, tells_start: bool
 ) -> Iterator[tuple[PlanningTask, Chain]]:
     """Yield the problem of a row under other object names, drawn by `key` and the copy's number, with its chain."""
     task, plan = solved_task(row)
     for copy in range(n_renamings):
         renaming, renamed = under_other_names(task, names, random.Random(f"{key} {copy}"))
-        yield renamed, chain_of_plan(renamed, rename_plan(plan, renaming))
+        yield renamed, chain_of_plan(renamed, rename_plan(plan, renaming), tells_start=tells_start)
 
 
 def mistake_example(
-    row: SolvedProblemRow, rendering: Rendering, names: Sequence[str], *, seed: int
+    row: SolvedProblemRow, rendering: Rendering, names: Sequence[str], *, seed: int, tells_start: bool = False
 ) -> ExampleRow | None:
     """Return the chain of a row's plan with one mistake, which is given and not taught; None where no draw gave one.
 
@@ -111,7 +119,7 @@ def mistake_example(
     before it would teach to stop.
     """
     key = f"{seed} {row.problem_id} mistake"
-    rng, ((task, chain),) = random.Random(key), _renamed_chains(row, names, 1, key)
+    rng, ((task, chain),) = random.Random(key), _renamed_chains(row, names, 1, key, tells_start=tells_start)
     if rng.random() < 1 / 4:
         beginning, text = _up_to_verdict(abandoned_chain(task, chain, len(chain.steps) - rng.choice((1, 2))), rendering)
     else:
@@ -144,8 +152,7 @@ def _up_to_verdict(chain: Chain, rendering: Rendering) -> tuple[str, str]:
 
 def _up_to_check(chain: Chain, place: int, rendering: Rendering) -> tuple[str, str]:
     """Return the text of a chain up to the action of the step at an index, and whole."""
-    steps = chain.steps[: place + 1]
-    beginning = rendering.write_steps(steps).removesuffix(rendering.write_outcome(steps[-1]))
+    beginning = rendering.write_beginning(chain, place + 1).removesuffix(rendering.write_outcome(chain.steps[place]))
     return beginning.rstrip(), rendering.write_chain(chain)
 
 
@@ -208,6 +215,7 @@ def continuation_examples(
     *,
     n_renamings: int,
     seed: int,
+    tells_start: bool = False,
 ) -> Iterator[ExampleRow]:
     """Yield a failed attempt, its sound steps as the beginning of the answer, continued by a plan from their end.
 
@@ -220,7 +228,8 @@ def continuation_examples(
     for copy in range(n_renamings):
         renaming, renamed = under_other_names(task, names, random.Random(f"{seed} {rollout_id} {copy}"))
         steps = [_rename_step(step, renaming) for step in kept]
-        beginning, response = _continued(renamed, steps, rename_plan(plan, renaming), rendering)
+        rest = rename_plan(plan, renaming)
+        beginning, response = _continued(renamed, steps, rest, rendering, tells_start=tells_start)
         yield ExampleRow(
             example_id=f"{rollout_id}-continued-{len(kept):03d}-{copy:03d}",
             problem_id=problem_id,
@@ -233,11 +242,12 @@ def continuation_examples(
 
 
 def _continued(
-    task: PlanningTask, kept: Sequence[ChainStep], plan: Sequence[PlanStep], rendering: Rendering
+    task: PlanningTask, kept: Sequence[ChainStep], plan: Sequence[PlanStep], rendering: Rendering, *, tells_start: bool
 ) -> tuple[str, str]:
-    """Return the text of the kept steps, and what follows it in the chain that goes on with a plan."""
-    chain = continued_chain(task, kept, plan)
-    beginning, text = rendering.write_steps(chain.steps[: len(kept)]), rendering.write_chain(chain)
+    """Return the text up to the end of the kept steps, and what follows it in the chain that goes on with a plan."""
+    chain = continued_chain(task, kept, plan, tells_start=tells_start)
+    beginning = rendering.write_beginning(chain, len(kept)) if kept else ""
+    text = rendering.write_chain(chain)
     return beginning, text.removeprefix(beginning)
 
 
@@ -262,7 +272,9 @@ def _rename_step(step: ChainStep, renaming: dict[str, str]) -> ChainStep:
     return replace(step, action=action, purpose=purpose, support=support)
 
 
-def correction_example(rollout_id: str, row: SolvedProblemRow, attempt: str, rendering: Rendering) -> ExampleRow:
+def correction_example(
+    rollout_id: str, row: SolvedProblemRow, attempt: str, rendering: Rendering, *, tells_start: bool = False
+) -> ExampleRow:
     """Return a failed attempt with its feedback as prompt, and the planner's plan as the corrected chain.
 
     Args:
@@ -278,7 +290,7 @@ def correction_example(rollout_id: str, row: SolvedProblemRow, attempt: str, ren
         kind=ExampleKind.CORRECT_WITH_FEEDBACK,
         corruption=None,
         prompt=rendering.correct_prompt(task, attempt),
-        response=rendering.write_chain(chain_of_plan(task, plan)),
+        response=rendering.write_chain(chain_of_plan(task, plan, tells_start=tells_start)),
     )
 
 
@@ -289,6 +301,8 @@ def mending_example(
     kept: Sequence[ChainStep],
     plan: Sequence[PlanStep],
     rendering: Rendering,
+    *,
+    tells_start: bool = False,
 ) -> ExampleRow:
     """Return a failed attempt with its feedback as prompt, and its sound steps as the beginning of the answer.
 
@@ -303,7 +317,7 @@ def mending_example(
         rendering: of the attempt.
     """
     task, _ = solved_task(row)
-    beginning, response = _continued(task, kept, plan, rendering)
+    beginning, response = _continued(task, kept, plan, rendering, tells_start=tells_start)
     return ExampleRow(
         example_id=f"{rollout_id}-mended",
         problem_id=row.problem_id,

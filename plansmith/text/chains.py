@@ -246,7 +246,9 @@ def in_order(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
     return tuple(sorted(atoms, key=lambda atom: (atom.arguments, atom.predicate)))
 
 
-def chain_of_plan(task: PlanningTask, plan: Sequence[PlanStep], *, with_purpose: bool = True) -> Chain:
+def chain_of_plan(
+    task: PlanningTask, plan: Sequence[PlanStep], *, with_purpose: bool = True, tells_start: bool = False
+) -> Chain:
     """Return the true chain of `plan`: it stops at the first step that cannot be applied, and lists the plan it is of.
 
     Goals are checked at the start, after each step that served a goal directly (which it reached, unless the goal needs
@@ -255,10 +257,13 @@ def chain_of_plan(task: PlanningTask, plan: Sequence[PlanStep], *, with_purpose:
     (`plansmith.pddl.goal_orders`).
     """
     start = _Point(in_order(task.problem.init), total_at_start(task))
-    return _chain_from(task, start, plan, with_purpose=with_purpose)
+    chain = _chain_from(task, start, plan, with_purpose=with_purpose)
+    return replace(chain, start=start.state) if tells_start else chain
 
 
-def continued_chain(task: PlanningTask, kept: Sequence[ChainStep], plan: Sequence[PlanStep]) -> Chain:
+def continued_chain(
+    task: PlanningTask, kept: Sequence[ChainStep], plan: Sequence[PlanStep], *, tells_start: bool = False
+) -> Chain:
     """Return the chain that keeps a writer's sound steps and goes on with `plan` from the state they lead to.
 
     The kept steps keep their reasons and the places of their goal checks; what they claim is told as it truly is, the
@@ -277,7 +282,8 @@ def continued_chain(task: PlanningTask, kept: Sequence[ChainStep], plan: Sequenc
     steps += rest.steps
     if rest.steps and kept and (steps[len(kept) - 1].is_withdrawn or not is_direct(task, kept[-1].purpose)):
         steps[len(kept)] = replace(rest.steps[0], goal_check=None)
-    return Chain(tuple(steps), rest.goal_check, (*before.plan_of_steps, *plan), rest.verdict)
+    start = in_order(task.problem.init) if tells_start else None
+    return Chain(tuple(steps), rest.goal_check, (*before.plan_of_steps, *plan), rest.verdict, start)
 
 
 def state_before(task: PlanningTask, chain: Chain, place: int) -> tuple[Atom, ...]:

@@ -142,14 +142,18 @@ def write_outcome(step: ChainStep) -> str:
 
 def write_chain(chain: Chain) -> str:
     """Return a whole chain with goal check, verdict, and its plan where that is not what its steps do."""
-    parts = [] if chain.start is None else ["now:", write_literals(chain.start)]
-    parts += [write_step(step) for step in chain.steps]
+    parts = _beginning(chain, len(chain.steps))
     if chain.goal_check is not None:
         parts.append(write_goal_check(chain.goal_check))
     if chain.final_plan is not None and chain.final_plan != chain.plan_of_steps:
         parts += ["final:", write_literals(chain.final_plan)]
     parts += ["verdict:", chain.verdict or ""]
     return " ".join(filter(None, parts))
+
+
+def _beginning(chain: Chain, n_steps: int) -> list[str]:
+    start = [] if chain.start is None else ["now:", write_literals(chain.start)]
+    return [*start, *map(write_step, chain.steps[:n_steps])]
 
 
 def problem_words(task: PlanningTask) -> str:
@@ -198,9 +202,9 @@ class CompactRendering:
         """Return the text of a chain of thought."""
         return write_chain(chain)
 
-    def write_steps(self, steps: Sequence[ChainStep]) -> str:
-        """Return the text with which a chain of these steps begins."""
-        return " ".join(write_step(step) for step in steps)
+    def write_beginning(self, chain: Chain, n_steps: int) -> str:
+        """Return the text with which a chain begins, up to the end of so many steps."""
+        return " ".join(_beginning(chain, n_steps))
 
     def write_explanation(self, explanation: Explanation) -> str:
         """Return the text that explains a plan: its steps, the fault if any, the verdict."""

@@ -69,12 +69,11 @@ class FullRendering:
 
     def write_chain(self, chain: Chain) -> str:
         """Return the text of a chain of thought."""
-        start = [] if chain.start is None else [f"[STATE] {_spaced(chain.start)}"]
-        return "\n".join([*start, *_lines_of(chain.steps), *_closing_lines(chain)])
+        return "\n".join([*_beginning_lines(chain, len(chain.steps)), *_closing_lines(chain)])
 
-    def write_steps(self, steps: Sequence[ChainStep]) -> str:
-        """Return the text with which a chain of these steps begins."""
-        return "\n".join(_lines_of(steps))
+    def write_beginning(self, chain: Chain, n_steps: int) -> str:
+        """Return the text with which a chain begins, up to the end of so many steps."""
+        return "\n".join(_beginning_lines(chain, n_steps))
 
     def write_explanation(self, explanation: Explanation) -> str:
         """Return the text that explains a plan: its steps, the fault if any, the verdict."""
@@ -98,6 +97,11 @@ class FullRendering:
     def read(self, completion: str, domain: Domain) -> ReadChain:
         """Return the claims of a completion."""
         return read_chain(completion, domain)
+
+
+def _beginning_lines(chain: Chain, n_steps: int) -> list[str]:
+    start = [] if chain.start is None else [f"[STATE] {_spaced(chain.start)}"]
+    return [*start, *_lines_of(chain.steps[:n_steps])]
 
 
 def step_lines(number: int, step: ChainStep) -> list[str]:

@@ -52,8 +52,8 @@ class Rendering(Prompting, Protocol):
     def write_chain(self, chain: Chain) -> str:
         """Return the text of a chain of thought."""
 
-    def write_steps(self, steps: Sequence[ChainStep]) -> str:
-        """Return the text with which a chain of these steps begins."""
+    def write_beginning(self, chain: Chain, n_steps: int) -> str:
+        """Return the text with which a chain begins, up to the end of so many steps."""
 
     def write_explanation(self, explanation: Explanation) -> str:
         """Return the text that explains a plan."""
