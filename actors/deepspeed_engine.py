@@ -318,11 +318,14 @@ class DeepSpeedEngineAdapter:
         brought together one by one, so that no device ever holds the whole model.
         """
         copies: dict[str, torch.Tensor] = {}
-        for number, (name, parameter) in enumerate(self._trained()):
-            whole = self._whole_state(parameter, WEIGHT)
+        for number, (name, whole) in enumerate(self.whole_weights()):
             if self.rank == (number % self.world_size if is_shared_out else 0):
                 copies[name] = whole.to("cpu")
         return copies
+
+    def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield each trained parameter by name, whole and in float32, on every rank; all must read through together."""
+        return ((name, self._whole_state(parameter, WEIGHT)) for name, parameter in self._trained())
 
     def set_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Put other weights into the trained parameters; the optimizer goes on from them with fresh moments.

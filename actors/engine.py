@@ -111,6 +111,12 @@ class Engine:
         self._llm.collective_rpc("reload_weights", kwargs={"weights_path": folder})
         self._llm.apply_model(_repack_tied_head)
 
+    def receive(self, call: str, *arguments: Any) -> None:
+        """Let every part of the engine do a call of vLLM's weight transfer (`actors.weight_transfer`)."""
+        self._llm.collective_rpc(call, args=arguments)
+        if call == "finish_weight_update":
+            self._llm.apply_model(_repack_tied_head)
+
     def ask_model(self, question: Callable[[Any], Any]) -> list[Any]:
         """Return what a function, one that can be pickled, says of each part of the model; it runs beside the model."""
         answers: list[Any] = self._llm.apply_model(question)
@@ -169,11 +175,22 @@ def build_engine(
             tensor_parallel_size=settings.tensor_parallel_size,
             distributed_executor_backend="mp" if settings.tensor_parallel_size > 1 else None,
             enable_sleep_mode=has_sleep_mode and current_platform.is_sleep_mode_available(),
+            weight_transfer_config=_weight_transfer(settings, is_cpu=current_platform.is_cpu()),
             **lora_options(lora_rank, settings.dtype, is_cpu=current_platform.is_cpu()),
         )
     gc.collect()
     gc.freeze()  # a million objects of imports, walked again by every full collection while decoding
     return llm
+
+
+def _weight_transfer(settings: PolicyConfig, *, is_cpu: bool) -> Any:
+    if settings.handover == "folder":
+        return None
+    from vllm.config import WeightTransferConfig
+
+    from actors.weight_transfer import GLOO, NCCL
+
+    return WeightTransferConfig(backend=GLOO if is_cpu else NCCL)
 
 
 def lora_options(lora_rank: int | None, dtype: str, *, is_cpu: bool) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -91,7 +92,7 @@ class PolicyActor:
         self._base_folder = base_of(folder)
         self._shapes = read_weight_shapes(self._base_folder)
         self._check(folder)
-        self._policy_version = UNKNOWN
+        self._policy_version, self._incarnation = UNKNOWN, uuid.uuid4().hex
         self._sleep_level: int | None = None
         self._engine = Engine(self._build_engine())
         if folder != self._base_folder:
@@ -101,6 +102,10 @@ class PolicyActor:
     def policy_version(self) -> str:
         """Return the name of the weights that the engine holds."""
         return self._policy_version
+
+    def incarnation(self) -> str:
+        """Return a name that this actor has for itself; one that Ray starts in its place has another."""
+        return self._incarnation
 
     def generate(
         self,
@@ -207,9 +212,34 @@ class PolicyActor:
             self._load_adapter(folder, policy_version)
         else:
             self._load_model(folder, policy_version)
+        self._keep(folder, policy_version)
+
+    def _keep(self, folder: str, policy_version: str) -> None:
         if not self._engine.clear_prefix_cache():
             raise StalePolicyError("the prefix cache of the old weights could not be cleared", where=folder)
         self._remember(folder, policy_version)
+
+    def receive(self, call: str, *arguments: Any) -> None:
+        """Do what the trainer's sender asks while it hands weights over (`actors.weight_transfer`).
+
+        From its start until `keep_received` nobody knows which weights the engine holds.
+        """
+        if call == "start_weight_update":
+            self._check_idle()
+            self._policy_version = UNKNOWN
+        self._engine.receive(call, *arguments)
+
+    def keep_received(self, weights_folder: str, policy_version: str) -> None:
+        """Name the weights that were received, which are also in a folder, from which a restart begins.
+
+        Raises:
+            BadInputError: no model there, or one of other shapes.
+            StalePolicyError: the prefix cache of the old weights could not be cleared.
+        """
+        folder = str(Path(weights_folder).resolve())
+        self._check(folder)
+        self._keep(folder, policy_version)
+        self._base_folder = folder
 
     def _build_engine(self) -> Any:
         """Return what `actors.engine.Engine` works with."""

@@ -24,7 +24,7 @@ from actors.telemetry import RayListener, record_as
 from plansmith.config.training import TrainerConfig
 from plansmith.data.artifacts import installed_tool_versions
 from plansmith.data.storage import move_folder
-from plansmith.errors import BadInputError, ConfigError
+from plansmith.errors import BadInputError, ConfigError, LostWorkerError
 from plansmith.garbage import no_garbage
 from plansmith.learning import adapters
 from plansmith.learning.weight_files import shard_name, write_index, write_weights
@@ -97,6 +97,7 @@ class TrainerActor:
             self.engine = DeepSpeedEngineAdapter(model, config, has_bfloat16=has_bfloat16)
             if config.has_master_weights:  # DeepSpeed begins with those of the model, which are rounded
                 self._load_whole_model(self.base_folder)
+        self._sender: Any = None  # of weights to engines, once there is one
         if config.lora is not None:
             self._fresh_adapter = self._on_every_rank(self.engine.weights())
             if adapters.is_adapter_folder(folder):
@@ -305,6 +306,39 @@ class TrainerActor:
             shapes = self.engine.shapes()
             weights = adapters.read_adapter(folder, self.config.lora, base_folder=self.base_folder, shapes=shapes)
             self.engine.set_weights(weights)
+
+    def send_weights(self, engines: Sequence[Any], *, n_parts: int, dtype: str, is_new: bool) -> None:
+        """Send the model's weights to engines that expect them. All ranks must make the call.
+
+        Args:
+            engines: handles of `actors.policy.PolicyActor`.
+            n_parts: processes of each.
+            dtype: of the engines.
+            is_new: engines or ranks are others than at the call before, or there was none: they have to meet first.
+
+        Raises:
+            BadInputError: a model whose files have other tensors than it has.
+            LostWorkerError: an engine died.
+        """
+        import torch
+        from ray.exceptions import RayActorError
+
+        from actors.weight_transfer import GLOO, NCCL, TrainedWeights, open_sender
+
+        try:
+            if is_new or self._sender is None:
+                if not _is_saved_as_held(self.engine.module, self.engine.shapes()):
+                    raise BadInputError("this model's files have other tensors than the model in the trainer",
+                                        where="policy.handover=direct", cure="set policy.handover=folder")  # fmt: skip
+                if self._sender is not None:
+                    self._sender.shutdown()
+                source = TrainedWeights(self.engine, getattr(torch, dtype))
+                backend = GLOO if self.config.device == "cpu" else NCCL
+                self._sender = open_sender(source, engines, n_parts=n_parts, rank=self.rank, backend=backend)
+            self._sender.send_weights()
+        except RayActorError as error:
+            self._sender = None
+            raise LostWorkerError("an engine was lost as it took weights", got=str(error)[:400]) from error
 
     def save_checkpoint(self, folder: str | Path) -> None:
         """Write what `load_checkpoint` needs to train on as if nothing had happened: weights, optimizer, random state.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import give_command
 
 from pipelines import generalization_gap
 
@@ -17,7 +18,9 @@ ARMS = ["numbered_1", "numbered_2", "anonymised", "compact_1", "compact_2", "grp
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    assert generalization_gap.main(["--preset", "smoke", "--runs", str(folder)]) == 0
+    said = give_command(generalization_gap.main, "--preset", "smoke", "--runs", folder)
+    assert said.code == 0, said.stderr
+    assert "sent to the engines" in said.stderr, "within a segment weights go straight to them"
     return folder
 
 

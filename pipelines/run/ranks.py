@@ -165,6 +165,11 @@ class Ranks:
         )
 
     @property
+    def group(self) -> str | None:
+        """Return the name of the ranks that hold a trainer; others that take their place have another."""
+        return self._group
+
+    @property
     def is_made(self) -> bool:
         """Say whether the ranks hold a trainer; those that were started anew do not."""
         return self._group is not None and self._joined()[0] == self._group

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pipelines.run.engines import Engines
-from pipelines.run.placement import EngineGroup, placement_of
+from pipelines.run.placement import EngineGroup, Placement, placement_of
 from pipelines.run.ranks import Ranks
 from pipelines.run.ray_session import HasCluster, RaySession
 from plansmith.config.basics import StrictModel, narrowed
 from plansmith.config.training import EngineNumerics, Numerics, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import WEIGHTS, Artifact, StageKind
-from plansmith.errors import ConfigError, LostWorkerError
+from plansmith.errors import ConfigError, LostWorkerError, PlansmithError
 from plansmith.stages import Stage, StageStatus, preview_stages
 
 if TYPE_CHECKING:
@@ -88,6 +88,20 @@ def _check_same(asked: StrictModel, held: StrictModel) -> None:
         raise ValueError(f"a stage counts on {asked!r}, the run has {held!r}")
 
 
+def _check_direct(trainer: TrainerConfig, policy: PolicyConfig, placement: Placement) -> None:
+    """Raise where a trainer cannot send its weights to engines."""
+    where, cure = "policy.handover=direct", "set policy.handover=folder"
+    if trainer.lora is not None:
+        raise ConfigError("adapters go by folder", where=where, got="trainer.lora", expected="whole models", cure=cure)
+    if placement.is_shared:
+        raise ConfigError("trainer and engines take turns on the same devices", where=where,
+                          got="policy.placement=colocated", expected="separate", cure=cure)  # fmt: skip
+    if trainer.device == "cpu" and policy.tensor_parallel_size > 1:
+        raise ConfigError("on a CPU an engine of one process takes weights", where=where,
+                          got=f"policy.tensor_parallel_size={policy.tensor_parallel_size}", expected="1",
+                          cure=cure)  # fmt: skip
+
+
 def policy_version(policy: Any) -> str:
     """Return the name of the weights in an artifact, or in what stands for one."""
     return str(policy.key[:12])
@@ -104,12 +118,15 @@ class Workers(RaySession):
         self._is_trainer_changed = self._starts_ranks = False
         self._policies: list[Any] = []
         self._policy_version: str | None = None
+        self._met: tuple[Any, ...] = ()
         self._has_adapters = config.trainer.lora is not None and config.policy.adapters == "beside"
         if config.policy.adapters == "merged" and config.trainer.quantisation != "none":
             raise ConfigError("an adapter on four bits cannot be merged into what it was trained on",
                               got=f"policy.adapters=merged, trainer.quantisation={config.trainer.quantisation}",
                               cure="set policy.adapters=beside")  # fmt: skip
         self._placement = placement_of(config.trainer, config.policy, config.cluster)
+        if config.policy.handover == "direct":
+            _check_direct(config.trainer, config.policy, self._placement)
         self._group = EngineGroup(self._placement, config.cluster.is_local)
         self._ranks = Ranks(
             super().ray,
@@ -174,10 +191,13 @@ class Workers(RaySession):
     def end_actors(self) -> None:
         """End trainer and engines and let go of what they reserved; they are started anew when a stage needs them."""
         self._ranks.end()
+        self._end_policies()
+        self._group.release()
+
+    def _end_policies(self) -> None:
         for policy in self._policies:
             self.ray().kill(policy)
         self._policies = []
-        self._group.release()
 
     def _weights_changed(self, folder: Path | None = None) -> None:
         """Note that the trainer's weights are no longer those of their folder, or those that were saved in this one."""
@@ -198,6 +218,8 @@ class Workers(RaySession):
             self._ranks.ask("sleep")
         if not self._policies:
             self._policies = self._start_policies(folder, version)
+        elif self._policy_version != version and self._can_send(artifact.path(MODEL)):
+            self._send_weights(folder, version)
         elif self._policy_version != version:
             self._ask_policies("load_weights", folder, version)
         elif self._placement.is_shared:
@@ -212,6 +234,24 @@ class Workers(RaySession):
                 shutil.rmtree(path)
         if self._has_adapters:
             self._weigh_proof(version, probe)
+
+    def _can_send(self, folder: Path) -> bool:
+        """Return whether the trainer holds the weights of a folder and the engines take them from it."""
+        holds = self._trainer_weights == folder and not self._is_trainer_changed and self._ranks.is_made
+        return holds and self._policy_config.handover == "direct"
+
+    def _send_weights(self, folder: str, version: str) -> None:
+        """Let the trainer send its weights, which a folder also holds, to the engines."""
+        met, config = (self._ranks.group, *self._ask_policies("incarnation")), self._policy_config
+        n_parts, dtype = config.tensor_parallel_size, config.dtype
+        try:
+            self._ranks.ask("send_weights", self._policies, n_parts=n_parts, dtype=dtype, is_new=met != self._met)
+        except PlansmithError:
+            self._end_policies()  # some may still be waiting for the rest
+            raise
+        self._met = met
+        logger.info("policy %s: sent to the engines", version)
+        self._ask_policies("keep_received", folder, version)
 
     def _as_the_engines_read_it(self, folder: Path, version: str) -> Path:
         """Return a model's folder, or where engines take no adapters, that of the adapter merged into its base."""
@@ -272,9 +312,7 @@ class Workers(RaySession):
         try:
             yield
         except LostWorkerError:
-            for policy in self._policies:
-                self.ray().kill(policy)
-            self._policies = []
+            self._end_policies()
             raise
 
     def generator(self, policy: Artifact, engine: EngineNumerics) -> Generator:

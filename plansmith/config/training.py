@@ -268,6 +268,9 @@ class PolicyConfig(EngineNumerics):
     placement: Literal["colocated", "separate"] = "colocated"
     """On a GPU. colocated: trainer and engine share devices, and the engine sleeps while the trainer works. separate:
     each has its own."""
+    handover: Literal["folder", "direct"] = "folder"
+    """How engines that run already take the weights of the trainer. folder: they read what it saved. direct: it sends
+    them whole models over NCCL, on a CPU over gloo; both must be there at once (`placement=separate`)."""
     probe_tolerance: float = Field(0.05, gt=0)
     """Largest accepted difference of a log-probability between engine and trainer."""
 
