@@ -53,6 +53,7 @@ from plansmith.pddl.model import (
     literals_of_effects,
 )
 from plansmith.pddl.parser import LONGEST_REMEMBERED, parse_problem, shared_domain
+from plansmith.pddl.plain_schemas import Instance, PlainSchema
 
 KNOWN_STEPS_LIMIT = KNOWN_LINES_LIMIT = 100_000
 """Steps, and lines of plan texts, that a task remembers before it forgets them all."""
@@ -77,6 +78,7 @@ class PlanningTask:
         self._steps: dict[PlanStep, GroundAction | MalformedStep] = {}
         self._lines: dict[str, GroundAction] = {}
         self._objects_of: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._plain: dict[str, PlainSchema | None] = {}
         self._conjuncts: dict[str, tuple[Condition, ...]] = {}
         self._conditions: dict[Condition, GroundCondition] = {}
         self.rules = DerivedRules(self, domain.derived)
@@ -308,12 +310,20 @@ class PlanningTask:
         return f"is of type {' or '.join(self.objects[name].types)}, expected {' or '.join(parameter.types)}"
 
     def _instance(self, schema: ActionSchema, step: PlanStep) -> GroundAction:
-        binding = {parameter.name: name for parameter, name in zip(schema.parameters, step.arguments, strict=True)}
-        if schema.name not in self._conjuncts:
+        preconditions: tuple[Condition, ...]
+        conditional: tuple[GroundEffect, ...] = ()
+        if schema.name not in self._plain:
+            self._plain[schema.name] = PlainSchema(schema, self.bit) if PlainSchema.is_plain(schema) else None
             self._conjuncts[schema.name] = conjuncts_of(schema.precondition)
-        preconditions = tuple([condition.substitute(binding) for condition in self._conjuncts[schema.name]])
-        condition = self._conjunction(preconditions)
-        effect, conditional = _EffectGrounder(self).ground(schema.effects, binding)
+        if (plain := self._plain[schema.name]) is not None:
+            instances = plain.preconditions(step.arguments)
+            preconditions = tuple([literal for literal, _ in instances])
+            condition, effect = self._literals(instances), plain.effect(step.arguments)
+        else:
+            binding = {parameter.name: name for parameter, name in zip(schema.parameters, step.arguments, strict=True)}
+            preconditions = tuple([condition.substitute(binding) for condition in self._conjuncts[schema.name]])
+            condition = self._conjunction(preconditions)
+            effect, conditional = _EffectGrounder(self).ground(schema.effects, binding)
         basic = condition if isinstance(condition, AllOf) else AllOf(parts=(condition,))
         return GroundAction(
             step=step,
@@ -327,6 +337,15 @@ class PlanningTask:
             deleted=effect.deleted,
             has_cost=bool(effect.increases) or any(part.increases for part in conditional),
         )
+
+    def _literals(self, instances: Iterable[Instance]) -> GroundCondition:
+        required = forbidden = 0
+        for literal, bit in instances:
+            if literal.is_positive:
+                required |= bit
+            else:
+                forbidden |= bit
+        return self.with_derived(all_of([AllOf(required, forbidden)]))
 
     def _conjunction(self, conjuncts: Iterable[Condition]) -> GroundCondition:
         """Return the ground conjunction of conditions without free variables; its own literals are looked up."""

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import reduce
-from operator import and_
+
+import numpy as np
+from numpy.typing import NDArray
 
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
@@ -21,12 +23,23 @@ MAX_ACTIONS = 2000
 """A task that may have more ground actions is not looked at: each question goes through all of them a few times."""
 
 
+WORD_BITS = 64
+Words = NDArray[np.uint64]
+"""A set of atoms in words of 64 bits. One operation looks at all actions, which are asked again and again."""
+
+
 class Reachability:
     """Ground actions of a task with all that they may add."""
 
     def __init__(self, actions: Iterable[GroundAction]) -> None:
         self.actions = [(action.required, _adds(action)) for action in actions]
         """What each needs, and what it adds."""
+        n_bits = max((max(pair).bit_length() for pair in self.actions), default=0)
+        self._n_words = -(-n_bits // WORD_BITS)
+        self._required, self._adds = (
+            np.stack([self._words(states[part]) for states in self.actions]) if self.actions else np.zeros((0, 0))
+            for part in (0, 1)
+        )
 
     @classmethod
     def of(cls, task: PlanningTask) -> Reachability | None:
@@ -35,17 +48,21 @@ class Reachability:
 
     def reached(self, state: int, *, without: int = 0) -> int:
         """Return the atoms that can be reached from a state, given that the atoms `without` never hold."""
-        found, waiting = state & ~without, self.actions
+        found = self._reached(state, without)
+        return state & ~without | int.from_bytes(found.tobytes(), "little")
+
+    def _reached(self, state: int, without: int) -> Words:
+        """Return the same of those atoms alone that actions know."""
+        found, allowed = self._words(state & ~without), ~self._words(without)
         while True:
-            before, left = found, []
-            for required, adds in waiting:
-                if required & ~found:
-                    left.append((required, adds))
-                else:
-                    found |= adds & ~without
-            if found == before:
+            added = np.bitwise_or.reduce(self._adds[self._applicable(found)], axis=0) & allowed
+            if not (added & ~found).any():
                 return found
-            waiting = left
+            found = found | added
+
+    def _applicable(self, state: Words) -> NDArray[np.bool_]:
+        """Return which actions need nothing that a state has not."""
+        return ~(self._required & ~state).any(axis=1)
 
     def landmarks(self, atom: int, state: int) -> dict[int, int]:
         """Return what has to be made true on the way to an atom, and for each what must hold right before it first is.
@@ -58,11 +75,17 @@ class Reachability:
         while waiting:
             if (wanted := waiting.pop()) & state or wanted in needs:
                 continue
-            within = self.reached(state, without=wanted)
-            first = [required for required, adds in self.actions if adds & wanted and not required & ~within]
-            needs[wanted] = reduce(and_, first) if first else 0
+            makes_it = (self._adds & self._words(wanted)).any(axis=1)
+            first = self._required[makes_it & self._applicable(self._reached(state, wanted))]
+            shared = np.bitwise_and.reduce(first, axis=0) if len(first) else self._words(0)
+            needs[wanted] = int.from_bytes(shared.tobytes(), "little")
             waiting += atoms_in(needs[wanted] & ~state)
         return needs
+
+    def _words(self, state: int) -> Words:
+        """Return a set of atoms as an array: (n_words,), of those alone that actions know."""
+        known = state & (1 << self._n_words * WORD_BITS) - 1
+        return np.frombuffer(known.to_bytes(self._n_words * WORD_BITS // 8, "little"), dtype="<u8")
 
 
 def atoms_in(state: int) -> Iterator[int]:
