@@ -332,7 +332,7 @@ class TrainerActor:
                                         where="policy.handover=direct", cure="set policy.handover=folder")  # fmt: skip
                 if self._sender is not None:
                     self._sender.shutdown()
-                source = TrainedWeights(self.engine, getattr(torch, dtype))
+                source = TrainedWeights(self.engine.shapes(), self.engine.whole_weights, getattr(torch, dtype))
                 backend = GLOO if self.config.device == "cpu" else NCCL
                 self._sender = open_sender(source, engines, n_parts=n_parts, rank=self.rank, backend=backend)
             self._sender.send_weights()

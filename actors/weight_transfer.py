@@ -7,11 +7,11 @@ several engines, and the same two ends for CPUs, over gloo. Imported only where 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch.distributed import BroadcastOptions, ProcessGroup
@@ -25,9 +25,6 @@ from vllm.distributed.weight_transfer.nccl_engine import (
     NCCLWeightTransferEngine,
 )
 
-if TYPE_CHECKING:
-    from actors.deepspeed_engine import DeepSpeedEngineAdapter
-
 GLOO, NCCL = "gloo", "nccl"
 """How the two meet: on CPUs, on GPUs."""
 TIMEOUT_S = 600
@@ -37,19 +34,25 @@ class TrainedWeights(WeightSource):
     """The trainer's parameters as a sender wants them, one by one; every rank reads through, each brings its share.
 
     Args:
-        engine: of the trainer.
+        shapes: of all by name, in the order of `weights`.
+        weights: yields them anew, whole.
         dtype: of the engines, to which each is rounded before it is sent.
     """
 
-    def __init__(self, engine: DeepSpeedEngineAdapter, dtype: torch.dtype) -> None:
-        self._engine, self._dtype = engine, dtype
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        weights: Callable[[], Iterable[tuple[str, torch.Tensor]]],
+        dtype: torch.dtype,
+    ) -> None:
+        self._shapes, self._weights, self._dtype = shapes, weights, dtype
 
     def metadata(self) -> list[ParamMeta]:
         """Return name, type and shape of each."""
-        return [ParamMeta(name, self._dtype, shape) for name, shape in self._engine.shapes().items()]
+        return [ParamMeta(name, self._dtype, shape) for name, shape in self._shapes.items()]
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
-        for name, tensor in self._engine.whole_weights():
+        for name, tensor in self._weights():
             yield name, tensor.to(self._dtype)
 
 

@@ -94,10 +94,10 @@ EVERYWHERE = {"errors", "config", "garbage"}
 HOMES = {
     "torch": ("plansmith.learning", "actors", "pipelines"),
     "ray": ("actors", "cluster", "pipelines"),
-    "vllm": ("actors.engine",),
+    "vllm": ("actors.engine", "actors.weight_transfer"),
     "deepspeed": ("actors.deepspeed_engine",),
 }
-"""Where a heavy library may be imported; an engine's calls sit in one file, so that an upgrade is read in one place."""
+"""Where a heavy library may be imported; calls of an engine sit in a file or two, where an upgrade is read."""
 
 PARTS_OF_ACTORS = {
     "actors.engine": "actors.policy",
@@ -109,8 +109,8 @@ PARTS_OF_ACTORS = {
 }
 """Modules that are a part of one actor, and that actor."""
 
-SHARED_BY_ACTORS = {"actors.failures", "actors.telemetry"}
-"""Modules that are no actor and serve all of them."""
+SHARED_BY_ACTORS = {"actors.failures", "actors.telemetry", "actors.weight_transfer"}
+"""Modules that are no actor and serve several."""
 
 GPL_LIBRARIES = {"fast_downward": TRANSLATE_WORKER}
 """Libraries under the GPL and the one file that imports each."""

@@ -63,5 +63,17 @@ def test_reachability_of_a_task_with_too_many_actions_is_not_asked() -> None:
     assert Reachability.of(blocks_task("(handempty)", "(clear b0)", names)) is None
 
 
+def test_reached_without_actions_is_the_state() -> None:
+    assert Reachability([]).reached(0b101) == 0b101
+    assert Reachability([]).landmarks(0b10, 0b101) == {0b10: 0}
+
+
+def test_reached_keeps_atoms_that_no_action_knows() -> None:
+    task = sussman()
+    far = 1 << 500
+    assert reachability(task).reached(task.initial_state | far) == reachability(task).reached(task.initial_state) | far
+    assert not reachability(task).reached(task.initial_state | far, without=far) & far
+
+
 def test_atoms_in_a_state_are_its_bits() -> None:
     assert list(atoms_in(0b10110)) == [0b10, 0b100, 0b10000]

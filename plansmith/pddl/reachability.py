@@ -35,9 +35,9 @@ class Reachability:
         self.actions = [(action.required, _adds(action)) for action in actions]
         """What each needs, and what it adds."""
         n_bits = max((max(pair).bit_length() for pair in self.actions), default=0)
-        self._n_words = -(-n_bits // WORD_BITS)
+        self._n_words = -(-n_bits // WORD_BITS) or 1
         self._required, self._adds = (
-            np.stack([self._words(states[part]) for states in self.actions]) if self.actions else np.zeros((0, 0))
+            np.array([self._words(states[part]) for states in self.actions], np.uint64).reshape(-1, self._n_words)
             for part in (0, 1)
         )
 
@@ -62,7 +62,8 @@ class Reachability:
 
     def _applicable(self, state: Words) -> NDArray[np.bool_]:
         """Return which actions need nothing that a state has not."""
-        return ~(self._required & ~state).any(axis=1)
+        lacking: NDArray[np.bool_] = (self._required & ~state).any(axis=1)
+        return ~lacking
 
     def landmarks(self, atom: int, state: int) -> dict[int, int]:
         """Return what has to be made true on the way to an atom, and for each what must hold right before it first is.
