@@ -62,7 +62,7 @@ class Reachability:
 
     def _applicable(self, state: Words) -> NDArray[np.bool_]:
         """Return which actions need nothing that a state has not."""
-        lacking: NDArray[np.bool_] = (self._required & ~state).any(axis=1)
+        lacking = np.asarray((self._required & ~state).any(axis=1))
         return ~lacking
 
     def landmarks(self, atom: int, state: int) -> dict[int, int]:
