@@ -135,6 +135,29 @@ def test_ground_actions_leave_out_those_that_can_never_be_applied() -> None:
     assert "(stay x x)" not in steps and "(leave y)" not in steps and {"(stay y x)", "(leave x)"} <= steps
 
 
+TWICE = """
+(define (domain twice) (:predicates (p ?x) (q ?x ?y))
+  (:constants c)
+  (:action act :parameters (?x ?y)
+    :precondition (and (p ?x) (not (q ?x c)) (p ?x) (q ?y ?x))
+    :effect (and (not (p ?x)) (p ?y) (q c ?x) (q c ?y) (not (q ?x ?y)) (not (p ?y)))))
+"""
+TWO_OBJECTS = "(define (problem one) (:domain twice) (:objects a b) (:init (p a) (q b a)) (:goal (p b)))"
+
+
+@pytest.mark.parametrize("texts", [(BLOCKS_TEXT, print_problem(sussman().problem)), (TWICE, TWO_OBJECTS)])
+def test_schemas_of_literals_alone_are_grounded_as_any_other(
+    texts: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Atoms that become one with their objects are told once, and get their bits in the same order."""
+    quick = PlanningTask.from_text(*texts)
+    found = quick.ground_actions()
+    monkeypatch.setattr(grounding.PlainSchema, "is_plain", staticmethod(lambda _: False))
+    general = PlanningTask.from_text(*texts)
+    assert found == general.ground_actions() and len(found) > 5
+    assert quick.atoms == general.atoms
+
+
 def test_ground_same_step_twice_is_one_object() -> None:
     task = sussman()
     assert task.ground(SUSSMAN_PLAN[0]) is task.ground(parse_step("(unstack c a)"))
