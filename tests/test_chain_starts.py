@@ -21,7 +21,7 @@ from plansmith.pddl.model import Atom, Literal, Problem
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.problems.noise import Noise
-from plansmith.text.chains import Chain, Part, chain_of_plan, in_order
+from plansmith.text.chains import Chain, Part, chain_of_plan, in_order, told_state
 from plansmith.text.rendering import rendering_of
 
 PLAN = parse_plan("(unstack b a) (put-down b) (pick-up a) (stack a b)")
@@ -35,7 +35,7 @@ def tower() -> PlanningTask:
 
 def starting(task: PlanningTask, chain: Chain) -> Chain:
     """Return a chain that tells the state of the task."""
-    return replace(chain, start=in_order(task.problem.init))
+    return replace(chain, start=told_state(task, task.problem.init))
 
 
 def judged(task: PlanningTask, chain: Chain, rendering: str) -> JudgedChain:

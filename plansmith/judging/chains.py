@@ -38,6 +38,7 @@ from plansmith.text.chains import (
     basic_only,
     in_order,
     total_at_start,
+    whole_state,
 )
 from plansmith.text.explanations import Attempt
 from plansmith.text.rendering import Prompting
@@ -153,13 +154,12 @@ def judge_steps(task: PlanningTask, read: ReadChain) -> tuple[tuple[JudgedStep, 
     judged: list[JudgedStep] = []
     is_plan_of_steps = read.chain.final_plan in (None, read.chain.plan_of_steps)
     state, total = in_order(task.problem.init), total_at_start(task)
-    untold = tuple(atom for atom in state if read.leaves_out_static and task.is_static(atom.predicate))
     if read.chain.start is not None:
-        state = in_order({*read.chain.start, *untold})
+        state = whole_state(task, read.chain.start)
     before = _bits(task, state)
     passed = Passed({before})
     for step, spans in zip(read.chain.steps, read.spans, strict=True):
-        judged.append(_judge(task, step, spans, _Before(state, before, total, passed), untold))
+        judged.append(_judge(task, step, spans, _Before(state, before, total, passed)))
         if step.is_withdrawn and is_plan_of_steps:
             judged[-1] = _withdrawn(judged[-1])
         total = _total_after(task, judged[-1], step, before)
@@ -183,13 +183,11 @@ class _Before:
     passed: Passed
 
 
-def _judge(
-    task: PlanningTask, step: ChainStep, spans: StepSpans, before: _Before, untold: tuple[Atom, ...]
-) -> JudgedStep:
-    """Return the judgement of a step from where the chain claims to be; `untold` holds in the state that it tells."""
+def _judge(task: PlanningTask, step: ChainStep, spans: StepSpans, before: _Before) -> JudgedStep:
+    """Return the judgement of a step from where the chain claims to be."""
     s_claimed, claimed = before.atoms, before.state
     if step.next_state is not None:
-        s_claimed = in_order({*step.next_state, *untold}) if untold else step.next_state
+        s_claimed = whole_state(task, step.next_state)
         claimed = _bits(task, s_claimed)
     judgement = judge_step(task, before.state, step.action, claimed)
     judgement = _with_cost(judgement, step, _true_cost(task, step.action, before.state, before.total))

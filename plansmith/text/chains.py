@@ -8,8 +8,8 @@ could have been done, and what would have failed (`branches`).
 A step that says its action cannot be applied is withdrawn: the state stays as it is, the chain may go on from there,
 and its plan leaves the action out.
 
-Preconditions and goals are told conjunct by conjunct, whatever their form. States list basic atoms only: derived ones
-follow from them and stand in conditions, with their truth value there.
+Preconditions and goals are told conjunct by conjunct, whatever their form. States list what actions change: derived
+atoms follow from that and stand in conditions, with their truth value there; what never changes stands in the problem.
 """
 
 from __future__ import annotations
@@ -96,11 +96,12 @@ class Backtrack:
 class ChainStep:
     """One step as claimed.
 
-    ``next_state`` is the claimed state after the action; None when the step says that its action cannot be applied, and
-    then ``unsatisfied`` says why. ``added`` and ``deleted`` are what the action does in this state: of its conditional
-    effects those that take place. ``purpose`` says why the action is taken: a goal, what it needs, and so on to the
-    effect of the action; ``support``, as long or empty, what of each of these is there already: the true
-    preconditions of the action that brings it about. ``alternatives`` and ``backtracks`` are told before the action.
+    ``next_state`` is the claimed state after the action, of which `told_state` is told; None when the step says that
+    its action cannot be applied, and then ``unsatisfied`` says why. ``added`` and ``deleted`` are what the action does
+    in this state: of its conditional effects those that take place. ``purpose`` says why the action is taken: a goal,
+    what it needs, and so on to the effect of the action; ``support``, as long or empty, what of each of these is there
+    already: the true preconditions of the action that brings it about. ``alternatives`` and ``backtracks`` are told
+    before the action.
     """
 
     action: PlanStep
@@ -223,8 +224,7 @@ class ReadChain:
 
     ``spans`` has one entry for each step of ``chain``; ``verdict_span`` is the word VALID or INVALID. ``closing`` are
     the claims of the last goal check. ``broken_action`` is the action of the step in which reading broke off, if it
-    came that far; its step claims nothing. ``leaves_out_static``: what no action changes holds in every claimed state
-    without being told.
+    came that far; its step claims nothing.
     """
 
     chain: Chain
@@ -234,7 +234,6 @@ class ReadChain:
     fault: str | None
     closing: tuple[Claim, ...] = ()
     broken_action: PlanStep | None = None
-    leaves_out_static: bool = False
 
 
 def in_order(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
@@ -244,6 +243,16 @@ def in_order(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
     copy of the one before.
     """
     return tuple(sorted(atoms, key=lambda atom: (atom.arguments, atom.predicate)))
+
+
+def told_state(task: PlanningTask, atoms: Iterable[Atom]) -> tuple[Atom, ...]:
+    """Return what a chain tells of a state: the basic atoms that some action changes, in order."""
+    return in_order(atom for atom in basic_only(task, atoms) if not task.is_static(atom.predicate))
+
+
+def whole_state(task: PlanningTask, told: Iterable[Atom]) -> tuple[Atom, ...]:
+    """Return the state of which a chain tells these atoms: with what never changes."""
+    return in_order({*told, *(atom for atom in task.problem.init if task.is_static(atom.predicate))})
 
 
 def chain_of_plan(
@@ -258,7 +267,7 @@ def chain_of_plan(
     """
     start = _Point(in_order(task.problem.init), total_at_start(task))
     chain = _chain_from(task, start, plan, with_purpose=with_purpose)
-    return replace(chain, start=start.state) if tells_start else chain
+    return replace(chain, start=told_state(task, start.state)) if tells_start else chain
 
 
 def continued_chain(
@@ -276,20 +285,20 @@ def continued_chain(
         support = tuple(_true_literals(conditions, point.state) for conditions in step.support)
         true = true_step(task, point.state, task.ground(step.action), total_before=point.total)
         steps.append(replace(true, goal_check=goal_check, purpose=step.purpose, support=support))
-        point = point.after(steps[-1])
+        point = point.after(task, steps[-1])
     rest = _chain_from(task, point, plan, with_purpose=True)
     before = Chain(tuple(steps), None, None, None)
     steps += rest.steps
     if rest.steps and kept and (steps[len(kept) - 1].is_withdrawn or not is_direct(task, kept[-1].purpose)):
         steps[len(kept)] = replace(rest.steps[0], goal_check=None)
-    start = in_order(task.problem.init) if tells_start else None
+    start = told_state(task, task.problem.init) if tells_start else None
     return Chain(tuple(steps), rest.goal_check, (*before.plan_of_steps, *plan), rest.verdict, start)
 
 
 def state_before(task: PlanningTask, chain: Chain, place: int) -> tuple[Atom, ...]:
     """Return the state in which a chain takes the step at an index; at the number of its steps, the one it ends in."""
     states = (step.next_state for step in reversed(chain.steps[:place]))
-    return next((state for state in states if state is not None), in_order(task.problem.init))
+    return next((whole_state(task, state) for state in states if state is not None), in_order(task.problem.init))
 
 
 def recovering_chain(task: PlanningTask, chain: Chain, place: int, mistake: GroundAction) -> Chain:
@@ -371,7 +380,7 @@ def true_step(
         preconditions=action.preconditions,
         added=action.add_effects,
         deleted=tuple(atom for atom in action.delete_effects if atom in state),
-        next_state=in_order([*(atom for atom in state if atom not in gone), *action.add_effects]),
+        next_state=told_state(task, [*(atom for atom in state if atom not in gone), *action.add_effects]),
         cost=None if total_before is None or amount is None else StepCost.after(total_before, amount),
     )
 
@@ -383,11 +392,11 @@ class _Point:
     state: tuple[Atom, ...]
     total: Number | None
 
-    def after(self, step: ChainStep) -> _Point:
+    def after(self, task: PlanningTask, step: ChainStep) -> _Point:
         """Return the point after a step; one that cannot be applied changes nothing."""
         if step.next_state is None:
             return self
-        return _Point(step.next_state, step.cost.total if step.cost else None)
+        return _Point(whole_state(task, step.next_state), step.cost.total if step.cost else None)
 
 
 def _chain_from(task: PlanningTask, point: _Point, plan: Sequence[PlanStep], *, with_purpose: bool) -> Chain:
@@ -402,7 +411,7 @@ def _chain_from(task: PlanningTask, point: _Point, plan: Sequence[PlanStep], *, 
         goal_check = check_goals(task, point.state, orders) if is_checking else None
         true = true_step(task, point.state, action, total_before=point.total)
         steps.append(replace(true, goal_check=goal_check, purpose=purpose, support=support))
-        point, is_checking = point.after(steps[-1]), is_direct(task, purpose)
+        point, is_checking = point.after(task, steps[-1]), is_direct(task, purpose)
         if steps[-1].is_withdrawn:
             break
     closing = check_goals(task, point.state, orders)

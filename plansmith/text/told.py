@@ -11,9 +11,9 @@ An add effect is followed by the action that has it: what is wanted is found the
 ``each:`` is an effect for every object of a type, ``when:`` one under a condition; both may stand together. Variables
 are numbered, so that they need no names.
 
-Chains are those of the compact rendering with two differences: a step tells each parameter with its object, ``do: load
-?x0 c1 ?x1 s1``, and states leave out what stands under ``always:``. So each word is a look-up of one hop. Not here:
-symbols instead of names (`plansmith.text.anonymisation`).
+Chains are those of the compact rendering but that a step tells each parameter with its object, ``do: load ?x0 c1 ?x1
+s1``. What stands under ``always:`` is in no state. So each word is a look-up of one hop. Not here: symbols instead of
+names (`plansmith.text.anonymisation`).
 """
 
 from __future__ import annotations
@@ -85,18 +85,18 @@ def told_chain(task: PlanningTask, plan: Sequence[PlanStep]) -> str:
     Raises:
         BadInputError: a condition that needs brackets.
     """
-    return write_chain(as_told(task, chain_of_plan(task, plan)))
+    return write_chain(as_told(chain_of_plan(task, plan)))
 
 
-def as_told(task: PlanningTask, chain: Chain) -> Chain:
-    """Return a chain with objects behind their parameters and without what no action changes."""
+def as_told(chain: Chain) -> Chain:
+    """Return a chain with objects behind their parameters."""
     plan = None if chain.final_plan is None else tuple(map(_with_parameters, chain.final_plan))
-    return replace(chain, steps=tuple(_told_step(task, step) for step in chain.steps), final_plan=plan)
+    return replace(chain, steps=tuple(map(_told_step, chain.steps)), final_plan=plan)
 
 
 def read_told_chain(completion: str, domain: Domain) -> ReadChain:
-    """Return the claims of a completion that is written as `told_chain` writes; states leave out what never changes."""
-    return replace(read_chain(completion, domain, tells_parameters=True), leaves_out_static=True)
+    """Return the claims of a completion that is written as `told_chain` writes."""
+    return read_chain(completion, domain, tells_parameters=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,9 @@ class ToldChains:
         return read_told_chain(completion, domain)
 
 
-def _told_step(task: PlanningTask, step: ChainStep) -> ChainStep:
-    state = step.next_state
-    if state is not None:
-        state = tuple(atom for atom in state if not task.is_static(atom.predicate))
+def _told_step(step: ChainStep) -> ChainStep:
     alternatives = tuple(replace(told, action=_with_parameters(told.action)) for told in step.alternatives)
-    told = replace(step, action=_with_parameters(step.action), next_state=state, alternatives=alternatives)
+    told = replace(step, action=_with_parameters(step.action), alternatives=alternatives)
     return replace(told, backtracks=tuple(map(_told_backtrack, step.backtracks)))
 
 
