@@ -165,6 +165,7 @@ class StandInUpdates(Resources):
     held: StandInTrainer = field(default_factory=StandInTrainer)
     folder: Path | None = None
     asked: list[str] = field(default_factory=list)
+    loaded: list[str] = field(default_factory=list)
 
     def trainer(self, model_folder: Path, numerics: Numerics) -> Any:
         if self.folder != model_folder:
@@ -180,6 +181,9 @@ class StandInUpdates(Resources):
         if name in ("optimise", "load_checkpoint"):
             self.folder = None
         return getattr(self.held, name)
+
+    def load_policy(self, policy: Any, engine: EngineNumerics) -> None:
+        self.loaded.append(policy.key)
 
     def generator(self, policy: Any, engine: EngineNumerics) -> StandInGenerator:
         weight, probe = read(policy.path(MODEL), "weight"), Probe.read(policy.path(PROBE))

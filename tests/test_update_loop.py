@@ -71,6 +71,7 @@ def test_loop_that_writes_ahead_asks_each_update_by_the_policy_of_one_update_ear
     first, second, third, fourth = resources.asked
     assert first == second and len({second, third, fourth}) == 3
     assert versions == [{key[:12]} for key in resources.asked]
+    assert resources.loaded == resources.asked[1:], "before the trainer goes on, which may send it"
     assert [figures(made)[update, "rollout/staleness"] for update in (1, 2, 3, 4)] == [0, 1, 1, 1]
     names = [{row.name for row in made.rows(MetricRow, TIMES) if row.iteration == update} for update in (1, 3)]
     alone, beside = "time/generating_s", "time/generating, beside training_s"

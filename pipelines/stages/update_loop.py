@@ -313,7 +313,7 @@ class _Loop:
         tried, taken = self._next_tried(update)
         lesson = self._rule.lesson(tried, self.record.state)
         if settings.max_staleness and update < (settings.last or settings.updates):
-            self._context.resources.generator(self.policy, settings.engine)  # takes it while the trainer holds it
+            self._context.resources.load_policy(self.policy, settings.engine)  # while the trainer holds it
             self._ahead = _Ahead(partial(self._tried, update + 1, lesson.state))
         sequences, trainer = _fitting(lesson.sequences, settings), self._trainer()
         figures, curve = {**_figures_of(tried), **lesson.figures}, self.record.curve
