@@ -37,6 +37,14 @@ class Resources:
         """Return the trainer, holding the weights of a folder, a whole model or an adapter."""
         raise self._refusal("trainer")
 
+    def load_policy(self, policy: Any, engine: Any) -> None:
+        """Let the engines hold the weights of an artifact, proved to be those, before anybody asks them.
+
+        Args:
+            policy, engine: see `generator`.
+        """
+        raise self._refusal("policy")
+
     def generator(self, policy: Any, engine: Any) -> Generator:
         """Return who answers with the weights of an artifact, proved to be those; of an endpoint the policy is None.
 
