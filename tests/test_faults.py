@@ -384,9 +384,10 @@ def test_stage_that_waits_for_an_actor_that_never_answers_is_ended_by_the_watchd
             time.sleep(3600)
 
     def run(_: StageContext) -> None:
-        answer = ray.remote(Silent).options(num_cpus=0).remote().answer.remote(str(tmp_path))
-        workers.wait_for([answer], doing="phase1", unit="step")
+        workers.wait_for([silent.answer.remote(str(tmp_path))], doing="phase1", unit="step")
 
+    silent = ray.remote(Silent).options(num_cpus=0).remote()
+    ray.get(silent.__ray_ready__.remote())  # a busy machine takes longer to start it than the limit
     with (
         pytest.raises(StalledError, match="nothing has moved") as caught,
         Workers(config(stall_limit_s=5), tmp_path) as workers,
