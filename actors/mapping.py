@@ -13,6 +13,7 @@ import contextlib
 import gc
 import logging
 import os
+import resource
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -20,7 +21,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import ray.data
 
 from actors.failures import own_errors
 from plansmith.data.artifacts import Shards
@@ -68,7 +68,8 @@ def map_rows(
     """Apply ``worker`` to the rows whose ids are not yet in ``shards`` and append what it returns.
 
     Rows arrive in whatever order the workers finish; `ArtifactWriter.finish` puts them in order. Ray must be running,
-    with ``num_cpus`` free for at least one worker: where nothing is free, Ray Data waits.
+    with ``num_cpus`` free for at least one worker: where nothing is free, Ray Data waits. A single batch is worked
+    on in this process: no second worker could share it, and one takes seconds to start.
 
     Args:
         rows: of ``row_type_in``.
@@ -96,6 +97,7 @@ def map_rows(
         "row_types": (row_type_in, shards.row_type),
         "id_column": id_column,
     }
+    is_one_batch = len(rows) <= batch_size
 
     def unfinished(n_lost_pools: int) -> list[pa.Table]:
         finished = shards.finished_ids(id_column)
@@ -108,6 +110,8 @@ def map_rows(
 
     def outputs_of(blocks: list[pa.Table]) -> Generator[pa.Table, None, None]:
         bar.update(len(rows) - sum(block.num_rows for block in blocks) - bar.n)
+        if is_one_batch:
+            return _outputs_here(blocks, settings, spent)
         pool = min(concurrency, len(blocks))
         return _outputs(blocks, settings, pool, num_cpus, is_resident=is_resident, spent=spent)
 
@@ -134,7 +138,8 @@ def map_jobs(
 
     For work whose results are too many to hold, or go to part files that the worker writes itself. Every row carries
     the ``job_id`` of its job. A worker that is cheap to make, and holds nothing, need not live in processes of its own:
-    with ``is_resident=False`` each job is a task in whatever process is free, which saves starting a pool.
+    with ``is_resident=False`` each job is a task in whatever process is free, which saves starting a pool. One job is
+    done in this process.
 
     Args:
         jobs: of ``row_type_in``, each a batch of its own.
@@ -158,8 +163,11 @@ def map_jobs(
         "id_column": "job_id",
     }
     left = deque(arrow_of_rows([job], row_type_in) for job in jobs)
+    is_one_job = len(left) == 1
 
     def outputs_of(blocks: list[pa.Table]) -> Generator[pa.Table, None, None]:
+        if is_one_job:
+            return _outputs_here(blocks, settings, spent)
         pool = min(concurrency, len(blocks))
         return _outputs(blocks, settings, pool, num_cpus, is_ordered=True, is_resident=is_resident, spent=spent)
 
@@ -193,6 +201,11 @@ class BatchWorker:
                 got=", ".join(sorted(foreign)[:3]),
             )
         return arrow_of_rows(rows, self.row_type_out)
+
+    def close(self) -> None:
+        """End what the worker started, where it can; in a process of its own that ends with the process."""
+        if hasattr(self.work, "close"):
+            self.work.close()
 
 
 class TimedBatchWorker:
@@ -248,6 +261,19 @@ def _despite_losses(
         gc.collect()  # the workers that are left of a pool keep their places until nothing refers to the pool
 
 
+def _outputs_here(blocks: list[pa.Table], settings: Mapping[str, Any], spent: Spent) -> Generator[pa.Table, None, None]:
+    """Yield what a worker in this process makes of each block; told are the seconds of processes that it started."""
+    before_s = _seconds_of_children()
+    with contextlib.closing(BatchWorker(**settings)) as worker:
+        yield from map(worker, blocks)
+    spent(_seconds_of_children() - before_s)
+
+
+def _seconds_of_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def _outputs(
     blocks: list[pa.Table],
     settings: Mapping[str, Any],
@@ -258,7 +284,9 @@ def _outputs(
     is_resident: bool = True,
     spent: Spent,
 ) -> Generator[pa.Table, None, None]:
-    """Yield one output block per input block, as they come or in their order."""
+    """Yield one output block per input block of a pool of workers, as they come or in their order."""
+    import ray.data  # takes as long as a small job
+
     with _quiet_ray_data(is_ordered), own_errors():
         # not `from_arrow`: it asks a task about each block, and waits for a free core to do so
         given = ray.data.from_blocks(blocks)
@@ -287,6 +315,8 @@ def _outputs(
 @contextlib.contextmanager
 def _quiet_ray_data(is_ordered: bool) -> Iterator[None]:
     """Leave one progress bar, ours, and one block per batch; Ray Data's settings are as before afterwards."""
+    import ray.data
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of settings that copying touches
         context = ray.data.DataContext.get_current().copy()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ import pytest
 import ray
 import ray.data
 
-from actors.mapping import CPU_S, BatchWorker, TimedBatchWorker, map_rows, without_seconds
+from actors.mapping import CPU_S, BatchWorker, TimedBatchWorker, map_jobs, map_rows, without_seconds
 from plansmith.data.artifacts import ArtifactWriter, Provenance, Shards
-from plansmith.data.rows import PlanRow, ProblemRow
+from plansmith.data.rows import PartTimeRow, PlanRow, ProblemRow
 from plansmith.data.tables import arrow_of_rows, read_table, rows_of_arrow
 from plansmith.errors import ArtifactError, BadInputError, LostWorkerError
 from plansmith.progress import progress_bar
@@ -164,14 +165,58 @@ def test_map_rows_leaves_ray_data_settings_and_log_levels_as_they_were(
     private_ray: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     context, level = ray.data.DataContext.get_current(), logging.getLogger("ray.data").level
-    run_map(tmp_path, [problem(1)], 1)
+    run_map(tmp_path, [problem(number) for number in range(5)], 1)
     assert ray.data.DataContext.get_current() is context
     assert logging.getLogger("ray.data").level == level
     captured = capfd.readouterr()
     ours = [line for line in captured.err.splitlines() if line.startswith("planning:")]
-    assert "1/1" in ours[-1]
+    assert "5/5" in ours[-1]
     assert "Dataset" not in captured.err + captured.out
     assert "Progress bars disabled" not in captured.err
+
+
+class Started:
+    """A worker that takes some CPU seconds of a process that it starts, and says whether it was ended."""
+
+    def __init__(self, ended: str) -> None:
+        self.ended = Path(ended)
+
+    def __call__(self, rows: Sequence[PlanRow]) -> list[PlanRow]:
+        return busy(rows)
+
+    def close(self) -> None:
+        self.ended.touch()
+
+
+def broken(_: Started, rows: Sequence[Any]) -> list[Any]:
+    busy(rows)
+    raise BadInputError("no such action")
+
+
+@pytest.mark.parametrize("has_failed", [False, True], ids=["whole", "failed"])
+def test_one_batch_is_worked_on_here_its_worker_ended_and_what_it_started_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_failed: bool
+) -> None:
+    rows = [expected_row(problem(number)) for number in range(4)]
+    monkeypatch.setattr(Started, "__call__", broken if has_failed else Started.__call__)
+    shards, told = Shards(tmp_path, "rows", PlanRow), list[float]()
+    with pytest.raises(BadInputError, match="no such action") if has_failed else nullcontext():
+        map_rows(
+            rows, PlanRow, Started, shards=shards, batch_size=4, concurrency=2, description="planning",
+            worker_settings={"ended": str(tmp_path / "ended")}, spent=told.append,
+        )  # fmt: skip
+    assert (tmp_path / "ended").exists()
+    assert shards.merged_rows() == ([] if has_failed else rows)
+    assert has_failed or told[0] > 0.02
+
+
+def test_one_job_is_done_here() -> None:
+    def process(rows: Sequence[PartTimeRow]) -> list[PartTimeRow]:
+        return [replace(row, work=str(os.getpid())) for row in rows]
+
+    jobs = [PartTimeRow("job", "", 0.0)]
+    made = list(map_jobs(jobs, PartTimeRow, process, PartTimeRow, concurrency=2))
+    assert made == [[PartTimeRow("job", str(os.getpid()), 0.0)]]
 
 
 def test_map_rows_with_nothing_to_do_needs_no_ray(tmp_path: Path) -> None:
