@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from plansmith.pddl.conditions import FALSE, TRUE, GroundCondition
 from plansmith.pddl.model import Atom, Condition, Number, PlanStep
@@ -48,6 +49,11 @@ class GroundAction:
     def is_possible(self) -> bool:
         """Return whether no precondition is false in every state."""
         return FALSE not in self.others
+
+    @property
+    def relaxed(self) -> tuple[int, int]:
+        """The atoms that it needs and those that it may add, as if conditions held and nothing were deleted."""
+        return self.required, reduce(lambda found, effect: found | effect.added, self.conditional, self.added)
 
     @property
     def add_effects(self) -> tuple[Atom, ...]:

@@ -12,7 +12,7 @@ quantifiers, conditional effects and rules; a literal that is itself a precondit
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
@@ -79,7 +79,6 @@ class PlanningTask:
         self._lines: dict[str, GroundAction] = {}
         self._objects_of: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._plain: dict[str, PlainSchema | None] = {}
-        self._conjuncts: dict[str, tuple[Condition, ...]] = {}
         self._conditions: dict[Condition, GroundCondition] = {}
         self.rules = DerivedRules(self, domain.derived)
         self.initial_state = self.state_of(problem.init)
@@ -203,6 +202,19 @@ class PlanningTask:
         )
         return tuple(action for action in actions if action.is_possible)
 
+    def relaxed_actions(self) -> Iterator[tuple[int, int]]:
+        """Yield of each of `ground_actions` the atoms that it needs and those that it may add, without making most."""
+        for schema in self.domain.actions:
+            plain = self._plain_schema(schema)
+            for arguments in product(*self._arguments_of(schema)):
+                if plain is None:
+                    action = self.instantiate(schema, arguments)
+                    pair = action.relaxed if action.is_possible else None
+                else:
+                    pair = plain.relaxed(arguments)
+                if pair is not None:
+                    yield pair
+
     def _arguments_of(self, schema: ActionSchema) -> list[tuple[str, ...]]:
         """Return for each parameter the objects of its types that are of the kinds that the precondition asks for.
 
@@ -312,16 +324,13 @@ class PlanningTask:
     def _instance(self, schema: ActionSchema, step: PlanStep) -> GroundAction:
         preconditions: tuple[Condition, ...]
         conditional: tuple[GroundEffect, ...] = ()
-        if schema.name not in self._plain:
-            self._plain[schema.name] = PlainSchema(schema, self.bit) if PlainSchema.is_plain(schema) else None
-            self._conjuncts[schema.name] = conjuncts_of(schema.precondition)
-        if (plain := self._plain[schema.name]) is not None:
+        if (plain := self._plain_schema(schema)) is not None:
             instances = plain.preconditions(step.arguments)
             preconditions = tuple([literal for literal, _ in instances])
             condition, effect = self._literals(instances), plain.effect(step.arguments)
         else:
             binding = {parameter.name: name for parameter, name in zip(schema.parameters, step.arguments, strict=True)}
-            preconditions = tuple([condition.substitute(binding) for condition in self._conjuncts[schema.name]])
+            preconditions = tuple([condition.substitute(binding) for condition in conjuncts_of(schema.precondition)])
             condition = self._conjunction(preconditions)
             effect, conditional = _EffectGrounder(self).ground(schema.effects, binding)
         basic = condition if isinstance(condition, AllOf) else AllOf(parts=(condition,))
@@ -337,6 +346,12 @@ class PlanningTask:
             deleted=effect.deleted,
             has_cost=bool(effect.increases) or any(part.increases for part in conditional),
         )
+
+    def _plain_schema(self, schema: ActionSchema) -> PlainSchema | None:
+        """Return a schema of literals alone, ready for its objects; None for others."""
+        if schema.name not in self._plain:
+            self._plain[schema.name] = PlainSchema(schema, self.bit) if PlainSchema.is_plain(schema) else None
+        return self._plain[schema.name]
 
     def _literals(self, instances: Iterable[Instance]) -> GroundCondition:
         required = forbidden = 0

@@ -54,7 +54,7 @@ def out_of_reach(task: PlanningTask) -> OutOfReach | None:
 def _found(task: PlanningTask, wider: PlanningTask) -> OutOfReach:
     goals = [goal for goal in task.goal if isinstance(goal, Literal) and goal.is_positive]
     supplies, actions = _divided(wider.ground_actions())
-    relaxed, atoms = Reachability(actions), {goal: wider.bit(goal.atom) for goal in goals}
+    relaxed, atoms = Reachability(action.relaxed for action in actions), {goal: wider.bit(goal.atom) for goal in goals}
     reached = relaxed.reached(wider.initial_state)
     lost = tuple(goal for goal in goals if not atoms[goal] & reached)
     if not lost:

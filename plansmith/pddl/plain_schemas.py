@@ -6,7 +6,8 @@ An instance of a literal is made once, and shared by all ground actions that hav
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from plansmith.pddl.conditions import TRUE
 from plansmith.pddl.ground_actions import GroundEffect
@@ -54,21 +55,39 @@ class PlainSchema:
         deletes, deleted = _joined(instances.of(arguments) for instances in self._deletes)
         return GroundEffect(TRUE, adds, deletes, (), added, deleted)
 
+    def relaxed(self, arguments: tuple[str, ...]) -> tuple[int, int] | None:
+        """Return the atoms that an action with these objects needs, and those that it adds; None for an impossible one.
+
+        Its atoms get their bits in the same order as in `preconditions` and `effect`.
+        """
+        required = forbidden = added = 0
+        for instances in self._conditions:
+            literal, bit = instances.of(arguments)
+            if literal.is_positive:
+                required |= bit
+            else:
+                forbidden |= bit
+        for instances in self._adds:
+            added |= instances.of(arguments).bit
+        for instances in self._deletes:
+            instances.of(arguments)
+        return None if required & forbidden else (required, added)
+
 
 class _Instances:
     """The instances of a literal of a schema, by the objects that stand in it."""
 
     def __init__(self, literal: Literal, places: Mapping[str, int], bit: Callable[[Atom], int]) -> None:
         self._literal, self._bit = literal, bit
-        self._names = [name for name in dict.fromkeys(literal.atom.arguments) if name in places]
-        self._places = [places[name] for name in self._names]
-        self._known: dict[tuple[str, ...], Instance] = {}
+        self._places = {name: places[name] for name in literal.atom.arguments if name in places}
+        self._key: Callable[[tuple[str, ...]], Any] = itemgetter(*self._places.values()) if self._places else len
+        self._known: dict[Any, Instance] = {}
 
     def of(self, arguments: tuple[str, ...]) -> Instance:
-        key = tuple([arguments[place] for place in self._places])
+        key = self._key(arguments)
         found = self._known.get(key)
         if found is None:
-            literal = self._literal.substitute(dict(zip(self._names, key, strict=True)))
+            literal = self._literal.substitute({name: arguments[place] for name, place in self._places.items()})
             found = self._known[key] = Instance(literal, self._bit(literal.atom))
         return found
 

@@ -11,12 +11,10 @@ is said to be out of reach, or to be needed, that is not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
-from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
 
 MAX_ACTIONS = 2000
@@ -29,22 +27,28 @@ Words = NDArray[np.uint64]
 
 
 class Reachability:
-    """Ground actions of a task with all that they may add."""
+    """The actions of a task in its relaxation.
 
-    def __init__(self, actions: Iterable[GroundAction]) -> None:
-        self.actions = [(action.required, _adds(action)) for action in actions]
-        """What each needs, and what it adds."""
+    Args:
+        actions: the atoms that each needs, and those that it may add (`PlanningTask.relaxed_actions`).
+    """
+
+    def __init__(self, actions: Iterable[tuple[int, int]]) -> None:
+        self.actions = list(actions)
         n_bits = max((max(pair).bit_length() for pair in self.actions), default=0)
         self._n_words = -(-n_bits // WORD_BITS) or 1
+        n_bytes = self._n_words * WORD_BITS // 8
         self._required, self._adds = (
-            np.array([self._words(states[part]) for states in self.actions], np.uint64).reshape(-1, self._n_words)
+            np.frombuffer(b"".join(pair[part].to_bytes(n_bytes, "little") for pair in self.actions), "<u8").reshape(
+                -1, self._n_words
+            )
             for part in (0, 1)
         )
 
     @classmethod
     def of(cls, task: PlanningTask) -> Reachability | None:
         """Return that of a task; None for one with derived predicates or with too many actions."""
-        return None if task.domain.derived or task.most_ground_actions > MAX_ACTIONS else cls(task.ground_actions())
+        return None if task.domain.derived or task.most_ground_actions > MAX_ACTIONS else cls(task.relaxed_actions())
 
     def reached(self, state: int, *, without: int = 0) -> int:
         """Return the atoms that can be reached from a state, given that the atoms `without` never hold."""
@@ -94,7 +98,3 @@ def atoms_in(state: int) -> Iterator[int]:
     while state:
         yield (lowest := state & -state)
         state ^= lowest
-
-
-def _adds(action: GroundAction) -> int:
-    return reduce(lambda found, effect: found | effect.added, action.conditional, action.added)
