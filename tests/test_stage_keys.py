@@ -133,63 +133,64 @@ def test_body_is_given_settings_of_the_type_that_it_declares_and_no_way_to_other
 # --- code
 
 
-def keys_of_tree(tree: Path) -> dict[str, str]:
-    """Return the keys of smoke's stages as a copy of the code computes them."""
-    script = (
-        "import json\nfrom pipelines.pddl_instruct import PIPELINE, pddl_instruct\n"
-        "stages = pddl_instruct(PIPELINE.settings('smoke'))\n"
-        "print(json.dumps({stage.name: stage.key for stage in stages}))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=tree, env={"PYTHONPATH": str(tree)}, check=True,
-                          capture_output=True, text=True)  # fmt: skip
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
+KEYS_OF_CHANGED_CODE = """
+import json, sys
+from pathlib import Path
+from pipelines.pddl_instruct import PIPELINE, pddl_instruct
+from plansmith import code_digest
+
+def keys():
+    for known in (code_digest._module, code_digest._digest, code_digest._references):
+        known.cache_clear()
+    return {stage.name: stage.key for stage in pddl_instruct(PIPELINE.settings("smoke"))}
+
+found = [keys()]
+for file, old, new in json.loads(sys.argv[1]):
+    text = Path(file).read_text(encoding="utf-8")
+    assert old in text
+    Path(file).write_text(text.replace(old, new, 1), encoding="utf-8")
+    found.append(keys())
+    Path(file).write_text(text, encoding="utf-8")
+print(json.dumps(found))
+"""
+
+CHANGES = {
+    "chain text": ("plansmith/text/compact.py", 'parts += ["verdict:"', 'parts += ["judgement:"'),
+    "loss": ("plansmith/learning/losses.py", "max(n_plans, 1.0)", "max(n_plans, 2.0)"),
+    "docstrings": ("plansmith/text/compact.py", '"""', '"""Other words. '),
+}
+"""File, a text in it, and what stands there instead."""
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    copy = tmp_path_factory.mktemp("tree")
+def keys_by_change(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """Return the keys of smoke's stages as a copy of the code computes them: as it is, and after each change."""
+    tree = tmp_path_factory.mktemp("tree")
     for name in ("plansmith", "actors", "pipelines", "cluster", "datasets"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    return copy
-
-
-@pytest.fixture(scope="module")
-def keys_before(tree: Path) -> dict[str, str]:
-    return keys_of_tree(tree)
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-c", KEYS_OF_CHANGED_CODE, json.dumps(list(CHANGES.values()))]
+    done = subprocess.run(command, cwd=tree, env={"PYTHONPATH": str(tree)}, check=True, capture_output=True, text=True)
+    return dict(zip(["as it is", *CHANGES], json.loads(done.stdout), strict=True))
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "first"),
+    ("change", "first"),
     [
-        ("plansmith/text/compact.py", 'parts += ["verdict:"', 'parts += ["judgement:"',
-         {"corrupt_plans": False, "write_chains": True}),
-        ("plansmith/learning/losses.py", "max(n_plans, 1.0)", "max(n_plans, 2.0)",
-         {"write_chains": False, "try_untrained": False, "stage1_1": False, "stage2_1": True}),
-        ("plansmith/text/compact.py", '"""', '"""Other words. ', {"write_chains": False, "phase1": False}),
+        ("chain text", {"corrupt_plans": False, "write_chains": True}),
+        ("loss", {"write_chains": False, "try_untrained": False, "stage1_1": False, "stage2_1": True}),
+        ("docstrings", {"write_chains": False, "phase1": False}),
     ],
-    ids=["chain text", "loss", "docstrings"],
-)  # fmt: skip
+)
 def test_changed_code_changes_the_keys_of_what_it_makes(
-    tree: Path, keys_before: dict[str, str], file: str, old: str, new: str, first: dict[str, bool]
+    keys_by_change: dict[str, dict[str, str]], change: str, first: dict[str, bool]
 ) -> None:
-    before, text = keys_before, (tree / file).read_text(encoding="utf-8")
-    assert old in text
-    (tree / file).write_text(_replaced(text, old, new), encoding="utf-8")
-    try:
-        after = keys_of_tree(tree)
-    finally:
-        (tree / file).write_text(text, encoding="utf-8")
+    before, after = keys_by_change["as it is"], keys_by_change[change]
     assert {name: before[name] != after[name] for name in first} == first
     changed = {name for name in before if before[name] != after[name]}
     followers = {
         stage.name for stage in stages_of("smoke") if {given.name for given in stage.inputs.values()} & changed
     }
     assert followers <= changed
-
-
-def _replaced(text: str, old: str, new: str) -> str:
-    return text.replace(old, new, 1) if old == '"""' else text.replace(old, new)
 
 
 def test_code_of_a_body_is_what_it_reaches_by_name_and_not_what_moves_rows() -> None:

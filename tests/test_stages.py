@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import pickle
-import shutil
 import signal
 import subprocess
 import sys
@@ -878,39 +877,52 @@ def test_stage_that_reads_removed_weights_has_them_made_again_with_all_that_led_
 
 
 REMOVED_AND_KILLED = """
-import os, signal, sys
+import os, shutil, signal, sys
 from pathlib import Path
 from test_stages import weights_loop
 from plansmith.stages import run_stages
 
-root, number, count = Path(sys.argv[1]), int(sys.argv[2]), 0
+def remove_and_die_at(root, number):
+    count = 0
 
-def hook(event, arguments):
-    global count
-    if event in ("os.rename", "os.remove", "os.rmdir", "shutil.rmtree"):
-        count += 1
-        if count == number:
-            os.kill(os.getpid(), signal.SIGKILL)
+    def hook(event, arguments):
+        nonlocal count
+        if event in ("os.rename", "os.remove", "os.rmdir", "shutil.rmtree"):
+            count += 1
+            if count == number:
+                os.kill(os.getpid(), signal.SIGKILL)
 
-sys.addaudithook(hook)
-run_stages(weights_loop(2), root=root, keep_weights=1)
+    sys.addaudithook(hook)
+    run_stages(weights_loop(2), root=root, keep_weights=1)
+
+made, number, status = Path(sys.argv[1]), 1, None
+while status != 0:
+    root = made.with_name(str(number))
+    shutil.copytree(made, root)
+    child = os.fork()
+    if child == 0:
+        remove_and_die_at(root, number)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(number, status)
+    number += 1
 """
 
 
 def test_run_killed_while_it_removes_weights_removes_them_all_the_next_time(tmp_path: Path) -> None:
     run_stages(weights_loop(2), root=tmp_path / "made")
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    number, statuses = 1, []
-    while 0 not in statuses:
+    done = subprocess.run(
+        [sys.executable, "-c", REMOVED_AND_KILLED, str(tmp_path / "made")], env={**os.environ, "PYTHONPATH": path},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    statuses = [int(line.split()[1]) for line in done.stdout.splitlines()]
+    for number in range(1, len(statuses) + 1):
         root = tmp_path / str(number)
-        shutil.copytree(tmp_path / "made", root)
-        command = [sys.executable, "-c", REMOVED_AND_KILLED, str(root), str(number)]
-        statuses.append(subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False).returncode)
         made = run_stages(weights_loop(2), root=root, keep_weights=1)
         assert with_weights(root) == {"start", "stage1_2", "stage2_2"}
         assert not list(root.glob("stage?_1-*/model"))
         assert [name for name, artifact in made.items() if artifact.manifest.removed] == ["stage1_1", "stage2_1"]
         assert not list(root.glob("*.damaged"))
-        number += 1
     assert len(statuses) > 6
     assert set(statuses[:-1]) == {-signal.SIGKILL}

@@ -142,7 +142,7 @@ def config_with(trainer: TrainerConfig, policy: PolicyConfig) -> PddlInstructCon
 
 @pytest.fixture(scope="module")
 def ranks(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    """Return two ranks that Ray Train runs, each with a device that it does not use; made anew where a test ends them."""
+    """Return two ranks that Ray Train runs, each with a device that it does not use; anew where a test ends them."""
     folder = tmp_path_factory.mktemp("ranks")
     session, config = RaySession(SMOKE, folder), TrainerConfig(n_ranks=2)
     ranks = Ranks(lambda: ray, session.wait_for, config, resources={"GPU": 1.0}, folder=folder, is_local=True)
