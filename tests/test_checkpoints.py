@@ -36,11 +36,9 @@ from plansmith.learning.optimisation import Course, OptimisationReport, plan_opt
 from plansmith.learning.sequences import supervised_sequence
 
 SUPERVISED = Supervised()
-SEQUENCES = [supervised_sequence([0], [1 + number % 6, 7]) for number in range(40)]
-COURSE = OptimiserConfig(
-    learning_rate=5.0, batch_sequences=4, epochs=2, schedule=Schedule.TRAPEZOID, decay_share=0.2, decay_below=2.0
-)
-"""Of 20 steps at most; the decay begins after step 8, and takes 4."""
+SEQUENCES = [supervised_sequence([0], [1 + number % 6, 7]) for number in range(24)]
+COURSE = OptimiserConfig(learning_rate=5.0, batch_sequences=4, epochs=2, schedule=Schedule.TRAPEZOID, decay_share=1 / 3)
+"""Of 12 steps, in the last 4 of which the rate falls."""
 
 
 class Killed(BaseException):
@@ -105,11 +103,11 @@ def fuse(n_losses: int) -> Watched:
 
 def checkpoints(trainer: Any, folder: Path, every_s: float = 3.0, **made_for: Any) -> Checkpoints:
     """Return checkpoints after steps 3, 6 and so on, at two questions of the clock a checkpoint and one otherwise."""
-    return Checkpoints(folder, trainer, {"n_ranks": 1, **made_for}, n_planned=20, every_s=every_s, clock=Clock())
+    return Checkpoints(folder, trainer, {"n_ranks": 1, **made_for}, n_planned=12, every_s=every_s, clock=Clock())
 
 
 def trained(trainer: PlainTrainer, keeper: Any, objective: Any = None) -> OptimisationReport:
-    plan = plan_optimisation([3] * 40, COURSE, seed=0, row_length_tokens=12, micro_batch_rows=1)
+    plan = plan_optimisation([3] * 24, COURSE, seed=0, row_length_tokens=12, micro_batch_rows=1)
     return run_optimisation(
         trainer.engine, objective or SUPERVISED, SEQUENCES, COURSE, plan, micro_batch_rows=1, keeper=keeper
     )
@@ -137,7 +135,7 @@ def test_optimisation_killed_at_any_step_ends_as_an_undisturbed_one(tmp_path: Pa
     assert interruption(tmp_path) == {
         0: "",
         2: "interrupted before its first checkpoint: 2 steps are taken again",
-    }.get(n_losses, f"interrupted: goes on after step {n_kept} of 20, {n_losses - n_kept} steps are taken again")
+    }.get(n_losses, f"interrupted: goes on after step {n_kept} of 12, {n_losses - n_kept} steps are taken again")
     report = trained(struck, checkpoints(struck, tmp_path))
     assert (report.metrics, report.learning_rates) == (expected.metrics, expected.learning_rates)
     assert (report.gradient_norms, report.n_trained_tokens) == (expected.gradient_norms, expected.n_trained_tokens)
@@ -152,7 +150,7 @@ def test_the_last_two_checkpoints_stay(tmp_path: Path) -> None:
 
 
 def test_rank_0_alone_says_when_a_checkpoint_is_due(tmp_path: Path) -> None:
-    course = Course(20)
+    course = Course()
     course.take({"loss": 1.0}, 1.0, 1.0, 12)
     told = {said: PlainTrainer(rank=1, said_by_first=said) for said in (0.0, 1.0)}
     for said, trainer in told.items():  # whose own clock says otherwise
@@ -168,7 +166,7 @@ def test_checkpoint_cut_short_is_not_read_and_the_one_before_is(
     table = tmp_path / "step-00000006" / "table"
     table.write_bytes(table.read_bytes()[:-1])
     (tmp_path / "step-00000008").mkdir()  # without a record: killed while it was written
-    assert interruption(tmp_path) == "interrupted: goes on after step 3 of 20, 5 steps are taken again"
+    assert interruption(tmp_path) == "interrupted: goes on after step 3 of 12, 5 steps are taken again"
     assert "table is cut short" in caplog.text
     calm, struck = PlainTrainer(), PlainTrainer()
     trained(calm, None)

@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from torch import Tensor
 
-from plansmith.config.training import OptimiserConfig, PreferenceConfig, Schedule
+from plansmith.config.training import OptimiserConfig, PreferenceConfig
 from plansmith.learning.objectives.preference import Preference
-from plansmith.learning.objectives.supervised import Supervised
-from plansmith.learning.optimisation import LOSS_MEMORY, OptimisationReport, plan_optimisation, run_optimisation
+from plansmith.learning.optimisation import OptimisationReport, plan_optimisation, run_optimisation
 from plansmith.learning.packing import PackedBatch
-from plansmith.learning.sequences import PREFERENCE, TrainingSequence, preference_sequences, supervised_sequence
+from plansmith.learning.sequences import PREFERENCE, TrainingSequence, preference_sequences
 
 PREFERRING = Preference(PreferenceConfig(beta=0.5))
 
@@ -102,46 +100,6 @@ def test_the_loss_is_computed_on_the_device_of_the_engine() -> None:
     with pytest.raises(InterruptedError):
         optimised(Watching(), PlainEngine("meta"))
     assert seen == [torch.device("meta")] * 3
-
-
-def test_a_trapezoid_falls_as_soon_as_the_loss_has_and_then_the_optimisation_ends() -> None:
-    course = {"epochs": 40, "schedule": "trapezoid", "decay_share": 0.25, "decay_below": 0.5}
-    report = optimised(PREFERRING, PlainEngine(), **course)
-    smoothed = report.losses[0]
-    below = [(smoothed := LOSS_MEMORY * smoothed + (1 - LOSS_MEMORY) * loss) < 0.5 for loss in report.losses[1:]]
-    n_held = below.index(True) + 2
-    assert 3 < n_held < 30
-    assert report.learning_rates == pytest.approx([1.0] * n_held + [k / 10 for k in range(10, 0, -1)])
-    assert report.n_trained_tokens == 18 * len(report.losses)
-
-
-def test_a_loss_that_does_not_fall_far_enough_changes_no_rate() -> None:
-    course = {"epochs": 12, "schedule": "trapezoid", "decay_share": 0.5}
-    never, planned = (optimised(PREFERRING, PlainEngine(), decay_below=b, **course) for b in (1e-9, None))
-    assert never.learning_rates == planned.learning_rates == pytest.approx([1.0] * 6 + [k / 6 for k in range(6, 0, -1)])
-
-
-def test_a_decay_by_the_loss_is_of_a_trapezoid() -> None:
-    with pytest.raises(ValidationError, match="schedule=trapezoid"):
-        OptimiserConfig(learning_rate=1.0, batch_sequences=1, decay_below=0.1)
-
-
-def rates_at_a_low_loss(**settings_of: Any) -> tuple[float, ...]:
-    """Return the rates of an optimisation on 40 sequences, 3 a batch, whose loss is always low enough for a decay."""
-    sequences = [supervised_sequence([0], [1 + number % 6, 7]) for number in range(40)]
-    settings = OptimiserConfig(
-        learning_rate=1.0, batch_sequences=3, schedule=Schedule.TRAPEZOID, decay_share=0.25, decay_below=100.0,
-        **settings_of,
-    )  # fmt: skip
-    plan = plan_optimisation([3] * 40, settings, seed=0, row_length_tokens=9, micro_batch_rows=1)
-    return run_optimisation(PlainEngine(), Supervised(), sequences, settings, plan, micro_batch_rows=1).learning_rates
-
-
-def test_a_decay_by_the_loss_waits_for_the_end_of_a_curriculums_sorted_half() -> None:
-    decay = [1.0, 6 / 7, 4 / 7, 2 / 7]  # a quarter of the 14 batches of an epoch is 3.5 steps
-    assert rates_at_a_low_loss() == pytest.approx([1.0, *decay])
-    # sequences 0 to 19 are sorted, and 18 and 19 are in batch 6, whose loss does not count; that of batch 7 does
-    assert rates_at_a_low_loss(is_curriculum=True) == pytest.approx([1.0] * 8 + decay)
 
 
 def test_epochs_one_by_one_are_the_epochs_of_the_whole_at_the_rates_they_have_there() -> None:

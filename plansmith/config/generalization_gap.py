@@ -196,8 +196,6 @@ class GeneralizationGapConfig(RunConfig):
             raise ValueError("max_staleness=1 has engines and trainer work at once: set policy.placement=separate")
         if any(later <= share for share, later in pairwise(self.labels)):
             raise ValueError(f"labels are shares in rising order, each once, got {list(self.labels)}")
-        if self.sft is not None and self.sft.decay_below is not None:
-            raise ValueError("sft.decay_below ends a tuning early, and its epochs are fixed here; leave it out")
         return self
 
     @property

@@ -90,12 +90,7 @@ class OptimiserConfig(StrictModel):
     """Course of the learning rate after the warm-up: constant, linear, cosine or trapezoid (constant, then linearly to
     0)."""
     decay_share: float = Field(0.5, gt=0, le=1)
-    """Share of the planned steps after the warm-up in which a trapezoid falls."""
-    decay_below: float | None = Field(None, gt=0)
-    """The trapezoid falls as soon as the smoothed loss is below this, and the optimisation ends when it has fallen; the
-    planned steps are the most that are taken. With `is_curriculum` it waits for the end of the sorted half, whose loss
-    is that of short sequences. None: it falls at the end of the planned steps. How soon a model from nothing learns to
-    look things up is luck, and a rate that falls before it has is a bad end (docs/log.md)."""
+    """Share of the steps after the warm-up in which a trapezoid falls."""
     weight_decay: float = Field(0.01, ge=0)
     """On matrices only; norms and biases do not decay."""
     beta1: float = Field(0.9, ge=0, lt=1)
@@ -113,12 +108,6 @@ class OptimiserConfig(StrictModel):
         """Return the same with its learning rates times a factor."""
         rates = ("learning_rate", "muon_learning_rate")
         return self.model_copy(update={name: rate * factor for name in rates if (rate := getattr(self, name))})
-
-    @model_validator(mode="after")
-    def _decays(self) -> Self:
-        if self.decay_below is not None and self.schedule != Schedule.TRAPEZOID:
-            raise ValueError(f"decay_below is for schedule={Schedule.TRAPEZOID}, got schedule={self.schedule}")
-        return self
 
     @model_validator(mode="after")
     def _has_one_batch_size(self) -> Self:

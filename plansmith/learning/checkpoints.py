@@ -28,7 +28,7 @@ from plansmith.learning.optimisation import Course
 
 logger = logging.getLogger(__name__)
 
-VERSION = 2
+VERSION = 3
 """Of a record; a change of what it or the ranks' files mean raises it."""
 N_KEPT = 2
 REACHED = ".reached"

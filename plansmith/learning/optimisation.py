@@ -81,13 +81,9 @@ class Course:
     The lists hold one number per step that was taken.
     """
 
-    n_steps: int
-    """That will have been taken at the end, as far as is known."""
     metrics: dict[str, list[float]] = field(default_factory=dict)
     learning_rates: list[float] = field(default_factory=list)
     gradient_norms: list[float] = field(default_factory=list)
-    smoothed: float = math.inf
-    """Loss, smoothed by `LOSS_MEMORY`; infinite before the first step."""
     n_tokens: int = 0
     wall_time_s: float = 0.0
 
@@ -103,8 +99,6 @@ class Course:
         self.learning_rates.append(learning_rate)
         self.gradient_norms.append(gradient_norm)
         self.n_tokens += n_tokens
-        is_first, loss = self.smoothed == math.inf, totals["loss"]
-        self.smoothed = loss if is_first else LOSS_MEMORY * self.smoothed + (1 - LOSS_MEMORY) * loss
 
 
 class Keeper(Protocol):
@@ -151,23 +145,15 @@ class Progress(Protocol):
         """Advance by n steps, with the latest figures."""
 
 
-LOSS_MEMORY = 0.97
-"""Of the smoothed loss that begins a decay: what is left of a step's loss after the next."""
 CURRICULUM = 0.5
 """Share of the sequences of a curriculum, its beginning, that goes from short ones to long ones."""
 
 
-def learning_rate_at(step: int, n_steps: int, settings: OptimiserConfig, *, n_planned: int | None = None) -> float:
+def learning_rate_at(step: int, n_steps: int, settings: OptimiserConfig) -> float:
     """Return the learning rate of optimiser step ``step`` (0-based) of ``n_steps``.
 
     Linear warm-up from peak/warmup_steps to the peak at step warmup_steps - 1, then the schedule; a decaying one would
-    reach 0 at step n_steps, so that every step that is taken counts.
-
-    Args:
-        step: from 0.
-        n_steps: that are taken.
-        settings: of the schedule.
-        n_planned: steps that were planned, of which a trapezoid's decay has its share; by default ``n_steps``.
+    reach 0 at step n_steps, so that every step counts.
     """
     peak, warmup = settings.learning_rate, settings.warmup_steps
     if step < warmup:
@@ -178,12 +164,8 @@ def learning_rate_at(step: int, n_steps: int, settings: OptimiserConfig, *, n_pl
     if settings.schedule == Schedule.COSINE:
         return peak * 0.5 * (1.0 - math.cos(math.pi * remaining))
     if settings.schedule == Schedule.TRAPEZOID:
-        return peak * min(1.0, (n_steps - step) / _n_decay_steps(n_planned or n_steps, settings))
+        return peak * min(1.0, remaining / settings.decay_share)
     return peak
-
-
-def _n_decay_steps(n_planned: int, settings: OptimiserConfig) -> float:
-    return settings.decay_share * max(n_planned - settings.warmup_steps, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +184,6 @@ class OptimisationPlan:
         if epoch is None:
             return range(len(self.batches))
         return range(*(0, *self.epoch_ends)[epoch - 1 : epoch + 1])
-
-    def is_sorted_part(self, step: int) -> bool:
-        """Return whether a batch of a curriculum has a sequence of its beginning, from short ones to long ones."""
-        n_sorted = round(CURRICULUM * len(self.lengths))
-        return any(index < n_sorted for row in self.batches[step] for index in row)
 
 
 def plan_optimisation(
@@ -301,28 +278,26 @@ def run_optimisation(
     description: str = "",
     keeper: Keeper | None = None,
 ) -> OptimisationReport:
-    """Take the steps of ``plan``, fewer where the loss says so (`OptimiserConfig.decay_below`); return what happened.
+    """Take the steps of ``plan``; return what happened.
 
-    The loss of a step is that of the whole batch, the same on every rank; so all ranks end at the same step. With
-    ``epoch``, from 1, only those of this epoch are taken, at the rates that they have among all. With a ``keeper`` the
-    steps that it kept are not taken again; the report is that of all of them.
+    The loss of a step is that of the whole batch, the same on every rank. With ``epoch``, from 1, only those of this
+    epoch are taken, at the rates that they have among all. With a ``keeper`` the steps that it kept are not taken
+    again; the report is that of all of them.
 
     Raises:
         BadInputError: what was kept is of another optimisation.
         PlansmithError: a loss or gradient is NaN or infinite; the engine is of no use any more.
     """
-    n_planned, steps = len(plan.batches), plan.steps_of(epoch)
-    if settings.warmup_steps >= n_planned:
-        logger.warning("warm-up of %d steps, but only %d steps", settings.warmup_steps, n_planned)
-    course = (keeper.resumed() if keeper is not None else None) or Course(n_planned)
+    n_steps, steps = len(plan.batches), plan.steps_of(epoch)
+    if settings.warmup_steps >= n_steps:
+        logger.warning("warm-up of %d steps, but only %d steps", settings.warmup_steps, n_steps)
+    course = (keeper.resumed() if keeper is not None else None) or Course()
     started = time.perf_counter() - course.wall_time_s
     if progress is not None and course.n_taken:
         progress.advance(course.n_taken)
     for step in steps[course.n_taken :]:
-        if step == course.n_steps:
-            break
         rows = plan.batches[step]
-        learning_rate = learning_rate_at(step, course.n_steps, settings, n_planned=n_planned)
+        learning_rate = learning_rate_at(step, n_steps, settings)
         engine.set_learning_rate(learning_rate)
         batches = micro_batches(
             sequences,
@@ -337,10 +312,6 @@ def run_optimisation(
         gradient_norm = engine.step()
         _check_finite(gradient_norm, "gradient norm", step, description)
         course.take(totals, learning_rate, gradient_norm, sum(plan.lengths[index] for row in rows for index in row))
-        is_low = settings.decay_below is not None and course.smoothed < settings.decay_below
-        # in the sorted part of a curriculum a low loss is that of short sequences
-        if is_low and course.n_steps == n_planned and not (settings.is_curriculum and plan.is_sorted_part(step)):
-            course.n_steps = min(n_planned, step + 1 + math.ceil(_n_decay_steps(n_planned, settings)))
         course.wall_time_s = time.perf_counter() - started
         if progress is not None:
             progress.advance(1, {"train/loss": totals["loss"], "train/learning_rate": learning_rate,
