@@ -37,6 +37,9 @@ Worker = Callable[[Sequence[Any]], Sequence[Any]]
 Spent = Callable[[float], None]
 """Hears of CPU seconds that a worker has taken, batch by batch."""
 
+PoolSize = Callable[[], int]
+"""Says how many worker processes there may be; asked where a pool is needed, and Ray runs when it has answered."""
+
 CPU_S = "CPU seconds"
 """Column beside those of a worker's rows, on their way to the driver; its sum are the seconds of the block."""
 
@@ -57,7 +60,7 @@ def map_rows(
     *,
     shards: Shards[RowT],
     batch_size: int,
-    concurrency: int,
+    pool_size: PoolSize,
     num_cpus: float = 1.0,
     description: str,
     id_column: str = "problem_id",
@@ -67,9 +70,9 @@ def map_rows(
 ) -> None:
     """Apply ``worker`` to the rows whose ids are not yet in ``shards`` and append what it returns.
 
-    Rows arrive in whatever order the workers finish; `ArtifactWriter.finish` puts them in order. Ray must be running,
-    with ``num_cpus`` free for at least one worker: where nothing is free, Ray Data waits. A single batch is worked
-    on in this process: no second worker could share it, and one takes seconds to start.
+    Rows arrive in whatever order the workers finish; `ArtifactWriter.finish` puts them in order. ``num_cpus`` must be
+    free for at least one worker: where nothing is free, Ray Data waits. A single batch is worked on in this process,
+    without Ray: no second worker could share it, and one takes seconds to start.
 
     Args:
         rows: of ``row_type_in``.
@@ -78,7 +81,7 @@ def map_rows(
             function that takes one. Both return rows of the type of ``shards``, all those of each id of the batch.
         shards: where finished rows are and go.
         batch_size: rows per call of the worker, which is also the most that a crash loses per worker.
-        concurrency: most worker processes; as many are asked for at once, and the work begins with the first.
+        pool_size: most worker processes; as many are asked for at once, and the work begins with the first.
         num_cpus: cores that one worker occupies, as far as Ray counts.
         description: of the progress bar.
         id_column: a column of both row types.
@@ -112,7 +115,7 @@ def map_rows(
         bar.update(len(rows) - sum(block.num_rows for block in blocks) - bar.n)
         if is_one_batch:
             return _outputs_here(blocks, settings, spent)
-        pool = min(concurrency, len(blocks))
+        pool = min(pool_size(), len(blocks))
         return _outputs(blocks, settings, pool, num_cpus, is_resident=is_resident, spent=spent)
 
     with progress_bar(len(rows), description) as bar:
@@ -128,7 +131,7 @@ def map_jobs(
     worker: type[Any] | Worker,
     row_type_out: type[RowT],
     *,
-    concurrency: int,
+    pool_size: PoolSize,
     num_cpus: float = 1.0,
     worker_settings: Mapping[str, Any] | None = None,
     is_resident: bool = True,
@@ -146,7 +149,7 @@ def map_jobs(
         row_type_in: row type of ``jobs``.
         worker: see `map_rows`.
         row_type_out: row type of the results.
-        concurrency: most worker processes.
+        pool_size: most worker processes.
         num_cpus: cores that one worker occupies, as far as Ray counts.
         worker_settings: keyword arguments of the worker class.
         is_resident: keep workers alive from job to job.
@@ -168,7 +171,7 @@ def map_jobs(
     def outputs_of(blocks: list[pa.Table]) -> Generator[pa.Table, None, None]:
         if is_one_job:
             return _outputs_here(blocks, settings, spent)
-        pool = min(concurrency, len(blocks))
+        pool = min(pool_size(), len(blocks))
         return _outputs(blocks, settings, pool, num_cpus, is_ordered=True, is_resident=is_resident, spent=spent)
 
     for block in _despite_losses(lambda _: list(left), outputs_of, "jobs"):

@@ -120,7 +120,7 @@ def mapped(folder: Path, *, size: int = 0, count: int = len(ROWS), n_workers: in
     def run(context: StageContext) -> None:
         map_rows(
             ROWS[:count], MetricRow, Slow, shards=context.output.shards("rows", MetricRow), batch_size=2,
-            concurrency=2, description="working", id_column="name",
+            pool_size=lambda: 2, description="working", id_column="name",
             worker_settings={"log": str(folder / "log"), "size": size, "n_workers": n_workers},
         )  # fmt: skip
 

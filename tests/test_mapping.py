@@ -88,7 +88,7 @@ def run_map(
         PlanLetters,
         shards=output.shards("rows", PlanRow),
         batch_size=4,
-        concurrency=concurrency,
+        pool_size=lambda: concurrency,
         num_cpus=1,
         description="planning",
         id_column="problem_id",
@@ -188,6 +188,10 @@ class Started:
         self.ended.touch()
 
 
+def no_pool() -> int:
+    raise AssertionError("nothing here needs a pool")
+
+
 def broken(_: Started, rows: Sequence[Any]) -> list[Any]:
     busy(rows)
     raise BadInputError("no such action")
@@ -202,7 +206,7 @@ def test_one_batch_is_worked_on_here_its_worker_ended_and_what_it_started_counte
     shards, told = Shards(tmp_path, "rows", PlanRow), list[float]()
     with pytest.raises(BadInputError, match="no such action") if has_failed else nullcontext():
         map_rows(
-            rows, PlanRow, Started, shards=shards, batch_size=4, concurrency=2, description="planning",
+            rows, PlanRow, Started, shards=shards, batch_size=4, pool_size=no_pool, description="planning",
             worker_settings={"ended": str(tmp_path / "ended")}, spent=told.append,
         )  # fmt: skip
     assert (tmp_path / "ended").exists()
@@ -215,7 +219,7 @@ def test_one_job_is_done_here() -> None:
         return [replace(row, work=str(os.getpid())) for row in rows]
 
     jobs = [PartTimeRow("job", "", 0.0)]
-    made = list(map_jobs(jobs, PartTimeRow, process, PartTimeRow, concurrency=2))
+    made = list(map_jobs(jobs, PartTimeRow, process, PartTimeRow, pool_size=no_pool))
     assert made == [[PartTimeRow("job", str(os.getpid()), 0.0)]]
 
 
@@ -227,7 +231,7 @@ def test_map_rows_with_nothing_to_do_needs_no_ray(tmp_path: Path) -> None:
         PlanLetters,
         shards=shards,
         batch_size=4,
-        concurrency=1,
+        pool_size=no_pool,
         description="planning",
         id_column="problem_id",
     )

@@ -128,8 +128,7 @@ class RaySession(Resources):
         """Apply a worker to rows in parallel; see `actors.mapping.map_rows`."""
         from actors.mapping import map_rows
 
-        self.ray()
-        map_rows(rows, row_type_in, worker, concurrency=self.n_workers(), spent=self._spent, **options)
+        map_rows(rows, row_type_in, worker, pool_size=self._pool_size, spent=self._spent, **options)
 
     def map_jobs(
         self, jobs: Sequence[Any], row_type_in: type, worker: Any, row_type_out: type, **options: Any
@@ -137,11 +136,13 @@ class RaySession(Resources):
         """Yield what a worker makes of each job, in order; see `actors.mapping.map_jobs`."""
         from actors.mapping import map_jobs
 
-        if jobs:
-            self.ray()
-        concurrency = self.n_workers() if jobs else 1
-        how = {"concurrency": concurrency, "spent": self._spent, **options}
+        how = {"pool_size": self._pool_size, "spent": self._spent, **options}
         return map_jobs(jobs, row_type_in, worker, row_type_out, **how)
+
+    def _pool_size(self) -> int:
+        """Return how many worker processes there may be, with a Ray running for them."""
+        self.ray()
+        return self.n_workers()
 
     def _spent(self, seconds: float) -> None:
         self.worker_cpu_s += seconds
