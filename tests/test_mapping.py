@@ -294,7 +294,7 @@ def test_seconds_of_a_batch_without_rows_are_those_of_the_next_one() -> None:
     worker, told = TimedBatchWorker(**settings), list[float]()
     for number in range(2):
         without_seconds(worker(arrow_of_rows([expected_row(problem(number))], PlanRow)), told.append)
-    assert told[0] == 0.0 and told[1] >= 0.1
+    assert told[0] == 0.0 and told[1] >= 0.1 - 0.03  # ticks of 10 ms
 
 
 def test_progress_bar_without_a_terminal_writes_whole_lines_first_and_last() -> None:
