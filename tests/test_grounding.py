@@ -142,6 +142,15 @@ TWICE = """
     :precondition (and (p ?x) (not (q ?x c)) (p ?x) (q ?y ?x))
     :effect (and (not (p ?x)) (p ?y) (q c ?x) (q c ?y) (not (q ?x ?y)) (not (p ?y)))))
 """
+LAMPS = """
+(define (domain lamps)
+  (:requirements :strips :conditional-effects)
+  (:predicates (lit ?x) (wired ?x ?y))
+  (:action press :parameters (?x ?y)
+    :precondition (wired ?x ?y)
+    :effect (and (lit ?x) (when (lit ?x) (lit ?y)))))
+"""
+THREE_LAMPS = "(define (problem one) (:domain lamps) (:objects a b c) (:init (wired a b)) (:goal (lit b)))"
 TWO_OBJECTS = "(define (problem one) (:domain twice) (:objects a b) (:init (p a) (q b a)) (:goal (p b)))"
 
 
@@ -156,6 +165,24 @@ def test_schemas_of_literals_alone_are_grounded_as_any_other(
     general = PlanningTask.from_text(*texts)
     assert found == general.ground_actions() and len(found) > 5
     assert quick.atoms == general.atoms
+
+
+@pytest.mark.parametrize(
+    "texts", [(BLOCKS_TEXT, print_problem(sussman().problem)), (TWICE, TWO_OBJECTS), (LAMPS, THREE_LAMPS)],
+    ids=["blocks", "some impossible", "conditional"],
+)  # fmt: skip
+def test_relaxed_actions_are_what_ground_actions_need_and_may_add(texts: tuple[str, str]) -> None:
+    task, whole = (PlanningTask.from_text(*texts) for _ in range(2))
+    pairs = list(task.relaxed_actions())
+    actions = whole.ground_actions()
+    assert task.atoms == whole.atoms
+    assert len(pairs) == len(actions) > 1
+    for (needed, added), action in zip(pairs, actions, strict=True):
+        assert needed == action.required
+        assert set(task.atoms_of(added)) == {
+            *action.add_effects,
+            *(a for part in action.conditional for a in part.adds),
+        }
 
 
 def test_ground_same_step_twice_is_one_object() -> None:
