@@ -145,7 +145,8 @@ TWICE = """
 LAMPS = """
 (define (domain lamps)
   (:requirements :strips :conditional-effects)
-  (:predicates (lit ?x) (wired ?x ?y))
+  (:predicates (lit ?x) (dark ?x) (wired ?x ?y))
+  (:action shine :parameters (?x) :precondition (wired ?x ?x) :effect (and (lit ?x) (not (dark ?x))))
   (:action press :parameters (?x ?y)
     :precondition (wired ?x ?y)
     :effect (and (lit ?x) (when (lit ?x) (lit ?y)))))
@@ -169,7 +170,7 @@ def test_schemas_of_literals_alone_are_grounded_as_any_other(
 
 @pytest.mark.parametrize(
     "texts", [(BLOCKS_TEXT, print_problem(sussman().problem)), (TWICE, TWO_OBJECTS), (LAMPS, THREE_LAMPS)],
-    ids=["blocks", "some impossible", "conditional"],
+    ids=["blocks", "some impossible", "conditional, deleted alone"],
 )  # fmt: skip
 def test_relaxed_actions_are_what_ground_actions_need_and_may_add(texts: tuple[str, str]) -> None:
     task, whole = (PlanningTask.from_text(*texts) for _ in range(2))
