@@ -115,6 +115,14 @@ def test_a_run_with_a_domain_that_cannot_be_told_is_refused_before_it_starts() -
         check_gap(config)
 
 
+def test_a_folder_with_a_domain_that_cannot_be_told_is_refused_before_a_run_starts(tmp_path: Path) -> None:
+    folder = invented_folder(tmp_path, "miconic", "assembly")
+    config = PIPELINE.settings("unseen-smoke", overrides=[f"reading.invented.folder={folder}"])
+    with pytest.raises(BadInputError, match="conjunctive") as caught:
+        PIPELINE.stages(config)
+    assert caught.value.where == "domain assembly, assemble"
+
+
 def test_a_folder_without_domains_is_refused_with_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="no folder of invented domains") as caught:
         reading.domains_in(tmp_path)

@@ -40,6 +40,7 @@ from plansmith.pddl.parser import parse_domain
 from plansmith.problems.invention.folders import INVENTED
 from plansmith.problems.library import SETTINGS, PlanningDomain, load_domain
 from plansmith.stages import StageContext
+from plansmith.text.told import domain_words
 
 DOMAINS = "domains"
 """Folder of the invented domains in the artifact."""
@@ -69,11 +70,13 @@ class InventingSettings(StrictModel):
 
 
 def inventing_settings(config: GeneralizationGapConfig, wanted: InventedDomainsConfig) -> InventingSettings:
-    """Return which invented domains a run has; a folder that is not there is said here, before anything starts."""
+    """Return which invented domains a run has; a folder that is not there, or cannot be told, is said here, at once."""
     by_name = {level.domain_name: level.domain for level in config.problems.domains}
     trained = tuple(load_domain(by_name[name]).reference for name in sorted(config.trained_domains))
     tested = tuple(load_domain(by_name[name]).reference for name in sorted(config.unseen_domains))
     given = [] if wanted.folder is None else domains_in(Path(wanted.folder))
+    for domain in given:
+        domain_words(domain.domain)
     content = hashlib.sha256("\0".join(domain.digest() for domain in given).encode()).hexdigest() if given else ""
     return InventingSettings(
         folder=wanted.folder,

@@ -46,6 +46,8 @@ from plansmith.text.compact_reader import parameter_word, read_chain
 TOLD_MARKERS = ["types:", "action:", "of:", "delete:", "each:", "when:", "objects:", "always:"]
 """The markers that the compact rendering has not, for a vocabulary."""
 
+CURE = "leave the domain out, or ask with PDDL (prompts: pddl)"
+
 
 def told_prompt(task: PlanningTask) -> str:
     """Return the prompt that tells domain and problem and asks for a plan.
@@ -201,5 +203,12 @@ def _check(domain: Domain) -> None:
         raise BadInputError(
             "compact texts cannot tell derived predicates", where=f"domain {domain.name}",
             got=domain.derived[0].predicate, expected="predicates that actions change, or nothing does",
-            cure="leave the domain out, or ask with PDDL (prompts: pddl)",
+            cure=CURE,
         )  # fmt: skip
+    for action in domain.actions:
+        for condition in conjuncts_of(action.precondition):
+            if not isinstance(condition, Literal):
+                raise BadInputError(
+                    "compact texts tell conjunctive preconditions alone", where=f"domain {domain.name}, {action.name}",
+                    got=str(condition), expected="literals", cure=CURE,
+                )  # fmt: skip

@@ -14,13 +14,11 @@ from itertools import product
 from plansmith.pddl.model import (
     ActionSchema,
     Atom,
-    Condition,
     ConditionalEffect,
     Conjunction,
     Effect,
     Literal,
     PredicateSchema,
-    Quantification,
     TypedName,
     UniversalEffect,
 )
@@ -49,7 +47,7 @@ class _Sketch:
 
     parameters: list[TypedName] = field(default_factory=list)
     conditions: list[Literal] = field(default_factory=list)
-    others: list[Condition] = field(default_factory=list)
+    others: list[Literal] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
 
     def covered(self) -> set[str]:
@@ -257,7 +255,7 @@ class ActionDrawing:
         self.unused = [relation for relation in self.unused if relation.predicate != atom.predicate]
 
     def _add_adl(self, sketch: _Sketch) -> None:
-        self.rng.choice([self._add_negative, self._add_when, self._add_forall, self._add_for_none])(sketch)
+        self.rng.choice([self._add_negative, self._add_when, self._add_forall])(sketch)
 
     def _fluents(self) -> list[PredicateSchema]:
         return [schema for variable in self.draft.variables for schema in variable.schemas()]
@@ -290,15 +288,6 @@ class ActionDrawing:
             condition, literal = self.rng.choice(pairs)
             effect = ConditionalEffect(Literal(condition), (literal,))
             sketch.effects.append(UniversalEffect((inside.parameters[-1],), (effect,)))
-
-    def _add_for_none(self, sketch: _Sketch) -> None:
-        """Require that something is so of no object of a type, as nothing lies on a clear block."""
-        inside = replace_parameters(sketch, TypedName("?y", (self.rng.choice(self.draft.types),)))
-        possible = [atom for schema in self._fluents() for atom in self._bindings(inside, schema)
-                    if "?y" in atom.arguments and len(atom.arguments) > 1]  # fmt: skip
-        if possible:
-            literal = Literal(self.rng.choice(possible), is_positive=False)
-            sketch.others.append(Quantification(True, (inside.parameters[-1],), literal))
 
     def _possible_flags(self, sketch: _Sketch) -> list[Literal]:
         """Return changes that leave every variable one value: of flags and of what is achieved."""
