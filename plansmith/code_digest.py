@@ -21,7 +21,7 @@ from typing import Any
 
 COUNTED = (
     "plansmith.pddl", "plansmith.planners", "plansmith.problems", "plansmith.text", "plansmith.data",
-    "plansmith.judging", "plansmith.modelling", "plansmith.learning", "actors", "pipelines",
+    "plansmith.judging", "plansmith.modelling", "plansmith.learning", "plansmith.invented", "actors", "pipelines",
 )  # fmt: skip
 """Rooms whose code decides content; the values of settings are in the key themselves."""
 

@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 
 from pipelines.commands.dataset import dataset
 from pipelines.pddl_instruct import pddl_instruct
+from pipelines.stages.reading import have_domains
 from plansmith.code_digest import code_of
 from plansmith.config.dataset import DatasetConfig
 from plansmith.config.loading import load_settings
@@ -198,6 +199,10 @@ def test_code_of_a_body_is_what_it_reaches_by_name_and_not_what_moves_rows() -> 
     assert {"plansmith.text.chains", "plansmith.data.examples", "actors.writer"} <= writing.keys()
     moving = {"plansmith.data.tables", "plansmith.data.artifacts", "actors.mapping"}
     assert not moving & writing.keys()
+
+
+def test_code_of_inventing_domains_is_that_of_drawing_and_breeding_them() -> None:
+    assert {f"plansmith.problems.invention.{name}" for name in ("actions", "breeding")} <= code_of(have_domains).keys()
 
 
 def test_code_of_a_partial_application_or_of_something_nested_is_that_of_its_function() -> None:
