@@ -211,11 +211,16 @@ def lora_options(lora_rank: int | None, dtype: str, *, is_cpu: bool) -> dict[str
     return {"enable_lora": True, "max_lora_rank": rank, "max_loras": 1, "max_cpu_loras": 1}
 
 
-def sampling_params(sampling: SamplingConfig, seed: int) -> Any:
+LOOPS = 4
+"""So many equal runs of tokens, one behind the other, are a loop (`EngineNumerics.max_loop_tokens`)."""
+
+
+def sampling_params(sampling: SamplingConfig, seed: int, *, max_loop_tokens: int = 0) -> Any:
     """Return vLLM's parameters for one completion."""
     from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind
+    from vllm.sampling_params import RepetitionDetectionParams, RequestOutputKind
 
+    loops = RepetitionDetectionParams(max_pattern_size=max_loop_tokens, min_count=LOOPS) if max_loop_tokens else None
     return SamplingParams(
         temperature=sampling.temperature,
         top_p=sampling.top_p,
@@ -228,6 +233,7 @@ def sampling_params(sampling: SamplingConfig, seed: int) -> Any:
         flat_logprobs=True,
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
+        repetition_detection=loops,
     )
 
 

@@ -164,7 +164,9 @@ class PolicyActor:
                 expected=f"{len(prompts)} prompts * {sampling.n} = {len(prompts) * sampling.n}",
             )
         repeated = [prompt for prompt in prompts for _ in range(sampling.n)]
-        return self._engine.add(repeated, [sampling_params(sampling, seed) for seed in seeds])
+        loops = self._settings.max_loop_tokens
+        params = [sampling_params(sampling, seed, max_loop_tokens=loops) for seed in seeds]
+        return self._engine.add(repeated, params)
 
     def step(self) -> dict[int, Generation]:
         """Decode one token of everything under way; return the completions that this finished, by their numbers."""

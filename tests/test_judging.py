@@ -419,9 +419,10 @@ def test_plan_judge_of_a_plain_prompt_judges_the_plan_and_hands_nothing_back() -
         ((PICK, "final: stack a b verdict: VALID"), "stop", Reward(-0.1, "step 1 (stack a b) needs (holding a)")),
         (("nothing",), "stop", Reward(0.0, "word 1: got 'nothing', expected 'verdict:'")),
         ((PICK, STACK, END), "length", Reward(0.0, "cut at the limit of tokens")),
+        ((PICK, STACK, END), "repetition", Reward(0.0, "went in circles")),
         ((), "no_room", Reward(None, "the prompt left no room for an answer")),
     ],
-    ids=["valid", "goal", "precondition", "malformed", "cut", "no room"],
+    ids=["valid", "goal", "precondition", "malformed", "cut", "circles", "no room"],
 )
 def test_verdict_rewards_are_those_of_the_paper(parts: tuple[str, ...], finish_reason: str, expected: Reward) -> None:
     assert VerdictRewards().reward(rows(*parts)[0], finish_reason) == expected

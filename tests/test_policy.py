@@ -26,6 +26,7 @@ from cluster.service.inflight import InFlightEngine
 from plansmith.config.basics import StrictModel
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.training import PolicyConfig
+from plansmith.data.rows import FinishReason
 from plansmith.errors import BadInputError, ConfigError, PlansmithError, StalePolicyError
 from plansmith.generation import Generation
 from plansmith.learning.objectives.supervised import TokenLogprobs
@@ -114,6 +115,10 @@ class PolicyActorThatTells(PolicyActor):
     def lose_adapter(self) -> None:
         """Let requests go out without the adapter, as in an engine that it never reached."""
         self._engine._adapter = None
+
+    def cut_loops(self, max_loop_tokens: int) -> None:
+        """Cut from now on what goes in circles of at most so many tokens; 0 cuts nothing."""
+        self._settings = self._settings.model_copy(update={"max_loop_tokens": max_loop_tokens})
 
     def answers_in_flight(self, seeds: Sequence[int]) -> tuple[list[Generation], bool]:
         """Answer `PROMPTS` in a thread of their own, each joining the others while one that is given up goes on.
@@ -335,6 +340,22 @@ def test_generate_out_of_tokens_says_length_and_keeps_what_was_written(policy: A
 def test_generate_out_of_model_length_says_length(policy: Any) -> None:
     [[generation]] = roll_out(policy, but(GREEDY, max_new_tokens=500), [PROMPTS[2]])
     assert (generation.finish_reason, len(generation.token_ids)) == ("length", SMALL.max_model_len - len(PROMPTS[2]))
+
+
+def test_completion_in_circles_is_cut_where_its_fourth_round_ends(policy: Any) -> None:
+    asked = but(GREEDY, max_new_tokens=200)
+    [[free]] = roll_out(policy, asked, PROMPTS[:1])
+    ray.get(policy.cut_loops.remote(30))
+    try:
+        [[cut]] = roll_out(policy, asked, PROMPTS[:1])
+    finally:
+        ray.get(policy.cut_loops.remote(0))
+    n_tokens = len(cut.token_ids)
+    rounds = [n for n in range(1, 31) if cut.token_ids[-4 * n :] == cut.token_ids[-n:] * 4]
+    assert cut.finish_reason == FinishReason.REPETITION and n_tokens < len(free.token_ids) and rounds
+    assert cut.token_ids == free.token_ids[:n_tokens]
+    shorter = cut.token_ids[:-1]
+    assert not [n for n in range(1, 31) if len(shorter) >= 4 * n and shorter[-4 * n :] == shorter[-n:] * 4]
 
 
 def test_generate_stop_token_ends_the_completion_and_is_its_last_token(policy: Any) -> None:

@@ -24,11 +24,11 @@ from plansmith.config.training import LossConfig, Numerics
 from plansmith.data.artifacts import Shards
 from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import (
+    CUT,
     AttemptRow,
     ContinuationRow,
     ExampleRow,
     FinalPlanRow,
-    FinishReason,
     JudgedStepRow,
     LearningRow,
     LessonRow,
@@ -294,7 +294,7 @@ def _write_metrics(
         "rollout/valid_plan_rate": fmean(row.is_valid for row in verdicts),
         "rollout/unreadable_rate": fmean(row.reading_fault is not None for row in verdicts),
         "rollout/unread_reason_rate": fmean(row.unread_reasons > 0 for row in verdicts),
-        "rollout/truncated_rate": fmean(row.finish_reason == FinishReason.LENGTH for row in rollouts),
+        "rollout/truncated_rate": fmean(row.finish_reason in CUT for row in rollouts),
         "rollout/tokens": float(sum(len(row.token_ids) for row in rollouts)),
     }
     iteration = verdicts[0].iteration

@@ -13,7 +13,7 @@ from pipelines.stages.update_loop import Lesson, Question, Tried, UpdateSettings
 from plansmith.config.basics import narrowed
 from plansmith.config.reinforcement import GroupRelativeConfig, ReinforcementConfig, RewardConfig
 from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig
-from plansmith.data.rows import FinishReason, ProblemRow, RolloutRow, SolvedProblemRow, Split, VerdictRow
+from plansmith.data.rows import CUT, ProblemRow, RolloutRow, SolvedProblemRow, Split, VerdictRow
 from plansmith.errors import BadInputError, ConfigError, PlansmithError
 from plansmith.generation import asking
 from plansmith.judging.judge import Judge, PlanJudge
@@ -221,7 +221,7 @@ def _rewards(group: Sequence[Tried]) -> list[float | None]:
 
 
 def _is_cut(item: Tried) -> bool:
-    return item.rollout.finish_reason == FinishReason.LENGTH
+    return item.rollout.finish_reason in CUT
 
 
 def _is_empty(item: Tried) -> bool:

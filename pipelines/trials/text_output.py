@@ -93,6 +93,7 @@ class TextEvaluation:
             shown = "; ".join(f"{name}: {fault}" for name, fault in list(self.failures.items())[:3])
             yield f"not judged: {len(self.failures)} whose request failed ({shown})"
         yield from self._kept_from_ending(FinishReason.NO_ROOM, "no room", "what was asked fills the model's window")
+        yield from self._kept_from_ending(FinishReason.REPETITION, "in circles", "the engine ends what goes in circles")
         yield from self._kept_from_ending(
             FinishReason.LENGTH, "cut off", "--max-new-tokens, or the window, was reached"
         )

@@ -220,6 +220,9 @@ class EngineNumerics(StrictModel):
     """The window: prompt plus completion, in tokens. A longer completion is cut, a longer prompt gets no answer."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Of weights and computation."""
+    max_loop_tokens: int = Field(0, ge=0)
+    """A completion that ends in four equal runs of tokens, each of at most so many, goes in circles and is cut, with
+    finish reason ``repetition``; 0 lets it write up to its limit."""
     logprobs: Literal["raw", "processed"] = "raw"
     """Of what a rollout's log-probabilities are. raw: the model itself. processed: what its tokens were drawn from,
     after temperature, `top_p` and `top_k`, which importance weights need. Those of a probe, by which an engine proves

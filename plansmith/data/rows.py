@@ -376,11 +376,16 @@ class ExampleRow:
 
 
 class FinishReason(StrEnum):
-    """Why a completion ended: the policy ended it, its limit was reached, or the prompt filled the engine's window."""
+    """Why a completion ended: by itself, at its limit, in circles; or there was no room for one in the window."""
 
     STOP = "stop"
     LENGTH = "length"
+    REPETITION = "repetition"
     NO_ROOM = "no_room"
+
+
+CUT = frozenset({FinishReason.LENGTH, FinishReason.REPETITION})
+"""Of completions that the policy did not end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,8 @@ class VerdictRewards:
             return Reward(None, "the prompt left no room for an answer")
         if Verdict(row.verdict) is Verdict.BAD_INPUT:
             return Reward(None, row.reason)
+        if finish_reason == FinishReason.REPETITION:
+            return Reward(self.table.cut, "went in circles")
         if finish_reason == FinishReason.LENGTH:
             return Reward(self.table.cut, "cut at the limit of tokens")
         return Reward(getattr(self.table, row.verdict), row.reason)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from plansmith.data.artifacts import KEY_DIGITS, WEIGHTS, StageKind
 from plansmith.data.rows import (
+    CUT,
     FinalPlanRow,
     FinishReason,
     MetricRow,
@@ -145,7 +146,7 @@ def _generation(stage: FinishedStage) -> list[Measurement]:
     (reasons,) = read_columns(stage.artifact, RolloutRow, "finish_reason")
     found = {"generation/tokens": float(n_tokens(stage.artifact)), "generation/completions": len(reasons)}
     if reasons:
-        found["generation/truncated_rate"] = reasons.count(FinishReason.LENGTH) / len(reasons)
+        found["generation/truncated_rate"] = sum(reason in CUT for reason in reasons) / len(reasons)
         found["generation/no_room_rate"] = reasons.count(FinishReason.NO_ROOM) / len(reasons)
     if (speed := tokens_per_s(stage)) is not None:
         found["generation/tokens_per_s"] = speed
