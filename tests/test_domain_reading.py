@@ -8,22 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stand_in_updates import OPTIMISER, StandInUpdates, begin
+from test_label_budget import Recording
 
 from pipelines.generalization_gap import PIPELINE, check_gap
 from pipelines.stages import phase1_data, reading
 from pipelines.stages.reading import FRESH, InventedProblemsSettings, InventingSettings, ToldExamplesSettings
-from pipelines.stages.training import check_fitting
+from pipelines.stages.training import SEQUENCES, check_fitting
 from plansmith.config.dataset import PlanExamplesConfig, SymbolPoolConfig
 from plansmith.config.invention import InventionConfig
+from plansmith.config.training import Numerics
 from plansmith.data.artifacts import Artifact
 from plansmith.data.drawing import DrawnProblem, SplitShares, leak_of_texts
-from plansmith.data.rows import ExampleRow, InventedDomainRow, ProblemRow, Split
+from plansmith.data.rows import ExampleRow, InventedDomainRow, ProblemRow, SequenceRow, Split
 from plansmith.errors import BadInputError, ConfigError
+from plansmith.learning.sequences import NLL_WEIGHT, TrainingSequence
 from plansmith.pddl.canonical import canonical_form
 from plansmith.problems.invention.folders import INVENTED
 from plansmith.problems.library import DOMAINS_FOLDER, load_domain
 from plansmith.resources import Resources
-from plansmith.stages import Stage, row_rng, run_stages
+from plansmith.stages import Stage, StageContext, row_rng, run_stages
 
 POOL = SymbolPoolConfig()
 
@@ -88,6 +92,25 @@ def test_test_problems_are_hidden_behind_symbols_of_the_pool_under_their_ids(tmp
     assert {row.problem_id for row in hidden} == tested
     names = {name for row in hidden for name in row.problem_pddl.replace("(", " ").replace(")", " ").split()}
     assert not {name for name in names if name.startswith(("passenger", "floor", "car", "origin", "lift"))}
+
+
+def write_sequences(context: StageContext[None]) -> None:
+    """Write sequences of 10 to 39 tokens; each begins with its length."""
+    rows = [TrainingSequence.of([length] * length, {NLL_WEIGHT: [0.0] + [1.0] * (length - 1)}).row(f"p{length}")
+            for length in range(10, 40)]  # fmt: skip
+    context.output.parts(SEQUENCES, SequenceRow).write("plans", rows, SequenceRow)
+
+
+def test_a_curriculum_begins_with_short_sequences_and_has_as_many_tokens(tmp_path: Path) -> None:
+    trainer = Recording()
+    start, encoded = Stage(name="start", run=begin), Stage(name="encode", run=write_sequences)
+    optimiser = OPTIMISER.model_copy(update={"is_curriculum": True})
+    tuning = reading.ReadingTuningSettings(optimiser=optimiser, numerics=Numerics(row_length_tokens=50), tokens=2000)
+    stage = Stage(name="mixed", run=reading.tune_reading, settings=tuning, inputs={"policy": start, SEQUENCES: encoded})
+    run_stages([stage], root=tmp_path, resources=StandInUpdates(held=trainer))
+    assert 2000 <= sum(trainer.taught) < 2040 and set(trainer.taught) == set(range(10, 40))
+    n_sorted = next(n for n in range(1, 90) if trainer.taught[n] < trainer.taught[n - 1])
+    assert 10 < n_sorted < len(trainer.taught) and trainer.taught[0] < 12
 
 
 def test_a_folder_with_a_tested_domain_under_its_own_name_is_refused(tmp_path: Path) -> None:

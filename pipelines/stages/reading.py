@@ -15,7 +15,7 @@ from actors.drawer import draw_in_domains
 from actors.writer import PlanWriter
 from pipelines.stages.direct_plans import rounds_of
 from pipelines.stages.phase1_data import solved_problems
-from pipelines.stages.training import SEQUENCES, TuningSettings, check_fitting, optimise_sequences
+from pipelines.stages.training import SEQUENCES, TuningSettings, check_fitting, in_curriculum_order, optimise_sequences
 from plansmith.config.basics import StrictModel
 from plansmith.config.dataset import PlanExamplesConfig, SymbolPoolConfig
 from plansmith.config.generalization_gap import GeneralizationGapConfig, InventedDomainsConfig, ReadingArm
@@ -306,4 +306,7 @@ def tune_reading(context: StageContext[ReadingTuningSettings]) -> None:
     order = sorted(fitting, key=lambda position: context.row_seed(stored.ids[position]))
     rounds = list(rounds_of(stored.lengths, order, settings.tokens))
     context.logger.info("%d examples, %.2f rounds", len(order), sum(map(len, rounds)) / len(order))
-    optimise_sequences(context, Supervised(), stored.in_order(np.concatenate(rounds).tolist()))
+    taken = np.concatenate(rounds).tolist()
+    if settings.optimiser.is_curriculum:
+        taken = in_curriculum_order(taken, stored.lengths.tolist(), seed=context.seed)
+    optimise_sequences(context, Supervised(), stored.in_order(taken))
