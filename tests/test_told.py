@@ -28,6 +28,7 @@ from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.problems.library import domain_names, load_domain
 from plansmith.text.anonymisation import anonymise
+from plansmith.text.chains import Part, chain_of_plan
 from plansmith.text.rendering import prompting_of
 from plansmith.text.told import TOLD_MARKERS, domain_words, read_told_chain, told_chain, told_prompt
 
@@ -57,16 +58,17 @@ def judged(task: PlanningTask, completion: str) -> JudgedRow:
 def test_told_prompt_of_a_small_problem_is_as_written_by_hand() -> None:
     assert told_prompt(briefcase()) == (
         "types: portable location "
-        "action: move of: ?x0 location ?x1 location check: is-at ?x0 add: is-at ?x1 move delete: is-at ?x0 "
-        "each: ?x2 portable when: in ?x2 add: at ?x2 ?x1 move delete: at ?x2 ?x0 "
+        "action: move of: ?x0 location ?x1 location check: is-at ?x0 add: is-at? move ?x1 delete: is-at ?x0 "
+        "each: ?x2 portable when: in ?x2 add: at? move ?x2 ?x1 delete: at ?x2 ?x0 "
         "action: take-out of: ?x0 portable check: in ?x0 delete: in ?x0 "
-        "action: put-in of: ?x0 portable ?x1 location check: is-at ?x1 at ?x0 ?x1 not: in ?x0 add: in ?x0 put-in "
+        "action: put-in of: ?x0 portable ?x1 location check: is-at ?x1 at ?x0 ?x1 not: in ?x0 add: in? put-in ?x0 "
         "objects: o portable l location m location always: goal: at? o m now: is-at l at o l plan:"
     )
 
 
 def test_told_chain_names_parameters_and_leaves_out_what_no_action_changes() -> None:
     text = told_chain(briefcase(), parse_plan("(put-in o l) (move l m)"))
+    assert "aim: at? move ?x2 o ?x1 m ?x0 l since: is-at l need: in? put-in ?x0 o ?x1 l since:" in text
     assert "do: put-in ?x0 o ?x1 l check: is-at l at o l not: in o ok: add: in o now: is-at l in o at o l" in text
     assert text.endswith("goals: at? o m met: verdict: VALID")
     task = task_of("miconic")
@@ -85,6 +87,8 @@ def test_a_chain_of_every_domain_that_can_be_told_is_read_back_and_judged_right(
         text = told_chain(task, plan)
         read = read_told_chain(text, task.domain)
         assert read.fault is None and read.chain.final_plan == tuple(plan)
+        for told, true in zip(read.chain.steps, chain_of_plan(task, plan).steps, strict=True):
+            assert (told.purpose, told.servants) == (true.purpose, true.servants)
         (verdict,), steps = judged(task, text).verdicts, judged(task, text).steps
         assert verdict.plan == tuple(map(str, plan)) and verdict.error_class != "unreadable"
         assert all(step.state_distance == 0 and step.s_claimed == step.s_expected for step in steps)
@@ -158,7 +162,7 @@ def _read_schema(words: list[str], domain: Domain) -> Told:
             is_within = sections[number - 1][0] == "each:"
             under = [*(under if is_within else ()), *sorted(f"when {one}" for one in _read_literals(told, arity))]
         elif marker == "add:":
-            effects += [(*under, one) for one in _read_literals(told, arity, behind=name)]
+            effects += [(*under, one) for one in _read_literals(_unserved(told, name), arity)]
         else:
             assert marker == "delete:"
             effects += [(*under, f"not {one}") for one in _read_literals(told, arity)]
@@ -171,16 +175,21 @@ def _variables(words: list[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield words[start], tuple(words[start + 1 : [*starts, len(words)][number]])
 
 
-def _read_literals(words: list[str], arity: dict[str, int], behind: str = "") -> Iterator[str]:
+def _unserved(words: list[str], action: str) -> list[str]:
+    """Return add effects without mark and action, both of which each of them has."""
+    wanted = [place for place, word in enumerate(words) if word.endswith("?")]
+    assert wanted and all(words[place + 1] == action for place in wanted)
+    return [word.removesuffix("?") for place, word in enumerate(words) if place - 1 not in wanted]
+
+
+def _read_literals(words: list[str], arity: dict[str, int]) -> Iterator[str]:
     place = 0
     while place < len(words):
         is_negative = words[place] == "not:"
         place += is_negative
         end = place + 1 + arity[words[place]]
         yield " ".join([*(["not"] if is_negative else []), *words[place:end]])
-        if behind:
-            assert words[end] == behind
-        place = end + bool(behind)
+        place = end
 
 
 @pytest.mark.parametrize("name", sorted(UNTELLABLE))
@@ -199,6 +208,19 @@ def test_a_false_fluent_is_a_fault_and_a_static_atom_left_out_is_none() -> None:
     (right_step,), (wrong_step,) = judged(task, text).steps, judged(task, wrong).steps
     assert (right_step.feedback_code, right_step.state_distance) == ("goal", 0)
     assert (wrong_step.feedback_code, wrong_step.state_distance) == ("effect", 2)
+
+
+def test_an_aim_whose_action_lacks_an_object_is_passed_over_and_one_without_an_action_is_read() -> None:
+    text = told_chain(briefcase(), parse_plan("(put-in o l)"))
+    assert text.count("in? put-in ?x0 o ?x1 l") == 0  # it serves no goal: no aim is told
+    aimed = text.replace("do:", "aim: in? put-in ?x0 o since: is-at l do:", 1)
+    plain = text.replace("do:", "aim: in? o since: is-at l do:", 1)
+    lacking, bare = (read_told_chain(one, briefcase().domain) for one in (aimed, plain))
+    assert lacking.fault is None and lacking.chain.steps[0].purpose == ()
+    assert [claim.fault for claim in lacking.spans[0].claims if claim.part is Part.UNREAD] == [
+        "word 16: got 'since:', expected '?x1'"
+    ]
+    assert [str(one) for one in bare.chain.steps[0].purpose] == ["(in o)"] and bare.chain.steps[0].servants == (None,)
 
 
 def test_a_step_whose_parameters_are_out_of_order_is_unreadable() -> None:

@@ -100,8 +100,9 @@ class ChainStep:
     its action cannot be applied, and then ``unsatisfied`` says why. ``added`` and ``deleted`` are what the action does
     in this state: of its conditional effects those that take place. ``purpose`` says why the action is taken: a goal,
     what it needs, and so on to the effect of the action; ``support``, as long or empty, what of each of these is there
-    already: the true preconditions of the action that brings it about. ``alternatives`` and ``backtracks`` are told
-    before the action.
+    already: the true preconditions of the action that brings it about. ``servants``, as long or empty, are these
+    actions, None for what no action brings about by itself; only told chains name them (`plansmith.text.told`).
+    ``alternatives`` and ``backtracks`` are told before the action.
     """
 
     action: PlanStep
@@ -113,6 +114,7 @@ class ChainStep:
     goal_check: tuple[GoalMark, ...] | None = None
     purpose: tuple[Condition, ...] = ()
     support: tuple[tuple[Condition, ...], ...] = ()
+    servants: tuple[PlanStep | None, ...] = field(default=(), compare=False)
     cost: StepCost | None = None
     alternatives: tuple[Alternative, ...] = ()
     backtracks: tuple[Backtrack, ...] = ()
@@ -408,9 +410,11 @@ def _chain_from(task: PlanningTask, point: _Point, plan: Sequence[PlanStep], *, 
     is_checking = with_purpose
     for action, reason in zip(grounded, reasons, strict=True):
         purpose, support = (reason.conditions, reason.support) if reason else ((), ())
+        servants = reason.servants if reason else ()
+        serving = tuple(None if place is None else plan[place] for place in servants)
         goal_check = check_goals(task, point.state, orders) if is_checking else None
         true = true_step(task, point.state, action, total_before=point.total)
-        steps.append(replace(true, goal_check=goal_check, purpose=purpose, support=support))
+        steps.append(replace(true, goal_check=goal_check, purpose=purpose, support=support, servants=serving))
         point, is_checking = point.after(task, steps[-1]), is_direct(task, purpose)
         if steps[-1].is_withdrawn:
             break

@@ -62,6 +62,11 @@ def parameter_word(number: int) -> str:
     return f"?x{number}"
 
 
+def is_variable(word: str) -> bool:
+    """Return whether a word is a parameter or another variable, which no object is."""
+    return word.startswith("?")
+
+
 _Branch = TypeVar("_Branch", Alternative, Backtrack)
 
 
@@ -79,6 +84,15 @@ class _Placed(NamedTuple):
     literal: Literal
     first: int
     last: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    """What is wanted, the action that shall bring it about where one is named, and what is said to be there of it."""
+
+    wanted: Literal
+    support: tuple[Literal, ...] = ()
+    servant: PlanStep | None = None
 
 
 class _Words:
@@ -209,21 +223,20 @@ class _Words:
         """Return whether what comes next is no marker."""
         return (word := self.peek()) is not None and (word == NOT or not word.endswith(":"))
 
-    def purpose(self) -> tuple[tuple[Literal, ...], tuple[tuple[Literal, ...], ...]]:
+    def purpose(self) -> list[_Reason]:
         """Take an aim and the needs that follow from it, and what is said to be there of each, as far as it is clear.
 
         What belongs to no reason is one that cannot be read.
         """
-        purpose: list[Literal] = []
-        support: list[tuple[Literal, ...]] = []
+        reasons: list[_Reason] = []
         while (word := self.peek()) is not None and (word in _REASONS or word not in _AFTER_REASONS):
             try:
-                self._reason(purpose, support)
+                self._reason(reasons)
             except _Fault as error:
                 self._pass_over(error)
-        return tuple(purpose), tuple(support)
+        return reasons
 
-    def _reason(self, purpose: list[Literal], support: list[tuple[Literal, ...]]) -> None:
+    def _reason(self, reasons: list[_Reason]) -> None:
         if self.peek() not in _REASONS:
             raise self.fault("a reason")
         if self.peek() in ("other:", "try:"):
@@ -231,16 +244,46 @@ class _Words:
             self.claims.append(Claim(Part.BRANCH, self.span(start, self.position), branch=told))
             return
         self.position += 1
-        wanted = [placed.literal for placed in self.literals(WANTED)]
-        purpose += wanted
-        support += [()] * len(wanted)
+        wanted = []
+        while self._is_literal():
+            wanted.append(self._served() if self._tells_parameters else _Reason(self.literal(WANTED).literal))
+        reasons += wanted
         if self.peek() != "since:" or not wanted:
             return
         self.position += 1
         while self._is_literal():
             literal, first, last = self.literal()
-            support[-1] = (*support[-1], literal)
-            self.claims.append(Claim(Part.SUPPORT, self.span(first, last), literal, wanted=wanted[-1]))
+            reasons[-1] = replace(reasons[-1], support=(*reasons[-1].support, literal))
+            self.claims.append(Claim(Part.SUPPORT, self.span(first, last), literal, wanted=wanted[-1].wanted))
+
+    def _served(self) -> _Reason:
+        """Take a wanted literal that is told as the effect of an action, if it is; see `plansmith.text.told`."""
+        start = self.position
+        self.position += self.peek() == NOT
+        predicate = self.name().removesuffix(WANTED)
+        schema = None if (word := self.peek()) is None else self.domain.action(word)
+        known = self.domain.predicate(predicate)
+        if schema is None or known is None:
+            self.position = start
+            return _Reason(self.literal(WANTED).literal)
+        self.position += 1
+        objects: dict[str, str] = {}
+        arguments = [self._bound(objects) for _ in known.parameters]
+        while (word := self.peek()) is not None and is_variable(word):
+            self._bound(objects)
+        parameters = [parameter_word(number) for number in range(len(schema.parameters))]
+        if missing := [name for name in parameters if name not in objects]:
+            raise self.fault(repr(missing[0]))
+        servant = PlanStep(schema.name, tuple(objects[name] for name in parameters))
+        return _Reason(Literal(Atom(predicate, tuple(arguments)), self.words[start] != NOT), servant=servant)
+
+    def _bound(self, objects: dict[str, str]) -> str:
+        """Take an object, and note which variable it is said to stand for, if one is named."""
+        word = self.name()
+        if not is_variable(word):
+            return word
+        objects[word] = self.name()
+        return objects[word]
 
     def _alternative(self) -> Alternative:
         """Take another action, and why it is not taken."""
@@ -307,7 +350,7 @@ class _Words:
         names = list(takewhile(lambda word: not word.endswith(":"), islice(self.words, self.position, None)))
         is_whole = names and self.position + len(names) < len(self.words)
         if self._tells_parameters:
-            names = [word for word in names if not word.startswith("?")]
+            names = [word for word in names if not is_variable(word)]
         return PlanStep(names[0], tuple(names[1:])) if is_whole else None
 
 
@@ -389,7 +432,7 @@ def _is_closing(words: _Words) -> bool:
 def _read_step(words: _Words) -> tuple[ChainStep, StepSpans]:
     start, words.claims, words.broken_action = words.position, [], None
     goal_check = words.goal_check() if words.peek() == "goals:" else None
-    purpose, support = words.purpose()
+    reasons = words.purpose()
     words.take("do:")
     words.broken_action = words.told_action()
     action_start, action, outcome_start = words.position, words.step(), words.position
@@ -417,7 +460,9 @@ def _read_step(words: _Words) -> tuple[ChainStep, StepSpans]:
         words.claims.append(Claim(Part.ADDED, after))
     preconditions = tuple(dict.fromkeys([*(one.literal for one in checked), *unsatisfied]))
     step = ChainStep(
-        action, preconditions, tuple(unsatisfied), added, (), next_state, goal_check, purpose, support,
+        action, preconditions, tuple(unsatisfied), added, (), next_state, goal_check,
+        tuple(reason.wanted for reason in reasons), tuple(reason.support for reason in reasons),
+        tuple(reason.servant for reason in reasons),
         alternatives=words.branches(Alternative), backtracks=words.branches(Backtrack),
     )  # fmt: skip
     spans = StepSpans(

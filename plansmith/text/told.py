@@ -3,24 +3,28 @@
 The compact rendering only names a domain, which its policy has learnt. Here the prompt holds all of it: types, action
 schemas, objects with their types, what no action changes. ::
 
-    types: car site action: load of: ?x0 car ?x1 site check: at ?x0 ?x1 add: in ?x0 load delete: at ?x0 ?x1
-    each: ?x2 car when: near ?x2 add: dirty ?x2 load objects: c1 car s1 site always: road s1 s2 goal: in? c1
+    types: car site action: load of: ?x0 car ?x1 site check: at ?x0 ?x1 add: in? load ?x0 delete: at ?x0 ?x1
+    each: ?x2 car when: near ?x2 add: dirty? load ?x2 objects: c1 car s1 site always: road s1 s2 goal: in? c1
     now: at c1 s1 plan:
 
-An add effect is followed by the action that has it: what is wanted is found there, and the action is the next word.
-``each:`` is an effect for every object of a type, ``when:`` one under a condition; both may stand together. Variables
-are numbered, so that they need no names.
+An add effect is marked as what is wanted is, and behind its predicate stands its action. ``each:`` is an effect for
+every object of a type, ``when:`` one under a condition; both may stand together. Variables are numbered, so that they
+need no names.
 
-Chains are those of the compact rendering but that a step tells each parameter with its object, ``do: load ?x0 c1 ?x1
-s1``. What stands under ``always:`` is in no state. So each word is a look-up of one hop. Not here: symbols instead of
-names (`plansmith.text.anonymisation`).
+Chains are those of the compact rendering but that each object stands behind its parameter, ``do: load ?x0 c1 ?x1 s1``,
+and that an aim and a need are told as the effect of the action that shall serve them, with its other parameters last:
+``aim: in? load ?x0 c1 ?x1 s1``. What stands under ``always:`` is in no state. So each word is a look-up of one hop:
+a policy of 3 million parameters never learnt to name an action that it had to leap to (docs/log.md). Not here: symbols
+instead of names (`plansmith.text.anonymisation`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain as joined
+from itertools import starmap
 
 from plansmith.errors import BadInputError
 from plansmith.pddl.grounding import PlanningTask
@@ -41,7 +45,7 @@ from plansmith.pddl.model import (
 )
 from plansmith.text.chains import Backtrack, Chain, ChainStep, ReadChain, chain_of_plan, in_order
 from plansmith.text.compact import write_chain, write_literals, write_wanted
-from plansmith.text.compact_reader import parameter_word, read_chain
+from plansmith.text.compact_reader import is_variable, parameter_word, read_chain
 
 TOLD_MARKERS = ["types:", "action:", "of:", "delete:", "each:", "when:", "objects:", "always:"]
 """The markers that the compact rendering has not, for a vocabulary."""
@@ -87,13 +91,13 @@ def told_chain(task: PlanningTask, plan: Sequence[PlanStep]) -> str:
     Raises:
         BadInputError: a condition that needs brackets.
     """
-    return write_chain(as_told(chain_of_plan(task, plan)))
+    return write_chain(as_told(chain_of_plan(task, plan), task.domain))
 
 
-def as_told(chain: Chain) -> Chain:
-    """Return a chain with objects behind their parameters."""
+def as_told(chain: Chain, domain: Domain) -> Chain:
+    """Return a chain with objects behind their parameters, in actions and in what these shall serve."""
     plan = None if chain.final_plan is None else tuple(map(_with_parameters, chain.final_plan))
-    return replace(chain, steps=tuple(map(_told_step, chain.steps)), final_plan=plan)
+    return replace(chain, steps=tuple(_told_step(step, domain) for step in chain.steps), final_plan=plan)
 
 
 def read_told_chain(completion: str, domain: Domain) -> ReadChain:
@@ -116,10 +120,57 @@ class ToldChains:
         return read_told_chain(completion, domain)
 
 
-def _told_step(step: ChainStep) -> ChainStep:
+def _told_step(step: ChainStep, domain: Domain) -> ChainStep:
+    servants = step.servants or (None,) * len(step.purpose)
+    purpose = tuple(starmap(partial(_served, domain=domain), zip(step.purpose, servants, strict=True)))
     alternatives = tuple(replace(told, action=_with_parameters(told.action)) for told in step.alternatives)
-    told = replace(step, action=_with_parameters(step.action), alternatives=alternatives)
+    told = replace(step, action=_with_parameters(step.action), purpose=purpose, alternatives=alternatives)
     return replace(told, backtracks=tuple(map(_told_backtrack, step.backtracks)))
+
+
+def _served(wanted: Condition, servant: PlanStep | None, *, domain: Domain) -> Condition:
+    """Return what is wanted as an effect of its servant: the name of this, then objects, those of the effect first."""
+    schema = None if servant is None else domain.action(servant.name)
+    if servant is None or schema is None or not isinstance(wanted, Literal):
+        return wanted
+    parameters = [parameter_word(number) for number in range(len(schema.parameters))]
+    objects = dict(zip(parameters, servant.arguments, strict=True))
+    names = dict(zip((typed.name for typed in schema.parameters), parameters, strict=True))
+    terms = next(filter(None, (_terms(wanted, effect, objects) for effect in _lifted(schema.effects, names))), None)
+    if terms is None:
+        return wanted
+    told = {term for term in terms if term in objects}
+    others = joined.from_iterable((name, objects[name]) for name in parameters if name not in told)
+    return Literal(Atom(wanted.atom.predicate, (servant.name, *terms, *others)), wanted.is_positive)
+
+
+def _terms(wanted: Literal, effect: Literal, objects: dict[str, str]) -> tuple[str, ...] | None:
+    """Return a wanted literal's objects, each behind the effect's variable if there is one; None for another effect."""
+    same = (effect.atom.predicate, effect.is_positive) == (wanted.atom.predicate, wanted.is_positive)
+    pairs = list(zip(effect.atom.arguments, wanted.atom.arguments, strict=True)) if same else []
+    if not same or any(objects.get(term, name if is_variable(term) else term) != name for term, name in pairs):
+        return None
+    return tuple(joined.from_iterable((term, name) if is_variable(term) else (name,) for term, name in pairs))
+
+
+def _lifted(effects: Iterable[Effect], names: dict[str, str]) -> Iterator[Literal]:
+    """Yield every literal among effects, over numbered variables."""
+    for effect in effects:
+        if isinstance(effect, Literal):
+            yield Literal(Atom(effect.atom.predicate, tuple(names.get(name, name) for name in effect.atom.arguments)),
+                          effect.is_positive)  # fmt: skip
+        elif isinstance(effect, UniversalEffect):
+            yield from _lifted(effect.effects, _inner(names, effect))
+        elif isinstance(effect, ConditionalEffect):
+            yield from _lifted(effect.effects, names)
+
+
+def _inner(names: dict[str, str], effect: UniversalEffect) -> dict[str, str]:
+    """Return the numbered variables inside an effect for every object of a type."""
+    inner = dict(names)
+    for typed in effect.parameters:
+        inner[typed.name] = parameter_word(len(set(inner.values())))
+    return inner
 
 
 def _told_backtrack(told: Backtrack) -> Backtrack:
@@ -155,7 +206,7 @@ def _effect_words(action: str, effects: Iterable[Effect], names: dict[str, str])
             plain.append(effect)
         elif not isinstance(effect, CostIncrease):
             further.append(effect)
-    added = [f"{_literals([effect], names)} {action}" for effect in plain if effect.is_positive]
+    added = [_added(action, effect.atom, names) for effect in plain if effect.is_positive]
     deleted = [Literal(effect.atom) for effect in plain if not effect.is_positive]
     yield " ".join(["add:", *added] if added else [])
     yield f"delete: {_literals(deleted, names)}" if deleted else ""
@@ -163,11 +214,15 @@ def _effect_words(action: str, effects: Iterable[Effect], names: dict[str, str])
         yield from _further_words(action, effect, names)
 
 
+def _added(action: str, atom: Atom, names: dict[str, str]) -> str:
+    """Return an add effect as it is told in aims: marked as wanted, the action behind its predicate."""
+    arguments = (names.get(name, name) for name in atom.arguments)
+    return write_wanted([Literal(Atom(atom.predicate, (action, *arguments)))])
+
+
 def _further_words(action: str, effect: ConditionalEffect | UniversalEffect, names: dict[str, str]) -> Iterator[str]:
     if isinstance(effect, UniversalEffect):
-        inner = dict(names)
-        for typed in effect.parameters:
-            inner[typed.name] = parameter_word(len(set(inner.values())))
+        inner = _inner(names, effect)
         beginning, names = f"each: {_typed(effect.parameters, inner)}", inner
     else:
         beginning = f"when: {_literals(conjuncts_of(effect.condition), names)}"
