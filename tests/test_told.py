@@ -210,6 +210,15 @@ def test_a_false_fluent_is_a_fault_and_a_static_atom_left_out_is_none() -> None:
     assert (wrong_step.feedback_code, wrong_step.state_distance) == ("effect", 2)
 
 
+def test_an_aim_without_arguments_names_its_action() -> None:
+    task = PlanningTask.from_text(
+        "(define (domain d) (:predicates (dark) (lit) (at ?x)) (:action go :parameters (?x) "
+        ":precondition (and (at ?x) (dark)) :effect (and (lit) (not (dark)))))",
+        "(define (problem p) (:domain d) (:objects s) (:init (dark) (at s)) (:goal (lit)))",
+    )
+    assert "aim: lit? go ?x0 s since: at s dark do: go ?x0 s" in told_chain(task, parse_plan("(go s)"))
+
+
 def test_an_aim_whose_action_lacks_an_object_is_passed_over_and_one_without_an_action_is_read() -> None:
     text = told_chain(briefcase(), parse_plan("(put-in o l)"))
     assert text.count("in? put-in ?x0 o ?x1 l") == 0  # it serves no goal: no aim is told

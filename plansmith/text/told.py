@@ -136,7 +136,8 @@ def _served(wanted: Condition, servant: PlanStep | None, *, domain: Domain) -> C
     parameters = [parameter_word(number) for number in range(len(schema.parameters))]
     objects = dict(zip(parameters, servant.arguments, strict=True))
     names = dict(zip((typed.name for typed in schema.parameters), parameters, strict=True))
-    terms = next(filter(None, (_terms(wanted, effect, objects) for effect in _lifted(schema.effects, names))), None)
+    possible = (_terms(wanted, effect, objects) for effect in _lifted(schema.effects, names))
+    terms = next((terms for terms in possible if terms is not None), None)
     if terms is None:
         return wanted
     told = {term for term in terms if term in objects}
