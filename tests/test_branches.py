@@ -94,7 +94,7 @@ def test_branches_are_read_as_they_were_written_and_judged_true(
 def test_branches_with_parameters_told_are_read_and_judged_true() -> None:
     task = two_towers()
     chain = with_branches(task, chain_of_plan(task, PLAN), n_alternatives=2, n_backtracks=2)
-    found = judge_completion(task, write_chain(as_told(chain, task.domain)), TOLD_CHAINS)
+    found = judge_completion(task, write_chain(as_told(task, chain), is_told=True), TOLD_CHAINS)
     assert found.first_fault is None
     assert [step.alternatives for step in found.read.chain.steps] == [step.alternatives for step in chain.steps]
     assert [step.backtracks for step in found.read.chain.steps] == [step.backtracks for step in chain.steps]

@@ -11,6 +11,7 @@ from conftest import random_walk
 from plansmith.config.dataset import SymbolPoolConfig
 from plansmith.data.rows import CompletionRow, JudgedRow, JudgingRow
 from plansmith.errors import BadInputError
+from plansmith.judging.chains import judge_completion
 from plansmith.judging.judge import PlanJudge
 from plansmith.learning.tokenizer import UNKNOWN, encode, word_tokenizer
 from plansmith.pddl.grounding import PlanningTask
@@ -68,8 +69,12 @@ def test_told_prompt_of_a_small_problem_is_as_written_by_hand() -> None:
 
 def test_told_chain_names_parameters_and_leaves_out_what_no_action_changes() -> None:
     text = told_chain(briefcase(), parse_plan("(put-in o l) (move l m)"))
-    assert "aim: at? move ?x2 o ?x1 m ?x0 l since: is-at l need: in? put-in ?x0 o ?x1 l since:" in text
-    assert "do: put-in ?x0 o ?x1 l check: is-at l at o l not: in o ok: add: in o now: is-at l in o at o l" in text
+    assert "aim: at? move ?x2 o ?x1 m ?x0 l since: is-at l met: need: in? put-in ?x0 o ?x1 l since:" in text
+    assert "since: is-at l met: at o l met: not: in o met: do: put-in" in text
+    assert (
+        "do: put-in ?x0 o ?x1 l check: is-at l at o l not: in o ok: add: in o delete: now: is-at l at o l in o aim:"
+        in text
+    )
     assert text.endswith("goals: at? o m met: verdict: VALID")
     task = task_of("miconic")
     (step,) = random_walk(task, 1, random.Random(1))
@@ -202,9 +207,10 @@ def test_a_domain_that_cannot_be_told_is_refused_with_a_cure(name: str) -> None:
 def test_a_false_fluent_is_a_fault_and_a_static_atom_left_out_is_none() -> None:
     task = task_of("miconic")
     text = told_chain(task, random_walk(task, 1, random.Random(1)))
-    here = text.partition(" now: ")[2].split()[1]  # the state begins with where the lift is
+    here = text.partition(" now: ")[2].partition("lift-at ")[2].split()[0]
     floor = next(typed.name for typed in task.problem.objects if "floor" in typed.types and typed.name != here)
-    wrong = text.replace(f" now: lift-at {here}", f" now: lift-at {floor}")
+    before, after = text.split(" now: ")
+    wrong = f"{before} now: {after.replace(f'lift-at {here}', f'lift-at {floor}')}"
     (right_step,), (wrong_step,) = judged(task, text).steps, judged(task, wrong).steps
     assert (right_step.feedback_code, right_step.state_distance) == ("goal", 0)
     assert (wrong_step.feedback_code, wrong_step.state_distance) == ("effect", 2)
@@ -216,7 +222,15 @@ def test_an_aim_without_arguments_names_its_action() -> None:
         ":precondition (and (at ?x) (dark)) :effect (and (lit) (not (dark)))))",
         "(define (problem p) (:domain d) (:objects s) (:init (dark) (at s)) (:goal (lit)))",
     )
-    assert "aim: lit? go ?x0 s since: at s dark do: go ?x0 s" in told_chain(task, parse_plan("(go s)"))
+    assert "aim: lit? go ?x0 s since: at s met: dark met: do: go ?x0 s" in told_chain(task, parse_plan("(go s)"))
+
+
+def test_a_precondition_said_to_be_lacking_that_holds_is_a_false_claim() -> None:
+    text = told_chain(briefcase(), parse_plan("(put-in o l) (move l m)"))
+    wrong = text.replace("at o l met:", "at o l unmet:", 1)
+    assert not any(step.false_words for step in judged(briefcase(), text).steps)
+    (found,) = judge_completion(briefcase(), wrong, prompting_of("chain_told")).steps[0].false_claims
+    assert (found.reason, wrong[found.span.start : found.span.end]) == ("(at o l) holds", "unmet:")
 
 
 def test_an_aim_whose_action_lacks_an_object_is_passed_over_and_one_without_an_action_is_read() -> None:

@@ -1,7 +1,7 @@
 """Which words of a chain are false: every claim about a state, held against the state that the chain claims to be in.
 
 Judged are the state that a chain says it starts from (but for what no action changes, which it need not tell), goal
-marks, what goals should wait for (as `plansmith.pddl.goal_orders` has it), what a reason says is there already, what
+marks, what goals should wait for (as `plansmith.pddl.goal_orders` has it), what a reason says is there or lacking, what
 else could have been done or would have failed (`plansmith.text.branches`), precondition checks, and what an action adds
 and deletes. Not judged, because no state decides it: which condition a reason names (whether anybody
 needs it is an opinion), and what a reason leaves out, which depends on the action that its writer had in mind; nor a
@@ -58,7 +58,8 @@ def false_claims(
         reason = f"{claim.condition} is told twice" if is_repeated else truth.against(claim, left_out)
         told.add(name)
         if reason:
-            span = claim.mark if claim.mark and claim.condition in known else claim.span
+            is_known = claim.condition in known or claim.part is Part.SUPPORT
+            span = claim.mark if claim.mark and is_known else claim.span
             found.setdefault(span, FalseClaim(claim, span, reason))
     return tuple(sorted(found.values(), key=lambda false: false.span.start))
 
@@ -128,7 +129,9 @@ class _Truth:
                 self.task, claim.branch, self.state, self.action.step if self.action else None, self.passed
             )
         if claim.part is Part.SUPPORT:
-            return f"{claim.condition} does not hold" if self._is_false(claim.condition) else ""
+            is_false = self._is_false(claim.condition)
+            said = f"{claim.condition} {'does not hold' if claim.is_true else 'holds'}"
+            return said if is_false == claim.is_true else ""
         if claim.part is Part.APPLICABLE:
             return self._against_applicable(claim.is_true)
         known = self.list_of(claim)

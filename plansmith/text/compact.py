@@ -84,8 +84,8 @@ def _wanted(condition: Condition) -> Condition:
     return Literal(Atom(condition.atom.predicate + WANTED, condition.atom.arguments), condition.is_positive)
 
 
-def write_step(step: ChainStep) -> str:
-    """Return one step of a chain."""
+def write_step(step: ChainStep, *, is_told: bool = False) -> str:
+    """Return one step of a chain; ``is_told``: with what the action deletes, as `plansmith.text.told` has it."""
     parts = []
     if step.goal_check is not None:
         parts.append(write_goal_check(step.goal_check))
@@ -94,7 +94,7 @@ def write_step(step: ChainStep) -> str:
         if settled:
             parts += ["since:", write_literals(settled)]
     parts += [*map(_alternative_words, step.alternatives), *map(_backtrack_words, step.backtracks)]
-    parts += ["do:", write_literals([step.action]), write_outcome(step)]
+    parts += ["do:", write_literals([step.action]), write_outcome(step, is_told=is_told)]
     return " ".join(filter(None, parts))
 
 
@@ -129,20 +129,22 @@ def write_goals(marks: Sequence[GoalMark], n_told: int = 0) -> str:
     return " ".join(words)
 
 
-def write_outcome(step: ChainStep) -> str:
-    """Return what follows the action: precondition check and resulting state."""
+def write_outcome(step: ChainStep, *, is_told: bool = False) -> str:
+    """Return what follows the action: precondition check and resulting state; see `write_step`."""
     found = takewhile(lambda condition: condition not in step.unsatisfied, step.preconditions)
     parts = ["check:", write_literals(found)]
     if step.next_state is None:
         parts += ["fails:", write_literals(step.unsatisfied)]
     else:
-        parts += ["ok:", "add:", write_literals(step.added), "now:", write_literals(step.next_state)]
+        parts += ["ok:", "add:", write_literals(step.added)]
+        parts += ["delete:", write_literals(step.deleted)] if is_told else []
+        parts += ["now:", write_literals(step.next_state)]
     return " ".join(filter(None, parts))
 
 
-def write_chain(chain: Chain) -> str:
-    """Return a whole chain with goal check, verdict, and its plan where that is not what its steps do."""
-    parts = _beginning(chain, len(chain.steps))
+def write_chain(chain: Chain, *, is_told: bool = False) -> str:
+    """Return a whole chain with goal check, verdict, its plan where that is not what its steps do (`write_step`)."""
+    parts = _beginning(chain, len(chain.steps), is_told=is_told)
     if chain.goal_check is not None:
         parts.append(write_goal_check(chain.goal_check))
     if chain.final_plan is not None and chain.final_plan != chain.plan_of_steps:
@@ -151,9 +153,9 @@ def write_chain(chain: Chain) -> str:
     return " ".join(filter(None, parts))
 
 
-def _beginning(chain: Chain, n_steps: int) -> list[str]:
+def _beginning(chain: Chain, n_steps: int, *, is_told: bool = False) -> list[str]:
     start = [] if chain.start is None else ["now:", write_literals(chain.start)]
-    return [*start, *map(write_step, chain.steps[:n_steps])]
+    return [*start, *(write_step(step, is_told=is_told) for step in chain.steps[:n_steps])]
 
 
 def problem_words(task: PlanningTask) -> str:

@@ -53,7 +53,19 @@ _REASONS = ("aim:", "need:", "other:", "try:")
 _WITHIN_REASONS = (
     "since:", "met:", "unmet:", "order:", "after:", "later:", "ready:", *DRAWBACKS, "then:", "blocked:", "by:", "back:"
 )  # fmt: skip
-_AFTER_REASONS = ("goals:", *_REASONS, "do:", "check:", "ok:", "fails:", "add:", "now:", "final:", "verdict:")
+_AFTER_REASONS = (
+    "goals:",
+    *_REASONS,
+    "do:",
+    "check:",
+    "ok:",
+    "fails:",
+    "add:",
+    "delete:",
+    "now:",
+    "final:",
+    "verdict:",
+)
 _STEP_START = ("goals:", *_REASONS, *_WITHIN_REASONS, "do:")
 
 
@@ -98,9 +110,9 @@ class _Reason:
 class _Words:
     """The words of a completion with their places, read from left to right; ``claims`` are those of the open step."""
 
-    def __init__(self, completion: str, domain: Domain, *, tells_parameters: bool = False) -> None:
+    def __init__(self, completion: str, domain: Domain, *, is_told: bool = False) -> None:
         self.words = completion.split()
-        self._tells_parameters = tells_parameters
+        self.is_told = is_told
         self._ends = _ends_of(self.words, completion)
         self.domain, self.position = domain, 0
         self.claims: list[Claim] = []
@@ -246,15 +258,19 @@ class _Words:
         self.position += 1
         wanted = []
         while self._is_literal():
-            wanted.append(self._served() if self._tells_parameters else _Reason(self.literal(WANTED).literal))
+            wanted.append(self._served() if self.is_told else _Reason(self.literal(WANTED).literal))
         reasons += wanted
         if self.peek() != "since:" or not wanted:
             return
         self.position += 1
         while self._is_literal():
             literal, first, last = self.literal()
-            reasons[-1] = replace(reasons[-1], support=(*reasons[-1].support, literal))
-            self.claims.append(Claim(Part.SUPPORT, self.span(first, last), literal, wanted=wanted[-1].wanted))
+            word = self.peek()
+            mark = self.take(word) if self.is_told and word in ("met:", "unmet:") else None
+            is_true = mark is None or word == "met:"
+            self.claims.append(Claim(Part.SUPPORT, self.span(first, last), literal, is_true, mark, wanted[-1].wanted))
+            if is_true:
+                reasons[-1] = replace(reasons[-1], support=(*reasons[-1].support, literal))
 
     def _served(self) -> _Reason:
         """Take a wanted literal that is told as the effect of an action, if it is; see `plansmith.text.told`."""
@@ -341,7 +357,7 @@ class _Words:
 
     def _argument(self, number: int) -> str:
         """Take an argument, after its parameter where parameters are told."""
-        if self._tells_parameters:
+        if self.is_told:
             self.take(parameter_word(number))
         return self.name()
 
@@ -349,7 +365,7 @@ class _Words:
         """Return the names that stand here as an action, whether there is one; None where the text ends with them."""
         names = list(takewhile(lambda word: not word.endswith(":"), islice(self.words, self.position, None)))
         is_whole = names and self.position + len(names) < len(self.words)
-        if self._tells_parameters:
+        if self.is_told:
             names = [word for word in names if not is_variable(word)]
         return PlanStep(names[0], tuple(names[1:])) if is_whole else None
 
@@ -361,15 +377,15 @@ def _ends_of(words: Sequence[str], completion: str) -> Sequence[int]:
     return [match.end() for match in re.finditer(r"\S+", completion)]
 
 
-def read_chain(completion: str, domain: Domain, *, tells_parameters: bool = False) -> ReadChain:
+def read_chain(completion: str, domain: Domain, *, is_told: bool = False) -> ReadChain:
     """Return the claims of a completion, as far as it is well formed.
 
     Args:
         completion: of a policy.
         domain: whose predicates and actions it names.
-        tells_parameters: actions have each object behind its parameter (`plansmith.text.told`).
+        is_told: as `plansmith.text.told` writes it, with what this adds.
     """
-    words = _Words(completion, domain, tells_parameters=tells_parameters)
+    words = _Words(completion, domain, is_told=is_told)
     steps: list[ChainStep] = []
     spans: list[StepSpans] = []
     end = _End()
@@ -440,6 +456,8 @@ def _read_step(words: _Words) -> tuple[ChainStep, StepSpans]:
     checked = words.literals()
     unsatisfied: Mapping[Condition, Span] = {}
     added: tuple[Atom, ...] = ()
+    deleted: tuple[Atom, ...] = ()
+    changes: list[Claim] = []
     next_state: tuple[Atom, ...] | None = None
     state: tuple[Span, ...] = ()
     if words.peek() == "fails:":
@@ -449,18 +467,20 @@ def _read_step(words: _Words) -> tuple[ChainStep, StepSpans]:
         mark = words.take("ok:")
         words.take("add:")
         added, places = words.atoms()
-        after = words.take("now:")
+        changes += _listed(Part.ADDED, added, places)
+        if words.is_told:
+            changes.append(Claim(Part.ADDED, words.take("delete:")))
+            deleted, places = words.atoms()
+            changes += _listed(Part.DELETED, deleted, places)
+        changes.append(Claim(Part.DELETED if words.is_told else Part.ADDED, words.take("now:")))
         next_state, state = words.atoms()
     if words.peek() is None:
         raise words.fault("the next step or the goal check")
     end, is_applicable = words.position, next_state is not None
-    words.claims += _checks(words, checked, unsatisfied, mark, is_applicable=is_applicable)
-    if is_applicable:
-        words.claims += [Claim(Part.ADDED, place, Literal(atom)) for atom, place in zip(added, places, strict=True)]
-        words.claims.append(Claim(Part.ADDED, after))
+    words.claims += [*_checks(words, checked, unsatisfied, mark, is_applicable=is_applicable), *changes]
     preconditions = tuple(dict.fromkeys([*(one.literal for one in checked), *unsatisfied]))
     step = ChainStep(
-        action, preconditions, tuple(unsatisfied), added, (), next_state, goal_check,
+        action, preconditions, tuple(unsatisfied), added, deleted, next_state, goal_check,
         tuple(reason.wanted for reason in reasons), tuple(reason.support for reason in reasons),
         tuple(reason.servant for reason in reasons),
         alternatives=words.branches(Alternative), backtracks=words.branches(Backtrack),
@@ -474,6 +494,11 @@ def _read_step(words: _Words) -> tuple[ChainStep, StepSpans]:
     )
     words.broken_action = None
     return step, spans
+
+
+def _listed(part: Part, atoms: Sequence[Atom], places: Sequence[Span]) -> list[Claim]:
+    """Return the claims of what an action changes."""
+    return [Claim(part, place, Literal(atom)) for atom, place in zip(atoms, places, strict=True)]
 
 
 def _checks(

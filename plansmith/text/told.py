@@ -13,7 +13,9 @@ need no names.
 
 Chains are those of the compact rendering but that each object stands behind its parameter, ``do: load ?x0 c1 ?x1 s1``,
 and that an aim and a need are told as the effect of the action that shall serve them, with its other parameters last:
-``aim: in? load ?x0 c1 ?x1 s1``. What stands under ``always:`` is in no state. So each word is a look-up of one hop:
+``aim: in? load ?x0 c1 ?x1 s1 since: at c1 s1 met:``. All its preconditions follow, each with whether it holds; a step
+tells what it deletes, too, and a state is the one before with what is new at its end. What stands under ``always:`` is
+in no state. So each word is a look-up of one hop:
 a policy of 3 million parameters never learnt to name an action that it had to leap to (docs/log.md). Not here: symbols
 instead of names (`plansmith.text.anonymisation`).
 """
@@ -27,6 +29,7 @@ from itertools import chain as joined
 from itertools import starmap
 
 from plansmith.errors import BadInputError
+from plansmith.pddl.ground_actions import MalformedStep
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import (
     OBJECT,
@@ -43,7 +46,7 @@ from plansmith.pddl.model import (
     UniversalEffect,
     conjuncts_of,
 )
-from plansmith.text.chains import Backtrack, Chain, ChainStep, ReadChain, chain_of_plan, in_order
+from plansmith.text.chains import Backtrack, Chain, ChainStep, ReadChain, chain_of_plan, in_order, whole_state
 from plansmith.text.compact import write_chain, write_literals, write_wanted
 from plansmith.text.compact_reader import is_variable, parameter_word, read_chain
 
@@ -60,15 +63,13 @@ def told_prompt(task: PlanningTask) -> str:
         BadInputError: a condition that needs brackets, or a derived predicate.
     """
     objects = (*task.domain.constants, *task.problem.objects)
-    init = in_order(task.problem.init)
-    always = [atom for atom in init if task.is_static(atom.predicate)]
-    now = [atom for atom in init if not task.is_static(atom.predicate)]
+    always = [atom for atom in in_order(task.problem.init) if task.is_static(atom.predicate)]
     parts = [
         domain_words(task.domain),
         "objects:", *(f"{typed.name} {' '.join(typed.types)}" for typed in objects),
         "always:", write_literals(always),
         "goal:", write_wanted(task.goal),
-        "now:", write_literals(now),
+        "now:", write_literals(_changeable(task)),
         "plan:",
     ]  # fmt: skip
     return " ".join(filter(None, parts))
@@ -91,18 +92,25 @@ def told_chain(task: PlanningTask, plan: Sequence[PlanStep]) -> str:
     Raises:
         BadInputError: a condition that needs brackets.
     """
-    return write_chain(as_told(chain_of_plan(task, plan), task.domain))
+    return write_chain(as_told(task, chain_of_plan(task, plan)), is_told=True)
 
 
-def as_told(chain: Chain, domain: Domain) -> Chain:
-    """Return a chain with objects behind their parameters, in actions and in what these shall serve."""
+def as_told(task: PlanningTask, chain: Chain) -> Chain:
+    """Return a chain with objects behind their parameters, what each aim and need lacks, and states that stay in place.
+
+    A state is the one before without what is deleted, then what is added: nothing has to be sorted.
+    """
+    steps, state = [], _changeable(task)
+    for step in chain.steps:
+        steps.append(_told_step(task, step, state))
+        state = state if steps[-1].next_state is None else steps[-1].next_state
     plan = None if chain.final_plan is None else tuple(map(_with_parameters, chain.final_plan))
-    return replace(chain, steps=tuple(_told_step(step, domain) for step in chain.steps), final_plan=plan)
+    return replace(chain, steps=tuple(steps), final_plan=plan)
 
 
 def read_told_chain(completion: str, domain: Domain) -> ReadChain:
     """Return the claims of a completion that is written as `told_chain` writes."""
-    return read_chain(completion, domain, tells_parameters=True)
+    return read_chain(completion, domain, is_told=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +128,40 @@ class ToldChains:
         return read_told_chain(completion, domain)
 
 
-def _told_step(step: ChainStep, domain: Domain) -> ChainStep:
+def _told_step(task: PlanningTask, step: ChainStep, state: Sequence[Atom]) -> ChainStep:
     servants = step.servants or (None,) * len(step.purpose)
-    purpose = tuple(starmap(partial(_served, domain=domain), zip(step.purpose, servants, strict=True)))
+    purpose = tuple(starmap(partial(_served, domain=task.domain), zip(step.purpose, servants, strict=True)))
+    held = task.state_of(whole_state(task, state))
+    support = tuple(
+        there if servant is None else _marked(task, servant, held)
+        for (_, there), servant in zip(step.reasons, servants, strict=True)
+    )
     alternatives = tuple(replace(told, action=_with_parameters(told.action)) for told in step.alternatives)
-    told = replace(step, action=_with_parameters(step.action), purpose=purpose, alternatives=alternatives)
+    after = step.next_state
+    if after is not None:
+        kept = [atom for atom in state if atom in after]
+        after = tuple(dict.fromkeys((*kept, *(atom for atom in step.added if atom in after), *after)))
+    told = replace(step, action=_with_parameters(step.action), purpose=purpose, support=support, next_state=after)
+    told = replace(told, alternatives=alternatives)
     return replace(told, backtracks=tuple(map(_told_backtrack, step.backtracks)))
+
+
+def _marked(task: PlanningTask, servant: PlanStep, state: int) -> tuple[Condition, ...]:
+    """Return the preconditions of an action, each with whether it holds as its last word."""
+    action = task.ground(servant)
+    if isinstance(action, MalformedStep):
+        return ()
+    marked = []
+    for condition in dict.fromkeys(action.preconditions):
+        if isinstance(condition, Literal):
+            atom, mark = condition.atom, "met:" if task.holds(condition, state) else "unmet:"
+            marked.append(Literal(Atom(atom.predicate, (*atom.arguments, mark)), condition.is_positive))
+    return tuple(marked)
+
+
+def _changeable(task: PlanningTask) -> tuple[Atom, ...]:
+    """Return the atoms of the initial state that some action changes, in the order in which a prompt tells them."""
+    return tuple(atom for atom in in_order(task.problem.init) if not task.is_static(atom.predicate))
 
 
 def _served(wanted: Condition, servant: PlanStep | None, *, domain: Domain) -> Condition:
