@@ -69,8 +69,8 @@ def test_told_prompt_of_a_small_problem_is_as_written_by_hand() -> None:
 
 def test_told_chain_names_parameters_and_leaves_out_what_no_action_changes() -> None:
     text = told_chain(briefcase(), parse_plan("(put-in o l) (move l m)"))
-    assert "aim: at? move ?x2 o ?x1 m ?x0 l since: is-at l met: need: in? put-in ?x0 o ?x1 l since:" in text
-    assert "since: is-at l met: at o l met: not: in o met: do: put-in" in text
+    assert "aim: at? move ?x2 o ?x1 m since: is-at ?x0 l met: need: in? put-in ?x0 o since: is-at ?x1 l met:" in text
+    assert "since: is-at ?x1 l met: at ?x0 o ?x1 l met: not: in ?x0 o met: do: put-in" in text
     assert (
         "do: put-in ?x0 o ?x1 l check: is-at l at o l not: in o ok: add: in o delete: now: is-at l at o l in o aim:"
         in text
@@ -222,12 +222,12 @@ def test_an_aim_without_arguments_names_its_action() -> None:
         ":precondition (and (at ?x) (dark)) :effect (and (lit) (not (dark)))))",
         "(define (problem p) (:domain d) (:objects s) (:init (dark) (at s)) (:goal (lit)))",
     )
-    assert "aim: lit? go ?x0 s since: at s met: dark met: do: go ?x0 s" in told_chain(task, parse_plan("(go s)"))
+    assert "aim: lit? go since: at ?x0 s met: dark met: do: go ?x0 s" in told_chain(task, parse_plan("(go s)"))
 
 
 def test_a_precondition_said_to_be_lacking_that_holds_is_a_false_claim() -> None:
     text = told_chain(briefcase(), parse_plan("(put-in o l) (move l m)"))
-    wrong = text.replace("at o l met:", "at o l unmet:", 1)
+    wrong = text.replace("at ?x0 o ?x1 l met:", "at ?x0 o ?x1 l unmet:", 1)
     assert not any(step.false_words for step in judged(briefcase(), text).steps)
     (found,) = judge_completion(briefcase(), wrong, prompting_of("chain_told")).steps[0].false_claims
     assert (found.reason, wrong[found.span.start : found.span.end]) == ("(at o l) holds", "unmet:")
@@ -236,12 +236,12 @@ def test_a_precondition_said_to_be_lacking_that_holds_is_a_false_claim() -> None
 def test_an_aim_whose_action_lacks_an_object_is_passed_over_and_one_without_an_action_is_read() -> None:
     text = told_chain(briefcase(), parse_plan("(put-in o l)"))
     assert text.count("in? put-in ?x0 o ?x1 l") == 0  # it serves no goal: no aim is told
-    aimed = text.replace("do:", "aim: in? put-in ?x0 o since: is-at l do:", 1)
+    aimed = text.replace("do:", "aim: in? put-in ?x0 o since: is-at l met: do:", 1)
     plain = text.replace("do:", "aim: in? o since: is-at l do:", 1)
     lacking, bare = (read_told_chain(one, briefcase().domain) for one in (aimed, plain))
     assert lacking.fault is None and lacking.chain.steps[0].purpose == ()
     assert [claim.fault for claim in lacking.spans[0].claims if claim.part is Part.UNREAD] == [
-        "word 16: got 'since:', expected '?x1'"
+        "word 20: got 'do:', expected '?x1'"
     ]
     assert [str(one) for one in bare.chain.steps[0].purpose] == ["(in o)"] and bare.chain.steps[0].servants == (None,)
 

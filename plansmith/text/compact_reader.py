@@ -161,7 +161,14 @@ class _Words:
         self.position = start + length  # as most of a state, which was told before
         return _Placed(known, start, self.position)
 
-    def _new_literal(self, mark: str) -> Literal:
+    def _new_literal(self, mark: str, objects: dict[str, str] | None = None, *, behind: str | None = None) -> Literal:
+        """Take a literal whose predicate ends in `mark`.
+
+        Args:
+            mark: of what is wanted, or none.
+            objects: of variables, one of which may stand before each object; more are noted. None: no variable does.
+            behind: what stands behind the predicate.
+        """
         start, is_negative = self.position, self.peek() == NOT
         self.position += is_negative
         word = self.name()
@@ -172,8 +179,11 @@ class _Words:
         if schema is None and predicate != "=":
             raise _Fault(self.position - 1, f"got {word!r}, expected a predicate")
         arity = 2 if schema is None else len(schema.parameters)
-        literal = Literal(Atom(predicate, tuple(self.name() for _ in range(arity))), not is_negative)
-        if not is_negative:
+        if behind is not None:
+            self.take(behind)
+        arguments = tuple(self.name() if objects is None else self._bound(objects) for _ in range(arity))
+        literal = Literal(Atom(predicate, arguments), not is_negative)
+        if not is_negative and objects is None:
             self._lengths[word] = 1 + arity
             self._known[(mark, *self.words[start : self.position])] = literal
         return literal
@@ -256,48 +266,57 @@ class _Words:
             self.claims.append(Claim(Part.BRANCH, self.span(start, self.position), branch=told))
             return
         self.position += 1
-        wanted = []
-        while self._is_literal():
-            wanted.append(self._served() if self.is_told else _Reason(self.literal(WANTED).literal))
-        reasons += wanted
-        if self.peek() != "since:" or not wanted:
+        if self.is_told:
+            self._told_reason(reasons)
             return
-        self.position += 1
-        while self._is_literal():
-            literal, first, last = self.literal()
-            word = self.peek()
-            mark = self.take(word) if self.is_told and word in ("met:", "unmet:") else None
-            is_true = mark is None or word == "met:"
-            self.claims.append(Claim(Part.SUPPORT, self.span(first, last), literal, is_true, mark, wanted[-1].wanted))
-            if is_true:
+        wanted = self.literals(WANTED)
+        reasons += [_Reason(placed.literal) for placed in wanted]
+        if self.peek() == "since:" and wanted:
+            self.position += 1
+            while self._is_literal():
+                literal, first, last = self.literal()
                 reasons[-1] = replace(reasons[-1], support=(*reasons[-1].support, literal))
+                self.claims.append(Claim(Part.SUPPORT, self.span(first, last), literal, wanted=reasons[-1].wanted))
 
-    def _served(self) -> _Reason:
-        """Take a wanted literal that is told as the effect of an action, if it is; see `plansmith.text.told`."""
+    def _told_reason(self, reasons: list[_Reason]) -> None:
+        """Take a reason as `plansmith.text.told` has it: an effect of an action, and the preconditions of this."""
+        objects: dict[str, str] = {}
         start = self.position
         self.position += self.peek() == NOT
-        predicate = self.name().removesuffix(WANTED)
-        schema = None if (word := self.peek()) is None else self.domain.action(word)
-        known = self.domain.predicate(predicate)
-        if schema is None or known is None:
-            self.position = start
-            return _Reason(self.literal(WANTED).literal)
-        self.position += 1
-        objects: dict[str, str] = {}
-        arguments = [self._bound(objects) for _ in known.parameters]
-        while (word := self.peek()) is not None and is_variable(word):
+        self.name()
+        action = self.domain.action(self.peek() or "")
+        self.position = start
+        wanted = self._new_literal(WANTED, objects, behind=None if action is None else action.name)
+        while action is not None and is_variable(self.peek() or ""):
             self._bound(objects)
-        parameters = [parameter_word(number) for number in range(len(schema.parameters))]
+        support = []
+        if self.peek() == "since:":
+            self.position += 1
+            while self._is_literal():
+                support += self._marked_support(wanted, objects)
+        parameters = [] if action is None else [parameter_word(number) for number in range(len(action.parameters))]
         if missing := [name for name in parameters if name not in objects]:
             raise self.fault(repr(missing[0]))
-        servant = PlanStep(schema.name, tuple(objects[name] for name in parameters))
-        return _Reason(Literal(Atom(predicate, tuple(arguments)), self.words[start] != NOT), servant=servant)
+        servant = None if action is None else PlanStep(action.name, tuple(objects[name] for name in parameters))
+        reasons.append(_Reason(wanted, tuple(support), servant))
+
+    def _marked_support(self, wanted: Literal, objects: dict[str, str]) -> list[Literal]:
+        """Take what is said to be there, or to be lacking; return the former."""
+        start = self.position
+        literal, last = self._new_literal("", objects), self.position
+        mark = self.take(word) if (word := self.peek()) in ("met:", "unmet:") else None
+        is_true = mark is None or word == "met:"
+        self.claims.append(Claim(Part.SUPPORT, self.span(start, last), literal, is_true, mark, wanted))
+        return [literal] if is_true else []
 
     def _bound(self, objects: dict[str, str]) -> str:
-        """Take an object, and note which variable it is said to stand for, if one is named."""
+        """Take an object, and note which variable it stands for, if one is named."""
         word = self.name()
         if not is_variable(word):
             return word
+        known = objects.get(word)
+        if known is not None and self.peek() != known:
+            raise self.fault(repr(known))
         objects[word] = self.name()
         return objects[word]
 

@@ -12,24 +12,20 @@ every object of a type, ``when:`` one under a condition; both may stand together
 need no names.
 
 Chains are those of the compact rendering but that each object stands behind its parameter, ``do: load ?x0 c1 ?x1 s1``,
-and that an aim and a need are told as the effect of the action that shall serve them, with its other parameters last:
-``aim: in? load ?x0 c1 ?x1 s1 since: at c1 s1 met:``. All its preconditions follow, each with whether it holds; a step
-tells what it deletes, too, and a state is the one before with what is new at its end. What stands under ``always:`` is
-in no state. So each word is a look-up of one hop:
-a policy of 3 million parameters never learnt to name an action that it had to leap to (docs/log.md). Not here: symbols
-instead of names (`plansmith.text.anonymisation`).
+and that an aim and a need are told as the effect of the action that shall serve them, then this action's preconditions,
+each with whether it holds: ``aim: in? load ?x0 c1 since: at ?x0 c1 ?x1 s1 met:``. A step tells what it deletes, too,
+and a state is the one before with what is new at its end. What stands under ``always:`` is in no state. So each word is
+a look-up of one hop: a policy of 3 million parameters never learnt to name an action that it had to leap to
+(docs/log.md). Not here: symbols instead of names (`plansmith.text.anonymisation`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain as joined
-from itertools import starmap
 
 from plansmith.errors import BadInputError
-from plansmith.pddl.ground_actions import MalformedStep
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import (
     OBJECT,
@@ -129,34 +125,79 @@ class ToldChains:
 
 
 def _told_step(task: PlanningTask, step: ChainStep, state: Sequence[Atom]) -> ChainStep:
-    servants = step.servants or (None,) * len(step.purpose)
-    purpose = tuple(starmap(partial(_served, domain=task.domain), zip(step.purpose, servants, strict=True)))
     held = task.state_of(whole_state(task, state))
-    support = tuple(
-        there if servant is None else _marked(task, servant, held)
-        for (_, there), servant in zip(step.reasons, servants, strict=True)
-    )
-    alternatives = tuple(replace(told, action=_with_parameters(told.action)) for told in step.alternatives)
+    reasons = []
+    servants = step.servants or (None,) * len(step.purpose)
+    for (wanted, there), servant in zip(step.reasons, servants, strict=True):
+        action = None if servant is None else task.domain.action(servant.name)
+        serving = None if servant is None or action is None else _Servant.of(action, servant.arguments)
+        reasons.append((wanted, there) if serving is None else (serving.told(wanted), serving.marked(task, held)))
     after = step.next_state
     if after is not None:
         kept = [atom for atom in state if atom in after]
         after = tuple(dict.fromkeys((*kept, *(atom for atom in step.added if atom in after), *after)))
-    told = replace(step, action=_with_parameters(step.action), purpose=purpose, support=support, next_state=after)
-    told = replace(told, alternatives=alternatives)
-    return replace(told, backtracks=tuple(map(_told_backtrack, step.backtracks)))
+    return replace(
+        step,
+        action=_with_parameters(step.action),
+        purpose=tuple(wanted for wanted, _ in reasons),
+        support=tuple(support for _, support in reasons),
+        next_state=after,
+        alternatives=tuple(replace(told, action=_with_parameters(told.action)) for told in step.alternatives),
+        backtracks=tuple(map(_told_backtrack, step.backtracks)),
+    )
 
 
-def _marked(task: PlanningTask, servant: PlanStep, state: int) -> tuple[Condition, ...]:
-    """Return the preconditions of an action, each with whether it holds as its last word."""
-    action = task.ground(servant)
-    if isinstance(action, MalformedStep):
-        return ()
-    marked = []
-    for condition in dict.fromkeys(action.preconditions):
-        if isinstance(condition, Literal):
-            atom, mark = condition.atom, "met:" if task.holds(condition, state) else "unmet:"
-            marked.append(Literal(Atom(atom.predicate, (*atom.arguments, mark)), condition.is_positive))
-    return tuple(marked)
+@dataclass(frozen=True, slots=True)
+class _Servant:
+    """An action that shall serve an aim, over numbered variables, and which objects these stand for."""
+
+    name: str
+    objects: dict[str, str]
+    preconditions: tuple[Literal, ...]
+    effects: tuple[Literal, ...]
+
+    @classmethod
+    def of(cls, action: ActionSchema, arguments: Sequence[str]) -> _Servant:
+        """Return an action with its arguments."""
+        names = {typed.name: parameter_word(number) for number, typed in enumerate(action.parameters)}
+        conditions = [one for one in conjuncts_of(action.precondition) if isinstance(one, Literal)]
+        return cls(
+            action.name,
+            dict(zip(names.values(), arguments, strict=True)),
+            tuple(_numbered(one, names) for one in dict.fromkeys(conditions)),
+            tuple(_lifted(action.effects, names)),
+        )
+
+    def told(self, wanted: Condition) -> Condition:
+        """Return what is wanted as an effect of the action, with its name; last come objects of no precondition."""
+        if not isinstance(wanted, Literal):
+            return wanted
+        terms = next((terms for one in self.effects if (terms := self._terms(one, wanted)) is not None), None)
+        if terms is None:
+            return wanted
+        named = {*terms, *(name for one in self.preconditions for name in one.atom.arguments)}
+        others = joined.from_iterable(pair for pair in self.objects.items() if pair[0] not in named)
+        return Literal(Atom(wanted.atom.predicate, (self.name, *terms, *others)), wanted.is_positive)
+
+    def marked(self, task: PlanningTask, state: int) -> tuple[Condition, ...]:
+        """Return the preconditions, each object behind its variable, with whether they hold as last word."""
+        return tuple(
+            self._with_objects(one, "met:" if task.holds(one.substitute(self.objects), state) else "unmet:")
+            for one in self.preconditions
+        )
+
+    def _with_objects(self, one: Literal, mark: str) -> Literal:
+        told = (([name, self.objects[name]] if name in self.objects else [name]) for name in one.atom.arguments)
+        return Literal(Atom(one.atom.predicate, (*joined.from_iterable(told), mark)), one.is_positive)
+
+    def _terms(self, effect: Literal, wanted: Literal) -> tuple[str, ...] | None:
+        """Return a wanted literal's objects, each behind the effect's variable; None for another effect."""
+        if (effect.atom.predicate, effect.is_positive) != (wanted.atom.predicate, wanted.is_positive):
+            return None
+        pairs = list(zip(effect.atom.arguments, wanted.atom.arguments, strict=True))
+        if any(self.objects.get(term, name if is_variable(term) else term) != name for term, name in pairs):
+            return None
+        return tuple(joined.from_iterable((term, name) if is_variable(term) else (name,) for term, name in pairs))
 
 
 def _changeable(task: PlanningTask) -> tuple[Atom, ...]:
@@ -164,38 +205,16 @@ def _changeable(task: PlanningTask) -> tuple[Atom, ...]:
     return tuple(atom for atom in in_order(task.problem.init) if not task.is_static(atom.predicate))
 
 
-def _served(wanted: Condition, servant: PlanStep | None, *, domain: Domain) -> Condition:
-    """Return what is wanted as an effect of its servant: the name of this, then objects, those of the effect first."""
-    schema = None if servant is None else domain.action(servant.name)
-    if servant is None or schema is None or not isinstance(wanted, Literal):
-        return wanted
-    parameters = [parameter_word(number) for number in range(len(schema.parameters))]
-    objects = dict(zip(parameters, servant.arguments, strict=True))
-    names = dict(zip((typed.name for typed in schema.parameters), parameters, strict=True))
-    possible = (_terms(wanted, effect, objects) for effect in _lifted(schema.effects, names))
-    terms = next((terms for terms in possible if terms is not None), None)
-    if terms is None:
-        return wanted
-    told = {term for term in terms if term in objects}
-    others = joined.from_iterable((name, objects[name]) for name in parameters if name not in told)
-    return Literal(Atom(wanted.atom.predicate, (servant.name, *terms, *others)), wanted.is_positive)
-
-
-def _terms(wanted: Literal, effect: Literal, objects: dict[str, str]) -> tuple[str, ...] | None:
-    """Return a wanted literal's objects, each behind the effect's variable if there is one; None for another effect."""
-    same = (effect.atom.predicate, effect.is_positive) == (wanted.atom.predicate, wanted.is_positive)
-    pairs = list(zip(effect.atom.arguments, wanted.atom.arguments, strict=True)) if same else []
-    if not same or any(objects.get(term, name if is_variable(term) else term) != name for term, name in pairs):
-        return None
-    return tuple(joined.from_iterable((term, name) if is_variable(term) else (name,) for term, name in pairs))
+def _numbered(literal: Literal, names: Mapping[str, str]) -> Literal:
+    arguments = tuple(names.get(name, name) for name in literal.atom.arguments)
+    return Literal(Atom(literal.atom.predicate, arguments), literal.is_positive)
 
 
 def _lifted(effects: Iterable[Effect], names: dict[str, str]) -> Iterator[Literal]:
     """Yield every literal among effects, over numbered variables."""
     for effect in effects:
         if isinstance(effect, Literal):
-            yield Literal(Atom(effect.atom.predicate, tuple(names.get(name, name) for name in effect.atom.arguments)),
-                          effect.is_positive)  # fmt: skip
+            yield _numbered(effect, names)
         elif isinstance(effect, UniversalEffect):
             yield from _lifted(effect.effects, _inner(names, effect))
         elif isinstance(effect, ConditionalEffect):
@@ -282,12 +301,7 @@ def _typed(parameters: Iterable[TypedName], names: dict[str, str]) -> str:
 
 
 def _literals(conditions: Iterable[Condition], names: dict[str, str]) -> str:
-    return write_literals(
-        Literal(Atom(one.atom.predicate, tuple(names.get(name, name) for name in one.atom.arguments)), one.is_positive)
-        if isinstance(one, Literal)
-        else one
-        for one in conditions
-    )
+    return write_literals(_numbered(one, names) if isinstance(one, Literal) else one for one in conditions)
 
 
 def _check(domain: Domain) -> None:
