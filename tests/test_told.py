@@ -59,20 +59,20 @@ def judged(task: PlanningTask, completion: str) -> JudgedRow:
 def test_told_prompt_of_a_small_problem_is_as_written_by_hand() -> None:
     assert told_prompt(briefcase()) == (
         "types: portable location "
-        "action: move of: ?x0 location ?x1 location check: is-at ?x0 add: is-at? move ?x1 delete: is-at ?x0 "
-        "each: ?x2 portable when: in ?x2 add: at? move ?x2 ?x1 delete: at ?x2 ?x0 "
-        "action: take-out of: ?x0 portable check: in ?x0 delete: in ?x0 "
-        "action: put-in of: ?x0 portable ?x1 location check: is-at ?x1 at ?x0 ?x1 not: in ?x0 add: in? put-in ?x0 "
+        "with: ?m location ?l location action: move since: is-at ?m add: is-at? ?l move delete: is-at ?m "
+        "each: ?x portable when: in ?x add: at? ?x ?l move delete: at ?x ?m "
+        "with: ?x portable action: take-out since: in ?x delete: in ?x "
+        "with: ?x portable ?l location action: put-in since: is-at ?l at ?x ?l not: in ?x add: in? ?x put-in "
         "objects: o portable l location m location always: goal: at? o m now: is-at l at o l plan:"
     )
 
 
 def test_told_chain_names_parameters_and_leaves_out_what_no_action_changes() -> None:
     text = told_chain(briefcase(), parse_plan("(put-in o l) (move l m)"))
-    assert "aim: at? move ?x2 o ?x1 m since: is-at ?x0 l met: need: in? put-in ?x0 o since: is-at ?x1 l met:" in text
-    assert "since: is-at ?x1 l met: at ?x0 o ?x1 l met: not: in ?x0 o met: do: put-in" in text
+    assert "aim: at? ?x o ?l m move since: is-at ?m l met: need: in? ?x o put-in since: is-at ?l l met:" in text
+    assert "since: is-at ?l l met: at ?x o ?l l met: not: in ?x o met: do: put-in" in text
     assert (
-        "do: put-in ?x0 o ?x1 l check: is-at l at o l not: in o ok: add: in o delete: now: is-at l at o l in o aim:"
+        "do: put-in ?x o ?l l check: is-at l at o l not: in o ok: add: in o delete: now: is-at l at o l in o aim:"
         in text
     )
     assert text.endswith("goals: at? o m met: verdict: VALID")
@@ -104,7 +104,9 @@ def test_a_chain_of_every_domain_that_can_be_told_is_read_back_and_judged_right(
 def test_a_told_prompt_has_every_schema_of_its_domain(name: str) -> None:
     domain = load_domain(name).domain
     words = domain_words(domain).split()
-    starts = [place for place, word in enumerate(words) if word == "action:"]
+    places = [place for place, word in enumerate(words) if word == "action:"]
+    starts = [max((i for i in range(place) if words[i] == "with:"), default=place) for place in places]
+    starts = [place if "action:" in words[start:place] else start for start, place in zip(starts, places, strict=True)]
     told = [words[start:end] for start, end in zip(starts, [*starts[1:], len(words)], strict=True)]
     for action, found in zip(domain.actions, told, strict=True):
         assert _read_schema(found, domain) == _schema(action)
@@ -115,32 +117,28 @@ Told = tuple[str, tuple[tuple[str, tuple[str, ...]], ...], frozenset[str], froze
 
 
 def _schema(action: ActionSchema) -> Told:
-    names = {typed.name: f"?x{number}" for number, typed in enumerate(action.parameters)}
-    parameters = tuple((names[typed.name], typed.types) for typed in action.parameters)
-    conditions = frozenset(_text(one, names) for one in literals_of(action.precondition))
-    return action.name, parameters, conditions, frozenset(_effects(action.effects, names, ()))
+    parameters = tuple((typed.name, typed.types) for typed in action.parameters)
+    conditions = frozenset(map(_text, literals_of(action.precondition)))
+    return action.name, parameters, conditions, frozenset(_effects(action.effects, ()))
 
 
-def _effects(effects: tuple[Effect, ...], names: dict[str, str], under: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _effects(effects: tuple[Effect, ...], under: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     for effect in effects:
         match effect:
             case Literal():
-                yield (*under, _text(effect, names))
+                yield (*under, _text(effect))
             case UniversalEffect():
-                inner = names | {
-                    typed.name: f"?x{len(names) + number}" for number, typed in enumerate(effect.parameters)
-                }
-                each = [f"each {inner[typed.name]} {' '.join(typed.types)}" for typed in effect.parameters]
-                yield from _effects(effect.effects, inner, (*under, *each))
+                each = [f"each {typed.name} {' '.join(typed.types)}" for typed in effect.parameters]
+                yield from _effects(effect.effects, (*under, *each))
             case ConditionalEffect():
-                when = sorted(f"when {_text(one, names)}" for one in literals_of(effect.condition))
-                yield from _effects(effect.effects, names, (*under, *when))
+                when = sorted(f"when {_text(one)}" for one in literals_of(effect.condition))
+                yield from _effects(effect.effects, (*under, *when))
             case CostIncrease():
                 pass
 
 
-def _text(literal: Literal, names: dict[str, str]) -> str:
-    words = [literal.atom.predicate, *(names.get(name, name) for name in literal.atom.arguments)]
+def _text(literal: Literal) -> str:
+    words = [literal.atom.predicate, *literal.atom.arguments]
     return " ".join(words if literal.is_positive else ["not", *words])
 
 
@@ -153,15 +151,16 @@ def _read_schema(words: list[str], domain: Domain) -> Told:
             sections.append((word, []))
         else:
             sections[-1][1].append(word)
-    assert sections[0][0] == "action:" and sections[1][0] == "of:"
+    parameters = tuple(_variables(sections.pop(0)[1])) if sections[0][0] == "with:" else ()
+    assert sections[0][0] == "action:"
     (name,) = sections[0][1]
     conditions: list[str] = []
     effects: list[tuple[str, ...]] = []
     under: list[str] = []
-    for number, (marker, told) in enumerate(sections[2:], 2):
+    for number, (marker, told) in enumerate(sections[1:], 1):
         if marker == "each:":
             under = [f"each {variable} {' '.join(types)}" for variable, types in _variables(told)]
-        elif marker == "check:":
+        elif marker == "since:":
             conditions = list(_read_literals(told, arity))
         elif marker == "when:":
             is_within = sections[number - 1][0] == "each:"
@@ -171,7 +170,7 @@ def _read_schema(words: list[str], domain: Domain) -> Told:
         else:
             assert marker == "delete:"
             effects += [(*under, f"not {one}") for one in _read_literals(told, arity)]
-    return name, tuple(_variables(sections[1][1])), frozenset(conditions), frozenset(effects)
+    return name, parameters, frozenset(conditions), frozenset(effects)
 
 
 def _variables(words: list[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -181,10 +180,11 @@ def _variables(words: list[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _unserved(words: list[str], action: str) -> list[str]:
-    """Return add effects without mark and action, both of which each of them has."""
-    wanted = [place for place, word in enumerate(words) if word.endswith("?")]
-    assert wanted and all(words[place + 1] == action for place in wanted)
-    return [word.removesuffix("?") for place, word in enumerate(words) if place - 1 not in wanted]
+    """Return add effects without mark and action; each ends in this."""
+    starts = [place for place, word in enumerate(words) if word.endswith("?")]
+    ends = [end - 1 for end in (*starts[1:], len(words))]
+    assert starts and all(words[end] == action for end in ends)
+    return [word.removesuffix("?") for place, word in enumerate(words) if place not in ends]
 
 
 def _read_literals(words: list[str], arity: dict[str, int]) -> Iterator[str]:
@@ -222,12 +222,12 @@ def test_an_aim_without_arguments_names_its_action() -> None:
         ":precondition (and (at ?x) (dark)) :effect (and (lit) (not (dark)))))",
         "(define (problem p) (:domain d) (:objects s) (:init (dark) (at s)) (:goal (lit)))",
     )
-    assert "aim: lit? go since: at ?x0 s met: dark met: do: go ?x0 s" in told_chain(task, parse_plan("(go s)"))
+    assert "aim: lit? go since: at ?x s met: dark met: do: go ?x s" in told_chain(task, parse_plan("(go s)"))
 
 
 def test_a_precondition_said_to_be_lacking_that_holds_is_a_false_claim() -> None:
     text = told_chain(briefcase(), parse_plan("(put-in o l) (move l m)"))
-    wrong = text.replace("at ?x0 o ?x1 l met:", "at ?x0 o ?x1 l unmet:", 1)
+    wrong = text.replace("at ?x o ?l l met:", "at ?x o ?l l unmet:", 1)
     assert not any(step.false_words for step in judged(briefcase(), text).steps)
     (found,) = judge_completion(briefcase(), wrong, prompting_of("chain_told")).steps[0].false_claims
     assert (found.reason, wrong[found.span.start : found.span.end]) == ("(at o l) holds", "unmet:")
@@ -235,23 +235,21 @@ def test_a_precondition_said_to_be_lacking_that_holds_is_a_false_claim() -> None
 
 def test_an_aim_whose_action_lacks_an_object_is_passed_over_and_one_without_an_action_is_read() -> None:
     text = told_chain(briefcase(), parse_plan("(put-in o l)"))
-    assert text.count("in? put-in ?x0 o ?x1 l") == 0  # it serves no goal: no aim is told
-    aimed = text.replace("do:", "aim: in? put-in ?x0 o since: is-at l met: do:", 1)
+    assert "aim:" not in text  # it serves no goal
+    aimed = text.replace("do:", "aim: in? ?x o put-in since: is-at l met: do:", 1)
     plain = text.replace("do:", "aim: in? o since: is-at l do:", 1)
     lacking, bare = (read_told_chain(one, briefcase().domain) for one in (aimed, plain))
     assert lacking.fault is None and lacking.chain.steps[0].purpose == ()
     assert [claim.fault for claim in lacking.spans[0].claims if claim.part is Part.UNREAD] == [
-        "word 20: got 'do:', expected '?x1'"
+        "word 20: got 'do:', expected '?l'"
     ]
     assert [str(one) for one in bare.chain.steps[0].purpose] == ["(in o)"] and bare.chain.steps[0].servants == (None,)
 
 
 def test_a_step_whose_parameters_are_out_of_order_is_unreadable() -> None:
-    text = told_chain(briefcase(), parse_plan("(put-in o l)")).replace(
-        "do: put-in ?x0 o ?x1 l", "do: put-in ?x1 o ?x0 l"
-    )
+    text = told_chain(briefcase(), parse_plan("(put-in o l)")).replace("do: put-in ?x o ?l l", "do: put-in ?l o ?x l")
     read = read_told_chain(text, briefcase().domain)
-    assert read.fault is not None and "expected '?x0'" in read.fault
+    assert read.fault is not None and "expected '?x'" in read.fault
     assert read.broken_action is not None and read.broken_action.arguments == ("o", "l")
 
 
@@ -284,3 +282,16 @@ def test_direct_plans_can_be_asked_for_in_few_words() -> None:
     prompting = prompting_of("plan_compact_told")
     assert prompting.plan_prompt(briefcase()) == told_prompt(briefcase())
     assert prompting.read("put-in o l\n", briefcase().domain).chain.final_plan == tuple(parse_plan("(put-in o l)"))
+
+
+def test_with_a_pool_no_two_actions_share_a_variable_and_too_many_are_refused() -> None:
+    task, seen = task_of("rovers"), set[str]()
+    for seed in range(20):
+        hidden = anonymise(task.domain, task.problem, (), random.Random(seed), POOL).domain
+        names = [typed.name for action in hidden.actions for typed in action.parameters]
+        assert len(set(names)) == len(names) == sum(len(action.parameters) for action in task.domain.actions)
+        seen |= set(names)
+    assert seen == {f"?x{number}" for number in range(POOL.variables)}
+    with pytest.raises(BadInputError, match="more variables than the pool") as caught:
+        anonymise(task.domain, task.problem, (), random.Random(0), POOL.model_copy(update={"variables": 30}))
+    assert caught.value.where == "domain rovers" and "symbols.variables" in str(caught.value.cure)

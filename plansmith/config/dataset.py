@@ -43,8 +43,8 @@ class SymbolPoolConfig(StrictModel):
     """Of types, ``t_0``."""
     objects: int = Field(32, ge=1)
     """Of a problem's objects and its domain's constants, ``o_0``."""
-    variables: int = Field(12, ge=1)
-    """Numbers of variables, ``?x0``, which are given in order."""
+    variables: int = Field(64, ge=1)
+    """Of variables, ``?x0``, of which no two actions of a domain share one."""
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -108,14 +108,15 @@ def anonymise(
     ``o_7``. We differ where it is silent: functions (``f_0``), the names of domain and problem, and variables (``?x0``,
     counted within each action, predicate and rule) are replaced as well, as ``?car`` would give away what ``t_1`` is;
     numbers are a random permutation for each kind, or with a pool drawn from it: who trained on domains of ten
-    predicates has then read ``p_22``, too. The order of declarations stays. Names that only the plan has get symbols of
+    predicates has then read ``p_22``, too. With a pool no two actions share a variable: one names its action. The order
+    of declarations stays. Names that only the plan has get symbols of
     their own, so that they remain unknown.
 
     Raises:
         BadInputError: more names than the pool has symbols.
     """
     names = _draw(domain, problem, plan, rng, pool)
-    renamer = Renamer(names)
+    renamer = Renamer(names, variables=None if pool is None else _variables(domain, pool.variables, rng))
     return AnonymisedTuple(renamer.domain(domain), renamer.problem(problem), names.rename_plan(plan), names)
 
 
@@ -170,10 +171,17 @@ class Renamer:
     Args:
         names: new names.
         orders: of predicates whose arguments get another order, by their old names: the old places of the arguments.
+        variables: numbers of the variables of actions, each taken once; None: each action counts from 0.
     """
 
-    def __init__(self, names: Anonymisation, orders: Mapping[str, Sequence[int]] | None = None) -> None:
-        self.names, self._orders = names, orders or {}
+    def __init__(
+        self,
+        names: Anonymisation,
+        orders: Mapping[str, Sequence[int]] | None = None,
+        *,
+        variables: Iterator[int] | None = None,
+    ) -> None:
+        self.names, self._orders, self._variables = names, orders or {}, variables
 
     def domain(self, domain: Domain) -> Domain:
         """Return a domain under the new names."""
@@ -217,7 +225,7 @@ class Renamer:
         return FunctionSchema(self.names.functions[schema.name], parameters)
 
     def _action(self, action: ActionSchema) -> ActionSchema:
-        numbers = _numbers()
+        numbers = _numbers() if self._variables is None else self._variables
         parameters, scope = self._parameters(action.parameters, {}, numbers)
         return ActionSchema(
             name=self.names.actions[action.name],
@@ -292,6 +300,18 @@ class Renamer:
                 return CostIncrease(self._term(term, scope))
             case CostIncrease():
                 return effect
+
+
+def _variables(domain: Domain, size: int, rng: random.Random) -> Iterator[int]:
+    """Yield different numbers below ``size``.
+
+    Raises:
+        BadInputError: when more are asked for.
+    """
+    yield from rng.sample(range(size), size)
+    raise BadInputError("more variables than the pool has symbols", where=f"domain {domain.name}", got="all used",
+                        expected=f"{size} at most, those of all actions together",
+                        cure="raise symbols.variables, or leave the domain out")  # fmt: skip
 
 
 def _numbers() -> Iterator[int]:

@@ -161,13 +161,12 @@ class _Words:
         self.position = start + length  # as most of a state, which was told before
         return _Placed(known, start, self.position)
 
-    def _new_literal(self, mark: str, objects: dict[str, str] | None = None, *, behind: str | None = None) -> Literal:
+    def _new_literal(self, mark: str, objects: dict[str, str] | None = None) -> Literal:
         """Take a literal whose predicate ends in `mark`.
 
         Args:
             mark: of what is wanted, or none.
             objects: of variables, one of which may stand before each object; more are noted. None: no variable does.
-            behind: what stands behind the predicate.
         """
         start, is_negative = self.position, self.peek() == NOT
         self.position += is_negative
@@ -179,8 +178,6 @@ class _Words:
         if schema is None and predicate != "=":
             raise _Fault(self.position - 1, f"got {word!r}, expected a predicate")
         arity = 2 if schema is None else len(schema.parameters)
-        if behind is not None:
-            self.take(behind)
         arguments = tuple(self.name() if objects is None else self._bound(objects) for _ in range(arity))
         literal = Literal(Atom(predicate, arguments), not is_negative)
         if not is_negative and objects is None:
@@ -281,23 +278,22 @@ class _Words:
     def _told_reason(self, reasons: list[_Reason]) -> None:
         """Take a reason as `plansmith.text.told` has it: an effect of an action, and the preconditions of this."""
         objects: dict[str, str] = {}
-        start = self.position
-        self.position += self.peek() == NOT
-        self.name()
-        action = self.domain.action(self.peek() or "")
-        self.position = start
-        wanted = self._new_literal(WANTED, objects, behind=None if action is None else action.name)
-        while action is not None and is_variable(self.peek() or ""):
+        wanted = self._new_literal(WANTED, objects)
+        while is_variable(self.peek() or ""):
             self._bound(objects)
+        name = self.name() if self._is_literal() else ""
+        action = self.domain.action(name)
+        if name and action is None:
+            raise _Fault(self.position - 1, f"got {name!r}, expected an action")
         support = []
         if self.peek() == "since:":
             self.position += 1
             while self._is_literal():
                 support += self._marked_support(wanted, objects)
-        parameters = [] if action is None else [parameter_word(number) for number in range(len(action.parameters))]
+        parameters = [] if action is None else [typed.name for typed in action.parameters]
         if missing := [name for name in parameters if name not in objects]:
             raise self.fault(repr(missing[0]))
-        servant = None if action is None else PlanStep(action.name, tuple(objects[name] for name in parameters))
+        servant = PlanStep(name, tuple(objects[name] for name in parameters)) if name else None
         reasons.append(_Reason(wanted, tuple(support), servant))
 
     def _marked_support(self, wanted: Literal, objects: dict[str, str]) -> list[Literal]:
@@ -372,12 +368,12 @@ class _Words:
         schema = self.domain.action(name)
         if schema is None:
             raise _Fault(self.position - 1, f"got {name!r}, expected an action")
-        return PlanStep(name, tuple(self._argument(number) for number in range(len(schema.parameters))))
+        return PlanStep(name, tuple(self._argument(typed.name) for typed in schema.parameters))
 
-    def _argument(self, number: int) -> str:
+    def _argument(self, parameter: str) -> str:
         """Take an argument, after its parameter where parameters are told."""
         if self.is_told:
-            self.take(parameter_word(number))
+            self.take(parameter)
         return self.name()
 
     def told_action(self) -> PlanStep | None:

@@ -3,25 +3,25 @@
 The compact rendering only names a domain, which its policy has learnt. Here the prompt holds all of it: types, action
 schemas, objects with their types, what no action changes. ::
 
-    types: car site action: load of: ?x0 car ?x1 site check: at ?x0 ?x1 add: in? load ?x0 delete: at ?x0 ?x1
-    each: ?x2 car when: near ?x2 add: dirty? load ?x2 objects: c1 car s1 site always: road s1 s2 goal: in? c1
+    types: car site with: ?c car ?s site action: load since: at ?c ?s add: in? ?c load delete: at ?c ?s
+    each: ?o car when: near ?o add: dirty? ?o load objects: c1 car s1 site always: road s1 s2 goal: in? c1
     now: at c1 s1 plan:
 
-An add effect is marked as what is wanted is, and behind its predicate stands its action. ``each:`` is an effect for
-every object of a type, ``when:`` one under a condition; both may stand together. Variables are numbered, so that they
-need no names.
+An add effect is marked as what is wanted is, and ends in its action. ``each:`` is an effect for every object of a type,
+``when:`` one under a condition; both may stand together. Preconditions that no action changes stand first.
 
-Chains are those of the compact rendering but that each object stands behind its parameter, ``do: load ?x0 c1 ?x1 s1``,
+Chains are those of the compact rendering but that each object stands behind its parameter, ``do: load ?c c1 ?s s1``,
 and that an aim and a need are told as the effect of the action that shall serve them, then this action's preconditions,
-each with whether it holds: ``aim: in? load ?x0 c1 since: at ?x0 c1 ?x1 s1 met:``. A step tells what it deletes, too,
-and a state is the one before with what is new at its end. What stands under ``always:`` is in no state. So each word is
-a look-up of one hop: a policy of 3 million parameters never learnt to name an action that it had to leap to
-(docs/log.md). Not here: symbols instead of names (`plansmith.text.anonymisation`).
+each with whether it holds: ``aim: in? ?c c1 load since: at ?c c1 ?s s1 met:``. A step tells what it deletes, too, and a
+state is the one before with what is new at its end. What stands under ``always:`` is in no state. So each word is a
+look-up of one hop, if every action's variables have names of their own (`plansmith.text.anonymisation` sees to it):
+a policy of 3 million parameters never learnt to name an action that it had to leap to (docs/log.md). Not here: symbols
+instead of names (`plansmith.text.anonymisation`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain as joined
 
@@ -33,6 +33,7 @@ from plansmith.pddl.model import (
     Atom,
     Condition,
     ConditionalEffect,
+    Conjunction,
     CostIncrease,
     Domain,
     Effect,
@@ -44,9 +45,9 @@ from plansmith.pddl.model import (
 )
 from plansmith.text.chains import Backtrack, Chain, ChainStep, ReadChain, chain_of_plan, in_order, whole_state
 from plansmith.text.compact import write_chain, write_literals, write_wanted
-from plansmith.text.compact_reader import is_variable, parameter_word, read_chain
+from plansmith.text.compact_reader import is_variable, read_chain
 
-TOLD_MARKERS = ["types:", "action:", "of:", "delete:", "each:", "when:", "objects:", "always:"]
+TOLD_MARKERS = ["types:", "of:", "with:", "action:", "delete:", "each:", "when:", "objects:", "always:"]
 """The markers that the compact rendering has not, for a vocabulary."""
 
 CURE = "leave the domain out, or ask with PDDL (prompts: pddl)"
@@ -79,7 +80,7 @@ def domain_words(domain: Domain) -> str:
     """
     _check(domain)
     declared = ["types:", *map(_type_words, domain.types)] if domain.types else []
-    return " ".join([*declared, *map(_action_words, domain.actions)])
+    return " ".join([*declared, *map(_action_words, _static_first(domain).actions)])
 
 
 def told_chain(task: PlanningTask, plan: Sequence[PlanStep]) -> str:
@@ -88,7 +89,8 @@ def told_chain(task: PlanningTask, plan: Sequence[PlanStep]) -> str:
     Raises:
         BadInputError: a condition that needs brackets.
     """
-    return write_chain(as_told(task, chain_of_plan(task, plan)), is_told=True)
+    told = PlanningTask(_static_first(task.domain), task.problem)
+    return write_chain(as_told(told, chain_of_plan(told, plan)), is_told=True)
 
 
 def as_told(task: PlanningTask, chain: Chain) -> Chain:
@@ -100,7 +102,7 @@ def as_told(task: PlanningTask, chain: Chain) -> Chain:
     for step in chain.steps:
         steps.append(_told_step(task, step, state))
         state = state if steps[-1].next_state is None else steps[-1].next_state
-    plan = None if chain.final_plan is None else tuple(map(_with_parameters, chain.final_plan))
+    plan = None if chain.final_plan is None else tuple(_with_parameters(step, task.domain) for step in chain.final_plan)
     return replace(chain, steps=tuple(steps), final_plan=plan)
 
 
@@ -138,12 +140,14 @@ def _told_step(task: PlanningTask, step: ChainStep, state: Sequence[Atom]) -> Ch
         after = tuple(dict.fromkeys((*kept, *(atom for atom in step.added if atom in after), *after)))
     return replace(
         step,
-        action=_with_parameters(step.action),
+        action=_with_parameters(step.action, task.domain),
         purpose=tuple(wanted for wanted, _ in reasons),
         support=tuple(support for _, support in reasons),
         next_state=after,
-        alternatives=tuple(replace(told, action=_with_parameters(told.action)) for told in step.alternatives),
-        backtracks=tuple(map(_told_backtrack, step.backtracks)),
+        alternatives=tuple(
+            replace(told, action=_with_parameters(told.action, task.domain)) for told in step.alternatives
+        ),
+        backtracks=tuple(_told_backtrack(told, task.domain) for told in step.backtracks),
     )
 
 
@@ -159,17 +163,12 @@ class _Servant:
     @classmethod
     def of(cls, action: ActionSchema, arguments: Sequence[str]) -> _Servant:
         """Return an action with its arguments."""
-        names = {typed.name: parameter_word(number) for number, typed in enumerate(action.parameters)}
         conditions = [one for one in conjuncts_of(action.precondition) if isinstance(one, Literal)]
-        return cls(
-            action.name,
-            dict(zip(names.values(), arguments, strict=True)),
-            tuple(_numbered(one, names) for one in dict.fromkeys(conditions)),
-            tuple(_lifted(action.effects, names)),
-        )
+        objects = dict(zip((typed.name for typed in action.parameters), arguments, strict=True))
+        return cls(action.name, objects, tuple(dict.fromkeys(conditions)), tuple(_literals_in(action.effects)))
 
     def told(self, wanted: Condition) -> Condition:
-        """Return what is wanted as an effect of the action, with its name; last come objects of no precondition."""
+        """Return what is wanted as an effect of the action, with objects of no precondition, and the action's name."""
         if not isinstance(wanted, Literal):
             return wanted
         terms = next((terms for one in self.effects if (terms := self._terms(one, wanted)) is not None), None)
@@ -177,7 +176,7 @@ class _Servant:
             return wanted
         named = {*terms, *(name for one in self.preconditions for name in one.atom.arguments)}
         others = joined.from_iterable(pair for pair in self.objects.items() if pair[0] not in named)
-        return Literal(Atom(wanted.atom.predicate, (self.name, *terms, *others)), wanted.is_positive)
+        return Literal(Atom(wanted.atom.predicate, (*terms, *others, self.name)), wanted.is_positive)
 
     def marked(self, task: PlanningTask, state: int) -> tuple[Condition, ...]:
         """Return the preconditions, each object behind its variable, with whether they hold as last word."""
@@ -205,38 +204,40 @@ def _changeable(task: PlanningTask) -> tuple[Atom, ...]:
     return tuple(atom for atom in in_order(task.problem.init) if not task.is_static(atom.predicate))
 
 
-def _numbered(literal: Literal, names: Mapping[str, str]) -> Literal:
-    arguments = tuple(names.get(name, name) for name in literal.atom.arguments)
-    return Literal(Atom(literal.atom.predicate, arguments), literal.is_positive)
-
-
-def _lifted(effects: Iterable[Effect], names: dict[str, str]) -> Iterator[Literal]:
-    """Yield every literal among effects, over numbered variables."""
+def _literals_in(effects: Iterable[Effect]) -> Iterator[Literal]:
+    """Yield every literal among effects."""
     for effect in effects:
         if isinstance(effect, Literal):
-            yield _numbered(effect, names)
-        elif isinstance(effect, UniversalEffect):
-            yield from _lifted(effect.effects, _inner(names, effect))
-        elif isinstance(effect, ConditionalEffect):
-            yield from _lifted(effect.effects, names)
+            yield effect
+        elif isinstance(effect, UniversalEffect | ConditionalEffect):
+            yield from _literals_in(effect.effects)
 
 
-def _inner(names: dict[str, str], effect: UniversalEffect) -> dict[str, str]:
-    """Return the numbered variables inside an effect for every object of a type."""
-    inner = dict(names)
-    for typed in effect.parameters:
-        inner[typed.name] = parameter_word(len(set(inner.values())))
-    return inner
+def _static_first(domain: Domain) -> Domain:
+    """Return a domain with the preconditions that no action changes first: these find the objects of parameters."""
+    changed = {literal.atom.predicate for action in domain.actions for literal in _literals_in(action.effects)}
+
+    def is_changed(condition: Condition) -> bool:
+        return not isinstance(condition, Literal) or condition.atom.predicate in changed
+
+    actions = (
+        replace(action, precondition=Conjunction(tuple(sorted(conjuncts_of(action.precondition), key=is_changed))))
+        for action in domain.actions
+    )
+    return replace(domain, actions=tuple(actions))
 
 
-def _told_backtrack(told: Backtrack) -> Backtrack:
-    back_to = None if told.back_to is None else _with_parameters(told.back_to)
-    branch = tuple(map(_with_parameters, told.branch))
-    return replace(told, branch=branch, culprit=_with_parameters(told.culprit), back_to=back_to)
+def _told_backtrack(told: Backtrack, domain: Domain) -> Backtrack:
+    back_to = None if told.back_to is None else _with_parameters(told.back_to, domain)
+    branch = tuple(_with_parameters(step, domain) for step in told.branch)
+    return replace(told, branch=branch, culprit=_with_parameters(told.culprit, domain), back_to=back_to)
 
 
-def _with_parameters(step: PlanStep) -> PlanStep:
-    named = ((parameter_word(number), name) for number, name in enumerate(step.arguments))
+def _with_parameters(step: PlanStep, domain: Domain) -> PlanStep:
+    action = domain.action(step.name)
+    if action is None or len(action.parameters) != len(step.arguments):
+        return step
+    named = zip((typed.name for typed in action.parameters), step.arguments, strict=True)
     return PlanStep(step.name, tuple(joined.from_iterable(named)))
 
 
@@ -246,15 +247,15 @@ def _type_words(typed: TypedName) -> str:
 
 
 def _action_words(action: ActionSchema) -> str:
-    names = {typed.name: parameter_word(number) for number, typed in enumerate(action.parameters)}
-    parts = [f"action: {action.name} of:", _typed(action.parameters, names)]
+    parts = [f"with: {_typed(action.parameters)}"] if action.parameters else []
+    parts += [f"action: {action.name}"]
     if conditions := conjuncts_of(action.precondition):
-        parts += ["check:", _literals(conditions, names)]
-    parts += _effect_words(action.name, action.effects, names)
+        parts += ["since:", write_literals(conditions)]
+    parts += _effect_words(action.name, action.effects)
     return " ".join(filter(None, parts))
 
 
-def _effect_words(action: str, effects: Iterable[Effect], names: dict[str, str]) -> Iterator[str]:
+def _effect_words(action: str, effects: Iterable[Effect]) -> Iterator[str]:
     """Yield plain effects, then those for each object and under conditions."""
     plain, further = [], []
     for effect in effects:
@@ -262,28 +263,21 @@ def _effect_words(action: str, effects: Iterable[Effect], names: dict[str, str])
             plain.append(effect)
         elif not isinstance(effect, CostIncrease):
             further.append(effect)
-    added = [_added(action, effect.atom, names) for effect in plain if effect.is_positive]
+    added = [f"{write_wanted([effect])} {action}" for effect in plain if effect.is_positive]
     deleted = [Literal(effect.atom) for effect in plain if not effect.is_positive]
     yield " ".join(["add:", *added] if added else [])
-    yield f"delete: {_literals(deleted, names)}" if deleted else ""
+    yield f"delete: {write_literals(deleted)}" if deleted else ""
     for effect in further:
-        yield from _further_words(action, effect, names)
+        yield from _further_words(action, effect)
 
 
-def _added(action: str, atom: Atom, names: dict[str, str]) -> str:
-    """Return an add effect as it is told in aims: marked as wanted, the action behind its predicate."""
-    arguments = (names.get(name, name) for name in atom.arguments)
-    return write_wanted([Literal(Atom(atom.predicate, (action, *arguments)))])
-
-
-def _further_words(action: str, effect: ConditionalEffect | UniversalEffect, names: dict[str, str]) -> Iterator[str]:
+def _further_words(action: str, effect: ConditionalEffect | UniversalEffect) -> Iterator[str]:
     if isinstance(effect, UniversalEffect):
-        inner = _inner(names, effect)
-        beginning, names = f"each: {_typed(effect.parameters, inner)}", inner
+        beginning = f"each: {_typed(effect.parameters)}"
     else:
-        beginning = f"when: {_literals(conjuncts_of(effect.condition), names)}"
+        beginning = f"when: {write_literals(conjuncts_of(effect.condition))}"
     for group in _groups(effect.effects):
-        yield " ".join(filter(None, [beginning, *_effect_words(action, group, names)]))
+        yield " ".join(filter(None, [beginning, *_effect_words(action, group)]))
 
 
 def _groups(effects: Sequence[Effect]) -> Iterator[Sequence[Effect]]:
@@ -296,12 +290,8 @@ def _groups(effects: Sequence[Effect]) -> Iterator[Sequence[Effect]]:
             yield [effect]
 
 
-def _typed(parameters: Iterable[TypedName], names: dict[str, str]) -> str:
-    return " ".join(f"{names[typed.name]} {' '.join(typed.types)}" for typed in parameters)
-
-
-def _literals(conditions: Iterable[Condition], names: dict[str, str]) -> str:
-    return write_literals(_numbered(one, names) if isinstance(one, Literal) else one for one in conditions)
+def _typed(parameters: Iterable[TypedName]) -> str:
+    return " ".join(f"{typed.name} {' '.join(typed.types)}" for typed in parameters)
 
 
 def _check(domain: Domain) -> None:
