@@ -153,7 +153,7 @@ def _told_step(task: PlanningTask, step: ChainStep, state: Sequence[Atom]) -> Ch
 
 @dataclass(frozen=True, slots=True)
 class _Servant:
-    """An action that shall serve an aim, over numbered variables, and which objects these stand for."""
+    """An action that shall serve an aim: its literals over variables, and which objects its parameters stand for."""
 
     name: str
     objects: dict[str, str]
