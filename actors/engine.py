@@ -26,6 +26,9 @@ GIB = 2**30
 ENGINE_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks that vLLM 0.32.0 can be built for; an adapter may have any rank up to the one chosen."""
 
+LOOPS = 4
+"""So many equal runs of tokens, one behind the other, are a loop (`EngineNumerics.max_loop_tokens`)."""
+
 
 class Engine:
     """A vLLM engine that holds one model and one adapter over it at most. For one thread.
@@ -211,11 +214,7 @@ def lora_options(lora_rank: int | None, dtype: str, *, is_cpu: bool) -> dict[str
     return {"enable_lora": True, "max_lora_rank": rank, "max_loras": 1, "max_cpu_loras": 1}
 
 
-LOOPS = 4
-"""So many equal runs of tokens, one behind the other, are a loop (`EngineNumerics.max_loop_tokens`)."""
-
-
-def sampling_params(sampling: SamplingConfig, seed: int, *, max_loop_tokens: int = 0) -> Any:
+def sampling_params(sampling: SamplingConfig, seed: int, *, max_loop_tokens: int) -> Any:
     """Return vLLM's parameters for one completion."""
     from vllm import SamplingParams
     from vllm.sampling_params import RepetitionDetectionParams, RequestOutputKind

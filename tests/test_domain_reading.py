@@ -95,9 +95,9 @@ def test_test_problems_are_hidden_behind_symbols_of_the_pool_under_their_ids(tmp
 
 
 def write_sequences(context: StageContext[None]) -> None:
-    """Write sequences of 10 to 39 tokens; each begins with its length."""
+    """Write sequences of 39 to 10 tokens, the longest first; each begins with its length."""
     rows = [TrainingSequence.of([length] * length, {NLL_WEIGHT: [0.0] + [1.0] * (length - 1)}).row(f"p{length}")
-            for length in range(10, 40)]  # fmt: skip
+            for length in range(39, 9, -1)]  # fmt: skip
     context.output.parts(SEQUENCES, SequenceRow).write("plans", rows, SequenceRow)
 
 

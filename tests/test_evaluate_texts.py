@@ -389,3 +389,15 @@ def test_arm_of_a_run_that_is_not_there_or_gets_problems_is_refused(
 def test_run_without_judged_answers_says_so(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="no arm is finished"):
         of_run(WrittenRun(tmp_path))
+
+
+def test_text_whose_answer_goes_in_circles_is_named(server: Server, run: Run) -> None:
+    def reply(request: Any) -> tuple[int, Any]:
+        code, said = write(request)
+        if "Three" in request.prompt:
+            said["choices"][0]["finish_reason"] = "repetition"
+        return code, said
+
+    server.reply = reply
+    found = run("--repair-turns", "0")
+    assert "in circles: 1 answers, since the engine ends what goes in circles (three)" in found.out

@@ -155,14 +155,20 @@ def test_turns_spent_without_a_plan_end_with_code_1_and_the_best_answer(
     assert told in found.out
 
 
-def test_no_repair_turns_ask_once_and_an_answer_cut_off_says_so(server: Server, run: Run) -> None:
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [("length", "cut off after 77 tokens: --max-new-tokens"), ("repetition", "cut off: it went in circles")],
+)
+def test_no_repair_turns_ask_once_and_an_answer_cut_off_says_so(
+    server: Server, run: Run, reason: str, said: str
+) -> None:
     cut = completion(BROKEN)
-    cut["choices"][0]["finish_reason"] = "length"
+    cut["choices"][0]["finish_reason"] = reason
     server.reply = lambda _: (200, cut)
     found = run("--repair-turns", "0", "--max-new-tokens", "77", "--rendering", "compact", "--detail", "name")
     assert (found.code, len(server.requests)) == (1, 1)
     assert server.requests[0].prompt == f"domain: blocksworld\n{numbered_text(TEXT, 'pddl')}"
-    assert "answer: cannot be read (cut off after 77 tokens: --max-new-tokens)" in found.out
+    assert f"answer: cannot be read ({said})" in found.out
 
 
 def test_endpoint_that_fails_ends_with_code_1_and_writes_nothing(server: Server, run: Run) -> None:

@@ -155,8 +155,9 @@ def test_lesson_asks_for_those_log_probabilities_that_its_update_needs(changes: 
     assert lesson.sampling == objective.sampling == rule.settings.sampling
 
 
-def test_cut_rollouts_count_in_their_group_and_teach_nothing_if_asked_for() -> None:
-    found = [tried("p0", "valid", 1.0), tried("p0", "valid", 0.0, finish="length")]
+@pytest.mark.parametrize("finish", ["length", "repetition"])
+def test_cut_rollouts_count_in_their_group_and_teach_nothing_if_asked_for(finish: str) -> None:
+    found = [tried("p0", "valid", 1.0), tried("p0", "valid", 0.0, finish=finish)]
     assert len(rule_of().lesson(found, None).sequences) == 2
     [kept] = rule_of(trains_cut=False, advantage_scale="none").lesson(found, None).sequences
     assert kept.columns[ADVANTAGE].tolist() == [0, 0, 0.5, 0.5]

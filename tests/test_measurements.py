@@ -307,6 +307,12 @@ def test_generation_counts_tokens_and_what_was_cut_off(run: Run) -> None:
     assert run.value("try_iteration_1", "generation/no_room_rate", **stage) == 0.25
 
 
+def test_what_went_in_circles_counts_as_cut_off(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.add("try_iteration_1", rows=(RolloutRow, [rollout("p1", 3), rollout("p2", 5, FinishReason.REPETITION)]))
+    assert run.value("try_iteration_1", "generation/truncated_rate", stage="try_iteration_1") == 0.5
+
+
 def test_generation_of_a_resumed_stage_has_no_speed(tmp_path: Path) -> None:
     (tmp_path / f"roll_out_1-{b'roll_out_1'.hex()[:12]}.partial").mkdir()
     resumed = write_artifact(tmp_path, "roll_out_1", rows=(RolloutRow, TRIED))

@@ -22,6 +22,7 @@ from plansmith.pddl.model import (
     Domain,
     Effect,
     Literal,
+    PlanStep,
     UniversalEffect,
     literals_of,
 )
@@ -231,6 +232,58 @@ def test_a_precondition_said_to_be_lacking_that_holds_is_a_false_claim() -> None
     assert not any(step.false_words for step in judged(briefcase(), text).steps)
     (found,) = judge_completion(briefcase(), wrong, prompting_of("chain_told")).steps[0].false_claims
     assert (found.reason, wrong[found.span.start : found.span.end]) == ("(at o l) holds", "unmet:")
+
+
+def test_a_mark_on_what_the_problem_does_not_have_is_no_wrong_mark_but_wrong_words() -> None:
+    text = told_chain(briefcase(), parse_plan("(put-in o l) (move l m)"))
+    wrong = text.replace("since: is-at ?m l met:", "since: is-at ?m nowhere met:", 1)
+    (found,) = judge_completion(briefcase(), wrong, prompting_of("chain_told")).steps[0].false_claims
+    assert wrong[found.span.start : found.span.end] == "is-at ?m nowhere"
+
+
+def test_a_false_list_of_what_is_deleted_is_found() -> None:
+    text = told_chain(briefcase(), parse_plan("(put-in o l) (move l m)"))
+    assert text.count("delete: is-at l at o l now:") == 1
+    wrong = text.replace("delete: is-at l at o l now:", "delete: is-at l now:")
+    (found,) = judge_completion(briefcase(), wrong, prompting_of("chain_told")).steps[1].false_claims
+    assert found.reason == "leaves out (at o l)"
+
+
+def test_a_variable_that_stands_for_two_objects_is_a_reason_that_cannot_be_read() -> None:
+    text = told_chain(briefcase(), parse_plan("(put-in o l) (move l m)"))
+    wrong = text.replace("at ?x o ?l l met:", "at ?x o ?l m met:", 1)
+    read = read_told_chain(wrong, briefcase().domain)
+    assert read.fault is None and len(read.chain.steps) == 2
+    faults = [claim.fault for claim in read.spans[0].claims if claim.part is Part.UNREAD]
+    assert len(faults) == 1 and faults[0].endswith("got 'm', expected 'l'")
+
+
+def test_preconditions_that_nothing_changes_come_first_and_objects_that_none_names_stand_in_the_aim() -> None:
+    task = PlanningTask.from_text(
+        "(define (domain d) (:predicates (at ?x) (road ?x ?y) (seen ?x ?y)) (:action go :parameters (?a ?b ?c) "
+        ":precondition (and (at ?a) (road ?a ?b)) :effect (and (at ?b) (not (at ?a)) (forall (?z) (seen ?z ?z)))))",
+        "(define (problem p) (:domain d) (:objects s t) (:init (at s) (road s t)) (:goal (seen t t)))",
+    )
+    assert "since: road ?a ?b at ?a add: at? ?b go" in told_prompt(task)
+    text = told_chain(task, parse_plan("(go s t s)"))
+    assert "aim: seen? ?z t ?z t ?c s go since: road ?a s ?b t met: at ?a s met: do: go ?a s ?b t ?c s" in text
+    assert read_told_chain(text, task.domain).chain.steps[0].servants == (PlanStep("go", ("s", "t", "s")),)
+
+
+def test_an_aim_is_told_as_the_effect_that_serves_it_and_not_as_another_of_its_predicate() -> None:
+    task = PlanningTask.from_text(
+        "(define (domain d) (:predicates (off ?x) (on ?x)) (:action go :parameters (?a ?b) "
+        ":precondition (and (off ?a) (off ?b)) :effect (and (on ?a) (on ?b))))",
+        "(define (problem p) (:domain d) (:objects s t) (:init (off s) (off t)) (:goal (on t)))",
+    )
+    assert "aim: on? ?b t go since: off ?a s met: off ?b t met: do: go" in told_chain(task, parse_plan("(go s t)"))
+
+
+def test_an_aim_of_an_action_that_the_domain_does_not_have_cannot_be_read() -> None:
+    text = told_chain(briefcase(), parse_plan("(put-in o l) (move l m)"))
+    read = read_told_chain(text.replace("?l m move since:", "?l m fly since:", 1), briefcase().domain)
+    faults = [claim.fault for claim in read.spans[0].claims if claim.part is Part.UNREAD]
+    assert read.fault is None and len(faults) == 1 and faults[0].endswith("got 'fly', expected an action")
 
 
 def test_an_aim_whose_action_lacks_an_object_is_passed_over_and_one_without_an_action_is_read() -> None:

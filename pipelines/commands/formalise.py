@@ -184,6 +184,7 @@ def _turn_lines(turn: Turn, max_new_tokens: int) -> Iterator[str]:
     if reason == FinishReason.NO_ROOM:
         said = "none: text, last answer and feedback fill the model's window"
     cut = f" (cut off after {max_new_tokens} tokens: --max-new-tokens)" if reason == FinishReason.LENGTH else ""
+    cut = " (cut off: it went in circles)" if reason == FinishReason.REPETITION else cut
     yield f"{name}: {said}{cut}"
     yield from (f"  {line}" for line in judgement.feedback.splitlines())
 

@@ -38,7 +38,7 @@ class PrimerConfig(StrictModel):
     """How often each schema is asked for, each time under other symbols."""
     repairs: int = Field(1, ge=0)
     """Damaged schemas for each of these, handed back with the faults that the checks find."""
-    symbols: SymbolPoolConfig = SymbolPoolConfig(actions=16, predicates=32)
+    symbols: SymbolPoolConfig = SymbolPoolConfig(actions=16, predicates=32, variables=12)
     """The pool that names are hidden behind, here and when the run's domain is written."""
     problems: int = Field(200, ge=0)
     """Problems of D1, drawn among all, whose plans in the reference domain are learnt, bare, where they are short."""

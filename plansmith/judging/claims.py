@@ -58,7 +58,7 @@ def false_claims(
         reason = f"{claim.condition} is told twice" if is_repeated else truth.against(claim, left_out)
         told.add(name)
         if reason:
-            is_known = claim.condition in known or claim.part is Part.SUPPORT
+            is_known = claim.condition in known or (claim.part is Part.SUPPORT and truth.is_known(claim.condition))
             span = claim.mark if claim.mark and is_known else claim.span
             found.setdefault(span, FalseClaim(claim, span, reason))
     return tuple(sorted(found.values(), key=lambda false: false.span.start))
@@ -160,12 +160,17 @@ class _Truth:
             return ""
         return f"{self.action.step} can{'not' if is_said_to_be else ''} be applied"
 
-    def _is_false(self, condition: Condition | None) -> bool:
-        """Return whether a literal is false; one that names what the problem does not have is."""
+    def is_known(self, condition: Condition | None) -> bool:
+        """Return whether a condition is a literal that names nothing but what the problem has."""
         if not isinstance(condition, Literal):
             return False
         atom, task = condition.atom, self.task
         schema = task.domain.predicate(atom.predicate)
         arity = 2 if atom.predicate == EQUALITY else -1 if schema is None else len(schema.parameters)
-        is_atom = len(atom.arguments) == arity and all(name in task.objects for name in atom.arguments)
-        return not is_atom or not task.holds(condition, self.state)
+        return len(atom.arguments) == arity and all(name in task.objects for name in atom.arguments)
+
+    def _is_false(self, condition: Condition | None) -> bool:
+        """Return whether a literal is false; one that names what the problem does not have is."""
+        if not isinstance(condition, Literal):
+            return False
+        return not self.is_known(condition) or not self.task.holds(condition, self.state)

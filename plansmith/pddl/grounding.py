@@ -49,8 +49,8 @@ from plansmith.pddl.model import (
     Problem,
     TypedName,
     UniversalEffect,
+    changed_predicates,
     conjuncts_of,
-    literals_of_effects,
 )
 from plansmith.pddl.parser import LONGEST_REMEMBERED, parse_problem, shared_domain
 from plansmith.pddl.plain_schemas import Instance, PlainSchema
@@ -293,9 +293,7 @@ class PlanningTask:
 
     @cached_property
     def _changeable(self) -> frozenset[str]:
-        effects = (literal for schema in self.domain.actions for literal in literals_of_effects(schema.effects))
-        changed = {literal.atom.predicate for literal in effects}
-        return frozenset(changed | {rule.predicate for rule in self.domain.derived})
+        return changed_predicates(self.domain)
 
     @cached_property
     def _above(self) -> Mapping[str, frozenset[str]]:

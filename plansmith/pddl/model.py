@@ -375,6 +375,12 @@ def literals_of_effects(effects: tuple[Effect, ...]) -> Iterator[Literal]:
             yield from literals_of_effects(effect.effects)
 
 
+def changed_predicates(domain: Domain) -> frozenset[str]:
+    """Return the predicates whose atoms some action or rule changes; those of all others stay as a problem has them."""
+    effects = (literal for action in domain.actions for literal in literals_of_effects(action.effects))
+    return frozenset(literal.atom.predicate for literal in effects) | {rule.predicate for rule in domain.derived}
+
+
 def typed_text(names: tuple[TypedName, ...]) -> str:
     """Return typed names as PDDL writes them: ``a b - t c - (either t u)``."""
     if all(typed.types == (OBJECT,) for typed in names):

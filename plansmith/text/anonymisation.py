@@ -109,8 +109,7 @@ def anonymise(
     counted within each action, predicate and rule) are replaced as well, as ``?car`` would give away what ``t_1`` is;
     numbers are a random permutation for each kind, or with a pool drawn from it: who trained on domains of ten
     predicates has then read ``p_22``, too. With a pool no two actions share a variable: one names its action. The order
-    of declarations stays. Names that only the plan has get symbols of
-    their own, so that they remain unknown.
+    of declarations stays. Names that only the plan has get symbols of their own, so that they remain unknown.
 
     Raises:
         BadInputError: more names than the pool has symbols.
@@ -309,8 +308,8 @@ def _variables(domain: Domain, size: int, rng: random.Random) -> Iterator[int]:
         BadInputError: when more are asked for.
     """
     yield from rng.sample(range(size), size)
-    raise BadInputError("more variables than the pool has symbols", where=f"domain {domain.name}", got="all used",
-                        expected=f"{size} at most, those of all actions together",
+    raise BadInputError("more variables than the pool has symbols", where=f"domain {domain.name}",
+                        got=f"more than {size}, those of all actions together", expected=f"{size} at most",
                         cure="raise symbols.variables, or leave the domain out")  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, islice, takewhile
 from typing import NamedTuple, TypeVar
 
+from plansmith.pddl.matching import is_variable
 from plansmith.pddl.model import Atom, Condition, Domain, Literal, PlanStep
 from plansmith.text.chains import (
     INVALID,
@@ -54,29 +55,9 @@ _WITHIN_REASONS = (
     "since:", "met:", "unmet:", "order:", "after:", "later:", "ready:", *DRAWBACKS, "then:", "blocked:", "by:", "back:"
 )  # fmt: skip
 _AFTER_REASONS = (
-    "goals:",
-    *_REASONS,
-    "do:",
-    "check:",
-    "ok:",
-    "fails:",
-    "add:",
-    "delete:",
-    "now:",
-    "final:",
-    "verdict:",
-)
+    "goals:", *_REASONS, "do:", "check:", "ok:", "fails:", "add:", "delete:", "now:", "final:", "verdict:"
+)  # fmt: skip
 _STEP_START = ("goals:", *_REASONS, *_WITHIN_REASONS, "do:")
-
-
-def parameter_word(number: int) -> str:
-    """Return how a parameter is told by its number, from 0, where it is told."""
-    return f"?x{number}"
-
-
-def is_variable(word: str) -> bool:
-    """Return whether a word is a parameter or another variable, which no object is."""
-    return word.startswith("?")
 
 
 _Branch = TypeVar("_Branch", Alternative, Backtrack)

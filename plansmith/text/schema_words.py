@@ -36,7 +36,7 @@ from plansmith.pddl.model import (
 from plansmith.problems.demonstrations import Attempt, Demonstrations, Skill, lifted_atoms
 from plansmith.text.anonymisation import Anonymisation, anonymise
 from plansmith.text.compact import write_literals
-from plansmith.text.compact_reader import NOT, parameter_word
+from plansmith.text.compact_reader import NOT
 
 FORBIDS, ALLOWS, AFTERWARDS = "forbids:", "allows:", "afterwards:"
 """What is wrong: the schema wants what was not so where the skill worked; it allows what was refused where this was so;
@@ -46,6 +46,11 @@ SKILL, WORKED, KEPT, CHECK, ADD, DELETE, AS_IT_IS, WRITE = (
 )  # fmt: skip
 SCHEMA_MARKERS = (SKILL, WORKED, KEPT, CHECK, ADD, DELETE, AS_IT_IS, WRITE, FORBIDS, ALLOWS, AFTERWARDS)
 """Every marker of these texts but `NOT`, for a vocabulary."""
+
+
+def parameter_word(number: int) -> str:
+    """Return how a parameter is told by its number, from 0."""
+    return f"?x{number}"
 
 
 def schema_vocabulary(pool: SymbolPoolConfig) -> tuple[str, ...]:

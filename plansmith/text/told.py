@@ -27,6 +27,7 @@ from itertools import chain as joined
 
 from plansmith.errors import BadInputError
 from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.matching import is_variable, unified
 from plansmith.pddl.model import (
     OBJECT,
     ActionSchema,
@@ -41,11 +42,13 @@ from plansmith.pddl.model import (
     PlanStep,
     TypedName,
     UniversalEffect,
+    changed_predicates,
     conjuncts_of,
+    literals_of_effects,
 )
 from plansmith.text.chains import Backtrack, Chain, ChainStep, ReadChain, chain_of_plan, in_order, whole_state
 from plansmith.text.compact import write_chain, write_literals, write_wanted
-from plansmith.text.compact_reader import is_variable, read_chain
+from plansmith.text.compact_reader import read_chain
 
 TOLD_MARKERS = ["types:", "of:", "with:", "action:", "delete:", "each:", "when:", "objects:", "always:"]
 """The markers that the compact rendering has not, for a vocabulary."""
@@ -165,7 +168,7 @@ class _Servant:
         """Return an action with its arguments."""
         conditions = [one for one in conjuncts_of(action.precondition) if isinstance(one, Literal)]
         objects = dict(zip((typed.name for typed in action.parameters), arguments, strict=True))
-        return cls(action.name, objects, tuple(dict.fromkeys(conditions)), tuple(_literals_in(action.effects)))
+        return cls(action.name, objects, tuple(dict.fromkeys(conditions)), tuple(literals_of_effects(action.effects)))
 
     def told(self, wanted: Condition) -> Condition:
         """Return what is wanted as an effect of the action, with objects of no precondition, and the action's name."""
@@ -193,9 +196,9 @@ class _Servant:
         """Return a wanted literal's objects, each behind the effect's variable; None for another effect."""
         if (effect.atom.predicate, effect.is_positive) != (wanted.atom.predicate, wanted.is_positive):
             return None
-        pairs = list(zip(effect.atom.arguments, wanted.atom.arguments, strict=True))
-        if any(self.objects.get(term, name if is_variable(term) else term) != name for term, name in pairs):
+        if unified(effect.atom, wanted.atom, self.objects) is None:
             return None
+        pairs = zip(effect.atom.arguments, wanted.atom.arguments, strict=True)
         return tuple(joined.from_iterable((term, name) if is_variable(term) else (name,) for term, name in pairs))
 
 
@@ -204,18 +207,9 @@ def _changeable(task: PlanningTask) -> tuple[Atom, ...]:
     return tuple(atom for atom in in_order(task.problem.init) if not task.is_static(atom.predicate))
 
 
-def _literals_in(effects: Iterable[Effect]) -> Iterator[Literal]:
-    """Yield every literal among effects."""
-    for effect in effects:
-        if isinstance(effect, Literal):
-            yield effect
-        elif isinstance(effect, UniversalEffect | ConditionalEffect):
-            yield from _literals_in(effect.effects)
-
-
 def _static_first(domain: Domain) -> Domain:
     """Return a domain with the preconditions that no action changes first: these find the objects of parameters."""
-    changed = {literal.atom.predicate for action in domain.actions for literal in _literals_in(action.effects)}
+    changed = changed_predicates(domain)
 
     def is_changed(condition: Condition) -> bool:
         return not isinstance(condition, Literal) or condition.atom.predicate in changed
