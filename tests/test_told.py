@@ -51,6 +51,10 @@ def briefcase() -> PlanningTask:
     return PlanningTask.from_text(print_domain(load_domain("briefcase").domain), problem)
 
 
+TWO_PORTABLES = """(define (problem p) (:domain briefcase) (:objects o r - portable l m - location)
+  (:init (is-at l) (at o l) (in o) (at r l) (in r)) (:goal (and (at o m))))"""
+
+
 def judged(task: PlanningTask, completion: str) -> JudgedRow:
     row = JudgingRow("p", print_domain(task.domain), print_problem(task.problem),
                      (CompletionRow("r", 0, "version", completion),))  # fmt: skip
@@ -73,9 +77,10 @@ def test_told_chain_names_parameters_and_leaves_out_what_no_action_changes() -> 
     assert "aim: at? ?x o ?l m move since: is-at ?m l met: need: in? ?x o put-in since: is-at ?l l met:" in text
     assert "since: is-at ?l l met: at ?x o ?l l met: not: in ?x o met: do: put-in" in text
     assert (
-        "do: put-in ?x o ?l l check: is-at l at o l not: in o ok: add: in o delete: now: is-at l at o l in o aim:"
+        "do: put-in ?x o ?l l check: is-at l at o l not: in o ok: add: in ?x o delete: now: is-at l at o l in o aim:"
         in text
     )
+    assert "ok: add: is-at ?l m at ?x o ?l m delete: is-at ?m l at ?x o ?m l now: in o is-at m at o m goals:" in text
     assert text.endswith("goals: at? o m met: verdict: VALID")
     task = task_of("miconic")
     (step,) = random_walk(task, 1, random.Random(1))
@@ -243,10 +248,27 @@ def test_a_mark_on_what_the_problem_does_not_have_is_no_wrong_mark_but_wrong_wor
 
 def test_a_false_list_of_what_is_deleted_is_found() -> None:
     text = told_chain(briefcase(), parse_plan("(put-in o l) (move l m)"))
-    assert text.count("delete: is-at l at o l now:") == 1
-    wrong = text.replace("delete: is-at l at o l now:", "delete: is-at l now:")
+    assert text.count("delete: is-at ?m l at ?x o ?m l now:") == 1
+    wrong = text.replace("delete: is-at ?m l at ?x o ?m l now:", "delete: is-at ?m l now:")
     (found,) = judge_completion(briefcase(), wrong, prompting_of("chain_told")).steps[1].false_claims
     assert found.reason == "leaves out (at o l)"
+
+
+def test_a_change_said_of_another_object_than_the_action_has_cannot_be_read() -> None:
+    text = told_chain(briefcase(), parse_plan("(put-in o l) (move l m)"))
+    wrong = text.replace("ok: add: is-at ?l m at ?x o", "ok: add: is-at ?l l at ?x o")
+    read = read_told_chain(wrong, briefcase().domain)
+    assert read.fault is not None and read.fault.endswith("got 'l', expected 'm'") and len(read.chain.steps) == 1
+
+
+def test_every_object_of_an_effect_for_all_of_a_type_is_read_and_changes_without_variables_too() -> None:
+    task = PlanningTask.from_text(print_domain(load_domain("briefcase").domain), TWO_PORTABLES)
+    text = told_chain(task, parse_plan("(move l m)"))
+    told = "add: is-at ?l m at ?x o ?l m at ?x r ?l m delete: is-at ?m l at ?x o ?m l at ?x r ?m l now:"
+    assert told in text
+    bare = text.replace(told, "add: is-at m at o m at r m delete: is-at l at o l at r l now:")
+    first, second = (read_told_chain(one, task.domain) for one in (text, bare))
+    assert first.fault is None and first.chain == second.chain
 
 
 def test_a_variable_that_stands_for_two_objects_is_a_reason_that_cannot_be_read() -> None:

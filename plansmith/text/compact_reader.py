@@ -337,6 +337,21 @@ class _Words:
         """Return the branches of a kind that the open step claims."""
         return tuple(claim.branch for claim in self.claims if isinstance(claim.branch, kind))
 
+    def changes(self, step: PlanStep) -> tuple[tuple[Atom, ...], tuple[Span, ...]]:
+        """Take the atoms that a step is said to change, each object after its variable where variables are told."""
+        schema = self.domain.action(step.name)
+        if not self.is_told or schema is None:
+            return self.atoms()
+        objects = dict(zip((typed.name for typed in schema.parameters), step.arguments, strict=True))
+        atoms, places = list[Atom](), list[Span]()
+        while self._is_literal():
+            start, literal = self.position, self._new_literal("", dict(objects))
+            if not literal.is_positive:
+                raise _Fault(start, "what changes is told as atoms")
+            atoms.append(literal.atom)
+            places.append(self.span(start, self.position))
+        return tuple(atoms), tuple(places)
+
     def atoms(self) -> tuple[tuple[Atom, ...], tuple[Span, ...]]:
         """Take atoms, with their places."""
         start, found = self.position, self.literals()
@@ -462,11 +477,11 @@ def _read_step(words: _Words) -> tuple[ChainStep, StepSpans]:
     else:
         mark = words.take("ok:")
         words.take("add:")
-        added, places = words.atoms()
+        added, places = words.changes(action)
         changes += _listed(Part.ADDED, added, places)
         if words.is_told:
             changes.append(Claim(Part.ADDED, words.take("delete:")))
-            deleted, places = words.atoms()
+            deleted, places = words.changes(action)
             changes += _listed(Part.DELETED, deleted, places)
         changes.append(Claim(Part.DELETED if words.is_told else Part.ADDED, words.take("now:")))
         next_state, state = words.atoms()

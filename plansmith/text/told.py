@@ -10,11 +10,12 @@ schemas, objects with their types, what no action changes. ::
 An add effect is marked as what is wanted is, and ends in its action. ``each:`` is an effect for every object of a type,
 ``when:`` one under a condition; both may stand together. Preconditions that no action changes stand first.
 
-Chains are those of the compact rendering but that each object stands behind its parameter, ``do: load ?c c1 ?s s1``,
-and that an aim and a need are told as the effect of the action that shall serve them, then this action's preconditions,
-each with whether it holds: ``aim: in? ?c c1 load since: at ?c c1 ?s s1 met:``. A step tells what it deletes, too, and a
-state is the one before with what is new at its end. What stands under ``always:`` is in no state. So each word is a
-look-up of one hop, if every action's variables have names of their own (`plansmith.text.anonymisation` sees to it):
+Chains are those of the compact rendering but that each object stands behind its parameter, ``do: load ?c c1 ?s s1 ...
+add: in ?c c1``, and that an aim and a need are told as the effect of the action that shall serve them, then this
+action's preconditions, each with whether it holds: ``aim: in? ?c c1 load since: at ?c c1 ?s s1 met:``. A step tells what
+it deletes, too, and a state is the one before with what is new at its end. What stands under ``always:`` is in no state.
+So each word is a look-up of one hop, if every action's variables have names of their own
+(`plansmith.text.anonymisation` sees to it):
 a policy of 3 million parameters never learnt to name an action that it had to leap to (docs/log.md). Not here: symbols
 instead of names (`plansmith.text.anonymisation`).
 """
@@ -134,16 +135,18 @@ def _told_step(task: PlanningTask, step: ChainStep, state: Sequence[Atom]) -> Ch
     reasons = []
     servants = step.servants or (None,) * len(step.purpose)
     for (wanted, there), servant in zip(step.reasons, servants, strict=True):
-        action = None if servant is None else task.domain.action(servant.name)
-        serving = None if servant is None or action is None else _Servant.of(action, servant.arguments)
+        serving = None if servant is None else _Servant.of(servant, task.domain)
         reasons.append((wanted, there) if serving is None else (serving.told(wanted), serving.marked(task, held)))
     after = step.next_state
     if after is not None:
         kept = [atom for atom in state if atom in after]
         after = tuple(dict.fromkeys((*kept, *(atom for atom in step.added if atom in after), *after)))
+    acting = _Servant.of(step.action, task.domain)
     return replace(
         step,
         action=_with_parameters(step.action, task.domain),
+        added=step.added if acting is None else acting.changing(step.added, is_positive=True),
+        deleted=step.deleted if acting is None else acting.changing(step.deleted, is_positive=False),
         purpose=tuple(wanted for wanted, _ in reasons),
         support=tuple(support for _, support in reasons),
         next_state=after,
@@ -156,7 +159,7 @@ def _told_step(task: PlanningTask, step: ChainStep, state: Sequence[Atom]) -> Ch
 
 @dataclass(frozen=True, slots=True)
 class _Servant:
-    """An action that shall serve an aim: its literals over variables, and which objects its parameters stand for."""
+    """An action, as of a step or one that shall serve an aim: its literals over variables, its parameters' objects."""
 
     name: str
     objects: dict[str, str]
@@ -164,18 +167,19 @@ class _Servant:
     effects: tuple[Literal, ...]
 
     @classmethod
-    def of(cls, action: ActionSchema, arguments: Sequence[str]) -> _Servant:
-        """Return an action with its arguments."""
+    def of(cls, step: PlanStep, domain: Domain) -> _Servant | None:
+        """Return an action with its arguments; None where the domain has none of its name."""
+        if (action := domain.action(step.name)) is None:
+            return None
         conditions = [one for one in conjuncts_of(action.precondition) if isinstance(one, Literal)]
-        objects = dict(zip((typed.name for typed in action.parameters), arguments, strict=True))
+        objects = dict(zip((typed.name for typed in action.parameters), step.arguments, strict=True))
         return cls(action.name, objects, tuple(dict.fromkeys(conditions)), tuple(literals_of_effects(action.effects)))
 
     def told(self, wanted: Condition) -> Condition:
         """Return what is wanted as an effect of the action, with objects of no precondition, and the action's name."""
         if not isinstance(wanted, Literal):
             return wanted
-        terms = next((terms for one in self.effects if (terms := self._terms(one, wanted)) is not None), None)
-        if terms is None:
+        if (terms := self._effect(wanted)) is None:
             return wanted
         named = {*terms, *(name for one in self.preconditions for name in one.atom.arguments)}
         others = joined.from_iterable(pair for pair in self.objects.items() if pair[0] not in named)
@@ -187,6 +191,15 @@ class _Servant:
             self._with_objects(one, "met:" if task.holds(one.substitute(self.objects), state) else "unmet:")
             for one in self.preconditions
         )
+
+    def changing(self, atoms: Iterable[Atom], *, is_positive: bool) -> tuple[Atom, ...]:
+        """Return what the action adds or deletes, each object behind its variable."""
+        found = ((atom, self._effect(Literal(atom, is_positive))) for atom in atoms)
+        return tuple(atom if terms is None else Atom(atom.predicate, terms) for atom, terms in found)
+
+    def _effect(self, wanted: Literal) -> tuple[str, ...] | None:
+        """Return a literal's objects, each behind the variable of the effect that it is; None for no effect."""
+        return next((terms for one in self.effects if (terms := self._terms(one, wanted)) is not None), None)
 
     def _with_objects(self, one: Literal, mark: str) -> Literal:
         told = (([name, self.objects[name]] if name in self.objects else [name]) for name in one.atom.arguments)
