@@ -52,6 +52,7 @@ STEPS = OptimiserConfig(learning_rate=2e-3, batch_sequences=1000, epochs=4, eps=
 FLOAT32, ROUNDED = 1e-4, 1e-2
 """Largest difference of a loss: of what is computed in float32, and of what is rounded to fewer bits."""
 BFLOAT16: Mapping[str, Any] = {"dtype": "bfloat16", "zero_stage": 2}
+MUON: Mapping[str, Any] = {"optimizer": "muon"}
 LORA: Mapping[str, Any] = {"lora": LoraConfig(rank=8, alpha=16.0)}
 VOCABULARY, LOSS_TOKENS, LOSS_SHARE = 128_256, 4096, 0.25
 """Words and tokens of the loss whose memory is measured, and the share of whole float32 logits that it may take."""
@@ -102,6 +103,7 @@ def settings_of(size: Size) -> list[Setting]:
     alone = {"row_length_tokens": size.longest}
     return [
         Setting("float32"),
+        Setting("products in bfloat16", {"is_autocast": True}, tolerance=ROUNDED),
         Setting("bfloat16", BFLOAT16, tolerance=ROUNDED),
         Setting("float32, a row a sequence", alone),
         Setting("bfloat16, a row a sequence", {**BFLOAT16, **alone}, tolerance=ROUNDED),
@@ -109,6 +111,8 @@ def settings_of(size: Size) -> list[Setting]:
         Setting("ZeRO 3", {"zero_stage": 3}),
         Setting("activations computed again", {"is_checkpointing_activations": True}),
         Setting("loss in chunks", objective=InChunks()),
+        Setting("Muon, which rounds its updates", MUON, MUON, ROUNDED),
+        Setting("Muon, products in bfloat16", {**MUON, "is_autocast": True}, MUON, ROUNDED),
         Setting("adapter", LORA, LORA),
         Setting("adapter, bfloat16", {**LORA, **BFLOAT16}, LORA, ROUNDED),
         Setting("adapter on four bits", {**LORA, "quantisation": "nf4"}, {**LORA, "quantisation": "nf4"}, ROUNDED),

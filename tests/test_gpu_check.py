@@ -47,7 +47,7 @@ def test_rehearsal_without_ray_and_vllm_finds_that_everything_agrees(tmp_path: P
     assert found["device"] == "no GPU: a rehearsal"
     rows = [item for item in found["findings"] if item["is_met"] is not None]
     checked = [item["what"] for item in rows if item["model"] == "Llama"]
-    assert len(checked) == 11 and checked == [item["what"] for item in rows if item["model"] == "Qwen3"]
+    assert len(checked) == 14 and checked == [item["what"] for item in rows if item["model"] == "Qwen3"]
     assert all(item["is_met"] for item in rows) and "NO" not in table.split()
     [loss] = [item for item in rows if item["model"] == "loss"]
     assert loss["what"] == "memory, 128,256 words, 4,096 tokens" and loss["expected"] == "at most 501"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import varlen
 from torch.nn.functional import scaled_dot_product_attention
 
 from plansmith.learning import packed_attention as attention
@@ -112,3 +115,43 @@ def test_packed_attention_with_a_sliding_window_sees_the_last_tokens_of_its_sequ
         seen = [tensor[0, :, first : token + 1] for tensor in (key, value)]
         expected = scaled_dot_product_attention(query[0, :, token : token + 1], *seen, scale=SCALE, enable_gqa=True)
         assert torch.allclose(attended[0, token].float(), expected[:, 0], atol=0.02 if is_autocast else 1e-5)
+
+
+def varlen_on_cpu(
+    query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int, max_k: int, *,
+    scale: float, window_size: tuple[int, int], enable_gqa: bool,
+) -> Tensor:  # fmt: skip
+    """Compute what torch's documentation says of `varlen_attn`, whose kernels a CPU has not."""
+    assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32 and torch.equal(cu_seq_q, cu_seq_k)
+    lengths = cu_seq_q.diff().tolist()
+    assert cu_seq_q[0] == 0 and max(lengths) == max_q == max_k
+    (before, after), found = window_size, []
+    for q, k, v in zip(*(heads.split(lengths) for heads in (query, key, value)), strict=True):
+        distance = torch.arange(len(q))[:, None] - torch.arange(len(q))
+        sees = (distance >= -after) & ((distance <= before) if before >= 0 else torch.tensor(True))
+        q, k, v = (heads.transpose(0, 1)[None] for heads in (q, k, v))
+        one = scaled_dot_product_attention(q, k, v, attn_mask=sees, scale=scale, enable_gqa=enable_gqa)
+        found.append(one[0].transpose(0, 1))
+    return torch.cat(found)
+
+
+@pytest.mark.parametrize("window", [1, 4, 70, 75])
+@pytest.mark.parametrize("n_groups", [2, 4], ids=["shared key-value heads", "as many as query heads"])
+def test_attention_of_a_gpu_is_asked_for_with_the_ends_of_all_sequences_and_what_a_token_sees(
+    monkeypatch: pytest.MonkeyPatch, n_groups: int, window: int
+) -> None:
+    monkeypatch.setattr(attention, "varlen_attn", varlen_on_cpu)
+    lengths = ((3, 70, 2), (75,))
+    rows = [torch.stack([tensor.detach(), -tensor.detach()]).double() for tensor in heads(n_groups, 75)]
+    expected, _ = packed_attention(
+        torch.nn.Module(), *rows, None, sequence_lengths=lengths, scaling=SCALE, sliding_window=window
+    )
+    got = attention.flash_attention(*rows, SCALE, lengths, dtype=torch.float64, window=window)
+    assert got.shape == expected.shape and torch.allclose(got, expected, atol=1e-12)
+    assert attention.flash_attention(*rows, SCALE, lengths, dtype=torch.bfloat16, window=window).dtype == torch.bfloat16
+
+
+def test_attention_of_a_gpu_has_the_arguments_that_torch_takes() -> None:
+    assert attention.varlen_attn is varlen.varlen_attn
+    arguments = inspect.signature(varlen.varlen_attn).parameters
+    assert set(inspect.signature(varlen_on_cpu).parameters) <= set(arguments)

@@ -1,9 +1,9 @@
 """Attention over packed rows: each sequence by itself, so that nothing is computed that a mask throws away.
 
 `packed_attention` has the calling convention of transformers and is known to it under `PACKED_ATTENTION`. In float32,
-and in bfloat16 with autocast, it is `BlockwiseAttention` on a CPU; with dropout, a sliding window or in another type,
-and on a GPU, torch's fused kernel, which there and without a mask is FlashAttention. Not here: what shares a row
-(`packing`).
+and in bfloat16 with autocast, it is `BlockwiseAttention` on a CPU. On a GPU and in half precision it is FlashAttention,
+which takes all sequences of all rows at once (`torch.nn.attention.varlen`). All else, with dropout or in float32 on a
+GPU, is torch's fused kernel, sequence by sequence. Not here: what shares a row (`packing`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.varlen import varlen_attn
 
 from plansmith.learning.packing import rounded_up
 
@@ -26,6 +27,9 @@ PACKED_ATTENTION = "plansmith_packed"
 
 BLOCK_TOKENS = {torch.float32: 96, torch.bfloat16: 256}
 """Queries of a block. Shorter blocks skip more of what is above the diagonal, but their products are less efficient."""
+
+HALF_PRECISION = (torch.bfloat16, torch.float16)
+"""What FlashAttention takes."""
 
 Lengths = tuple[tuple[int, ...], ...]
 """Per row the lengths of its sequences."""
@@ -73,10 +77,13 @@ def packed_attention(
     """
     scale = scaling or query.shape[-1] ** -0.5
     window = sliding_window or query.shape[2]
-    dtype = torch.bfloat16 if torch.is_autocast_enabled("cpu") else query.dtype
+    device, is_exact = query.device.type, not dropout and not is_plain
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else query.dtype
     is_whole = max(map(max, sequence_lengths)) <= window
-    if query.device.type == "cpu" and dtype in BLOCK_TOKENS and is_whole and not dropout and not is_plain:
+    if device == "cpu" and dtype in BLOCK_TOKENS and is_whole and is_exact:
         return blockwise_attention(query, key, value, scale, sequence_lengths, dtype=dtype), None
+    if device == "cuda" and dtype in HALF_PRECISION and is_exact:
+        return flash_attention(query, key, value, scale, sequence_lengths, dtype=dtype, window=window), None
     rows = []
     with sdpa_kernel(SDPBackend.MATH) if is_plain else nullcontext():
         for row, lengths in enumerate(sequence_lengths):
@@ -99,6 +106,40 @@ def _sees(n_tokens: int, window: int, device: torch.device) -> Tensor:
     """Return (T, T), True where a token sees another: itself and those before it, ``window`` in all."""
     everything = torch.ones(n_tokens, n_tokens, dtype=torch.bool, device=device)
     return everything.tril().triu(1 - window)
+
+
+def flash_attention(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, lengths: Lengths, *, dtype: torch.dtype, window: int
+) -> Tensor:
+    """Return causal attention within each sequence of each row, all in one call of a GPU's kernel.
+
+    Args:
+        query: (B, H, T, D), any float type; key and value: (B, G, T, D), where G divides H.
+        scale: of the scores.
+        lengths: per row, summing to T.
+        dtype: of the products and of the result, one of `HALF_PRECISION`.
+        window: tokens that a token sees, itself the last.
+
+    Returns:
+        (B, T, H, D) in ``dtype``.
+    """
+    n_rows, _, n_tokens, _ = query.shape
+    q, k, v = (heads.transpose(1, 2).flatten(0, 1).to(dtype) for heads in (query, key, value))
+    ends, longest = _ends(lengths, query.device), max(map(max, lengths))
+    seen = -1 if window >= longest else window - 1  # before the token itself; -1 for all
+    attended = varlen_attn(
+        q, k, v, ends, ends, longest, longest, scale=scale, window_size=(seen, 0), enable_gqa=len(q[0]) != len(k[0])
+    )
+    assert isinstance(attended, Tensor)  # what else it can return was not asked for
+    of_rows: Tensor = attended.unflatten(0, (n_rows, n_tokens))
+    return of_rows
+
+
+@functools.lru_cache(maxsize=4)
+def _ends(lengths: Lengths, device: torch.device) -> Tensor:
+    """Return where sequences end among the tokens of all rows, after a 0; every layer of a model asks for the same."""
+    ends = list(accumulate((length for row in lengths for length in row), initial=0))
+    return torch.tensor(ends, dtype=torch.int32, device=device)
 
 
 def blockwise_attention(

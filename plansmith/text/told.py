@@ -12,9 +12,9 @@ An add effect is marked as what is wanted is, and ends in its action. ``each:`` 
 
 Chains are those of the compact rendering but that each object stands behind its parameter, ``do: load ?c c1 ?s s1 ...
 add: in ?c c1``, and that an aim and a need are told as the effect of the action that shall serve them, then this
-action's preconditions, each with whether it holds: ``aim: in? ?c c1 load since: at ?c c1 ?s s1 met:``. A step tells what
-it deletes, too, and a state is the one before with what is new at its end. What stands under ``always:`` is in no state.
-So each word is a look-up of one hop, if every action's variables have names of their own
+action's preconditions, each with whether it holds: ``aim: in? ?c c1 load since: at ?c c1 ?s s1 met:``. A step tells
+what it deletes, too, and a state is the one before with what is new at its end. What stands under ``always:`` is in no
+state. So each word is a look-up of one hop, if every action's variables have names of their own
 (`plansmith.text.anonymisation` sees to it):
 a policy of 3 million parameters never learnt to name an action that it had to leap to (docs/log.md). Not here: symbols
 instead of names (`plansmith.text.anonymisation`).
