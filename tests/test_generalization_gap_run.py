@@ -58,17 +58,12 @@ def test_smoke_run_tells_what_every_arm_took_and_what_a_problem_costs(runs: Path
     assert [round(effort[f"numbered_{epoch}"]["epochs"]) for epoch in (1, 2)] == [1, 2]
     half, whole = (effort[name]["rollouts"] for name in ("grpo_1_of_2", "grpo"))
     assert whole == 2 * half == 2 * 4 * 4
-    reinforcing = whole_seconds(results, "grpo") - effort["compact_1"]["seconds"]
-    assert effort["own_plans"]["seconds"] - effort["compact_1"]["seconds"] >= reinforcing
+    has_time = effort["own_plans"]["seconds"] >= effort["grpo"]["seconds"]
+    assert has_time or effort["own_plans"]["rollouts"] == generalization_gap.MOST_UPDATES * whole
     cost = results["cost"]
     assert sum(item["n"] for item in cost["planning"]) == cost["n_problems"] > 0
     assert min(cost[name] for name in ("planning_s", "imitation_s", "generating_s", "judging_s", "updating_s")) > 0
     assert cost["prices"] == {"cpu": 0.05, "accelerator": 1.0}
-
-
-def whole_seconds(results: dict[str, Any], arm: str) -> float:
-    seconds: float = results["effort"][arm]["seconds"]
-    return seconds
 
 
 def test_smoke_run_tells_leaks_lengths_and_kinds_of_failure(runs: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -104,7 +103,7 @@ def test_without_a_gpu_it_ends_with_code_2_and_says_so(
 def test_losses_must_be_those_of_the_cpu_and_must_have_moved(
     gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, losses: list[float], is_met: bool
 ) -> None:
-    def losses_of(_folder: Path, _size: Any, device: str, _changes: Mapping[str, Any], _objective: Any) -> list[float]:
+    def losses_of(_folder: Path, _size: Any, device: str, *_others: Any) -> list[float]:
         return losses if device == "device" or losses[-1] == losses[0] else [5.0, 4.0, 3.0, 2.0]
 
     monkeypatch.setattr(gpu_check, "losses_of", losses_of)
