@@ -49,11 +49,10 @@ from plansmith.progress import progress_bar
 FAMILIES = ("Llama", "Qwen3")
 STEPS = OptimiserConfig(learning_rate=2e-3, batch_sequences=1000, epochs=4, eps=1e-5, schedule="constant")
 """All sequences four times. eps is far above rounding, by which AdamW would divide where a gradient is nearly 0."""
-RATE_FACTORS = {"cuda": 0.2, "cpu": 1.0}
-"""By which rates are multiplied: a step of a wide model goes further, and where losses fall from 9.5 to 0 in four steps
-they differ by more than rounding (0.02 for Qwen3 in bfloat16)."""
-FLOAT32, ROUNDED = 1e-4, 1e-2
-"""Largest difference of a loss: of what is computed in float32, and of what is rounded to fewer bits."""
+FLOAT32, ROUNDED, ROUNDED_SHARE = 1e-4, 1e-2, 0.005
+"""Largest difference of a loss: of what is computed in float32, and of what is rounded to fewer bits, where it may also
+be this share of how far training moved it. On a GPU the wide model's loss falls by 9 nats in four steps, and rounding
+is multiplied on the way; with smaller steps an adapter would be rounded away."""
 BFLOAT16: Mapping[str, Any] = {"dtype": "bfloat16", "zero_stage": 2}
 MUON: Mapping[str, Any] = {"optimizer": "muon"}
 LORA: Mapping[str, Any] = {"lora": LoraConfig(rank=8, alpha=16.0)}
@@ -99,6 +98,10 @@ class Setting:
     reference: Mapping[str, Any] = field(default_factory=dict)
     tolerance: float = FLOAT32
     objective: Supervised = LIKELIHOOD
+
+    def allowed(self, moved: float) -> float:
+        """Return by how much losses may differ that training has moved so far."""
+        return max(self.tolerance, ROUNDED_SHARE * moved) if self.tolerance == ROUNDED else self.tolerance
 
 
 def settings_of(size: Size) -> list[Setting]:
@@ -163,9 +166,7 @@ def sequences_of(size: Size) -> list[TrainingSequence]:
     return found
 
 
-def losses_of(
-    folder: Path, size: Size, device: str, changes: Mapping[str, Any], objective: Supervised, steps: OptimiserConfig
-) -> list[float]:
+def losses_of(folder: Path, size: Size, device: str, changes: Mapping[str, Any], objective: Supervised) -> list[float]:
     """Return the loss of each step under some settings of the trainer."""
     import torch
 
@@ -176,7 +177,7 @@ def losses_of(
         "n_threads": size.n_threads,
     }  # fmt: skip
     trainer = TrainerActor(folder, config=TrainerConfig(**{**usual, **changes}))
-    losses = list(trainer.optimise(objective, sequences_of(size), steps).losses)
+    losses = list(trainer.optimise(objective, sequences_of(size), STEPS).losses)
     del trainer
     gc.collect()
     if device == "cuda":
@@ -188,16 +189,16 @@ def compare(family: str, size: Size, device: str) -> Iterator[Finding]:
     """Yield for each setting how far the device's losses are from the CPU's, which must have moved much further."""
     with tempfile.TemporaryDirectory(prefix="plansmith-gpu-check-") as name:
         folder, known = write_model(family, size, Path(name)), dict[str, list[float]]()
-        steps = STEPS.with_rates(RATE_FACTORS[device])
         for setting in settings_of(size):
             key = str(sorted(setting.reference))
             if key not in known:
-                known[key] = losses_of(folder, size, "cpu", setting.reference, LIKELIHOOD, steps)
-            found = losses_of(folder, size, device, setting.changes, setting.objective, steps)
+                known[key] = losses_of(folder, size, "cpu", setting.reference, LIKELIHOOD)
+            found = losses_of(folder, size, device, setting.changes, setting.objective)
             difference = max(abs(a - b) for a, b in zip(found, known[key], strict=True))
             moved = abs(known[key][0] - known[key][-1])
-            measured, expected = f"{difference:.1e} of {moved:.2f}", f"at most {setting.tolerance:g}"
-            is_met = difference <= setting.tolerance < moved / 3
+            allowed = setting.allowed(moved)
+            measured, expected = f"{difference:.1e} of {moved:.2f}", f"at most {allowed:.2g}"
+            is_met = difference <= allowed < moved / 3
             yield Finding(family, setting.name, measured, expected, is_met)
 
 

@@ -112,6 +112,19 @@ def test_losses_must_be_those_of_the_cpu_and_must_have_moved(
     assert [item.is_met for item in found if item.expected == "at most 0.0001"] == [is_met] * 7
 
 
+@pytest.mark.parametrize(("way", "is_met"), [(9.5, True), (3.0, False)], ids=["far", "near"])
+def test_what_is_rounded_may_differ_by_more_where_losses_moved_far(
+    gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: float, is_met: bool
+) -> None:
+    def losses_of(_folder: Path, _size: Any, device: str, *_others: Any) -> list[float]:
+        return [way + 1.02, 1.02] if device == "device" else [way + 1, 1.0]
+
+    monkeypatch.setattr(gpu_check, "losses_of", losses_of)
+    monkeypatch.setattr(gpu_check, "write_model", lambda *_: tmp_path)
+    found = {item.what: item.is_met for item in gpu_check.compare("Llama", gpu_check.SIZES["cpu"], "device")}
+    assert found["bfloat16"] is found["adapter, bfloat16"] is is_met and not found["float32"]
+
+
 def test_table_with_a_difference_ends_with_code_1(
     gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
