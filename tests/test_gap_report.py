@@ -41,6 +41,7 @@ from plansmith.report.gap_tables import (
     label_table,
     leak_table,
     length_table,
+    level_table,
     planning_table,
     price_table,
     unseen_table,
@@ -154,7 +155,10 @@ def test_arms_are_counted_where_they_were_trained_and_where_not(results: GapResu
     assert (headline.before, headline.after, headline.level) == ("compact_1", "grpo", "domains trained on")
 
 
-def test_attempts_in_unseen_domains_are_told_by_length_and_kind_of_failure(results: GapResults) -> None:
+def test_attempts_in_unseen_domains_are_told_by_level_length_and_kind_of_failure(results: GapResults) -> None:
+    table = level_table(results)
+    assert table.header == ("level", "n", "compact 1 (v2)", "grpo (v3)")
+    assert table.rows == (("briefcase smallest", "2", "50% (9.5% to 90.5%)", "50% (9.5% to 90.5%)"),)
     assert unseen_table(results).rows[0] == ("compact 1 (v2)", "1/1", "0/1")
     assert results.unseen["grpo"].failures[FailureKind.IN_CIRCLES] == 1
     header = failure_table(results).header

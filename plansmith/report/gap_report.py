@@ -23,6 +23,7 @@ from plansmith.report.gap_tables import (
     label_table,
     leak_table,
     length_table,
+    level_table,
     planning_table,
     price_table,
     training_table,
@@ -95,7 +96,7 @@ def _sections(results: GapResults) -> Iterator[Section]:
         (arm_table(results), domain_table(results), tests),
         note=f"{WHAT_COUNTS} {INTERVALS}",
     )
-    yield Section("The gap", (unseen_table(results), failure_table(results)))
+    yield Section("The gap", (level_table(results), unseen_table(results), failure_table(results)))
     yield Section("A label budget", (label_table(results),), note=INTERVALS)
     if results.domains is not None:
         yield Section("Invented domains", (invented_table(results),), note=CHOSEN_ON)

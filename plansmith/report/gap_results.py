@@ -59,10 +59,11 @@ class GapArm:
 class UnseenFigures:
     """What became of an arm's attempts in domains never trained on.
 
-    ``by_length`` has the problems by the steps of the planner's plan, ``failures`` the failed attempts by
-    `plansmith.judging.failure_kinds.FailureKind`.
+    ``by_level`` has the problems by the level that they were drawn from, ``by_length`` by the steps of the planner's
+    plan; ``failures`` the failed attempts by `plansmith.judging.failure_kinds.FailureKind`.
     """
 
+    by_level: dict[str, LevelFigures]
     by_length: dict[int, LevelFigures]
     failures: dict[str, int]
 
@@ -186,7 +187,14 @@ def _unseen(run: Run, evaluated: Mapping[str, Sequence[EvaluatedProblem]]) -> It
             by_length = summarise_by(unseen, lambda item: item.planner_plan_length)
             kinds, ids = sorted_of[name].artifact.rows(FailureRow), {item.problem_id for item in unseen}
             counts = Counter(row.kind for row in kinds if row.problem_id in ids)
-            yield name, UnseenFigures(dict(sorted(by_length.items())), {kind: counts[kind] for kind in FailureKind})
+            yield (
+                name,
+                UnseenFigures(
+                    by_level=summarise_by(unseen, lambda item: item.level),
+                    by_length=dict(sorted(by_length.items())),
+                    failures={kind: counts[kind] for kind in FailureKind},
+                ),
+            )
 
 
 def _invented(run: Run) -> InventedFigures | None:

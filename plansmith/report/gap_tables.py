@@ -58,6 +58,18 @@ def domain_table(results: GapResults) -> Table:
     return trained_table("domain", arms, results.trained_domains, arm_name, paper_share, note)
 
 
+def level_table(results: GapResults) -> Table:
+    """Return valid plans in domains never trained on, by level and arm."""
+    arms = {arm_name(name): figures.by_level for name, figures in results.unseen.items()}
+    levels = list(arms.values())[-1] if arms else {}
+    rows = []
+    for level, last in levels.items():
+        figures = [found[level] for found in arms.values()]
+        cells = (f"{percent(one.accuracy)} ({interval(one.ci95)})" for one in figures)
+        rows.append((level, str(last.n), *cells))
+    return Table("In domains never trained on, by level", ("level", "n", *arms), tuple(rows))
+
+
 def unseen_table(results: GapResults) -> Table:
     """Return what becomes of attempts in domains never trained on: valid by plan length."""
     found = {arm_name(name): figures.by_length for name, figures in results.unseen.items()}
