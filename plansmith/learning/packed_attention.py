@@ -28,8 +28,8 @@ PACKED_ATTENTION = "plansmith_packed"
 BLOCK_TOKENS = {torch.float32: 96, torch.bfloat16: 256}
 """Queries of a block. Shorter blocks skip more of what is above the diagonal, but their products are less efficient."""
 
-HALF_PRECISION = (torch.bfloat16, torch.float16)
-"""What FlashAttention takes."""
+HALF_PRECISION, WIDTHS = (torch.bfloat16, torch.float16), range(8, 257, 8)
+"""What FlashAttention takes: types, and widths of a head."""
 
 Lengths = tuple[tuple[int, ...], ...]
 """Per row the lengths of its sequences."""
@@ -82,7 +82,7 @@ def packed_attention(
     is_whole = max(map(max, sequence_lengths)) <= window
     if device == "cpu" and dtype in BLOCK_TOKENS and is_whole and is_exact:
         return blockwise_attention(query, key, value, scale, sequence_lengths, dtype=dtype), None
-    if device == "cuda" and dtype in HALF_PRECISION and is_exact:
+    if device == "cuda" and dtype in HALF_PRECISION and query.shape[-1] in WIDTHS and is_exact:
         return flash_attention(query, key, value, scale, sequence_lengths, dtype=dtype, window=window), None
     rows = []
     with sdpa_kernel(SDPBackend.MATH) if is_plain else nullcontext():
