@@ -297,24 +297,44 @@ def test_a_condition_of_an_effect_that_does_not_hold_is_a_false_claim() -> None:
 
 
 def test_in_a_precondition_objects_that_were_told_come_first_and_are_read_in_their_places() -> None:
-    text = ROADS.format("(at ?a) (road ?b ?a) (near ?c ?b) (seen ?a ?a)")
-    task = PlanningTask.from_text(text, FROM_S_TO_T)
-    assert "since: road ?b ?a near ?c ?b at ?a seen ?a ?a add:" in told_prompt(task)
+    text = ROADS.format("(at ?a) (road ?a ?b) (near ?c ?a) (near ?a h) (seen ?a ?a)")
+    task = PlanningTask.from_text(text.replace("(:predicates", "(:constants h) (:predicates"), FROM_S_TO_T)
+    assert "since: road ?a ?b near ?c ?a near ?a h at ?a seen ?a ?a add:" in told_prompt(task)
     chain = told_chain(task, parse_plan("(go s t u)"))
-    assert "aim: at? ?b t go since: road ?b t ?a s met: near ?b t ?c u met: at ?a s met: seen ?a s ?a s unmet:" in chain
+    told = "road ?b t ?a s unmet: near ?a s ?c u unmet: near ?a s h unmet: at ?a s met: seen ?a s ?a s unmet:"
+    assert f"aim: at? ?b t go since: {told}" in chain
     claims = read_told_chain(chain, task.domain).spans[0].claims
     assert [str(one.condition) for one in claims if one.part is Part.SUPPORT] == [
-        "(road t s)", "(near u t)", "(at s)", "(seen s s)"
+        "(road s t)", "(near u s)", "(near s h)", "(at s)", "(seen s s)"
     ]  # fmt: skip
 
 
 def test_preconditions_of_the_same_variables_keep_their_order_since_one_could_be_the_other() -> None:
-    task = PlanningTask.from_text(ROADS.format("(at ?a) (road ?b ?a) (road ?a ?b) (near ?c ?b)"), FROM_S_TO_T)
+    task = PlanningTask.from_text(ROADS.format("(at ?a) (road ?a ?b) (road ?b ?a) (near ?c ?b)"), FROM_S_TO_T)
     chain = told_chain(task, parse_plan("(go s t u)"))
-    assert "since: road ?b t ?a s met: road ?a s ?b t unmet: near ?b t ?c u met: at ?a s met:" in chain
+    assert "since: road ?a s ?b t unmet: road ?b t ?a s met: near ?b t ?c u met: at ?a s met:" in chain
     claims = read_told_chain(chain, task.domain).spans[0].claims
     supports = [str(one.condition) for one in claims if one.part is Part.SUPPORT]
-    assert supports == ["(road t s)", "(road s t)", "(near u t)", "(at s)"]
+    assert supports == ["(road s t)", "(road t s)", "(near u t)", "(at s)"]
+
+
+def test_a_change_stands_behind_the_condition_that_holds_of_the_effects_that_could_bring_it_about() -> None:
+    task = PlanningTask.from_text(
+        "(define (domain d) (:predicates (on ?x) (red ?x) (big ?x) (hot)) (:action go :parameters (?a) :effect (and "
+        "(forall (?z) (when (on ?z) (not (on ?z)))) (when (big ?a) (on ?a)) "
+        "(when (hot) (forall (?y) (when (red ?y) (on ?y)))))))",
+        "(define (problem p) (:domain d) (:objects s) (:init (on s) (red s) (hot)) (:goal (on s)))",
+    )
+    text = told_chain(task, parse_plan("(go s)"))
+    assert "ok: add: when: hot red ?y s add: on ?y s delete:" in text
+    read = read_told_chain(text, task.domain)
+    assert read.fault is None and [str(atom) for atom in read.chain.steps[0].added] == ["(on s)"]
+
+
+def test_a_check_that_fails_tells_variables_too() -> None:
+    text = told_chain(briefcase(), parse_plan("(move m l) (put-in o l)"))
+    assert "do: move ?m m ?l l check: fails: is-at ?m m goals:" in text
+    assert [str(one) for one in read_told_chain(text, briefcase().domain).chain.steps[0].unsatisfied] == ["(is-at m)"]
 
 
 def test_a_variable_that_stands_for_two_objects_is_a_reason_that_cannot_be_read() -> None:

@@ -411,8 +411,6 @@ def like(one: Literal, terms: Iterable[str], preconditions: Iterable[Literal]) -
 def _in_place(literal: Literal, words: Sequence[str], action: ActionSchema) -> Literal:
     """Return a precondition with its objects in the places of their variables, whatever order these are told in."""
     told = tuple(filter(is_variable, words))
-    if len(told) < len(literal.atom.arguments):
-        return literal
     conditions = (one for one in conjuncts_of(action.precondition) if isinstance(one, Literal))
     meant = like(literal, told, dict.fromkeys(conditions))
     if len(meant) != 1:

@@ -194,7 +194,7 @@ class _Servant:
 
     def checked(self, conditions: Iterable[Condition]) -> tuple[Condition, ...]:
         """Return preconditions over objects, each object behind its variable."""
-        told = {one.substitute(self.objects): one for one in reversed(self.preconditions)}
+        told = {one.substitute(self.objects): one for one in self.preconditions}
         return tuple(_with_objects(told[one], self.objects) if one in told else one for one in conditions)
 
     def changed(self, marker: str, atoms: Iterable[Atom], task: PlanningTask, state: int) -> tuple[Atom, ...]:
