@@ -294,6 +294,8 @@ def test_a_condition_of_an_effect_that_does_not_hold_is_a_false_claim() -> None:
     ]  # fmt: skip
     mixed_up = text.replace("when: in ?x o add:", "when: in ?x o delete:", 1)
     assert read_told_chain(mixed_up, task.domain).fault == "word 42: got 'delete:', expected 'add:'"
+    misplaced = text.replace("check: is-at ?m l ok:", "check: is-at ?m l when: in ?x o ok:")
+    assert str(read_told_chain(misplaced, task.domain).fault).endswith("got 'when:', expected 'ok:'")
 
 
 def test_in_a_precondition_objects_that_were_told_come_first_and_are_read_in_their_places() -> None:
@@ -316,6 +318,15 @@ def test_preconditions_of_the_same_variables_keep_their_order_since_one_could_be
     claims = read_told_chain(chain, task.domain).spans[0].claims
     supports = [str(one.condition) for one in claims if one.part is Part.SUPPORT]
     assert supports == ["(road s t)", "(road t s)", "(near u t)", "(at s)"]
+
+
+def test_a_precondition_and_the_negation_of_another_are_no_such() -> None:
+    task = PlanningTask.from_text(ROADS.format("(at ?a) (road ?a ?b) (not (road ?b ?a))"), FROM_S_TO_T)
+    chain = told_chain(task, parse_plan("(go s t u)"))
+    assert "since: road ?b t ?a s unmet: not: road ?b t ?a s unmet: at ?a s met:" in chain
+    claims = read_told_chain(chain, task.domain).spans[0].claims
+    supports = [str(one.condition) for one in claims if one.part is Part.SUPPORT]
+    assert supports == ["(road s t)", "(not (road t s))", "(at s)"]
 
 
 def test_a_change_stands_behind_the_condition_that_holds_of_the_effects_that_could_bring_it_about() -> None:
