@@ -13,13 +13,13 @@ judged as a plan.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice, takewhile
 from typing import NamedTuple, TypeVar
 
 from plansmith.pddl.matching import is_variable
-from plansmith.pddl.model import ActionSchema, Atom, Condition, Domain, Literal, PlanStep, conjuncts_of
+from plansmith.pddl.model import Atom, Condition, Domain, Literal, PlanStep
 from plansmith.text.chains import (
     INVALID,
     VALID,
@@ -270,18 +270,17 @@ class _Words:
         if self.peek() == "since:":
             self.position += 1
             while self._is_literal():
-                support += self._marked_support(wanted, objects, action)
+                support += self._marked_support(wanted, objects)
         parameters = [] if action is None else [typed.name for typed in action.parameters]
         if missing := [name for name in parameters if name not in objects]:
             raise self.fault(repr(missing[0]))
         servant = PlanStep(name, tuple(objects[name] for name in parameters)) if name else None
         reasons.append(_Reason(wanted, tuple(support), servant))
 
-    def _marked_support(self, wanted: Literal, objects: dict[str, str], action: ActionSchema | None) -> list[Literal]:
-        """Take what is said to be there, or to be lacking, of an action's preconditions; return the former."""
+    def _marked_support(self, wanted: Literal, objects: dict[str, str]) -> list[Literal]:
+        """Take what is said to be there, or to be lacking; return the former."""
         start = self.position
         literal, last = self._new_literal("", objects), self.position
-        literal = literal if action is None else _in_place(literal, self.words[start:last], action)
         mark = self.take(word) if (word := self.peek()) in ("met:", "unmet:") else None
         is_true = mark is None or word == "met:"
         self.claims.append(Claim(Part.SUPPORT, self.span(start, last), literal, is_true, mark, wanted))
@@ -338,44 +337,24 @@ class _Words:
         """Return the branches of a kind that the open step claims."""
         return tuple(claim.branch for claim in self.claims if isinstance(claim.branch, kind))
 
-    def literals_of(self, step: PlanStep, marker: str = "") -> list[_Placed]:
-        """Take literals of a step, each object after its variable, and its condition, where these are told.
-
-        Args:
-            step: whose they are.
-            marker: of effects, which is told again behind a condition.
-        """
+    def changes(self, step: PlanStep) -> tuple[tuple[Atom, ...], tuple[Span, ...]]:
+        """Take the atoms that a step is said to change, each object after its variable where variables are told."""
         schema = self.domain.action(step.name)
         if not self.is_told or schema is None:
-            return self.literals()
+            return self.atoms()
         objects = dict(zip((typed.name for typed in schema.parameters), step.arguments, strict=True))
-        found = []
-        while self._is_literal() or (marker and self.peek() == "when:"):
-            of_effect = dict(objects)
-            if self.peek() == "when:":
-                self._condition(of_effect, marker)
-            start = self.position
-            found.append(_Placed(self._new_literal("", of_effect), start, self.position))
-        return found
-
-    def _condition(self, objects: dict[str, str], marker: str) -> None:
-        """Take the condition of an effect, which is said to hold, up to the marker behind it."""
-        self.take("when:")
+        atoms, places = list[Atom](), list[Span]()
         while self._is_literal():
-            start = self.position
-            literal = self._new_literal("", objects)
-            self.claims.append(Claim(Part.SUPPORT, self.span(start, self.position), literal))
-        self.take(marker)
+            start, literal = self.position, self._new_literal("", dict(objects))
+            if not literal.is_positive:
+                raise _Fault(start, "what changes is told as atoms")
+            atoms.append(literal.atom)
+            places.append(self.span(start, self.position))
+        return tuple(atoms), tuple(places)
 
     def atoms(self) -> tuple[tuple[Atom, ...], tuple[Span, ...]]:
         """Take atoms, with their places."""
-        return self._atoms_of(self.position, self.literals())
-
-    def changes(self, marker: str, step: PlanStep) -> tuple[tuple[Atom, ...], tuple[Span, ...]]:
-        """Take the atoms that a step is said to add or delete, with their places."""
-        return self._atoms_of(self.position, self.literals_of(step, marker))
-
-    def _atoms_of(self, start: int, found: Sequence[_Placed]) -> tuple[tuple[Atom, ...], tuple[Span, ...]]:
+        start, found = self.position, self.literals()
         if not all(placed.literal.is_positive for placed in found):
             raise _Fault(start, "a state lists true atoms only")
         return tuple(placed.literal.atom for placed in found), tuple(self.span(one.first, one.last) for one in found)
@@ -400,24 +379,6 @@ class _Words:
         if self.is_told:
             names = [word for word in names if not is_variable(word)]
         return PlanStep(names[0], tuple(names[1:])) if is_whole else None
-
-
-def like(one: Literal, terms: Iterable[str], preconditions: Iterable[Literal]) -> list[Literal]:
-    """Return the preconditions of a literal's predicate and sign that have these terms, in whatever order."""
-    wanted = (one.atom.predicate, one.is_positive, sorted(terms))
-    return [x for x in preconditions if (x.atom.predicate, x.is_positive, sorted(x.atom.arguments)) == wanted]
-
-
-def _in_place(literal: Literal, words: Sequence[str], action: ActionSchema) -> Literal:
-    """Return a precondition with its objects in the places of their variables, whatever order these are told in."""
-    told = tuple(filter(is_variable, words))
-    conditions = (one for one in conjuncts_of(action.precondition) if isinstance(one, Literal))
-    meant = like(literal, told, dict.fromkeys(conditions))
-    if len(meant) != 1:
-        return literal
-    objects = dict(zip(told, literal.atom.arguments, strict=True))
-    in_order = tuple(objects[term] for term in meant[0].atom.arguments)
-    return Literal(Atom(literal.atom.predicate, in_order), literal.is_positive)
 
 
 def _ends_of(words: Sequence[str], completion: str) -> Sequence[int]:
@@ -503,7 +464,7 @@ def _read_step(words: _Words) -> tuple[ChainStep, StepSpans]:
     words.broken_action = words.told_action()
     action_start, action, outcome_start = words.position, words.step(), words.position
     words.take("check:")
-    checked = words.literals_of(action)
+    checked = words.literals()
     unsatisfied: Mapping[Condition, Span] = {}
     added: tuple[Atom, ...] = ()
     deleted: tuple[Atom, ...] = ()
@@ -512,15 +473,15 @@ def _read_step(words: _Words) -> tuple[ChainStep, StepSpans]:
     state: tuple[Span, ...] = ()
     if words.peek() == "fails:":
         mark = words.take("fails:")
-        unsatisfied = {one.literal: words.span(one.first, one.last) for one in words.literals_of(action)}
+        unsatisfied = {one.literal: words.span(one.first, one.last) for one in words.literals()}
     else:
         mark = words.take("ok:")
         words.take("add:")
-        added, places = words.changes("add:", action)
+        added, places = words.changes(action)
         changes += _listed(Part.ADDED, added, places)
         if words.is_told:
             changes.append(Claim(Part.ADDED, words.take("delete:")))
-            deleted, places = words.changes("delete:", action)
+            deleted, places = words.changes(action)
             changes += _listed(Part.DELETED, deleted, places)
         changes.append(Claim(Part.DELETED if words.is_told else Part.ADDED, words.take("now:")))
         next_state, state = words.atoms()

@@ -10,21 +10,19 @@ schemas, objects with their types, what no action changes. ::
 An add effect is marked as what is wanted is, and ends in its action. ``each:`` is an effect for every object of a type,
 ``when:`` one under a condition; both may stand together. Preconditions that no action changes stand first.
 
-Chains are those of the compact rendering but that each object stands behind its variable, ``do: load ?c c1 ?s s1 check:
-at ?c c1 ?s s1 ok: add: in ?c c1 delete: at ?c c1 ?s s1``, and that an aim and a need are told as the effect of the
-action that shall serve them, then this action's preconditions, each with whether it holds: ``aim: in? ?c c1 load
-since: at ?c c1 ?s s1 met:``. In these, variables whose objects were told come first, ``road ?s s1 ?r r1`` for
-``(road ?r ?s)``, but where two preconditions of a predicate have the same variables. A step tells what it deletes, too,
-what changes under a condition stands behind it, ``when: near ?o o1 add: dirty ?o o1``, and a state is the one before
-with what is new at its end. What stands under ``always:`` is in no state. So each word is a look-up of one hop, if
-every action's variables have names of their own (`plansmith.text.anonymisation` sees to it):
+Chains are those of the compact rendering but that each object stands behind its parameter, ``do: load ?c c1 ?s s1 ...
+add: in ?c c1``, and that an aim and a need are told as the effect of the action that shall serve them, then this
+action's preconditions, each with whether it holds: ``aim: in? ?c c1 load since: at ?c c1 ?s s1 met:``. A step tells
+what it deletes, too, and a state is the one before with what is new at its end. What stands under ``always:`` is in no
+state. So each word is a look-up of one hop, if every action's variables have names of their own
+(`plansmith.text.anonymisation` sees to it):
 a policy of 3 million parameters never learnt to name an action that it had to leap to (docs/log.md). Not here: symbols
 instead of names (`plansmith.text.anonymisation`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain as joined
 
@@ -47,10 +45,11 @@ from plansmith.pddl.model import (
     UniversalEffect,
     changed_predicates,
     conjuncts_of,
+    literals_of_effects,
 )
 from plansmith.text.chains import Backtrack, Chain, ChainStep, ReadChain, chain_of_plan, in_order, whole_state
 from plansmith.text.compact import write_chain, write_literals, write_wanted
-from plansmith.text.compact_reader import like, read_chain
+from plansmith.text.compact_reader import read_chain
 
 TOLD_MARKERS = ["types:", "of:", "with:", "action:", "delete:", "each:", "when:", "objects:", "always:"]
 """The markers that the compact rendering has not, for a vocabulary."""
@@ -137,7 +136,7 @@ def _told_step(task: PlanningTask, step: ChainStep, state: Sequence[Atom]) -> Ch
     servants = step.servants or (None,) * len(step.purpose)
     for (wanted, there), servant in zip(step.reasons, servants, strict=True):
         serving = None if servant is None else _Servant.of(servant, task.domain)
-        reasons.append((wanted, there) if serving is None else serving.reason(wanted, task, held))
+        reasons.append((wanted, there) if serving is None else (serving.told(wanted), serving.marked(task, held)))
     after = step.next_state
     if after is not None:
         kept = [atom for atom in state if atom in after]
@@ -146,10 +145,8 @@ def _told_step(task: PlanningTask, step: ChainStep, state: Sequence[Atom]) -> Ch
     return replace(
         step,
         action=_with_parameters(step.action, task.domain),
-        preconditions=step.preconditions if acting is None else acting.checked(step.preconditions),
-        unsatisfied=step.unsatisfied if acting is None else acting.checked(step.unsatisfied),
-        added=step.added if acting is None else acting.changed("add:", step.added, task, held),
-        deleted=step.deleted if acting is None else acting.changed("delete:", step.deleted, task, held),
+        added=step.added if acting is None else acting.changing(step.added, is_positive=True),
+        deleted=step.deleted if acting is None else acting.changing(step.deleted, is_positive=False),
         purpose=tuple(wanted for wanted, _ in reasons),
         support=tuple(support for _, support in reasons),
         next_state=after,
@@ -162,115 +159,60 @@ def _told_step(task: PlanningTask, step: ChainStep, state: Sequence[Atom]) -> Ch
 
 @dataclass(frozen=True, slots=True)
 class _Servant:
-    """An action, as of a step or one that shall serve an aim: its literals over variables, its parameters' objects.
-
-    ``effects`` stand beside the conditions that they are under.
-    """
+    """An action, as of a step or one that shall serve an aim: its literals over variables, its parameters' objects."""
 
     name: str
     objects: dict[str, str]
     preconditions: tuple[Literal, ...]
-    effects: tuple[tuple[tuple[Literal, ...], Literal], ...]
+    effects: tuple[Literal, ...]
 
     @classmethod
     def of(cls, step: PlanStep, domain: Domain) -> _Servant | None:
         """Return an action with its arguments; None where the domain has none of its name."""
         if (action := domain.action(step.name)) is None:
             return None
-        conditions = dict.fromkeys(_literals(action.precondition))
+        conditions = [one for one in conjuncts_of(action.precondition) if isinstance(one, Literal)]
         objects = dict(zip((typed.name for typed in action.parameters), step.arguments, strict=True))
-        return cls(action.name, objects, tuple(conditions), tuple(_effects(action.effects)))
+        return cls(action.name, objects, tuple(dict.fromkeys(conditions)), tuple(literals_of_effects(action.effects)))
 
-    def reason(self, wanted: Condition, task: PlanningTask, state: int) -> tuple[Condition, tuple[Condition, ...]]:
-        """Return what is wanted as an effect of the action, and the preconditions, each with whether it holds."""
-        told = self._told(wanted)
-        known = {term for term in told.atom.arguments if is_variable(term)} if isinstance(told, Literal) else set()
-        marked = []
-        for one in self.preconditions:
-            mark = "met:" if task.holds(one.substitute(self.objects), state) else "unmet:"
-            marked.append(_with_objects(self._known_first(one, known), self.objects, mark))
-            known.update(one.atom.arguments)
-        return told, tuple(marked)
-
-    def checked(self, conditions: Iterable[Condition]) -> tuple[Condition, ...]:
-        """Return preconditions over objects, each object behind its variable."""
-        told = {one.substitute(self.objects): one for one in self.preconditions}
-        return tuple(_with_objects(told[one], self.objects) if one in told else one for one in conditions)
-
-    def changed(self, marker: str, atoms: Iterable[Atom], task: PlanningTask, state: int) -> tuple[Atom, ...]:
-        """Return what the action adds or deletes, each object behind its variable, each atom behind its condition.
-
-        Args:
-            marker: ``add:`` or ``delete:``.
-            atoms: which.
-            task: domain and problem.
-            state: before the action.
-        """
-        found = list[Atom]()
-        for atom in atoms:
-            for conditions, effect in self.effects:
-                if effect.is_positive != (marker == "add:") or effect.atom.predicate != atom.predicate:
-                    continue
-                objects = unified(effect.atom, atom, self.objects)
-                if objects is None or not all(task.holds(one.substitute(objects), state) for one in conditions):
-                    continue
-                if conditions:
-                    words = write_literals(_with_objects(one, objects) for one in conditions).split()
-                    found.append(Atom("when:", (*words, marker)))
-                found.append(_with_objects(effect, objects).atom)
-                break
-            else:
-                found.append(atom)
-        return tuple(found)
-
-    def _told(self, wanted: Condition) -> Condition:
+    def told(self, wanted: Condition) -> Condition:
         """Return what is wanted as an effect of the action, with objects of no precondition, and the action's name."""
         if not isinstance(wanted, Literal):
             return wanted
-        for _, effect in self.effects:
-            if (effect.atom.predicate, effect.is_positive) == (wanted.atom.predicate, wanted.is_positive):
-                objects = unified(effect.atom, wanted.atom, self.objects)
-                if objects is not None:
-                    break
-        else:
+        if (terms := self._effect(wanted)) is None:
             return wanted
-        told = _with_objects(effect, objects)
-        named = {*effect.atom.arguments, *(name for one in self.preconditions for name in one.atom.arguments)}
+        named = {*terms, *(name for one in self.preconditions for name in one.atom.arguments)}
         others = joined.from_iterable(pair for pair in self.objects.items() if pair[0] not in named)
-        return Literal(Atom(wanted.atom.predicate, (*told.atom.arguments, *others, self.name)), wanted.is_positive)
+        return Literal(Atom(wanted.atom.predicate, (*terms, *others, self.name)), wanted.is_positive)
 
-    def _known_first(self, one: Literal, known: Collection[str]) -> Literal:
-        """Return a precondition with the known variables first; as it is where it could be taken for another."""
-        terms = one.atom.arguments
-        if not all(map(is_variable, terms)) or len(like(one, terms, self.preconditions)) > 1:
-            return one
-        return Literal(Atom(one.atom.predicate, tuple(sorted(terms, key=lambda x: x not in known))), one.is_positive)
+    def marked(self, task: PlanningTask, state: int) -> tuple[Condition, ...]:
+        """Return the preconditions, each object behind its variable, with whether they hold as last word."""
+        return tuple(
+            self._with_objects(one, "met:" if task.holds(one.substitute(self.objects), state) else "unmet:")
+            for one in self.preconditions
+        )
 
+    def changing(self, atoms: Iterable[Atom], *, is_positive: bool) -> tuple[Atom, ...]:
+        """Return what the action adds or deletes, each object behind its variable."""
+        found = ((atom, self._effect(Literal(atom, is_positive))) for atom in atoms)
+        return tuple(atom if terms is None else Atom(atom.predicate, terms) for atom, terms in found)
 
-def _literals(condition: Condition) -> Iterator[Literal]:
-    return (one for one in conjuncts_of(condition) if isinstance(one, Literal))
+    def _effect(self, wanted: Literal) -> tuple[str, ...] | None:
+        """Return a literal's objects, each behind the variable of the effect that it is; None for no effect."""
+        return next((terms for one in self.effects if (terms := self._terms(one, wanted)) is not None), None)
 
+    def _with_objects(self, one: Literal, mark: str) -> Literal:
+        told = (([name, self.objects[name]] if name in self.objects else [name]) for name in one.atom.arguments)
+        return Literal(Atom(one.atom.predicate, (*joined.from_iterable(told), mark)), one.is_positive)
 
-def _effects(
-    effects: Iterable[Effect], under: tuple[Literal, ...] = ()
-) -> Iterator[tuple[tuple[Literal, ...], Literal]]:
-    """Yield every add and delete effect with the conditions that it stands under."""
-    for effect in effects:
-        match effect:
-            case Literal():
-                yield under, effect
-            case UniversalEffect():
-                yield from _effects(effect.effects, under)
-            case ConditionalEffect():
-                yield from _effects(effect.effects, (*under, *_literals(effect.condition)))
-            case CostIncrease():
-                pass
-
-
-def _with_objects(one: Literal, objects: Mapping[str, str], mark: str = "") -> Literal:
-    """Return a literal with each object behind its variable, and a mark as last word if there is one."""
-    told = ((name, objects[name]) if name in objects else (name,) for name in one.atom.arguments)
-    return Literal(Atom(one.atom.predicate, (*joined.from_iterable(told), *([mark] if mark else []))), one.is_positive)
+    def _terms(self, effect: Literal, wanted: Literal) -> tuple[str, ...] | None:
+        """Return a wanted literal's objects, each behind the effect's variable; None for another effect."""
+        if (effect.atom.predicate, effect.is_positive) != (wanted.atom.predicate, wanted.is_positive):
+            return None
+        if unified(effect.atom, wanted.atom, self.objects) is None:
+            return None
+        pairs = zip(effect.atom.arguments, wanted.atom.arguments, strict=True)
+        return tuple(joined.from_iterable((term, name) if is_variable(term) else (name,) for term, name in pairs))
 
 
 def _changeable(task: PlanningTask) -> tuple[Atom, ...]:
