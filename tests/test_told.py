@@ -261,6 +261,12 @@ def test_a_change_said_of_another_object_than_the_action_has_cannot_be_read() ->
     assert read.fault is not None and read.fault.endswith("got 'l', expected 'm'") and len(read.chain.steps) == 1
 
 
+def test_a_change_told_as_a_negation_cannot_be_read() -> None:
+    text = told_chain(briefcase(), parse_plan("(put-in o l) (move l m)"))
+    read = read_told_chain(text.replace("ok: add: in ?x o", "ok: add: not: in ?x o"), briefcase().domain)
+    assert read.fault is not None and read.fault.endswith("a state lists true atoms only") and not read.chain.steps
+
+
 def test_every_object_of_an_effect_for_all_of_a_type_is_read_and_changes_without_variables_too() -> None:
     task = PlanningTask.from_text(print_domain(load_domain("briefcase").domain), TWO_PORTABLES)
     text = told_chain(task, parse_plan("(move l m)"))

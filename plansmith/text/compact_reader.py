@@ -343,18 +343,17 @@ class _Words:
         if not self.is_told or schema is None:
             return self.atoms()
         objects = dict(zip((typed.name for typed in schema.parameters), step.arguments, strict=True))
-        atoms, places = list[Atom](), list[Span]()
+        first, found = self.position, list[_Placed]()
         while self._is_literal():
-            start, literal = self.position, self._new_literal("", dict(objects))
-            if not literal.is_positive:
-                raise _Fault(start, "what changes is told as atoms")
-            atoms.append(literal.atom)
-            places.append(self.span(start, self.position))
-        return tuple(atoms), tuple(places)
+            start = self.position
+            found.append(_Placed(self._new_literal("", dict(objects)), start, self.position))
+        return self._atoms_of(first, found)
 
     def atoms(self) -> tuple[tuple[Atom, ...], tuple[Span, ...]]:
         """Take atoms, with their places."""
-        start, found = self.position, self.literals()
+        return self._atoms_of(self.position, self.literals())
+
+    def _atoms_of(self, start: int, found: Sequence[_Placed]) -> tuple[tuple[Atom, ...], tuple[Span, ...]]:
         if not all(placed.literal.is_positive for placed in found):
             raise _Fault(start, "a state lists true atoms only")
         return tuple(placed.literal.atom for placed in found), tuple(self.span(one.first, one.last) for one in found)

@@ -15,9 +15,8 @@ add: in ?c c1``, and that an aim and a need are told as the effect of the action
 action's preconditions, each with whether it holds: ``aim: in? ?c c1 load since: at ?c c1 ?s s1 met:``. A step tells
 what it deletes, too, and a state is the one before with what is new at its end. What stands under ``always:`` is in no
 state. So each word is a look-up of one hop, if every action's variables have names of their own
-(`plansmith.text.anonymisation` sees to it):
-a policy of 3 million parameters never learnt to name an action that it had to leap to (docs/log.md). Not here: symbols
-instead of names (`plansmith.text.anonymisation`).
+(`plansmith.text.anonymisation` sees to it): a policy of 3 million parameters never learnt to name an action that it had
+to leap to (docs/log.md). Not here: symbols instead of names (`plansmith.text.anonymisation`).
 """
 
 from __future__ import annotations
