@@ -37,6 +37,7 @@ from transformers import Qwen3ForCausalLM
 from actors.mapping import map_rows
 from actors.policy import PolicyActor
 from pipelines import pddl_instruct
+from pipelines.run.ray_start import start_ray
 from pipelines.run.workers import MODEL, PROBE, Probe, Workers
 from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
@@ -261,8 +262,8 @@ def test_machine_of_a_rank_removed_in_a_step_goes_on_from_its_checkpoint_to_wher
 @pytest.fixture(scope="module")
 def private_ray() -> Iterator[None]:
     """A Ray with a small store."""
-    ray.init(
-        address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=OUR_CODE,
+    start_ray(
+        ray, num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=OUR_CODE,
         object_store_memory=80 * 2**20,
     )  # fmt: skip
     yield

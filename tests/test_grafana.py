@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from actors.telemetry import RayListener, exported_name, metrics_table, record, tag_keys
 from pipelines.run import telemetry as telemetry_of_runs
+from pipelines.run.ray_start import start_ray
 from pipelines.run.telemetry import Telemetry
 from plansmith.config.telemetry import TelemetryConfig
 from plansmith.data.artifacts import ArtifactWriter, Provenance
@@ -298,7 +299,7 @@ def exported(_hasty_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
         telemetry.started(stage, number=3, count=7)  # before there is a Ray
         telemetry.finished(stage, artifact, {}, was_reused=False)
         code = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}}
-        ray.init(address="local", num_cpus=0, include_dashboard=False, object_store_memory=100 * 2**20,
+        start_ray(ray, num_cpus=0, include_dashboard=False, object_store_memory=100 * 2**20,
                  logging_level=logging.ERROR, runtime_env=code)  # fmt: skip
         try:
             telemetry.started(stage, number=3, count=7)

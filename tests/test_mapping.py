@@ -19,6 +19,7 @@ import ray
 import ray.data
 
 from actors.mapping import CPU_S, BatchWorker, TimedBatchWorker, map_jobs, map_rows, without_seconds
+from pipelines.run.ray_start import start_ray
 from plansmith.data.artifacts import ArtifactWriter, Provenance, Shards
 from plansmith.data.rows import PartTimeRow, PlanRow, ProblemRow
 from plansmith.data.tables import arrow_of_rows, read_table, rows_of_arrow
@@ -70,7 +71,7 @@ def expected_row(row: ProblemRow) -> PlanRow:
 def private_ray() -> Iterator[None]:
     module = sys.modules[__name__]
     ray.cloudpickle.register_pickle_by_value(module)  # worker processes cannot import test files
-    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level=logging.ERROR)
+    start_ray(ray, num_cpus=2, include_dashboard=False, logging_level=logging.ERROR)
     yield
     ray.shutdown()
     ray.cloudpickle.unregister_pickle_by_value(module)

@@ -23,6 +23,7 @@ from actors.engine import lora_options
 from actors.engine_weights import check_adapter, first_different_tensor, read_weight_shapes
 from actors.policy import PolicyActor
 from cluster.service.inflight import InFlightEngine
+from pipelines.run.ray_start import start_ray
 from plansmith.config.basics import StrictModel
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.training import PolicyConfig
@@ -155,7 +156,7 @@ def models(folders: Path) -> dict[str, LlamaForCausalLM]:
 def ray_session() -> Iterator[None]:
     is_mine = not ray.is_initialized()
     if is_mine:
-        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+        start_ray(ray, num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield
     if is_mine:
         ray.shutdown()

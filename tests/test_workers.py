@@ -27,6 +27,7 @@ from pipelines import pddl_instruct
 from pipelines.run.placement import EngineGroup, Placement, placement_of
 from pipelines.run.ranks import Ranks
 from pipelines.run.ray_session import RaySession
+from pipelines.run.ray_start import start_ray
 from pipelines.run.workers import (
     MERGED,
     MODEL,
@@ -129,9 +130,7 @@ def test_placement_of_a_cpu_with_cores_of_its_own_reserves_them() -> None:
 @pytest.fixture(scope="module")
 def ray_session() -> Iterator[None]:
     """A Ray that counts two devices; nothing here touches one."""
-    ray.init(
-        address="local", num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False, runtime_env=OUR_CODE
-    )
+    start_ray(ray, num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False, runtime_env=OUR_CODE)
     yield
     ray.shutdown()
 
