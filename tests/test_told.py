@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import random_walk
+from hypothesis import given
+from hypothesis import strategies as st
 
 from plansmith.config.dataset import SymbolPoolConfig
 from plansmith.data.rows import CompletionRow, JudgedRow, JudgingRow
@@ -376,3 +378,23 @@ def test_with_a_pool_no_two_actions_share_a_variable_and_too_many_are_refused() 
     with pytest.raises(BadInputError, match="more variables than the pool") as caught:
         anonymise(task.domain, task.problem, (), random.Random(0), POOL.model_copy(update={"variables": 30}))
     assert caught.value.where == "domain rovers" and "symbols.variables" in str(caught.value.cure)
+
+
+LOGISTICS = task_of("logistics")
+CHAIN = told_chain(LOGISTICS, random_walk(LOGISTICS, 3, random.Random(0))).split()
+WORDS = sorted(
+    {*told_prompt(LOGISTICS).split(), *CHAIN, "VALID", "INVALID", "need:", "unmet:", "final:", UNKNOWN, "?z"}
+)
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=20), st.integers(0, len(CHAIN)))
+def test_read_garbage_after_a_good_beginning_never_raises(garbage: list[str], n_kept: int) -> None:
+    text = " ".join([*CHAIN[:n_kept], *garbage])
+    read = read_told_chain(text, LOGISTICS.domain)
+    assert len(read.spans) == len(read.chain.steps)
+    assert (read.fault is None) <= (read.chain.verdict in ("VALID", "INVALID"))
+
+
+def test_an_action_of_which_there_are_parameters_alone_is_none() -> None:
+    read = read_told_chain("goals: do: ?c ?s check:", LOGISTICS.domain)
+    assert read.fault is not None and read.broken_action is None

@@ -374,10 +374,10 @@ class _Words:
     def told_action(self) -> PlanStep | None:
         """Return the names that stand here as an action, whether there is one; None where the text ends with them."""
         names = list(takewhile(lambda word: not word.endswith(":"), islice(self.words, self.position, None)))
-        is_whole = names and self.position + len(names) < len(self.words)
+        is_whole = self.position + len(names) < len(self.words)
         if self.is_told:
             names = [word for word in names if not is_variable(word)]
-        return PlanStep(names[0], tuple(names[1:])) if is_whole else None
+        return PlanStep(names[0], tuple(names[1:])) if names and is_whole else None
 
 
 def _ends_of(words: Sequence[str], completion: str) -> Sequence[int]:
