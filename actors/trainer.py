@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from plansmith.learning.objectives.base import Objective, Reader
     from plansmith.learning.objectives.trust_region import TrustRegion
     from plansmith.learning.optimisation import OptimisationReport
-    from plansmith.learning.packing import PackingReport
+    from plansmith.learning.packing import PackingReport, Unit
     from plansmith.learning.sequences import Sequences
 
 logger = logging.getLogger(__name__)
@@ -140,19 +140,26 @@ class TrainerActor:
         from plansmith.learning.checkpoints import Checkpoints
         from plansmith.learning.objectives.trust_region import TrustRegion
         from plansmith.learning.optimisation import plan_optimisation, run_optimisation
+        from plansmith.learning.packing import sharing_units
         from plansmith.learning.policy_region import run_trust_region
         from plansmith.learning.sequence_files import lengths_of, unit_names_of
 
         if isinstance(objective, TrustRegion):
             settings = objective.whole_batch(settings, len(sequences))
+        row_length = self.config.row_length_tokens
+
+        def sharing(units: Sequence[Unit]) -> list[Unit]:
+            return sharing_units(units, sequences, objective.columns, row_length)
+
         plan = plan_optimisation(
             lengths_of(sequences).tolist(),
             settings,
             seed=seed,
-            row_length_tokens=self.config.row_length_tokens,
+            row_length_tokens=row_length,
             micro_batch_rows=self.config.micro_batch_rows,
             n_ranks=self.n_ranks,
             unit_names=unit_names_of(sequences),
+            sharing=sharing if settings.shares_prompts else None,
         )
         if isinstance(objective, TrustRegion):
             rows = self.config.micro_batch_rows

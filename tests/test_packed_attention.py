@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -11,7 +12,14 @@ from torch.nn.attention import varlen
 from torch.nn.functional import scaled_dot_product_attention
 
 from plansmith.learning import packed_attention as attention
-from plansmith.learning.packed_attention import BLOCK_TOKENS, blockwise_attention, packed_attention
+from plansmith.learning.packed_attention import (
+    BLOCK_TOKENS,
+    Lengths,
+    Prefixes,
+    blockwise_attention,
+    packed_attention,
+    parts_of,
+)
 from plansmith.learning.packing import GRAIN_TOKENS
 
 SCALE = 0.3
@@ -32,7 +40,7 @@ def exact_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 def blockwise(query: Tensor, key: Tensor, value: Tensor, dtype: torch.dtype) -> Tensor:
     """Return (H, T, D) of one sequence."""
     q, k, v = query[None], key[None], value[None]
-    return blockwise_attention(q, k, v, SCALE, ((query.shape[1],),), dtype=dtype)[0].transpose(0, 1)
+    return blockwise_attention(q, k, v, SCALE, parts_of(((query.shape[1],),)), dtype=dtype)[0].transpose(0, 1)
 
 
 @pytest.mark.parametrize("dtype", BLOCK_TOKENS, ids=str)
@@ -117,17 +125,54 @@ def test_packed_attention_with_a_sliding_window_sees_the_last_tokens_of_its_sequ
         assert torch.allclose(attended[0, token].float(), expected[:, 0], atol=0.02 if is_autocast else 1e-5)
 
 
+SHARED = ((128, 30, 200, 9), (64, 50, 253))
+SHARED_PREFIXES = ((-1, 0, 0, -1), (-1, 0, -1))
+
+
+def unshared(row: list[Tensor], lengths: Sequence[int], prefixes: Sequence[int]) -> Tensor:
+    """Return (T, H, D) of a row whose parts go on from their prefixes, each computed as a sequence of its own."""
+    parts, found = [tensor.split(list(lengths), dim=1) for tensor in row], []
+    for number, prefix in enumerate(prefixes):
+        sequence = [torch.cat([part[prefix], part[number]], dim=1) if prefix >= 0 else part[number] for part in parts]
+        found.append(exact_attention(*sequence)[:, -lengths[number] :])
+    return torch.cat(found, dim=1).transpose(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("is_autocast", "dtype"),
+    [(True, torch.bfloat16), (False, torch.float32), (False, torch.float64)],
+    ids=["blockwise in bfloat16", "blockwise in float32", "fused"],
+)
+def test_parts_with_a_prefix_and_its_gradients_are_those_of_whole_sequences(
+    is_autocast: bool, dtype: torch.dtype
+) -> None:
+    plain = [torch.stack([tensor.detach(), -tensor.detach()]).requires_grad_() for tensor in heads(2, 367)]
+    given = plain if is_autocast else [tensor.to(dtype) for tensor in plain]
+    with torch.autocast("cpu", enabled=is_autocast):
+        attended, _ = packed_attention(
+            torch.nn.Module(), *given, None, sequence_lengths=SHARED, sequence_prefixes=SHARED_PREFIXES, scaling=SCALE
+        )
+    rows = zip(*plain, SHARED, SHARED_PREFIXES, strict=True)
+    exact = torch.stack([unshared([q, k, v], lengths, prefixes) for q, k, v, lengths, prefixes in rows])
+    direction = torch.randn(exact.shape, generator=torch.Generator().manual_seed(1))
+    got = (attended, *torch.autograd.grad(attended, plain, direction.to(dtype)))
+    expected = (exact, *torch.autograd.grad(exact, plain, direction))
+    assert attended.dtype == dtype
+    for ours, theirs in zip(got, expected, strict=True):
+        assert (ours.float() - theirs).norm() <= (0.01 if is_autocast else 1e-5) * theirs.norm()
+
+
 def varlen_on_cpu(
     query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int, max_k: int, *,
     scale: float, window_size: tuple[int, int], enable_gqa: bool,
 ) -> Tensor:  # fmt: skip
     """Compute what torch's documentation says of `varlen_attn`, whose kernels a CPU has not."""
-    assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32 and torch.equal(cu_seq_q, cu_seq_k)
-    lengths = cu_seq_q.diff().tolist()
-    assert cu_seq_q[0] == 0 and max(lengths) == max_q == max_k
+    assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
+    own, seen = cu_seq_q.diff().tolist(), cu_seq_k.diff().tolist()
+    assert cu_seq_q[0] == cu_seq_k[0] == 0 and max(own) == max_q and max(seen) == max_k
     (before, after), found = window_size, []
-    for q, k, v in zip(*(heads.split(lengths) for heads in (query, key, value)), strict=True):
-        distance = torch.arange(len(q))[:, None] - torch.arange(len(q))
+    for q, k, v in zip(query.split(own), key.split(seen), value.split(seen), strict=True):
+        distance = len(k) - len(q) + torch.arange(len(q))[:, None] - torch.arange(len(k))
         sees = (distance >= -after) & ((distance <= before) if before >= 0 else torch.tensor(True))
         q, k, v = (heads.transpose(0, 1)[None] for heads in (q, k, v))
         one = scaled_dot_product_attention(q, k, v, attn_mask=sees, scale=scale, enable_gqa=enable_gqa)
@@ -137,18 +182,24 @@ def varlen_on_cpu(
 
 @pytest.mark.parametrize("window", [1, 4, 70, 75])
 @pytest.mark.parametrize("n_groups", [2, 4], ids=["shared key-value heads", "as many as query heads"])
-def test_attention_of_a_gpu_is_asked_for_with_the_ends_of_all_sequences_and_what_a_token_sees(
-    monkeypatch: pytest.MonkeyPatch, n_groups: int, window: int
+@pytest.mark.parametrize(
+    ("lengths", "prefixes"),
+    [(((3, 70, 2), (75,)), None), (((8, 40, 20, 7), (60, 15)), ((-1, 0, -1, 0), (-1, 0)))],
+    ids=["nothing in common", "beginnings in common"],
+)
+def test_attention_of_a_gpu_is_asked_for_with_the_ends_of_all_parts_and_what_a_token_sees(
+    monkeypatch: pytest.MonkeyPatch, n_groups: int, window: int, lengths: Lengths, prefixes: Prefixes | None
 ) -> None:
     monkeypatch.setattr(attention, "varlen_attn", varlen_on_cpu)
-    lengths = ((3, 70, 2), (75,))
     rows = [torch.stack([tensor.detach(), -tensor.detach()]).double() for tensor in heads(n_groups, 75)]
     expected, _ = packed_attention(
-        torch.nn.Module(), *rows, None, sequence_lengths=lengths, scaling=SCALE, sliding_window=window
-    )
-    got = attention.flash_attention(*rows, SCALE, lengths, dtype=torch.float64, window=window)
+        torch.nn.Module(), *rows, None, sequence_lengths=lengths, sequence_prefixes=prefixes, scaling=SCALE,
+        sliding_window=window,
+    )  # fmt: skip
+    parts = parts_of(lengths, prefixes)
+    got = attention.flash_attention(*rows, SCALE, parts, dtype=torch.float64, window=window)
     assert got.shape == expected.shape and torch.allclose(got, expected, atol=1e-12)
-    assert attention.flash_attention(*rows, SCALE, lengths, dtype=torch.bfloat16, window=window).dtype == torch.bfloat16
+    assert attention.flash_attention(*rows, SCALE, parts, dtype=torch.bfloat16, window=window).dtype == torch.bfloat16
 
 
 def test_attention_of_a_gpu_has_the_arguments_that_torch_takes() -> None:

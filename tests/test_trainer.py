@@ -228,6 +228,21 @@ def test_optimise_does_not_depend_on_packing_and_micro_batches(model_folder: Pat
     assert largest_difference(*results) < 1e-5
 
 
+def test_optimise_that_computes_prompts_once_ends_with_the_weights_of_one_that_does_not(model_folder: Path) -> None:
+    prompts = [[3 + (number * place) % 7 for place in range(100)] for number in (1, 2)]
+    sequences = [supervised_sequence(prompt, [answer, 5, 4]) for answer in (3, 6, 8) for prompt in prompts]
+    results, reports = [], []
+    for shares_prompts in (False, True):
+        trainer = TrainerActor(model_folder, config=changed(SETTINGS, row_length_tokens=320))
+        settings = changed(FAST, batch_sequences=6, shares_prompts=shares_prompts)
+        report = trainer.optimise(Supervised(), sequences, settings)
+        results.append(weights_of(trainer))
+        reports.append(report)
+    assert largest_difference(*results) < 1e-5
+    assert reports[0].losses == pytest.approx(reports[1].losses, abs=1e-5)
+    assert reports[0].n_trained_tokens == reports[1].n_trained_tokens
+
+
 def test_optimise_by_tokens_takes_the_batches_it_says(model_folder: Path) -> None:
     sequences = supervised_sequences()
     trainer = TrainerActor(model_folder, config=SETTINGS)

@@ -103,6 +103,9 @@ class OptimiserConfig(StrictModel):
     """Largest norm of a gradient; 0 is off."""
     is_curriculum: bool = False
     """Phase 1: begin with short sequences, then mix; one order for all epochs."""
+    shares_prompts: bool = False
+    """Sequences that begin alike lie in one row as far as it has room, and the beginning that they share is computed,
+    and counted by `batch_tokens`, once (in steps of 64 tokens). The loss is the same; batches hold more alike."""
 
     def with_rates(self, factor: float) -> Self:
         """Return the same with its learning rates times a factor."""

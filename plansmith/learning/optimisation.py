@@ -10,7 +10,7 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from plansmith.learning.packing import (
     PackedBatch,
     PackingReport,
     Row,
+    Unit,
     build_batch,
     pack_rows,
     packing_report,
@@ -36,6 +37,9 @@ from plansmith.learning.sequences import Sequences
 from plansmith.learning.token_reading import TokenQuestion, TokenReading
 
 logger = logging.getLogger(__name__)
+
+Sharing = Callable[[Sequence[Unit]], list[Unit]]
+"""Makes units that share their beginnings of others, as `packing.sharing_units` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +182,8 @@ class OptimisationPlan:
     """Of all sequences, in tokens."""
     epoch_ends: tuple[int, ...]
     """Steps taken by the end of each epoch."""
+    units: Mapping[int, Unit]
+    """By the index of its first member each unit whose sequences share their beginning."""
 
     def steps_of(self, epoch: int | None) -> range:
         """Return the steps of an epoch, from 1; None means of all."""
@@ -195,6 +201,7 @@ def plan_optimisation(
     micro_batch_rows: int,
     n_ranks: int = 1,
     unit_names: Sequence[str] = (),
+    sharing: Sharing | None = None,
 ) -> OptimisationPlan:
     """Return which sequence goes where; epoch e shuffles with seed + e, but for a curriculum. Batches are of all ranks.
 
@@ -203,6 +210,7 @@ def plan_optimisation(
 
     Args:
         unit_names: of each sequence; by default each is a unit of its own.
+        sharing: makes of units those that share their beginnings, and brings some together for it.
 
     Raises:
         BadInputError: no sequence fits, or more are too long than `max_dropped_share` allows.
@@ -223,6 +231,7 @@ def plan_optimisation(
             cure="raise max_length_tokens, trainer.row_length_tokens and policy.max_model_len, or make shorter "
             "examples",
         )
+    units = units if sharing is None else sharing(units)
     epochs = [
         [
             tuple(pack_rows(batch, row_length_tokens, n_ranks=n_ranks))
@@ -241,7 +250,8 @@ def plan_optimisation(
         logger.warning("%d of %d sequences, %d tokens in all, are longer than %d tokens and are not trained on",
                        packing.n_dropped, len(lengths), packing.n_dropped_tokens, longest)  # fmt: skip
     ends = tuple(itertools.accumulate(map(len, epochs)))
-    return OptimisationPlan(tuple(batch for epoch in epochs for batch in epoch), packing, lengths, ends)
+    shared = {unit.indices[0]: unit for unit in units if unit.n_shared}
+    return OptimisationPlan(tuple(batch for epoch in epochs for batch in epoch), packing, lengths, ends, shared)
 
 
 def micro_batches(
@@ -252,6 +262,7 @@ def micro_batches(
     rank: int,
     world_size: int,
     micro_batch_rows: int,
+    units: Mapping[int, Unit] | None = None,
 ) -> Iterator[PackedBatch]:
     """Yield this rank's micro-batches: every world_size-th row, as many on each rank.
 
@@ -261,7 +272,7 @@ def micro_batches(
     own = rows[rank::world_size]
     for i in range(rounds):
         part = own[i * micro_batch_rows : (i + 1) * micro_batch_rows]
-        batch = build_batch(sequences, part or rows[:1], columns)
+        batch = build_batch(sequences, part or rows[:1], columns, units)
         yield batch if part else batch.without_loss()
 
 
@@ -306,6 +317,7 @@ def run_optimisation(
             rank=engine.rank,
             world_size=engine.world_size,
             micro_batch_rows=micro_batch_rows,
+            units=plan.units,
         )
         totals = _losses(engine, objective, list(batches))
         _check_finite(totals["loss"], "loss", step, description)

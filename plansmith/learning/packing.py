@@ -1,7 +1,9 @@
 """Packing: several sequences in one row, with attention that never crosses from one to its neighbour.
 
 Position ids restart at each sequence, `plansmith.learning.packed_attention` attends sequence by sequence, and a
-micro-batch of one row needs no padding. Not here: the order of batches in time (`optimisation`).
+micro-batch of one row needs no padding. Sequences of a unit that begin alike, as rollouts of one prompt do, can have
+their beginning in common: it stands in the row once, each sequence goes on from it, and every number is what it would
+be without. Not here: the order of batches in time (`optimisation`).
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -18,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plansmith.learning.sequences import Sequences
+from plansmith.learning.sequences import Sequences, TrainingSequence
 
 GRAIN_TOKENS = 64
 """What is computed is padded to a multiple of this: on a CPU matrix products of every other length would be compiled
@@ -40,10 +42,17 @@ class PackingReport:
 
 
 class Unit(NamedTuple):
-    """Sequences that are trained on together, in one row, or not at all."""
+    """Sequences that are trained on together, in one row, or not at all.
+
+    Attributes:
+        indices: of them.
+        n_tokens: of all, what they share counted once.
+        n_shared: tokens with which each of them begins and which stand in the row once.
+    """
 
     indices: tuple[int, ...]
     n_tokens: int
+    n_shared: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,9 @@ class PackedBatch:
     Attributes:
         token_ids, position_ids: (B, T) int64.
         columns: (B, T) float32 by name; 0 on padding.
-        lengths: per row the lengths of its sequences, and of its padding if any; each sums to T.
+        lengths: per row the lengths of its parts; each sums to T. A part is a sequence, the beginning that some share,
+            what follows of each of these, or padding.
+        prefixes: per row and part the number of the part in this row that comes before it, -1 for none.
         rows: per row the indices of its sequences.
     """
 
@@ -61,6 +72,7 @@ class PackedBatch:
     position_ids: Tensor
     columns: Mapping[str, Tensor]
     lengths: tuple[tuple[int, ...], ...]
+    prefixes: tuple[tuple[int, ...], ...]
     rows: tuple[Row, ...]
 
     def to(self, device: torch.device | str) -> PackedBatch:
@@ -88,6 +100,7 @@ class PackedBatch:
             "input_ids": F.pad(self.token_ids, (0, n_more)),
             "position_ids": F.pad(self.position_ids, (0, n_more)),
             "sequence_lengths": tuple((*lengths, n_more) for lengths in self.lengths) if n_more else self.lengths,
+            "sequence_prefixes": tuple((*row, -1) for row in self.prefixes) if n_more else self.prefixes,
             "use_cache": False,
         }
 
@@ -105,6 +118,57 @@ def units_of(lengths: Sequence[int], names: Sequence[str]) -> list[Unit]:
     return [Unit(tuple(indices), sum(lengths[index] for index in indices)) for indices in members.values()]
 
 
+def n_alike(one: TrainingSequence, other: TrainingSequence, columns: Iterable[str]) -> int:
+    """Return with how many tokens two sequences can begin in common: a multiple of `GRAIN_TOKENS`.
+
+    They are the same in both, and nothing of these columns counts among them or at the token after them, which the last
+    of them would have to predict.
+    """
+    size = min(len(one), len(other))
+    limits = [*np.flatnonzero(one.token_ids[:size] != other.token_ids[:size])[:1], size - 1]
+    for sequence in (one, other):
+        counted = (np.flatnonzero(sequence.columns[name])[:1] for name in columns if name in sequence.columns)
+        limits += [place - 1 for places in counted for place in places]
+    return int(min(limits)) // GRAIN_TOKENS * GRAIN_TOKENS
+
+
+def sharing_units(
+    units: Sequence[Unit], sequences: Sequences, columns: Sequence[str], row_length_tokens: int
+) -> list[Unit]:
+    """Return units whose sequences have their beginnings in common, those of one sequence brought together for it.
+
+    Together come those that begin with the same `GRAIN_TOKENS` tokens, in their order, while a row has room for them
+    and another one makes them share more. Each unit stands where its first member stood.
+    """
+    found: list[Unit] = []
+    open_units: dict[bytes, int] = {}
+    for unit in units:
+        first = sequences[unit.indices[0]]
+        if len(unit.indices) > 1:
+            n_shared = min(n_alike(first, sequences[index], columns) for index in unit.indices[1:])
+            found.append(Unit(unit.indices, unit.n_tokens - (len(unit.indices) - 1) * n_shared, n_shared))
+            continue
+        beginning = first.token_ids[:GRAIN_TOKENS].tobytes()
+        if (place := open_units.get(beginning)) is not None:
+            longer = _joined(found[place], unit, n_alike(sequences[found[place].indices[0]], first, columns))
+            if longer is not None and longer.n_tokens <= row_length_tokens:
+                found[place] = longer
+                continue
+        open_units[beginning] = len(found)
+        found.append(unit)
+    return found
+
+
+def _joined(unit: Unit, single: Unit, n_shared: int) -> Unit | None:
+    """Return a unit with one more sequence, which begins as its first one; None where less would be shared by that."""
+    n_before = len(unit.indices)
+    n_shared = min(n_shared, unit.n_shared) if n_before > 1 else n_shared
+    saved, saved_before = n_before * n_shared, (n_before - 1) * unit.n_shared
+    if saved <= saved_before:
+        return None
+    return Unit((*unit.indices, *single.indices), unit.n_tokens + saved_before + single.n_tokens - saved, n_shared)
+
+
 def pack_rows(units: Sequence[Unit], row_length_tokens: int, *, n_ranks: int = 1) -> list[Row]:
     """Return rows of at most ``row_length_tokens`` tokens that hold every unit once, as equally full as can be.
 
@@ -115,7 +179,7 @@ def pack_rows(units: Sequence[Unit], row_length_tokens: int, *, n_ranks: int = 1
     Raises:
         ValueError: a unit is longer than a row; nothing is ever truncated.
     """
-    for indices, length in units:
+    for indices, length, _ in units:
         if length > row_length_tokens:
             raise ValueError(f"unit {indices} has {length} tokens, more than a row of {row_length_tokens}")
     by_length = sorted(units, key=lambda unit: -unit.n_tokens)
@@ -123,7 +187,7 @@ def pack_rows(units: Sequence[Unit], row_length_tokens: int, *, n_ranks: int = 1
     while True:
         rows: list[list[int]] = [[] for _ in range(n_rows)]
         emptiest = [(0, row) for row in range(n_rows)]
-        for indices, length in by_length:
+        for indices, length, _ in by_length:
             row_tokens, row = heapq.heappop(emptiest)
             rows[row].extend(indices)
             heapq.heappush(emptiest, (row_tokens + length, row))
@@ -186,26 +250,61 @@ def packing_report(lengths: Sequence[int], batches: Sequence[Sequence[Row]], *, 
     )
 
 
-def build_batch(sequences: Sequences, rows: Sequence[Row], columns: Iterable[str]) -> PackedBatch:
-    """Return the tensors for ``rows`` with these columns; shorter rows are padded with a sequence of their own."""
-    packed = [[sequences[index] for index in row] for row in rows]
-    n_tokens = max(sum(map(len, row)) for row in packed)
-    token_ids = np.zeros((len(rows), n_tokens), np.int64)
+class _Part(NamedTuple):
+    """Tokens ``start`` up to ``end`` of a sequence, after those of another part of the row, if of any."""
+
+    sequence: TrainingSequence
+    start: int
+    end: int
+    prefix: int = -1
+
+
+def build_batch(
+    sequences: Sequences, rows: Sequence[Row], columns: Iterable[str], units: Mapping[int, Unit] | None = None
+) -> PackedBatch:
+    """Return the tensors for ``rows`` with these columns; shorter rows are padded with a part of their own.
+
+    Args:
+        sequences: all.
+        rows: indices of some; members of a unit are neighbours.
+        columns: names.
+        units: by the index of its first member each unit whose sequences share their beginning; others share nothing.
+    """
+    packed = [list(_parts(sequences, row, units or {})) for row in rows]
+    n_tokens = max(sum(part.end - part.start for part in row) for row in packed)
+    token_ids, position_ids = np.zeros((2, len(rows), n_tokens), np.int64)
     numbers = {name: np.zeros(token_ids.shape, np.float32) for name in columns}
-    lengths = []
-    for row, members in enumerate(packed):
-        start = 0
-        for sequence in members:
-            end = start + len(sequence)
-            token_ids[row, start:end] = sequence.token_ids
+    lengths, prefixes = [], []
+    for row, parts in enumerate(packed):
+        place = 0
+        for sequence, start, end, _ in parts:
+            own, here = slice(start, end), slice(place, place + end - start)
+            token_ids[row, here], position_ids[row, here] = sequence.token_ids[own], np.arange(start, end)
             for name in numbers.keys() & sequence.columns.keys():
-                numbers[name][row, start:end] = sequence.columns[name]
-            start = end
-        lengths.append((*map(len, members), *[n_tokens - start] * (start < n_tokens)))
+                numbers[name][row, here] = sequence.columns[name][own]
+            place = here.stop
+        n_padded = n_tokens - place
+        position_ids[row, place:] = np.arange(n_padded)
+        lengths.append((*(part.end - part.start for part in parts), *[n_padded] * (n_padded > 0)))
+        prefixes.append((*(part.prefix for part in parts), *[-1] * (n_padded > 0)))
     return PackedBatch(
         token_ids=torch.from_numpy(token_ids),
-        position_ids=torch.stack([torch.cat([torch.arange(length) for length in row]) for row in lengths]),
+        position_ids=torch.from_numpy(position_ids),
         columns={name: torch.from_numpy(column) for name, column in numbers.items()},
         lengths=tuple(lengths),
+        prefixes=tuple(prefixes),
         rows=tuple(rows),
     )
+
+
+def _parts(sequences: Sequences, row: Row, units: Mapping[int, Unit]) -> Iterator[_Part]:
+    """Yield the parts of a row: what a unit shares, then the rest of each of its sequences."""
+    prefix, n_shared, left, n_parts = -1, 0, 0, 0
+    for index in row:
+        sequence = sequences[index]
+        if not left and (unit := units.get(index)) is not None and unit.n_shared:
+            prefix, n_shared, left = n_parts, unit.n_shared, len(unit.indices)
+            yield _Part(sequence, 0, n_shared)
+            n_parts += 1
+        yield _Part(sequence, n_shared, len(sequence), prefix) if left else _Part(sequence, 0, len(sequence))
+        n_parts, left = n_parts + 1, max(0, left - 1)
