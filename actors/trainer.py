@@ -142,14 +142,17 @@ class TrainerActor:
         from plansmith.learning.optimisation import plan_optimisation, run_optimisation
         from plansmith.learning.packing import sharing_units
         from plansmith.learning.policy_region import run_trust_region
-        from plansmith.learning.sequence_files import lengths_of, unit_names_of
+        from plansmith.learning.sequence_files import lengths_of, storage_order, unit_names_of
 
         if isinstance(objective, TrustRegion):
             settings = objective.whole_batch(settings, len(sequences))
         row_length = self.config.row_length_tokens
 
         def sharing(units: Sequence[Unit]) -> list[Unit]:
-            return sharing_units(units, sequences, objective.columns, row_length)
+            by_first = {unit.indices[0]: unit for unit in units}
+            stored = (by_first[index] for index in storage_order(sequences) if index in by_first)
+            found = sharing_units(list(stored), sequences, objective.columns, row_length)
+            return sorted(found, key=lambda unit: min(unit.indices))
 
         plan = plan_optimisation(
             lengths_of(sequences).tolist(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from conftest import BLOCKS_TEXT, SUSSMAN_PLAN, sussman
 
-from plansmith.config.dataset import PlanExamplesConfig
+from plansmith.config.dataset import PlanExamplesConfig, SymbolPoolConfig
 from plansmith.data.plan_examples import anonymised_problem, in_order_of_training, plan_examples
 from plansmith.data.rows import ProblemRow, SolvedProblemRow, Split
 from plansmith.pddl.canonical import canonical_form
@@ -67,6 +67,20 @@ def test_anonymised_example_has_a_plan_that_solves_what_it_asks() -> None:
     task = PlanningTask.from_text(domain_pddl, f"(define (problem{problem_pddl}")
     plan = prompting_of("plan_numbered").read(example.response, task.domain).chain.final_plan
     assert plan is not None and validate_plan(task, plan).is_valid
+
+
+def test_names_drawn_for_a_domain_are_those_of_its_problems_but_for_objects_and_of_one_copy_alone() -> None:
+    config = PlanExamplesConfig(
+        plan_format="chain", prompts="told", anonymise="always", copies=2, symbols=SymbolPoolConfig(),
+        draws_names_for="domain",
+    )  # fmt: skip
+    (first, again), (other, _) = ([*plan_examples(solved(number), config, seed=5)] for number in range(2))
+    domains, problems = zip(*(one.prompt.split(" objects: ") for one in (first, again, other)), strict=True)
+    assert domains[0] == domains[2] != domains[1]
+    assert problems[0] != problems[2]
+    alone = config.model_copy(update={"draws_names_for": "problem"})
+    [*_, one], [*_, two] = (plan_examples(solved(number), alone, seed=5) for number in range(2))
+    assert one.prompt.split(" objects: ")[0] != two.prompt.split(" objects: ")[0]
 
 
 def test_anonymised_problem_keeps_its_id_and_knows_none_of_the_names() -> None:

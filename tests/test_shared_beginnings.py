@@ -20,7 +20,7 @@ from plansmith.learning.objectives.preference import Preference
 from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.optimisation import micro_batches, plan_optimisation
 from plansmith.learning.packed_attention import register_packed_attention
-from plansmith.learning.packing import GRAIN_TOKENS, Unit, build_batch, n_alike, sharing_units, units_of
+from plansmith.learning.packing import GRAIN_TOKENS, Unit, beginning_of, build_batch, n_alike, sharing_units, units_of
 from plansmith.learning.sequences import (
     NLL_WEIGHT,
     TrainingSequence,
@@ -64,12 +64,13 @@ def singles(sequences: Sequence[TrainingSequence]) -> list[Unit]:
 def test_alike_is_what_is_the_same_and_predicts_nothing_that_counts(
     one: TrainingSequence, other: TrainingSequence, expected: int
 ) -> None:
-    assert n_alike(one, other, [NLL_WEIGHT]) == n_alike(other, one, [NLL_WEIGHT]) == expected
+    beginnings = [beginning_of(sequence, [NLL_WEIGHT]) for sequence in (one, other)]
+    assert n_alike(*beginnings) == n_alike(*reversed(beginnings)) == expected
 
 
 def test_a_column_that_is_not_asked_for_does_not_keep_sequences_from_sharing() -> None:
-    counted = [TrainingSequence.of([7] * 200, {"other": [0.0] + [1.0] * 199}) for _ in range(2)]
-    assert n_alike(*counted, [NLL_WEIGHT]) == 192 and n_alike(*counted, ["other"]) == 0
+    counted = TrainingSequence.of([7] * 200, {"other": [0.0] + [1.0] * 199})
+    assert len(beginning_of(counted, [NLL_WEIGHT])) == 192 and len(beginning_of(counted, ["other"])) == 0
 
 
 def test_sequences_that_begin_alike_are_a_unit_as_far_as_a_row_has_room() -> None:

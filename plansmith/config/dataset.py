@@ -73,6 +73,9 @@ class PlanExamplesConfig(StrictModel):
     only named, and learnt."""
     symbols: SymbolPoolConfig | None = None
     """Where hidden names get their symbols from; None: as many as there are names, numbered from 0."""
+    draws_names_for: Literal["problem", "domain"] = "problem"
+    """For what hidden names are drawn, in each copy anew: for every problem, or, but for its objects' names, for a
+    domain: then prompts about it begin alike, and tuning can compute this once (`shares_prompts`)."""
 
     @model_validator(mode="after")
     def _chains_are_told(self) -> Self:

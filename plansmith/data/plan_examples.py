@@ -55,7 +55,8 @@ def plan_examples(
             asked = PlanningTask(task.domain, rename_problem(task.problem, names, rng))
             steps = rename_plan(plan, names)
         if is_hidden:
-            hidden = anonymise(task.domain, asked.problem, steps, rng, config.symbols)
+            of_domain = _of_domain(row.domain_pddl, copy, seed) if config.draws_names_for == "domain" else rng
+            hidden = anonymise(task.domain, asked.problem, steps, of_domain, config.symbols, objects_rng=rng)
             asked, steps = PlanningTask(hidden.domain, hidden.problem), hidden.plan
         answer = told_chain(asked, steps) if config.plan_format == "chain" else plan_writer(config.plan_format)(steps)
         yield PlanExample(f"{row.problem_id}-plan-{copy}", is_hidden, position, prompt(asked), answer)
@@ -85,6 +86,10 @@ def anonymised_problem(row: ProblemRow, *, seed: int, symbols: SymbolPoolConfig 
 
 def _rng(problem_id: str, copy: int, seed: int) -> random.Random:
     return random.Random(f"{seed} {problem_id} plan {copy}")
+
+
+def _of_domain(domain_pddl: str, copy: int, seed: int) -> random.Random:
+    return random.Random(f"{seed} {domain_pddl} names {copy}")
 
 
 def _position(rng: random.Random, copy: int, copies: int) -> float:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from plansmith.learning.sequences import Sequences, TrainingSequence
@@ -118,18 +119,24 @@ def units_of(lengths: Sequence[int], names: Sequence[str]) -> list[Unit]:
     return [Unit(tuple(indices), sum(lengths[index] for index in indices)) for indices in members.values()]
 
 
-def n_alike(one: TrainingSequence, other: TrainingSequence, columns: Iterable[str]) -> int:
-    """Return with how many tokens two sequences can begin in common: a multiple of `GRAIN_TOKENS`.
+def beginning_of(sequence: TrainingSequence, columns: Iterable[str]) -> NDArray[np.int32]:
+    """Return the first tokens of a sequence as far as others may have them in common: a multiple of `GRAIN_TOKENS`.
 
-    They are the same in both, and nothing of these columns counts among them or at the token after them, which the last
-    of them would have to predict.
+    Nothing of these columns counts among them or at the token after them, which the last of them would have to predict.
     """
+    counted = (np.flatnonzero(sequence.columns[name])[:1] for name in columns if name in sequence.columns)
+    end = min([len(sequence), *(int(place) for places in counted for place in places)])
+    return sequence.token_ids[: _whole_grains(end - 1)].copy()
+
+
+def n_alike(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
+    """Return how many tokens two beginnings have in common: a multiple of `GRAIN_TOKENS`."""
     size = min(len(one), len(other))
-    limits = [*np.flatnonzero(one.token_ids[:size] != other.token_ids[:size])[:1], size - 1]
-    for sequence in (one, other):
-        counted = (np.flatnonzero(sequence.columns[name])[:1] for name in columns if name in sequence.columns)
-        limits += [place - 1 for places in counted for place in places]
-    return int(min(limits)) // GRAIN_TOKENS * GRAIN_TOKENS
+    return _whole_grains(min([size, *np.flatnonzero(one[:size] != other[:size])[:1].tolist()]))
+
+
+def _whole_grains(n_tokens: int) -> int:
+    return n_tokens // GRAIN_TOKENS * GRAIN_TOKENS
 
 
 def sharing_units(
@@ -141,20 +148,22 @@ def sharing_units(
     and another one makes them share more. Each unit stands where its first member stood.
     """
     found: list[Unit] = []
-    open_units: dict[bytes, int] = {}
+    open_units: dict[bytes, tuple[int, NDArray[np.int32]]] = {}
     for unit in units:
-        first = sequences[unit.indices[0]]
+        first = beginning_of(sequences[unit.indices[0]], columns)
         if len(unit.indices) > 1:
-            n_shared = min(n_alike(first, sequences[index], columns) for index in unit.indices[1:])
+            others = (beginning_of(sequences[index], columns) for index in unit.indices[1:])
+            n_shared = min(n_alike(first, other) for other in others)
             found.append(Unit(unit.indices, unit.n_tokens - (len(unit.indices) - 1) * n_shared, n_shared))
             continue
-        beginning = first.token_ids[:GRAIN_TOKENS].tobytes()
-        if (place := open_units.get(beginning)) is not None:
-            longer = _joined(found[place], unit, n_alike(sequences[found[place].indices[0]], first, columns))
+        grain = first[:GRAIN_TOKENS].tobytes()
+        if grain in open_units:
+            place, beginning = open_units[grain]
+            longer = _joined(found[place], unit, n_alike(beginning, first))
             if longer is not None and longer.n_tokens <= row_length_tokens:
                 found[place] = longer
                 continue
-        open_units[beginning] = len(found)
+        open_units[grain] = len(found), first
         found.append(unit)
     return found
 

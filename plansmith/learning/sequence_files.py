@@ -118,6 +118,12 @@ def lengths_of(sequences: Sequences) -> NDArray[np.int64]:
     return np.array([len(sequences[position]) for position in range(len(sequences))], np.int64)
 
 
+def storage_order(sequences: Sequences) -> list[int]:
+    """Return all positions in an order in which reading them is quick."""
+    order = sequences.order if isinstance(sequences, StoredSequences) else None
+    return list(range(len(sequences))) if order is None else np.argsort(order, kind="stable").tolist()
+
+
 def unit_names_of(sequences: Sequences) -> list[str]:
     """Return the unit of each sequence."""
     if isinstance(sequences, StoredSequences):

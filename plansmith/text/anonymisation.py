@@ -101,6 +101,8 @@ def anonymise(
     plan: Sequence[PlanStep],
     rng: random.Random,
     pool: SymbolPoolConfig | None = None,
+    *,
+    objects_rng: random.Random | None = None,
 ) -> AnonymisedTuple:
     """Return the tuple with all names replaced, the same name by the same symbol throughout; verdicts stay the same.
 
@@ -111,18 +113,29 @@ def anonymise(
     predicates has then read ``p_22``, too. With a pool no two actions share a variable: one names its action. The order
     of declarations stays. Names that only the plan has get symbols of their own, so that they remain unknown.
 
+    Args:
+        domain, problem, plan: the tuple.
+        rng: draws the names.
+        pool: that they are drawn from.
+        objects_rng: draws those of objects; None: the same.
+
     Raises:
         BadInputError: more names than the pool has symbols.
     """
-    names = _draw(domain, problem, plan, rng, pool)
+    names = _draw(domain, problem, plan, rng, pool, objects_rng or rng)
     renamer = Renamer(names, variables=None if pool is None else _variables(domain, pool.variables, rng))
     return AnonymisedTuple(renamer.domain(domain), renamer.problem(problem), names.rename_plan(plan), names)
 
 
 def _draw(
-    domain: Domain, problem: Problem, plan: Iterable[PlanStep], rng: random.Random, pool: SymbolPoolConfig | None
+    domain: Domain,
+    problem: Problem,
+    plan: Iterable[PlanStep],
+    rng: random.Random,
+    pool: SymbolPoolConfig | None,
+    objects_rng: random.Random,
 ) -> Anonymisation:
-    def symbols(letter: str, kind: str, names: Iterable[str]) -> dict[str, str]:
+    def symbols(letter: str, kind: str, names: Iterable[str], rng: random.Random = rng) -> dict[str, str]:
         known = list(dict.fromkeys(names))
         size = len(known) if pool is None else getattr(pool, kind)
         if size < len(known):
@@ -141,7 +154,7 @@ def _draw(
         predicates=symbols("p", "predicates", [schema.name for schema in domain.predicates]) | {EQUALITY: EQUALITY},
         functions=_symbols("f", functions, len(functions), rng) | {TOTAL_COST: TOTAL_COST},
         types=symbols("t", "types", [typed.name for typed in domain.types]) | {OBJECT: OBJECT},
-        objects=symbols("o", "objects", objects),
+        objects=symbols("o", "objects", objects, objects_rng),
     )
 
 
