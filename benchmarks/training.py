@@ -2,10 +2,13 @@
 
 A model of a known shape with random weights, the same random sequences packed into rows of the same length, each side
 in a process of its own, one after the other. The first steps are left out. Activations are kept; --checkpointing
-recomputes them on both sides. Needs the extra `dev` (TRL).
+recomputes them on both sides. With --group several answers to each of some prompts are learnt, as rollouts are; then
+we are measured twice, with each sequence by itself and with what sequences share computed once. Needs the extra `dev`
+(TRL).
 
     python benchmarks/training.py [--shape qwen3-1.7b] [--device cuda] [--peak-tflops 989]
     python benchmarks/training.py --shape tiny --device cpu --row 1024 --sequences 200   # to try the command
+    python benchmarks/training.py --group 8 --prompt 1500   # prompts such as PDDL domains and problems are
     python benchmarks/training.py --data-tokens 50000000   # how far driver and ranks grow with the data, no more
     python benchmarks/training.py --parts --sequences 300   # the demo's trainer on a CPU, part by part, no more
 
@@ -23,7 +26,7 @@ import random
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,7 @@ SHAPES = {
              "head_dim": 64, "intermediate_size": 336, "vocab_size": 512, "tie_word_embeddings": False},
 }  # fmt: skip
 WARM_UP_STEPS = 3
+ONCE = "ours, prompts once"
 PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 256, 512, 512
 
 
@@ -54,16 +58,23 @@ class Spec:
     row_length_tokens: int
     rows_per_step: int
     is_checkpointing: bool
+    group: int = 1
+    n_prompt_tokens: int = 1
+    shares_prompts: bool = False
 
     @property
     def vocabulary_size(self) -> int:
         """Return how many tokens there are to draw from."""
         return int(SHAPES[self.shape]["vocab_size"])
 
-    def token_ids(self) -> list[list[int]]:
-        """Return the sequences."""
-        rng = random.Random(0)
-        return [[rng.randrange(self.vocabulary_size) for _ in range(length)] for length in self.lengths]
+    def token_ids(self) -> list[tuple[list[int], list[int]]]:
+        """Return prompts with answers; the answers of a group are to one prompt."""
+        rng, found = random.Random(0), list[tuple[list[int], list[int]]]()
+        for number, length in enumerate(self.lengths):
+            if number % self.group == 0:
+                prompt = [rng.randrange(self.vocabulary_size) for _ in range(self.n_prompt_tokens)]
+            found.append((prompt, [rng.randrange(self.vocabulary_size) for _ in range(length - len(prompt))]))
+        return found
 
 
 def draw_lengths(count: int, longest: int) -> tuple[int, ...]:
@@ -105,9 +116,11 @@ def train_ours(spec: Spec) -> float:
         is_checkpointing_activations=spec.is_checkpointing,
     )
     trainer = TrainerActor(spec.folder, config=config)
-    sequences = [supervised_sequence(ids[:1], ids[1:]) for ids in spec.token_ids()]
+    sequences = [supervised_sequence(prompt, answer) for prompt, answer in spec.token_ids()]
     tokens_per_step = spec.row_length_tokens * spec.rows_per_step
-    settings = OptimiserConfig(learning_rate=1e-5, batch_tokens=tokens_per_step, schedule="constant")
+    settings = OptimiserConfig(
+        learning_rate=1e-5, batch_tokens=tokens_per_step, schedule="constant", shares_prompts=spec.shares_prompts
+    )
     n_first = next(n for n in range(len(sequences)) if sum(spec.lengths[:n]) > WARM_UP_STEPS * tokens_per_step)
     trainer.optimise(Supervised(), sequences[:n_first], settings)
     report = trainer.optimise(Supervised(), sequences, settings)
@@ -151,7 +164,7 @@ def train_trl(spec: Spec) -> float:
                 report_to=[],
                 dataset_num_proc=None,
             ),
-            train_dataset=Dataset.from_dict({"input_ids": spec.token_ids()}),
+            train_dataset=Dataset.from_dict({"input_ids": [[*one, *other] for one, other in spec.token_ids()]}),
             processing_class=word_tokenizer([], []),
             callbacks=[Clock()],
         )
@@ -200,6 +213,8 @@ def main() -> None:
     parser.add_argument("--sequences", type=int, default=600)
     parser.add_argument("--row", type=int, default=4096, help="tokens of a packed row")
     parser.add_argument("--rows", type=int, default=4, help="rows of one optimiser step")
+    parser.add_argument("--group", type=int, default=1, help="answers to each prompt")
+    parser.add_argument("--prompt", type=int, default=1, help="tokens of a prompt")
     parser.add_argument("--checkpointing", action="store_true", help="recompute activations")
     parser.add_argument("--peak-tflops", type=float, default=989.0)
     parser.add_argument("--no-rollouts", action="store_true", help="leave vLLM out")
@@ -219,16 +234,19 @@ def main() -> None:
         return
     from plansmith.learning.flops import training_flops
 
-    lengths, step_tokens = draw_lengths(arguments.sequences, arguments.row), arguments.row * arguments.rows
+    answers = draw_lengths(arguments.sequences, arguments.row - arguments.prompt)
+    lengths, step_tokens = tuple(arguments.prompt + n for n in answers), arguments.row * arguments.rows
     if sum(lengths) < (WARM_UP_STEPS + 2) * step_tokens:
         parser.error(f"{sum(lengths)} tokens are too few: {WARM_UP_STEPS} steps of {step_tokens} are left out; "
                      "raise --sequences")  # fmt: skip
 
     with tempfile.TemporaryDirectory(prefix="plansmith-benchmark-") as folder:
         spec = Spec(folder, arguments.shape, arguments.device, lengths, arguments.row, arguments.rows,
-                    arguments.checkpointing)  # fmt: skip
+                    arguments.checkpointing, arguments.group, arguments.prompt)  # fmt: skip
         in_process(make_model, spec)
         speeds = {"ours": in_process(train_ours, spec), "TRL": in_process(train_trl, spec)}
+        if arguments.group > 1:
+            speeds[ONCE] = in_process(train_ours, replace(spec, shares_prompts=True))
         rollouts = None if arguments.no_rollouts else in_process(roll_out, spec)
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
         flops_per_token = training_flops(config, sum(lengths), lengths) / sum(lengths)
@@ -240,6 +258,8 @@ def main() -> None:
     result = {
         "tokens_per_s": round(speeds["ours"]),
         "vs_trl": round(speeds["ours"] / speeds["TRL"], 3),
+        "prompts_once_vs_trl": ONCE in speeds and round(speeds[ONCE] / speeds["TRL"], 3),
+        "prompts_once_vs_ours": ONCE in speeds and round(speeds[ONCE] / speeds["ours"], 3),
         "model_flop_utilisation": round(shares["ours"], 4),
         "rollout_tokens_per_s": rollouts and round(rollouts),
     }

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.reinforcement import GroupRelativeConfig
 from plansmith.config.training import OptimiserConfig, PreferenceConfig
+from plansmith.errors import BadInputError
 from plansmith.learning.objectives.base import Objective
 from plansmith.learning.objectives.group_relative import GroupRelative
 from plansmith.learning.objectives.preference import Preference
@@ -180,7 +181,7 @@ def loss_and_gradients(
 ) -> tuple[list[torch.Tensor], int]:
     """Return the loss and the gradients of one batch of all sequences, and the tokens that the model computed."""
     settings = OptimiserConfig(learning_rate=1.0, batch_sequences=len(sequences))
-    plan = planned(sequences, objective, settings, 400, is_shared=is_shared)
+    plan = planned(sequences, objective, settings, 500, is_shared=is_shared)
     [rows] = plan.batches
     batches = list(
         micro_batches(sequences, rows, objective.columns, rank=0, world_size=1, micro_batch_rows=1, units=plan.units)
@@ -202,3 +203,12 @@ def test_loss_and_gradients_are_those_without_sharing_of_fewer_tokens(model: Any
     for one, other in zip(plain, shared, strict=True):
         assert torch.allclose(one, other, atol=1e-5 * max(1.0, float(one.abs().max())), rtol=1e-5)
     assert max(float(gradient.abs().max()) for gradient in plain[1:]) > 1e-3
+
+
+def test_a_pair_that_a_row_holds_with_its_prompt_once_is_trained_on() -> None:
+    pair = preference_sequences([7] * 200, [1, 2], [3], unit="long", reference_logprobs=(-1.0, -1.0))
+    settings = OptimiserConfig(learning_rate=1.0, batch_sequences=2, max_dropped_share=1.0)
+    plan = planned(pair, Preference(PreferenceConfig()), settings, 250)
+    assert plan.packing.n_sequences == 2
+    with pytest.raises(BadInputError, match="no sequence fits"):
+        planned(pair, Preference(PreferenceConfig()), settings, 250, is_shared=False)

@@ -216,11 +216,10 @@ def plan_optimisation(
         BadInputError: no sequence fits, or more are too long than `max_dropped_share` allows.
     """
     longest = min(row_length_tokens, settings.max_length_tokens or row_length_tokens)
-    units = [
-        unit
-        for unit in units_of(lengths, unit_names or [""] * len(lengths))
-        if unit.n_tokens <= row_length_tokens and all(lengths[index] <= longest for index in unit.indices)
-    ]
+    units = units_of(lengths, unit_names or [""] * len(lengths))
+    units = [unit for unit in units if all(lengths[index] <= longest for index in unit.indices)]
+    units = units if sharing is None else sharing(units)
+    units = [unit for unit in units if unit.n_tokens <= row_length_tokens]
     n_dropped = len(lengths) - sum(len(unit.indices) for unit in units)
     if not units or n_dropped > settings.max_dropped_share * len(lengths):
         raise BadInputError(
@@ -231,7 +230,6 @@ def plan_optimisation(
             cure="raise max_length_tokens, trainer.row_length_tokens and policy.max_model_len, or make shorter "
             "examples",
         )
-    units = units if sharing is None else sharing(units)
     epochs = [
         [
             tuple(pack_rows(batch, row_length_tokens, n_ranks=n_ranks))
