@@ -155,7 +155,7 @@ def _read_schema(words: list[str], domain: Domain) -> Told:
     arity = {schema.name: len(schema.parameters) for schema in domain.predicates} | {"=": 2}
     sections: list[tuple[str, list[str]]] = []
     for word in words:
-        if word.endswith(":") and word not in ("not:", *ARGUMENTS_FIRST):
+        if word.endswith(":") and word != "not:":
             sections.append((word, []))
         else:
             sections[-1][1].append(word)
@@ -195,25 +195,13 @@ def _unserved(words: list[str], action: str) -> list[str]:
     return [word.removesuffix("?") for place, word in enumerate(words) if place not in ends]
 
 
-ARGUMENTS_FIRST = {"second:": (2,), "third:": (3,), "first-third:": (1, 3), "second-third:": (2, 3)}
-
-
-def _in_place(words: list[str], first: tuple[int, ...]) -> list[str]:
-    """Return words the first of which belong at these places, counted from 1, as they stand without that."""
-    placed = dict(zip(first, words, strict=False))
-    others = iter(words[len(first) :])
-    return [placed[place] if place in placed else next(others) for place in range(1, len(words) + 1)]
-
-
 def _read_literals(words: list[str], arity: dict[str, int]) -> Iterator[str]:
     place = 0
     while place < len(words):
         is_negative = words[place] == "not:"
         place += is_negative
-        first = ARGUMENTS_FIRST.get(words[place], ())
-        place += bool(first)
         end = place + 1 + arity[words[place]]
-        yield " ".join([*(["not"] if is_negative else []), words[place], *_in_place(words[place + 1 : end], first)])
+        yield " ".join([*(["not"] if is_negative else []), *words[place:end]])
         place = end
 
 

@@ -39,14 +39,6 @@ from plansmith.text.chains import (
 NOT = "not:"
 """Marks the atom after it as negated."""
 
-TURNS = {
-    "second:": {2: (1, 0), 3: (1, 0, 2)},
-    "third:": {3: (2, 0, 1)},
-    "first-third:": {3: (0, 2, 1)},
-    "second-third:": {3: (1, 2, 0)},
-}
-"""Marks the atom after it as told with these of its arguments first: by arity the places of what is told, in order."""
-
 WANTED = "?"
 """Ends a predicate that is wanted (a goal, an aim, a need), not told of a state."""
 
@@ -159,8 +151,6 @@ class _Words:
         """
         start, is_negative = self.position, self.peek() == NOT
         self.position += is_negative
-        turn = TURNS.get(self.peek() or "", ())
-        self.position += bool(turn)
         word = self.name()
         if not word.endswith(mark):
             raise _Fault(self.position - 1, f"got {word!r}, expected a wanted literal: {word}{mark}")
@@ -169,11 +159,7 @@ class _Words:
         if schema is None and predicate != "=":
             raise _Fault(self.position - 1, f"got {word!r}, expected a predicate")
         arity = 2 if schema is None else len(schema.parameters)
-        if turn and arity not in turn:
-            raise _Fault(self.position - 1, f"got {word!r}, expected a predicate with so many arguments")
         arguments = tuple(self.name() if objects is None else self._bound(objects) for _ in range(arity))
-        if turn:
-            arguments = tuple(arguments[turn[arity].index(place)] for place in range(arity))
         literal = Literal(Atom(predicate, arguments), not is_negative)
         if not is_negative and objects is None:
             self._lengths[word] = 1 + arity
@@ -235,7 +221,7 @@ class _Words:
 
     def _is_literal(self) -> bool:
         """Return whether what comes next is no marker."""
-        return (word := self.peek()) is not None and (word == NOT or word in TURNS or not word.endswith(":"))
+        return (word := self.peek()) is not None and (word == NOT or not word.endswith(":"))
 
     def purpose(self) -> list[_Reason]:
         """Take an aim and the needs that follow from it, and what is said to be there of each, as far as it is clear.

@@ -21,8 +21,7 @@ to leap to (docs/log.md). Not here: symbols instead of names (`plansmith.text.an
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain as joined
 
@@ -49,9 +48,9 @@ from plansmith.pddl.model import (
 )
 from plansmith.text.chains import Backtrack, Chain, ChainStep, ReadChain, chain_of_plan, in_order, whole_state
 from plansmith.text.compact import write_chain, write_literals, write_wanted
-from plansmith.text.compact_reader import TURNS, read_chain
+from plansmith.text.compact_reader import read_chain
 
-TOLD_MARKERS = ["types:", "of:", "with:", "action:", "delete:", "each:", "when:", "objects:", "always:", *TURNS]
+TOLD_MARKERS = ["types:", "of:", "with:", "action:", "delete:", "each:", "when:", "objects:", "always:"]
 """The markers that the compact rendering has not, for a vocabulary."""
 
 CURE = "leave the domain out, or ask with PDDL (prompts: pddl)"
@@ -64,7 +63,7 @@ def told_prompt(task: PlanningTask) -> str:
         BadInputError: a condition that needs brackets, or a derived predicate.
     """
     objects = (*task.domain.constants, *task.problem.objects)
-    always = in_order(_always(task))
+    always = [atom for atom in in_order(task.problem.init) if task.is_static(atom.predicate)]
     parts = [
         domain_words(task.domain),
         "objects:", *(f"{typed.name} {' '.join(typed.types)}" for typed in objects),
@@ -84,8 +83,7 @@ def domain_words(domain: Domain) -> str:
     """
     _check(domain)
     declared = ["types:", *map(_type_words, domain.types)] if domain.types else []
-    changed = changed_predicates(domain)
-    return " ".join([*declared, *(_action_words(action, changed) for action in _static_first(domain).actions)])
+    return " ".join([*declared, *map(_action_words, _static_first(domain).actions)])
 
 
 def told_chain(task: PlanningTask, plan: Sequence[PlanStep]) -> str:
@@ -166,7 +164,6 @@ class _Servant:
     objects: dict[str, str]
     preconditions: tuple[Literal, ...]
     effects: tuple[Literal, ...]
-    turns: Mapping[Literal, str]
 
     @classmethod
     def of(cls, step: PlanStep, domain: Domain) -> _Servant | None:
@@ -175,9 +172,7 @@ class _Servant:
             return None
         conditions = [one for one in conjuncts_of(action.precondition) if isinstance(one, Literal)]
         objects = dict(zip((typed.name for typed in action.parameters), step.arguments, strict=True))
-        effects = tuple(literals_of_effects(action.effects))
-        turns = _turns(action, changed_predicates(domain))
-        return cls(action.name, objects, tuple(dict.fromkeys(conditions)), effects, turns)
+        return cls(action.name, objects, tuple(dict.fromkeys(conditions)), tuple(literals_of_effects(action.effects)))
 
     def told(self, wanted: Condition) -> Condition:
         """Return what is wanted as an effect of the action, with objects of no precondition, and the action's name."""
@@ -206,9 +201,8 @@ class _Servant:
         return next((terms for one in self.effects if (terms := self._terms(one, wanted)) is not None), None)
 
     def _with_objects(self, one: Literal, mark: str) -> Literal:
-        atom = _turned(one.atom, self.turns.get(one))
-        told = (([name, self.objects[name]] if name in self.objects else [name]) for name in atom.arguments)
-        return Literal(Atom(atom.predicate, (*joined.from_iterable(told), mark)), one.is_positive)
+        told = (([name, self.objects[name]] if name in self.objects else [name]) for name in one.atom.arguments)
+        return Literal(Atom(one.atom.predicate, (*joined.from_iterable(told), mark)), one.is_positive)
 
     def _terms(self, effect: Literal, wanted: Literal) -> tuple[str, ...] | None:
         """Return a wanted literal's objects, each behind the effect's variable; None for another effect."""
@@ -239,56 +233,6 @@ def _static_first(domain: Domain) -> Domain:
     return replace(domain, actions=tuple(actions))
 
 
-def _turns(action: ActionSchema, changed: Collection[str]) -> dict[Literal, str]:
-    """Return how preconditions that nothing changes are told whose later arguments are known first, in their order.
-
-    Known is what the add effect with the most arguments names, and what stands before; so a free argument is a look-up.
-    """
-    effects = [one.atom for one in literals_of_effects(action.effects) if one.is_positive]
-    known = set(max((atom.arguments for atom in effects), key=len, default=()))
-    turns = {}
-    for one in conjuncts_of(action.precondition):
-        if not isinstance(one, Literal) or not one.is_positive or one.atom.predicate in changed:
-            continue
-        names = one.atom.arguments
-        first = [place for place, name in enumerate(names) if name in known or not is_variable(name)]
-        order = (*first, *(place for place in range(len(names)) if place not in first))
-        if word := next((word for word, orders in TURNS.items() if orders.get(len(names)) == order), None):
-            turns[one] = word
-        known.update(names)
-    return turns
-
-
-def _turned(atom: Atom, word: str | None) -> Atom:
-    if word is None:
-        return atom
-    return Atom(f"{word} {atom.predicate}", tuple(atom.arguments[place] for place in TURNS[word][len(atom.arguments)]))
-
-
-def _always(task: PlanningTask) -> Iterator[Atom]:
-    """Yield what no action changes, as preconditions tell it; as it stands where another condition, or none, does."""
-    changed, ways = changed_predicates(task.domain), defaultdict[str, set[str | None]](set)
-    for action in _static_first(task.domain).actions:
-        turns = _turns(action, changed)
-        for one in conjuncts_of(action.precondition):
-            if isinstance(one, Literal):
-                ways[one.atom.predicate].add(turns.get(one))
-        for one in joined.from_iterable(map(conjuncts_of, _conditions(action.effects))):
-            if isinstance(one, Literal):
-                ways[one.atom.predicate].add(None)
-    for atom in task.problem.init:
-        if task.is_static(atom.predicate):
-            yield from (_turned(atom, word) for word in ways[atom.predicate] or {None})
-
-
-def _conditions(effects: Iterable[Effect]) -> Iterator[Condition]:
-    for effect in effects:
-        if isinstance(effect, ConditionalEffect):
-            yield effect.condition
-        if isinstance(effect, ConditionalEffect | UniversalEffect):
-            yield from _conditions(effect.effects)
-
-
 def _told_backtrack(told: Backtrack, domain: Domain) -> Backtrack:
     back_to = None if told.back_to is None else _with_parameters(told.back_to, domain)
     branch = tuple(_with_parameters(step, domain) for step in told.branch)
@@ -308,13 +252,11 @@ def _type_words(typed: TypedName) -> str:
     return " ".join([typed.name, "of:", *above] if above else [typed.name])
 
 
-def _action_words(action: ActionSchema, changed: Collection[str]) -> str:
+def _action_words(action: ActionSchema) -> str:
     parts = [f"with: {_typed(action.parameters)}"] if action.parameters else []
     parts += [f"action: {action.name}"]
     if conditions := conjuncts_of(action.precondition):
-        turns = _turns(action, changed)
-        told = [Literal(_turned(one.atom, turns[one])) if one in turns else one for one in conditions]
-        parts += ["since:", write_literals(told)]
+        parts += ["since:", write_literals(conditions)]
     parts += _effect_words(action.name, action.effects)
     return " ".join(filter(None, parts))
 
