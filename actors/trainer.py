@@ -162,7 +162,7 @@ class TrainerActor:
             micro_batch_rows=self.config.micro_batch_rows,
             n_ranks=self.n_ranks,
             unit_names=unit_names_of(sequences),
-            sharing=sharing if settings.shares_prompts else None,
+            sharing=sharing if settings.shares_prompts and not isinstance(objective, TrustRegion) else None,
         )
         if isinstance(objective, TrustRegion):
             rows = self.config.micro_batch_rows

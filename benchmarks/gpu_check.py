@@ -58,6 +58,8 @@ MUON: Mapping[str, Any] = {"optimizer": "muon"}
 LORA: Mapping[str, Any] = {"lora": LoraConfig(rank=8, alpha=16.0)}
 VOCABULARY, LOSS_TOKENS, LOSS_SHARE = 128_256, 4096, 0.25
 """Words and tokens of the loss whose memory is measured, and the share of whole float32 logits that it may take."""
+PROMPT_TOKENS = 80
+"""Tokens of a prompt, which two sequences have."""
 MIB = 2**20
 MMAP_THRESHOLD = -3
 """mallopt's name for the size from which memory is the system's again as soon as it is freed."""
@@ -98,6 +100,7 @@ class Setting:
     reference: Mapping[str, Any] = field(default_factory=dict)
     tolerance: float = FLOAT32
     objective: Supervised = LIKELIHOOD
+    shares_prompts: bool = False
 
     def allowed(self, moved: float) -> float:
         """Return by how much losses may differ that training has moved so far."""
@@ -106,13 +109,15 @@ class Setting:
 
 def settings_of(size: Size) -> list[Setting]:
     """Return everything that is tried; rows hold several sequences but where it says so."""
-    alone = {"row_length_tokens": size.longest}
+    alone = {"row_length_tokens": PROMPT_TOKENS + size.longest}
     return [
         Setting("float32"),
         Setting("products in bfloat16", {"is_autocast": True}, tolerance=ROUNDED),
         Setting("bfloat16", BFLOAT16, tolerance=ROUNDED),
         Setting("float32, a row a sequence", alone),
         Setting("bfloat16, a row a sequence", {**BFLOAT16, **alone}, tolerance=ROUNDED),
+        Setting("float32, prompts once", shares_prompts=True),
+        Setting("bfloat16, prompts once", BFLOAT16, tolerance=ROUNDED, shares_prompts=True),
         Setting("ZeRO 2", {"zero_stage": 2}),
         Setting("ZeRO 3", {"zero_stage": 3}),
         Setting("activations computed again", {"is_checkpointing_activations": True}),
@@ -148,7 +153,8 @@ def write_model(family: str, size: Size, folder: Path) -> Path:
     shape = {
         "hidden_size": size.hidden, "num_hidden_layers": size.layers, "intermediate_size": 3 * size.hidden,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": max(32, size.hidden // 4),
-        "vocab_size": size.vocabulary, "max_position_embeddings": 2 * size.longest, "initializer_range": 0.05,
+        "vocab_size": size.vocabulary, "max_position_embeddings": 2 * (PROMPT_TOKENS + size.longest),
+        "initializer_range": 0.05,
         "tie_word_embeddings": False,
     }  # fmt: skip
     made = {"Llama": (LlamaForCausalLM, LlamaConfig), "Qwen3": (Qwen3ForCausalLM, Qwen3Config)}
@@ -158,26 +164,28 @@ def write_model(family: str, size: Size, folder: Path) -> Path:
 
 
 def sequences_of(size: Size) -> list[TrainingSequence]:
-    """Return random sequences, a third of each a prompt."""
-    rng, found = random.Random(0), []
-    for length in draw_lengths(size.n_sequences, size.longest):
-        ids = [rng.randrange(size.vocabulary) for _ in range(length)]
-        found.append(supervised_sequence(ids[: length // 3], ids[length // 3 :]))
+    """Return random answers, two to each of some random prompts."""
+    rng, found, prompt = random.Random(0), list[TrainingSequence](), list[int]()
+    for number, length in enumerate(draw_lengths(size.n_sequences, size.longest)):
+        if number % 2 == 0:
+            prompt = [rng.randrange(size.vocabulary) for _ in range(PROMPT_TOKENS)]
+        found.append(supervised_sequence(prompt, [rng.randrange(size.vocabulary) for _ in range(length)]))
     return found
 
 
-def losses_of(folder: Path, size: Size, device: str, changes: Mapping[str, Any], objective: Supervised) -> list[float]:
+def losses_of(folder: Path, size: Size, device: str, setting: Setting) -> list[float]:
     """Return the loss of each step under some settings of the trainer."""
     import torch
 
     from actors.trainer import TrainerActor
 
     usual = {
-        "row_length_tokens": 2 * size.longest, "optimizer": "adamw", "is_autocast": False, "device": device,
-        "n_threads": size.n_threads,
+        "row_length_tokens": 2 * (PROMPT_TOKENS + size.longest), "optimizer": "adamw", "is_autocast": False,
+        "device": device, "n_threads": size.n_threads,
     }  # fmt: skip
-    trainer = TrainerActor(folder, config=TrainerConfig(**{**usual, **changes}))
-    losses = list(trainer.optimise(objective, sequences_of(size), STEPS).losses)
+    trainer = TrainerActor(folder, config=TrainerConfig(**{**usual, **setting.changes}))
+    steps = STEPS.model_copy(update={"shares_prompts": setting.shares_prompts})
+    losses = list(trainer.optimise(setting.objective, sequences_of(size), steps).losses)
     del trainer
     gc.collect()
     if device == "cuda":
@@ -192,8 +200,8 @@ def compare(family: str, size: Size, device: str) -> Iterator[Finding]:
         for setting in settings_of(size):
             key = str(sorted(setting.reference))
             if key not in known:
-                known[key] = losses_of(folder, size, "cpu", setting.reference, LIKELIHOOD)
-            found = losses_of(folder, size, device, setting.changes, setting.objective)
+                known[key] = losses_of(folder, size, "cpu", Setting("reference", setting.reference))
+            found = losses_of(folder, size, device, setting)
             difference = max(abs(a - b) for a, b in zip(found, known[key], strict=True))
             moved = abs(known[key][0] - known[key][-1])
             allowed = setting.allowed(moved)
