@@ -109,7 +109,7 @@ def test_losses_must_be_those_of_the_cpu_and_must_have_moved(
     monkeypatch.setattr(gpu_check, "losses_of", losses_of)
     monkeypatch.setattr(gpu_check, "write_model", lambda *_: tmp_path)
     found = list(gpu_check.compare("Llama", gpu_check.SIZES["cpu"], "device"))
-    assert [item.is_met for item in found if item.expected == "at most 0.0001"] == [is_met] * 7
+    assert [item.is_met for item in found if item.expected == "at most 0.0001"] == [is_met] * 8
 
 
 @pytest.mark.parametrize(("way", "is_met"), [(9.5, True), (3.0, False)], ids=["far", "near"])
