@@ -161,12 +161,10 @@ def _lessons(
     name: str, row: ProblemRow, reference: Reference, kept: KeptWords, settings: LessonSettings, rng: random.Random
 ) -> Iterator[ExampleRow]:
     dialogue = lessons(reference, settings.modelling, rng, mistakes=settings.lessons.mistakes)
-    hiding: Hiding | None = None
     for number, (question, answer) in enumerate(dialogue):
         if question.step in OUTLINES and rng.random() >= settings.lessons.outlines:
             continue
-        if hiding is None or not settings.lessons.optimiser.shares_prompts:  # which makes questions begin alike
-            hiding = Hiding(kept.words, rng)
+        hiding = Hiding(kept.words, rng)
         asked = plain_text(hiding.hide_all(question.messages))
         kind = ExampleKind.MODELLING
         yield ExampleRow(f"{name}-{number:03d}", row.problem_id, kind, None, asked, hiding.hide(answer))

@@ -3,7 +3,7 @@
 As in the paper (sections "Prompting and Feedback", appendix C) each shows one example with a solution, feedback that is
 right in part, and a corrected solution; those for feedback show two flawed answers and one that is accepted, and every
 item of the checklists of appendix D fails in one of them. Bare ones, for models that were trained on the steps, say
-what is wanted in a word, the last one.
+what is wanted in a word.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from plansmith.modelling.reading import Fault
 
 _FOLDER = "templates"
 OPENING = 60
-"""Characters of its first line by which a worked prompt differs from the others."""
-_WANTED = "# Wanted"
-"""Heads the last section of a bare prompt. The text stands before it, so that prompts on one text begin alike."""
+"""Characters of its first line by which a prompt differs from the others."""
 
 
 @functools.cache
@@ -77,19 +75,10 @@ def prompts_digest() -> str:
     return hashlib.sha256(repr(texts).encode()).hexdigest()
 
 
-def asks_for(asked: str, name: str) -> bool:
-    """Return whether a text is the prompt of a step, or for feedback on it."""
-    openings, endings = _signs(name)
-    return asked.startswith(openings) or any(ending in asked for ending in endings)
-
-
 @functools.cache
-def _signs(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return how the worked prompt of a step begins, and how its bare one ends, where there are any."""
+def openings(name: str) -> tuple[str, ...]:
+    """Return how the prompts of a step, or for feedback on it, begin, by which they are recognised."""
     home = files("plansmith.modelling") / _FOLDER
-    worked, bare = (
-        [file.read_text(encoding="utf-8")] if (file := home / style / f"{name}.j2").is_file() else []
-        for style in ("worked", "bare")
-    )
-    openings = (text.partition("\n")[0][:OPENING] for text in worked)
-    return tuple(openings), tuple(f"\n{text[text.rindex(_WANTED) :].strip()}\n" for text in bare)
+    found = (home / style / f"{name}.j2" for style in get_args(Prompts))
+    texts = (file.read_text(encoding="utf-8") for file in found if file.is_file())
+    return tuple(text.partition("\n")[0][:OPENING] for text in texts)
