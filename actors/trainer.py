@@ -140,20 +140,13 @@ class TrainerActor:
         from plansmith.learning.checkpoints import Checkpoints
         from plansmith.learning.objectives.trust_region import TrustRegion
         from plansmith.learning.optimisation import plan_optimisation, run_optimisation
-        from plansmith.learning.packing import sharing_units
         from plansmith.learning.policy_region import run_trust_region
-        from plansmith.learning.sequence_files import lengths_of, storage_order, unit_names_of
+        from plansmith.learning.sequence_files import lengths_of, unit_names_of
 
         if isinstance(objective, TrustRegion):
             settings = objective.whole_batch(settings, len(sequences))
         row_length = self.config.row_length_tokens
-
-        def sharing(units: Sequence[Unit]) -> list[Unit]:
-            by_first = {unit.indices[0]: unit for unit in units}
-            stored = (by_first[index] for index in storage_order(sequences) if index in by_first)
-            found = sharing_units(list(stored), sequences, objective.columns, row_length)
-            return sorted(found, key=lambda unit: min(unit.indices))
-
+        is_shared = settings.shares_prompts and not isinstance(objective, TrustRegion)
         plan = plan_optimisation(
             lengths_of(sequences).tolist(),
             settings,
@@ -162,7 +155,7 @@ class TrainerActor:
             micro_batch_rows=self.config.micro_batch_rows,
             n_ranks=self.n_ranks,
             unit_names=unit_names_of(sequences),
-            sharing=sharing if settings.shares_prompts and not isinstance(objective, TrustRegion) else None,
+            sharing=_sharing(sequences, objective.columns, row_length) if is_shared else None,
         )
         if isinstance(objective, TrustRegion):
             rows = self.config.micro_batch_rows
@@ -425,6 +418,20 @@ class TrainerActor:
             distributed.broadcast_object_list(box, src=0)
         received: dict[str, torch.Tensor] = box[0]
         return received
+
+
+def _sharing(sequences: Sequences, columns: Sequence[str], row_length: int) -> Callable[[Sequence[Unit]], list[Unit]]:
+    """Return what makes of units those that share their beginnings; it reads sequences in the order they are stored."""
+    from plansmith.learning.packing import sharing_units
+    from plansmith.learning.sequence_files import storage_order
+
+    def shared(units: Sequence[Unit]) -> list[Unit]:
+        by_first = {unit.indices[0]: unit for unit in units}
+        stored = [by_first[index] for index in storage_order(sequences) if index in by_first]
+        found = sharing_units(stored, sequences, columns, row_length)
+        return sorted(found, key=lambda unit: min(unit.indices))
+
+    return shared
 
 
 def _decided(config: TrainerConfig, *, has_bfloat16: bool) -> TrainerConfig:

@@ -35,6 +35,7 @@ from plansmith.learning.objectives.reasoning import Reasoning
 from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.optimisation import OptimisationReport, learning_rate_at
 from plansmith.learning.orthogonalisation import orthogonalised
+from plansmith.learning.packing import PackedBatch, build_batch
 from plansmith.learning.sequence_files import StoredSequences
 from plansmith.learning.sequences import (
     JUDGED,
@@ -228,11 +229,21 @@ def test_optimise_does_not_depend_on_packing_and_micro_batches(model_folder: Pat
     assert largest_difference(*results) < 1e-5
 
 
-def test_optimise_that_computes_prompts_once_ends_with_the_weights_of_one_that_does_not(model_folder: Path) -> None:
+def test_optimise_that_computes_prompts_once_ends_with_the_weights_of_one_that_does_not(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counting(*given: Any) -> PackedBatch:
+        batch = build_batch(*given)
+        computed[-1] += batch.token_ids.numel()
+        return batch
+
+    computed = list[int]()
+    monkeypatch.setattr("plansmith.learning.optimisation.build_batch", counting)
     prompts = [[3 + (number * place) % 7 for place in range(100)] for number in (1, 2)]
     sequences = [supervised_sequence(prompt, [answer, 5, 4]) for answer in (3, 6, 8) for prompt in prompts]
     results, reports = [], []
     for shares_prompts in (False, True):
+        computed.append(0)
         trainer = TrainerActor(model_folder, config=changed(SETTINGS, row_length_tokens=320))
         settings = changed(FAST, batch_sequences=6, shares_prompts=shares_prompts)
         report = trainer.optimise(Supervised(), sequences, settings)
@@ -241,6 +252,7 @@ def test_optimise_that_computes_prompts_once_ends_with_the_weights_of_one_that_d
     assert largest_difference(*results) < 1e-5
     assert reports[0].losses == pytest.approx(reports[1].losses, abs=1e-5)
     assert reports[0].n_trained_tokens == reports[1].n_trained_tokens
+    assert computed[0] == reports[0].n_trained_tokens and computed[1] == computed[0] - reports[0].n_steps * 4 * 64
 
 
 def test_optimise_by_tokens_takes_the_batches_it_says(model_folder: Path) -> None:
