@@ -227,9 +227,8 @@ def read_domains(graph: Graph, config: GeneralizationGapConfig, reading: Reading
 
     # Chains that tell the domain, under symbols drawn anew for each; from a model that knows symbols alone
     how = PlanExamplesConfig(
-        plan_format="chain", prompts="told", anonymise="always", copies=reading.copies, symbols=reading.symbols,
-        draws_names_for="domain" if reading.sft.shares_prompts else "problem",
-    )  # fmt: skip
+        plan_format="chain", prompts="told", anonymise="always", copies=reading.copies, symbols=reading.symbols
+    )
     sources = dict.fromkeys(source for arm in reading.arms for source in SOURCES_OF[arm])
     examples = {source: told(graph, ToldExamplesSettings(source=source, examples=how, tested=settings.tested), data)
                 for source in sources}  # fmt: skip
