@@ -15,7 +15,9 @@ from plansmith.judging.progress_score import progress_score
 from plansmith.judging.taxonomy import ErrorClass, classify_failure
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.validation import FeedbackCode, Verdict, validate_plan_text
+from plansmith.report import metrics
 from plansmith.report.metrics import (
+    ALL_LEVELS,
     EvaluatedProblem,
     PlanQuality,
     compare_arms,
@@ -132,9 +134,15 @@ def test_summarise_arm_two_levels_the_primary_one_stands_for_the_arm() -> None:
     ]
     arm = summarise_arm("final", [*five, attempt("a")], primary_level="4 blocks")
     assert (arm.name, arm.level, arm.n, arm.accuracy) == ("final", "4 blocks", 1, 1.0)
-    assert list(arm.by_level) == ["5 blocks", "4 blocks"]
+    assert list(arm.by_level) == ["4 blocks", "5 blocks"]
     assert (arm.by_level["5 blocks"].n, arm.by_level["5 blocks"].accuracy) == (2, 0.5)
     assert arm.tokens == arm.by_level["4 blocks"].tokens == 100
+
+
+def test_levels_are_compared_together_then_the_primary_one_then_the_others_as_they_grow() -> None:
+    levels = ["10 blocks", "6 blocks", "4 blocks", "6 blocks"]
+    assert metrics.tested_levels(levels, "6 blocks") == [ALL_LEVELS, "6 blocks", "4 blocks", "10 blocks"]
+    assert metrics.tested_levels(["L1"], "L1") == ["L1"]
 
 
 def test_summarise_arm_one_level_needs_no_naming() -> None:

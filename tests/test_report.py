@@ -442,6 +442,7 @@ def test_draw_plots_full_run_adds_domains_feedback_and_calibration() -> None:
 
 def test_series_twenty_lines_differ_in_colour_or_marker() -> None:
     assert len({(series(number)["color"], series(number)["marker"]) for number in range(20)}) == 20
+    assert len({(series(number)["color"], series(number)["linestyle"]) for number in range(16)}) == 16
 
 
 def test_results_arms_with_different_domains_raise() -> None:

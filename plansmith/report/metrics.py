@@ -7,6 +7,7 @@ Not here: judging (`plansmith.pddl`), drawing and printing (`report`, `plots`).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -184,10 +185,15 @@ class PairedComparison:
 def tested_levels(levels: Iterable[str], primary: str) -> list[str]:
     """Return the levels that two arms are compared on: all of them together if they are several, then one by one.
 
-    The primary level comes first among the single ones, the others in the order in which they first occur.
+    The primary level comes first among the single ones, the others as they grow.
     """
-    single = sorted(dict.fromkeys(levels), key=lambda level: level != primary)
+    single = sorted(set(levels), key=lambda level: (level != primary, _by_size(level)))
     return [ALL_LEVELS, *single] if len(single) > 1 else single
+
+
+def _by_size(level: str) -> list[tuple[str, int]]:
+    """Return a key that sorts names as people count: 5 blocks before 10 blocks."""
+    return [(words, int(number or 0)) for words, number in re.findall(r"(\D*)(\d*)", level)]
 
 
 def summarise_level(evaluated: Sequence[EvaluatedProblem]) -> LevelFigures:
@@ -260,7 +266,7 @@ def self_verification(evaluated: Sequence[EvaluatedProblem]) -> SelfVerification
 
 
 def summarise_arm(name: str, evaluated: Sequence[EvaluatedProblem], *, primary_level: str | None = None) -> ArmResult:
-    """Return the figures of one arm; levels and domains keep the order in which they first occur.
+    """Return the figures of one arm; levels as they grow, domains in the order in which they first occur.
 
     Args:
         name: ``untrained``, ``phase1``, ``iteration_1``, ..., ``final``.
@@ -272,7 +278,7 @@ def summarise_arm(name: str, evaluated: Sequence[EvaluatedProblem], *, primary_l
     """
     if not evaluated:
         raise ValueError(f"arm {name!r}: no evaluated problems: accuracy over n=0 is undefined")
-    by_level = summarise_by(evaluated, lambda e: e.level)
+    by_level = dict(sorted(summarise_by(evaluated, lambda e: e.level).items(), key=lambda item: _by_size(item[0])))
     if primary_level is None and len(by_level) == 1:
         (primary_level,) = by_level
     if primary_level not in by_level:

@@ -66,8 +66,9 @@ STYLE: dict[Any, Any] = {
 
 
 def series(number: int) -> dict[str, Any]:
-    """Return the looks of a line by its number, counted from 0; the first twenty differ in colour or marker."""
-    return {"color": SERIES[number % 4], "marker": MARKERS[number % 5], "linestyle": LINE_STYLES[number % 4]}
+    """Return the looks of a line, numbered from 0: twenty differ in colour or marker, sixteen in colour or style."""
+    style = LINE_STYLES[(number + number // 4) % 4]
+    return {"color": SERIES[number % 4], "marker": MARKERS[number % 5], "linestyle": style}
 
 
 def draw_shares(
