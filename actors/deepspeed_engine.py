@@ -4,8 +4,8 @@ Part of the trainer actor. Not here: models, adapters and folders (`actors.train
 (`plansmith.learning`). DeepSpeed is imported when an engine is made.
 
 On a CPU nothing is compiled at run time: DeepSpeed's shared-memory collective (built with a C++ compiler on first use)
-is switched off, its Muon runs without ``torch.compile``, and AdamW is torch's. The last holds on a GPU as well: states
-that are offloaded are updated by torch's fused AdamW, where DeepSpeed's own would be compiled.
+is switched off, and AdamW is torch's. The last holds on a GPU as well: states that are offloaded are updated by torch's
+fused AdamW, where DeepSpeed's own would be compiled. Muon's updates are ours (`plansmith.learning.orthogonalisation`).
 
 With ZeRO 3 a rank holds a share of every weight; `weights`, `set_weights`, `predict` and the forward pass bring them
 together, and all ranks must make these calls.
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from plansmith.learning.token_reading import TokenQuestion, TokenReading
 
 NEVER = 10**9
+MUON_MOMENTUM, MUON_STEPS = 0.95, 5
+"""Of its author: the share of the momentum that stays, and Newton-Schulz iterations."""
 WEIGHT, MOMENTUM, ADAM_MOMENTS, STEP = "weight", "momentum_buffer", ("exp_avg", "exp_avg_sq"), "step"
 """What a checkpoint has of a parameter, and of all; but for the first as the optimizers call it."""
 ZERO3_BUCKET_ELEMENTS = 50_000_000
@@ -62,16 +64,15 @@ class DeepSpeedEngineAdapter:
         warnings.filterwarnings("ignore", message="`torch.distributed.*is deprecated", category=FutureWarning)
         self._is_muon, self._is_sharded = settings.optimizer == "muon", settings.zero_stage == 3
         self._can_move = settings.offload != "all"
-        if self._is_muon and not has_bfloat16:
-            _iterate_in_float32()
+        self._has_bfloat16 = has_bfloat16
         optimizer = _muon(model) if self._is_muon else _adamw(model, is_fused=settings.offload != "none")
         self.engine, self.optimizer, _, _ = deepspeed.initialize(
             model=model, optimizer=optimizer, config=_deepspeed_config(settings), dist_init_required=False
         )
         if self._is_muon:
             self.optimizer.average_tensor = _already_averaged
-            self._updates_of_deepspeed = self.optimizer.get_flat_partition
-            self.optimizer.get_flat_partition = self._sized_updates
+            self._parts_by_deepspeed = self.optimizer.get_flat_partition
+            self.optimizer.get_flat_partition = self._parts_of_updates
         self._is_update_adamw_sized = False
         self.module = self.engine.module
         self.device: torch.device = self.engine.device
@@ -393,20 +394,38 @@ class DeepSpeedEngineAdapter:
             torch._foreach_mul_(gradients, self._gradient_clipping / norm)
         return norm
 
-    def _sized_updates(self, parameters: Sequence[torch.nn.Parameter], *args: Any, **kwargs: Any) -> list[torch.Tensor]:
+    def _parts_of_updates(self, *args: Any, **kwargs: Any) -> list[torch.Tensor]:
         """Return the parts of this rank's partition of a group, Muon's updates of matrices in the size asked for.
 
-        DeepSpeed's Muon multiplies by sqrt(max(1, rows / columns)), as its author does; that of an AdamW update is
-        0.2 * sqrt(larger side) (arXiv:2502.16982). The factor is here, not in the rate of a group, so that all matrices
-        are one group: a rank iterates for the matrices of its partition, and each group more has a matrix on the border
-        for which two do.
+        All matrices are one group: a rank iterates for the matrices of its partition, and each group more has a matrix
+        on the border for which two do. DeepSpeed asks for their updates one after the other, and is given tensors that
+        are written when it has asked for all.
         """
-        updates: list[torch.Tensor] = self._updates_of_deepspeed(parameters, *args, **kwargs)
-        if self._is_update_adamw_sized:
-            for parameter, update in zip(parameters, updates, strict=False):  # what follows is padding
-                if getattr(parameter, "use_muon", False):
-                    update.mul_(0.2 * parameter.shape[1] ** 0.5)
-        return updates
+        import torch
+        from deepspeed.runtime.zero.muon import original_muon
+
+        from plansmith.learning.orthogonalisation import MuonUpdate, write_updates
+
+        asked: list[MuonUpdate] = []
+
+        def ask(gradient: torch.Tensor, momentum: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+            written = torch.empty_like(gradient, memory_format=torch.contiguous_format)
+            asked.append(MuonUpdate(gradient, momentum, written))
+            return written
+
+        deepspeeds, original_muon.muon_update = original_muon.muon_update, ask
+        try:
+            parts: list[torch.Tensor] = self._parts_by_deepspeed(*args, **kwargs)
+        finally:
+            original_muon.muon_update = deepspeeds
+        write_updates(
+            asked,
+            momentum=MUON_MOMENTUM,
+            steps=MUON_STEPS,
+            dtype=torch.bfloat16 if self._has_bfloat16 and self.device.type == "cuda" else torch.float32,
+            is_adamw_sized=self._is_update_adamw_sized,
+        )
+        return parts
 
 
 @contextmanager
@@ -526,7 +545,7 @@ def _muon(model: Any) -> torch.optim.Optimizer:
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     for name, parameter in named:
         parameter.use_muon = parameter.ndim == 2 and not ("embed" in name or "lm_head" in name)
-    settings = {"lr": 0.0, "lr_scale": 1.0, "weight_decay": 0.0, "momentum": 0.95, "ns_method": "standard"}
+    settings = {"lr": 0.0, "lr_scale": 1.0, "weight_decay": 0.0, "momentum": MUON_MOMENTUM}
     matrices = [p for _, p in named if p.use_muon]
     others = _adamw_groups([p for _, p in named if not p.use_muon])
     optimizer: torch.optim.Optimizer = MuonWithAuxAdam(
@@ -536,18 +555,6 @@ def _muon(model: Any) -> torch.optim.Optimizer:
         ]
     )
     return optimizer
-
-
-def _iterate_in_float32() -> None:
-    """Let Muon's Newton-Schulz iteration be ours in float32; DeepSpeed takes every CPU to have bfloat16.
-
-    One without multiplies it fifty times slower than float32.
-    """
-    from deepspeed.runtime.zero.muon import original_muon
-
-    from plansmith.learning.orthogonalisation import orthogonalised
-
-    original_muon.zeropower_via_newtonschulz5 = orthogonalised
 
 
 def _lr_scale(group: dict[str, Any], optimiser: OptimiserConfig) -> float:

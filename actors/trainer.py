@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")
 """The last is Arm's; as `torch.cpu.get_capabilities` names them."""
 FREE_SETTINGS = {
-    "n_threads", "micro_batch_rows", "is_checkpointing_activations", "min_ranks", "rank_timeout_s",
+    "n_threads", "micro_batch_tokens", "is_checkpointing_activations", "min_ranks", "rank_timeout_s",
     "checkpoint_every_s",
 }  # fmt: skip
 """What may be another when an optimisation goes on from a checkpoint: it changes rounding at most."""
@@ -151,15 +151,14 @@ class TrainerActor:
             lengths_of(sequences).tolist(),
             settings,
             seed=seed,
-            row_length_tokens=row_length,
-            micro_batch_rows=self.config.micro_batch_rows,
+            row_length_tokens=self.config.micro_batch_tokens or row_length,
+            longest_tokens=row_length,
             n_ranks=self.n_ranks,
             unit_names=unit_names_of(sequences),
             sharing=_sharing(sequences, objective.columns, row_length) if is_shared else None,
         )
         if isinstance(objective, TrustRegion):
-            rows = self.config.micro_batch_rows
-            return run_trust_region(self.engine, objective, sequences, plan, micro_batch_rows=rows)
+            return run_trust_region(self.engine, objective, sequences, plan)
         torch.manual_seed(seed + self.rank)  # what is dropped must not depend on what was trained before
         self.engine.prepare(settings, keeps_moments=keeps_moments)
         record_as(objective=objective.name)
@@ -175,7 +174,6 @@ class TrainerActor:
             sequences,
             settings,
             plan,
-            micro_batch_rows=self.config.micro_batch_rows,
             epoch=epoch,
             progress=LiveProgress(description or objective.name, n_planned, unit="step"),
             description=description or objective.name,
@@ -203,7 +201,7 @@ class TrainerActor:
     def predict(self, reader: Reader, sequences: Sequences) -> list[NDArray[np.float32]]:
         """Return what ``reader`` reads at each token of each sequence, without training.
 
-        A sequence longer than ``row_length_tokens`` is read in a row of its own, not dropped. Every rank must make this
+        A sequence that is longer than a micro-batch is read by itself, not dropped. Every rank must make this
         call, reads its share and gets the whole answer.
         """
         import numpy as np
@@ -213,18 +211,11 @@ class TrainerActor:
         from plansmith.learning.sequence_files import lengths_of
 
         lengths = lengths_of(sequences).tolist()
-        row_length = max([self.config.row_length_tokens, *lengths])
+        row_length = max([self.config.micro_batch_tokens or self.config.row_length_tokens, *lengths])
         rows = pack_rows(units_of(lengths, [""] * len(lengths)), row_length, n_ranks=self.n_ranks)
         places = np.cumsum([0, *lengths])
         found = np.zeros(places[-1])
-        for batch in micro_batches(
-            sequences,
-            rows,
-            reader.columns,
-            rank=self.rank,
-            world_size=self.n_ranks,
-            micro_batch_rows=self.config.micro_batch_rows,
-        ):
+        for batch in micro_batches(sequences, rows, reader.columns, rank=self.rank, world_size=self.n_ranks):
             numbers = self.engine.predict(batch, reader).numpy()
             for row, indices in enumerate(batch.rows):
                 start = 0

@@ -1,8 +1,8 @@
-"""Where the time of one feedback iteration goes, and what packing and vLLM are worth.
+"""Where the time of one feedback iteration goes, and what vLLM is worth; what the trainer is worth says training.py.
 
-The second iteration of a run is measured: actors are up, caches warm. Then the same training sequences are trained on
-packed and padded, and the same prompts are completed by the run's engines and by `transformers.generate`, each side in
-this run. What comes before the second iteration is made first, or taken from --from.
+The second iteration of a run is measured: actors are up, caches warm. Then the same prompts are completed by the run's
+engines and by `transformers.generate`, each side in this run. What comes before the second iteration is made first, or
+taken from --from.
 
     python benchmarks/loop.py [--preset demo] [--from runs/demo] [--folder runs/benchmark-loop]
 
@@ -14,14 +14,13 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import random
 import shutil
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -32,16 +31,14 @@ from actors.planner import PlannerActor
 from pipelines.pddl_instruct import PIPELINE, pddl_instruct
 from pipelines.run.workers import MODEL, Workers
 from pipelines.stages.phase1_data import solved_problems
-from pipelines.stages.training import example_rows
 from plansmith.config.basics import narrowed
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.pddl_instruct import PddlInstructConfig
-from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig
+from plansmith.config.training import EngineNumerics, Numerics
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import Split
 from plansmith.data.storage import link_folder
 from plansmith.layout import text_table
-from plansmith.learning.encoding import ExampleEncoder
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.sequences import TrainingSequence
 from plansmith.learning.tokenizer import encode_prompt, end_token_ids
@@ -52,7 +49,6 @@ from plansmith.text.rendering import rendering_of
 ITERATION = 2
 PARTS = ("roll_out", "judge", "replan", "build_datasets", "stage1", "stage2")
 REPEATS = 3
-TRAINED_SEQUENCES = 300
 BATCH_SIZES = (100, 200)
 """Of `transformers.generate`."""
 
@@ -206,44 +202,6 @@ def _length(row: Sequence[int], stops: Sequence[int]) -> int:
     return next((place + 1 for place, token in enumerate(row) if token in stops), len(row))
 
 
-def train(model: str, config: PddlInstructConfig, sequences: Sequence[TrainingSequence], is_packed: bool) -> float:
-    """Return the tokens per second of one rank on these sequences, with rows packed or one padded sequence a row."""
-    from actors.trainer import TrainerActor
-    from plansmith.learning.objectives.supervised import Supervised
-    from plansmith.learning.optimisation import plan_optimisation, run_optimisation
-    from plansmith.learning.packing import packing_report
-
-    trainer = config.trainer.model_copy(update={"n_threads": 0})
-    actor = TrainerActor(model, config=trainer, seed=config.seed)
-    settings, micro_batch_rows = narrowed(config.phase1, OptimiserConfig), trainer.micro_batch_rows
-    lengths = [len(sequence) for sequence in sequences]
-    plan = plan_optimisation(
-        lengths,
-        settings,
-        seed=0,
-        row_length_tokens=trainer.row_length_tokens,
-        micro_batch_rows=micro_batch_rows,
-    )
-    if not is_packed:
-        batches = tuple(tuple((index,) for row in batch for index in row) for batch in plan.batches)
-        micro_batch_rows = max(map(len, batches))
-        packing = packing_report(lengths, batches, micro_batch_rows=micro_batch_rows)
-        plan = replace(plan, batches=batches, packing=packing)
-    actor.engine.prepare(settings)
-    reports = [
-        run_optimisation(actor.engine, Supervised(), sequences, settings, plan, micro_batch_rows=micro_batch_rows)
-        for _ in range(REPEATS)
-    ]
-    return median(report.n_tokens / report.wall_time_s for report in reports)
-
-
-def phase1_sequences(done: dict[str, Artifact], model: str, seed: int) -> list[TrainingSequence]:
-    """Return some of what phase 1 was trained on."""
-    encoder = ExampleEncoder(model)
-    rows = random.Random(seed).sample(example_rows(done["write_chains"]), TRAINED_SEQUENCES)
-    return [encoder.encode(row) for row in rows]
-
-
 def in_process(function: Any, *arguments: Any) -> Any:
     """Return what a function returns in a process of its own: thread counts and engines stay there."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
@@ -263,16 +221,12 @@ def main() -> None:
     model = str(done[policy_before(config)].path(MODEL))
     prompts, settings = test_prompts(config, done, Path(model))
     generate = in_process(complete_with_transformers, model, prompts, settings)
-    sequences = phase1_sequences(done, model, config.seed)
-    packed, padded = (in_process(train, model, config, sequences, is_packed) for is_packed in (True, False))
-    print_tables(seconds, {"vLLM": engines["tokens_per_s"], "transformers.generate": generate,
-                           "training, packed": packed, "training, padded": padded})  # fmt: skip
+    print_tables(seconds, {"vLLM": engines["tokens_per_s"], "transformers.generate": generate})
     total = sum(seconds.values())
     essential = sum(seconds.get(part, 0.0) for part in ("generation", "judging", "optimisation"))
     result = {
         "overhead_share": round(1 - essential / total, 3),
         "judging_vs_generation": round(seconds["judging"] / seconds["generation"], 4),
-        "packed_vs_padded": round(packed / padded, 2),
         "vllm_vs_generate": round(engines["tokens_per_s"] / generate, 2),
     }
     print(json.dumps(result))

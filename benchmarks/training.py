@@ -112,7 +112,7 @@ def train_ours(spec: Spec) -> float:
         dtype="bfloat16" if is_cuda else "float32",
         zero_stage=2,
         row_length_tokens=spec.row_length_tokens,
-        micro_batch_rows=spec.rows_per_step,
+        micro_batch_tokens=spec.row_length_tokens * spec.rows_per_step,
         is_checkpointing_activations=spec.is_checkpointing,
     )
     trainer = TrainerActor(spec.folder, config=config)

@@ -71,12 +71,13 @@ def read_as_rank(stored: StoredSequences, rank: int) -> int:
     """Return the tokens of one rank's share of an epoch, of which every tensor is made."""
     settings = OptimiserConfig(learning_rate=1.0, batch_tokens=BATCH_TOKENS)
     plan = plan_optimisation(
-        stored.lengths.tolist(), settings, seed=0, row_length_tokens=ROW_TOKENS, micro_batch_rows=4, n_ranks=RANKS,
+        stored.lengths.tolist(), settings, seed=0, row_length_tokens=4 * ROW_TOKENS, longest_tokens=ROW_TOKENS,
+        n_ranks=RANKS,
         unit_names=stored.units,
     )  # fmt: skip
     n_tokens = 0
     for rows in plan.batches:
-        for batch in micro_batches(stored, rows, Supervised.columns, rank=rank, world_size=RANKS, micro_batch_rows=4):
+        for batch in micro_batches(stored, rows, Supervised.columns, rank=rank, world_size=RANKS):
             n_tokens += sum(plan.lengths[index] for row in batch.rows for index in row)
     return n_tokens
 

@@ -66,9 +66,7 @@ def train(spec: Rank) -> tuple[float, int, Seconds]:
     from actors.trainer import TrainerActor
     from plansmith.learning.objectives.supervised import Supervised
 
-    config = TrainerConfig(
-        n_ranks=spec.n_ranks, n_threads=1, row_length_tokens=ROW_TOKENS, micro_batch_rows=1, is_autocast=False
-    )
+    config = TrainerConfig(n_ranks=spec.n_ranks, n_threads=1, row_length_tokens=ROW_TOKENS, is_autocast=False)
     trainer = TrainerActor(spec.folder, config=config, rank=spec.rank, master_port=spec.port)
     seconds: Seconds = defaultdict(float)
     for owner, name, part in (
@@ -115,14 +113,14 @@ def plain_torch(spec: Rank) -> float:
     model = AutoModelForCausalLM.from_pretrained(spec.folder, attn_implementation=name)
     sequences, objective = spec.sequences()[WARM_UP_SEQUENCES:], Supervised()
     plan = plan_optimisation(
-        [len(sequence) for sequence in sequences], SETTINGS, seed=0, row_length_tokens=ROW_TOKENS, micro_batch_rows=1,
+        [len(sequence) for sequence in sequences], SETTINGS, seed=0, row_length_tokens=ROW_TOKENS,
         n_ranks=spec.n_ranks,
     )  # fmt: skip
     started, n_tokens = 0.0, 0
     for step, rows in enumerate(plan.batches):
         if step == 2:  # two to warm up
             started, n_tokens = time.perf_counter(), 0
-        share = {"rank": spec.rank, "world_size": spec.n_ranks, "micro_batch_rows": 1}
+        share = {"rank": spec.rank, "world_size": spec.n_ranks}
         for batch in micro_batches(sequences, rows, objective.columns, **share):
             logits = model(**batch.model_inputs()).logits
             objective.loss(logits, batch, {"nll_weight": batch.token_ids.numel()})[0].backward()

@@ -27,9 +27,7 @@ from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.sequences import TrainingSequence, supervised_sequence
 
 LORA = LoraConfig(rank=4, alpha=8.0)
-SETTINGS = TrainerConfig(
-    n_threads=1, row_length_tokens=32, micro_batch_rows=2, optimizer="adamw", is_autocast=False, lora=LORA
-)
+SETTINGS = TrainerConfig(n_threads=1, row_length_tokens=32, optimizer="adamw", is_autocast=False, lora=LORA)
 FAST = OptimiserConfig(
     learning_rate=1e-2, batch_sequences=4, weight_decay=0.1, gradient_clipping=0.5, eps=1e-5, schedule=Schedule.CONSTANT
 )

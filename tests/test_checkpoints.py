@@ -107,10 +107,8 @@ def checkpoints(trainer: Any, folder: Path, every_s: float = 3.0, **made_for: An
 
 
 def trained(trainer: PlainTrainer, keeper: Any, objective: Any = None) -> OptimisationReport:
-    plan = plan_optimisation([3] * 24, COURSE, seed=0, row_length_tokens=12, micro_batch_rows=1)
-    return run_optimisation(
-        trainer.engine, objective or SUPERVISED, SEQUENCES, COURSE, plan, micro_batch_rows=1, keeper=keeper
-    )
+    plan = plan_optimisation([3] * 24, COURSE, seed=0, row_length_tokens=12)
+    return run_optimisation(trainer.engine, objective or SUPERVISED, SEQUENCES, COURSE, plan, keeper=keeper)
 
 
 def killed(folder: Path, n_losses: int, **how: Any) -> PlainTrainer:
@@ -245,7 +243,7 @@ def tuned(trainer: TrainerActor, objective: Any, **how: Any) -> OptimisationRepo
 def test_trainer_killed_after_five_steps_ends_with_the_bits_of_an_undisturbed_one(
     model_folder: Path, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    config = changed(SETTINGS, checkpoint_every_s=0, micro_batch_rows=4, **changes)
+    config = changed(SETTINGS, checkpoint_every_s=0, **changes)
     calm = TrainerActor(model_folder, config=config)
     expected = tuned(calm, SUPERVISED)
     assert expected.n_steps == 8
@@ -263,11 +261,11 @@ def test_trainer_killed_after_five_steps_ends_with_the_bits_of_an_undisturbed_on
 
 
 TWO_RANK_KINDS: dict[str, dict[str, Any]] = {
-    "zero 1": {"micro_batch_rows": 4},
-    "muon": {"optimizer": "muon", "micro_batch_rows": 4},
-    "zero 2": {"zero_stage": 2, "micro_batch_rows": 4},
-    "zero 3": {"zero_stage": 3, "micro_batch_rows": 4},
-    "adapter with dropout": {**KINDS["adapter with dropout"], "micro_batch_rows": 4},
+    "zero 1": {},
+    "muon": {"optimizer": "muon"},
+    "zero 2": {"zero_stage": 2},
+    "zero 3": {"zero_stage": 3},
+    "adapter with dropout": KINDS["adapter with dropout"],
 }
 
 
@@ -351,7 +349,7 @@ def check_one_rank_goes_on(model: Path, target: Path, changes: dict[str, Any], e
 def test_checkpoint_of_a_trainer_with_another_optimizer_is_refused(model_folder: Path, tmp_path: Path) -> None:
     config = changed(SETTINGS, checkpoint_every_s=0)
     tuned(TrainerActor(model_folder, config=config), SUPERVISED, checkpoints=tmp_path)
-    other = TrainerActor(model_folder, config=changed(config, optimizer="muon", n_threads=2, micro_batch_rows=1))
+    other = TrainerActor(model_folder, config=changed(config, optimizer="muon", n_threads=2))
     with pytest.raises(BadInputError, match="other settings") as caught:
         tuned(other, SUPERVISED, checkpoints=tmp_path)
     assert (caught.value.got, caught.value.expected) == ("trainer.optimizer=adamw", "trainer.optimizer=muon")
@@ -373,7 +371,7 @@ def full_disk(n_bytes: int) -> Iterator[None]:
 def test_full_disk_is_warned_about_and_the_run_goes_on_with_the_last_good_one(
     model_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = changed(SETTINGS, checkpoint_every_s=0, micro_batch_rows=4)
+    config = changed(SETTINGS, checkpoint_every_s=0)
     expected = tuned(TrainerActor(model_folder, config=config), SUPERVISED)
     seen: list[list[str]] = []
 

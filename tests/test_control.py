@@ -68,7 +68,6 @@ class RecordingTrainer(StandIns):
             n_dropped=0,
             n_dropped_tokens=0,
             n_tokens=9,
-            fill=1.0,
             n_trained_tokens=9,
             wall_time_s=1.0,
         )

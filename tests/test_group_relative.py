@@ -440,21 +440,18 @@ def our_result(
     *,
     row_length: int = 10,
     n_ranks: int = 1,
-    n_rows: int = 1,
     is_whole: bool = False,
 ) -> Result:
     """Return figures and gradient of an optimiser batch, added up over the micro-batches of all ranks."""
     settings = OptimiserConfig(learning_rate=1.0, batch_sequences=100)
     plan = plan_optimisation(
-        [len(s) for s in sequences], settings, seed=0, row_length_tokens=row_length, micro_batch_rows=1, n_ranks=n_ranks
+        [len(s) for s in sequences], settings, seed=0, row_length_tokens=row_length, n_ranks=n_ranks
     )
     [rows] = plan.batches
     batches = [
         batch
         for rank in range(n_ranks)
-        for batch in micro_batches(
-            sequences, rows, objective.columns, rank=rank, world_size=n_ranks, micro_batch_rows=n_rows
-        )
+        for batch in micro_batches(sequences, rows, objective.columns, rank=rank, world_size=n_ranks)
     ]
     counts = {name: sum(int(batch.columns[name].count_nonzero()) for batch in batches) for name in objective.columns}
     figures: dict[str, float] = {}
@@ -590,7 +587,6 @@ def assert_close(ours: Result, theirs: Result) -> None:
 LAYOUTS: dict[str, dict[str, Any]] = {
     "a row a rollout or two": {},
     "logits whole": {"is_whole": True},
-    "three rows at once": {"n_rows": 3},
     "one row": {"row_length": 60},
     "two ranks": {"n_ranks": 2},
     "four ranks, one of them without a row": {"n_ranks": 4, "row_length": 20},
@@ -718,10 +714,10 @@ def test_ratio_is_one_at_the_first_step_of_an_update_and_goes_no_further_than_it
     old = response_logprobs_of(model, sequences)
     sequences = [with_columns(s, old_logprobs=numbers) for s, numbers in zip(sequences, old, strict=True)]
     settings = OptimiserConfig(learning_rate=1.0, batch_sequences=2, epochs=3)
-    plan = plan_optimisation([5, 4], settings, seed=0, row_length_tokens=12, micro_batch_rows=1)
+    plan = plan_optimisation([5, 4], settings, seed=0, row_length_tokens=12)
     engine = PlainEngine(model, torch.optim.SGD(model.parameters(), lr=0.05))
     objective = GroupRelative(GroupRelativeConfig(), SAMPLING)
-    report = run_optimisation(engine, objective, sequences, settings, plan, micro_batch_rows=1)
+    report = run_optimisation(engine, objective, sequences, settings, plan)
     assert report.objective == "group_relative"
     assert report.metrics["ratio"][0] == pytest.approx(1.0, abs=1e-5)
     assert report.losses[0] == pytest.approx(0.0, abs=1e-5)  # both advantages, each a mean over its rollout

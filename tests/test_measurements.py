@@ -152,7 +152,7 @@ def metric_rows(stage: str, **values: float) -> tuple[type, list[MetricRow]]:
 
 def add_training(run: Run, stage: str, losses: list[float]) -> None:
     curve = [OptimisationStepRow(step, loss, 0.01 * step, 1.0) for step, loss in enumerate(losses, 1)]
-    numbers = {"n_sequences": 4, "n_dropped": 1, "n_dropped_tokens": 9, "n_tokens": 70, "tokens_per_s": 35, "fill": 0.5}
+    numbers = {"n_sequences": 4, "n_dropped": 1, "n_dropped_tokens": 9, "n_tokens": 70, "tokens_per_s": 35}
     metrics = metric_rows(stage, **{f"training__{name}": float(value) for name, value in numbers.items()})
     weights = {"model/model.safetensors": ""}
     run.add(stage, files=weights, curve=(OptimisationStepRow, curve), metrics=metrics)

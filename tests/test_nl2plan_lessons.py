@@ -414,7 +414,7 @@ def test_run_from_nothing_with_every_arm(tmp_path: Path) -> None:
         drafts=2,
         answers={"max_new_tokens": 24, "temperature": 0.5},
         model={"tokenizer": "bpe", **model},
-        trainer={"n_threads": 1, "is_autocast": False, "row_length_tokens": 2048, "micro_batch_rows": 1},
+        trainer={"n_threads": 1, "is_autocast": False, "row_length_tokens": 2048},
         policy={"max_model_len": 2560, "max_num_seqs": 64, "kv_cache_gib": 0.2},
     )
     preset = tmp_path / "all.yaml"

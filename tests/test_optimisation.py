@@ -58,19 +58,17 @@ class PlainEngine:
 
 
 def optimised(
-    objective: Any, engine: PlainEngine, micro_batch_rows: int = 1, *, epoch: int | None = None, **settings_of: Any
+    objective: Any, engine: PlainEngine, row_length_tokens: int = 6, *, epoch: int | None = None, **settings_of: Any
 ) -> OptimisationReport:
     """Train for three epochs, a step each, on three pairs that come mixed, a row of six tokens holding one."""
     pairs = [pair(name, first) for name, first in (("a", 1), ("b", 3), ("c", 5))]
     sequences = [members[side] for side in (0, 1) for members in pairs]
     settings = OptimiserConfig(**{"learning_rate": 1.0, "batch_sequences": 6, "epochs": 3, **settings_of})
     plan = plan_optimisation(
-        [3] * 6, settings, seed=0, row_length_tokens=6, micro_batch_rows=micro_batch_rows,
+        [3] * 6, settings, seed=0, row_length_tokens=row_length_tokens, longest_tokens=6,
         unit_names=[sequence.unit for sequence in sequences],
     )  # fmt: skip
-    return run_optimisation(
-        engine, objective, sequences, settings, plan, micro_batch_rows=micro_batch_rows, epoch=epoch
-    )
+    return run_optimisation(engine, objective, sequences, settings, plan, epoch=epoch)
 
 
 def test_preference_begins_at_ln_2_and_comes_to_prefer_every_chosen_answer() -> None:
@@ -82,7 +80,7 @@ def test_preference_begins_at_ln_2_and_comes_to_prefer_every_chosen_answer() -> 
 
 
 def test_an_objective_is_divided_by_the_counts_of_the_whole_batch_whatever_its_micro_batches() -> None:
-    one, three = (optimised(PREFERRING, PlainEngine(), rows) for rows in (1, 3))
+    one, three = (optimised(PREFERRING, PlainEngine(), row) for row in (6, 18))
     assert one.losses == pytest.approx(three.losses)
     assert one.metrics["accuracy"] == pytest.approx(three.metrics["accuracy"])
 

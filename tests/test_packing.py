@@ -68,15 +68,12 @@ def test_pack_rows_of_a_sequence_longer_than_a_row_is_refused_not_cut() -> None:
         pack_rows(singles(LENGTHS), 8)
 
 
-def test_packing_report_counts_dropped_sequences_and_padding() -> None:
+def test_packing_report_counts_dropped_sequences() -> None:
     rows = pack_rows([unit for unit in singles(LENGTHS) if unit.n_tokens <= 7], 7)
     assert [sum(LENGTHS[index] for index in row) for row in rows] == [7, 6, 5, 4]
-    report = packing_report(LENGTHS, [rows], micro_batch_rows=2)
-    # micro-batches (7, 6) and (5, 4): 22 tokens in 2 * 7 + 2 * 5 = 24 places
+    report = packing_report(LENGTHS, [rows])
     assert (report.n_sequences, report.n_dropped, report.n_tokens) == (5, 1, 22)
     assert report.n_dropped_tokens == 9
-    assert report.fill == pytest.approx(22 / 24)
-    assert packing_report(LENGTHS, [rows], micro_batch_rows=1).fill == 1.0
 
 
 @pytest.mark.parametrize(
@@ -116,7 +113,7 @@ def test_split_batches_begins_with_batches_of_half_the_size_in_sequences() -> No
 
 def test_plan_of_two_epochs_has_small_batches_in_the_first_alone() -> None:
     settings = OptimiserConfig(learning_rate=1.0, batch_sequences=4, small_batch_share=1.0, epochs=2)
-    plan = plan_optimisation([3] * 8, settings, seed=0, row_length_tokens=16, micro_batch_rows=1)
+    plan = plan_optimisation([3] * 8, settings, seed=0, row_length_tokens=16)
     assert [sum(map(len, rows)) for rows in plan.batches] == [2, 2, 2, 2, 4, 4]
 
 
@@ -133,9 +130,7 @@ PAIRS = ["a", "", "b", "a", "c", "b", "", "c"]
 
 def plan_of_pairs(**settings: Any) -> OptimisationPlan:
     given = OptimiserConfig(**{"learning_rate": 1.0, "epochs": 3, **settings})
-    return plan_optimisation(
-        PAIRED, given, seed=0, row_length_tokens=10, micro_batch_rows=1, n_ranks=2, unit_names=PAIRS
-    )
+    return plan_optimisation(PAIRED, given, seed=0, row_length_tokens=10, n_ranks=2, unit_names=PAIRS)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +153,7 @@ def test_micro_batches_of_two_ranks_hold_a_unit_on_one_of_them() -> None:
     sequences = [supervised_sequence([1], [2] * (n - 1)) if n > 1 else TrainingSequence.of([1], {}) for n in PAIRED]
     (rows,) = plan_of_pairs(batch_sequences=8, epochs=1).batches
     seen = [
-        [row for batch in micro_batches(sequences, rows, (), rank=rank, world_size=2, micro_batch_rows=1)
+        [row for batch in micro_batches(sequences, rows, (), rank=rank, world_size=2)
          for row in batch.rows]
         for rank in (0, 1)
     ]  # fmt: skip
@@ -174,9 +169,7 @@ def test_micro_batches_of_two_ranks_hold_a_unit_on_one_of_them() -> None:
 def test_unit_that_does_not_fit_is_dropped_whole_and_counted(settings: dict[str, Any], names: list[str]) -> None:
     lengths = [3, 17, 2] if settings else [3, 10, 8]
     given = OptimiserConfig(learning_rate=1.0, batch_sequences=4, max_dropped_share=1.0, **settings)
-    plan = plan_optimisation(
-        [*lengths, 5], given, seed=0, row_length_tokens=20, micro_batch_rows=1, unit_names=[*names, ""]
-    )
+    plan = plan_optimisation([*lengths, 5], given, seed=0, row_length_tokens=20, unit_names=[*names, ""])
     kept = 2 if settings else 1
     assert (plan.packing.n_sequences, plan.packing.n_dropped) == (kept, 4 - kept)
     assert plan.packing.n_dropped_tokens == (19 if settings else 21)
@@ -186,8 +179,18 @@ def test_unit_that_does_not_fit_is_dropped_whole_and_counted(settings: dict[str,
 def test_training_data_of_which_too_much_is_too_long_is_refused(share: float, is_refused: bool) -> None:
     given = OptimiserConfig(learning_rate=1.0, batch_sequences=4, max_length_tokens=16, max_dropped_share=share)
     with pytest.raises(BadInputError, match="2 of 4 sequences") if is_refused else nullcontext():
-        plan = plan_optimisation([3, 17, 30, 16], given, seed=0, row_length_tokens=40, micro_batch_rows=1)
+        plan = plan_optimisation([3, 17, 30, 16], given, seed=0, row_length_tokens=40)
         assert plan.packing.n_dropped == 2
+
+
+def test_plan_of_long_rows_takes_no_longer_sequences_and_a_whole_batch_in_one_row() -> None:
+    given = OptimiserConfig(learning_rate=1.0, batch_tokens=40, max_dropped_share=0.2)
+    plan = plan_optimisation([9] * 9 + [11], given, seed=0, row_length_tokens=40, longest_tokens=10)
+    assert plan.packing.n_dropped == 1
+    assert [list(map(len, rows)) for rows in plan.batches] == [[4], [4], [1]]
+    # rows of the longest sequence hold one each, and a batch is as many passes
+    short = plan_optimisation([9] * 9 + [11], given, seed=0, row_length_tokens=10)
+    assert [list(map(len, rows)) for rows in short.batches] == [[1] * 4, [1] * 4, [1]]
 
 
 def test_build_batch_restarts_positions_and_pads_with_weight_zero() -> None:

@@ -222,7 +222,7 @@ def plan_of(sequences: Any, row_length: int, n_ranks: int = 1) -> OptimisationPl
     """Return one optimiser batch of everything that fits into rows of a length."""
     settings = OptimiserConfig(learning_rate=1.0, batch_sequences=100, max_dropped_share=0.7)
     return plan_optimisation(
-        lengths_of(sequences).tolist(), settings, seed=0, row_length_tokens=row_length, micro_batch_rows=1,
+        lengths_of(sequences).tolist(), settings, seed=0, row_length_tokens=row_length,
         n_ranks=n_ranks, unit_names=unit_names_of(sequences),
     )  # fmt: skip
 
@@ -231,7 +231,7 @@ Result = tuple[dict[str, float], list[torch.Tensor]]
 
 
 def our_result(
-    model: Any, sequences: Any, settings: PreferenceConfig, *, row_length: int = 14, n_ranks: int = 1, n_rows: int = 1,
+    model: Any, sequences: Any, settings: PreferenceConfig, *, row_length: int = 14, n_ranks: int = 1,
     is_read: bool = False,
 ) -> Result:  # fmt: skip
     """Return figures and gradient of an optimiser batch, added up over the micro-batches of all ranks.
@@ -243,9 +243,7 @@ def our_result(
     batches = [
         batch
         for rank in range(n_ranks)
-        for batch in micro_batches(
-            sequences, rows, objective.columns, rank=rank, world_size=n_ranks, micro_batch_rows=n_rows
-        )
+        for batch in micro_batches(sequences, rows, objective.columns, rank=rank, world_size=n_ranks)
     ]
     counts = {name: sum(int(batch.columns[name].count_nonzero()) for batch in batches) for name in objective.columns}
     figures: dict[str, float] = {}
@@ -318,7 +316,6 @@ def assert_close(ours: Result, theirs: Result) -> None:
 
 LAYOUTS = {
     "a row a pair": {},
-    "three rows at once": {"n_rows": 3},
     "one row": {"row_length": 40},
     "two ranks, one with a row without loss": {"n_ranks": 2},
 }
@@ -375,7 +372,7 @@ def deepspeed_results(
     results = {}
     for is_adapter, (before, after) in weights.items():
         config = TrainerConfig(
-            n_threads=1, row_length_tokens=16, micro_batch_rows=1, optimizer="adamw", is_autocast=False,
+            n_threads=1, row_length_tokens=16, optimizer="adamw", is_autocast=False,
             lora=LORA if is_adapter else None, n_ranks=n_ranks,
         )  # fmt: skip
         trainer = TrainerActor(folder, config=config, rank=rank, master_port=port)

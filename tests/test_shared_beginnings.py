@@ -135,7 +135,7 @@ def planned(sequences: Sequence[TrainingSequence], objective: Objective, setting
         return sharing_units(units, sequences, objective.columns, row_length)
 
     return plan_optimisation(
-        [len(one) for one in sequences], settings, seed=0, row_length_tokens=row_length, micro_batch_rows=1,
+        [len(one) for one in sequences], settings, seed=0, row_length_tokens=row_length,
         unit_names=[one.unit for one in sequences], sharing=sharing if is_shared else None,
     )  # fmt: skip
 
@@ -183,9 +183,7 @@ def loss_and_gradients(
     settings = OptimiserConfig(learning_rate=1.0, batch_sequences=len(sequences))
     plan = planned(sequences, objective, settings, 500, is_shared=is_shared)
     [rows] = plan.batches
-    batches = list(
-        micro_batches(sequences, rows, objective.columns, rank=0, world_size=1, micro_batch_rows=1, units=plan.units)
-    )
+    batches = list(micro_batches(sequences, rows, objective.columns, rank=0, world_size=1, units=plan.units))
     counts = {name: sum(int(batch.columns[name].count_nonzero()) for batch in batches) for name in objective.columns}
     losses = [objective.loss(model(**batch.model_inputs()).logits, batch, counts)[0] for batch in batches]
     loss = torch.stack(losses).sum()

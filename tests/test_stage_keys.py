@@ -101,7 +101,7 @@ def test_precision_of_the_engine_changes_every_stage_that_generates_and_no_other
         "policy.kv_cache_gib=1",
         "trainer.n_ranks=2",
         "trainer.n_threads=1",
-        "trainer.micro_batch_rows=1",
+        "trainer.micro_batch_tokens=4096",
         "phase2.max_unjudged_share=0.5",
         "cluster.num_cpus=1",
         "telemetry.tensorboard=false",

@@ -53,7 +53,7 @@ PROBE = (3, 9, 27, 33, 1)
 VERDICT = VerdictReader(VALID, INVALID)
 LOSSES = LossConfig(score=1.0)
 FINAL = Final(LOSSES, VERDICT)
-SETTINGS = TrainerConfig(n_threads=1, row_length_tokens=32, micro_batch_rows=2, optimizer="adamw", is_autocast=False)
+SETTINGS = TrainerConfig(n_threads=1, row_length_tokens=32, optimizer="adamw", is_autocast=False)
 BFLOAT16 = {"dtype": "bfloat16", "zero_stage": 2}
 # eps far above float noise: AdamW divides by it where a gradient is nearly zero
 FAST = OptimiserConfig(
@@ -221,8 +221,8 @@ def test_optimise_supervised_learns_a_tiny_batch_by_heart(model_folder: Path) ->
 
 def test_optimise_does_not_depend_on_packing_and_micro_batches(model_folder: Path) -> None:
     results = []
-    for row_length_tokens, micro_batch_rows in ((16, 1), (64, 3)):
-        settings = changed(SETTINGS, row_length_tokens=row_length_tokens, micro_batch_rows=micro_batch_rows)
+    for row_length_tokens, micro_batch_tokens in ((16, None), (64, 200)):
+        settings = changed(SETTINGS, row_length_tokens=row_length_tokens, micro_batch_tokens=micro_batch_tokens)
         trainer = TrainerActor(model_folder, config=settings)
         trainer.optimise(Supervised(), supervised_sequences(), FAST)
         results.append(weights_of(trainer))
@@ -363,7 +363,7 @@ def test_optimise_supervised_in_chunks_equals_that_on_whole_logits(
     monkeypatch.setattr("plansmith.learning.token_reading.CHUNK_NUMBERS", 48 * 5)  # five tokens of 48
     reports, weights = [], []
     for objective in (InChunks(), Supervised()):
-        settings = changed(SETTINGS, row_length_tokens=16, micro_batch_rows=1, **changes)  # several micro-batches
+        settings = changed(SETTINGS, row_length_tokens=16, **changes)  # several micro-batches
         trainer = TrainerActor(model_folder, config=settings)
         reports.append(trainer.optimise(objective, supervised_sequences(), FAST))
         weights.append(weights_of(trainer))
@@ -624,7 +624,7 @@ def test_many_stages_in_bfloat16_move_the_weights_as_far_as_one(tmp_path: Path, 
 
 @pytest.mark.parametrize("zero_stage", [2, 3])
 def test_gradients_in_bfloat16_are_summed_in_float32(model_folder: Path, zero_stage: int) -> None:
-    config = changed(SETTINGS, dtype="bfloat16", zero_stage=zero_stage, row_length_tokens=16, micro_batch_rows=1)
+    config = changed(SETTINGS, dtype="bfloat16", zero_stage=zero_stage, row_length_tokens=16)
     trainer = TrainerActor(model_folder, config=config)
     one_step = changed(FAST, batch_sequences=12, beta1=0.0, gradient_clipping=0.0)  # the first moment is the gradient
     trainer.optimise(Supervised(), supervised_sequences(), one_step)
@@ -736,18 +736,19 @@ def test_trainer_left_to_choose_multiplies_in_bfloat16_where_the_cpu_does(
     assert bool(trainer.engine.engine.torch_autocast_enabled()) == is_autocast
 
 
-@pytest.mark.parametrize("instructions", [{"amx_bf16": True}, {"avx2": True}], ids=["bfloat16", "none"])
-def test_muon_iterates_in_float32_where_the_cpu_has_no_bfloat16(
-    model_folder: Path, monkeypatch: pytest.MonkeyPatch, instructions: dict[str, bool]
+def test_muon_iterates_for_all_matrices_of_a_shape_at_once_and_in_float32(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from deepspeed.runtime.zero.muon import original_muon
+    def watching(matrices: torch.Tensor, steps: int, *, dtype: torch.dtype) -> torch.Tensor:
+        seen.append((tuple(matrices.shape[1:]), len(matrices), dtype))
+        return orthogonalised(matrices, steps, dtype=dtype)
 
-    deepspeeds = object()
-    monkeypatch.setattr(original_muon, "zeropower_via_newtonschulz5", deepspeeds)
-    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: instructions)
-    TrainerActor(model_folder, config=changed(SETTINGS, optimizer="muon"))
-    expected = deepspeeds if "amx_bf16" in instructions else orthogonalised
-    assert original_muon.zeropower_via_newtonschulz5 is expected
+    seen: list[tuple[tuple[int, ...], int, torch.dtype]] = []
+    monkeypatch.setattr("plansmith.learning.orthogonalisation.orthogonalised", watching)
+    trainer = TrainerActor(model_folder, config=changed(SETTINGS, optimizer="muon"))
+    trainer.optimise(Supervised(), supervised_sequences(), changed(FAST, batch_sequences=12, epochs=1))
+    shapes = [tuple(weight.shape) for name, weight in trainer.engine.weights().items() if "proj" in name]
+    assert sorted(seen, key=str) == sorted([(s, shapes.count(s), torch.float32) for s in set(shapes)], key=str)
 
 
 def test_muon_with_a_rate_of_its_own_moves_a_matrix_by_its_authors_size(model_folder: Path) -> None:
@@ -789,7 +790,7 @@ TWO_RANK_SETTINGS = {
     "zero 3, checkpointed": changed(SETTINGS, zero_stage=3, is_checkpointing_activations=True),
     "zero 3, offload": changed(SETTINGS, zero_stage=3, offload="all"),
     "zero 3, autocast": changed(SETTINGS, zero_stage=3, is_autocast=True),
-    "muon": changed(SETTINGS, optimizer="muon", micro_batch_rows=1),
+    "muon": changed(SETTINGS, optimizer="muon"),
     "bfloat16, zero 2": changed(SETTINGS, dtype="bfloat16", zero_stage=2),
     "bfloat16, zero 3": changed(SETTINGS, dtype="bfloat16", zero_stage=3),
     "lora": changed(SETTINGS, lora=LORA),
@@ -810,16 +811,11 @@ class RankOutcome:
 
 
 def train_and_reload(trainer: TrainerActor, folder: Path) -> RankOutcome:
-    """Train, save, train on, and load what was saved.
-
-    Muon iterates in float32: rounded to bfloat16, one rank and two could not be compared closely.
-    """
+    """Train, save, train on, and load what was saved."""
     judged = [*supervised_sequences(1), *judged_sequences()]
     # of one plan alone there is nothing left for a second rank to judge
     found = [v_hat for part in (judged, judged[:2]) for v_hat in v_hats(trainer.predict(VERDICT, part), part)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("deepspeed.runtime.zero.muon.original_muon.ns_compute_dtype", lambda *_: torch.float32)
-        report = trainer.optimise(Supervised(), supervised_sequences(11), FAST)
+    report = trainer.optimise(Supervised(), supervised_sequences(11), FAST)
     weights = {name: tensor.float().numpy() for name, tensor in weights_of(trainer).items()}
     probe = probe_of(trainer)
     trainer.save(folder)

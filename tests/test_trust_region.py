@@ -204,7 +204,7 @@ def test_step_that_no_shortening_makes_good_is_not_taken() -> None:
 
 
 SAMPLING = SamplingConfig(temperature=0.7, max_new_tokens=64, n=4)
-TRAINER = TrainerConfig(n_threads=1, row_length_tokens=64, micro_batch_rows=2, is_autocast=False)
+TRAINER = TrainerConfig(n_threads=1, row_length_tokens=64, is_autocast=False)
 
 
 @pytest.fixture(scope="module")

@@ -363,6 +363,6 @@ def _write_report(context: StageContext[Any], report: OptimisationReport) -> Non
     context.output.write_rows(figures, ObjectiveFigureRow, table="figures")
     number = {"n_sequences": report.n_sequences, "n_dropped": report.n_dropped,
               "n_dropped_tokens": report.n_dropped_tokens, "n_tokens": report.n_tokens,
-              "tokens_per_s": report.n_trained_tokens / report.wall_time_s, "fill": report.fill}  # fmt: skip
+              "tokens_per_s": report.n_trained_tokens / report.wall_time_s}  # fmt: skip
     metrics = [MetricRow(context.stage.name, 0, "", "", f"training/{name}", float(x)) for name, x in number.items()]
     context.output.write_rows(metrics, MetricRow, table="metrics")

@@ -190,8 +190,7 @@ def _products(machine: Machine) -> Finding:
 def _memory(machine: Machine) -> Finding:
     found = f"{machine.free_memory:.0f} of {machine.memory:.0f} GiB free"
     advice = "" if machine.free_memory >= DEMO_MEMORY_GIB else (
-        f"the demo takes up to {DEMO_MEMORY_GIB} GiB. Set policy.n_replicas=1, policy.kv_cache_gib=0.25, "
-        "trainer.micro_batch_rows=1"
+        f"the demo takes up to {DEMO_MEMORY_GIB} GiB. Set policy.n_replicas=1, policy.kv_cache_gib=0.25"
     )  # fmt: skip
     return Finding("memory", found, advice)
 

@@ -186,8 +186,9 @@ class TrainerConfig(Numerics):
     """cpu (gloo) or cuda (nccl)."""
     n_threads: int = Field(0, ge=0)
     """Torch threads on a CPU; 0 takes every core."""
-    micro_batch_rows: int = Field(4, ge=1)
-    """Rows of one forward pass; memory grows with it, the result does not change."""
+    micro_batch_tokens: int | None = Field(None, ge=16)
+    """Tokens that a rank computes at once: the length of the rows that sequences are brought together in. None:
+    `row_length_tokens`. Memory grows with it, the result does not change; a GPU is idle between short rows."""
     rank_timeout_s: float = Field(120.0, gt=0)
     """Longest wait for another rank; a dead one is an error then, not a hang. The others wait while rank 0 writes the
     model, or one of them its share of a checkpoint, which for a large one and a shared disk takes minutes."""
@@ -199,6 +200,9 @@ class TrainerConfig(Numerics):
     def _fits_together(self) -> Self:
         if self.min_ranks is not None and self.min_ranks > self.n_ranks:
             raise ValueError(f"min_ranks={self.min_ranks} is more than n_ranks={self.n_ranks}")
+        if self.micro_batch_tokens is not None and self.micro_batch_tokens < self.row_length_tokens:
+            raise ValueError(f"micro_batch_tokens={self.micro_batch_tokens} has no room for a sequence of "
+                             f"row_length_tokens={self.row_length_tokens}")  # fmt: skip
         if self.has_master_weights and self.zero_stage == 1:
             raise ValueError("dtype=bfloat16 sums gradients in float32, which needs zero_stage=2 or 3, got 1")
         if self.optimizer == "muon" and self.zero_stage != 1:

@@ -60,7 +60,6 @@ class OptimisationReport:
     n_dropped: int
     n_dropped_tokens: int
     n_tokens: int
-    fill: float
     n_trained_tokens: int
     """Of all steps that were taken."""
     wall_time_s: float
@@ -198,28 +197,31 @@ def plan_optimisation(
     *,
     seed: int,
     row_length_tokens: int,
-    micro_batch_rows: int,
+    longest_tokens: int | None = None,
     n_ranks: int = 1,
     unit_names: Sequence[str] = (),
     sharing: Sharing | None = None,
 ) -> OptimisationPlan:
     """Return which sequence goes where; epoch e shuffles with seed + e, but for a curriculum. Batches are of all ranks.
 
-    Units with a sequence longer than ``max_length_tokens``, or together longer than a row, are left out whole, counted
-    in the report and warned about.
+    Units with a sequence longer than ``max_length_tokens``, or together longer than ``longest_tokens``, are left out
+    whole, counted in the report and warned about.
 
     Args:
+        row_length_tokens: of a micro-batch, which is one row.
+        longest_tokens: of what is trained on together; None: a whole row.
         unit_names: of each sequence; by default each is a unit of its own.
         sharing: makes of units those that share their beginnings, and brings some together for it.
 
     Raises:
         BadInputError: no sequence fits, or more are too long than `max_dropped_share` allows.
     """
-    longest = min(row_length_tokens, settings.max_length_tokens or row_length_tokens)
+    longest_unit = longest_tokens or row_length_tokens
+    longest = min(longest_unit, settings.max_length_tokens or longest_unit)
     units = units_of(lengths, unit_names or [""] * len(lengths))
     units = [unit for unit in units if all(lengths[index] <= longest for index in unit.indices)]
     units = units if sharing is None else sharing(units)
-    units = [unit for unit in units if unit.n_tokens <= row_length_tokens]
+    units = [unit for unit in units if unit.n_tokens <= longest_unit]
     n_dropped = len(lengths) - sum(len(unit.indices) for unit in units)
     if not units or n_dropped > settings.max_dropped_share * len(lengths):
         raise BadInputError(
@@ -243,7 +245,7 @@ def plan_optimisation(
         ]
         for epoch in range(settings.epochs)
     ]
-    packing = packing_report(lengths, epochs[0], micro_batch_rows=micro_batch_rows)
+    packing = packing_report(lengths, epochs[0])
     if packing.n_dropped:
         logger.warning("%d of %d sequences, %d tokens in all, are longer than %d tokens and are not trained on",
                        packing.n_dropped, len(lengths), packing.n_dropped_tokens, longest)  # fmt: skip
@@ -259,19 +261,16 @@ def micro_batches(
     *,
     rank: int,
     world_size: int,
-    micro_batch_rows: int,
     units: Mapping[int, Unit] | None = None,
 ) -> Iterator[PackedBatch]:
-    """Yield this rank's micro-batches: every world_size-th row, as many on each rank.
+    """Yield this rank's micro-batches of a row each: every world_size-th row, as many on each rank.
 
     A rank that runs out of rows repeats the first row without its loss, because the others wait for it in collectives.
     """
-    rounds = math.ceil(math.ceil(len(rows) / world_size) / micro_batch_rows)
-    own = rows[rank::world_size]
-    for i in range(rounds):
-        part = own[i * micro_batch_rows : (i + 1) * micro_batch_rows]
-        batch = build_batch(sequences, part or rows[:1], columns, units)
-        yield batch if part else batch.without_loss()
+    for first in range(0, len(rows), world_size):
+        is_own = first + rank < len(rows)
+        batch = build_batch(sequences, [rows[first + rank] if is_own else rows[0]], columns, units)
+        yield batch if is_own else batch.without_loss()
 
 
 def run_optimisation(
@@ -281,7 +280,6 @@ def run_optimisation(
     settings: OptimiserConfig,
     plan: OptimisationPlan,
     *,
-    micro_batch_rows: int,
     epoch: int | None = None,
     progress: Progress | None = None,
     description: str = "",
@@ -314,7 +312,6 @@ def run_optimisation(
             objective.columns,
             rank=engine.rank,
             world_size=engine.world_size,
-            micro_batch_rows=micro_batch_rows,
             units=plan.units,
         )
         totals = _losses(engine, objective, list(batches))

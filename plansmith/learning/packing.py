@@ -33,13 +33,12 @@ Row = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class PackingReport:
-    """What packing did; ``fill`` is the share of row tokens that are not padding."""
+    """What is trained on of what was given, and what is not."""
 
     n_sequences: int
     n_dropped: int
     n_dropped_tokens: int
     n_tokens: int
-    fill: float
 
 
 class Unit(NamedTuple):
@@ -241,21 +240,15 @@ def split_batches(
     return batches
 
 
-def packing_report(lengths: Sequence[int], batches: Sequence[Sequence[Row]], *, micro_batch_rows: int) -> PackingReport:
-    """Return what packing did to ``lengths``; a row is padded to the longest of its micro-batch, no further."""
-    n_used = n_tokens = n_padded = 0
-    for rows in batches:
-        row_tokens = [sum(lengths[index] for index in row) for row in rows]
-        n_used += sum(len(row) for row in rows)
-        n_tokens += sum(row_tokens)
-        parts = [row_tokens[i : i + micro_batch_rows] for i in range(0, len(rows), micro_batch_rows)]
-        n_padded += sum(len(part) * max(part) for part in parts)
+def packing_report(lengths: Sequence[int], batches: Sequence[Sequence[Row]]) -> PackingReport:
+    """Return what the batches of an epoch hold of ``lengths``."""
+    used = [index for rows in batches for row in rows for index in row]
+    n_tokens = sum(lengths[index] for index in used)
     return PackingReport(
-        n_sequences=n_used,
-        n_dropped=len(lengths) - n_used,
+        n_sequences=len(used),
+        n_dropped=len(lengths) - len(used),
         n_dropped_tokens=sum(lengths) - n_tokens,
         n_tokens=n_tokens,
-        fill=n_tokens / n_padded if n_padded else 0.0,
     )
 
 

@@ -128,7 +128,7 @@ class PolicyRegion:
 
 
 def run_trust_region(
-    engine: HasModel, objective: TrustRegion, sequences: Sequences, plan: OptimisationPlan, *, micro_batch_rows: int
+    engine: HasModel, objective: TrustRegion, sequences: Sequences, plan: OptimisationPlan
 ) -> OptimisationReport:
     """Take the one step of an update, and return what happened.
 
@@ -140,13 +140,12 @@ def run_trust_region(
         objective: of the update.
         sequences: its rollouts.
         plan: with all of them in one batch.
-        micro_batch_rows: rows of one forward pass.
 
     Raises:
         PlansmithError: a number of the step is NaN or infinite; the weights are as they were.
     """
     started, [rows] = time.perf_counter(), plan.batches
-    how: Any = {"rank": 0, "world_size": 1, "micro_batch_rows": micro_batch_rows}
+    how: Any = {"rank": 0, "world_size": 1}
     batches = [batch.to(engine.device) for batch in micro_batches(sequences, rows, objective.columns, **how)]
     some = rows[: ceil(objective.settings.curvature_share * len(rows))]
     curved = [batch.to(engine.device) for batch in micro_batches(sequences, some, objective.columns, **how)]
@@ -168,7 +167,6 @@ def run_trust_region(
         n_dropped=packing.n_dropped,
         n_dropped_tokens=packing.n_dropped_tokens,
         n_tokens=packing.n_tokens,
-        fill=packing.fill,
         n_trained_tokens=packing.n_tokens,
         wall_time_s=time.perf_counter() - started,
     )

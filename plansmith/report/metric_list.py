@@ -98,7 +98,6 @@ _ALL = [
         ("training/n_dropped_tokens", "tokens", "Tokens of the sequences that were not trained on"),
         ("training/n_tokens", "tokens", "Tokens trained on, in one epoch"),
         ("training/tokens_per_s", "tokens/s", "Tokens of one epoch for each second of the optimisation"),
-        ("training/fill", "1", "Share of the packed rows that is no padding"),
         ("training/steps", "steps", "Optimiser steps taken"),
         ("training/last_loss", "1", "Loss of the last optimiser step"),
     ]),
