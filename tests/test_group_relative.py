@@ -203,7 +203,7 @@ def test_objective_of_two_tokens_gives_the_hand_worked_numbers_and_gradient() ->
 
 def test_objective_at_a_temperature_reads_what_was_drawn_from() -> None:
     logits = torch.tensor([[[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]])
-    reading = TokenQuestion(RESPONSE_MASK, temperature=0.5).answer(
+    reading = TokenQuestion(RESPONSE_MASK, temperature=0.5, has_entropies=True).answer(
         logits, build_batch([rollout_sequence([0], [1], advantage=1.0)], [(0,)], [RESPONSE_MASK])
     )
     weights = [math.exp(2), math.exp(4), math.exp(6)]
@@ -335,7 +335,7 @@ def test_tokens_are_read_in_their_nucleus_with_its_gradient_as_one_by_one(cut: d
     logits = torch.randn(1, 20, 30, generator=torch.Generator().manual_seed(3)).mul(2).requires_grad_()
     torch.manual_seed(4)
     batch = build_batch(drawn_rollouts(logits[0], sampling), [(0, 1)], [RESPONSE_MASK])
-    question = TokenQuestion(RESPONSE_MASK, 0.7, **cut)
+    question = TokenQuestion(RESPONSE_MASK, 0.7, **cut, has_entropies=True)
     reading, places = question.answer(logits, batch), question.is_counted(batch)[0].nonzero()[:, 0].tolist()
     naive = torch.stack([processed(logits[0, t - 1], sampling)[batch.token_ids[0, t]] for t in places])
     assert torch.allclose(reading.logprobs - reading.kept, naive, atol=1e-6)
@@ -743,7 +743,7 @@ def test_tokens_read_through_the_head_in_chunks_are_those_of_the_logits_with_the
     monkeypatch.setattr("plansmith.learning.token_reading.CHUNK_TOKENS", 3)
     model = load_policy(folder, register_packed_attention(), is_adapter=is_adapter)
     batch = build_batch(rollouts, [(0, 1, 2), (3, 4, 5)], [RESPONSE_MASK])
-    question = TokenQuestion(RESPONSE_MASK, 0.7, **cut)
+    question = TokenQuestion(RESPONSE_MASK, 0.7, **cut, has_entropies=True)
     found, whole = read_by_head(model, batch, question), question.answer(model(**batch.model_inputs()).logits, batch)
     assert found.logprobs.shape == (sum(map(len, [*RESPONSES[0], *RESPONSES[1]])),)
     expected = token_logprobs(model(**batch.model_inputs()).logits, batch.token_ids, temperature=0.7)

@@ -38,7 +38,7 @@ class TokenReading(NamedTuple):
         logprobs: log p of the token given those before it, differentiable.
         kept: log of the mass of the nucleus that it was drawn from, differentiable with the nucleus as it is; exactly 0
             where nothing is cut. ``logprobs - kept`` is of what the token was drawn from.
-        entropies: of p, in nats, without gradient.
+        entropies: of p, in nats, without gradient; 0 where they are not asked for.
     """
 
     logprobs: Tensor
@@ -54,12 +54,14 @@ class TokenQuestion:
         column: not 0 where a token counts; never at the first of a row, which nothing predicts.
         temperature: that logits are divided by.
         top_p, top_k: that tokens were drawn with; 1 and 0 draw from all.
+        has_entropies: whether these are read, too: two more passes over all logits.
     """
 
     column: str
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    has_entropies: bool = False
 
     @property
     def is_cut(self) -> bool:
@@ -134,11 +136,13 @@ def _in_chunks(
 def _chunk(head: Callable[[Tensor], Tensor], question: TokenQuestion, hidden: Tensor, token_ids: Tensor) -> Tensor:
     logits = head(hidden).float()
     logits = logits if question.temperature == 1.0 else logits / question.temperature
-    logprobs = -F.cross_entropy(logits, token_ids, reduction="none")
+    logs = logits.log_softmax(dim=-1)
+    logprobs = -F.nll_loss(logs, token_ids, reduction="none")
     kept = _kept(logits, token_ids, question) if question.is_cut else torch.zeros_like(logprobs)
-    with torch.no_grad():
-        logs = logits.log_softmax(dim=-1)
-        entropies = -(logs.exp() * logs).sum(dim=-1)
+    entropies = torch.zeros_like(logprobs)
+    if question.has_entropies:
+        with torch.no_grad():
+            entropies = -(logs.exp() * logs).sum(dim=-1)
     return torch.stack([logprobs, kept, entropies], dim=1)
 
 

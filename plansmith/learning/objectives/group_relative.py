@@ -60,7 +60,7 @@ class GroupRelative:
     def question(self) -> TokenQuestion:
         """Return what is read of the tokens of rollouts."""
         sampling = self.sampling
-        return TokenQuestion(RESPONSE_MASK, sampling.temperature, sampling.top_p, sampling.top_k)
+        return TokenQuestion(RESPONSE_MASK, sampling.temperature, sampling.top_p, sampling.top_k, has_entropies=True)
 
     @property
     def columns(self) -> tuple[str, ...]:
