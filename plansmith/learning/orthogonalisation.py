@@ -72,7 +72,7 @@ def orthogonalised(matrices: Tensor, steps: int, *, dtype: torch.dtype = torch.f
     Returns:
         (K, m, n) in ``dtype``.
     """
-    x = (matrices / (torch.linalg.matrix_norm(matrices, keepdim=True) + 1e-7)).to(dtype)
+    x: Tensor = (matrices / (torch.linalg.matrix_norm(matrices, keepdim=True) + 1e-7)).to(dtype)
     if is_tall := x.shape[1] > x.shape[2]:
         x = x.mT
     is_wide = 2 * x.shape[2] > 3 * x.shape[1]  # a nearly square matrix gains nothing
