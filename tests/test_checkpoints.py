@@ -220,7 +220,8 @@ def test_interruptions_stand_in_the_manifest_and_the_checkpoints_go(tmp_path: Pa
 STEPS = OptimiserConfig(
     learning_rate=5e-3, batch_sequences=3, epochs=2, warmup_steps=2, weight_decay=0.1, schedule=Schedule.COSINE
 )
-"""Eight steps of one micro-batch each."""
+KEPT = changed(SETTINGS, micro_batch_tokens=128, checkpoint_every_s=0)
+"""Kept after each of eight steps of one micro-batch each."""
 KINDS: dict[str, dict[str, Any]] = {
     "zero 1": {},
     "muon": {"optimizer": "muon"},
@@ -243,7 +244,7 @@ def tuned(trainer: TrainerActor, objective: Any, **how: Any) -> OptimisationRepo
 def test_trainer_killed_after_five_steps_ends_with_the_bits_of_an_undisturbed_one(
     model_folder: Path, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    config = changed(SETTINGS, checkpoint_every_s=0, **changes)
+    config = changed(KEPT, **changes)
     calm = TrainerActor(model_folder, config=config)
     expected = tuned(calm, SUPERVISED)
     assert expected.n_steps == 8
@@ -261,11 +262,9 @@ def test_trainer_killed_after_five_steps_ends_with_the_bits_of_an_undisturbed_on
 
 
 TWO_RANK_KINDS: dict[str, dict[str, Any]] = {
-    "zero 1": {},
-    "muon": {"optimizer": "muon"},
+    **{name: KINDS[name] for name in ("zero 1", "muon", "adapter with dropout")},
     "zero 2": {"zero_stage": 2},
     "zero 3": {"zero_stage": 3},
-    "adapter with dropout": KINDS["adapter with dropout"],
 }
 
 
@@ -281,7 +280,7 @@ class Outcome:
 def kill_and_go_on(rank: int, port: int, folder: Path, target: Path) -> dict[str, Outcome]:
     """Return what came of each kind; the second rank cannot write after the first step, and both die in the sixth."""
     return {
-        name: _killed_and_gone_on(changed(SETTINGS, checkpoint_every_s=0, n_ranks=2, **changes), rank, port, folder,
+        name: _killed_and_gone_on(changed(KEPT, n_ranks=2, **changes), rank, port, folder,
                                   target / name.replace(" ", "-"))
         for name, changes in TWO_RANK_KINDS.items()
     }  # fmt: skip
@@ -332,7 +331,7 @@ def check_one_rank_goes_on(model: Path, target: Path, changes: dict[str, Any], e
 
     Elements are dropped rank by rank, so with dropout it comes to something else.
     """
-    config = changed(SETTINGS, checkpoint_every_s=0, n_ranks=2, min_ranks=1, **changes)
+    config = changed(KEPT, n_ranks=2, min_ranks=1, **changes)
     alone, asked = TrainerActor(model, config=config, n_ranks=1), list[int]()
     report = tuned(alone, Watched(asked.append), checkpoints=_left_by_two(target))
     assert report.n_steps == 8 and len(asked) == 3
@@ -347,7 +346,7 @@ def check_one_rank_goes_on(model: Path, target: Path, changes: dict[str, Any], e
 
 
 def test_checkpoint_of_a_trainer_with_another_optimizer_is_refused(model_folder: Path, tmp_path: Path) -> None:
-    config = changed(SETTINGS, checkpoint_every_s=0)
+    config = KEPT
     tuned(TrainerActor(model_folder, config=config), SUPERVISED, checkpoints=tmp_path)
     other = TrainerActor(model_folder, config=changed(config, optimizer="muon", n_threads=2))
     with pytest.raises(BadInputError, match="other settings") as caught:
@@ -371,7 +370,7 @@ def full_disk(n_bytes: int) -> Iterator[None]:
 def test_full_disk_is_warned_about_and_the_run_goes_on_with_the_last_good_one(
     model_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = changed(SETTINGS, checkpoint_every_s=0)
+    config = KEPT
     expected = tuned(TrainerActor(model_folder, config=config), SUPERVISED)
     seen: list[list[str]] = []
 
