@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,10 @@ from plansmith.data.rows import (
 from plansmith.judging.failure_kinds import FailureKind
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.pddl.printer import print_domain
+from plansmith.problems.invention.folders import INVENTED
 from plansmith.problems.library import load_domain
 from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.gap_effort import costs
 from plansmith.report.gap_labels import LABELLED, LabelShare
 from plansmith.report.gap_report import gap_report
 from plansmith.report.gap_results import GapResults, gap_results
@@ -185,6 +188,25 @@ def test_costs_of_a_problem_and_the_break_even_are_as_worked_out_by_hand(results
     assert prices["one pass over its plan"] == f"{2 * 1.0 / 3600:.4g}"  # two problems, 1 an hour
     assert prices["one visit: judging"] == f"{2 * 0.5 * 0.05 / 3600:.4g}"
     assert planning_table(cost).rows == (("ferry", "3", "1", "0.20", "0.2000"), ("miconic", "1", "1", "0.40", "0.4000"))
+
+
+def test_planning_of_invented_domains_is_one_row_a_plan_length(tmp_path: Path) -> None:
+    drawn = [replace(problem(f"p{n}", "ferry", Split.PHASE1), domain=f"invented-0-{n}", source=INVENTED) for n in "123"]
+    plans = [PlanRow(row.problem_id, "fd", "solved", ("(x)",) * 2, 1.0, 0.5, is_optimal=False) for row in drawn]
+    rows = [*drawn, problem("own", "ferry", Split.PHASE1)]
+    plans.append(PlanRow("own", "fd", "solved", ("(x)",), 1.0, 0.1, is_optimal=False))
+    made = {
+        "sample_problems": write_artifact(
+            tmp_path, "sample_problems", {"rows": (ProblemRow, rows), "leaks": (LeakRow, [])}, kind=StageKind.DRAWS
+        ),
+        "synthesize_plans": write_artifact(
+            tmp_path, "synthesize_plans", {"rows": (PlanRow, plans)}, kind=StageKind.PLANS,
+            inputs={"problems": key_of("sample_problems")},
+        ),
+    }  # fmt: skip
+    cost = costs(RunSoFar("generalization_gap", CONFIG, "smoke", made))
+    assert cost is not None
+    assert planning_table(cost).rows == (("ferry", "1", "1", "0.10", "0.1000"), (INVENTED, "2", "3", "1.50", "0.5000"))
 
 
 def test_cpu_seconds_are_of_one_problem_and_priced_where_they_were_measured(results: GapResults) -> None:

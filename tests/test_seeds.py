@@ -159,6 +159,9 @@ def test_draw_seeds_has_a_line_for_each_seed() -> None:
     plot = draw_seeds(summary(), 1, ALL_LEVELS)
     assert all(f"seed {seed}" in plot.svg for seed in (100, 101, 102))
     assert "the mean goes from 0% to 66.7%" in plot.caption
+    control = [run("supervised_1", seed, "1111", "11") for seed in (100, 101, 102)]
+    runs = [run(arm, seed, "1000", "00") for arm in ("phase1", "final") for seed in (100, 101, 102)]
+    assert "supervised" not in draw_seeds(summary(*runs[:3], *control, *runs[3:]), 1, ALL_LEVELS).svg
 
 
 def test_seeds_report_is_shown_in_terminal_markdown_and_page_and_read_back(tmp_path: Path) -> None:

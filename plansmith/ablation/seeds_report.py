@@ -16,6 +16,7 @@ from plansmith.ablation.order import OrderTest, Outcome
 from plansmith.ablation.seeds import DEVELOPMENT_SEEDS, SeedsResults
 from plansmith.ablation.summary import AblationCell, MeanCell, SeedMean
 from plansmith.ablation.tables import INTERVALS, ORDER_HEADER, difference_text, how_tested, order_row
+from plansmith.report.arms import CONTROL
 from plansmith.report.metrics import ALL_LEVELS
 from plansmith.report.plots import label_arms
 from plansmith.report.run_sections import provenance_section
@@ -149,7 +150,7 @@ def _drawings(results: SeedsResults) -> Iterator[Drawing]:
 
 def draw_seeds(results: SeedsResults, number: int, level: str) -> Plot:
     """Return accuracy by arm, from the first to the final one, with a line a seed and the mean of all."""
-    cells = results.of_level(level)
+    cells = [cell for cell in results.of_level(level) if not cell.arm.startswith(CONTROL)]  # it is on no way
     labels = [f"seed {seed}" for seed in results.seeds]
 
     def draw(figure: Figure) -> None:

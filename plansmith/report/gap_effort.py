@@ -17,6 +17,7 @@ from plansmith.config.generalization_gap import GeneralizationGapConfig, PricesC
 from plansmith.data.artifacts import StageKind
 from plansmith.data.rows import MetricRow, PlanRow, ProblemRow, Split
 from plansmith.data.update_times import TIMES, spent, work_of
+from plansmith.problems.invention.folders import INVENTED
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
 from plansmith.report.run_facts import UPDATES
 
@@ -206,11 +207,13 @@ def _tokens_written(stage: FinishedStage) -> float:
 
 
 def _planning(planned: FinishedStage) -> Iterator[PlanningCost]:
-    """Yield the planner's seconds for the problems to learn from, by domain and plan length."""
+    """Yield the planner's seconds for the problems to learn from, by domain, invented ones as one, and plan length."""
     problems = planned.input("problems").artifact
-    ids, domains, splits = read_columns(problems, ProblemRow, "problem_id", "domain", "split")
+    columns = read_columns(problems, ProblemRow, "problem_id", "domain", "source", "split")
     domain_of = {
-        name: domain for name, domain, split in zip(ids, domains, splits, strict=True) if split == Split.PHASE1
+        name: INVENTED if source == INVENTED else domain
+        for name, domain, source, split in zip(*columns, strict=True)
+        if split == Split.PHASE1
     }
     found: dict[tuple[str, int], list[float]] = defaultdict(list)
     names, plans, times = read_columns(planned.artifact, PlanRow, "problem_id", "plan", "wall_time_s")
