@@ -72,8 +72,7 @@ def read_as_rank(stored: StoredSequences, rank: int) -> int:
     settings = OptimiserConfig(learning_rate=1.0, batch_tokens=BATCH_TOKENS)
     plan = plan_optimisation(
         stored.lengths.tolist(), settings, seed=0, row_length_tokens=4 * ROW_TOKENS, longest_tokens=ROW_TOKENS,
-        n_ranks=RANKS,
-        unit_names=stored.units,
+        n_ranks=RANKS, unit_names=stored.units,
     )  # fmt: skip
     n_tokens = 0
     for rows in plan.batches:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,19 @@ def test_load_preset_of_every_file_gives_a_config(name: str) -> None:
     assert (
         build_model(PddlInstructConfig, config.model_dump(mode="json"), where="run.json") == config
     )  # as a resumed run reads it
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "name"),
+    [
+        (file.parent.name, file.stem)
+        for file in sorted(PRESETS.parent.glob("*/*.yaml"))
+        if file.parent.name != "datasets"
+    ],
+)
+def test_every_preset_of_every_pipeline_gives_a_config(pipeline: str, name: str) -> None:
+    settings = import_module(f"pipelines.{pipeline}").PIPELINE.settings(name)
+    assert settings == type(settings).model_validate(settings.model_dump(mode="json"))
 
 
 def test_preset_names_name_smoke_and_demo() -> None:

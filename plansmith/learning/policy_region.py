@@ -145,10 +145,9 @@ def run_trust_region(
         PlansmithError: a number of the step is NaN or infinite; the weights are as they were.
     """
     started, [rows] = time.perf_counter(), plan.batches
-    how: Any = {"rank": 0, "world_size": 1}
-    batches = [batch.to(engine.device) for batch in micro_batches(sequences, rows, objective.columns, **how)]
-    some = rows[: ceil(objective.settings.curvature_share * len(rows))]
-    curved = [batch.to(engine.device) for batch in micro_batches(sequences, some, objective.columns, **how)]
+    made = micro_batches(sequences, rows, objective.columns, rank=0, world_size=1)
+    batches = [batch.to(engine.device) for batch in made]
+    curved = batches[: ceil(objective.settings.curvature_share * len(rows))]  # a row each
     counts = {name: sum(int(b.columns[name].count_nonzero()) for b in batches) for name in objective.columns}
     region = PolicyRegion(engine.module, objective, batches, curved, counts)
     with _evaluating(engine.module):
