@@ -30,7 +30,16 @@ from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import Answers, Completion, Conversation, FinishReason, Generator, asking, plain_text
 from plansmith.judging.modelled import equal_actions, plan_task
 from plansmith.modelling.dialogue import QuestionKind
-from plansmith.modelling.hidden_words import POOL, HiddenWords, Hiding, KeptWords, _rng_of, hidden_pieces
+from plansmith.modelling.hidden_words import (
+    NEWLINE,
+    NUMBER,
+    POOL,
+    HiddenWords,
+    Hiding,
+    KeptWords,
+    _rng_of,
+    hidden_pieces,
+)
 from plansmith.modelling.lessons import (
     BLANK,
     MISTAKES,
@@ -145,7 +154,12 @@ def test_hidden_answers_come_back_as_they_were_and_show_no_word(name: str) -> No
             shown = f"{plain_text(hiding.hide_all(question.messages))} {hiding.hide(answer)}"
             back = hiding.reveal(hiding.hide(answer))
             assert list(hidden_pieces(back)) == list(hidden_pieces(answer))
-            assert set(filter(str.isalnum, shown.lower().split())) <= {*kept, *POOL, *"abcdefghijklmnopqrst"}
+            assert set(filter(str.isalnum, shown.lower().split())) <= {
+                *kept,
+                *POOL,
+                *"abcdefghijklmnopqrst",
+                *(f"n{number}" for number in range(200)),
+            }
             n_answers += 1
     assert n_answers > 10
 
@@ -382,9 +396,12 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
     assert "5 of 5 tasks have a right plan" in printed
     assert "shortest" not in printed  # a line a task is on the page
     for row in done["write_drills"].rows(ExampleRow):
-        words, again = row.prompt.split(), row.response.split()
-        assert len(words) == len(set(words))
-        assert " ".join(words) in " ".join(again * 2)
+        *said, first = row.prompt.split(f" {NEWLINE} ")
+        again = row.response.strip().split(f" {NEWLINE} ")
+        assert again[0].split()[1] == first
+        assert again == said[said.index(again[0]) :][: len(again)]
+        numbers = [int(one.split()[0].removeprefix(NUMBER)) for one in said]
+        assert numbers == list(range(numbers[0], numbers[0] + len(said)))
     taught, tasks = done["write_lessons"].rows(ExampleRow, "lessons"), done["tasks"].rows(ModellingTaskRow)
     assert {row.domain.split()[1] for row in tasks if row.domain.startswith("ferry")} <= {"10", "11"}
     assert not {row.prompt for row in taught} & set(speaker.asked)

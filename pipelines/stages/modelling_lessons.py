@@ -36,7 +36,7 @@ from plansmith.errors import BadInputError
 from plansmith.generation import plain_text
 from plansmith.judging.modelled import equal_actions
 from plansmith.modelling import folder as files
-from plansmith.modelling.hidden_words import POOL, Hiding, KeptWords
+from plansmith.modelling.hidden_words import NEWLINE, NUMBER, POOL, Hiding, KeptWords
 from plansmith.modelling.lessons import (
     BLANK,
     Scrambler,
@@ -59,8 +59,10 @@ SPOKEN = "spoken"
 """Table of the tasks with references that are called as their texts call them, beside the tasks."""
 SCRAMBLES = 10
 """Draws of a random domain; in some two predicates are called alike, or nothing is said of the problem."""
-DRILLED = (6, 30)
-"""Words of a drill, at least and at most."""
+DRILLED = (3, 10)
+"""Sentences of a drill, at least and at most."""
+AGAIN = 3
+"""Of these are written again, at most."""
 OUTLINES = (DialogueStep.TYPES, DialogueStep.HIERARCHY, DialogueStep.ACTIONS)
 
 
@@ -185,21 +187,28 @@ class DrillSettings(StrictModel):
     """How much of looking up is learnt before any lesson."""
 
     drills: int
-    """Word lists that are written twice."""
+    """Texts of hidden words, some sentences of which are written again."""
 
 
 def write_drills(context: StageContext[DrillSettings]) -> None:
-    """Write lists of hidden words, each to be written again from some word of it on.
+    """Write numbered sentences of hidden words, to be written again from the one on that begins with the last word.
 
     Answers are made of words of the question, which a model from nothing must look up by the words before them. In
-    lessons it does not learn to within millions of tokens, of drills in a few hundred thousand (docs/log.md).
+    lessons it does not learn to within millions of tokens, of drills in a few hundred thousand (docs/log.md). Words
+    recur, so that it is not enough to look at one of them.
     """
     rng, rows = context.rng("drills"), list[ExampleRow]()
     for number in range(context.settings.drills):
-        words = rng.sample(POOL, rng.randint(*DRILLED))
-        first = rng.randrange(len(words))
-        again = " ".join(["", *words[first:], *words[:first]])
-        rows.append(ExampleRow(f"drill-{number:06d}", "", ExampleKind.DRILL, None, " ".join(words), again))
+        firsts = rng.sample(POOL, rng.randint(*DRILLED))
+        few, start = rng.sample(POOL, 12), rng.randint(1, 60)
+        said = [
+            " ".join([f"{NUMBER}{count}", word, *rng.choices(few, k=rng.randint(1, 6))])
+            for count, word in enumerate(firsts, start)
+        ]
+        chosen = rng.randrange(len(firsts))
+        asked = f" {NEWLINE} ".join([*said, firsts[chosen]])
+        again = f" {NEWLINE} ".join(said[chosen : chosen + AGAIN])
+        rows.append(ExampleRow(f"drill-{number:06d}", "", ExampleKind.DRILL, None, asked, f" {again}"))
     context.output.write_rows(rows, ExampleRow)
 
 

@@ -20,7 +20,8 @@ class ModellingConfig(StrictModel):
 
     prompts: Prompts = "worked"
     """How a step is asked for. worked: told at length, with an example, as in the paper. bare: by the name of the step
-    and what it is about, for a model that has been trained on the steps; such a one is not asked for feedback."""
+    and what it is about, with the text's sentences numbered, for a model that has been trained on the steps; such a one
+    is not asked for feedback."""
 
     checks: Checks = "ours"
     """Whose validation: the paper's (appendix E, where `forall` in effects and `not` in the initial state are errors),

@@ -92,7 +92,7 @@ class LessonsConfig(StrictModel):
     scrambled: float = Field(0.7, ge=0, le=1)
     """Share of the dialogues that are about a random domain made of the problem's."""
     drills: int = Field(16_000, ge=1)
-    """Lists of hidden words that are written again before any lesson, by which looking up is learnt."""
+    """Texts of hidden words of which sentences are written again before any lesson: by them looking up is learnt."""
     optimiser: OptimiserConfig
     """Both optimisations: on the drills, then on the lessons."""
 

@@ -20,6 +20,7 @@ from plansmith.errors import BadInputError
 from plansmith.modelling.dialogue import Question, QuestionKind
 from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.prompts import step_prompt
+from plansmith.modelling.quoting import QuotedAnswers
 from plansmith.modelling.references import Reference
 from plansmith.modelling.script import ReferenceAnswers
 from plansmith.modelling.steps import RowProducts, make_all
@@ -76,7 +77,7 @@ def lessons(
         rng: draws which first answers have a mistake, and which.
         mistakes: share of these.
     """
-    own = ReferenceAnswers(reference)
+    own = QuotedAnswers(reference)
     dialogue = make_all(reference.text, RowProducts(), config)
     question = next(dialogue)
     while True:

@@ -3,7 +3,7 @@
 As in the paper (sections "Prompting and Feedback", appendix C) each shows one example with a solution, feedback that is
 right in part, and a corrected solution; those for feedback show two flawed answers and one that is accepted, and every
 item of the checklists of appendix D fails in one of them. Bare ones, for models that were trained on the steps, say
-what is wanted in a word.
+what is wanted in a word and number the sentences of the text.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from plansmith.config.modelling import Prompts
 from plansmith.modelling.reading import Fault
+from plansmith.modelling.sentences import numbered
 
 _FOLDER = "templates"
 OPENING = 60
@@ -27,7 +28,9 @@ OPENING = 60
 @functools.cache
 def _environment() -> Environment:
     loader = PackageLoader("plansmith.modelling", _FOLDER)
-    return Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, autoescape=False)  # noqa: S701
+    made = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, autoescape=False)  # noqa: S701
+    made.filters[numbered.__name__] = numbered
+    return made
 
 
 def prompt(name: str, **values: str) -> str:

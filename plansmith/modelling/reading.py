@@ -26,6 +26,8 @@ from plansmith.text.loose_plans import without_thinking
 
 MAX_LINES = 5000
 """Lines of an answer that are looked at."""
+COMMENT = ";"
+"""What a line that is read past begins with, in PDDL and around it."""
 MAX_PLAIN_WORDS = 3
 """Words of a heading that is only a line with a colon; more of them are a sentence."""
 
@@ -110,6 +112,8 @@ def sections_of(answer: str, titles: Sequence[str]) -> tuple[str, dict[str, list
     fenced: dict[int, list[Line]] = {}
     is_fenced, level_of_current = False, 0
     for number, text in enumerate(told.splitlines()[:MAX_LINES], 1 + _skipped(answer, told)):
+        if text.lstrip().startswith(COMMENT):
+            continue
         if _FENCE.fullmatch(text):
             is_fenced = not is_fenced
             continue
@@ -150,10 +154,14 @@ def _skipped(answer: str, told: str) -> int:
 
 
 def plain_lines(answer: str) -> list[Line]:
-    """Return the lines of an answer outside of thinking, fences themselves left out."""
+    """Return the lines of an answer outside of thinking, fences and comments left out."""
     told = without_thinking(answer) or ""
     lines = enumerate(told.splitlines()[:MAX_LINES], 1 + _skipped(answer, told))
-    return [Line(number, text) for number, text in lines if not _FENCE.fullmatch(text)]
+    return [
+        Line(number, text)
+        for number, text in lines
+        if not _FENCE.fullmatch(text) and not text.lstrip().startswith(COMMENT)
+    ]
 
 
 def legal_name(text: str) -> str:

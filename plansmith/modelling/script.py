@@ -79,13 +79,13 @@ class Script:
             return own.spoilt(self._planned(DialogueStep.ONE_CALL, "", 1), own.whole)
         for step in MODELLING_STEPS:
             if asked.startswith(openings(f"{step}_feedback")):
-                return self._advice(step, _subject(asked))
+                return self._advice(step, subject_of(asked))
             if asked.startswith(openings(step)):
                 attempt = _attempt(messages)
                 said = own.answer(step, asked)
                 if len(messages) > 1 and HARMFUL in messages[-1].text:
                     said = re.sub(r"(## Preconditions\n```\n).*?(\n```)", r"\1(and)\2", said, flags=re.DOTALL)
-                fault, told = self._planned(step, _subject(asked), attempt), f"This is my answer (attempt {attempt})."
+                fault, told = self._planned(step, subject_of(asked), attempt), f"This is my answer (attempt {attempt})."
                 if JSON_MARK not in asked:
                     return own.spoilt(fault, f"{told}\n\n{said}\n")
                 content = "" if fault in FAULTS_OF_TEXT else fault
@@ -120,7 +120,7 @@ def _attempt(messages: Conversation) -> int:
     return int(found[1]) + 1 if found else 2
 
 
-def _subject(asked: str) -> str:
+def subject_of(asked: str) -> str:
     """Return the action that a question is about, empty where it is about none."""
     found = re.search(r"^## Action\n([\w-]+):", asked.rpartition(TASK_MARK)[2], flags=re.MULTILINE)
     return found[1] if found else ""
@@ -130,12 +130,12 @@ class ReferenceAnswers:
     """The answers of one reference."""
 
     def __init__(self, reference: Reference) -> None:
-        domain = parse_domain(reference.domain_pddl, source=f"{reference.name}, domain")
-        problem = parse_problem(reference.problem_pddl, domain, source=reference.name)
-        self.sketch: DomainSketch = domain_sketch(domain)
-        self.problem = problem_sketch(problem)
-        written = print_domain(replace(domain, name=DOMAIN_NAME))
-        posed = print_problem(replace(problem, name=PROBLEM_NAME, domain_name=DOMAIN_NAME))
+        self.domain = parse_domain(reference.domain_pddl, source=f"{reference.name}, domain")
+        self.posed = parse_problem(reference.problem_pddl, self.domain, source=reference.name)
+        self.sketch: DomainSketch = domain_sketch(self.domain)
+        self.problem = problem_sketch(self.posed)
+        written = print_domain(replace(self.domain, name=DOMAIN_NAME))
+        posed = print_problem(replace(self.posed, name=PROBLEM_NAME, domain_name=DOMAIN_NAME))
         self.whole = f"## Domain\n```\n{written}```\n\n## Problem\n```\n{posed}```\n"
         """Domain and problem in one answer."""
 
@@ -154,15 +154,18 @@ class ReferenceAnswers:
             return f"## Actions\n{writing.write_actions(self.sketch.actions)}"
         if step is DialogueStep.TASK:
             return writing.write_problem(self.problem)
-        schema = next(one for one in self.sketch.schemas if one.name == _subject(asked))
+        schema = next(one for one in self.sketch.schemas if one.name == subject_of(asked))
         return writing.write_schema(replace(schema, predicates=self._needed(schema, asked)))
 
     def _needed(self, schema: Schema, asked: str) -> tuple[Predicate, ...]:
         """Return the predicates of an action that the question does not offer."""
-        told = asked.rpartition(TASK_MARK)[2].rpartition("## Predicates")[2]
-        known = {own.name for own in read_predicates(plain_lines(told))}
         words = set(re.findall(r"[^\s()]+", f"{schema.precondition} {schema.effect}"))
-        return tuple(own for own in self.sketch.predicates if own.name in words - known)
+        return tuple(own for own in self.sketch.predicates if own.name in words - self.told(asked))
+
+    def told(self, asked: str) -> set[str]:
+        """Return the names of the predicates that a question offers."""
+        offered = asked.rpartition(TASK_MARK)[2].rpartition("## Predicates")[2]
+        return {own.name for own in read_predicates(plain_lines(offered))}
 
     def spoilt(self, fault: str, answer: str) -> str:
         """Return an answer with a mistake."""

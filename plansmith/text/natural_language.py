@@ -53,6 +53,8 @@ EITHER = " or else "
 NOT = "it is not the case that "
 SAME = "{0} is the same as {1}"
 NO_FACTS = "nothing"
+KINDS, FACTS = "Kinds of objects", "Facts that there can be"
+"""What a domain's types and predicates stand below."""
 NO_OBJECTS = "There are no objects to begin with."
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
@@ -366,9 +368,9 @@ class _DomainWriter:
         ]
         return [
             opening_of(self.wording, self.phrases),
-            _items("Kinds of objects", self._types()),
+            _items(KINDS, self._types()),
             _items("Always there", [f"{self._kind(typed.types)} {typed.name}" for typed in domain.constants]),
-            _items("Facts that there can be", [self._with_kinds(*fact) for fact in facts]),
+            _items(FACTS, [self._with_kinds(*fact) for fact in facts]),
             _items("Facts that follow from others", rules),
             _items("Numbers that are given", [self._number(schema) for schema in domain.functions]),
             *(self._action(action) for action in domain.actions),

@@ -1,0 +1,126 @@
+"""Texts whose sentences are numbered, and answers that quote each sentence above what becomes of it.
+
+A small model copies well what follows a word that it finds once, and changes well what it has just written. Numbered,
+every sentence begins with such a word; quoted, each line of PDDL is made of the line before it, and the next number is
+one more than the last. Quotes are comments of PDDL, so that answers are read as they are without them. A number alone
+ends a list: the sentence that bears it is no part of what is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from plansmith.modelling.products import DialogueStep, Parameter
+from plansmith.modelling.reading import HEADINGS
+from plansmith.modelling.references import Reference
+from plansmith.modelling.script import ReferenceAnswers, subject_of
+from plansmith.modelling.sentences import sentences
+from plansmith.modelling.writing import write_parameters
+from plansmith.pddl.model import ActionSchema, Conjunction, Literal, literals_of
+from plansmith.text.natural_language import FACTS, KINDS, WORDINGS
+
+
+class QuotedAnswers(ReferenceAnswers):
+    """The right answers about a reference whose text is of `natural_language`, each line below what it is made of.
+
+    All predicates are declared with the first action, in the order of the text, whether it needs them or not.
+    """
+
+    def __init__(self, reference: Reference) -> None:
+        super().__init__(reference)
+        self._sentences = sentences(reference.text)
+
+    def answer(self, step: DialogueStep, asked: str) -> str:
+        """Return the right answer to a question."""
+        match step:
+            case DialogueStep.TYPES:
+                return _section("Types", self._types())
+            case DialogueStep.HIERARCHY:
+                return _section("Hierarchy", self._tree())
+            case DialogueStep.ACTIONS:
+                return _section("Actions", self._actions())
+            case DialogueStep.TASK:
+                return "\n\n".join(self._problem())
+            case _:
+                [action] = [own for own in self.domain.actions if own.name == subject_of(asked)]
+                return "\n\n".join([*self._action(action), _section(HEADINGS["predicate"], self._declared(asked))])
+
+    def _below(self, *headings: str) -> int:
+        """Return the index of the sentence below the first of some headings that there is."""
+        found = (index for index, one in enumerate(self._sentences, 1) if one.text.rstrip(".:") in headings)
+        return next(found)
+
+    def _quoted(self, first: int, made: Sequence[str]) -> Iterator[str]:
+        """Yield sentences from one on, each with what is made of it, and the number of the one that follows."""
+        for index, text in enumerate(made, first):
+            yield self._sentences[index].quote
+            if text:
+                yield text
+        yield self._sentences[first + len(made)].mark
+
+    def _types(self) -> Iterator[str]:
+        yield from self._quoted(self._below(KINDS), [f"- {typed.name}" for typed in self.domain.types])
+
+    def _tree(self) -> Iterator[str]:
+        first = self._below(KINDS)
+        place = {typed.name: index for index, typed in enumerate(self.domain.types, first)}
+        yield "- object: everything"
+        for node, depth in self.sketch.tree.depths():
+            yield self._sentences[place[node.name]].quote
+            yield f"{'  ' * depth}- {node.name}"
+
+    def _actions(self) -> Iterator[str]:
+        for action in self.sketch.actions:
+            yield self._sentences[self._place(action.name)].quote
+            yield f"### {action.name}"
+            yield action.description
+
+    def _place(self, action: str) -> int:
+        return next(index for index, one in enumerate(self._sentences) if one.text.startswith(f"Action {action}:"))
+
+    def _action(self, action: ActionSchema) -> Iterator[str]:
+        place, schema = self._place(action.name), next(own for own in self.sketch.schemas if own.name == action.name)
+        needed = action.precondition
+        needs = list(map(str, needed.parts if isinstance(needed, Conjunction) else (needed,))) or [""]
+        changes = list(map(str, action.effects)) or [""]
+        parameters = write_parameters(schema.parameters) or "None"
+        yield _section(HEADINGS["parameter"], [self._sentences[place].quote, parameters])
+        yield _section(HEADINGS["precondition"], _conjunction(self._quoted(place + 2, needs)))
+        yield _section(HEADINGS["effect"], _conjunction(self._quoted(place + 3 + len(needs), changes)))
+
+    def _declared(self, asked: str) -> Iterator[str]:
+        known = self.told(asked)
+        made = [f"- {own.declaration}" for own in self.sketch.predicates if own.name not in known]
+        if len(made) == len(self.sketch.predicates) and made:
+            yield from self._quoted(self._below(FACTS), made)
+        else:
+            yield from made or ["None"]
+
+    def _problem(self) -> Iterator[str]:
+        state, goal = self._below(*(own.start for own in WORDINGS)), self._below(*(own.goal for own in WORDINGS))
+        by_type: dict[str, list[Parameter]] = {}
+        for thing in self.problem.objects:
+            by_type.setdefault(thing.type, []).append(thing)
+        objects = [write_parameters(things) for things in by_type.values()] or ["None"]
+        yield _section(HEADINGS["object"], self._quoted(state - 1 - len(objects), objects))
+        facts = [Literal(atom) for atom in self.posed.init]
+        said = map(str, self._in_order_of_text(state, facts))
+        yield _section(HEADINGS["state"], ["```", *self._quoted(state, list(said) or [""]), "```"])
+        wanted = map(str, self._in_order_of_text(goal, literals_of(self.posed.goal)))
+        yield _section(HEADINGS["goal"], _conjunction(self._quoted(goal, list(wanted))))
+
+    def _in_order_of_text(self, first: int, literals: Sequence[Literal]) -> Iterable[Literal]:
+        """Return literals as the sentences from one on say them: where they are grouped, predicate by predicate."""
+        heading = self._sentences[first - 1].text
+        if heading.endswith(".") or self._sentences[first].is_item:
+            return literals
+        groups = list(dict.fromkeys(literal.atom.predicate for literal in literals))
+        return sorted(literals, key=lambda literal: groups.index(literal.atom.predicate))
+
+
+def _section(heading: str, lines: Iterable[str]) -> str:
+    return "\n".join([f"## {heading}", *lines])
+
+
+def _conjunction(lines: Iterable[str]) -> list[str]:
+    return ["```", "(and", *lines, ")", "```"]
