@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,7 +33,6 @@ from plansmith.judging.modelled import equal_actions, plan_task
 from plansmith.modelling.dialogue import QuestionKind
 from plansmith.modelling.hidden_words import (
     NEWLINE,
-    NUMBER,
     POOL,
     HiddenWords,
     Hiding,
@@ -51,6 +51,7 @@ from plansmith.modelling.lessons import (
     straight_lesson,
 )
 from plansmith.modelling.references import Reference
+from plansmith.modelling.sentences import numbered, sentences
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, Problem
 from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
@@ -152,13 +153,14 @@ def test_hidden_answers_come_back_as_they_were_and_show_no_word(name: str) -> No
         ):
             hiding = Hiding(kept, random.Random(n_answers))
             shown = f"{plain_text(hiding.hide_all(question.messages))} {hiding.hide(answer)}"
+            marks = (f"{sign}{number}" for sign in "np" for number in range(150))
             back = hiding.reveal(hiding.hide(answer))
             assert list(hidden_pieces(back)) == list(hidden_pieces(answer))
             assert set(filter(str.isalnum, shown.lower().split())) <= {
                 *kept,
                 *POOL,
                 *"abcdefghijklmnopqrst",
-                *(f"n{number}" for number in range(200)),
+                *marks,
             }
             n_answers += 1
     assert n_answers > 10
@@ -250,6 +252,38 @@ def test_lessons_have_answers_in_which_no_check_finds_a_fault(name: str) -> None
                                             mistakes=0.0)]  # fmt: skip
         assert set(kinds) == {QuestionKind.DRAFT}
         assert len(kinds) == 4 + len(own.domain.actions)
+
+
+@pytest.mark.parametrize("name", [*LEARNT, "blocksworld", "logistics", "independent-set"])
+def test_every_line_of_pddl_is_made_of_the_sentence_quoted_above_it(name: str) -> None:
+    syntax, n_lines = {"and", "or", "not", "forall", "exists", "when", "thing"}, 0
+    for own, problem in spoken(name):
+        reference = spoken_reference(own, problem, name=name)
+        said = {one.mark: one.quote for one in sentences(reference.text)}
+        for _, answer in lessons(reference, BARE, random.Random(0), mistakes=0.0):
+            quote = ""
+            for line in answer.split("\n"):
+                if line.startswith(";"):
+                    quote = "" if line in said else line
+                    mark = re.match(r"; (?:§§\d+ )?§\d+", quote)
+                    assert mark is None or quote == said[mark[0]] or len(quote.split()) == 4
+                elif line.strip().startswith(("(", "- (")) and line != "(and":
+                    n_lines += 1
+                    variables = re.sub(r"\bX(\d+)", r"x\1", quote).lower()
+                    missing = set(re.findall(r"[a-z0-9]+", line)) - set(re.findall(r"[a-z0-9]+", variables)) - syntax
+                    assert not missing, (quote, line)
+    assert n_lines > 100
+
+
+def test_sentences_of_any_text_are_numbered_and_nothing_else_is_changed() -> None:
+    text = "A van is at a depot. It is empty; the depot is not.\n\nRules:\n- at least one of (it rains. or not; no)\n"
+    told = numbered(text)
+    assert told.splitlines() == [
+        "§§1 §1 A van is at a depot. §2 It is empty; §3 the depot is not.", "", "§§2 §4 Rules:",
+        "- §5 at least one of (it rains. or not; no)", "", "§§3 §6 End.",
+    ]  # fmt: skip
+    assert re.sub(r"§+\d+ ", "", told).startswith(text)
+    assert numbered("") == "\n§§1 §1 End."
 
 
 def test_lessons_with_mistakes_are_answered_by_what_mends_them() -> None:
@@ -398,9 +432,9 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
     for row in done["write_drills"].rows(ExampleRow):
         *said, first = row.prompt.split(f" {NEWLINE} ")
         again = row.response.strip().split(f" {NEWLINE} ")
-        assert again[0].split()[1] == first
+        again[0] = f"{first} {again[0]}"
         assert again == said[said.index(again[0]) :][: len(again)]
-        numbers = [int(one.split()[0].removeprefix(NUMBER)) for one in said]
+        numbers = [int(one.split()[0].removeprefix("N")) for one in said]
         assert numbers == list(range(numbers[0], numbers[0] + len(said)))
     taught, tasks = done["write_lessons"].rows(ExampleRow, "lessons"), done["tasks"].rows(ModellingTaskRow)
     assert {row.domain.split()[1] for row in tasks if row.domain.startswith("ferry")} <= {"10", "11"}

@@ -36,7 +36,7 @@ from plansmith.errors import BadInputError
 from plansmith.generation import plain_text
 from plansmith.judging.modelled import equal_actions
 from plansmith.modelling import folder as files
-from plansmith.modelling.hidden_words import NEWLINE, NUMBER, POOL, Hiding, KeptWords
+from plansmith.modelling.hidden_words import NEWLINE, POOL, SIGNS, Hiding, KeptWords
 from plansmith.modelling.lessons import (
     BLANK,
     Scrambler,
@@ -48,6 +48,7 @@ from plansmith.modelling.lessons import (
 )
 from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.references import Reference
+from plansmith.modelling.sentences import MARK
 from plansmith.pddl.model import Problem
 from plansmith.pddl.parser import parse_problem
 from plansmith.problems.library import PlanningDomain, load_domain
@@ -59,7 +60,7 @@ SPOKEN = "spoken"
 """Table of the tasks with references that are called as their texts call them, beside the tasks."""
 SCRAMBLES = 10
 """Draws of a random domain; in some two predicates are called alike, or nothing is said of the problem."""
-DRILLED = (3, 10)
+DRILLED = (4, 14)
 """Sentences of a drill, at least and at most."""
 AGAIN = 3
 """Of these are written again, at most."""
@@ -191,7 +192,7 @@ class DrillSettings(StrictModel):
 
 
 def write_drills(context: StageContext[DrillSettings]) -> None:
-    """Write numbered sentences of hidden words, to be written again from the one on that begins with the last word.
+    """Write numbered sentences of hidden words, to be written again from one on whose number is the last word.
 
     Answers are made of words of the question, which a model from nothing must look up by the words before them. In
     lessons it does not learn to within millions of tokens, of drills in a few hundred thousand (docs/log.md). Words
@@ -199,15 +200,12 @@ def write_drills(context: StageContext[DrillSettings]) -> None:
     """
     rng, rows = context.rng("drills"), list[ExampleRow]()
     for number in range(context.settings.drills):
-        firsts = rng.sample(POOL, rng.randint(*DRILLED))
-        few, start = rng.sample(POOL, 12), rng.randint(1, 60)
-        said = [
-            " ".join([f"{NUMBER}{count}", word, *rng.choices(few, k=rng.randint(1, 6))])
-            for count, word in enumerate(firsts, start)
-        ]
-        chosen = rng.randrange(len(firsts))
-        asked = f" {NEWLINE} ".join([*said, firsts[chosen]])
-        again = f" {NEWLINE} ".join(said[chosen : chosen + AGAIN])
+        few, first = rng.sample(POOL, 12), rng.randint(1, 60)
+        numbers = range(first, first + rng.randint(*DRILLED))
+        said = [" ".join([f"{SIGNS[MARK]}{own}", *rng.choices(few, k=rng.randint(2, 8))]) for own in numbers]
+        chosen = rng.randrange(len(said))
+        asked = f" {NEWLINE} ".join([*said, said[chosen].split()[0]])
+        again = f" {NEWLINE} ".join(said[chosen : chosen + AGAIN]).partition(" ")[2]
         rows.append(ExampleRow(f"drill-{number:06d}", "", ExampleKind.DRILL, None, asked, f" {again}"))
     context.output.write_rows(rows, ExampleRow)
 

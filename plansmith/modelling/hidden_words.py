@@ -3,7 +3,8 @@
 Every word but those of the frames around it becomes one of a pool, drawn anew for each conversation, and answers are
 turned back. What is left to learn is what stands where, which is the same for all domains. Hidden texts are lower-case
 words and signs with a space between each two, so that a word is the same token wherever it stands; ``~`` joins the
-parts of a name, ``::`` begins a keyword of PDDL, variables are capitals, and a sentence's number has one before it.
+parts of a name, ``::`` begins a keyword of PDDL, variables are capitals, and the numbers of
+paragraphs and sentences begin with one.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ from plansmith.config.generation import SamplingConfig
 from plansmith.errors import BadInputError
 from plansmith.generation import Answers, Conversation, Generator, Message
 from plansmith.modelling.products import RESERVED
-from plansmith.modelling.sentences import MARK
+from plansmith.modelling.sentences import MARK, PARAGRAPH
 
 NEWLINE, INDENT, HYPHEN, KEYWORD = "¶", "·", "~", "::"
 _PIECE = re.compile(
     r"\?x(?P<number>\d+)\b|(?<=\w)(?P<joint>[-_])(?=\w)|(?P<word>[A-Za-z0-9]+)|(?<![^\s(])(?P<keyword>:)(?=[A-Za-z])"
-    r"|(?P<mark>§\d+)|(?P<sign>#+|`+|\S)"
+    r"|(?P<mark>§§?\d+)|(?P<sign>#+|`+|\S)"
 )
 _SPOKEN_VARIABLE = re.compile(r"X(\d+)")
-NUMBER = "N"
-"""What the number of a sentence begins with."""
-_MARK = re.compile(rf"{NUMBER}(\d+)")
+SIGNS = {PARAGRAPH: "P", MARK: "N"}
+"""What the numbers of paragraphs and sentences begin with, shown and hidden."""
+_SHOWN = {hidden: shown for shown, hidden in SIGNS.items()}
+_MARK = re.compile(r"([PN])(\d+)")
 _LETTERS = "abcdefghijklmnopqrst"
 POOL = tuple("q" + "".join(pair) for pair in product(_LETTERS, repeat=2))
 """What words hide behind: 400 that no text has."""
@@ -55,7 +57,7 @@ def hidden_pieces(text: str) -> Iterator[str]:
             elif found["keyword"]:
                 yield KEYWORD
             elif found["mark"]:
-                yield found[0].replace(MARK, NUMBER)
+                yield SIGNS[found[0].rstrip("0123456789")] + found[0].lstrip(MARK)
             else:
                 yield found[0].lower()
 
@@ -125,7 +127,7 @@ class Hiding:
             elif spoken := _SPOKEN_VARIABLE.fullmatch(piece):
                 shown = f"?x{spoken[1]}"
             elif mark := _MARK.fullmatch(piece):
-                shown = f"{MARK}{mark[1]}"
+                shown = f"{_SHOWN[mark[1]]}{mark[2]}"
             made += shown if is_glued or is_joint or piece in _NO_SPACE_BEFORE else f" {shown}"
             is_glued = is_joint or piece == KEYWORD or piece in _NO_SPACE_AFTER
         return made

@@ -1,9 +1,10 @@
 """Texts whose sentences are numbered, and answers that quote each sentence above what becomes of it.
 
-A small model copies well what follows a word that it finds once, and changes well what it has just written. Numbered,
-every sentence begins with such a word; quoted, each line of PDDL is made of the line before it, and the next number is
-one more than the last. Quotes are comments of PDDL, so that answers are read as they are without them. A number alone
-ends a list: the sentence that bears it is no part of what is written.
+A small model copies well what follows a word that it finds once, and changes well what it has just written; what it
+finds hardly ever is what stands before a word (docs/log.md). Numbered, every sentence begins with a word that is found
+once; quoted, each line of PDDL is made of the line before it, and the next number is one more than the last. Quotes are
+comments of PDDL, so that answers are read as they are without them. A number alone ends a list: the sentence that bears
+it is no part of what is written.
 """
 
 from __future__ import annotations
@@ -71,9 +72,10 @@ class QuotedAnswers(ReferenceAnswers):
 
     def _actions(self) -> Iterator[str]:
         for action in self.sketch.actions:
-            yield self._sentences[self._place(action.name)].quote
-            yield f"### {action.name}"
-            yield action.description
+            header = self._sentences[self._place(action.name)]
+            yield from (header.quote, f"### {action.name}", f"{action.description}, {header.place}")
+            after = next(one for one in self._sentences[header.number :] if one.paragraph)
+        yield after.mark
 
     def _place(self, action: str) -> int:
         return next(index for index, one in enumerate(self._sentences) if one.text.startswith(f"Action {action}:"))
@@ -102,7 +104,9 @@ class QuotedAnswers(ReferenceAnswers):
         for thing in self.problem.objects:
             by_type.setdefault(thing.type, []).append(thing)
         objects = [write_parameters(things) for things in by_type.values()] or ["None"]
-        yield _section(HEADINGS["object"], self._quoted(state - 1 - len(objects), objects))
+        first = state - 1 - len(objects)
+        before = (f"{one.mark} {one.text.split()[0]}" for one in self._sentences[:first] if one.paragraph)
+        yield _section(HEADINGS["object"], [*before, *self._quoted(first, objects)])
         facts = [Literal(atom) for atom in self.posed.init]
         said = map(str, self._in_order_of_text(state, facts))
         yield _section(HEADINGS["state"], ["```", *self._quoted(state, list(said) or [""]), "```"])

@@ -1,4 +1,4 @@
-"""The sentences of a text, each behind its number."""
+"""The sentences of a text, each behind its number and, where it begins one, that of its paragraph."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from plansmith.modelling.reading import COMMENT
 
-MARK = "§"
-"""What the number of a sentence begins with."""
+MARK, PARAGRAPH = "§", "§§"
+"""What the number of a sentence begins with, and that of a paragraph."""
 END = "End."
 """The last sentence of every numbered text."""
 _BULLET = "- "
@@ -22,17 +22,24 @@ class Sentence:
     Attributes:
         number: from 1.
         text: it.
+        paragraph: that it begins, from 1; 0 where it begins none.
         is_item: it has a bullet.
     """
 
     number: int
     text: str
+    paragraph: int = 0
     is_item: bool = False
 
     @property
+    def place(self) -> str:
+        """Return its numbers."""
+        return f"{f'{PARAGRAPH}{self.paragraph} ' if self.paragraph else ''}{MARK}{self.number}"
+
+    @property
     def mark(self) -> str:
-        """Return its number as a comment."""
-        return f"{COMMENT} {MARK}{self.number}"
+        """Return its numbers as a comment."""
+        return f"{COMMENT} {self.place}"
 
     @property
     def quote(self) -> str:
@@ -42,23 +49,27 @@ class Sentence:
 
 def sentences(text: str) -> list[Sentence]:
     """Return the sentences of a text, items as one each, and one that says that it ends."""
-    found = [(part, line.startswith(_BULLET)) for line in text.splitlines() for part in _parts(line)]
-    return [Sentence(number, *each) for number, each in enumerate([*found, (END, False)], 1)]
+    found, n_paragraphs, is_begun = list[Sentence](), 0, False
+    for line in [*text.splitlines(), "", END]:
+        is_begun = is_begun and bool(line.strip())
+        for part in _parts(line):
+            n_paragraphs += not is_begun
+            paragraph = 0 if is_begun else n_paragraphs
+            found.append(Sentence(len(found) + 1, part, paragraph, line.startswith(_BULLET)))
+            is_begun = True
+    return found
 
 
 def numbered(text: str) -> str:
-    """Return a text with a number before each of its sentences."""
+    """Return a text with its numbers before each of its sentences."""
     numbers, lines = iter(sentences(text)), list[str]()
-    for line in text.splitlines():
+    for line in [*text.splitlines(), "", END]:
         bullet = _BULLET if line.startswith(_BULLET) else ""
-        lines.append(bullet + " ".join(_numbered(next(numbers)) for _ in _parts(line)))
-    return "\n".join([*lines, "", *map(_numbered, numbers)])
+        told = (next(numbers) for _ in _parts(line))
+        lines.append(bullet + " ".join(f"{one.place} {one.text}" for one in told))
+    return "\n".join(lines)
 
 
 def _parts(line: str) -> list[str]:
     said = line.removeprefix(_BULLET).strip()
     return [said] if "(" in said else [part for part in _BREAK.split(said) if part]
-
-
-def _numbered(sentence: Sentence) -> str:
-    return f"{MARK}{sentence.number} {sentence.text}"
