@@ -32,6 +32,7 @@ from plansmith.generation import Answers, Completion, Conversation, FinishReason
 from plansmith.judging.modelled import equal_actions, plan_task
 from plansmith.modelling.dialogue import QuestionKind
 from plansmith.modelling.hidden_words import (
+    NAMES,
     NEWLINE,
     POOL,
     HiddenWords,
@@ -159,6 +160,7 @@ def test_hidden_answers_come_back_as_they_were_and_show_no_word(name: str) -> No
             assert set(filter(str.isalnum, shown.lower().split())) <= {
                 *kept,
                 *POOL,
+                *NAMES,
                 *"abcdefghijklmnopqrst",
                 *marks,
             }
@@ -189,9 +191,10 @@ def test_hidden_words_are_drawn_anew_for_each_conversation_and_alike_for_the_sam
 
 def test_hiding_more_words_than_the_pool_has_is_refused() -> None:
     hiding = Hiding(frozenset(), random.Random(0))
-    hiding.hide(" ".join(f"w{number}" for number in range(len(POOL))))
+    hiding.hide(" ".join(word.replace("q", "w") for word in POOL))
     with pytest.raises(BadInputError, match="more words than there are to hide them behind"):
         hiding.hide("another")
+    assert hiding.hide("b12 b12 c4").split()[0] in NAMES
     assert hiding.hide(" ".join(POOL)) == " ".join(POOL)  # whatever a model babbles can be handed back to it
     fresh = Hiding(frozenset(), random.Random(0))
     assert fresh.reveal(fresh.hide("(p ?x25 ?x26 ?x100)")) == "(p ?x25 ?x26 ?x100)"
@@ -260,13 +263,16 @@ def test_every_line_of_pddl_is_made_of_the_sentence_quoted_above_it(name: str) -
     for own, problem in spoken(name):
         reference = spoken_reference(own, problem, name=name)
         said = {one.mark: one.quote for one in sentences(reference.text)}
+        said |= {
+            f"; §{one.number}": one.quote.replace(one.place, f"§{one.number}") for one in sentences(reference.text)
+        }
         for _, answer in lessons(reference, BARE, random.Random(0), mistakes=0.0):
             quote = ""
             for line in answer.split("\n"):
                 if line.startswith(";"):
                     quote = "" if line in said else line
                     mark = re.match(r"; (?:§§\d+ )?§\d+", quote)
-                    assert mark is None or quote == said[mark[0]] or len(quote.split()) == 4
+                    assert mark is None or said[mark[0]].startswith(quote)
                 elif line.strip().startswith(("(", "- (")) and line != "(and":
                     n_lines += 1
                     variables = re.sub(r"\bX(\d+)", r"x\1", quote).lower()

@@ -36,7 +36,7 @@ from plansmith.errors import BadInputError
 from plansmith.generation import plain_text
 from plansmith.judging.modelled import equal_actions
 from plansmith.modelling import folder as files
-from plansmith.modelling.hidden_words import NEWLINE, POOL, SIGNS, Hiding, KeptWords
+from plansmith.modelling.hidden_words import NAMES, NEWLINE, POOL, SIGNS, Hiding, KeptWords
 from plansmith.modelling.lessons import (
     BLANK,
     Scrambler,
@@ -200,7 +200,7 @@ def write_drills(context: StageContext[DrillSettings]) -> None:
     """
     rng, rows = context.rng("drills"), list[ExampleRow]()
     for number in range(context.settings.drills):
-        few, first = rng.sample(POOL, 12), rng.randint(1, 60)
+        few, first = [*rng.sample(POOL, 9), *rng.sample(NAMES, 3)], rng.randint(1, 60)
         numbers = range(first, first + rng.randint(*DRILLED))
         said = [" ".join([f"{SIGNS[MARK]}{own}", *rng.choices(few, k=rng.randint(2, 8))]) for own in numbers]
         chosen = rng.randrange(len(said))

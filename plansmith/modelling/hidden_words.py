@@ -38,7 +38,9 @@ _MARK = re.compile(r"([PN])(\d+)")
 _LETTERS = "abcdefghijklmnopqrst"
 POOL = tuple("q" + "".join(pair) for pair in product(_LETTERS, repeat=2))
 """What words hide behind: 400 that no text has."""
-_HIDING = frozenset(POOL)
+NAMES = tuple("z" + "".join(pair) for pair in product(_LETTERS, _LETTERS[:10]))
+"""What words with a digit hide behind, 200: whoever reads ``b7`` sees that it is a name."""
+_HIDING = frozenset((*POOL, *NAMES))
 _NO_SPACE_BEFORE, _NO_SPACE_AFTER = frozenset(")]:;,."), frozenset("([")
 
 
@@ -83,10 +85,10 @@ class Hiding:
     kept: frozenset[str]
     rng: random.Random
     _behind: dict[str, str] = field(default_factory=dict)
-    _free: list[str] = field(default_factory=list)
+    _free: dict[bool, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._free = self.rng.sample(POOL, len(POOL))
+        self._free = {False: self.rng.sample(POOL, len(POOL)), True: self.rng.sample(NAMES, len(NAMES))}
 
     def hide(self, text: str) -> str:
         """Return a text with its words hidden; words of the pool stay, which stand in answers of models alone.
@@ -104,11 +106,12 @@ class Hiding:
         if word in self.kept or word in _HIDING:
             return word
         if word not in self._behind:
-            if not self._free:
+            free = self._free[any(map(str.isdigit, word))]
+            if not free:
                 raise BadInputError("a conversation of more words than there are to hide them behind",
-                                    got=f"{len(POOL) + 1} or more", expected=f"{len(POOL)} at most",
-                                    cure="give a shorter text")  # fmt: skip
-            self._behind[word] = self._free.pop()
+                                    got=f"more than {len(POOL)}, or more than {len(NAMES)} with digits",
+                                    expected="fewer", cure="give a shorter text")  # fmt: skip
+            self._behind[word] = free.pop()
         return self._behind[word]
 
     def reveal(self, text: str) -> str:

@@ -3,8 +3,8 @@
 A small model copies well what follows a word that it finds once, and changes well what it has just written; what it
 finds hardly ever is what stands before a word (docs/log.md). Numbered, every sentence begins with a word that is found
 once; quoted, each line of PDDL is made of the line before it, and the next number is one more than the last. Quotes are
-comments of PDDL, so that answers are read as they are without them. A number alone ends a list: the sentence that bears
-it is no part of what is written.
+comments of PDDL, so that answers are read as they are without them. The beginning of a sentence ends a list: it is no
+part of what is written.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from plansmith.modelling.products import DialogueStep, Parameter
-from plansmith.modelling.reading import HEADINGS
+from plansmith.modelling.reading import COMMENT, HEADINGS
 from plansmith.modelling.references import Reference
 from plansmith.modelling.script import ReferenceAnswers, subject_of
-from plansmith.modelling.sentences import sentences
+from plansmith.modelling.sentences import MARK, sentences
 from plansmith.modelling.writing import write_parameters
 from plansmith.pddl.model import ActionSchema, Conjunction, Literal, literals_of
 from plansmith.text.natural_language import FACTS, KINDS, WORDINGS
@@ -57,7 +57,8 @@ class QuotedAnswers(ReferenceAnswers):
             yield self._sentences[index].quote
             if text:
                 yield text
-        yield self._sentences[first + len(made)].mark
+        after = self._sentences[first + len(made)]
+        yield f"{COMMENT} {MARK}{after.number} {after.beginning}"
 
     def _types(self) -> Iterator[str]:
         yield from self._quoted(self._below(KINDS), [f"- {typed.name}" for typed in self.domain.types])
@@ -73,9 +74,11 @@ class QuotedAnswers(ReferenceAnswers):
     def _actions(self) -> Iterator[str]:
         for action in self.sketch.actions:
             header = self._sentences[self._place(action.name)]
-            yield from (header.quote, f"### {action.name}", f"{action.description}, {header.place}")
+            yield f"{header.mark} {header.beginning}"
+            yield f"### {action.name}"
+            yield header.quote.removeprefix(f"{COMMENT} ")
             after = next(one for one in self._sentences[header.number :] if one.paragraph)
-        yield after.mark
+        yield f"{after.mark} {after.beginning}"
 
     def _place(self, action: str) -> int:
         return next(index for index, one in enumerate(self._sentences) if one.text.startswith(f"Action {action}:"))
@@ -105,7 +108,7 @@ class QuotedAnswers(ReferenceAnswers):
             by_type.setdefault(thing.type, []).append(thing)
         objects = [write_parameters(things) for things in by_type.values()] or ["None"]
         first = state - 1 - len(objects)
-        before = (f"{one.mark} {one.text.split()[0]}" for one in self._sentences[:first] if one.paragraph)
+        before = (f"{one.mark} {one.beginning}" for one in self._sentences[:first] if one.paragraph)
         yield _section(HEADINGS["object"], [*before, *self._quoted(first, objects)])
         facts = [Literal(atom) for atom in self.posed.init]
         said = map(str, self._in_order_of_text(state, facts))

@@ -46,6 +46,11 @@ class Sentence:
         """Return it as a comment, without the stop at its end."""
         return f"{self.mark} {self.text.rstrip('.;:')}"
 
+    @property
+    def beginning(self) -> str:
+        """Return its first words."""
+        return " ".join(self.text.split()[:2]).rstrip(".;:")
+
 
 def sentences(text: str) -> list[Sentence]:
     """Return the sentences of a text, items as one each, and one that says that it ends."""
