@@ -165,7 +165,7 @@ class HiddenWords:
 
 
 def _rng_of(messages: Conversation) -> random.Random:
-    said = repr([(message.role, message.text) for message in messages])
+    said = repr([(message.role, *hidden_pieces(message.text)) for message in messages])  # in capitals or not
     return random.Random(hashlib.sha256(said.encode()).hexdigest())
 
 
