@@ -51,6 +51,13 @@ class QuotedAnswers(ReferenceAnswers):
         found = (index for index, one in enumerate(self._sentences, 1) if one.text.rstrip(".:") in headings)
         return next(found)
 
+    def _under(self, heading: str, made: Sequence[str]) -> Iterator[str]:
+        """Yield a heading, whose paragraph has the same number in every text, and the sentences below it; see `_quoted`."""
+        first = self._below(heading)
+        above = self._sentences[first - 1]
+        yield f"{above.mark} {above.beginning}"
+        yield from self._quoted(first, made)
+
     def _quoted(self, first: int, made: Sequence[str]) -> Iterator[str]:
         """Yield sentences from one on, each with what is made of it, and the number of the one that follows."""
         for index, text in enumerate(made, first):
@@ -61,7 +68,7 @@ class QuotedAnswers(ReferenceAnswers):
         yield f"{COMMENT} {MARK}{after.number} {after.beginning}"
 
     def _types(self) -> Iterator[str]:
-        yield from self._quoted(self._below(KINDS), [f"- {typed.name}" for typed in self.domain.types])
+        yield from self._under(KINDS, [f"- {typed.name}" for typed in self.domain.types])
 
     def _tree(self) -> Iterator[str]:
         first = self._below(KINDS)
@@ -97,7 +104,7 @@ class QuotedAnswers(ReferenceAnswers):
         known = self.told(asked)
         made = [f"- {own.declaration}" for own in self.sketch.predicates if own.name not in known]
         if len(made) == len(self.sketch.predicates) and made:
-            yield from self._quoted(self._below(FACTS), made)
+            yield from self._under(FACTS, made)
         else:
             yield from made or ["None"]
 
