@@ -52,7 +52,7 @@ class QuotedAnswers(ReferenceAnswers):
         return next(found)
 
     def _under(self, heading: str, made: Sequence[str]) -> Iterator[str]:
-        """Yield a heading, whose paragraph has the same number in every text, and the sentences below it; see `_quoted`."""
+        """Yield a heading, whose paragraph has the same number in every text, and what is below it; see `_quoted`."""
         first = self._below(heading)
         above = self._sentences[first - 1]
         yield f"{above.mark} {above.beginning}"
