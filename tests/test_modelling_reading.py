@@ -27,6 +27,23 @@ def test_read_types_thinking_bold_and_star_bullets_reads_names_and_comments() ->
     assert faults == ()
 
 
+def test_comments_are_read_past_wherever_they_stand() -> None:
+    assert read_types("; - no: comment\n## Types\n; - goat: none\n- truck\n")[0] == (TypeSketch("truck", ""),)
+    (drive, stop), _ = read_actions("## Actions\n### drive\ngoes\n; ### fly\n; and away\n### stop\nhalts\n")
+    assert (drive.description, stop.description) == ("goes", "halts")
+    answer = (
+        "## Parameters\n; - ?y - goat\n- ?x - truck\n\n"
+        "## Preconditions\n```\n(and\n; (not this)\n(at ?x)\n; nor )\n)\n```\n\n"
+        "## Effects\n; (nothing)\n(not (at ?x))\n\n"
+        "## New predicates\n; (no ?x - goat)\n- (at ?x - truck)\n; ## Effects\n"
+    )
+    schema = read_schema("drive", answer)
+    assert [own.name for own in schema.parameters] == ["?x"]
+    assert (" ".join(schema.precondition.split()), schema.effect) == ("(and (at ?x) )", "(not (at ?x))")
+    assert [own.name for own in schema.predicates] == ["at"]
+    assert read_written(answer, SCHEMA_TITLES).faults == ()
+
+
 def test_read_types_prose_alone_is_a_fault() -> None:
     types, faults = read_types("I am sorry.")
     assert types == ()

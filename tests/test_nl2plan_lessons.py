@@ -195,6 +195,9 @@ def test_hiding_more_words_than_the_pool_has_is_refused() -> None:
     with pytest.raises(BadInputError, match="more words than there are to hide them behind"):
         hiding.hide("another")
     assert hiding.hide("b12 b12 c4").split()[0] in NAMES
+    hiding.hide(" ".join(f"w{number}" for number in range(len(NAMES) - 2)))
+    with pytest.raises(BadInputError, match=f"more than {len(NAMES)} with digits"):
+        hiding.hide("w1000")
     assert hiding.hide(" ".join(POOL)) == " ".join(POOL)  # whatever a model babbles can be handed back to it
     fresh = Hiding(frozenset(), random.Random(0))
     assert fresh.reveal(fresh.hide("(p ?x25 ?x26 ?x100)")) == "(p ?x25 ?x26 ?x100)"

@@ -3,8 +3,8 @@
 Every word but those of the frames around it becomes one of a pool, drawn anew for each conversation, and answers are
 turned back. What is left to learn is what stands where, which is the same for all domains. Hidden texts are lower-case
 words and signs with a space between each two, so that a word is the same token wherever it stands; ``~`` joins the
-parts of a name, ``::`` begins a keyword of PDDL, variables are capitals, and the numbers of
-paragraphs and sentences begin with one.
+parts of a name, ``::`` begins a keyword of PDDL, variables are capitals, and the numbers of paragraphs and
+sentences begin with one.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class QuotedAnswers(ReferenceAnswers):
         yield from self._quoted(first, made)
 
     def _quoted(self, first: int, made: Sequence[str]) -> Iterator[str]:
-        """Yield sentences from one on, each with what is made of it, and the number of the one that follows."""
+        """Yield sentences from one on, each with what is made of it, and the beginning of the one that follows."""
         for index, text in enumerate(made, first):
             yield self._sentences[index].quote
             if text:

@@ -112,7 +112,7 @@ def sections_of(answer: str, titles: Sequence[str]) -> tuple[str, dict[str, list
     fenced: dict[int, list[Line]] = {}
     is_fenced, level_of_current = False, 0
     for number, text in enumerate(told.splitlines()[:MAX_LINES], 1 + _skipped(answer, told)):
-        if text.lstrip().startswith(COMMENT):
+        if _is_comment(text):
             continue
         if _FENCE.fullmatch(text):
             is_fenced = not is_fenced
@@ -157,11 +157,11 @@ def plain_lines(answer: str) -> list[Line]:
     """Return the lines of an answer outside of thinking, fences and comments left out."""
     told = without_thinking(answer) or ""
     lines = enumerate(told.splitlines()[:MAX_LINES], 1 + _skipped(answer, told))
-    return [
-        Line(number, text)
-        for number, text in lines
-        if not _FENCE.fullmatch(text) and not text.lstrip().startswith(COMMENT)
-    ]
+    return [Line(number, text) for number, text in lines if not _FENCE.fullmatch(text) and not _is_comment(text)]
+
+
+def _is_comment(text: str) -> bool:
+    return text.lstrip().startswith(COMMENT)
 
 
 def legal_name(text: str) -> str:
