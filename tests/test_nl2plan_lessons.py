@@ -30,6 +30,7 @@ from plansmith.data.rows import ExampleRow, ModellingTaskRow
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import Answers, Completion, Conversation, FinishReason, Generator, asking, plain_text
 from plansmith.judging.modelled import equal_actions, plan_task
+from plansmith.learning.packing import GRAIN_TOKENS
 from plansmith.modelling.dialogue import QuestionKind
 from plansmith.modelling.hidden_words import (
     NAMES,
@@ -414,7 +415,7 @@ def nothing(context: Any) -> None:
 
 
 def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("initial_policy", "encode_examples", "tune"):
+    for name in ("initial_policy", "encode_examples", "tune", "tune_in_order"):
         monkeypatch.setattr(modelling_lessons.training, name, nothing)
     monkeypatch.setattr(modelling_lessons.direct_plans, "match_tokens", nothing)
     config = config_of(zero_shot=True, one_call=True, unchecked=True)
@@ -438,16 +439,22 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
     assert "independent-set                  no" in printed
     assert "5 of 5 tasks have a right plan" in printed
     assert "shortest" not in printed  # a line a task is on the page
-    for row in done["write_drills"].rows(ExampleRow):
+    drills = done["write_drills"].rows(ExampleRow)
+    assert len(drills[0].prompt.split(NEWLINE)) == 3  # two sentences and a number: drills grow
+    for row in drills:
         *said, first = row.prompt.split(f" {NEWLINE} ")
         again = row.response.strip().split(f" {NEWLINE} ")
         again[0] = f"{first} {again[0]}"
-        assert again == said[said.index(again[0]) :][: len(again)]
+        assert again == said[said.index(again[0]) :]
         numbers = [int(one.split()[0].removeprefix("N")) for one in said]
         assert numbers == list(range(numbers[0], numbers[0] + len(said)))
     taught, tasks = done["write_lessons"].rows(ExampleRow, "lessons"), done["tasks"].rows(ModellingTaskRow)
     assert {row.domain.split()[1] for row in tasks if row.domain.startswith("ferry")} <= {"10", "11"}
     assert not {row.prompt for row in taught} & set(speaker.asked)
+    beginnings = {(row.example_id.rpartition("-")[0], *row.prompt.split()[:GRAIN_TOKENS]) for row in taught}
+    assert (
+        len(beginnings) == len({name for name, *_ in beginnings}) == 3 < len(taught)
+    )  # a dialogue's lessons begin alike
     assert len({row.problem_pddl for row in tasks}) == len(tasks)
     runs = [RunSoFar("nl2plan", own, "demo", untrained) for own in (config, config.model_copy(update={"seed": 1}))]
     seeds = nl2plan_seeds_results("two", runs, "")

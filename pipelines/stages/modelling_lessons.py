@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines.stages import direct_plans, phase1_data, training
@@ -60,10 +60,8 @@ SPOKEN = "spoken"
 """Table of the tasks with references that are called as their texts call them, beside the tasks."""
 SCRAMBLES = 10
 """Draws of a random domain; in some two predicates are called alike, or nothing is said of the problem."""
-DRILLED = (4, 14)
-"""Sentences of a drill, at least and at most."""
-AGAIN = 3
-"""Of these are written again, at most."""
+DRILLED = range(2, 15)
+"""Sentences of a drill, which grow in the first half of the drills."""
 OUTLINES = (DialogueStep.TYPES, DialogueStep.HIERARCHY, DialogueStep.ACTIONS)
 
 
@@ -163,11 +161,12 @@ def _blank_texts(rows: Sequence[ProblemRow], settings: LessonSettings) -> Iterat
 def _lessons(
     name: str, row: ProblemRow, reference: Reference, kept: KeptWords, settings: LessonSettings, rng: random.Random
 ) -> Iterator[ExampleRow]:
-    dialogue = lessons(reference, settings.modelling, rng, mistakes=settings.lessons.mistakes)
+    """Yield the lessons of a dialogue; they begin alike, to be computed once (`OptimiserConfig.shares_prompts`)."""
+    dialogue, words = lessons(reference, settings.modelling, rng, mistakes=settings.lessons.mistakes), rng.random()
     for number, (question, answer) in enumerate(dialogue):
         if question.step in OUTLINES and rng.random() >= settings.lessons.outlines:
             continue
-        hiding = Hiding(kept.words, rng)
+        hiding = Hiding(kept.words, random.Random(words))
         asked = plain_text(hiding.hide_all(question.messages))
         kind = ExampleKind.MODELLING
         yield ExampleRow(f"{name}-{number:03d}", row.problem_id, kind, None, asked, hiding.hide(answer))
@@ -195,17 +194,18 @@ def write_drills(context: StageContext[DrillSettings]) -> None:
     """Write numbered sentences of hidden words, to be written again from one on whose number is the last word.
 
     Answers are made of words of the question, which a model from nothing must look up by the words before them. In
-    lessons it does not learn to within millions of tokens, of drills in a few hundred thousand (docs/log.md). Words
-    recur, so that it is not enough to look at one of them.
+    lessons it does not learn to within millions of tokens, of drills in a few hundred thousand (docs/log.md), three
+    times as fast if they begin with two sentences and grow. Words recur, so that it is not enough to look at one.
     """
     rng, rows = context.rng("drills"), list[ExampleRow]()
     for number in range(context.settings.drills):
         few, first = [*rng.sample(POOL, 9), *rng.sample(NAMES, 3)], rng.randint(1, 60)
-        numbers = range(first, first + rng.randint(*DRILLED))
+        grown = DRILLED[: 1 + 2 * number * len(DRILLED) // context.settings.drills]
+        numbers = range(first, first + rng.choice(grown))
         said = [" ".join([f"{SIGNS[MARK]}{own}", *rng.choices(few, k=rng.randint(2, 8))]) for own in numbers]
         chosen = rng.randrange(len(said))
         asked = f" {NEWLINE} ".join([*said, said[chosen].split()[0]])
-        again = f" {NEWLINE} ".join(said[chosen : chosen + AGAIN]).partition(" ")[2]
+        again = f" {NEWLINE} ".join(said[chosen:]).partition(" ")[2]
         rows.append(ExampleRow(f"drill-{number:06d}", "", ExampleKind.DRILL, None, asked, f" {again}"))
     context.output.write_rows(rows, ExampleRow)
 
@@ -287,9 +287,9 @@ def learnt_speaker(graph: Graph, config: NL2PlanConfig) -> dict[str, Stage[Any]]
     drilling = DrillSettings(drills=lessons_of.lessons.drills)
     drills = stage("write_drills", write_drills, drilling, {}, kind=StageKind.WRITES)
     encoded = stage("encode_drills", training.encode_examples, None, {"policy": start, "examples": drills})
-    drilled = _tuned(graph, config, "drill", {"policy": start, "sequences": encoded})
+    drilled = _tuned(graph, config, "drill", {"policy": start, "sequences": encoded}, training.tune_in_order)
     sequences = stage("encode_lessons", training.encode_examples, None, {"policy": start, "examples": examples})
-    policy = _tuned(graph, config, "sft", {"policy": drilled, "sequences": sequences})
+    policy = _tuned(graph, config, "sft", {"policy": drilled, "sequences": sequences}, training.tune)
     return {"tasks": tasks, "lessons": examples, "policy": policy}
 
 
@@ -312,7 +312,7 @@ def speaker_at_once(graph: Graph, config: NL2PlanConfig, step: DialogueStep) -> 
     given = {"plans": encoded, "sequences": graph["encode_lessons"]}
     matching = BudgetSettings(longest_tokens=longest)
     matched = stage(f"match_tokens_{step}", direct_plans.match_tokens, matching, given)
-    policy = _tuned(graph, config, f"sft_{step}", {"policy": graph["drill"], "sequences": matched})
+    policy = _tuned(graph, config, f"sft_{step}", {"policy": graph["drill"], "sequences": matched}, training.tune)
     return {"lessons": graph["write_lessons"], "policy": policy}
 
 
@@ -327,8 +327,14 @@ def _lesson_settings(config: NL2PlanConfig) -> LessonSettings:
     )
 
 
-def _tuned(graph: Graph, config: NL2PlanConfig, name: str, given: dict[str, Stage[Any]]) -> Stage[Any]:
+def _tuned(
+    graph: Graph,
+    config: NL2PlanConfig,
+    name: str,
+    given: dict[str, Stage[Any]],
+    tune: Callable[[StageContext[TuningSettings]], None],
+) -> Stage[Any]:
     assert config.lessons is not None, "the config wants a speaker from nothing"
     tuning = TuningSettings(optimiser=config.lessons.optimiser, numerics=narrowed(config.trainer, Numerics))
     options: dict[str, Any] = {"kind": StageKind.OPTIMISES, "labels": {"objective": "supervised"}}
-    return graph.stage(name, training.tune, tuning, given, code_roots=OPTIMISATION, **options)
+    return graph.stage(name, tune, tuning, given, code_roots=OPTIMISATION, **options)

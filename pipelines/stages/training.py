@@ -220,6 +220,12 @@ def tune(context: StageContext[TuningSettings]) -> None:
     optimise_sequences(context, Supervised(), stored.in_order(order))
 
 
+def tune_in_order(context: StageContext[TuningSettings]) -> None:
+    """Tune on examples by likelihood in the order in which they were written."""
+    in_order = context.settings.optimiser.model_copy(update={"is_curriculum": True})
+    optimise_sequences(context, Supervised(), StoredSequences(context.inputs["sequences"].parts(SEQUENCES)), in_order)
+
+
 def tune_epoch(context: StageContext[EpochSettings]) -> None:
     """Tune on examples by likelihood for one more epoch, with the optimizer's state of the one before.
 

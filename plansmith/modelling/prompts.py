@@ -2,8 +2,8 @@
 
 As in the paper (sections "Prompting and Feedback", appendix C) each shows one example with a solution, feedback that is
 right in part, and a corrected solution; those for feedback show two flawed answers and one that is accepted, and every
-item of the checklists of appendix D fails in one of them. Bare ones, for models that were trained on the steps, say
-what is wanted in a word and number the sentences of the text.
+item of the checklists of appendix D fails in one of them. Bare ones, for models that were trained on the steps, give
+the text first, its sentences numbered, and say what is wanted in a word at the end: all about a text begin alike.
 """
 
 from __future__ import annotations
@@ -79,9 +79,7 @@ def prompts_digest() -> str:
 
 
 @functools.cache
-def openings(name: str) -> tuple[str, ...]:
-    """Return how the prompts of a step, or for feedback on it, begin, by which they are recognised."""
-    home = files("plansmith.modelling") / _FOLDER
-    found = (home / style / f"{name}.j2" for style in get_args(Prompts))
-    texts = (file.read_text(encoding="utf-8") for file in found if file.is_file())
-    return tuple(text.partition("\n")[0][:OPENING] for text in texts)
+def opening(name: str) -> str:
+    """Return how the worked prompt of a step, or for feedback on it, begins, by which it is recognised."""
+    text = (files("plansmith.modelling") / _FOLDER / "worked" / f"{name}.j2").read_text(encoding="utf-8")
+    return text.partition("\n")[0][:OPENING]

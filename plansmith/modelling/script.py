@@ -20,7 +20,7 @@ from plansmith.modelling.assembly import DOMAIN_NAME, PROBLEM_NAME
 from plansmith.modelling.checks import argument_types
 from plansmith.modelling.from_pddl import domain_sketch, problem_sketch
 from plansmith.modelling.products import MODELLING_STEPS, DialogueStep, DomainSketch, Predicate, Schema
-from plansmith.modelling.prompts import openings
+from plansmith.modelling.prompts import opening
 from plansmith.modelling.reading import plain_lines, read_predicates
 from plansmith.modelling.references import Reference
 from plansmith.modelling.structured import as_json
@@ -75,12 +75,12 @@ class Script:
         if reference is None:
             return REFUSAL
         own = self._own[reference.name]
-        if asked.startswith(openings(DialogueStep.ONE_CALL)):
+        if asked.startswith(opening(DialogueStep.ONE_CALL)):
             return own.spoilt(self._planned(DialogueStep.ONE_CALL, "", 1), own.whole)
         for step in MODELLING_STEPS:
-            if asked.startswith(openings(f"{step}_feedback")):
+            if asked.startswith(opening(f"{step}_feedback")):
                 return self._advice(step, subject_of(asked))
-            if asked.startswith(openings(step)):
+            if asked.startswith(opening(step)):
                 attempt = _attempt(messages)
                 said = own.answer(step, asked)
                 if len(messages) > 1 and HARMFUL in messages[-1].text:
