@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,6 @@ from plansmith.modelling.hidden_words import (
 from plansmith.modelling.lessons import (
     BLANK,
     MISTAKES,
-    Scrambler,
     blank,
     lessons,
     one_call_lesson,
@@ -53,6 +53,7 @@ from plansmith.modelling.lessons import (
     straight_lesson,
 )
 from plansmith.modelling.references import Reference
+from plansmith.modelling.scrambling import Scrambler
 from plansmith.modelling.sentences import numbered, sentences
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, Problem
@@ -317,7 +318,7 @@ def test_lessons_with_mistakes_are_answered_by_what_mends_them() -> None:
 def test_random_domains_are_other_domains_about_which_lessons_can_be_had() -> None:
     domains = [load_domain(name) for name in LEARNT]
     scrambler = Scrambler.of((own.domain, own.needed_phrases()) for own in domains)
-    rng, n_made, texts = random.Random(3), 0, set[str]()
+    rng, n_made, texts, arities = random.Random(3), 0, set[str](), Counter[int]()
     for own in domains:
         for _ in range(6):
             try:
@@ -327,10 +328,13 @@ def test_random_domains_are_other_domains_about_which_lessons_can_be_had() -> No
                 continue
             n_made += 1
             texts.add(print_domain(its.pddl))
+            arities.update(len(schema.parameters) for schema in its.pddl.predicates)
+            assert {action.name for action in own.domain.actions} != {action.name for action in its.pddl.actions}
             taught = lessons(spoken_reference(its, made[2], name="x"), BARE, rng, mistakes=0.0)
             assert {question.kind for question, _ in taught} == {QuestionKind.DRAFT}
     assert n_made > 40
     assert len(texts) == n_made
+    assert arities[0] > arities.total() // 10  # of the library's domains ferry alone has one such predicate
 
 
 def test_equal_actions_look_at_what_is_said_in_any_order_and_at_nothing_else() -> None:

@@ -39,7 +39,6 @@ from plansmith.modelling import folder as files
 from plansmith.modelling.hidden_words import NAMES, NEWLINE, POOL, SIGNS, Hiding, KeptWords
 from plansmith.modelling.lessons import (
     BLANK,
-    Scrambler,
     blank,
     lessons,
     one_call_lesson,
@@ -48,6 +47,7 @@ from plansmith.modelling.lessons import (
 )
 from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.references import Reference
+from plansmith.modelling.scrambling import Scrambler
 from plansmith.modelling.sentences import MARK
 from plansmith.pddl.model import Problem
 from plansmith.pddl.parser import parse_problem

@@ -11,12 +11,9 @@ import itertools
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Self, TypeVar
 
 from plansmith.config.domains import Phrases
 from plansmith.config.modelling import ModellingConfig
-from plansmith.errors import BadInputError
 from plansmith.modelling.dialogue import Question, QuestionKind
 from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.prompts import step_prompt
@@ -27,18 +24,8 @@ from plansmith.modelling.steps import RowProducts, make_all
 from plansmith.pddl.model import (
     EQUALITY,
     OBJECT,
-    ActionSchema,
-    Atom,
-    Condition,
-    Conjunction,
-    Disjunction,
     Domain,
-    Literal,
     Problem,
-    Quantification,
-    TypedName,
-    conjuncts_of,
-    literals_of,
 )
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.text.anonymisation import Anonymisation, Renamer
@@ -51,11 +38,6 @@ MISTAKES: Mapping[str, Sequence[str]] = {
     DialogueStep.TASK: ("header_inclusion", "obj_type", "pred_exists", "pred_nargs", "pred_objs", "cut"),
 }  # fmt: skip
 """Those that are made, by step."""
-LEFT_OUT = 0.15
-"""Share of what is left out of a random domain."""
-CHANGED = 0.2
-"""Share of its conditions that are made what they seldom are in others."""
-Item = TypeVar("Item")
 BLANK = "zz"
 """How the words begin that stand for those of a domain; see `blank`."""
 
@@ -89,103 +71,6 @@ def lessons(
             question = dialogue.send(own.spoilt(rng.choice(kinds), right) if is_spoilt else right)
         except StopIteration:
             return
-
-
-@dataclass(frozen=True)
-class Scrambler:
-    """Makes random domains of others: what stands where is new, how it is said and modelled is the same.
-
-    Facts, actions, parameters and what an action needs and changes get another order, some of the latter are left out,
-    some conditions are negated, made a choice of two, or made about all or some objects, and predicates are said by
-    phrases of other ones, of other domains too. What comes of it need make no sense: nobody plans in it.
-
-    Attributes:
-        phrases: of predicates, by the number of their arguments.
-    """
-
-    phrases: Mapping[int, Sequence[str]]
-
-    @classmethod
-    def of(cls, domains: Iterable[tuple[Domain, Phrases]]) -> Self:
-        """Return what scrambles with the phrases of some domains."""
-        found: dict[int, dict[str, None]] = {}
-        for domain, phrases in domains:
-            for schema in domain.predicates:
-                found.setdefault(len(schema.parameters), {}).update(dict.fromkeys(phrases.predicates[schema.name]))
-        return cls({arity: list(texts) for arity, texts in found.items()})
-
-    def scrambled(
-        self, domain: Domain, phrases: Phrases, problem: Problem, rng: random.Random
-    ) -> tuple[Domain, Phrases, Problem]:
-        """Return a random domain made of one, with its phrases and a problem.
-
-        Raises:
-            BadInputError: no action is left that speaks of a goal.
-        """
-        said = {
-            schema.name: (rng.choice(self.phrases[len(schema.parameters)]),) * len(phrases.predicates[schema.name])
-            for schema in domain.predicates
-        }
-        actions = _shuffled([self._action(action, rng) for action in domain.actions], rng)
-        used = {word for action in actions for word in _words(action)}
-        goal = tuple(part for part in literals_of(problem.goal) if part.atom.predicate in used)
-        init = [atom for atom in problem.init if atom.predicate in used]
-        if not goal or not init:
-            raise BadInputError("a random domain that says nothing of its problem", where=f"domain {domain.name}")
-        predicates = [schema for schema in domain.predicates if schema.name in used]
-        return (
-            replace(domain, predicates=_shuffled(predicates, rng), actions=actions),
-            phrases.model_copy(update={"predicates": said}),
-            replace(problem, init=_some(_shuffled(init, rng), rng), goal=Conjunction(goal)),
-        )
-
-    def _action(self, action: ActionSchema, rng: random.Random) -> ActionSchema:
-        needed = _some(_shuffled(conjuncts_of(action.precondition), rng), rng)
-        needed = tuple(dict.fromkeys(_changed(part, needed, action.parameters, rng) for part in needed))
-        return ActionSchema(
-            action.name,
-            _shuffled(action.parameters, rng),
-            needed[0] if len(needed) == 1 else Conjunction(needed),
-            _some(_shuffled(action.effects, rng), rng),
-        )
-
-
-def _changed(
-    part: Condition, parts: Sequence[Condition], parameters: Sequence[TypedName], rng: random.Random
-) -> Condition:
-    """Return a condition, or what is seldom in domains: its negation, a choice, one about all or some objects."""
-    if not isinstance(part, Literal) or rng.random() >= CHANGED:
-        return part
-    change = rng.choice(("not", "or", "forall", "exists"))
-    others = [other for other in parts if isinstance(other, Literal) and other.atom != part.atom]
-    own = [typed for typed in parameters if typed.name in part.atom.arguments]
-    if change == "not":
-        return Literal(part.atom, not part.is_positive)
-    if change == "or" and others:
-        return Disjunction((part, Literal(rng.choice(others).atom, rng.random() < 0.5)))
-    if change in ("forall", "exists") and own:
-        typed = rng.choice(own)
-        bound = TypedName(f"{typed.name}-other", typed.types)
-        named = tuple(bound.name if name == typed.name else name for name in part.atom.arguments)
-        about: Condition = Literal(Atom(part.atom.predicate, named), part.is_positive)
-        if others and rng.random() < 0.5:
-            about = Disjunction((about, Literal(rng.choice(others).atom, rng.random() < 0.5)))
-        return Quantification(change == "forall", (bound,), about)
-    return part
-
-
-def _words(action: ActionSchema) -> set[str]:
-    """Return every word of what an action needs and changes, its predicates among them."""
-    return set(re.findall(r"[^\s()]+", " ".join(map(str, (action.precondition, *action.effects)))))
-
-
-def _shuffled(items: Sequence[Item], rng: random.Random) -> tuple[Item, ...]:
-    return tuple(rng.sample(items, len(items)))
-
-
-def _some(items: Sequence[Item], rng: random.Random) -> tuple[Item, ...]:
-    """Return items, some of them left out, but not all."""
-    return tuple(item for item in items if rng.random() >= LEFT_OUT) or tuple(items[:1])
 
 
 def straight_lesson(reference: Reference, plan: Iterable[str], config: ModellingConfig) -> tuple[str, str]:

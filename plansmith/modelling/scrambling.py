@@ -1,0 +1,194 @@
+"""Random domains made of others: what a model learns of many, it learns to read rather than to know.
+
+What stands where is new, how it is said is of another domain or made up, and nothing need make sense: nobody plans in
+them. A library of a dozen domains has one fact without arguments and few names that begin alike, so that of a domain
+with more of them a model from nothing had learnt nothing (docs/log.md).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self, TypeVar
+
+from plansmith.config.domains import Phrases
+from plansmith.errors import BadInputError
+from plansmith.pddl.model import (
+    EQUALITY,
+    OBJECT,
+    ActionSchema,
+    Atom,
+    Condition,
+    Conjunction,
+    Disjunction,
+    Domain,
+    Literal,
+    Problem,
+    Quantification,
+    TypedName,
+    conjuncts_of,
+    literals_of,
+)
+from plansmith.text.anonymisation import Anonymisation, Renamer
+from plansmith.text.spoken import STOP_WORDS
+
+LEFT_OUT = 0.15
+"""Share of what is left out of a random domain."""
+CHANGED = 0.2
+"""Share of its conditions that are made what they seldom are in others."""
+SHORTENED = 0.3
+"""Share of its predicates of which arguments are dropped, often all."""
+MADE_UP = 0.5
+"""Share of phrases that are words and arguments in any order."""
+FILLED = 0.4
+"""Share of the pieces of such a phrase before which a stop word stands."""
+NAMING_WORDS = 5
+"""Words of which the actions of a domain are named, so that some are called nearly alike."""
+Item = TypeVar("Item")
+_FILLING = sorted(STOP_WORDS)
+
+
+@dataclass(frozen=True)
+class Scrambler:
+    """Makes random domains of others.
+
+    Facts, actions, parameters and what an action needs and changes get another order, some of the latter are left out,
+    some predicates lose arguments, some conditions are negated, made a choice of two, or made about all or some
+    objects. Predicates are said by phrases of other ones, of other domains too, or by phrases made up, as some actions
+    are; actions are named anew.
+
+    Attributes:
+        phrases: of predicates, by the number of their arguments.
+        words: what phrases are made up of, beside stop words.
+    """
+
+    phrases: Mapping[int, Sequence[str]]
+    words: Sequence[str]
+
+    @classmethod
+    def of(cls, domains: Iterable[tuple[Domain, Phrases]]) -> Self:
+        """Return what scrambles with the phrases of some domains."""
+        found: dict[int, dict[str, None]] = {}
+        for domain, phrases in domains:
+            for schema in domain.predicates:
+                found.setdefault(len(schema.parameters), {}).update(dict.fromkeys(phrases.predicates[schema.name]))
+        texts = {arity: list(texts) for arity, texts in found.items()}
+        words = set(re.findall(r"[a-z]+", " ".join(itertools.chain(*texts.values())).lower()))
+        return cls(texts, sorted(words - STOP_WORDS))
+
+    def scrambled(
+        self, domain: Domain, phrases: Phrases, problem: Problem, rng: random.Random
+    ) -> tuple[Domain, Phrases, Problem]:
+        """Return a random domain made of one, with its phrases and a problem.
+
+        Raises:
+            BadInputError: no action is left that speaks of a goal.
+        """
+        domain, phrases, problem = self._called_otherwise(domain, phrases, problem, rng)
+        said = {
+            schema.name: (self._phrase(len(schema.parameters), rng),) * len(phrases.predicates[schema.name])
+            for schema in domain.predicates
+        }
+        actions = _shuffled([self._action(action, rng) for action in domain.actions], rng)
+        used = {word for action in actions for word in _words(action)}
+        goal = tuple(part for part in dict.fromkeys(literals_of(problem.goal)) if part.atom.predicate in used)
+        init = [atom for atom in dict.fromkeys(problem.init) if atom.predicate in used]
+        if not goal or not init:
+            raise BadInputError("a random domain that says nothing of its problem", where=f"domain {domain.name}")
+        predicates = [schema for schema in domain.predicates if schema.name in used]
+        return (
+            replace(domain, predicates=_shuffled(predicates, rng), actions=actions),
+            phrases.model_copy(update={"predicates": said}),
+            replace(problem, init=_some(_shuffled(init, rng), rng), goal=Conjunction(goal)),
+        )
+
+    def _called_otherwise(
+        self, domain: Domain, phrases: Phrases, problem: Problem, rng: random.Random
+    ) -> tuple[Domain, Phrases, Problem]:
+        """Return a domain with other names of actions and, for some, other phrases, and with shorter predicates."""
+        called = dict(zip((action.name for action in domain.actions), self._names(rng), strict=False))
+        same = {schema.name: schema.name for schema in domain.predicates} | {EQUALITY: EQUALITY}
+        kinds = {typed.name: typed.name for typed in domain.types} | {OBJECT: OBJECT}
+        objects = {typed.name: typed.name for typed in problem.objects}
+        kept = {
+            schema.name: sorted(rng.sample(range(arity), rng.randrange(arity)))
+            for schema in domain.predicates
+            if (arity := len(schema.parameters)) and rng.random() < SHORTENED
+        }
+        renamer = Renamer(Anonymisation(called, same, {}, kinds, objects), kept)
+        said = {
+            called[action.name]: (self._made_up(len(action.parameters), rng),) * len(phrases.actions[action.name])
+            if rng.random() < MADE_UP
+            else phrases.actions[action.name]
+            for action in domain.actions
+        }
+        return renamer.domain(domain), phrases.model_copy(update={"actions": said}), renamer.problem(problem)
+
+    def _names(self, rng: random.Random) -> Iterator[str]:
+        """Yield names of a few words, each once."""
+        words = rng.sample(self.words, NAMING_WORDS)
+        names = {"-".join(rng.sample(words, rng.randint(1, 3))) for _ in range(100)}
+        yield from _shuffled(sorted(names), rng)
+
+    def _phrase(self, arity: int, rng: random.Random) -> str:
+        known = self.phrases.get(arity)
+        return rng.choice(known) if known and rng.random() >= MADE_UP else self._made_up(arity, rng)
+
+    def _made_up(self, arity: int, rng: random.Random) -> str:
+        """Return a phrase of some words and so many arguments in any order."""
+        pieces = [*rng.sample(self.words, rng.randint(1, 3)), *(f"{{{place}}}" for place in range(arity))]
+        said = (
+            (rng.choice(_FILLING), piece) if rng.random() < FILLED else (piece,) for piece in _shuffled(pieces, rng)
+        )
+        return " ".join(itertools.chain(*said))
+
+    def _action(self, action: ActionSchema, rng: random.Random) -> ActionSchema:
+        needed = _some(_shuffled(conjuncts_of(action.precondition), rng), rng)
+        needed = tuple(dict.fromkeys(_changed(part, needed, action.parameters, rng) for part in needed))
+        return ActionSchema(
+            action.name,
+            _shuffled(action.parameters, rng),
+            needed[0] if len(needed) == 1 else Conjunction(needed),
+            _some(_shuffled(tuple(dict.fromkeys(action.effects)), rng), rng),
+        )
+
+
+def _changed(
+    part: Condition, parts: Sequence[Condition], parameters: Sequence[TypedName], rng: random.Random
+) -> Condition:
+    """Return a condition, or what is seldom in domains: its negation, a choice, one about all or some objects."""
+    if not isinstance(part, Literal) or rng.random() >= CHANGED:
+        return part
+    change = rng.choice(("not", "or", "forall", "exists"))
+    others = [other for other in parts if isinstance(other, Literal) and other.atom != part.atom]
+    own = [typed for typed in parameters if typed.name in part.atom.arguments]
+    if change == "not":
+        return Literal(part.atom, not part.is_positive)
+    if change == "or" and others:
+        return Disjunction((part, Literal(rng.choice(others).atom, rng.random() < 0.5)))
+    if change in ("forall", "exists") and own:
+        typed = rng.choice(own)
+        bound = TypedName(f"{typed.name}-other", typed.types)
+        named = tuple(bound.name if name == typed.name else name for name in part.atom.arguments)
+        about: Condition = Literal(Atom(part.atom.predicate, named), part.is_positive)
+        if others and rng.random() < 0.5:
+            about = Disjunction((about, Literal(rng.choice(others).atom, rng.random() < 0.5)))
+        return Quantification(change == "forall", (bound,), about)
+    return part
+
+
+def _words(action: ActionSchema) -> set[str]:
+    """Return every word of what an action needs and changes, its predicates among them."""
+    return set(re.findall(r"[^\s()]+", " ".join(map(str, (action.precondition, *action.effects)))))
+
+
+def _shuffled(items: Sequence[Item], rng: random.Random) -> tuple[Item, ...]:
+    return tuple(rng.sample(items, len(items)))
+
+
+def _some(items: Sequence[Item], rng: random.Random) -> tuple[Item, ...]:
+    """Return items, some of them left out, but not all."""
+    return tuple(item for item in items if rng.random() >= LEFT_OUT) or tuple(items[:1])
