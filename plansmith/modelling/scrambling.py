@@ -16,6 +16,7 @@ from typing import Self, TypeVar
 
 from plansmith.config.domains import Phrases
 from plansmith.errors import BadInputError
+from plansmith.modelling.products import RESERVED
 from plansmith.pddl.model import (
     EQUALITY,
     OBJECT,
@@ -77,7 +78,7 @@ class Scrambler:
                 found.setdefault(len(schema.parameters), {}).update(dict.fromkeys(phrases.predicates[schema.name]))
         texts = {arity: list(texts) for arity, texts in found.items()}
         words = set(re.findall(r"[a-z]+", " ".join(itertools.chain(*texts.values())).lower()))
-        return cls(texts, sorted(words - STOP_WORDS))
+        return cls(texts, sorted(words - STOP_WORDS - RESERVED))
 
     def scrambled(
         self, domain: Domain, phrases: Phrases, problem: Problem, rng: random.Random
