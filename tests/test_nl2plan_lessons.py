@@ -318,7 +318,8 @@ def test_lessons_with_mistakes_are_answered_by_what_mends_them() -> None:
 def test_random_domains_are_other_domains_about_which_lessons_can_be_had() -> None:
     domains = [load_domain(name) for name in LEARNT]
     scrambler = Scrambler.of((own.domain, own.needed_phrases()) for own in domains)
-    rng, n_made, texts, arities = random.Random(3), 0, set[str](), Counter[int]()
+    rng, n_made, texts = random.Random(3), 0, set[str]()
+    arities, sizes = Counter[int](), set[tuple[bool, int]]()
     for own in domains:
         for _ in range(6):
             try:
@@ -329,11 +330,13 @@ def test_random_domains_are_other_domains_about_which_lessons_can_be_had() -> No
             n_made += 1
             texts.add(print_domain(its.pddl))
             arities.update(len(schema.parameters) for schema in its.pddl.predicates)
+            sizes.add((len(its.pddl.types) > 1, len(its.pddl.actions)))
             assert {action.name for action in own.domain.actions} != {action.name for action in its.pddl.actions}
             taught = lessons(spoken_reference(its, made[2], name="x"), BARE, rng, mistakes=0.0)
             assert {question.kind for question, _ in taught} == {QuestionKind.DRAFT}
     assert n_made > 40
     assert len(texts) == n_made
+    assert {(True, 1), (False, 1)} <= sizes and max(n_actions for _, n_actions in sizes) > 3
     assert arities[0] > arities.total() // 10  # of the library's domains ferry alone has one such predicate
 
 

@@ -42,6 +42,8 @@ CHANGED = 0.2
 """Share of its conditions that are made what they seldom are in others."""
 SHORTENED = 0.3
 """Share of its predicates of which arguments are dropped, often all."""
+UNTYPED = 0.25
+"""Share of random domains without types."""
 MADE_UP = 0.5
 """Share of phrases that are words and arguments in any order."""
 FILLED = 0.4
@@ -56,10 +58,10 @@ _FILLING = sorted(STOP_WORDS)
 class Scrambler:
     """Makes random domains of others.
 
-    Facts, actions, parameters and what an action needs and changes get another order, some of the latter are left out,
-    some predicates lose arguments, some conditions are negated, made a choice of two, or made about all or some
-    objects. Predicates are said by phrases of other ones, of other domains too, or by phrases made up, as some actions
-    are; actions are named anew.
+    Facts, parameters and what an action needs and changes get another order, some of the latter and of the actions are
+    left out, some domains lose their types, some predicates arguments, and some conditions are negated, made a choice
+    of two, or made about all or some objects. Predicates are said by phrases of other ones, of other domains too, or by
+    phrases made up, as some actions are; actions are named anew.
 
     Attributes:
         phrases: of predicates, by the number of their arguments.
@@ -93,7 +95,8 @@ class Scrambler:
             schema.name: (self._phrase(len(schema.parameters), rng),) * len(phrases.predicates[schema.name])
             for schema in domain.predicates
         }
-        actions = _shuffled([self._action(action, rng) for action in domain.actions], rng)
+        kept = rng.sample(domain.actions, rng.randint(1, len(domain.actions)))
+        actions = tuple(self._action(action, rng) for action in kept)
         used = {word for action in actions for word in _words(action)}
         goal = tuple(part for part in dict.fromkeys(literals_of(problem.goal)) if part.atom.predicate in used)
         init = [atom for atom in dict.fromkeys(problem.init) if atom.predicate in used]
@@ -112,7 +115,8 @@ class Scrambler:
         """Return a domain with other names of actions and, for some, other phrases, and with shorter predicates."""
         called = dict(zip((action.name for action in domain.actions), self._names(rng), strict=False))
         same = {schema.name: schema.name for schema in domain.predicates} | {EQUALITY: EQUALITY}
-        kinds = {typed.name: typed.name for typed in domain.types} | {OBJECT: OBJECT}
+        is_untyped = rng.random() < UNTYPED
+        kinds = {name: OBJECT if is_untyped else name for name in (OBJECT, *(typed.name for typed in domain.types))}
         objects = {typed.name: typed.name for typed in problem.objects}
         kept = {
             schema.name: sorted(rng.sample(range(arity), rng.randrange(arity)))
@@ -126,7 +130,9 @@ class Scrambler:
             else phrases.actions[action.name]
             for action in domain.actions
         }
-        return renamer.domain(domain), phrases.model_copy(update={"actions": said}), renamer.problem(problem)
+        made = renamer.domain(domain)
+        made = replace(made, types=()) if is_untyped else made
+        return made, phrases.model_copy(update={"actions": said}), renamer.problem(problem)
 
     def _names(self, rng: random.Random) -> Iterator[str]:
         """Yield names of a few words, each once."""
