@@ -98,22 +98,26 @@ class Scrambler:
         kept = rng.sample(domain.actions, rng.randint(1, len(domain.actions)))
         actions = tuple(self._action(action, rng) for action in kept)
         used = {word for action in actions for word in _words(action)}
-        goal = tuple(part for part in dict.fromkeys(literals_of(problem.goal)) if part.atom.predicate in used)
-        init = [atom for atom in dict.fromkeys(problem.init) if atom.predicate in used]
+        predicates = [schema for schema in domain.predicates if schema.name in used]
+        lists = [schema.parameters for schema in predicates] + [action.parameters for action in actions]
+        known = {name for typed in itertools.chain(*lists) for name in typed.types}
+        objects = tuple(thing for thing in problem.objects if known.issuperset(thing.types))
+        used.update(thing.name for thing in objects)
+        goal = tuple(part for part in dict.fromkeys(literals_of(problem.goal)) if used.issuperset(_names(part.atom)))
+        init = [atom for atom in dict.fromkeys(problem.init) if used.issuperset(_names(atom))]
         if not goal or not init:
             raise BadInputError("a random domain that says nothing of its problem", where=f"domain {domain.name}")
-        predicates = [schema for schema in domain.predicates if schema.name in used]
         return (
             replace(domain, predicates=_shuffled(predicates, rng), actions=actions),
             phrases.model_copy(update={"predicates": said}),
-            replace(problem, init=_some(_shuffled(init, rng), rng), goal=Conjunction(goal)),
+            replace(problem, objects=objects, init=_some(_shuffled(init, rng), rng), goal=Conjunction(goal)),
         )
 
     def _called_otherwise(
         self, domain: Domain, phrases: Phrases, problem: Problem, rng: random.Random
     ) -> tuple[Domain, Phrases, Problem]:
         """Return a domain with other names of actions and, for some, other phrases, and with shorter predicates."""
-        called = dict(zip((action.name for action in domain.actions), self._names(rng), strict=False))
+        called = dict(zip((action.name for action in domain.actions), self._action_names(rng), strict=False))
         same = {schema.name: schema.name for schema in domain.predicates} | {EQUALITY: EQUALITY}
         is_untyped = rng.random() < UNTYPED
         kinds = {name: OBJECT if is_untyped else name for name in (OBJECT, *(typed.name for typed in domain.types))}
@@ -134,7 +138,7 @@ class Scrambler:
         made = replace(made, types=()) if is_untyped else made
         return made, phrases.model_copy(update={"actions": said}), renamer.problem(problem)
 
-    def _names(self, rng: random.Random) -> Iterator[str]:
+    def _action_names(self, rng: random.Random) -> Iterator[str]:
         """Yield names of a few words, each once."""
         words = rng.sample(self.words, NAMING_WORDS)
         names = {"-".join(rng.sample(words, rng.randint(1, 3))) for _ in range(100)}
@@ -190,6 +194,10 @@ def _changed(
 def _words(action: ActionSchema) -> set[str]:
     """Return every word of what an action needs and changes, its predicates among them."""
     return set(re.findall(r"[^\s()]+", " ".join(map(str, (action.precondition, *action.effects)))))
+
+
+def _names(atom: Atom) -> tuple[str, ...]:
+    return (atom.predicate, *atom.arguments)
 
 
 def _shuffled(items: Sequence[Item], rng: random.Random) -> tuple[Item, ...]:
