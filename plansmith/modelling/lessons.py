@@ -21,12 +21,7 @@ from plansmith.modelling.quoting import QuotedAnswers
 from plansmith.modelling.references import Reference
 from plansmith.modelling.script import ReferenceAnswers
 from plansmith.modelling.steps import RowProducts, make_all
-from plansmith.pddl.model import (
-    EQUALITY,
-    OBJECT,
-    Domain,
-    Problem,
-)
+from plansmith.pddl.model import EQUALITY, OBJECT, Domain, Problem
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.text.anonymisation import Anonymisation, Renamer
 from plansmith.text.spoken import SpokenDomain
