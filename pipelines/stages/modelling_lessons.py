@@ -62,6 +62,10 @@ SCRAMBLES = 10
 """Draws of a random domain; in some two predicates are called alike, or nothing is said of the problem."""
 DRILLED = range(2, 15)
 """Sentences of a drill, which grow in the first half of the drills."""
+LONGEST = 8
+"""Words of such a sentence, at most."""
+ALIKE = 0.5
+"""Share of them that begin as an earlier one."""
 OUTLINES = (DialogueStep.TYPES, DialogueStep.HIERARCHY, DialogueStep.ACTIONS)
 
 
@@ -195,14 +199,19 @@ def write_drills(context: StageContext[DrillSettings]) -> None:
 
     Answers are made of words of the question, which a model from nothing must look up by the words before them. In
     lessons it does not learn to within millions of tokens, of drills in a few hundred thousand (docs/log.md), three
-    times as fast if they begin with two sentences and grow. Words recur, so that it is not enough to look at one.
+    times as fast if they begin with two sentences and grow. Words recur, so that it is not enough to look at one, and
+    many sentences begin as earlier ones, so that it is not enough to look at the last few.
     """
     rng, rows = context.rng("drills"), list[ExampleRow]()
     for number in range(context.settings.drills):
         few, first = [*rng.sample(POOL, 9), *rng.sample(NAMES, 3)], rng.randint(1, 60)
         grown = DRILLED[: 1 + 2 * number * len(DRILLED) // context.settings.drills]
         numbers = range(first, first + rng.choice(grown))
-        said = [" ".join([f"{SIGNS[MARK]}{own}", *rng.choices(few, k=rng.randint(2, 8))]) for own in numbers]
+        said = list[str]()
+        for own in numbers:
+            begun = rng.choice(said).split()[1:][: rng.randrange(LONGEST)] if said and rng.random() < ALIKE else []
+            rest = rng.choices(few, k=rng.randint(1, LONGEST - len(begun)))
+            said.append(" ".join([f"{SIGNS[MARK]}{own}", *begun, *rest]))
         chosen = rng.randrange(len(said))
         asked = f" {NEWLINE} ".join([*said, said[chosen].split()[0]])
         again = f" {NEWLINE} ".join(said[chosen:]).partition(" ")[2]

@@ -54,8 +54,7 @@ class QuotedAnswers(ReferenceAnswers):
     def _under(self, heading: str, made: Sequence[str]) -> Iterator[str]:
         """Yield a heading, whose paragraph has the same number in every text, and what is below it; see `_quoted`."""
         first = self._below(heading)
-        above = self._sentences[first - 1]
-        yield f"{above.mark} {above.beginning}"
+        yield self._sentences[first - 1].opening
         yield from self._quoted(first, made)
 
     def _quoted(self, first: int, made: Sequence[str]) -> Iterator[str]:
@@ -81,11 +80,11 @@ class QuotedAnswers(ReferenceAnswers):
     def _actions(self) -> Iterator[str]:
         for action in self.sketch.actions:
             header = self._sentences[self._place(action.name)]
-            yield f"{header.mark} {header.beginning}"
+            yield header.opening
             yield f"### {action.name}"
             yield header.quote.removeprefix(f"{COMMENT} ")
             after = next(one for one in self._sentences[header.number :] if one.paragraph)
-        yield f"{after.mark} {after.beginning}"
+        yield after.opening
 
     def _place(self, action: str) -> int:
         return next(index for index, one in enumerate(self._sentences) if one.text.startswith(f"Action {action}:"))
@@ -97,7 +96,8 @@ class QuotedAnswers(ReferenceAnswers):
         changes = list(map(str, action.effects)) or [""]
         parameters = write_parameters(schema.parameters) or "None"
         yield _section(HEADINGS["parameter"], [self._sentences[place].quote, parameters])
-        yield _section(HEADINGS["precondition"], _conjunction(self._quoted(place + 2, needs)))
+        needed_below = [self._sentences[place + 1].opening, *self._quoted(place + 2, needs)]
+        yield _section(HEADINGS["precondition"], _conjunction(needed_below))
         yield _section(HEADINGS["effect"], _conjunction(self._quoted(place + 3 + len(needs), changes)))
 
     def _declared(self, asked: str) -> Iterator[str]:
@@ -115,7 +115,7 @@ class QuotedAnswers(ReferenceAnswers):
             by_type.setdefault(thing.type, []).append(thing)
         objects = [write_parameters(things) for things in by_type.values()] or ["None"]
         first = state - 1 - len(objects)
-        before = (f"{one.mark} {one.beginning}" for one in self._sentences[:first] if one.paragraph)
+        before = (one.opening for one in self._sentences[:first] if one.paragraph)
         yield _section(HEADINGS["object"], [*before, *self._quoted(first, objects)])
         facts = [Literal(atom) for atom in self.posed.init]
         said = map(str, self._in_order_of_text(state, facts))

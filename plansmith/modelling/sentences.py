@@ -47,6 +47,11 @@ class Sentence:
         return f"{self.mark} {self.text.rstrip('.;:')}"
 
     @property
+    def opening(self) -> str:
+        """Return its numbers and first words as a comment."""
+        return f"{self.mark} {self.beginning}"
+
+    @property
     def beginning(self) -> str:
         """Return its first words."""
         return " ".join(self.text.split()[:2]).rstrip(".;:")
