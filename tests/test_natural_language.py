@@ -365,12 +365,12 @@ def test_domain_text_says_hierarchy_rules_conditions_quantifiers_and_costs() -> 
     for part in (
         "- every lorry is a car or lorry",
         "- a place hub",
-        "- V is at P, for a car or lorry V and a place P",
-        "- P can be reached, for a place P, whenever for at least one car or lorry V: (at least one of (V is at P; "
+        "- V is at P, with V a car or lorry and P a place",
+        "- P can be reached, with P a place, whenever for at least one car or lorry V: (at least one of (V is at P; "
         "it is not the case that V is dirty))",
-        "- from A to B it is some number km, for a place A and a place B",
-        "- the number toll of P is some number, for a place P",
-        "Action drive: drive V from FROM to TO, for a car or lorry V, a place FROM and a place TO.",
+        "- from A to B it is some number km, with A a place and B a place",
+        "- the number toll of P is some number, with P a place",
+        "Action drive: drive V from FROM to TO, with V a car or lorry, FROM a place and TO a place.",
         "- it is not the case that FROM is the same as TO",
         "- if (nobody may enter TO), then (it is not the case that (all of (V is dirty; nobody may enter hub)))",
         "- no longer: V is at FROM",

@@ -414,8 +414,8 @@ class _DomainWriter:
         return " or ".join(_with_article(noun_of(self.phrases, name)[0]) for name in types)
 
     def _with_kinds(self, text: str, parameters: Sequence[TypedName]) -> str:
-        kinds = [f"{self._kind(typed.types)} {_spoken(typed.name)}" for typed in parameters]
-        return f"{text}, for {_listed(kinds)}" if kinds else text
+        kinds = [f"{_spoken(typed.name)} {self._kind(typed.types)}" for typed in parameters]
+        return f"{text}, with {_listed(kinds)}" if kinds else text
 
     def _range(self, word: str, parameters: Sequence[TypedName]) -> str:
         """Return ``for every place X and every car C``."""
