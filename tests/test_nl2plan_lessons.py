@@ -52,6 +52,7 @@ from plansmith.modelling.lessons import (
     spoken_reference,
     straight_lesson,
 )
+from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.references import Reference
 from plansmith.modelling.scrambling import Scrambler
 from plansmith.modelling.sentences import numbered, sentences
@@ -271,7 +272,11 @@ def test_every_line_of_pddl_is_made_of_the_sentence_quoted_above_it(name: str) -
         said |= {
             f"; §{one.number}": one.quote.replace(one.place, f"§{one.number}") for one in sentences(reference.text)
         }
-        for _, answer in lessons(reference, BARE, random.Random(0), mistakes=0.0):
+        for question, answer in lessons(reference, BARE, random.Random(0), mistakes=0.0):
+            if question.step is DialogueStep.CONSTRUCTION:
+                numbers = re.findall(r"^; (?:§§\d+ )?§(\d+)", answer.partition("## New")[0], re.MULTILINE)
+                first, last = int(numbers[0]), int(numbers[-1])
+                assert numbers == list(map(str, range(first, last + 1)))  # each is one more than the last
             quote = ""
             for line in answer.split("\n"):
                 if line.startswith(";"):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from conftest import BLOCKS, NAMES
 
-from pipelines.stages.training import in_curriculum_order
-from plansmith.config.training import ModelConfig
+from pipelines.stages import training
+from pipelines.stages.training import in_curriculum_order, tune_in_order
+from plansmith.config.training import ModelConfig, OptimiserConfig
 from plansmith.data.rows import ExampleRow
 from plansmith.learning.encoding import ExampleEncoder
 from plansmith.learning.models import make_model
@@ -38,6 +42,16 @@ def test_encoded_chain_with_a_mistake_gives_the_mistake_no_weight(tmp_path: Path
     taught = sequence.token_ids[sequence.columns["nll_weight"] > 0]
     assert tokenizer.decode(sequence.token_ids) == "goal: on? a b plan: do: stack a b check: fails: holding a <end>"
     assert tokenizer.decode(taught) == "check: fails: holding a <end>"
+
+
+def test_tuning_in_order_hands_over_what_was_written_first_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    handed = list[Any]()
+    monkeypatch.setattr(training, "optimise_sequences", lambda context, *given: handed.extend(given))
+    monkeypatch.setattr(training, "StoredSequences", list)
+    optimiser = OptimiserConfig(learning_rate=1.0, batch_tokens=64)
+    parts = SimpleNamespace(parts=lambda table: ["rows-000000", "rows-000001"])
+    tune_in_order(SimpleNamespace(settings=SimpleNamespace(optimiser=optimiser), inputs={"sequences": parts}))  # type: ignore[arg-type]
+    assert handed[1:] == [["rows-000000", "rows-000001"], optimiser.model_copy(update={"is_curriculum": True})]
 
 
 def test_curriculum_holds_every_sequence_and_depends_on_the_seed_alone() -> None:

@@ -198,9 +198,9 @@ def write_drills(context: StageContext[DrillSettings]) -> None:
     """Write numbered sentences of hidden words, to be written again from one on whose number is the last word.
 
     Answers are made of words of the question, which a model from nothing must look up by the words before them. In
-    lessons it does not learn to within millions of tokens, of drills in a few hundred thousand (docs/log.md), three
-    times as fast if they begin with two sentences and grow. Words recur, so that it is not enough to look at one, and
-    many sentences begin as earlier ones, so that it is not enough to look at the last few.
+    lessons it does not learn to within millions of tokens, of drills in a few hundred thousand if they begin with two
+    sentences and grow (docs/log.md). Words recur, so that it is not enough to look at one, and many sentences begin as
+    earlier ones, so that it is not enough to look at the last few.
     """
     rng, rows = context.rng("drills"), list[ExampleRow]()
     for number in range(context.settings.drills):

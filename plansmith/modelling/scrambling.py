@@ -100,11 +100,15 @@ class Scrambler:
         used = {word for action in actions for word in _words(action)}
         predicates = [schema for schema in domain.predicates if schema.name in used]
         lists = [schema.parameters for schema in predicates] + [action.parameters for action in actions]
-        known = {name for typed in itertools.chain(*lists) for name in typed.types}
+        known = {name for typed in itertools.chain(*lists) for name in typed.types}  # the others are pruned
         objects = tuple(thing for thing in problem.objects if known.issuperset(thing.types))
-        used.update(thing.name for thing in objects)
-        goal = tuple(part for part in dict.fromkeys(literals_of(problem.goal)) if used.issuperset(_names(part.atom)))
-        init = [atom for atom in dict.fromkeys(problem.init) if used.issuperset(_names(atom))]
+        there = {thing.name for thing in objects}
+
+        def is_told(atom: Atom) -> bool:
+            return atom.predicate in used and there.issuperset(atom.arguments)
+
+        goal = tuple(part for part in dict.fromkeys(literals_of(problem.goal)) if is_told(part.atom))
+        init = [atom for atom in dict.fromkeys(problem.init) if is_told(atom)]
         if not goal or not init:
             raise BadInputError("a random domain that says nothing of its problem", where=f"domain {domain.name}")
         return (
@@ -150,11 +154,11 @@ class Scrambler:
 
     def _made_up(self, arity: int, rng: random.Random) -> str:
         """Return a phrase of some words and so many arguments in any order."""
-        pieces = [*rng.sample(self.words, rng.randint(1, 3)), *(f"{{{place}}}" for place in range(arity))]
-        said = (
-            (rng.choice(_FILLING), piece) if rng.random() < FILLED else (piece,) for piece in _shuffled(pieces, rng)
-        )
-        return " ".join(itertools.chain(*said))
+        words, arguments = rng.sample(self.words, rng.randint(1, 3)), (f"{{{place}}}" for place in range(arity))
+        said = list[str]()
+        for piece in _shuffled([*words, *arguments], rng):
+            said += [rng.choice(_FILLING), piece] if rng.random() < FILLED else [piece]
+        return " ".join(said)
 
     def _action(self, action: ActionSchema, rng: random.Random) -> ActionSchema:
         needed = _some(_shuffled(conjuncts_of(action.precondition), rng), rng)
@@ -194,10 +198,6 @@ def _changed(
 def _words(action: ActionSchema) -> set[str]:
     """Return every word of what an action needs and changes, its predicates among them."""
     return set(re.findall(r"[^\s()]+", " ".join(map(str, (action.precondition, *action.effects)))))
-
-
-def _names(atom: Atom) -> tuple[str, ...]:
-    return (atom.predicate, *atom.arguments)
 
 
 def _shuffled(items: Sequence[Item], rng: random.Random) -> tuple[Item, ...]:
