@@ -102,6 +102,18 @@ def test_check_schema_forall_in_effects_is_allowed_by_ours_alone() -> None:
     assert check_schema(answer, name="act", tree=TREE, predicates=KNOWN, checks="paper") != ()
 
 
+@pytest.mark.parametrize("word", ["or", "exists"])
+def test_check_schema_keywords_in_the_condition_of_a_when_are_allowed_by_ours_alone(word: str) -> None:
+    condition = f"({word} (?y - block) (clear ?y))" if word == "exists" else "(or (clear ?x) (not (clear ?x)))"
+    answer = schema_answer(effect=f"(and (when (and\n{condition}) ; if (so)\n(not (clear ?x))))")
+    assert check_schema(answer, name="act", tree=TREE, predicates=KNOWN, checks="ours") == ()
+    paper = check_schema(answer, name="act", tree=TREE, predicates=KNOWN, checks="paper")
+    assert [(fault.check, fault.line) for fault in paper] == ([("keyword_usage", 9)] if word == "exists" else [])
+    outside = schema_answer(effect=f"(and (when (clear ?x) (not (clear ?x)))\n({word} (clear ?x)))")
+    [fault] = check_schema(outside, name="act", tree=TREE, predicates=KNOWN, checks="ours")
+    assert (fault.check, fault.line) == ("keyword_usage", 9)
+
+
 def test_check_schema_several_faults_tells_the_first_property_alone() -> None:
     answer = schema_answer("- ?x - gizmo", "(nonsense)", predicates="- (odd ?x)")
     faults = check_schema(answer, name="act", tree=TREE, predicates=KNOWN, checks="paper")

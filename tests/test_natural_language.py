@@ -366,18 +366,20 @@ def test_domain_text_says_hierarchy_rules_conditions_quantifiers_and_costs() -> 
         "- every lorry is a car or lorry",
         "- a place hub",
         "- V is at P, with V a car or lorry and P a place",
-        "- P can be reached, with P a place, whenever for at least one car or lorry V: (at least one of (V is at P; "
-        "it is not the case that V is dirty))",
+        "- P can be reached, with P a place, whenever this holds:\n  - for at least one car or lorry V:\n"
+        "    - at least one of these:\n      - V is at P\n      - it is not the case that V is dirty\n",
         "- from A to B it is some number km, with A a place and B a place",
         "- the number toll of P is some number, with P a place",
         "Action drive: drive V from FROM to TO, with V a car or lorry, FROM a place and TO a place.",
         "- it is not the case that FROM is the same as TO",
-        "- if (nobody may enter TO), then (it is not the case that (all of (V is dirty; nobody may enter hub)))",
+        "- if the first of these holds, the second does:\n  - nobody may enter TO\n  - this is not the case:\n"
+        "    - all of these:\n      - V is dirty\n      - nobody may enter hub\nWhat it changes:\n",
         "- no longer: V is at FROM",
-        "- if before it (nobody may enter FROM), then (from then on: V is dirty)",
+        "- if the first of these holds before it, the second comes about:\n  - nobody may enter FROM\n"
+        "  - from then on: V is dirty\n- the total cost",
         "- the total cost grows by a number, the one given by: from FROM to TO it is that number km",
         "Action wash: wash all cars.\nIt can be done only if:\n- nothing at all",
-        "- for every car V: (no longer: V is dirty)",
+        "- for every car V:\n  - no longer: V is dirty\n",
         "- the total cost grows by 3",
     ):
         assert part in text

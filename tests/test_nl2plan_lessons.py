@@ -23,6 +23,7 @@ from pipelines.stages.modelling_lessons import SPOKEN
 from plansmith.ablation.nl2plan_seeds import NEVER, TAUGHT, nl2plan_seeds_results
 from plansmith.ablation.seeds_report import seeds_report
 from plansmith.cli import main
+from plansmith.config.domains import Phrases
 from plansmith.config.loading import build_model
 from plansmith.config.modelling import ModellingConfig
 from plansmith.config.nl2plan import NL2PlanConfig
@@ -291,14 +292,50 @@ def test_every_line_of_pddl_is_made_of_the_sentence_quoted_above_it(name: str) -
     assert n_lines > 100
 
 
+DEEP = """(define (domain deep) (:requirements :adl) (:types cup shelf - object)
+  (:predicates (on ?c - cup ?s - shelf) (clean ?c - cup) (near ?a ?b - shelf))
+  (:action move :parameters (?c - cup ?a ?b - shelf)
+    :precondition (and (on ?c ?a)
+      (imply (clean ?c) (not (and (near ?a ?b) (exists (?d - cup) (or (on ?d ?b) (not (clean ?d)) (= ?d ?c))))))
+      (forall (?d - cup ?s - shelf) (or (not (near ?a ?s)) (and (clean ?d) (on ?d ?s)))) (near ?a ?b))
+    :effect (and (forall (?d - cup) (when (or (on ?d ?a) (clean ?d)) (and (on ?d ?b) (not (on ?d ?a)))))
+      (not (clean ?c)) (when (near ?b ?a) (clean ?c))))
+  (:action rest :parameters () :precondition () :effect (forall (?d - cup) (and (clean ?d) (not (clean ?d))))))"""
+DEEP_PHRASES = {
+    "topic": "Cups stand on shelves.", "types": {"cup": ("cup", "cups"), "shelf": ("shelf", "shelves")},
+    "predicates": {"on": ("{0} stands on {1}",), "clean": ("{0} is clean",), "near": ("{0} adjoins {1}",)},
+    "actions": {"move": ("move {0} from {1} to {2}",), "rest": ("rest",)},
+}  # fmt: skip
+
+
+def test_conditions_and_changes_of_any_depth_are_written_line_by_line() -> None:
+    domain = parse_domain(DEEP)
+    problem = parse_problem("(define (problem p) (:domain deep) (:objects c1 - cup s1 - shelf) (:init (on c1 s1)) "
+                            "(:goal (clean c1)))", domain)  # fmt: skip
+    own = SpokenDomain(domain, Phrases(**DEEP_PHRASES), 0)
+    reference = spoken_reference(own, problem, name="x")
+    asked = [(q, a) for q, a in lessons(reference, BARE, random.Random(0), mistakes=0.0)]
+    assert {question.kind for question, _ in asked} == {QuestionKind.DRAFT}
+    answers = [answer for question, answer in asked if question.step is DialogueStep.CONSTRUCTION]
+    assert "; §22 for every cup X4 and every shelf X5\n)))))\n(forall (?x4 - cup ?x5 - shelf)\n; §23 - at" in answers[0]
+    schemas = [f"(:action {name} :parameters ({' '.join(re.findall(r'^- ([?].*)', answer, re.M))}) :precondition "
+               f"{body[0]} :effect {body[1]})" for name, answer in zip(("move", "rest"), answers, strict=True)
+               if (body := re.findall(r"```\n(.*?)```", answer, re.S))]  # fmt: skip
+    actions = print_domain(own.pddl)
+    made = f"{actions[: actions.index('(:action')]}{' '.join(schemas)})"
+    assert equal_actions(made, actions) == {"move": True, "rest": True}
+    assert equal_actions(made.replace("(when", "(not", 1), actions) == {"move": False, "rest": True}
+
+
 def test_sentences_of_any_text_are_numbered_and_nothing_else_is_changed() -> None:
-    text = "A van is at a depot. It is empty; the depot is not.\n\nRules:\n- at least one of (it rains. or not; no)\n"
+    text = "A van is at a depot. It is empty; the depot is not.\n\nRules:\n- one:\n  - rain\n    - or snow\n- no fog\n"
     told = numbered(text)
     assert told.splitlines() == [
         "§§1 §1 A van is at a depot. §2 It is empty; §3 the depot is not.", "", "§§2 §4 Rules:",
-        "- §5 at least one of (it rains. or not; no)", "", "§§3 §6 End.",
+        "- §5 one:", "- §6 - rain", "- §7 - - or snow", "- §8 no fog", "", "§§3 §9 End.",
     ]  # fmt: skip
-    assert re.sub(r"§+\d+ ", "", told).startswith(text)
+    said = re.sub(r"(?m)^((?:- )*)- ", lambda found: f"{'  ' * (len(found[1]) // 2)}- ", re.sub(r"§+\d+ ", "", told))
+    assert said.startswith(text)
     assert numbered("") == "\n§§1 §1 End."
 
 

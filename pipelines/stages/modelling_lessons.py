@@ -53,7 +53,7 @@ from plansmith.pddl.model import Problem
 from plansmith.pddl.parser import parse_problem
 from plansmith.problems.library import PlanningDomain, load_domain
 from plansmith.stages import Stage, StageContext
-from plansmith.text.natural_language import FRAMES
+from plansmith.text.natural_language import FRAMES, HEADS
 from plansmith.text.spoken import SpokenDomain
 
 SPOKEN = "spoken"
@@ -151,6 +151,7 @@ def _kept_words(rows: Sequence[ProblemRow], settings: LessonSettings) -> KeptWor
 
 
 def _blank_texts(rows: Sequence[ProblemRow], settings: LessonSettings) -> Iterator[str]:
+    yield from HEADS  # not all of them are in every library
     for name in dict.fromkeys(row.domain for row in rows):
         loaded = load_domain(settings.domains[name])
         problem = parse_problem(next(row.problem_pddl for row in rows if row.domain == name), loaded.domain)

@@ -15,6 +15,7 @@ from plansmith.config.modelling import Checks
 from plansmith.modelling.assembly import Assembly, predicate_lines, type_lines, unwrapped
 from plansmith.modelling.products import LEGAL_NAME, RESERVED, ActionSketch, Predicate, TypeSketch, TypeTree
 from plansmith.modelling.reading import (
+    COMMENT,
     PROBLEM_TITLES,
     SCHEMA_TITLES,
     Fault,
@@ -120,10 +121,19 @@ def _once(faults: Iterable[Fault]) -> tuple[Fault, ...]:
 
 
 def _keywords(effect: Fragment, checks: Checks) -> Iterator[Fault]:
-    for offset, text in enumerate(effect.text.split("\n")):
-        for word in re.findall(r"\(\s*([a-z]+)(?![^\s()])", text.lower()):
-            if word in FORBIDDEN_IN_EFFECTS[checks]:
-                message = f"'{word}' may not be used in effects; say each effect by itself, or use 'when'"
+    """Yield a fault for each forbidden word; in the condition of a ``when`` the paper alone forbids any."""
+    opened = list[tuple[bool, list[str]]]()  # of each bracket: whether it is in a condition, what stands in it by now
+    for offset, text in enumerate(effect.text.lower().split("\n")):
+        for piece in re.findall(r"[()]|[^\s()]+", text.partition(COMMENT)[0]):
+            if piece == ")":
+                opened[-1:] = []
+                continue
+            is_condition, before = opened[-1] if opened else (False, [])
+            before.append(piece)
+            if piece == "(":
+                opened.append((is_condition or before == ["when", "("], []))
+            elif len(before) == 1 and piece in FORBIDDEN_IN_EFFECTS[checks] and (checks == "paper" or not is_condition):
+                message = f"'{piece}' may not be used in effects; say each effect by itself, or use 'when'"
                 yield Fault("keyword_usage", message, effect.line + offset)
 
 

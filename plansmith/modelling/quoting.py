@@ -10,6 +10,7 @@ part of what is written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
 
 from plansmith.modelling.products import DialogueStep, Parameter
 from plansmith.modelling.reading import COMMENT, HEADINGS
@@ -17,7 +18,21 @@ from plansmith.modelling.references import Reference
 from plansmith.modelling.script import ReferenceAnswers, subject_of
 from plansmith.modelling.sentences import MARK, sentences
 from plansmith.modelling.writing import write_parameters
-from plansmith.pddl.model import ActionSchema, Conjunction, Literal, literals_of
+from plansmith.pddl.model import (
+    ActionSchema,
+    Condition,
+    ConditionalEffect,
+    Conjunction,
+    Effect,
+    Implication,
+    Junction,
+    Literal,
+    Negation,
+    Quantification,
+    UniversalEffect,
+    literals_of,
+    typed_text,
+)
 from plansmith.text.natural_language import FACTS, KINDS, WORDINGS
 
 
@@ -92,13 +107,14 @@ class QuotedAnswers(ReferenceAnswers):
     def _action(self, action: ActionSchema) -> Iterator[str]:
         place, schema = self._place(action.name), next(own for own in self.sketch.schemas if own.name == action.name)
         needed = action.precondition
-        needs = list(map(str, needed.parts if isinstance(needed, Conjunction) else (needed,))) or [""]
-        changes = list(map(str, action.effects)) or [""]
+        *needs, end = _nested(needed.parts if isinstance(needed, Conjunction) else (needed,))
+        *changes, changes_end = _nested(action.effects)
         parameters = write_parameters(schema.parameters) or "None"
         yield _section(HEADINGS["parameter"], [self._sentences[place].quote, parameters])
         needed_below = [self._sentences[place + 1].opening, *self._quoted(place + 2, needs)]
-        yield _section(HEADINGS["precondition"], _conjunction(needed_below))
-        yield _section(HEADINGS["effect"], _conjunction(self._quoted(place + 3 + len(needs), changes)))
+        yield _section(HEADINGS["precondition"], _conjunction(needed_below, end))
+        changes_below = self._quoted(place + 3 + len(needs), changes)
+        yield _section(HEADINGS["effect"], _conjunction(changes_below, changes_end))
 
     def _declared(self, asked: str) -> Iterator[str]:
         known = self.told(asked)
@@ -126,7 +142,7 @@ class QuotedAnswers(ReferenceAnswers):
     def _in_order_of_text(self, first: int, literals: Sequence[Literal]) -> Iterable[Literal]:
         """Return literals as the sentences from one on say them: where they are grouped, predicate by predicate."""
         heading = self._sentences[first - 1].text
-        if heading.endswith(".") or self._sentences[first].is_item:
+        if heading.endswith(".") or self._sentences[first].depth:
             return literals
         groups = list(dict.fromkeys(literal.atom.predicate for literal in literals))
         return sorted(literals, key=lambda literal: groups.index(literal.atom.predicate))
@@ -136,5 +152,46 @@ def _section(heading: str, lines: Iterable[str]) -> str:
     return "\n".join([f"## {heading}", *lines])
 
 
-def _conjunction(lines: Iterable[str]) -> list[str]:
-    return ["```", "(and", *lines, ")", "```"]
+def _conjunction(lines: Iterable[str], end: str = "") -> list[str]:
+    return ["```", "(and", *lines, f"{end})", "```"]
+
+
+def _nested(parts: Sequence[Condition | Effect]) -> list[str]:
+    """Return what is written below each line of a description, one at least, and last the brackets that end it.
+
+    A line with others below it opens a bracket. It is closed where a line stands that is not below it.
+    """
+    made, before = list[str](), 0
+    for depth, text in _opened(parts):
+        made.append(f"{')' * (before - depth)}\n{text}".strip("\n"))
+        before = depth
+    return [*(made or [""]), ")" * before]
+
+
+def _opened(parts: Iterable[Condition | Effect], depth: int = 0) -> Iterator[tuple[int, str]]:
+    """Yield how far the lines of a description stand in, and what of the PDDL begins there, in their order."""
+    for part in parts:
+        below: Sequence[Condition | Effect]
+        match part:
+            case Junction(parts=(_, *_)):
+                opening, below = f"({part.WORD}", part.members
+            case Negation():
+                opening, below = "(not", part.members
+            case Implication():
+                opening, below = "(imply", part.members
+            case Quantification():
+                word = "forall" if part.is_universal else "exists"
+                opening, below = f"({word} ({typed_text(part.parameters)})", part.members
+            case ConditionalEffect():
+                opening, below = "(when", (part.condition, *_together(part.effects))
+            case UniversalEffect():
+                opening, below = f"(forall ({typed_text(part.parameters)})", _together(part.effects)
+            case _:
+                opening, below = str(part), ()
+        yield depth, opening
+        yield from _opened(below, depth + 1)
+
+
+def _together(effects: Sequence[Effect]) -> Sequence[Condition | Effect]:
+    """Return some changes as one, as a description has them."""
+    return effects if len(effects) == 1 else (Conjunction(cast(tuple[Condition, ...], effects)),)

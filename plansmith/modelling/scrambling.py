@@ -26,6 +26,7 @@ from plansmith.pddl.model import (
     Conjunction,
     Disjunction,
     Domain,
+    Implication,
     Literal,
     Problem,
     Quantification,
@@ -59,9 +60,9 @@ class Scrambler:
     """Makes random domains of others.
 
     Facts, parameters and what an action needs and changes get another order, some of the latter and of the actions are
-    left out, some domains lose their types, some predicates arguments, and some conditions are negated, made a choice
-    of two, or made about all or some objects. Predicates are said by phrases of other ones, of other domains too, or by
-    phrases made up, as some actions are; actions are named anew.
+    left out, some domains lose their types, some predicates arguments, and some conditions are negated, made a choice,
+    made to hold only if another does, or made about all or some objects. Predicates are said by phrases of other ones,
+    of other domains too, or by phrases made up, as some actions are; actions are named anew.
 
     Attributes:
         phrases: of predicates, by the number of their arguments.
@@ -177,22 +178,31 @@ def _changed(
     """Return a condition, or what is seldom in domains: its negation, a choice, one about all or some objects."""
     if not isinstance(part, Literal) or rng.random() >= CHANGED:
         return part
-    change = rng.choice(("not", "or", "forall", "exists"))
-    others = [other for other in parts if isinstance(other, Literal) and other.atom != part.atom]
+    change = rng.choice(("not", "or", "imply", "forall", "exists"))
+    others = [other.atom for other in parts if isinstance(other, Literal) and other.atom != part.atom]
+    if len(parameters) > 1:
+        others.append(Atom(EQUALITY, tuple(typed.name for typed in rng.sample(parameters, 2))))
     own = [typed for typed in parameters if typed.name in part.atom.arguments]
     if change == "not":
         return Literal(part.atom, not part.is_positive)
     if change == "or" and others:
-        return Disjunction((part, Literal(rng.choice(others).atom, rng.random() < 0.5)))
+        return _choice(part, others, rng)
+    if change == "imply" and others:
+        return Implication(Literal(rng.choice(others), rng.random() < 0.5), part)
     if change in ("forall", "exists") and own:
         typed = rng.choice(own)
         bound = TypedName(f"{typed.name}-other", typed.types)
         named = tuple(bound.name if name == typed.name else name for name in part.atom.arguments)
-        about: Condition = Literal(Atom(part.atom.predicate, named), part.is_positive)
-        if others and rng.random() < 0.5:
-            about = Disjunction((about, Literal(rng.choice(others).atom, rng.random() < 0.5)))
-        return Quantification(change == "forall", (bound,), about)
+        about = Literal(Atom(part.atom.predicate, named), part.is_positive)
+        is_choice = others and rng.random() < 0.5
+        return Quantification(change == "forall", (bound,), _choice(about, others, rng) if is_choice else about)
     return part
+
+
+def _choice(part: Condition, others: Sequence[Atom], rng: random.Random) -> Condition:
+    """Return a choice of a condition and one or two others, in any order."""
+    chosen = rng.sample(others, min(len(others), rng.randint(1, 2)))
+    return Disjunction(_shuffled((part, *(Literal(atom, rng.random() < 0.5) for atom in chosen)), rng))
 
 
 def _words(action: ActionSchema) -> set[str]:

@@ -12,6 +12,7 @@ MARK, PARAGRAPH = "§", "§§"
 END = "End."
 """The last sentence of every numbered text."""
 _BULLET = "- "
+_ITEM = re.compile(r"(?P<indent>(?:  )*)- +(?P<text>.*)")
 _BREAK = re.compile(r"(?<=[.;])\s+")
 
 
@@ -23,13 +24,13 @@ class Sentence:
         number: from 1.
         text: it.
         paragraph: that it begins, from 1; 0 where it begins none.
-        is_item: it has a bullet.
+        depth: how far it stands in a list, from 1; 0 where it has no bullet.
     """
 
     number: int
     text: str
     paragraph: int = 0
-    is_item: bool = False
+    depth: int = 0
 
     @property
     def place(self) -> str:
@@ -42,9 +43,14 @@ class Sentence:
         return f"{COMMENT} {self.place}"
 
     @property
+    def said(self) -> str:
+        """Return its text, behind a bullet for each list that its own is below."""
+        return _BULLET * (self.depth - 1) + self.text
+
+    @property
     def quote(self) -> str:
         """Return it as a comment, without the stop at its end."""
-        return f"{self.mark} {self.text.rstrip('.;:')}"
+        return f"{self.mark} {self.said.rstrip('.;:')}"
 
     @property
     def opening(self) -> str:
@@ -62,10 +68,10 @@ def sentences(text: str) -> list[Sentence]:
     found, n_paragraphs, is_begun = list[Sentence](), 0, False
     for line in [*text.splitlines(), "", END]:
         is_begun = is_begun and bool(line.strip())
-        for part in _parts(line):
+        depth, parts = _parts(line)
+        for part in parts:
             n_paragraphs += not is_begun
-            paragraph = 0 if is_begun else n_paragraphs
-            found.append(Sentence(len(found) + 1, part, paragraph, line.startswith(_BULLET)))
+            found.append(Sentence(len(found) + 1, part, 0 if is_begun else n_paragraphs, depth))
             is_begun = True
     return found
 
@@ -74,12 +80,14 @@ def numbered(text: str) -> str:
     """Return a text with its numbers before each of its sentences."""
     numbers, lines = iter(sentences(text)), list[str]()
     for line in [*text.splitlines(), "", END]:
-        bullet = _BULLET if line.startswith(_BULLET) else ""
-        told = (next(numbers) for _ in _parts(line))
-        lines.append(bullet + " ".join(f"{one.place} {one.text}" for one in told))
+        depth, parts = _parts(line)
+        told = (next(numbers) for _ in parts)
+        lines.append((_BULLET if depth else "") + " ".join(f"{one.place} {one.said}" for one in told))
     return "\n".join(lines)
 
 
-def _parts(line: str) -> list[str]:
-    said = line.removeprefix(_BULLET).strip()
-    return [said] if "(" in said else [part for part in _BREAK.split(said) if part]
+def _parts(line: str) -> tuple[int, list[str]]:
+    """Return how far a line stands in a list, and its sentences."""
+    item = _ITEM.fullmatch(line)
+    depth = len(item["indent"]) // 2 + 1 if item else 0
+    return depth, [part for part in _BREAK.split(item["text"] if item else line.strip()) if part]

@@ -56,6 +56,11 @@ NO_FACTS = "nothing"
 KINDS, FACTS = "Kinds of objects", "Facts that there can be"
 """What a domain's types and predicates stand below."""
 NO_OBJECTS = "There are no objects to begin with."
+ALL, SOME, NONE = "all of these", "at least one of these", "this is not the case"
+IF = "if the first of these holds, the second does"
+WHEN = "if the first of these holds before it, the second comes about"
+HEADS = (ALL, SOME, NONE, IF, WHEN, "for every", "for at least one")
+"""What stands above the parts of a condition or a change; with the last two, kinds and names."""
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 _POSITION = re.compile(r"\{(\d+)\}")
@@ -350,6 +355,20 @@ def _block(heading: str, clauses: Sequence[_Clause], layout: Layout) -> str:
     return "\n".join([f"{heading}:", *(f"{line}." for line in lines)])
 
 
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A line of a list, and the lines below it that it is about."""
+
+    text: str
+    below: tuple[_Item, ...] = ()
+
+    def lines(self, depth: int = 0) -> Iterator[str]:
+        """Yield it and what is below it, two spaces further in."""
+        yield f"{'  ' * depth}- {self.text}{':' if self.below else ''}"
+        for item in self.below:
+            yield from item.lines(depth + 1)
+
+
 class _DomainWriter:
     """Writes one domain in one phrasing."""
 
@@ -360,17 +379,19 @@ class _DomainWriter:
     def blocks(self) -> list[str]:
         """Return the paragraphs; an empty one where the domain has nothing of the kind."""
         domain = self.domain
-        facts = [(self._head(schema.name, schema.parameters), schema.parameters) for schema in domain.predicates]
+        facts = [self._declared(schema.name, schema.parameters) for schema in domain.predicates]
         rules = [
-            f"{self._with_kinds(self._head(rule.predicate, rule.parameters), rule.parameters)}, whenever "
-            f"{self._condition(rule.condition)}"
+            _Item(
+                f"{self._declared(rule.predicate, rule.parameters)}, whenever this holds",
+                (self._condition(rule.condition),),
+            )
             for rule in domain.derived
         ]
         return [
             opening_of(self.wording, self.phrases),
             _items(KINDS, self._types()),
             _items("Always there", [f"{self._kind(typed.types)} {typed.name}" for typed in domain.constants]),
-            _items(FACTS, [self._with_kinds(*fact) for fact in facts]),
+            _items(FACTS, facts),
             _items("Facts that follow from others", rules),
             _items("Numbers that are given", [self._number(schema) for schema in domain.functions]),
             *(self._action(action) for action in domain.actions),
@@ -401,8 +422,8 @@ class _DomainWriter:
             ]
         )
 
-    def _head(self, name: str, parameters: Sequence[TypedName]) -> str:
-        return self._said(Atom(name, tuple(typed.name for typed in parameters)))
+    def _declared(self, name: str, parameters: Sequence[TypedName]) -> str:
+        return self._with_kinds(self._said(Atom(name, tuple(typed.name for typed in parameters))), parameters)
 
     def _said(self, atom: Atom) -> str:
         return _fact(self.phrases, _spoken_atom(atom), self.phrasing).text
@@ -425,42 +446,47 @@ class _DomainWriter:
         ]
         return f"for {_listed(kinds)}"
 
-    def _condition(self, condition: Condition) -> str:
-        """Return a condition in words, bracketed where parts could be misread."""
+    def _condition(self, condition: Condition) -> _Item:
+        """Return a condition in words, what it is made of below it."""
         match condition:
             case Literal():
-                return f"{'' if condition.is_positive else NOT}{self._said(condition.atom)}"
+                return _Item(f"{'' if condition.is_positive else NOT}{self._said(condition.atom)}")
+            case Conjunction(parts=()):
+                return _Item("in any case")
+            case Disjunction(parts=()):
+                return _Item("in no case")
             case Conjunction():
-                return f"all of ({self._joined(condition.parts)})" if condition.parts else "in any case"
+                head = ALL
             case Disjunction():
-                return f"at least one of ({self._joined(condition.parts)})" if condition.parts else "in no case"
+                head = SOME
             case Negation():
-                return f"{NOT}({self._condition(condition.part)})"
+                head = NONE
             case Implication():
-                return f"if ({self._condition(condition.premise)}), then ({self._condition(condition.conclusion)})"
+                head = IF
             case Quantification():
-                scope = self._range("every" if condition.is_universal else "at least one", condition.parameters)
-                return f"{scope}: ({self._condition(condition.part)})"
+                head = self._range("every" if condition.is_universal else "at least one", condition.parameters)
+        return _Item(head, tuple(map(self._condition, condition.members)))
 
-    def _joined(self, parts: Iterable[Condition]) -> str:
-        return "; ".join(self._condition(part) for part in parts)
-
-    def _effect(self, effect: Effect) -> str:
-        """Return one change in words."""
+    def _effect(self, effect: Effect) -> _Item:
+        """Return one change in words, what it is made of below it."""
         match effect:
             case Literal():
-                return f"{'from then on' if effect.is_positive else 'no longer'}: {self._said(effect.atom)}"
+                return _Item(f"{'from then on' if effect.is_positive else 'no longer'}: {self._said(effect.atom)}")
             case ConditionalEffect():
-                return f"if before it ({self._condition(effect.condition)}), then ({self._effects(effect.effects)})"
+                return _Item(WHEN, (self._condition(effect.condition), self._effects(effect.effects)))
             case UniversalEffect():
-                return f"{self._range('every', effect.parameters)}: ({self._effects(effect.effects)})"
+                return _Item(self._range("every", effect.parameters), (self._effects(effect.effects),))
             case CostIncrease(amount=Atom() as term):
-                return f"the total cost grows by a number, the one given by: {self._said_value(term, 'that number')}"
+                given = self._said_value(term, "that number")
+                return _Item(f"the total cost grows by a number, the one given by: {given}")
             case CostIncrease():
-                return f"the total cost grows by {effect.amount}"
+                return _Item(f"the total cost grows by {effect.amount}")
 
-    def _effects(self, effects: Iterable[Effect]) -> str:
-        return "; ".join(self._effect(effect) for effect in effects) or "nothing"
+    def _effects(self, effects: Sequence[Effect]) -> _Item:
+        """Return some changes as one."""
+        if len(effects) == 1:
+            return self._effect(effects[0])
+        return _Item(ALL, tuple(map(self._effect, effects))) if effects else _Item("nothing")
 
 
 def _spoken(term: str) -> str:
@@ -476,5 +502,6 @@ def _with_article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-def _items(heading: str, items: Sequence[str]) -> str:
-    return "\n".join([f"{heading}:", *(f"- {item}" for item in items)]) if items else ""
+def _items(heading: str, items: Sequence[str | _Item]) -> str:
+    lines = (line for item in items for line in (_Item(item) if isinstance(item, str) else item).lines())
+    return "\n".join([f"{heading}:", *lines]) if items else ""
