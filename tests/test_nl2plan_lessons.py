@@ -56,7 +56,7 @@ from plansmith.modelling.lessons import (
 from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.references import Reference
 from plansmith.modelling.scrambling import Scrambler
-from plansmith.modelling.sentences import numbered, sentences
+from plansmith.modelling.sentences import numbered, quote_faults, sentences
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, Problem
 from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
@@ -337,6 +337,31 @@ def test_sentences_of_any_text_are_numbered_and_nothing_else_is_changed() -> Non
     said = re.sub(r"(?m)^((?:- )*)- ", lambda found: f"{'  ' * (len(found[1]) // 2)}- ", re.sub(r"§+\d+ ", "", told))
     assert said.startswith(text)
     assert numbered("") == "\n§§1 §1 End."
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("(token-lies-on ?x1)", "(token-lies-on ?x2)", "does not speak of x2"),
+        ("(edge-from-to ?x0 - vertex ?x1 - vertex)", "(edge-from-to ?x0 - vertex)", "also speaks of x1"),
+        ("(token-lies-on ?x0 - vertex)", "(token-lies ?x0 - edge)", "does not speak of edge"),
+        ("; §14 - - it is not", "; §14 - it is not", "does not stand in the text"),
+        ("; §9 a token lies on X0", "; §9 A token LIES on ?x0", ""),
+        ("; §9 a token lies on X0\n(token-lies-on ?x0)\n", "", "sentence 8 is followed by 10"),
+        ("; §18 no longer", "; §99 no longer", "sentence 17 is followed by 99"),
+    ],
+)
+def test_quotes_that_are_not_those_of_the_text_or_of_their_lines_are_found(old: str, new: str, says: str) -> None:
+    loaded = load_domain("independent-set")
+    own = SpokenDomain(loaded.domain, loaded.needed_phrases(), 0)
+    its = spoken_reference(own, loaded.sample("L1", random.Random(0)), name="x")
+    [right] = [answer for question, answer in lessons(its, BARE, random.Random(0), mistakes=0.0)
+               if question.step == DialogueStep.CONSTRUCTION]  # fmt: skip
+    assert quote_faults(its.text, right) == ()
+    assert old in right
+    found = [fault.message for fault in quote_faults(its.text, right.replace(old, new, 1))]
+    assert bool(found) == bool(says)
+    assert not says or says in found[0]
 
 
 def test_lessons_with_mistakes_are_answered_by_what_mends_them() -> None:

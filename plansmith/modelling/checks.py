@@ -126,7 +126,7 @@ def _keywords(effect: Fragment, checks: Checks) -> Iterator[Fault]:
     for offset, text in enumerate(effect.text.lower().split("\n")):
         for piece in re.findall(r"[()]|[^\s()]+", text.partition(COMMENT)[0]):
             if piece == ")":
-                opened[-1:] = []
+                del opened[-1:]
                 continue
             is_condition, before = opened[-1] if opened else (False, [])
             before.append(piece)

@@ -32,7 +32,7 @@ class Speaker:
     Attributes:
         generator: of the answers.
         sampling: of one answer.
-        seed: of every answer, so that an answer depends on its messages alone.
+        seed: of every first answer, so that it depends on its messages alone; another draw has the next.
         model: what the generator's answers depend on, for the keys of the calls.
         log: of the calls, by task.
         person: asked where feedback is a person's.
@@ -80,7 +80,7 @@ class Speaker:
         """Return what the answer to a question is found by."""
         if is_person(question, self.feedback):
             return key_of(question.messages, PERSON)
-        who = json.dumps([self.model, self._sampling(question).model_dump(mode="json"), self.seed])
+        who = json.dumps([self.model, self._sampling(question).model_dump(mode="json"), self._seed(question)])
         return key_of(question.messages, hashlib.sha256(who.encode()).hexdigest())
 
     def _answers(self, questions: Mapping[str, Question], description: str | None) -> Iterator[Call]:
@@ -88,8 +88,9 @@ class Speaker:
         for task in questions.keys() - set(asked):
             yield self._said_by_person(task, questions[task])
         failed = list[str]()
-        for form in dict.fromkeys(questions[task].json_schema for task in asked):
-            alike = {task: questions[task] for task in asked if questions[task].json_schema == form}
+        drawn = {task: self._sampling(questions[task]) for task in asked}
+        for sampling in dict.fromkeys(one.model_dump_json() for one in drawn.values()):
+            alike = {task: questions[task] for task in asked if drawn[task].model_dump_json() == sampling}
             yield from self._answers_alike(alike, description, failed)
         if failed:
             cure = "see to the server and give the command again; what was answered is kept"
@@ -98,12 +99,12 @@ class Speaker:
     def _answers_alike(
         self, questions: Mapping[str, Question], description: str | None, failed: list[str]
     ) -> Iterator[Call]:
-        """Yield the answers to questions whose answers have one form; what failed is told in a list."""
+        """Yield the answers to questions whose answers are drawn alike; what failed is told in a list."""
         start_s, asked = time.monotonic(), list(questions)
         answers = self.generator.complete(
             [questions[task].messages for task in asked],
             self._sampling(questions[asked[0]]),
-            seeds=[self.seed] * len(asked),
+            seeds=[self._seed(questions[task]) for task in asked],
             description=description,
         )
         for number, [completion] in answers:
@@ -123,7 +124,11 @@ class Speaker:
             )
 
     def _sampling(self, question: Question) -> SamplingConfig:
-        return self.sampling.model_copy(update={"json_schema": question.json_schema})
+        drawn = {} if question.temperature is None else {"temperature": question.temperature}
+        return self.sampling.model_copy(update={"json_schema": question.json_schema, **drawn})
+
+    def _seed(self, question: Question) -> int:
+        return self.seed + question.draw
 
     def _said_by_person(self, task: str, question: Question) -> Call:
         if self.person is None:
