@@ -23,6 +23,8 @@ from plansmith.modelling.dialogue import Question
 ResultT = TypeVar("ResultT")
 Person = Callable[[Question], str]
 PERSON = "person"
+DRAWS_APART = 1_000
+"""Between the seeds of an answer and of the same drawn anew; those of other drafts of a run are one apart."""
 
 
 @dataclass
@@ -32,7 +34,7 @@ class Speaker:
     Attributes:
         generator: of the answers.
         sampling: of one answer.
-        seed: of every first answer, so that it depends on its messages alone; another draw has the next.
+        seed: of every first answer, so that it depends on its messages alone; those drawn anew have others.
         model: what the generator's answers depend on, for the keys of the calls.
         log: of the calls, by task.
         person: asked where feedback is a person's.
@@ -128,7 +130,7 @@ class Speaker:
         return self.sampling.model_copy(update={"json_schema": question.json_schema, **drawn})
 
     def _seed(self, question: Question) -> int:
-        return self.seed + question.draw
+        return self.seed + DRAWS_APART * question.draw
 
     def _said_by_person(self, task: str, question: Question) -> Call:
         if self.person is None:
