@@ -370,7 +370,7 @@ def test_domain_text_says_hierarchy_rules_conditions_quantifiers_and_costs() -> 
         "    - at least one of these:\n      - V is at P\n      - it is not the case that V is dirty\n",
         "- from A to B it is some number km, with A a place and B a place",
         "- the number toll of P is some number, with P a place",
-        "Action drive: drive V from FROM to TO, with V a car or lorry, FROM a place and TO a place.",
+        "Action drive: drive V from FROM to TO.\nIt is about:\n- V, a car or lorry\n- FROM, a place\n- TO, a place\n",
         "- it is not the case that FROM is the same as TO",
         "- if the first of these holds, the second does:\n  - nobody may enter TO\n  - this is not the case:\n"
         "    - all of these:\n      - V is dirty\n      - nobody may enter hub\nWhat it changes:\n",

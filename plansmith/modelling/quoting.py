@@ -107,14 +107,17 @@ class QuotedAnswers(ReferenceAnswers):
     def _action(self, action: ActionSchema) -> Iterator[str]:
         place, schema = self._place(action.name), next(own for own in self.sketch.schemas if own.name == action.name)
         needed = action.precondition
-        *needs, end = _nested(needed.parts if isinstance(needed, Conjunction) else (needed,))
+        *needs, needs_end = _nested(needed.parts if isinstance(needed, Conjunction) else (needed,))
         *changes, changes_end = _nested(action.effects)
-        parameters = write_parameters(schema.parameters) or "None"
-        yield _section(HEADINGS["parameter"], [self._sentences[place].quote, parameters])
-        needed_below = [self._sentences[place + 1].opening, *self._quoted(place + 2, needs)]
-        yield _section(HEADINGS["precondition"], _conjunction(needed_below, end))
-        changes_below = self._quoted(place + 3 + len(needs), changes)
-        yield _section(HEADINGS["effect"], _conjunction(changes_below, changes_end))
+        parameters = [write_parameters([own]) for own in schema.parameters]
+        headings = self._sentences[place : place + 1 + bool(parameters)]
+        first = place + len(headings)
+        about = [*(one.opening for one in headings), *self._quoted(first, parameters)]
+        yield _section(HEADINGS["parameter"], about if parameters else [*about, "None"])
+        first += len(parameters) + 1
+        yield _section(HEADINGS["precondition"], _conjunction(self._quoted(first, needs), needs_end))
+        first += len(needs) + 1
+        yield _section(HEADINGS["effect"], _conjunction(self._quoted(first, changes), changes_end))
 
     def _declared(self, asked: str) -> Iterator[str]:
         known = self.told(asked)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from plansmith.modelling.products import RESERVED
 from plansmith.modelling.reading import COMMENT, Fault
 from plansmith.pddl.model import OBJECT
+from plansmith.text.natural_language import FRAMING
+from plansmith.text.spoken import STOP_WORDS
 
 MARK, PARAGRAPH = "§", "§§"
 """What the number of a sentence begins with, and that of a paragraph."""
@@ -18,8 +20,6 @@ STOPS = ".;:"
 _BULLET = "- "
 _ITEM = re.compile(r"(?P<indent>(?:  )*)- +(?P<text>.*)")
 _QUOTE = re.compile(rf"{COMMENT} (?P<paragraph>{PARAGRAPH}\d+ )?{MARK}(?P<number>\d+)\b")
-_OBJECT = re.compile(r"(?m)^- ([^\s?(]+) - ")
-_VARIABLE = re.compile(r"x\d+")
 _BREAK = re.compile(r"(?<=[.;])\s+")
 
 
@@ -96,12 +96,11 @@ def numbered(text: str) -> str:
 def quote_faults(text: str, answer: str) -> tuple[Fault, ...]:
     """Return where an answer quotes what is not in a text, or writes something else than it quotes.
 
-    A line says nothing that its quote does not, and leaves out no variable and no object that this names; no sentence
+    A line says nothing that its quote does not, and a fact or a condition all of it but words of the frame; no sentence
     is passed over but those of paragraphs of which only the beginning is quoted, and those of a hierarchy, which has an
     order of its own. What else a text leaves open is not looked at. Without a text nothing is quoted.
     """
     said = {one.number: one for one in sentences(text)} if text else {}
-    names = {found[1] for found in _OBJECT.finditer(answer)}
     faults, quoted, last, is_tree = list[Fault](), frozenset[str](), 0, False
     for number, line in enumerate(answer.split("\n") if said else [], 1):
         if mark := _QUOTE.match(line):
@@ -114,12 +113,11 @@ def quote_faults(text: str, answer: str) -> tuple[Fault, ...]:
             if one is None or (not is_whole and told != _pieces(one.beginning)):
                 faults.append(Fault("quotes", f"'{line[:60]}' does not stand in the text", number))
         elif line.startswith("#"):
-            quoted, last, is_tree = frozenset(), 0, line.lower().endswith("hierarchy")
+            quoted, is_tree = frozenset(), line.lower().endswith("hierarchy")
         elif quoted and (words := _words(line)) and line.startswith(("(", "- ")):
             if strange := sorted(words - quoted - RESERVED - {OBJECT}):
                 faults.append(Fault("quotes", f"the sentence above does not speak of {', '.join(strange)}", number))
-            needed = {word for word in quoted if _VARIABLE.fullmatch(word) or word in names}
-            if line.startswith(("(", "- (")) and (missing := sorted(needed - words)):
+            if line.startswith(("(", "- (")) and (missing := sorted(quoted - words - FRAMING - STOP_WORDS)):
                 faults.append(Fault("quotes", f"the sentence above also speaks of {', '.join(missing)}", number))
     return tuple(faults)
 

@@ -55,12 +55,17 @@ SAME = "{0} is the same as {1}"
 NO_FACTS = "nothing"
 KINDS, FACTS = "Kinds of objects", "Facts that there can be"
 """What a domain's types and predicates stand below."""
+ABOUT = "It is about"
+"""What the parameters of an action stand below."""
 NO_OBJECTS = "There are no objects to begin with."
 ALL, SOME, NONE = "all of these", "at least one of these", "this is not the case"
 IF = "if the first of these holds, the second does"
 WHEN = "if the first of these holds before it, the second comes about"
 HEADS = (ALL, SOME, NONE, IF, WHEN, "for every", "for at least one")
 """What stands above the parts of a condition or a change; with the last two, kinds and names."""
+BEGUN, ENDED = "from then on: ", "no longer: "
+FRAMING = frozenset(re.findall(r"[a-z]+", " ".join((*HEADS, NOT, SAME, BEGUN, ENDED, "with a and an")).lower()))
+"""Words around the phrases of facts and the nouns of types, where a domain or a goal is said."""
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 _POSITION = re.compile(r"\{(\d+)\}")
@@ -416,7 +421,8 @@ class _DomainWriter:
         parts = action.precondition.parts if isinstance(action.precondition, Conjunction) else (action.precondition,)
         return "\n".join(
             [
-                f"Action {action.name}: {self._with_kinds(instruction, action.parameters)}.",
+                f"Action {action.name}: {instruction}.",
+                *filter(None, [_items(ABOUT, [f"{own}, {kind}" for own, kind in self._kinds(action.parameters)])]),
                 _items(self.wording.needs, [self._condition(part) for part in parts] or ["nothing at all"]),
                 _items(self.wording.changes, [self._effect(effect) for effect in action.effects] or ["nothing"]),
             ]
@@ -435,8 +441,11 @@ class _DomainWriter:
         return " or ".join(_with_article(noun_of(self.phrases, name)[0]) for name in types)
 
     def _with_kinds(self, text: str, parameters: Sequence[TypedName]) -> str:
-        kinds = [f"{_spoken(typed.name)} {self._kind(typed.types)}" for typed in parameters]
+        kinds = [f"{own} {kind}" for own, kind in self._kinds(parameters)]
         return f"{text}, with {_listed(kinds)}" if kinds else text
+
+    def _kinds(self, parameters: Sequence[TypedName]) -> list[tuple[str, str]]:
+        return [(_spoken(typed.name), self._kind(typed.types)) for typed in parameters]
 
     def _range(self, word: str, parameters: Sequence[TypedName]) -> str:
         """Return ``for every place X and every car C``."""
@@ -471,7 +480,7 @@ class _DomainWriter:
         """Return one change in words, what it is made of below it."""
         match effect:
             case Literal():
-                return _Item(f"{'from then on' if effect.is_positive else 'no longer'}: {self._said(effect.atom)}")
+                return _Item(f"{BEGUN if effect.is_positive else ENDED}{self._said(effect.atom)}")
             case ConditionalEffect():
                 return _Item(WHEN, (self._condition(effect.condition), self._effects(effect.effects)))
             case UniversalEffect():
