@@ -35,10 +35,11 @@ from plansmith.pddl.model import (
     literals_of,
 )
 from plansmith.text.anonymisation import Anonymisation, Renamer
-from plansmith.text.spoken import STOP_WORDS
 
 LEFT_OUT = 0.15
 """Share of what is left out of a random domain."""
+UNTOLD = 0.5
+"""Share of the facts of its problem that are left out: one is written like the other, and texts are read at a price."""
 CHANGED = 0.2
 """Share of its conditions that are made what they seldom are in others."""
 SHORTENED = 0.3
@@ -47,12 +48,12 @@ UNTYPED = 0.25
 """Share of random domains without types."""
 MADE_UP = 0.5
 """Share of phrases that are words and arguments in any order."""
+FILLING = ("a", "an", "are", "be", "been", "has", "have", "is", "it", "of", "that", "the", "there", "you")
 FILLED = 0.4
-"""Share of the pieces of such a phrase before which a stop word stands."""
+"""Share of the pieces of such a phrase before which one of these words stands."""
 NAMING_WORDS = 5
 """Words of which the actions of a domain are named, so that some are called nearly alike."""
 Item = TypeVar("Item")
-_FILLING = sorted(STOP_WORDS)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Scrambler:
 
     Attributes:
         phrases: of predicates, by the number of their arguments.
-        words: what phrases are made up of, beside stop words.
+        words: what phrases are made up of, beside `FILLING`.
     """
 
     phrases: Mapping[int, Sequence[str]]
@@ -81,7 +82,7 @@ class Scrambler:
                 found.setdefault(len(schema.parameters), {}).update(dict.fromkeys(phrases.predicates[schema.name]))
         texts = {arity: list(texts) for arity, texts in found.items()}
         words = set(re.findall(r"[a-z]+", " ".join(itertools.chain(*texts.values())).lower()))
-        return cls(texts, sorted(words - STOP_WORDS - RESERVED))
+        return cls(texts, sorted(words - {*FILLING} - RESERVED))
 
     def scrambled(
         self, domain: Domain, phrases: Phrases, problem: Problem, rng: random.Random
@@ -115,7 +116,7 @@ class Scrambler:
         return (
             replace(domain, predicates=_shuffled(predicates, rng), actions=actions),
             phrases.model_copy(update={"predicates": said}),
-            replace(problem, objects=objects, init=_some(_shuffled(init, rng), rng), goal=Conjunction(goal)),
+            replace(problem, objects=objects, init=_some(_shuffled(init, rng), rng, UNTOLD), goal=Conjunction(goal)),
         )
 
     def _called_otherwise(
@@ -158,7 +159,7 @@ class Scrambler:
         words, arguments = rng.sample(self.words, rng.randint(1, 3)), (f"{{{place}}}" for place in range(arity))
         said = list[str]()
         for piece in _shuffled([*words, *arguments], rng):
-            said += [rng.choice(_FILLING), piece] if rng.random() < FILLED else [piece]
+            said += [rng.choice(FILLING), piece] if rng.random() < FILLED else [piece]
         return " ".join(said)
 
     def _action(self, action: ActionSchema, rng: random.Random) -> ActionSchema:
@@ -214,6 +215,6 @@ def _shuffled(items: Sequence[Item], rng: random.Random) -> tuple[Item, ...]:
     return tuple(rng.sample(items, len(items)))
 
 
-def _some(items: Sequence[Item], rng: random.Random) -> tuple[Item, ...]:
+def _some(items: Sequence[Item], rng: random.Random, left_out: float = LEFT_OUT) -> tuple[Item, ...]:
     """Return items, some of them left out, but not all."""
-    return tuple(item for item in items if rng.random() >= LEFT_OUT) or tuple(items[:1])
+    return tuple(item for item in items if rng.random() >= left_out) or tuple(items[:1])

@@ -9,7 +9,7 @@ from plansmith.modelling.products import RESERVED
 from plansmith.modelling.reading import COMMENT, Fault
 from plansmith.pddl.model import OBJECT
 from plansmith.text.natural_language import FRAMING
-from plansmith.text.spoken import STOP_WORDS
+from plansmith.text.spoken import SLOT
 
 MARK, PARAGRAPH = "§", "§§"
 """What the number of a sentence begins with, and that of a paragraph."""
@@ -115,9 +115,9 @@ def quote_faults(text: str, answer: str) -> tuple[Fault, ...]:
         elif line.startswith("#"):
             quoted, is_tree = frozenset(), line.lower().endswith("hierarchy")
         elif quoted and (words := _words(line)) and line.startswith(("(", "- ")):
-            if strange := sorted(words - quoted - RESERVED - {OBJECT}):
+            if strange := sorted(words - quoted - RESERVED - {OBJECT, SLOT}):
                 faults.append(Fault("quotes", f"the sentence above does not speak of {', '.join(strange)}", number))
-            if line.startswith(("(", "- (")) and (missing := sorted(quoted - words - FRAMING - STOP_WORDS)):
+            if line.startswith(("(", "- (")) and (missing := sorted(quoted - words - FRAMING)):
                 faults.append(Fault("quotes", f"the sentence above also speaks of {', '.join(missing)}", number))
     return tuple(faults)
 

@@ -1,15 +1,16 @@
 """A domain under the names that its description in words gives away, with that description.
 
-Whoever only reads a text can call things by its words and by nothing else. So a predicate is called by those of its
-phrase ("the top of {0} is free": ``top-free``), its arguments in the order in which the phrase names them, and a type
-by its noun; actions and objects are named in the text and keep their names, so that a plan in such a domain is a plan
-in the one it was made of. Not here: the texts (`natural_language`), names without meaning (`anonymisation`).
+Whoever only reads a text can call things by its words and by nothing else. So a predicate is called by its phrase, a
+letter in the place of each argument ("the top of {0} is free": ``the-top-of-x-is-free``), its arguments in the order in
+which the phrase names them, and a type by its noun; actions and objects are named in the text and keep their names, so
+that a plan in such a domain is a plan in the one it was made of. Not here: the texts (`natural_language`), names
+without meaning (`anonymisation`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,8 +20,8 @@ from plansmith.pddl.model import OBJECT, Domain, Problem, TypedName
 from plansmith.text.anonymisation import Anonymisation, Renamer
 from plansmith.text.natural_language import cut, domain_text, noun_of, predicate_phrase, problem_text
 
-STOP_WORDS = frozenset({"a", "an", "the", "of", "is", "are", "be", "been", "has", "have", "there", "that", "it", "you"})
-"""Words of a phrase that its predicate is not called by, if there are others."""
+SLOT = "x"
+"""Stands for an argument in the name of a predicate."""
 PLURAL = "things of kind {0}"
 """Several objects of a type: a reader to whom every word is new could not tell which plural is of which noun."""
 THING = "thing"
@@ -118,8 +119,8 @@ class SpokenDomain:
     def _names(self) -> Anonymisation:
         return _names_of(
             self.domain,
-            predicates={schema.name: _name(_words(self._phrase(schema.name))) for schema in self.domain.predicates},
-            types={name: _name(_WORD.findall(self._noun(name).lower())) for name in self._kinds},
+            predicates={schema.name: "-".join(_words(self._phrase(schema.name))) for schema in self.domain.predicates},
+            types={name: "-".join(_WORD.findall(self._noun(name).lower())) for name in self._kinds},
         )
 
 
@@ -135,12 +136,8 @@ def _names_of(domain: Domain, *, predicates: dict[str, str], types: dict[str, st
 
 
 def _words(phrase: str) -> list[str]:
-    return [word for piece in cut(phrase) if isinstance(piece, str) for word in _WORD.findall(piece.lower())]
-
-
-def _name(words: Iterable[str]) -> str:
-    known = list(words)
-    return "-".join([word for word in known if word not in STOP_WORDS] or known)
+    pieces = (SLOT if isinstance(piece, int) else piece for piece in cut(phrase))
+    return [word for piece in pieces for word in _WORD.findall(piece.lower())]
 
 
 def _order(phrase: str) -> tuple[int, ...]:
