@@ -70,7 +70,7 @@ def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
     if config.one_call:
         judged[ONE_CALL] = drafts[0].planned_at_once()
     if config.unchecked:
-        without = {"max_error_messages": 0, "max_validations": 1, "redraws": 0}
+        without = {"max_error_messages": 0, "max_validations": 1}
         plain = config.model_copy(update={"modelling": config.modelling.model_copy(update=without)})
         judged[UNCHECKED] = Draft(graph, plain, given, 1, suffix=f"_{UNCHECKED}").planned
     said = VerdictSettings(interpretations=modelling.read_interpretations(config.interpretations))

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from modelled import SAMPLING, Dying, Killed, modelled, reference
 from stand_in_generator import StandInGenerator
 
-from plansmith.config.generation import SamplingConfig
 from plansmith.config.modelling import ModellingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.errors import BadInputError, PlansmithError
-from plansmith.generation import Answers
 from plansmith.judging.modelled import plan_task
 from plansmith.modelling import folder as files
 from plansmith.modelling.calls import CallLog
-from plansmith.modelling.dialogue import pruned, tree_exercise, types_exercise
+from plansmith.modelling.dialogue import pruned
 from plansmith.modelling.folder import TaskFolder
-from plansmith.modelling.products import DomainSketch, Predicate, Schema, TypeNode, TypeSketch, TypeTree
+from plansmith.modelling.products import DomainSketch, Predicate, Schema, TypeNode, TypeTree
 from plansmith.modelling.script import HARMFUL, Script, ScriptedGenerator
-from plansmith.modelling.speaking import DRAWS_APART, Speaker
+from plansmith.modelling.speaking import Speaker
 from plansmith.modelling.steps import make_all
 from plansmith.planners import FastDownward
 
@@ -79,48 +76,6 @@ def test_repair_hands_back_task_last_answer_and_faults_alone(tmp_path: Path) -> 
     repairs = [call for call in log.calls if call.kind == "repair"]
     assert [[role for role, _ in call.messages] for call in repairs] == [["user", "assistant", "user"]] * 2
     assert "(attempt 2)" in repairs[1].messages[1][1]
-
-
-CARELESS, SOUND = "## Types\n- 1st", "## Types\n- block"
-REDRAWING = ModellingConfig(feedback="none", redraws=2, redraw_temperature=0.9, max_error_messages=1)
-
-
-def test_redraw_asks_the_same_until_nothing_is_found_and_then_tells_of_the_fewest_faults() -> None:
-    types = [TypeSketch(name, "") for name in ("block", "cup")]
-    lists = ("  - cat", "  - cup", "  - cup\n  - block")
-    wrong, half, whole = (f"## Hierarchy\n- object\n{kinds}" for kinds in lists)
-    dialogue = tree_exercise("text", types, REDRAWING).run(REDRAWING)
-    asked = [next(dialogue), dialogue.send(wrong), dialogue.send(half), dialogue.send(wrong)]
-    assert [(one.kind, one.draw, one.temperature, len(one.faults)) for one in asked] == [
-        ("draft", 0, None, 0), ("redraw", 1, 0.9, 2), ("redraw", 2, 0.9, 1), ("repair", 0, None, 1),
-    ]  # fmt: skip
-    assert [one.messages == asked[0].messages for one in asked] == [True, True, True, False]
-    assert asked[3].messages[1].text == half
-    with pytest.raises(StopIteration) as ended:
-        dialogue.send(whole)
-    assert (ended.value.value.faults, ended.value.value.n_messages) == ((), 1)
-
-
-def test_converse_draws_each_answer_anew_with_its_own_seed_and_finds_it_again(tmp_path: Path) -> None:
-    drawn = list[tuple[int, float]]()
-
-    class Drawing(StandInGenerator):
-        def complete(self, conversations: Any, sampling: SamplingConfig, *, seeds: Any, **more: Any) -> Answers:
-            drawn.extend((seed, sampling.temperature) for seed in seeds)
-            return super().complete(conversations, sampling, seeds=seeds, **more)
-
-    for n_asked in (4, 0):
-        log = CallLog.open(tmp_path / files.CALLS)
-        generator = Drawing(lambda _, seed: SOUND if seed == 7 + 2 * DRAWS_APART else CARELESS)
-        speaker = Speaker(generator, SamplingConfig(temperature=0.0), 7, "", lambda _, log=log: log)
-        told = {name: types_exercise(name, REDRAWING).run(REDRAWING) for name in ("one", "other")}
-        if n_asked:
-            told["sound"] = types_exercise("sound", ONE_PASS).run(REDRAWING.model_copy(update={"redraws": 0}))
-        ended = dict(speaker.converse(told))
-        assert [len(ended[name].product) for name in ("one", "other")] == [1, 1]
-        assert ended["one"].n_messages == 0
-    assert sorted(set(drawn)) == [(7, 0.0), (7 + DRAWS_APART, 0.9), (7 + 2 * DRAWS_APART, 0.9)]
-    assert len(drawn) == 3 + 1 + 2 + 2  # the same again is found in the log
 
 
 def test_feedback_harmful_advice_is_given_once_and_changes_the_action(tmp_path: Path) -> None:

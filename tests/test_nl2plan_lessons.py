@@ -56,7 +56,7 @@ from plansmith.modelling.lessons import (
 from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.references import Reference
 from plansmith.modelling.scrambling import Scrambler
-from plansmith.modelling.sentences import numbered, quote_faults, sentences
+from plansmith.modelling.sentences import numbered, sentences
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, Problem
 from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
@@ -338,32 +338,6 @@ def test_sentences_of_any_text_are_numbered_and_nothing_else_is_changed() -> Non
     said = re.sub(r"(?m)^((?:- )*)- ", lambda found: f"{'  ' * (len(found[1]) // 2)}- ", re.sub(r"§+\d+ ", "", told))
     assert said.startswith(text)
     assert numbered("") == "\n§§1 §1 End."
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        ("(a-token-lies-on-x ?x1)", "(a-token-lies-on-x ?x2)", "does not speak of x2"),
-        ("-from-x-to-x ?x0 - vertex ?x1 - vertex)", "-from-x-to-x ?x0 - vertex)", "also speaks of x1"),
-        ("(a-token-lies-on-x ?x0 - vertex)", "(a-token-lies-on-x ?x0 - edge)", "does not speak of edge"),
-        ("(a-token-lies-on-x ?x0)", "(a-token-on-x ?x0)", "also speaks of lies"),
-        ("; §17 - - it is not", "; §17 - it is not", "does not stand in the text"),
-        ("; §12 a token lies on X0", "; §12 A token LIES on ?x0", ""),
-        ("; §12 a token lies on X0\n(a-token-lies-on-x ?x0)\n", "", "sentence 11 is followed by 13"),
-        ("; §21 no longer", "; §99 no longer", "sentence 20 is followed by 99"),
-    ],
-)
-def test_quotes_that_are_not_those_of_the_text_or_of_their_lines_are_found(old: str, new: str, says: str) -> None:
-    loaded = load_domain("independent-set")
-    own = SpokenDomain(loaded.domain, loaded.needed_phrases(), 0)
-    its = spoken_reference(own, loaded.sample("L1", random.Random(0)), name="x")
-    [right] = [answer for question, answer in lessons(its, BARE, random.Random(0), mistakes=0.0)
-               if question.step == DialogueStep.CONSTRUCTION]  # fmt: skip
-    assert quote_faults(its.text, right) == ()
-    assert old in right
-    found = [fault.message for fault in quote_faults(its.text, right.replace(old, new, 1))]
-    assert bool(found) == bool(says)
-    assert not says or says in found[0]
 
 
 def test_lessons_with_mistakes_are_answered_by_what_mends_them() -> None:

@@ -34,12 +34,6 @@ class ModellingConfig(StrictModel):
     accepted with its flaws."""
     max_validations: int = Field(8, ge=1)
     """Validations of the problem, those after feedback included; then it is accepted with its flaws."""
-    redraws: int = Field(0, ge=0)
-    """How often a question is asked anew, in the same words, while its answer has faults, before any is told; of these
-    answers the one with the fewest is gone on with. For a model that is asked for nothing, and mends little (not in the
-    paper)."""
-    redraw_temperature: float = Field(0.7, gt=0)
-    """At which these answers are drawn."""
     feedback: FeedbackSource = "model"
     """Who criticises each step's answer, once: the model itself, a person, or nobody."""
     passes: int = Field(2, ge=1)

@@ -29,7 +29,7 @@ class Call:
         subject: of the question.
         kind: of the question.
         messages: role and text of each.
-        checks: the checks for whose faults it was asked.
+        checks: the checks whose faults the last message tells of.
         answer: it.
         finish_reason: of it.
         model: who answered.

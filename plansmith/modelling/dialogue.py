@@ -43,7 +43,6 @@ from plansmith.modelling.reading import (
     read_tree,
     read_types,
 )
-from plansmith.modelling.sentences import quote_faults
 from plansmith.modelling.structured import FIELDS, as_json, schema_of, with_headings
 
 ProductT = TypeVar("ProductT")
@@ -58,8 +57,6 @@ class QuestionKind(StrEnum):
     """What a question wants."""
 
     DRAFT = "draft"
-    REDRAW = "redraw"
-    """The same again, after an answer with faults (not in the paper)."""
     REPAIR = "repair"
     FEEDBACK = "feedback"
     REVISION = "revision"
@@ -78,11 +75,9 @@ class Question:
         subject: the pass and the action of step 4, ``2/load``; empty for the other steps.
         kind: what is wanted; feedback may be a person's.
         messages: the conversation that a model answers.
-        faults: for which it is asked; the last message of a repair tells of them.
+        faults: that the last message tells of, of a repair.
         shown: what feedback is wanted on, for a person.
         json_schema: that the answer is made to fit; empty for one in prose.
-        draw: how often the same was asked before.
-        temperature: at which the answer is drawn; None leaves it to who answers.
     """
 
     step: DialogueStep
@@ -92,8 +87,6 @@ class Question:
     faults: tuple[Fault, ...] = ()
     shown: str = ""
     json_schema: str = ""
-    draw: int = 0
-    temperature: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +125,6 @@ class Exercise(Generic[ProductT]):
         check: what is wrong with one.
         show: the product, for whoever criticises.
         form: of the answers.
-        quoted: a text whose sentences answers quote; empty where they quote none.
         counts_validations: the limit is one of validations, not of error messages.
     """
 
@@ -144,13 +136,12 @@ class Exercise(Generic[ProductT]):
     check: Callable[[str], tuple[Fault, ...]]
     show: Callable[[ProductT], str]
     form: AnswerForm
-    quoted: str = ""
     counts_validations: bool = False
 
     def run(self, config: ModellingConfig) -> Dialogue[ProductT]:
         """Return the product, after asking for it."""
         limit = config.max_validations if self.counts_validations else config.max_error_messages
-        answer = yield from self._drawn(config)
+        answer = yield self._question(QuestionKind.DRAFT, (Message("user", self._asked),))
         answer, faults, left, n_messages = yield from self._mended(answer, limit)
         product = self.product(answer)
         if config.feedback == "none":
@@ -173,18 +164,6 @@ class Exercise(Generic[ProductT]):
         answer = yield self._question(kind, self._handed_back(last, said))
         answer, faults, _, n_messages = yield from self._mended(answer, limit)
         return Finished(product if faults else self.product(answer), (), n_messages)
-
-    def _drawn(self, config: ModellingConfig) -> Generator[Question, str, str]:
-        """Return the first of some answers in which nothing is found, or in which the least is."""
-        question = self._question(QuestionKind.DRAFT, (Message("user", self._asked),))
-        answers, found = [(yield question)], list[tuple[Fault, ...]]()
-        while True:
-            found.append(self._faults(answers[-1]))
-            if not found[-1] or len(found) > config.redraws:
-                return answers[min(range(len(found)), key=lambda number: len(found[number]))]
-            again = replace(question, kind=QuestionKind.REDRAW, faults=found[-1], draw=len(found),
-                            temperature=config.redraw_temperature)  # fmt: skip
-            answers.append((yield again))
 
     def _mended(self, answer: str, left: int) -> Generator[Question, str, tuple[str, tuple[Fault, ...], int, int]]:
         """Return the last answer with its faults, what is left of the limit, and how many messages were sent.
@@ -221,7 +200,7 @@ class Exercise(Generic[ProductT]):
     def _faults(self, answer: str) -> tuple[Fault, ...]:
         """Return what is wrong with an answer; of one in JSON no line is told, for it is read as another text."""
         if self.form == "markdown":
-            return self.check(answer) or quote_faults(self.quoted, answer)
+            return self.check(answer)
         return tuple(replace(fault, line=0) for fault in self.check(with_headings(self.step, answer)))
 
     def _question(
@@ -229,10 +208,6 @@ class Exercise(Generic[ProductT]):
     ) -> Question:
         schema = schema_of(self.step) if self.form == "json" and kind is not QuestionKind.FEEDBACK else ""
         return Question(self.step, self.subject, kind, messages, faults, shown, schema)
-
-
-def _quoted(text: str, config: ModellingConfig) -> str:
-    return text if config.prompts == "bare" else ""
 
 
 # --- steps 1 to 3
@@ -254,7 +229,6 @@ def types_exercise(text: str, config: ModellingConfig) -> Exercise[tuple[TypeSke
         check,
         writing.write_types,
         config.answers,
-        _quoted(text, config),
     )
 
 
@@ -274,7 +248,6 @@ def tree_exercise(text: str, types: Sequence[TypeSketch], config: ModellingConfi
         check,
         writing.write_tree,
         config.answers,
-        _quoted(text, config),
     )
 
 
@@ -295,7 +268,6 @@ def actions_exercise(text: str, tree: TypeTree, config: ModellingConfig) -> Exer
         check,
         writing.write_actions,
         config.answers,
-        _quoted(text, config),
     )
 
 
@@ -328,7 +300,6 @@ def action_exercise(
         ),
         writing.write_schema,
         config.answers,
-        _quoted(text, config),
     )
 
 
@@ -377,6 +348,5 @@ def task_exercise(text: str, sketch: DomainSketch, config: ModellingConfig) -> E
         lambda answer: check_problem(answer, tree=sketch.tree, predicates=sketch.predicates, checks=config.checks),
         writing.write_problem,
         config.answers,
-        _quoted(text, config),
         counts_validations=True,
     )

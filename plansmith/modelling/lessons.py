@@ -55,7 +55,7 @@ def lessons(
         mistakes: share of these.
     """
     own = QuotedAnswers(reference)
-    dialogue = make_all(reference.text, RowProducts(), config.model_copy(update={"redraws": 0}))
+    dialogue = make_all(reference.text, RowProducts(), config)
     question = next(dialogue)
     while True:
         right = own.answer(question.step, question.messages[0].text)

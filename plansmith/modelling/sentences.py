@@ -5,21 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from plansmith.modelling.products import RESERVED
-from plansmith.modelling.reading import COMMENT, Fault
-from plansmith.pddl.model import OBJECT
-from plansmith.text.natural_language import FRAMING
-from plansmith.text.spoken import SLOT
+from plansmith.modelling.reading import COMMENT
 
 MARK, PARAGRAPH = "§", "§§"
 """What the number of a sentence begins with, and that of a paragraph."""
 END = "End."
 """The last sentence of every numbered text."""
-STOPS = ".;:"
-"""Left out at the end of a quote."""
 _BULLET = "- "
 _ITEM = re.compile(r"(?P<indent>(?:  )*)- +(?P<text>.*)")
-_QUOTE = re.compile(rf"{COMMENT} (?P<paragraph>{PARAGRAPH}\d+ )?{MARK}(?P<number>\d+)\b")
 _BREAK = re.compile(r"(?<=[.;])\s+")
 
 
@@ -57,7 +50,7 @@ class Sentence:
     @property
     def quote(self) -> str:
         """Return it as a comment, without the stop at its end."""
-        return f"{self.mark} {self.said.rstrip(STOPS)}"
+        return f"{self.mark} {self.said.rstrip('.;:')}"
 
     @property
     def opening(self) -> str:
@@ -67,7 +60,7 @@ class Sentence:
     @property
     def beginning(self) -> str:
         """Return its first words."""
-        return " ".join(self.text.split()[:2]).rstrip(STOPS)
+        return " ".join(self.text.split()[:2]).rstrip(".;:")
 
 
 def sentences(text: str) -> list[Sentence]:
@@ -91,44 +84,6 @@ def numbered(text: str) -> str:
         told = (next(numbers) for _ in parts)
         lines.append((_BULLET if depth else "") + " ".join(f"{one.place} {one.said}" for one in told))
     return "\n".join(lines)
-
-
-def quote_faults(text: str, answer: str) -> tuple[Fault, ...]:
-    """Return where an answer quotes what is not in a text, or writes something else than it quotes.
-
-    A line says nothing that its quote does not, and a fact or a condition all of it but words of the frame; no sentence
-    is passed over but those of paragraphs of which only the beginning is quoted, and those of a hierarchy, which has an
-    order of its own. What else a text leaves open is not looked at. Without a text nothing is quoted.
-    """
-    said = {one.number: one for one in sentences(text)} if text else {}
-    faults, quoted, last, is_tree = list[Fault](), frozenset[str](), 0, False
-    for number, line in enumerate(answer.split("\n") if said else [], 1):
-        if mark := _QUOTE.match(line):
-            before, last = last, int(mark["number"])
-            if before and not is_tree and not mark["paragraph"] and last != before + 1:
-                faults.append(Fault("quotes", f"sentence {before} is followed by {last}", number))
-            one, told = said.get(last), _pieces(line[mark.end() :])
-            is_whole = one is not None and told == _pieces(one.said.rstrip(STOPS))
-            quoted = _words(one.text) if one is not None and is_whole else frozenset()
-            if one is None or (not is_whole and told != _pieces(one.beginning)):
-                faults.append(Fault("quotes", f"'{line[:60]}' does not stand in the text", number))
-        elif line.startswith("#"):
-            quoted, is_tree = frozenset(), line.lower().endswith("hierarchy")
-        elif quoted and (words := _words(line)) and line.startswith(("(", "- ")):
-            if strange := sorted(words - quoted - RESERVED - {OBJECT, SLOT}):
-                faults.append(Fault("quotes", f"the sentence above does not speak of {', '.join(strange)}", number))
-            if line.startswith(("(", "- (")) and (missing := sorted(quoted - words - FRAMING)):
-                faults.append(Fault("quotes", f"the sentence above also speaks of {', '.join(missing)}", number))
-    return tuple(faults)
-
-
-def _pieces(text: str) -> list[str]:
-    """Return words and signs; variables as a text has them, or as PDDL has."""
-    return re.findall(r"[a-z0-9]+|[^\sa-z0-9?]", text.lower())
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(re.findall(r"[a-z0-9]+", text.lower()))
 
 
 def _parts(line: str) -> tuple[int, list[str]]:

@@ -23,8 +23,6 @@ from plansmith.modelling.dialogue import Question
 ResultT = TypeVar("ResultT")
 Person = Callable[[Question], str]
 PERSON = "person"
-DRAWS_APART = 1_000
-"""Between the seeds of an answer and of the same drawn anew; those of other drafts of a run are one apart."""
 
 
 @dataclass
@@ -34,7 +32,7 @@ class Speaker:
     Attributes:
         generator: of the answers.
         sampling: of one answer.
-        seed: of every first answer, so that it depends on its messages alone; those drawn anew have others.
+        seed: of every answer, so that an answer depends on its messages alone.
         model: what the generator's answers depend on, for the keys of the calls.
         log: of the calls, by task.
         person: asked where feedback is a person's.
@@ -82,7 +80,7 @@ class Speaker:
         """Return what the answer to a question is found by."""
         if is_person(question, self.feedback):
             return key_of(question.messages, PERSON)
-        who = json.dumps([self.model, self._sampling(question).model_dump(mode="json"), self._seed(question)])
+        who = json.dumps([self.model, self._sampling(question).model_dump(mode="json"), self.seed])
         return key_of(question.messages, hashlib.sha256(who.encode()).hexdigest())
 
     def _answers(self, questions: Mapping[str, Question], description: str | None) -> Iterator[Call]:
@@ -90,9 +88,8 @@ class Speaker:
         for task in questions.keys() - set(asked):
             yield self._said_by_person(task, questions[task])
         failed = list[str]()
-        drawn = {task: self._sampling(questions[task]) for task in asked}
-        for sampling in dict.fromkeys(one.model_dump_json() for one in drawn.values()):
-            alike = {task: questions[task] for task in asked if drawn[task].model_dump_json() == sampling}
+        for form in dict.fromkeys(questions[task].json_schema for task in asked):
+            alike = {task: questions[task] for task in asked if questions[task].json_schema == form}
             yield from self._answers_alike(alike, description, failed)
         if failed:
             cure = "see to the server and give the command again; what was answered is kept"
@@ -101,12 +98,12 @@ class Speaker:
     def _answers_alike(
         self, questions: Mapping[str, Question], description: str | None, failed: list[str]
     ) -> Iterator[Call]:
-        """Yield the answers to questions whose answers are drawn alike; what failed is told in a list."""
+        """Yield the answers to questions whose answers have one form; what failed is told in a list."""
         start_s, asked = time.monotonic(), list(questions)
         answers = self.generator.complete(
             [questions[task].messages for task in asked],
             self._sampling(questions[asked[0]]),
-            seeds=[self._seed(questions[task]) for task in asked],
+            seeds=[self.seed] * len(asked),
             description=description,
         )
         for number, [completion] in answers:
@@ -126,11 +123,7 @@ class Speaker:
             )
 
     def _sampling(self, question: Question) -> SamplingConfig:
-        drawn = {} if question.temperature is None else {"temperature": question.temperature}
-        return self.sampling.model_copy(update={"json_schema": question.json_schema, **drawn})
-
-    def _seed(self, question: Question) -> int:
-        return self.seed + DRAWS_APART * question.draw
+        return self.sampling.model_copy(update={"json_schema": question.json_schema})
 
     def _said_by_person(self, task: str, question: Question) -> Call:
         if self.person is None:

@@ -177,14 +177,14 @@ def _shares(results: NL2PlanResults) -> Table:
 
 
 def _faults(results: NL2PlanResults) -> Table:
-    asked: Counter[str] = Counter()
+    messages: Counter[str] = Counter()
     flaws: Counter[str] = Counter()
     for task in results.tasks.values():
-        asked.update(task.faults)
+        messages.update(task.faults)
         flaws.update(task.flaws)
-    names = [*PAPER_CHECKS, *sorted({*asked, *flaws} - set(PAPER_CHECKS))]
-    rows = tuple((name, str(asked[name]), str(flaws[name])) for name in names if asked[name] or flaws[name])
-    return Table("Faults by check", ("check", "answers asked for again", "answers accepted with it"), rows)
+    names = [*PAPER_CHECKS, *sorted({*messages, *flaws} - set(PAPER_CHECKS))]
+    rows = tuple((name, str(messages[name]), str(flaws[name])) for name in names if messages[name] or flaws[name])
+    return Table("Faults by check", ("check", "error messages", "answers accepted with it"), rows)
 
 
 def _cost(results: NL2PlanResults) -> Table:
@@ -209,7 +209,7 @@ def _listings(results: NL2PlanResults) -> Iterator[Listing]:
 
 def _facts(task: ModelledTask) -> dict[str, object]:
     steps = {f"step {number}": step for number, step in enumerate(task.plan, 1)}
-    counts = (("calls", task.calls), ("tokens", task.tokens), ("asked again for", task.faults),
+    counts = (("calls", task.calls), ("tokens", task.tokens), ("error messages", task.faults),
               ("accepted with", task.flaws), ("advice", task.feedback))  # fmt: skip
     told = {f"{what}: {name}": count for what, by_name in counts for name, count in by_name.items()}
     return {"planning": task.status, "right": task.right, "confirmed by": task.confirmed, **told, **steps}

@@ -53,7 +53,7 @@ class ModelledTask:
         optimum: steps of a shortest plan of the reference; None where it is not known.
         calls: questions, by step.
         tokens: of questions and answers, by step, as counted by who answers.
-        faults: answers that were asked for again for faults of each check.
+        faults: messages about each check.
         flaws: checks with whose faults an answer was accepted.
         feedback: what advice did, by step and effect, as ``construction: helped``.
     """

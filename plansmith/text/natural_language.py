@@ -63,9 +63,6 @@ IF = "if the first of these holds, the second does"
 WHEN = "if the first of these holds before it, the second comes about"
 HEADS = (ALL, SOME, NONE, IF, WHEN, "for every", "for at least one")
 """What stands above the parts of a condition or a change; with the last two, kinds and names."""
-BEGUN, ENDED = "from then on: ", "no longer: "
-FRAMING = frozenset(re.findall(r"[a-z]+", " ".join((*HEADS, NOT, SAME, BEGUN, ENDED, "with a and an")).lower()))
-"""Words around the phrases of facts and the nouns of types, where a domain or a goal is said."""
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 _POSITION = re.compile(r"\{(\d+)\}")
@@ -480,7 +477,7 @@ class _DomainWriter:
         """Return one change in words, what it is made of below it."""
         match effect:
             case Literal():
-                return _Item(f"{BEGUN if effect.is_positive else ENDED}{self._said(effect.atom)}")
+                return _Item(f"{'from then on' if effect.is_positive else 'no longer'}: {self._said(effect.atom)}")
             case ConditionalEffect():
                 return _Item(WHEN, (self._condition(effect.condition), self._effects(effect.effects)))
             case UniversalEffect():
