@@ -300,3 +300,20 @@ def test_nl2plan_planner_feedback_mends_a_model_without_a_plan_and_keeps_edits_o
         folder.write("edits/4-actions/2/add.md", f"<!-- edit of {'0' * 16} -->\n{action}")
         assert main([*command, "--planner-feedback", "1"]) == 2
     assert "an edit of a product that has changed since" in capsys.readouterr().err
+
+
+def test_shipped_cassette_of_a_small_model_is_played_to_an_honest_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = reference("blocksworld-easy")
+    (tmp_path / "blocks.txt").write_text(own.domain_text + own.task_text, encoding="utf-8")
+    cassette = ROOT / "datasets" / "cassettes" / "smollm2-blocksworld.cassette"
+    asked = ("--passes", "1", "--max-error-messages", "1", "--max-validations", "2", "--max-new-tokens", "400")
+    out = tmp_path / "out"
+    assert main([str(tmp_path / "blocks.txt"), "--replay", str(cassette), *asked, "--out", str(out)]) == 1
+    said = capsys.readouterr()
+    assert "No plan found: the PDDL cannot be read." in said.out + said.err
+    assert "smollm2 (cassette, recorded 2026-11-28)" in said.out + said.err
+    calls = [json.loads(line) for line in (out / "calls.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(calls) == 16
+    assert sum(call["finish_reason"] == "length" for call in calls) > 8
