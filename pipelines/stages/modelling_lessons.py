@@ -171,7 +171,7 @@ def _lessons(
     for number, (question, answer) in enumerate(dialogue):
         if question.step in OUTLINES and rng.random() >= settings.lessons.outlines:
             continue
-        hiding = Hiding(kept.words, random.Random(words))
+        hiding = Hiding(kept.words, random.Random(words), begins_anywhere=True)
         asked = plain_text(hiding.hide_all(question.messages))
         kind = ExampleKind.MODELLING
         yield ExampleRow(f"{name}-{number:03d}", row.problem_id, kind, None, asked, hiding.hide(answer))
@@ -233,7 +233,7 @@ def write_plan_lessons(context: StageContext[LessonSettings]) -> None:
         rng = context.rng(row.problem_id, copy)
         own = rng.choice(spoken[domain_of[row.problem_id]])
         reference = spoken_reference(own, parse_problem(row.problem_pddl, own.domain), name="")
-        hiding = Hiding(kept.words, rng)
+        hiding = Hiding(kept.words, rng, begins_anywhere=True)
         asked, answer = map(hiding.hide, straight_lesson(reference, row.plan, settings.modelling))
         name = f"{row.problem_id}-{copy}"
         examples.append(ExampleRow(name, row.problem_id, ExampleKind.PLAN_FROM_TEXT, None, asked, answer))
@@ -244,7 +244,7 @@ def write_one_call_lessons(context: StageContext[LessonSettings]) -> None:
     """Write texts as those of the lessons, each with its whole domain and problem for an answer."""
     kept, examples = KeptWords.read(context.inputs["lessons"].path(KEPT)), list[ExampleRow]()
     for name, row, reference, rng in _references(context):
-        hiding = Hiding(kept.words, rng)
+        hiding = Hiding(kept.words, rng, begins_anywhere=True)
         asked, answer = map(hiding.hide, one_call_lesson(reference, context.settings.modelling))
         examples.append(ExampleRow(name, row.problem_id, ExampleKind.MODELLING, None, asked, answer))
     context.output.write_rows(examples, ExampleRow, table="lessons")

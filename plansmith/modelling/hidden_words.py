@@ -35,6 +35,8 @@ SIGNS = {PARAGRAPH: "P", MARK: "N"}
 """What the numbers of paragraphs and sentences begin with, shown and hidden."""
 _SHOWN = {hidden: shown for shown, hidden in SIGNS.items()}
 _MARK = re.compile(r"([PN])(\d+)")
+BEGINNINGS = {"P": range(7), "N": range(81)}
+"""What can be added to all numbers of a lesson: of long texts alone the high ones would be learnt too seldom."""
 _LETTERS = "abcdefghijklmnopqrst"
 POOL = tuple("q" + "".join(pair) for pair in product(_LETTERS, repeat=2))
 """What words hide behind: 400 that no text has."""
@@ -80,15 +82,19 @@ class Hiding:
     Args:
         kept: words that stay.
         rng: draws what the others hide behind.
+        begins_anywhere: draw from `BEGINNINGS` what is added to the numbers of paragraphs and sentences.
     """
 
     kept: frozenset[str]
     rng: random.Random
+    begins_anywhere: bool = False
     _behind: dict[str, str] = field(default_factory=dict)
     _free: dict[bool, list[str]] = field(default_factory=dict)
+    _added: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._free = {False: self.rng.sample(POOL, len(POOL)), True: self.rng.sample(NAMES, len(NAMES))}
+        self._added = {sign: self.rng.choice(own) if self.begins_anywhere else 0 for sign, own in BEGINNINGS.items()}
 
     def hide(self, text: str) -> str:
         """Return a text with its words hidden; words of the pool stay, which stand in answers of models alone.
@@ -96,14 +102,16 @@ class Hiding:
         Raises:
             BadInputError: more different words than the pool has.
         """
-        return " ".join(self._hidden(piece) if is_word(piece) else piece for piece in hidden_pieces(text))
+        return " ".join(self._hidden(piece) for piece in hidden_pieces(text))
 
     def hide_all(self, messages: Conversation) -> tuple[Message, ...]:
         """Return a conversation with its words hidden."""
         return tuple(Message(message.role, self.hide(message.text)) for message in messages)
 
     def _hidden(self, word: str) -> str:
-        if word in self.kept or word in _HIDING:
+        if mark := _MARK.fullmatch(word):
+            return f"{mark[1]}{int(mark[2]) + self._added[mark[1]]}"
+        if not is_word(word) or word in self.kept or word in _HIDING:
             return word
         if word not in self._behind:
             free = self._free[any(map(str.isdigit, word))]
@@ -130,7 +138,7 @@ class Hiding:
             elif spoken := _SPOKEN_VARIABLE.fullmatch(piece):
                 shown = f"?x{spoken[1]}"
             elif mark := _MARK.fullmatch(piece):
-                shown = f"{_SHOWN[mark[1]]}{mark[2]}"
+                shown = f"{_SHOWN[mark[1]]}{int(mark[2]) - self._added[mark[1]]}"
             made += shown if is_glued or is_joint or piece in _NO_SPACE_BEFORE else f" {shown}"
             is_glued = is_joint or piece == KEYWORD or piece in _NO_SPACE_AFTER
         return made

@@ -66,10 +66,14 @@ class QuotedAnswers(ReferenceAnswers):
         found = (index for index, one in enumerate(self._sentences, 1) if one.text.rstrip(".:") in headings)
         return next(found)
 
+    def _way(self, end: int) -> Iterator[str]:
+        """Yield the openings of the paragraphs up to a sentence: it is found by going through them from the first."""
+        yield from (one.opening for one in self._sentences[:end] if one.paragraph)
+
     def _under(self, heading: str, made: Sequence[str]) -> Iterator[str]:
-        """Yield a heading, whose paragraph has the same number in every text, and what is below it; see `_quoted`."""
+        """Yield the way to a heading, and what is below it; see `_quoted`."""
         first = self._below(heading)
-        yield self._sentences[first - 1].opening
+        yield from self._way(first)
         yield from self._quoted(first, made)
 
     def _quoted(self, first: int, made: Sequence[str]) -> Iterator[str]:
@@ -87,12 +91,14 @@ class QuotedAnswers(ReferenceAnswers):
     def _tree(self) -> Iterator[str]:
         first = self._below(KINDS)
         place = {typed.name: index for index, typed in enumerate(self.domain.types, first)}
+        yield from self._way(first)
         yield "- object: everything"
         for node, depth in self.sketch.tree.depths():
             yield self._sentences[place[node.name]].quote
             yield f"{'  ' * depth}- {node.name}"
 
     def _actions(self) -> Iterator[str]:
+        yield from self._way(min(self._place(action.name) for action in self.sketch.actions))
         for action in self.sketch.actions:
             header = self._sentences[self._place(action.name)]
             yield header.opening
@@ -134,8 +140,7 @@ class QuotedAnswers(ReferenceAnswers):
             by_type.setdefault(thing.type, []).append(thing)
         objects = [write_parameters(things) for things in by_type.values()] or ["None"]
         first = state - 1 - len(objects)
-        before = (one.opening for one in self._sentences[:first] if one.paragraph)
-        yield _section(HEADINGS["object"], [*before, *self._quoted(first, objects)])
+        yield _section(HEADINGS["object"], [*self._way(first), *self._quoted(first, objects)])
         facts = [Literal(atom) for atom in self.posed.init]
         said = map(str, self._in_order_of_text(state, facts))
         yield _section(HEADINGS["state"], ["```", *self._quoted(state, list(said) or [""]), "```"])
