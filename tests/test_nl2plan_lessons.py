@@ -27,7 +27,7 @@ from plansmith.config.domains import Phrases
 from plansmith.config.loading import build_model
 from plansmith.config.modelling import ModellingConfig
 from plansmith.config.nl2plan import NL2PlanConfig
-from plansmith.data.artifacts import complete_artifacts
+from plansmith.data.artifacts import Artifact, complete_artifacts
 from plansmith.data.rows import ExampleRow, ModellingTaskRow
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import Answers, Completion, Conversation, FinishReason, Generator, asking, plain_text
@@ -208,6 +208,30 @@ def test_hiding_more_words_than_the_pool_has_is_refused() -> None:
     assert fresh.reveal(fresh.hide("(p ?x25 ?x26 ?x100)")) == "(p ?x25 ?x26 ?x100)"
 
 
+def test_numbers_begin_anywhere_where_that_is_asked_for_and_come_back_as_they_were() -> None:
+    text, begun = "§§1 §1 A car. §2 A van.", set[tuple[str, ...]]()
+    for seed in range(200):
+        hiding = Hiding(frozenset({"a"}), random.Random(seed), begins_anywhere=True)
+        hidden = hiding.hide(text)
+        numbers = re.findall(r"(?:P|N)(\d+)", hidden)
+        assert int(numbers[2]) == int(numbers[1]) + 1
+        assert list(hidden_pieces(hiding.reveal(hidden))) == list(hidden_pieces(text))
+        begun.add(tuple(numbers[:2]))
+    paragraphs, places = ({int(numbers[own]) for numbers in begun} for own in (0, 1))
+    assert paragraphs == set(range(1, 8))
+    assert len(places) > 60
+    assert (min(places), max(places)) == (1, 81)
+    assert Hiding(frozenset(), random.Random(0)).hide(text).startswith("P1 N1 ")
+
+
+def test_lessons_of_one_dialogue_begin_at_the_same_numbers_and_those_of_others_elsewhere(tmp_path: Path) -> None:
+    begun: dict[str, set[str]] = {}
+    for row in lessons_of_two_domains(tmp_path).rows(ExampleRow, "lessons"):
+        begun.setdefault(row.example_id.rpartition("-")[0], set()).add(re.findall(r"P\d+ N\d+", row.prompt)[0])
+    assert {len(numbers) for numbers in begun.values()} == {1}
+    assert len(set.union(*begun.values())) > len(begun) / 2
+
+
 def test_domain_in_no_phrasing_that_is_tried_is_refused_with_the_phrasings() -> None:
     assert modelling_lessons._spoken(load_domain("satellite"), range(10))
     with pytest.raises(BadInputError, match=r"domain tyreworld, phrasings 10, 11[^$]*held_out_phrasings"):
@@ -227,9 +251,12 @@ def test_lessons_are_the_same_in_every_process(tmp_path: Path) -> None:
 
 
 def digest_of_lessons(root: Path) -> str:
+    return lessons_of_two_domains(root).manifest.files["lessons.parquet"].sha256
+
+
+def lessons_of_two_domains(root: Path) -> Artifact:
     stages = [stage for stage in nl2plan(two_domains()) if stage.name in ("sample_problems", "write_lessons")]
-    done = run_stages(stages, root=root, resources=Resources())
-    return done["write_lessons"].manifest.files["lessons.parquet"].sha256
+    return run_stages(stages, root=root, resources=Resources())["write_lessons"]
 
 
 def two_domains() -> NL2PlanConfig:
