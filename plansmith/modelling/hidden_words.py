@@ -35,7 +35,7 @@ SIGNS = {PARAGRAPH: "P", MARK: "N"}
 """What the numbers of paragraphs and sentences begin with, shown and hidden."""
 _SHOWN = {hidden: shown for shown, hidden in SIGNS.items()}
 _MARK = re.compile(r"([PN])(\d+)")
-BEGINNINGS = {"P": range(7), "N": range(81)}
+BEGINNINGS = {SIGNS[PARAGRAPH]: range(7), SIGNS[MARK]: range(81)}
 """What can be added to all numbers of a lesson: of long texts alone the high ones would be learnt too seldom."""
 _LETTERS = "abcdefghijklmnopqrst"
 POOL = tuple("q" + "".join(pair) for pair in product(_LETTERS, repeat=2))
