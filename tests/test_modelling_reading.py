@@ -7,9 +7,11 @@ import pytest
 from plansmith.modelling.products import ProblemSketch, TypeNode, TypeSketch
 from plansmith.modelling.reading import (
     SCHEMA_TITLES,
+    Line,
     read_actions,
     read_advice,
     read_definitions,
+    read_predicates,
     read_problem_sketch,
     read_schema,
     read_tree,
@@ -42,6 +44,19 @@ def test_comments_are_read_past_wherever_they_stand() -> None:
     assert (" ".join(schema.precondition.split()), schema.effect) == ("(and (at ?x) )", "(not (at ?x))")
     assert [own.name for own in schema.predicates] == ["at"]
     assert read_written(answer, SCHEMA_TITLES).faults == ()
+
+
+def test_predicates_go_on_below_a_line_that_leaves_their_bracket_open() -> None:
+    answer = (
+        "## New predicates\n- (at ; where it is\n; a truck\n  ?x - truck\n  ?y - (either town depot)): it is there\n"
+        "- (never-closed ?x - truck\n- (on ?x - crate)\n(in ?x - crate\n?y - truck\n"
+    )
+    assert [(own.declaration, own.comment) for own in read_schema("drive", answer).predicates] == [
+        ("(at ?x - truck ?y - (either town depot))", "it is there"),
+        ("(on ?x - crate)", ""),
+    ]
+    lines = [Line(number, text) for number, text in enumerate(("- (at ?x", "?y)", "(in ?z)"), 1)]
+    assert [(line.number, own.name) for line, own in read_predicates(lines)] == [(1, "at"), (3, "in")]
 
 
 def test_read_types_prose_alone_is_a_fault() -> None:

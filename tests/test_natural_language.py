@@ -12,7 +12,17 @@ from conftest import BLOCKS, DEPOT_PROBLEM_TEXT, DEPOT_TEXT, SUSSMAN_PLAN, atoms
 
 from plansmith.config.domains import Phrases
 from plansmith.errors import BadInputError
-from plansmith.pddl.model import Atom, Conjunction, Domain, FunctionValue, Literal, PlanStep, Problem, literals_of
+from plansmith.pddl.model import (
+    Atom,
+    Conjunction,
+    Domain,
+    FunctionValue,
+    Literal,
+    PlanStep,
+    Problem,
+    TypedName,
+    literals_of,
+)
 from plansmith.pddl.parser import parse_domain, parse_problem
 from plansmith.problems.library import DOMAINS_FOLDER, PHRASES, domain_names, load_domain
 from plansmith.text.coverage import coverage_faults
@@ -199,6 +209,17 @@ def test_problem_text_grouped_sets_the_facts_of_a_predicate_in_one_line() -> Non
     assert "\nYou see a standing on the table; you see b standing on the table.\n" in text
 
 
+def test_problem_text_one_by_one_gives_each_object_a_line() -> None:
+    phrases = phrases_of("blocksworld")
+    text = problem_text(BLOCKS, phrases, sussman().problem, phrasing=0, one_by_one=True)
+    assert "\n\nWhat there is:\n- a, a block\n- b, a block\n- c, a block\n\nAt the start, this holds" in text
+    none = problem_text(BLOCKS, phrases, replace(sussman().problem, objects=()), phrasing=0, one_by_one=True)
+    assert "\n\nWhat there is:\n- nothing\n\nAt the start" in none
+    ghost = replace(sussman().problem, objects=(TypedName("x", ("ghost",)),))
+    with pytest.raises(BadInputError, match="the type of 'x' is not declared"):
+        problem_text(BLOCKS, phrases, ghost, phrasing=0, one_by_one=True)
+
+
 def test_problem_text_says_negations_values_and_metric() -> None:
     text = routes_text()
     assert "It is not the case that nobody may enter p2." in text
@@ -365,7 +386,7 @@ def test_domain_text_says_hierarchy_rules_conditions_quantifiers_and_costs() -> 
     for part in (
         "- every lorry is a car or lorry",
         "- a place hub",
-        "- V is at P, with V a car or lorry and P a place",
+        "- V is at P:\n  - V, a car or lorry\n  - P, a place\n",
         "- P can be reached, with P a place, whenever this holds:\n  - for at least one car or lorry V:\n"
         "    - at least one of these:\n      - V is at P\n      - it is not the case that V is dirty\n",
         "- from A to B it is some number km, with A a place and B a place",

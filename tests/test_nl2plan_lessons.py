@@ -159,16 +159,10 @@ def test_hidden_answers_come_back_as_they_were_and_show_no_word(name: str) -> No
         ):
             hiding = Hiding(kept, random.Random(n_answers))
             shown = f"{plain_text(hiding.hide_all(question.messages))} {hiding.hide(answer)}"
-            marks = (f"{sign}{number}" for sign in "np" for number in range(150))
             back = hiding.reveal(hiding.hide(answer))
             assert list(hidden_pieces(back)) == list(hidden_pieces(answer))
-            assert set(filter(str.isalnum, shown.lower().split())) <= {
-                *kept,
-                *POOL,
-                *NAMES,
-                *"abcdefghijklmnopqrst",
-                *marks,
-            }
+            words = {word for word in shown.lower().split() if word.isalnum() and not re.fullmatch(r"[np]\d+", word)}
+            assert words <= {*kept, *POOL, *NAMES, *"abcdefghijklmnopqrst"}
             n_answers += 1
     assert n_answers > 10
 
@@ -344,7 +338,7 @@ def test_conditions_and_changes_of_any_depth_are_written_line_by_line() -> None:
     asked = [(q, a) for q, a in lessons(reference, BARE, random.Random(0), mistakes=0.0)]
     assert {question.kind for question, _ in asked} == {QuestionKind.DRAFT}
     answers = [answer for question, answer in asked if question.step is DialogueStep.CONSTRUCTION]
-    assert "; §26 for every cup X4 and every shelf X5\n)))))\n(forall (?x4 - cup ?x5 - shelf)\n; §27 - at" in answers[0]
+    assert "; §31 for every cup X4 and every shelf X5\n)))))\n(forall (?x4 - cup ?x5 - shelf)\n; §32 - at" in answers[0]
     schemas = [f"(:action {name} :parameters ({' '.join(re.findall(r'^- ([?].*)', answer, re.M))}) :precondition "
                f"{body[0]} :effect {body[1]})" for name, answer in zip(("move", "rest"), answers, strict=True)
                if (body := re.findall(r"```\n(.*?)```", answer, re.S))]  # fmt: skip

@@ -146,17 +146,16 @@ def _untyped_parameters(parameters: Fragment) -> Iterator[Fault]:
 
 def _predicate_names(lines: Sequence[Line], tree: TypeTree, known: Sequence[Predicate]) -> Iterator[Fault]:
     by_name = {predicate.name: predicate for predicate in known}
-    for line in lines:
-        for predicate in read_predicates([line]):
-            if predicate.name in tree.names:
-                message = f"predicate '{predicate.name}' has the name of a type; choose another name"
-                yield Fault("predicate_names", message, line.number)
-            same = by_name.get(predicate.name)
-            if same is not None and argument_types(same) != argument_types(predicate):
-                message = f"predicate '{predicate.name}' is declared already, as {same.declaration}; use that, or " \
-                    "choose another name"  # fmt: skip
-                yield Fault("predicate_names", message, line.number)
-            by_name.setdefault(predicate.name, predicate)
+    for line, predicate in read_predicates(lines):
+        if predicate.name in tree.names:
+            message = f"predicate '{predicate.name}' has the name of a type; choose another name"
+            yield Fault("predicate_names", message, line.number)
+        same = by_name.get(predicate.name)
+        if same is not None and argument_types(same) != argument_types(predicate):
+            message = f"predicate '{predicate.name}' is declared already, as {same.declaration}; use that, or " \
+                "choose another name"  # fmt: skip
+            yield Fault("predicate_names", message, line.number)
+        by_name.setdefault(predicate.name, predicate)
 
 
 def argument_types(predicate: Predicate) -> tuple[str, ...]:
@@ -180,12 +179,11 @@ def _arguments(predicate: Predicate) -> Iterator[tuple[str, str]]:
 
 
 def _untyped_arguments(lines: Sequence[Line]) -> Iterator[Fault]:
-    for line in lines:
-        for predicate in read_predicates([line]):
-            for name, kind in _arguments(predicate):
-                if not kind:
-                    message = f"argument '{name}' of predicate '{predicate.name}' has no type; write '{name} - type'"
-                    yield Fault("predicate_format", message, line.number)
+    for line, predicate in read_predicates(lines):
+        for name, kind in _arguments(predicate):
+            if not kind:
+                message = f"argument '{name}' of predicate '{predicate.name}' has no type; write '{name} - type'"
+                yield Fault("predicate_format", message, line.number)
 
 
 def _noted_in_action(
@@ -196,11 +194,10 @@ def _noted_in_action(
     text.add("\n".join(["(define (domain d)", "(:types", *type_lines(tree), ")", "(:predicates"]))
     if known:
         text.add("\n".join(predicate_lines(known)))
-    for line in section.body:
-        for predicate in read_predicates([line]):
-            if predicate.name not in names:
-                names.add(predicate.name)
-                text.add(predicate.declaration, "predicate", line.number)
+    for line, predicate in read_predicates(section.body):
+        if predicate.name not in names:
+            names.add(predicate.name)
+            text.add(predicate.declaration, "predicate", line.number)
     text.add(f")\n(:action {name}\n:parameters (")
     text.add_fragment(written.fragments["parameter"], "parameter")
     text.add(")")

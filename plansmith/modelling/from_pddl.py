@@ -51,31 +51,32 @@ def _tree(domain: Domain) -> TypeTree:
 
 
 def _signature(action: ActionSchema) -> str:
-    return f"takes {', '.join(own.pddl for own in map(_parameter, action.parameters)) or 'nothing'}"
+    return f"takes {', '.join(own.pddl for own in map(parameter_of, action.parameters)) or 'nothing'}"
 
 
 def _type(typed: TypedName) -> str:
     return typed.types[0] if len(typed.types) == 1 else f"(either {' '.join(typed.types)})"
 
 
-def _parameter(typed: TypedName) -> Parameter:
+def parameter_of(typed: TypedName) -> Parameter:
+    """Return a parameter or an object with its type."""
     return Parameter(typed.name, _type(typed))
 
 
 def predicate_of(schema: PredicateSchema) -> Predicate:
     """Return a predicate with its declaration, every argument with its type."""
-    arguments = [_parameter(typed).pddl for typed in schema.parameters]
+    arguments = [parameter_of(typed).pddl for typed in schema.parameters]
     return Predicate(schema.name, f"({' '.join([schema.name, *arguments])})")
 
 
 def schema_of(action: ActionSchema) -> Schema:
     """Return an action as step 4 would have made it, with no predicate that it needed anew."""
     effect = f"(and {' '.join(map(str, action.effects))})"
-    return Schema(action.name, tuple(map(_parameter, action.parameters)), str(action.precondition), effect)
+    return Schema(action.name, tuple(map(parameter_of, action.parameters)), str(action.precondition), effect)
 
 
 def problem_sketch(problem: Problem) -> ProblemSketch:
     """Return a problem as step 5 would have made it."""
     parts = conjuncts_of(problem.goal)
     goal = "\n".join(["(and", *(f"  {part}" for part in parts), ")"])
-    return ProblemSketch(tuple(map(_parameter, problem.objects)), "\n".join(map(str, problem.init)), goal)
+    return ProblemSketch(tuple(map(parameter_of, problem.objects)), "\n".join(map(str, problem.init)), goal)

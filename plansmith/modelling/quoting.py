@@ -9,10 +9,12 @@ part of what is written.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
-from plansmith.modelling.products import DialogueStep, Parameter
+from plansmith.modelling.from_pddl import parameter_of
+from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.reading import COMMENT, HEADINGS
 from plansmith.modelling.references import Reference
 from plansmith.modelling.script import ReferenceAnswers, subject_of
@@ -28,12 +30,13 @@ from plansmith.pddl.model import (
     Junction,
     Literal,
     Negation,
+    PredicateSchema,
     Quantification,
     UniversalEffect,
     literals_of,
     typed_text,
 )
-from plansmith.text.natural_language import FACTS, KINDS, WORDINGS
+from plansmith.text.natural_language import FACTS, KINDS, THINGS, WORDINGS
 
 
 class QuotedAnswers(ReferenceAnswers):
@@ -113,8 +116,8 @@ class QuotedAnswers(ReferenceAnswers):
     def _action(self, action: ActionSchema) -> Iterator[str]:
         place, schema = self._place(action.name), next(own for own in self.sketch.schemas if own.name == action.name)
         needed = action.precondition
-        *needs, needs_end = _nested(needed.parts if isinstance(needed, Conjunction) else (needed,))
-        *changes, changes_end = _nested(action.effects)
+        *needs, needs_end = _nested(_opened(needed.parts if isinstance(needed, Conjunction) else (needed,)))
+        *changes, changes_end = _nested(_opened(action.effects))
         parameters = [write_parameters([own]) for own in schema.parameters]
         headings = self._sentences[place : place + 1 + bool(parameters)]
         first = place + len(headings)
@@ -127,20 +130,18 @@ class QuotedAnswers(ReferenceAnswers):
 
     def _declared(self, asked: str) -> Iterator[str]:
         known = self.told(asked)
-        made = [f"- {own.declaration}" for own in self.sketch.predicates if own.name not in known]
-        if len(made) == len(self.sketch.predicates) and made:
+        new = [own for own in self.domain.predicates if own.name not in known]
+        *made, end = _nested(itertools.chain.from_iterable(map(_declared, new)))
+        if len(new) == len(self.domain.predicates) and new:
             yield from self._under(FACTS, made)
         else:
-            yield from made or ["None"]
+            yield from made if new else ["None"]
+        yield from [end] if end else []
 
     def _problem(self) -> Iterator[str]:
         state, goal = self._below(*(own.start for own in WORDINGS)), self._below(*(own.goal for own in WORDINGS))
-        by_type: dict[str, list[Parameter]] = {}
-        for thing in self.problem.objects:
-            by_type.setdefault(thing.type, []).append(thing)
-        objects = [write_parameters(things) for things in by_type.values()] or ["None"]
-        first = state - 1 - len(objects)
-        yield _section(HEADINGS["object"], [*self._way(first), *self._quoted(first, objects)])
+        objects = [write_parameters([own]) for own in self.problem.objects] or ["None"]
+        yield _section(HEADINGS["object"], self._under(THINGS, objects))
         facts = [Literal(atom) for atom in self.posed.init]
         said = map(str, self._in_order_of_text(state, facts))
         yield _section(HEADINGS["state"], ["```", *self._quoted(state, list(said) or [""]), "```"])
@@ -164,16 +165,25 @@ def _conjunction(lines: Iterable[str], end: str = "") -> list[str]:
     return ["```", "(and", *lines, f"{end})", "```"]
 
 
-def _nested(parts: Sequence[Condition | Effect]) -> list[str]:
+def _nested(opened: Iterable[tuple[int, str]]) -> list[str]:
     """Return what is written below each line of a description, one at least, and last the brackets that end it.
 
     A line with others below it opens a bracket. It is closed where a line stands that is not below it.
+
+    Args:
+        opened: how far each line stands in, and what begins there.
     """
     made, before = list[str](), 0
-    for depth, text in _opened(parts):
+    for depth, text in opened:
         made.append(f"{')' * (before - depth)}\n{text}".strip("\n"))
         before = depth
     return [*(made or [""]), ")" * before]
+
+
+def _declared(predicate: PredicateSchema) -> Iterator[tuple[int, str]]:
+    """Yield the name of a predicate, and below it each argument with its type."""
+    yield 0, f"- ({predicate.name}{'' if predicate.parameters else ')'}"
+    yield from ((1, parameter_of(typed).pddl) for typed in predicate.parameters)
 
 
 def _opened(parts: Iterable[Condition | Effect], depth: int = 0) -> Iterator[tuple[int, str]]:

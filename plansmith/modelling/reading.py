@@ -36,6 +36,7 @@ _HEADING = re.compile(
 )
 _FENCE = re.compile(r"\s*(?:```|~~~|\"\"\")\s*\w*\s*")
 _BULLET = re.compile(r"^(?P<indent>[ \t]*)(?:[-*+•]|\d+[.)])\s+(?P<text>.*)$")
+_BEGINS = re.compile(r"\s*(?:[-*+•(]|\d+[.)])")
 _NAMED = re.compile(r"^[*`_\"']*(?P<name>[A-Za-z][\w -]*?)[*`_\"']*\s*(?:[:–—]|\s-\s|$)\s*(?P<rest>.*)$")  # noqa: RUF001
 _DECLARED = re.compile(
     r"^`?(?P<name>\??[\w-]+)`?\s+-\s+(?P<type>\(either[^)]*\)|[\w-]+)`?\s*(?:[:;,-]\s*(?P<rest>.*))?$"
@@ -412,17 +413,33 @@ def read_schema(name: str, answer: str) -> Schema:
         tuple(parameter for _, parameter in _declarations(parameters)),
         written["precondition"].text.strip(),
         written["effect"].text.strip(),
-        tuple(read_predicates(predicates.body)),
+        tuple(predicate for _, predicate in read_predicates(predicates.body)),
     )
 
 
-def read_predicates(lines: Sequence[Line]) -> Iterator[Predicate]:
-    """Yield the predicates of a list, ``- (at ?p - parcel ?l - place): what it says``."""
-    for line in lines:
+def read_predicates(lines: Sequence[Line]) -> Iterator[tuple[Line, Predicate]]:
+    """Yield the predicates of a list, ``- (at ?p - parcel ?l - place): what it says``, each with its line.
+
+    One whose bracket a line leaves open goes on on those below it that begin neither an item nor a list.
+    """
+    for line in _unbroken(lines):
         found = re.search(r"\(\s*([^\s()?]+)([^()]*(?:\(either[^()]*\)[^()]*)*)\)(.*)$", line.text)
         if found:
             declaration = f"({' '.join((found[1] + ' ' + found[2]).lower().split())})"
-            yield Predicate(found[1].lower(), declaration, re.sub(r"^[`\s:;–—-]+", "", found[3]).strip())  # noqa: RUF001
+            comment = re.sub(r"^[`\s:;–—-]+", "", found[3]).strip()  # noqa: RUF001
+            yield line, Predicate(found[1].lower(), declaration, comment)
+
+
+def _unbroken(lines: Sequence[Line]) -> Iterator[Line]:
+    """Yield lines, to each that leaves a bracket open those added that go on with it."""
+    whole: Line | None = None
+    for line in lines:
+        if whole and whole.text.count("(") > whole.text.count(")") and not _BEGINS.match(line.text):
+            whole = Line(whole.number, f"{whole.text.partition(COMMENT)[0]} {line.text.strip()}")
+        else:
+            yield from [whole] if whole else []
+            whole = line
+    yield from [whole] if whole else []
 
 
 def read_problem_sketch(answer: str) -> ProblemSketch:

@@ -48,6 +48,8 @@ UNTYPED = 0.25
 """Share of random domains without types."""
 MADE_UP = 0.5
 """Share of phrases that are words and arguments in any order."""
+MOST_WORDS = 6
+"""Of such a phrase. A model that has met no long phrase of one argument gives it two (docs/log.md)."""
 FILLING = ("a", "an", "are", "be", "been", "has", "have", "is", "it", "of", "that", "the", "there", "you")
 FILLED = 0.4
 """Share of the pieces of such a phrase before which one of these words stands."""
@@ -156,7 +158,8 @@ class Scrambler:
 
     def _made_up(self, arity: int, rng: random.Random) -> str:
         """Return a phrase of some words and so many arguments in any order."""
-        words, arguments = rng.sample(self.words, rng.randint(1, 3)), (f"{{{place}}}" for place in range(arity))
+        words = rng.sample(self.words, rng.randint(1, MOST_WORDS))
+        arguments = (f"{{{place}}}" for place in range(arity))
         said = list[str]()
         for piece in _shuffled([*words, *arguments], rng):
             said += [rng.choice(FILLING), piece] if rng.random() < FILLED else [piece]

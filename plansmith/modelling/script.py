@@ -165,7 +165,7 @@ class ReferenceAnswers:
     def told(self, asked: str) -> set[str]:
         """Return the names of the predicates that a question offers."""
         offered = asked.rpartition(TASK_MARK)[2].rpartition("## Predicates")[2]
-        return {own.name for own in read_predicates(plain_lines(offered))}
+        return {own.name for _, own in read_predicates(plain_lines(offered))}
 
     def spoilt(self, fault: str, answer: str) -> str:
         """Return an answer with a mistake."""

@@ -57,6 +57,8 @@ KINDS, FACTS = "Kinds of objects", "Facts that there can be"
 """What a domain's types and predicates stand below."""
 ABOUT = "It is about"
 """What the parameters of an action stand below."""
+THINGS = "What there is"
+"""What the objects of a problem stand below, where each has a line."""
 NO_OBJECTS = "There are no objects to begin with."
 ALL, SOME, NONE = "all of these", "at least one of these", "this is not the case"
 IF = "if the first of these holds, the second does"
@@ -163,7 +165,13 @@ class _Clause:
 
 
 def problem_text(
-    domain: Domain, phrases: Phrases, problem: Problem, *, phrasing: int, mixing: random.Random | None = None
+    domain: Domain,
+    phrases: Phrases,
+    problem: Problem,
+    *,
+    phrasing: int,
+    mixing: random.Random | None = None,
+    one_by_one: bool = False,
 ) -> str:
     """Return a problem in words: topic, objects, initial facts, function values, goal and metric.
 
@@ -173,6 +181,7 @@ def problem_text(
         problem: what is said.
         phrasing: chooses among the phrasings of the domain and among `FRAMES`, each modulo its number.
         mixing: draws a phrasing for each fact, value and goal; then `phrasing` chooses the frame only.
+        one_by_one: give each object a line instead of all of a type a sentence; not for `natural_language_reader`.
 
     Raises:
         BadInputError: a goal that is empty or no conjunction of literals, a name other than of lower-case letters,
@@ -184,9 +193,12 @@ def problem_text(
     _check_names(problem)
     facts = [_fact(phrases, atom, next(phrasings)) for atom in problem.init] or [_Clause("", NO_FACTS)]
     values = [_value(phrases, known.term, str(known.value), next(phrasings)) for known in problem.function_values]
+    _check_types(domain, problem.objects)
+    said = _object_sentences(phrases, problem.objects)
+    listed = [f"{typed.name}, {_kind(phrases, typed.types)}" for typed in problem.objects] or [NO_FACTS]
     blocks = [
         opening_of(wording, phrases),
-        (" " if frame.layout is Layout.PROSE else "\n").join(_object_sentences(domain, phrases, problem.objects)),
+        _items(THINGS, listed) if one_by_one else (" " if frame.layout is Layout.PROSE else "\n").join(said),
         _block(wording.start, facts, frame.layout),
         _block(wording.values, values, frame.layout) if values else "",
         _block(wording.goal, goal, frame.layout),
@@ -317,14 +329,18 @@ def _check_names(problem: Problem) -> None:
                                 expected="lower-case letters, digits, '-' and '_'", cure="rename it")  # fmt: skip
 
 
-def _object_sentences(domain: Domain, phrases: Phrases, objects: Sequence[TypedName]) -> list[str]:
-    """Return a sentence for the objects of each type, or for each list of types where there are several."""
+def _check_types(domain: Domain, objects: Sequence[TypedName]) -> None:
     known = {OBJECT, *(typed.name for typed in domain.types)}
-    by_types: dict[tuple[str, ...], list[str]] = {}
     for typed in objects:
         if not known.issuperset(typed.types):
             raise BadInputError(f"the type of '{typed.name}' is not declared", got=" or ".join(typed.types),
                                 expected=", ".join(sorted(known)))  # fmt: skip
+
+
+def _object_sentences(phrases: Phrases, objects: Sequence[TypedName]) -> list[str]:
+    """Return a sentence for the objects of each type, or for each list of types where there are several."""
+    by_types: dict[tuple[str, ...], list[str]] = {}
+    for typed in objects:
         by_types.setdefault(typed.types, []).append(typed.name)
     return [_object_sentence(phrases, types, names) for types, names in by_types.items()] or [NO_OBJECTS]
 
@@ -381,10 +397,14 @@ class _DomainWriter:
     def blocks(self) -> list[str]:
         """Return the paragraphs; an empty one where the domain has nothing of the kind."""
         domain = self.domain
-        facts = [self._declared(schema.name, schema.parameters) for schema in domain.predicates]
+        facts = [
+            _Item(self._said(_lifted(schema.name, schema.parameters)), self._listed_kinds(schema.parameters))
+            for schema in domain.predicates
+        ]
         rules = [
             _Item(
-                f"{self._declared(rule.predicate, rule.parameters)}, whenever this holds",
+                f"{self._with_kinds(self._said(_lifted(rule.predicate, rule.parameters)), rule.parameters)}, whenever "
+                "this holds",
                 (self._condition(rule.condition),),
             )
             for rule in domain.derived
@@ -392,7 +412,7 @@ class _DomainWriter:
         return [
             opening_of(self.wording, self.phrases),
             _items(KINDS, self._types()),
-            _items("Always there", [f"{self._kind(typed.types)} {typed.name}" for typed in domain.constants]),
+            _items("Always there", [f"{_kind(self.phrases, typed.types)} {typed.name}" for typed in domain.constants]),
             _items(FACTS, facts),
             _items("Facts that follow from others", rules),
             _items("Numbers that are given", [self._number(schema) for schema in domain.functions]),
@@ -405,12 +425,13 @@ class _DomainWriter:
         if not self.domain.types:
             return [f"all objects are {noun_of(self.phrases, OBJECT)[1]}"]
         return [
-            f"every {noun_of(self.phrases, typed.name)[0]} is {self._kind(typed.types)}" for typed in self.domain.types
+            f"every {noun_of(self.phrases, typed.name)[0]} is {_kind(self.phrases, typed.types)}"
+            for typed in self.domain.types
         ]
 
     def _number(self, schema: FunctionSchema) -> str:
-        term = Atom(schema.name, tuple(typed.name for typed in schema.parameters))
-        return self._with_kinds(self._said_value(term, "some number"), schema.parameters)
+        said = self._said_value(_lifted(schema.name, schema.parameters), "some number")
+        return self._with_kinds(said, schema.parameters)
 
     def _action(self, action: ActionSchema) -> str:
         names = [_spoken(typed.name) for typed in action.parameters]
@@ -419,14 +440,11 @@ class _DomainWriter:
         return "\n".join(
             [
                 f"Action {action.name}: {instruction}.",
-                *filter(None, [_items(ABOUT, [f"{own}, {kind}" for own, kind in self._kinds(action.parameters)])]),
+                *filter(None, [_items(ABOUT, self._listed_kinds(action.parameters))]),
                 _items(self.wording.needs, [self._condition(part) for part in parts] or ["nothing at all"]),
                 _items(self.wording.changes, [self._effect(effect) for effect in action.effects] or ["nothing"]),
             ]
         )
-
-    def _declared(self, name: str, parameters: Sequence[TypedName]) -> str:
-        return self._with_kinds(self._said(Atom(name, tuple(typed.name for typed in parameters))), parameters)
 
     def _said(self, atom: Atom) -> str:
         return _fact(self.phrases, _spoken_atom(atom), self.phrasing).text
@@ -434,15 +452,15 @@ class _DomainWriter:
     def _said_value(self, term: Atom, value: str) -> str:
         return _value(self.phrases, _spoken_atom(term), value, self.phrasing).text
 
-    def _kind(self, types: Iterable[str]) -> str:
-        return " or ".join(_with_article(noun_of(self.phrases, name)[0]) for name in types)
-
     def _with_kinds(self, text: str, parameters: Sequence[TypedName]) -> str:
         kinds = [f"{own} {kind}" for own, kind in self._kinds(parameters)]
         return f"{text}, with {_listed(kinds)}" if kinds else text
 
     def _kinds(self, parameters: Sequence[TypedName]) -> list[tuple[str, str]]:
-        return [(_spoken(typed.name), self._kind(typed.types)) for typed in parameters]
+        return [(_spoken(typed.name), _kind(self.phrases, typed.types)) for typed in parameters]
+
+    def _listed_kinds(self, parameters: Sequence[TypedName]) -> tuple[_Item, ...]:
+        return tuple(_Item(f"{own}, {kind}") for own, kind in self._kinds(parameters))
 
     def _range(self, word: str, parameters: Sequence[TypedName]) -> str:
         """Return ``for every place X and every car C``."""
@@ -495,6 +513,10 @@ class _DomainWriter:
         return _Item(ALL, tuple(map(self._effect, effects))) if effects else _Item("nothing")
 
 
+def _lifted(name: str, parameters: Sequence[TypedName]) -> Atom:
+    return Atom(name, tuple(typed.name for typed in parameters))
+
+
 def _spoken(term: str) -> str:
     """Return a variable in capitals without its question mark, and an object as it is."""
     return term[1:].upper() if term.startswith("?") else term
@@ -502,6 +524,10 @@ def _spoken(term: str) -> str:
 
 def _spoken_atom(atom: Atom) -> Atom:
     return Atom(atom.predicate, tuple(map(_spoken, atom.arguments)))
+
+
+def _kind(phrases: Phrases, types: Iterable[str]) -> str:
+    return " or ".join(_with_article(noun_of(phrases, name)[0]) for name in types)
 
 
 def _with_article(noun: str) -> str:

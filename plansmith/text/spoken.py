@@ -87,7 +87,7 @@ class SpokenDomain:
 
     def problem_text(self, problem: Problem) -> str:
         """Return a problem in words; see `natural_language.problem_text`."""
-        return problem_text(self.domain, self._said, problem, phrasing=self.phrasing)
+        return problem_text(self.domain, self._said, problem, phrasing=self.phrasing, one_by_one=True)
 
     def problem_pddl(self, problem: Problem) -> Problem:
         """Return a problem under the names of the words."""
