@@ -289,7 +289,8 @@ GOES_ON = "interrupted: goes on after step 5 of 16, 0 steps are taken again"
 FEWER = "ended with 1 rank fewer than asked for, batches as they were"
 
 
-@pytest.mark.parametrize("n_ranks", [pytest.param(1, marks=pytest.mark.faults), 2])
+@pytest.mark.faults
+@pytest.mark.parametrize("n_ranks", [1, 2])
 def test_trainer_rank_killed_in_a_step_goes_on_from_its_checkpoint_to_the_bits_of_a_calm_run(
     private_ray: None, tmp_path: Path, caplog: pytest.LogCaptureFixture, record_property: Record, n_ranks: int
 ) -> None:
