@@ -54,6 +54,7 @@ from plansmith.modelling.lessons import (
     straight_lesson,
 )
 from plansmith.modelling.products import DialogueStep
+from plansmith.modelling.quoting import QuotedAnswers
 from plansmith.modelling.references import Reference
 from plansmith.modelling.scrambling import Scrambler
 from plansmith.modelling.sentences import numbered, sentences
@@ -204,7 +205,7 @@ def test_hiding_more_words_than_the_pool_has_is_refused() -> None:
 
 def test_numbers_begin_anywhere_where_that_is_asked_for_and_come_back_as_they_were() -> None:
     text, begun = "§§1 §1 A car. §2 A van.", set[tuple[str, ...]]()
-    for seed in range(200):
+    for seed in range(400):
         hiding = Hiding(frozenset({"a"}), random.Random(seed), begins_anywhere=True)
         hidden = hiding.hide(text)
         numbers = re.findall(r"(?:P|N)(\d+)", hidden)
@@ -223,7 +224,9 @@ def test_lessons_of_one_dialogue_begin_at_the_same_numbers_and_those_of_others_e
     for row in lessons_of_two_domains(tmp_path).rows(ExampleRow, "lessons"):
         begun.setdefault(row.example_id.rpartition("-")[0], set()).add(re.findall(r"P\d+ N\d+", row.prompt)[0])
     assert {len(numbers) for numbers in begun.values()} == {1}
-    assert len(set.union(*begun.values())) > len(begun) / 2
+    places = [own for numbers in begun.values() for own in numbers]
+    assert 0.2 < places.count("P1 N1") / len(places) < 0.8
+    assert len(set(places)) > len(places) / 4
 
 
 def test_domain_in_no_phrasing_that_is_tried_is_refused_with_the_phrasings() -> None:
@@ -360,6 +363,18 @@ def test_sentences_of_any_text_are_numbered_and_nothing_else_is_changed() -> Non
     assert numbered("") == "\n§§1 §1 End."
 
 
+def test_question_for_an_action_ends_with_the_sentence_that_its_answer_begins_with() -> None:
+    loaded, problem = drawn("ferry", 0)
+    reference = spoken_reference(SpokenDomain(loaded.domain, loaded.needed_phrases(), 0), problem, name="x")
+    asked = [(q, a) for q, a in lessons(reference, BARE, random.Random(0), mistakes=0.0) if q.subject]
+    assert len(asked) == 3
+    for question, answer in asked:
+        last, place = question.messages[0].text.rstrip().rpartition("\n")[2], re.search(r"§§\d+ §\d+ ", answer)
+        assert place and f"/{last}".startswith(f"{question.subject.removeprefix('1')}: {place[0]}")
+    own = QuotedAnswers(reference)
+    assert own.told(asked[-1][0].messages[0].text) == {predicate.name for predicate in own.sketch.predicates}
+
+
 def test_lessons_with_mistakes_are_answered_by_what_mends_them() -> None:
     checks = set[str]()
     for seed in range(40):
@@ -382,7 +397,7 @@ def test_random_domains_are_other_domains_about_which_lessons_can_be_had() -> No
     domains = [load_domain(name) for name in LEARNT]
     scrambler = Scrambler.of((own.domain, own.needed_phrases()) for own in domains)
     rng, n_made, texts = random.Random(3), 0, set[str]()
-    arities, sizes = Counter[int](), set[tuple[bool, int]]()
+    arities, sizes, things = Counter[int](), set[tuple[bool, int]](), set[str]()
     for own in domains:
         for _ in range(6):
             try:
@@ -393,6 +408,7 @@ def test_random_domains_are_other_domains_about_which_lessons_can_be_had() -> No
             n_made += 1
             texts.add(print_domain(its.pddl))
             arities.update(len(schema.parameters) for schema in its.pddl.predicates)
+            things.update(re.sub("[a-z]+", "a", thing.name) for thing in made[2].objects)
             if own.domain.types:
                 sizes.add((bool(made[0].types), len(its.pddl.actions)))
             assert {action.name for action in own.domain.actions} != {action.name for action in its.pddl.actions}
@@ -401,6 +417,7 @@ def test_random_domains_are_other_domains_about_which_lessons_can_be_had() -> No
     assert n_made > 40
     assert len(texts) == n_made
     assert {(True, 1), (False, 1)} <= sizes and max(n_actions for _, n_actions in sizes) > 3
+    assert {re.sub(r"\d", "0", form) for form in things} == {"a0", "a", "a0-0", "a0_0", "a-a", "a-a0"}
     assert arities[0] > arities.total() // 10  # of the library's domains ferry alone has one such predicate
 
 

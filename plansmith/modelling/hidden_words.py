@@ -37,6 +37,8 @@ _SHOWN = {hidden: shown for shown, hidden in SIGNS.items()}
 _MARK = re.compile(r"([PN])(\d+)")
 BEGINNINGS = {SIGNS[PARAGRAPH]: range(7), SIGNS[MARK]: range(81)}
 """What can be added to all numbers of a lesson: of long texts alone the high ones would be learnt too seldom."""
+SHIFTED = 0.5
+"""Share of lessons with such numbers. Texts that are asked about begin with one: low ones must be learnt as well."""
 _LETTERS = "abcdefghijklmnopqrst"
 POOL = tuple("q" + "".join(pair) for pair in product(_LETTERS, repeat=2))
 """What words hide behind: 400 that no text has."""
@@ -82,7 +84,8 @@ class Hiding:
     Args:
         kept: words that stay.
         rng: draws what the others hide behind.
-        begins_anywhere: draw from `BEGINNINGS` what is added to the numbers of paragraphs and sentences.
+        begins_anywhere: draw from `BEGINNINGS` what is added to the numbers of paragraphs and sentences, in a share
+            `SHIFTED` of conversations.
     """
 
     kept: frozenset[str]
@@ -94,7 +97,8 @@ class Hiding:
 
     def __post_init__(self) -> None:
         self._free = {False: self.rng.sample(POOL, len(POOL)), True: self.rng.sample(NAMES, len(NAMES))}
-        self._added = {sign: self.rng.choice(own) if self.begins_anywhere else 0 for sign, own in BEGINNINGS.items()}
+        is_shifted = self.begins_anywhere and self.rng.random() < SHIFTED
+        self._added = {sign: self.rng.choice(own) if is_shifted else 0 for sign, own in BEGINNINGS.items()}
 
     def hide(self, text: str) -> str:
         """Return a text with its words hidden; words of the pool stay, which stand in answers of models alone.

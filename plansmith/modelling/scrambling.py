@@ -53,6 +53,10 @@ MOST_WORDS = 6
 FILLING = ("a", "an", "are", "be", "been", "has", "have", "is", "it", "of", "that", "the", "there", "you")
 FILLED = 0.4
 """Share of the pieces of such a phrase before which one of these words stands."""
+FORMS = (("a0",), ("a0",), ("a",), ("a0-0", "a0_0", "a-a", "a-a0"))
+"""How the objects of a problem are named: letters for ``a``, a digit for ``0``; of a list each in one of its ways."""
+CONSONANTS = "bcdfghjklmnprstvwx"
+"""What these letters are of: no word of a text, and none that others hide behind."""
 NAMING_WORDS = 5
 """Words of which the actions of a domain are named, so that some are called nearly alike."""
 Item = TypeVar("Item")
@@ -65,7 +69,7 @@ class Scrambler:
     Facts, parameters and what an action needs and changes get another order, some of the latter and of the actions are
     left out, some domains lose their types, some predicates arguments, and some conditions are negated, made a choice,
     made to hold only if another does, or made about all or some objects. Predicates are said by phrases of other ones,
-    of other domains too, or by phrases made up, as some actions are; actions are named anew.
+    of other domains too, or by phrases made up, as some actions are; actions and objects are named anew.
 
     Attributes:
         phrases: of predicates, by the number of their arguments.
@@ -129,7 +133,7 @@ class Scrambler:
         same = {schema.name: schema.name for schema in domain.predicates} | {EQUALITY: EQUALITY}
         is_untyped = rng.random() < UNTYPED
         kinds = {name: OBJECT if is_untyped else name for name in (OBJECT, *(typed.name for typed in domain.types))}
-        objects = {typed.name: typed.name for typed in problem.objects}
+        objects = dict(zip((typed.name for typed in problem.objects), _object_names(rng), strict=False))
         kept = {
             schema.name: sorted(rng.sample(range(arity), rng.randrange(arity)))
             for schema in domain.predicates
@@ -207,6 +211,20 @@ def _choice(part: Condition, others: Sequence[Atom], rng: random.Random) -> Cond
     """Return a choice of a condition and one or two others, in any order."""
     chosen = rng.sample(others, min(len(others), rng.randint(1, 2)))
     return Disjunction(_shuffled((part, *(Literal(atom, rng.random() < 0.5) for atom in chosen)), rng))
+
+
+def _object_names(rng: random.Random) -> Iterator[str]:
+    """Yield names of one form, each once, without end."""
+    forms, made = rng.choice(FORMS), set[str]()
+    while True:
+        name = re.sub("[a0]", lambda sign: _drawn(sign[0], rng), rng.choice(forms))
+        if name not in made:
+            made.add(name)
+            yield name
+
+
+def _drawn(sign: str, rng: random.Random) -> str:
+    return str(rng.randrange(10)) if sign == "0" else "".join(rng.choices(CONSONANTS, k=3))
 
 
 def _words(action: ActionSchema) -> set[str]:

@@ -164,7 +164,7 @@ class ReferenceAnswers:
 
     def told(self, asked: str) -> set[str]:
         """Return the names of the predicates that a question offers."""
-        offered = asked.rpartition(TASK_MARK)[2].rpartition("## Predicates")[2]
+        offered = asked.rpartition(TASK_MARK)[2].rpartition("## Predicates\n")[2].partition("\n## ")[0]
         return {own.name for _, own in read_predicates(plain_lines(offered))}
 
     def spoilt(self, fault: str, answer: str) -> str:
