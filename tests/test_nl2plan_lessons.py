@@ -370,7 +370,7 @@ def test_question_for_an_action_ends_with_the_sentence_that_its_answer_begins_wi
     assert len(asked) == 3
     for question, answer in asked:
         last, place = question.messages[0].text.rstrip().rpartition("\n")[2], re.search(r"§§\d+ §\d+ ", answer)
-        assert place and f"/{last}".startswith(f"{question.subject.removeprefix('1')}: {place[0]}")
+        assert place and last.startswith(f"{question.subject.rpartition('/')[2]}: {place[0]}")
     own = QuotedAnswers(reference)
     assert own.told(asked[-1][0].messages[0].text) == {predicate.name for predicate in own.sketch.predicates}
 

@@ -131,7 +131,7 @@ class QuotedAnswers(ReferenceAnswers):
     def _declared(self, asked: str) -> Iterator[str]:
         known = self.told(asked)
         new = [own for own in self.domain.predicates if own.name not in known]
-        *made, end = _nested(itertools.chain.from_iterable(map(_declared, new)))
+        *made, end = _nested(itertools.chain.from_iterable(map(_declaration, new)))
         if len(new) == len(self.domain.predicates) and new:
             yield from self._under(FACTS, made)
         else:
@@ -180,7 +180,7 @@ def _nested(opened: Iterable[tuple[int, str]]) -> list[str]:
     return [*(made or [""]), ")" * before]
 
 
-def _declared(predicate: PredicateSchema) -> Iterator[tuple[int, str]]:
+def _declaration(predicate: PredicateSchema) -> Iterator[tuple[int, str]]:
     """Yield the name of a predicate, and below it each argument with its type."""
     yield 0, f"- ({predicate.name}{'' if predicate.parameters else ')'}"
     yield from ((1, parameter_of(typed).pddl) for typed in predicate.parameters)
