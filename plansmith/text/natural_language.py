@@ -194,11 +194,15 @@ def problem_text(
     facts = [_fact(phrases, atom, next(phrasings)) for atom in problem.init] or [_Clause("", NO_FACTS)]
     values = [_value(phrases, known.term, str(known.value), next(phrasings)) for known in problem.function_values]
     _check_types(domain, problem.objects)
-    said = _object_sentences(phrases, problem.objects)
-    listed = [f"{typed.name}, {_kind(phrases, typed.types)}" for typed in problem.objects] or [NO_FACTS]
+    if one_by_one:
+        listed = [f"{typed.name}, {_kind(phrases, typed.types)}" for typed in problem.objects]
+        things = _items(THINGS, listed or [NO_FACTS])
+    else:
+        said = _object_sentences(phrases, problem.objects)
+        things = (" " if frame.layout is Layout.PROSE else "\n").join(said)
     blocks = [
         opening_of(wording, phrases),
-        _items(THINGS, listed) if one_by_one else (" " if frame.layout is Layout.PROSE else "\n").join(said),
+        things,
         _block(wording.start, facts, frame.layout),
         _block(wording.values, values, frame.layout) if values else "",
         _block(wording.goal, goal, frame.layout),
