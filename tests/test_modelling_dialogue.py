@@ -66,6 +66,16 @@ def test_step_with_a_planned_mistake_fires_its_check_and_ends(
     assert planned_task.status == ("refused" if accepted_with else "solved")
 
 
+def test_hierarchy_that_every_answer_loses_leaves_all_types_below_object(tmp_path: Path) -> None:
+    planned = {"hierarchy": ["empty"] * NEVER_MENDED}
+    folder, _, records = modelled(reference("tyreworld-easy"), tmp_path, planned, ONE_PASS)
+    [own] = [one for one in records if one.step == "hierarchy"]
+    assert own.faults == ("header_inclusion",)
+    types = [line.partition(":")[0].removeprefix("- ") for line in folder.read(files.TYPES).splitlines()]
+    below = [line.partition(":")[0].removeprefix("  - ") for line in folder.read(files.HIERARCHY).splitlines()]
+    assert len(types) > 1 and below == ["- object", *types]
+
+
 def test_step_pred_types_in_a_domain_of_several_types_fires(tmp_path: Path) -> None:
     _, log, _ = modelled(reference("tyreworld-easy"), tmp_path, {"task": ["pred_types"]}, ONE_PASS)
     assert [call.checks for call in log.calls if call.kind == "repair"] == [("pred_types",)]

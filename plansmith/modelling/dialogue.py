@@ -233,7 +233,7 @@ def types_exercise(text: str, config: ModellingConfig) -> Exercise[tuple[TypeSke
 
 
 def tree_exercise(text: str, types: Sequence[TypeSketch], config: ModellingConfig) -> Exercise[TypeTree]:
-    """Return what asks for the tree of the types (step 2)."""
+    """Return what asks for the tree of the types (step 2); a type that every answer loses is below `object`."""
 
     def check(answer: str) -> tuple[Fault, ...]:
         tree, faults = read_tree(answer)
@@ -244,7 +244,7 @@ def tree_exercise(text: str, types: Sequence[TypeSketch], config: ModellingConfi
         "",
         step_prompt(config.prompts, "hierarchy", text=text, types=writing.write_types(types)),
         lambda shown: step_prompt(config.prompts, "hierarchy_feedback", text=text, shown=shown),
-        lambda answer: read_tree(answer)[0],
+        lambda answer: read_tree(answer)[0].with_types(types),
         check,
         writing.write_tree,
         config.answers,

@@ -7,7 +7,7 @@ whether it can be read or not. Not here: reading answers (`reading`), finding fl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -95,6 +95,11 @@ class TypeTree:
             node = waiting.pop()
             yield node
             waiting += [below for below in reversed(self.nodes) if below.parent == node.name]
+
+    def with_types(self, sketches: Iterable[TypeSketch]) -> TypeTree:
+        """Return the tree with each type that it has not, directly below `object`."""
+        lost = [TypeNode(one.name, comment=one.comment) for one in sketches if one.name not in self.names]
+        return TypeTree((*self.nodes, *lost))
 
     def with_ancestors(self, names: frozenset[str]) -> TypeTree:
         """Return the tree of some types and of all above them."""
