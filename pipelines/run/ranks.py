@@ -128,7 +128,7 @@ class Ranks:
                 logging_config=train.LoggingConfig(log_level="ERROR"),
             ),
         )
-        return _without_cleaner(trainer) if self.is_local else trainer
+        return _without_unused(trainer, is_local=self.is_local)
 
     @property
     def _least(self) -> int:
@@ -227,15 +227,18 @@ class Ranks:
         self._fit, self._desk, self._group, self._is_busy = None, None, None, False
 
 
-def _without_cleaner(trainer: Any) -> Any:
-    """Keep Ray Train from watching over what it reserved, which ends with a Ray of our own.
+def _without_unused(trainer: Any, *, is_local: bool) -> Any:
+    """Take from Ray Train the callbacks that have nothing to do here (2.60).
 
-    Its watch asks a dashboard, which that has not, or any Ray of the machine's, and says so in a traceback (2.60).
+    One starts a process for the Ray Datasets of the ranks, which are given none. In a Ray of our own another watches
+    over what the fit reserved, which ends with that Ray; its watch asks a dashboard, which that has not, or any Ray of
+    the machine's, and says so in a traceback.
     """
+    from ray.train.v2._internal.callbacks.datasets import DatasetsCallback
     from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 
-    callbacks = trainer._create_default_callbacks()
-    kept = [callback for callback in callbacks if not isinstance(callback, PlacementGroupCleanerCallback)]
+    unused = (DatasetsCallback, PlacementGroupCleanerCallback) if is_local else DatasetsCallback
+    kept = [callback for callback in trainer._create_default_callbacks() if not isinstance(callback, unused)]
     trainer._create_default_callbacks = lambda: kept
     return trainer
 
