@@ -72,8 +72,8 @@ def pytest_configure() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # DeepSpeed reads it once in a process, when it is imported; a run with `device: cuda` tested before would decide it
     os.environ["DS_ACCELERATOR"] = "cpu"
-    # Ray starts its workers at niceness 15: a run under test would get a thirtieth of what tests beside it get, and one
-    # has stood still until they were done and more (tests that start clusters of their own hand on this environment)
+    # Ray starts its workers at niceness 15: a run under test would get a thirtieth of what tests beside it get, and
+    # would stand still until they are done
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - as Ray spells it
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
