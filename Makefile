@@ -35,7 +35,7 @@ pretrained: $(INSTALLED) ## the whole method on a pre-trained model of 135 milli
 
 .PHONY: test
 test: $(INSTALLED) ## run the tests; ARGS="-k validate -x" goes to pytest
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 40 --durations-min 5 $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --durations 40 --durations-min 5 $(ARGS)
 
 .PHONY: faults
 faults: $(INSTALLED) ## kill a run in each of its stages, take a machine away; a quarter of an hour

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import faulthandler
 import io
 import os
 import random
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
@@ -75,6 +77,8 @@ def pytest_configure() -> None:
     # Ray starts its workers at niceness 15: a run under test would get a thirtieth of what tests beside it get, and
     # would stand still until they are done
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - as Ray spells it
+    # each Ray that a process starts after its first (2.60) leaves a thread that reports to OpenTelemetry for ever
+    os.environ["RAY_enable_open_telemetry"] = "0"  # noqa: SIM112
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
 
@@ -90,6 +94,14 @@ def _subnormal_numbers() -> Iterator[None]:
     yield
     if "torch" in sys.modules:
         sys.modules["torch"].set_flush_denormal(False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _last_words(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Let a process that dies of a signal say where it was, also after a Ray: its end takes all handlers away."""
+    yield
+    faulthandler.disable()
+    faulthandler.enable(pytestconfig.stash[fault_handler_stderr_fd_key])
 
 
 @pytest.fixture

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 import os
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.request import urlopen
@@ -279,18 +282,20 @@ def of_the_run(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def _hasty_ray() -> Iterator[None]:
-    """Let what is started from here on report to Ray, and Ray to Prometheus, more often than every ten seconds."""
-    with pytest.MonkeyPatch.context() as patch:
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Samples:
+    """What Prometheus gets of a run on a private Ray: an engine that was started again, a service, all figures.
+
+    In a process of its own: whether and how often Ray reports is decided at a process's first Ray.
+    """
+    process = multiprocessing.get_context("spawn")
+    with pytest.MonkeyPatch.context() as patch, ProcessPoolExecutor(1, mp_context=process) as alone:
+        patch.delenv("RAY_enable_open_telemetry")
         patch.setenv("RAY_metrics_report_interval_ms", str(10_000 // HASTE))
-        patch.setattr(telemetry_of_runs, "REFRESH_INTERVAL_S", telemetry_of_runs.REFRESH_INTERVAL_S / HASTE)
-        yield
+        return alone.submit(samples_of_a_run, tmp_path_factory.mktemp("run")).result()
 
 
-@pytest.fixture(scope="module")
-def exported(_hasty_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Samples]:
-    """What Prometheus gets of a run on a private Ray: an engine that was started again, a service, all figures."""
-    folder = tmp_path_factory.mktemp("run")
+def samples_of_a_run(folder: Path) -> Samples:
+    telemetry_of_runs.REFRESH_INTERVAL_S /= HASTE
     settings = SimpleNamespace(name="by-hand", telemetry=TelemetryConfig(), model_dump=lambda *, mode: {})
     writer = ArtifactWriter(folder / "artifacts", "polish_2", "f" * 64)
     artifact = writer.finish(Provenance("polish_2", "f" * 64, {}, {}, 0, iteration=2), wall_time_s=2.5)
@@ -305,11 +310,12 @@ def exported(_hasty_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
             telemetry.started(stage, number=3, count=7)
             engine = engine_that_was_started_again()
             samples = scraped_with(wanted(), counting_service())
-            yield samples | {"kept": kept_when_ray_forgets()}
+            samples["kept"] = kept_when_ray_forgets()
         finally:
             telemetry.__exit__()
             ray.shutdown()
     del engine
+    return samples
 
 
 def engine_that_was_started_again() -> Any:
