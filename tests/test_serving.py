@@ -875,6 +875,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, untrained: Path) -> Iterat
     ]
     command += [word for setting in settings for word in ("--set", setting)]
     environment = {**os.environ, "TMPDIR": str(temporary), "RAY_TMPDIR": "/tmp"}
+    del environment["RAY_enable_open_telemetry"]  # it has one Ray, whose metrics are asked for
     with said.open("w") as log:
         process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
