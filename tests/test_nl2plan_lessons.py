@@ -189,6 +189,17 @@ def test_hidden_words_are_drawn_anew_for_each_conversation_and_alike_for_the_sam
     assert len(hidden) in (5, 6)  # parcel, on, table; parcels, van: other words, but by chance
 
 
+def test_a_name_that_ends_in_a_digit_is_one_word_and_others_are_their_parts() -> None:
+    hiding = Hiding(frozenset({"at"}), random.Random(0))
+    text = "truck-1 at l0-1 (at truck-1 l0-1) - new_town_12 on-top 3-d"
+    hidden = hiding.hide(text).split()
+    assert [word for word in hidden if word in NAMES][:4] == [hidden[0], hidden[2], hidden[0], hidden[2]]
+    assert hiding.reveal(" ".join(hidden)) == text
+    pieces = list(hidden_pieces(text))
+    assert pieces[:3] == ["truck-1", "at", "l0-1"]
+    assert pieces[8:] == ["-", "new_town_12", "on", "~", "top", "3", "~", "d"]
+
+
 def test_hiding_more_words_than_the_pool_has_is_refused() -> None:
     hiding = Hiding(frozenset(), random.Random(0))
     hiding.hide(" ".join(word.replace("q", "w") for word in POOL))

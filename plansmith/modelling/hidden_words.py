@@ -2,9 +2,9 @@
 
 Every word but those of the frames around it becomes one of a pool, drawn anew for each conversation, and answers are
 turned back. What is left to learn is what stands where, which is the same for all domains. Hidden texts are lower-case
-words and signs with a space between each two, so that a word is the same token wherever it stands; ``~`` joins the
-parts of a name, ``::`` begins a keyword of PDDL, variables are capitals, and the numbers of paragraphs and
-sentences begin with one.
+words and signs with a space between each two, so that a word is the same token wherever it stands. A name that ends in
+a digit (``l0-1``) is one word, ``~`` joins the parts of any other, ``::`` begins a keyword of PDDL, variables are
+capitals, and the numbers of paragraphs and sentences begin with one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from plansmith.modelling.sentences import MARK, PARAGRAPH
 
 NEWLINE, INDENT, HYPHEN, KEYWORD = "¶", "·", "~", "::"
 _PIECE = re.compile(
-    r"\?x(?P<number>\d+)\b|(?<=\w)(?P<joint>[-_])(?=\w)|(?P<word>[A-Za-z0-9]+)|(?<![^\s(])(?P<keyword>:)(?=[A-Za-z])"
+    r"\?x(?P<number>\d+)\b|(?P<name>(?<![\w-])[A-Za-z0-9]+([-_][A-Za-z0-9]+)*[-_][A-Za-z0-9]*\d(?![\w-]))"
+    r"|(?<=\w)(?P<joint>[-_])(?=\w)|(?P<word>[A-Za-z0-9]+)|(?<![^\s(])(?P<keyword>:)(?=[A-Za-z])"
     r"|(?P<mark>§§?\d+)|(?P<sign>#+|`+|\S)"
 )
 _SPOKEN_VARIABLE = re.compile(r"X(\d+)")
