@@ -408,7 +408,7 @@ def test_random_domains_are_other_domains_about_which_lessons_can_be_had() -> No
     domains = [load_domain(name) for name in LEARNT]
     scrambler = Scrambler.of((own.domain, own.needed_phrases()) for own in domains)
     rng, n_made, texts = random.Random(3), 0, set[str]()
-    arities, sizes, things = Counter[int](), set[tuple[bool, int]](), set[str]()
+    arities, sizes, things, n_alike = Counter[int](), set[tuple[bool, int]](), set[str](), 0
     for own in domains:
         for _ in range(6):
             try:
@@ -419,6 +419,8 @@ def test_random_domains_are_other_domains_about_which_lessons_can_be_had() -> No
             n_made += 1
             texts.add(print_domain(its.pddl))
             arities.update(len(schema.parameters) for schema in its.pddl.predicates)
+            said = [tuple(schema.name.split("-")[:3]) for schema in its.pddl.predicates]
+            n_alike += len(said) - len(set(said))
             things.update(re.sub("[a-z]+", "a", thing.name) for thing in made[2].objects)
             if own.domain.types:
                 sizes.add((bool(made[0].types), len(its.pddl.actions)))
@@ -429,6 +431,7 @@ def test_random_domains_are_other_domains_about_which_lessons_can_be_had() -> No
     assert len(texts) == n_made
     assert {(True, 1), (False, 1)} <= sizes and max(n_actions for _, n_actions in sizes) > 3
     assert {re.sub(r"\d", "0", form) for form in things} == {"a0", "a", "a0-0", "a0_0", "a-a", "a-a0"}
+    assert n_alike > arities.total() // 10
     assert arities[0] > arities.total() // 10  # of the library's domains ferry alone has one such predicate
 
 

@@ -48,8 +48,11 @@ UNTYPED = 0.25
 """Share of random domains without types."""
 MADE_UP = 0.5
 """Share of phrases that are words and arguments in any order."""
+ALIKE = 0.5
+"""Share of them that begin as another of the domain does: where two facts of a text began alike ("there is no block on
+top of", "in the hand"), a model took one for the other (docs/log.md)."""
 MOST_WORDS = 6
-"""Of such a phrase. A model that has met no long phrase of one argument gives it two (docs/log.md)."""
+"""Of a phrase made up, beside such a beginning. A model that has met no long phrase of one argument gives it two."""
 FILLING = ("a", "an", "are", "be", "been", "has", "have", "is", "it", "of", "that", "the", "there", "you")
 FILLED = 0.4
 """Share of the pieces of such a phrase before which one of these words stands."""
@@ -99,10 +102,10 @@ class Scrambler:
             BadInputError: no action is left that speaks of a goal.
         """
         domain, phrases, problem = self._called_otherwise(domain, phrases, problem, rng)
-        said = {
-            schema.name: (self._phrase(len(schema.parameters), rng),) * len(phrases.predicates[schema.name])
-            for schema in domain.predicates
-        }
+        said: dict[str, tuple[str, ...]] = {}
+        for schema in domain.predicates:
+            phrase = self._phrase(len(schema.parameters), [own for own, *_ in said.values()], rng)
+            said[schema.name] = (phrase,) * len(phrases.predicates[schema.name])
         kept = rng.sample(domain.actions, rng.randint(1, len(domain.actions)))
         actions = tuple(self._action(action, rng) for action in kept)
         used = {word for action in actions for word in _words(action)}
@@ -156,15 +159,18 @@ class Scrambler:
         names = {"-".join(rng.sample(words, rng.randint(1, 3))) for _ in range(100)}
         yield from _shuffled(sorted(names), rng)
 
-    def _phrase(self, arity: int, rng: random.Random) -> str:
+    def _phrase(self, arity: int, others: Sequence[str], rng: random.Random) -> str:
         known = self.phrases.get(arity)
-        return rng.choice(known) if known and rng.random() >= MADE_UP else self._made_up(arity, rng)
+        if known and rng.random() >= MADE_UP:
+            return rng.choice(known)
+        begun = _beginning(rng.choice(others), arity, rng) if others and rng.random() < ALIKE else ()
+        return self._made_up(arity, rng, begun)
 
-    def _made_up(self, arity: int, rng: random.Random) -> str:
-        """Return a phrase of some words and so many arguments in any order."""
+    def _made_up(self, arity: int, rng: random.Random, begun: Sequence[str] = ()) -> str:
+        """Return a phrase of a beginning, some words and so many arguments in any order."""
         words = rng.sample(self.words, rng.randint(1, MOST_WORDS))
-        arguments = (f"{{{place}}}" for place in range(arity))
-        said = list[str]()
+        arguments = (argument for place in range(arity) if (argument := f"{{{place}}}") not in begun)
+        said = list(begun)
         for piece in _shuffled([*words, *arguments], rng):
             said += [rng.choice(FILLING), piece] if rng.random() < FILLED else [piece]
         return " ".join(said)
@@ -211,6 +217,13 @@ def _choice(part: Condition, others: Sequence[Atom], rng: random.Random) -> Cond
     """Return a choice of a condition and one or two others, in any order."""
     chosen = rng.sample(others, min(len(others), rng.randint(1, 2)))
     return Disjunction(_shuffled((part, *(Literal(atom, rng.random() < 0.5) for atom in chosen)), rng))
+
+
+def _beginning(phrase: str, arity: int, rng: random.Random) -> Sequence[str]:
+    """Return the first words of a phrase, as far as a fact of so many arguments can be said with them."""
+    words = phrase.split()[: rng.randint(1, 4)]
+    arguments = {f"{{{place}}}" for place in range(arity)}
+    return list(itertools.takewhile(lambda word: "{" not in word or word in arguments, words))
 
 
 def _object_names(rng: random.Random) -> Iterator[str]:
