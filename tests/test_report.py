@@ -577,11 +577,12 @@ def test_numbers_are_written_for_people(function: object, value: float, expected
 
 
 def test_spoken_turns_names_into_words() -> None:
-    assert [spoken(n) for n in ("iteration_12", "phase1", "untrained", "roll_out")] == [
+    assert [spoken(n) for n in ("iteration_12", "phase1", "untrained", "roll_out", "nl2plan")] == [
         "iteration 12",
         "phase 1",
         "untrained",
         "roll out",
+        "nl2plan",
     ]
 
 

@@ -65,8 +65,8 @@ def beside(own: str, paper: str | float | None) -> str:
 
 
 def spoken(name: str) -> str:
-    """Return a name as words: ``iteration_1`` is "iteration 1", ``phase1`` is "phase 1"."""
-    return re.sub(r"(?<=[a-z])(?=\d)", " ", name.replace("_", " ")).replace("  ", " ")
+    """Return a name as words: ``iteration_1`` is "iteration 1", ``phase1`` is "phase 1", ``nl2plan`` stays."""
+    return re.sub(r"(?<=[a-z])(?=\d+(?![a-z\d]))", " ", name.replace("_", " ")).replace("  ", " ")
 
 
 def clock(seconds: float) -> str:
