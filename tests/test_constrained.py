@@ -37,8 +37,10 @@ from plansmith.pddl.parser import parse_domain, parse_step
 from plansmith.pddl.validation import validate_plan
 from plansmith.problems.library import DOMAINS_FOLDER
 from plansmith.stages import Stage, StageContext, run_stages
+from plansmith.text.baselines import FINAL_PLAN
 from plansmith.text.chains import Span
 from plansmith.text.compact import CompactRendering
+from plansmith.text.narration import narration_of_steps
 
 DOMAIN_TEXT = (DOMAINS_FOLDER / "blocks-classic" / "domain.pddl").read_text(encoding="utf-8")
 PROBLEM = """(define (problem p) (:domain blocks-classic) (:objects a b c t r)
@@ -66,9 +68,9 @@ def chain_text(*, false_state: int | None = None, plan: Sequence[str] = PLAN) ->
     return " ".join([*words, "verdict: VALID"])
 
 
-def judged(completion: str, problem_id: str = "p", rollout_id: str = "r") -> Tried:
+def judged(completion: str, problem_id: str = "p", rollout_id: str = "r", prompting: str = "compact") -> Tried:
     row = CompletionRow(rollout_id, 1, "v", completion)
-    found = PlanJudge("compact").judge(JudgingRow(problem_id, DOMAIN_TEXT, PROBLEM, (row,)))
+    found = PlanJudge(prompting).judge(JudgingRow(problem_id, DOMAIN_TEXT, PROBLEM, (row,)))
     tokens = tuple(encode(TOKENIZER, completion))
     rollout = RolloutRow(rollout_id, problem_id, 1, "v", "", completion, (1, 2), tokens, (), "stop", 0)
     return Tried(rollout, found.verdicts[0], found.steps, Reward(0.0, ""))
@@ -103,6 +105,33 @@ def test_a_false_state_costs_lambda_and_goes_on() -> None:
     found = scores(judged(chain_text(false_state=1)))
     assert [step.cost for step in found.steps][:2] == [0.0, 0.5]
     assert len(found.steps) == 6
+
+
+def test_a_narrated_answer_is_criticised_step_by_step_as_any_chain() -> None:
+    plan = tuple(map(parse_step, PLAN))
+    told = narration_of_steps(TASK, plan, [f"reason {number}" for number in range(len(plan))])
+    answer = "\n".join([told, FINAL_PLAN, *PLAN])
+    whole = judged(answer, prompting="narrated")
+    assert whole.verdict.is_valid and [step.feedback_code for step in whole.steps] == ["ok"] * 6
+    assert [step.place for step in scores(whole).steps] == [0, 1, 2, 3, 4, 5]
+    for number, step in enumerate(whole.steps):
+        assert answer[step.choice.start : step.choice.end].endswith(PLAN[number])
+        assert answer[: step.outcome.end].count("State:") == number + 1
+    false = judged(answer.replace("(holding c r)", "(holding c t)", 1), prompting="narrated")
+    assert false.verdict.is_valid and scores(false).steps[0].cost == 0.5
+    first = false.steps[0].fault_span
+    assert first is not None and answer[first.start : first.end] == "(holding c r)"
+
+
+@pytest.mark.parametrize("spoilt", ["State: (top a)\nStep 2:", "Step 2:"], ids=["two states", "none"])
+def test_a_narrated_answer_whose_states_cannot_be_told_claims_nothing(spoilt: str) -> None:
+    plan = tuple(map(parse_step, PLAN))
+    told = narration_of_steps(TASK, plan, ["reason"] * len(plan))
+    if spoilt == "Step 2:":
+        told = told.replace("State: ", "After it ", 1)
+    answer = "\n".join([told.replace("Step 2:", spoilt), FINAL_PLAN, *PLAN])
+    item = judged(answer, prompting="narrated")
+    assert item.verdict.is_valid and not item.steps and [step.place for step in scores(item).steps] == [None] * 6
 
 
 def test_a_violated_precondition_costs_one_and_lambda_and_ends_the_count() -> None:

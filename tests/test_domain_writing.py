@@ -167,6 +167,22 @@ def test_pruning_by_solvability_deletes_hand_free_from_pick_up_and_by_checks_kee
     assert checks.check_domain(by_checks.domain).scores.shares == (1.0, 1.0, 1.0, 1.0)
 
 
+def test_domain_with_a_predicate_that_nobody_sees_is_not_pruned_to_nothing(checks: DomainChecks) -> None:
+    helper = replace(BLOCKS.domain.predicates[0], name="helper")
+    domain = replace(BLOCKS.domain, predicates=(*BLOCKS.domain.predicates, helper))
+    assert checks.check_domain(domain).does_nothing_right
+    for objective in ("checks", "solvability"):
+        assert prune(domain, keeps(objective, checks, domain)).domain == domain  # type: ignore[arg-type]
+
+
+def test_condition_of_endless_instances_is_a_fault_and_ends_nothing(checks: DomainChecks) -> None:
+    names = " ".join(f"?x{number}" for number in range(40))
+    text = print_domain(BLOCKS.domain).replace("(and", f"(and (forall ({names}) (exists (?y) (top ?y)))", 1)
+    checked = checks.check(text)
+    assert checked.domain is None and [fault.kind for fault in checked.faults] == [FaultKind.NOT_READ]
+    assert "too many instances" in checked.faults[0].words
+
+
 def test_agreement_of_a_domain_that_allows_more_has_full_recall_and_less_precision() -> None:
     problems = [problem_of(seed) for seed in range(5)]
     same = domain_agreement(BLOCKS.domain, BLOCKS.domain, problems, n_steps=8, rng=random.Random(0))

@@ -112,8 +112,14 @@ def test_quota_keeps_the_shares_of_lengths_of_as_many_as_there_are() -> None:
     assert [len(row.plan) for row in chosen] == [1, 1, 2, 2, 3, 4]
 
 
+def test_quota_takes_of_each_kind_of_problem_as_large_a_share_as_of_the_others() -> None:
+    kinds = [row for kind, n in (("blocks", 8), ("align", 4)) for row in [replace(solved(1)[0], problem_id=kind)] * n]
+    for library in (LibraryConfig(plans=6), LibraryConfig(plans=6, lengths=(LengthShare(up_to=2, share=1),))):
+        assert [row.problem_id for row in by_quota(kinds, library)] == ["blocks"] * 4 + ["align"] * 2
+
+
 def test_quota_that_cannot_be_filled_says_which_length_is_short() -> None:
-    with pytest.raises(PlansmithError, match="3 to 4 steps"):
+    with pytest.raises(PlansmithError, match=r"1 to 2 steps +4 +1\n3 to 4 steps +0 +1"):
         by_quota(solved(1, 1, 2, 2), QUOTA)
     with pytest.raises(PlansmithError, match="any length"):
         by_quota(solved(1), LibraryConfig(plans=2))
@@ -323,7 +329,7 @@ def first_stages() -> list[Stage[Any]]:
         found.append(Stage(name=name, run=run_turn, settings=settings, inputs={**given, **before}, iteration=turn))
         before = {"before": found[-1]}
     pruning = PruningSettings(**CHECKING.model_dump(exclude={"planner"}), planner=PLANNER, objective="checks",
-                              agreement_scenes=3)  # fmt: skip
+                              agreement_scenes=3, max_faults=0)  # fmt: skip
     inputs = {**given, "written": before["before"]}
     pruned = Stage(name="prune", run=domain_writing.prune_domain, settings=pruning, inputs=inputs)
     adopted = Stage(name="adopt", run=adopt_domains, inputs={"problems": problems, f"{WRITTEN} blocks-classic": pruned})
@@ -420,7 +426,7 @@ def a_plan() -> tuple[PlanStep, ...]:
     return first, simulator.possible(after)[0]
 
 
-def telling(*, without: str = "", more: str = "", steps: int = 2, told: bool = True) -> str:
+def telling(*, without: str = "", more: str = "", needs: str = "", steps: int = 2, told: bool = True) -> str:
     simulator = Simulator(BLOCKS.domain, TASK.problem)
     state, lines = simulator.initial_state, []
     for number, step in enumerate(a_plan()[:steps], 1):
@@ -428,7 +434,8 @@ def telling(*, without: str = "", more: str = "", steps: int = 2, told: bool = T
         assert after is not None
         state = after
         facts = " ".join(str(atom) for atom in sorted(state) if not (number == 2 and atom.predicate == without))
-        lines += [f"Step {number}: {step}", "It serves the goal.", *([f"State: {facts} {more}"] if told else [])]
+        lines += [f"Step {number}: {step}", *([f"Preconditions: {needs}"] if needs and number == 1 else [])]
+        lines += ["It serves the goal.", *([f"State: {facts} {more}"] if told else [])]
     return "<REASON>" + "\n".join(lines) + "</REASON>"
 
 
@@ -444,9 +451,14 @@ def telling(*, without: str = "", more: str = "", steps: int = 2, told: bool = T
         (telling(told=False), Refusal.NO_STATES),
         (telling(more="(holding table1 robot1)"), Refusal.FALSE_STATE),
         (telling(without="top"), Refusal.FALSE_STATE),
+        (telling().replace("It serves", "State: (holding table1 robot1)\nIt serves", 1), Refusal.FALSE_STATE),
+        (telling(needs="(top b2) (not (holding b1 robot1))"), None),
+        (telling(needs="(holding b1 robot1)"), Refusal.FALSE_PRECONDITION),
+        (telling(needs="(not (top b2))"), Refusal.FALSE_PRECONDITION),
     ],
-    ids=["true", "static left out", "last counts", "no marks", "too few", "one more", "no states", "false", "left out"],
-)
+    ids=["true", "static left out", "last counts", "no marks", "too few", "one more", "no states", "false", "left out",
+         "false before a true one", "needs", "does not hold", "holds"],
+)  # fmt: skip
 def test_narration_is_believed_only_where_steps_and_states_are_true(text: str, refusal: Refusal | None) -> None:
     assert read_narration(text, TASK, a_plan()).refusal is refusal
 
@@ -483,7 +495,7 @@ def test_plans_narrated_step_by_step_have_true_states_and_one_with_a_step_untold
     def solved(context: Any) -> None:
         context.output.write_rows(plans, PlanRow)
 
-    library = WritingLibrarySettings(library=LibraryConfig(), prompting="chain_of_thought", object_names=(), n_plans=1)
+    library = WritingLibrarySettings(library=LibraryConfig(), prompting="narrated", object_names=(), n_plans=1)
     telling_them = NarratingSettings(
         sampling=SamplingConfig(), engine=EngineNumerics(), prompting="", resample_budget=1, library=library, by="step"
     )
@@ -508,7 +520,8 @@ def test_plans_narrated_step_by_step_have_true_states_and_one_with_a_step_untold
 def test_narrated_answer_is_read_as_its_plan() -> None:
     plan = a_plan()
     answer = narrated_answer(read_narration(telling(), TASK, plan), plan)
-    assert prompting_of("chain_of_thought").read(answer, BLOCKS.domain).chain.final_plan == plan
+    read = prompting_of("narrated").read(answer, BLOCKS.domain).chain
+    assert read.final_plan == read.plan_of_steps == plan
 
 
 # --- a teacher
@@ -650,9 +663,11 @@ def rephrased(domain: str = DOMAIN_TEXT, problem: str = PROBLEM_TEXT, more: str 
         (rephrased(problem=PROBLEM_TEXT.replace("(:goal", "(:goal (and) #")), ParaphraseFault.CHANGED),
         (rephrased(domain=DOMAIN_TEXT.replace("(hand_free ?r)", "", 1)), ParaphraseFault.CHANGED),
         (rephrased(more="and (top b1)"), ParaphraseFault.ADDED),
+        (rephrased(more="beginning with (pick-up b1 table1 robot1)"), ParaphraseFault.ADDED),
+        (rephrased(more="(in any order), one step a line, such as (action-name object1 object2)"), None),
         (f"<PROMPT>{PROMPT}</PROMPT>", ParaphraseFault.SAME),
     ],
-    ids=["whole", "white space", "no marks", "state", "name", "goal", "domain", "fact", "same"],
+    ids=["whole", "white space", "no marks", "state", "name", "goal", "domain", "fact", "step", "brackets", "same"],
 )
 def test_paraphrase_is_believed_only_where_states_goal_and_names_survive(
     answer: str, fault: ParaphraseFault | None

@@ -23,7 +23,7 @@ class EngineArgs(StrictModel):
 
     policy: str | None = None
     """Folder of the model, or its name on the Hugging Face hub; without one the planner alone answers."""
-    rendering: Literal["compact", "full", "zero_shot", "chain_of_thought"] | None = None
+    rendering: Literal["compact", "full", "zero_shot", "chain_of_thought", "narrated"] | None = None
     """How the policy is asked; default: compact for a word-level model, else full."""
     object_names: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()
     """Names that a word-level model was trained to call objects by; default: every word that no domain uses."""

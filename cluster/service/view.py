@@ -26,7 +26,7 @@ class PolicyCard:
     """What the service knows of the policy before it asks.
 
     Attributes:
-        prompting: how it is asked: ``compact``, ``full``, ``zero_shot`` or ``chain_of_thought``.
+        prompting: how it is asked: ``compact``, ``full``, or a plain way (`plansmith.text.rendering`).
         max_model_len: prompt plus answer, in tokens.
         sampling: how its answers are drawn.
         words: every word that a word-level model reads; None for a model that reads any text.

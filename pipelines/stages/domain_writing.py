@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -19,6 +20,7 @@ from plansmith.judging.domain_agreement import domain_agreement
 from plansmith.judging.domain_checks import CheckedDomain, DomainChecks, DomainFault, Scene
 from plansmith.judging.domain_repair import WrittenDomain, judged_answers, next_question
 from plansmith.judging.schema_writing import SchemaWriting, Shown, WrittenSchema
+from plansmith.layout import text_table
 from plansmith.pddl.model import ActionSchema, Domain
 from plansmith.pddl.parser import parse_domain, parse_problem
 from plansmith.pddl.printer import print_domain
@@ -87,7 +89,7 @@ class PruningSettings(CheckingSettings):
     """What pruning must not make worse; None does not prune."""
     agreement_scenes: int
     """Problems of D1 in which it is compared with the reference."""
-    max_faults: int | None = None
+    max_faults: int | None
     """More are an error."""
 
 
@@ -278,19 +280,27 @@ def damage_domain(context: StageContext[DamageSettings]) -> None:
 def _check_quality(best: WrittenDomainRow, checked: CheckedDomain, max_faults: int | None) -> None:
     n_faults = len(checked.faults)
     if checked.domain is None or (max_faults is not None and n_faults > max_faults):
+        kinds = Counter(fault.kind.replace("_", " ") for fault in checked.faults)
+        table = text_table(("fault", "times"), [[kind, str(n)] for kind, n in kinds.most_common()])
         raise PlansmithError(
             "no domain passes" if checked.domain is not None else "no answer holds a domain that can be read",
-            where=best.domain, got=f"{n_faults} faults; the first: {'; '.join(best.faults[:3])}",
+            where=best.domain, got=f"{n_faults} faults, the first: {'; '.join(best.faults[:3])}\n{table}",
             expected="no fault" if not max_faults else f"{max_faults} faults at most",
             cure="allow more domain.turns or candidates, a stronger model, or more faults (domain.max_faults)",
         )  # fmt: skip
 
 
 def keeps(objective: Objective, checks: DomainChecks, domain: Domain) -> Callable[[Domain], bool]:
-    """Return whether another domain is as good as this one, by what pruning must not make worse."""
-    base = checks.check_domain(domain).scores
+    """Return whether another domain is as good as this one, by what pruning must not make worse.
+
+    Where this one does nothing right every other one is, down to the empty one: then none is.
+    """
+    checked = checks.check_domain(domain)
+    base = checked.scores
 
     def is_no_worse(candidate: Domain) -> bool:
+        if checked.does_nothing_right:
+            return False
         if objective == "solvability":
             solved = checks.check_domain(candidate).scores.solved
             return (solved or 0.0) >= (base.solved or 0.0)

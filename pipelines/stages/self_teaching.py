@@ -47,6 +47,7 @@ from plansmith.generation import asking
 from plansmith.judging.domain_checks import adopted
 from plansmith.judging.progress_score import printed_progress
 from plansmith.judging.step_critic import criticise
+from plansmith.layout import text_table
 from plansmith.learning.encoding import ExampleEncoder
 from plansmith.learning.sequences import NLL_WEIGHT
 from plansmith.pddl.canonical import canonical_form
@@ -70,7 +71,7 @@ from plansmith.text.narration import (
     step_prompts,
 )
 from plansmith.text.paraphrase import paraphrase_prompt, read_paraphrase
-from plansmith.text.rendering import PlainPrompting, prompting_of, rendering_of
+from plansmith.text.rendering import is_rendering, prompting_of, rendering_of
 
 OF_STEP = "-step"
 """Between the id of a plan and the number of a step of it, from 0, that is narrated by itself."""
@@ -297,8 +298,9 @@ def keep_narrations(context: StageContext[NarrationSettings]) -> None:
     metrics = [MetricRow(context.stage.name, 0, "", "", f"narration/{name}", float(n)) for name, n in counted.items()]
     context.output.write_rows(metrics, MetricRow, table="metrics")
     if not kept or len(told) - len(kept) > settings.max_refused_share * len(told):
+        table = text_table(("refused for", "narrations"), [[why, str(n)] for why, n in refusals.most_common()])
         raise PlansmithError(
-            "too many narrations are refused", got=f"{len(told) - len(kept)} of {len(told)} plans; {dict(refusals)}",
+            "too many narrations are refused", got=f"{len(told) - len(kept)} of {len(told)} plans\n{table}",
             expected=f"a share of {settings.max_refused_share:g} at most (narrator.max_refused_share)",
             cure="allow longer narrations or more repeats, take a stronger model, or narrator.kind=template",
         )  # fmt: skip
@@ -365,34 +367,39 @@ def library_plans(problems: Artifact, plans: Artifact, settings: WritingLibraryS
 
 
 def by_quota(rows: Sequence[SolvedProblemRow], library: LibraryConfig) -> list[SolvedProblemRow]:
-    """Return as many plans of each length as wanted, of all the first.
+    """Return as many plans of each length as wanted, at even distances among those that there are.
+
+    So each kind of problem, which stand together, loses as large a share as the others.
 
     Raises:
         PlansmithError: there are fewer.
     """
     if not library.lengths:
         if library.plans is not None and len(rows) < library.plans:
-            raise _too_few("any length", len(rows), library.plans)
-        return list(rows[: library.plans])
-    weight = sum(part.share for part in library.lengths)
-    groups, least = list[tuple[str, float, list[SolvedProblemRow]]](), 0
+            raise _too_few({"any length": len(rows)}, {"any length": library.plans})
+        return _from_all_over(rows, len(rows) if library.plans is None else library.plans)
+    weight, least = sum(part.share for part in library.lengths), 0
+    groups = dict[str, tuple[float, list[SolvedProblemRow]]]()
     for part in library.lengths:
         fitting = [row for row in rows if least < len(row.plan) <= part.up_to]
-        groups.append((f"{least + 1} to {part.up_to} steps", part.share / weight, fitting))
+        groups[f"{least + 1} to {part.up_to} steps"] = part.share / weight, fitting
         least = part.up_to
-    total = library.plans or min(int(len(fitting) / share) for _, share, fitting in groups)
-    chosen: list[SolvedProblemRow] = []
-    for name, share, fitting in groups:
-        count = round(share * total)
-        if len(fitting) < count or not fitting:
-            raise _too_few(name, len(fitting), max(count, 1))
-        chosen += fitting[:count]
-    return chosen
+    total = library.plans or min(int(len(fitting) / share) for share, fitting in groups.values())
+    wanted = {name: round(share * total) for name, (share, _) in groups.items()}
+    if any(len(fitting) < max(wanted[name], 1) for name, (_, fitting) in groups.items()):
+        raise _too_few({name: len(fitting) for name, (_, fitting) in groups.items()},
+                       {name: max(n, 1) for name, n in wanted.items()})  # fmt: skip
+    return [row for name, (_, fitting) in groups.items() for row in _from_all_over(fitting, wanted[name])]
 
 
-def _too_few(length: str, got: int, expected: int) -> PlansmithError:
+def _from_all_over(rows: Sequence[SolvedProblemRow], n_wanted: int) -> list[SolvedProblemRow]:
+    return [rows[place * len(rows) // n_wanted] for place in range(n_wanted)]
+
+
+def _too_few(there: Mapping[str, int], wanted: Mapping[str, int]) -> PlansmithError:
+    lines = [[name, str(n), str(wanted[name])] for name, n in there.items()]
     return PlansmithError(
-        "fewer plans than the library wants", where=length, got=str(got), expected=str(expected),
+        "fewer plans than the library wants", got="\n" + text_table(("plans of", "there", "wanted"), lines),
         cure="draw more problems of D1, other sizes, or more planner.n_plans; or want fewer (library.plans, lengths)",
     )  # fmt: skip
 
@@ -402,10 +409,10 @@ def bare_plans(solved: Iterable[SolvedProblemRow], name: str) -> Iterator[Exampl
     prompting = prompting_of(name)
     for row in solved:
         task, plan = PlanningTask.from_text(row.domain_pddl, row.problem_pddl), tuple(map(parse_step, row.plan))
-        if isinstance(prompting, PlainPrompting):
-            response = narrated_answer(Narration(""), plan)
-        else:
+        if is_rendering(prompting):
             response = rendering_of(name).write_chain(Chain((), None, plan, VALID))
+        else:
+            response = narrated_answer(Narration(""), plan)
         prompt = prompting.plan_prompt(task)
         yield ExampleRow(f"{row.problem_id}-plan", row.problem_id, ExampleKind.PLAN, None, prompt, response)
 

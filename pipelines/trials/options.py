@@ -15,7 +15,7 @@ from plansmith.config.loading import build_model
 from plansmith.config.planner import PlannerConfig
 from plansmith.errors import BadInputError, ConfigError
 
-PROMPTINGS = ("full", "compact", "zero_shot", "chain_of_thought")
+PROMPTINGS = ("full", "compact", "zero_shot", "chain_of_thought", "narrated")
 TEXT_RENDERINGS = ("full", "compact")
 KEY_VARIABLE = "OPENAI_API_KEY"
 REPAIR_TURNS = 5
@@ -79,7 +79,8 @@ def evaluation_parser() -> argparse.ArgumentParser:
 def _add_trial_options(group: Any) -> None:
     add = group.add_argument
     add("--rendering", choices=PROMPTINGS, help="how the policy is asked: full and compact are what runs train on; "
-        "zero_shot asks for the plan alone, chain_of_thought for free reasoning and a plan; default: compact for a "
+        "zero_shot asks for the plan alone, chain_of_thought for free reasoning and a plan, narrated as policies are "
+        "that were tuned on narrations; default: compact for a "
         "word-level model, and with --formalise for one from nothing, else full")  # fmt: skip
     add_policy_options(group)
     add("--no-planner", action="store_true", help="try every problem, without a planner's plan beside the policy's")

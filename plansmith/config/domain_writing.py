@@ -74,8 +74,8 @@ class DomainConfig(WritingConfig):
     not prune."""
     agreement_scenes: int = Field(10, ge=1)
     """Problems of D1 in which written and reference domain are compared."""
-    max_faults: int | None = Field(None, ge=0)
-    """The run ends with an error when the domain that counts has more faults; None goes on with the best there is."""
+    max_faults: int | None = Field(0, ge=0)
+    """The run ends with an error when the domain that counts has more faults, and keeps it; None goes on with it."""
     damage: DamageConfig | None = None
     """Make the domain that counts worse before it is learnt in: a study of how wrong it may be. None leaves it."""
 

@@ -236,7 +236,7 @@ class SelfCriteachConfig(RunConfig):
     @property
     def prompting(self) -> str:
         """Return how policies are asked, by the name that `plansmith.text.rendering.prompting_of` knows."""
-        return "chain_of_thought" if self.narrator.kind == "model" else self.rendering
+        return "narrated" if self.narrator.kind == "model" else self.rendering
 
     @property
     def trained_domains(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from plansmith.errors import BadInputError
 from plansmith.pddl.diagnosis import diagnose
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
@@ -109,6 +110,11 @@ class CheckedDomain:
         """Return whether no check found anything."""
         return not self.faults
 
+    @property
+    def does_nothing_right(self) -> bool:
+        """Return whether no domain can be worse: nothing was right, or nothing tried, as with other names."""
+        return self.scores == NOTHING
+
 
 @dataclass(frozen=True, slots=True)
 class DomainChecks:
@@ -138,12 +144,15 @@ class DomainChecks:
         return self.check_domain(parse_domain(text))
 
     def check_domain(self, domain: Domain) -> CheckedDomain:
-        """Return what can be said about a domain that can be read."""
+        """Return what can be said about a domain that can be read; one with endless conditions counts as none."""
         names = tuple(self._other_names(domain))
         if names:
             return CheckedDomain(domain, NOTHING, names)
-        replayed, faults = self.replay(domain)
-        solved, true_plans, more = self._solve(domain)
+        try:
+            replayed, faults = self.replay(domain)
+            solved, true_plans, more = self._solve(domain)
+        except BadInputError as error:  # of more instances than are ever expanded
+            return CheckedDomain(None, NOTHING, (DomainFault(FaultKind.NOT_READ, str(error)),))
         scores = Scores(replayed.transitions, replayed.refusals, solved, true_plans)
         return CheckedDomain(domain, scores, (*faults, *more))
 

@@ -21,6 +21,10 @@ CHAIN_OF_THOUGHT_INSTRUCTION = (
     f"{_TASK} Think step by step: for each action, check its preconditions in the current state and work out the state "
     f"it leads to. End with the line {FINAL_PLAN} and below it the whole plan, {PLAN_FORM}, and nothing after it."
 )
+NARRATED_INSTRUCTION = (
+    f"{_TASK} You may reason first, in words of your own. End with the line {FINAL_PLAN} and below it the whole plan, "
+    f"{PLAN_FORM}, and nothing after it."
+)
 
 
 def zero_shot_prompt(task: PlanningTask) -> str:
@@ -31,6 +35,11 @@ def zero_shot_prompt(task: PlanningTask) -> str:
 def chain_of_thought_prompt(task: PlanningTask) -> str:
     """Return the prompt that asks to think step by step and to end with the plan."""
     return _prompt(CHAIN_OF_THOUGHT_INSTRUCTION, task)
+
+
+def narrated_prompt(task: PlanningTask) -> str:
+    """Return the prompt that asks for the plan, after whatever its writer likes to say before."""
+    return _prompt(NARRATED_INSTRUCTION, task)
 
 
 def _prompt(instruction: str, task: PlanningTask) -> str:

@@ -2,7 +2,8 @@
 
 Source: Self-CriTeach, equation 6 and sections 5.2, A.2.3 and A.3.2; the prompt is in our own words. A narration is kept
 only where its actions are those of the plan, in order, and every state that it claims is true: the paper trains on what
-its base model writes as it comes. A policy is to answer with the narration and then the plan.
+its base model writes as it comes. A policy is to answer with the narration and then the plan; what its narration
+claims of each step is read here too.
 """
 
 from __future__ import annotations
@@ -18,24 +19,28 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, PlanStep
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.text.baselines import FINAL_PLAN
+from plansmith.text.chains import ChainStep, Span, StepSpans
 
 REQUEST = (
     "You are given a planning problem and a plan that solves it. Explain step by step how somebody comes to this plan. "
-    "For each step write a line 'Step N: (action objects)', then say why this action serves the goal, that its "
-    "preconditions hold, which other actions could be applied and why they are not taken, and what would fail and "
-    "because of which earlier step. End each step with a line 'State: ' that lists every fact that is true after it, "
-    "as in the problem. Take no other step, and leave none out. Put all of it between <REASON> and </REASON>."
+    "For each step write a line 'Step N: (action objects)', then a line 'Preconditions: ' that lists the facts that "
+    "this action needs; say why it serves the goal, which other actions could be applied and why they are not taken, "
+    "and what would fail and because of which earlier step. End each step with a line 'State: ' that lists every fact "
+    "that is true after it, as in the problem. Take no other step, and leave none out. Put all of it between <REASON> "
+    "and </REASON>."
 )
 STEP_REQUEST = (
     "You are given a planning problem, one step of a plan that solves it, and the states before and after this step. "
-    "Say why this action serves the goal, that its preconditions hold, which other actions could be applied here and "
-    "why they are not taken, and what would fail and because of which earlier step. Speak of this step alone. Put what "
-    "you say between <REASON> and </REASON>."
+    "Write a line 'Preconditions: ' that lists the facts that this action needs; say why it serves the goal, which "
+    "other actions could be applied here and why they are not taken, and what would fail and because of which earlier "
+    "step. Speak of this step alone, and do not list a state. Put what you say between <REASON> and </REASON>."
 )
 _REASON = re.compile(r"<REASON>((?:(?!<REASON>).)*?)</REASON>", re.DOTALL)
 _STEP = re.compile(r"^[ \t*#]*Step\s+\d+\s*[:.][ \t*]*(\([^()\n]*\))", re.MULTILINE | re.IGNORECASE)
 _STATE = re.compile(r"^[ \t*]*State:[ \t*]*(.*)$", re.MULTILINE | re.IGNORECASE)
+_NEEDED = re.compile(r"^[ \t*]*Preconditions:[ \t*]*(.*)$", re.MULTILINE | re.IGNORECASE)
 _ATOM = re.compile(r"\([^()\n]*\)")
+_NEGATED = re.compile(r"\(\s*not\s*(\([^()\n]*\))\s*\)", re.IGNORECASE)
 
 
 class Refusal(StrEnum):
@@ -49,6 +54,8 @@ class Refusal(StrEnum):
     """Not every step tells the state after it."""
     FALSE_STATE = "false_state"
     """A state that it tells is not true."""
+    FALSE_PRECONDITION = "false_precondition"
+    """What it lists as a precondition does not hold before the step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +83,10 @@ def step_prompts(task: PlanningTask, plan: Sequence[PlanStep]) -> Iterator[str]:
 
 
 def read_step_narration(completion: str) -> str | None:
-    """Return what an answer says of one step; None where it says nothing, or speaks of steps by number."""
+    """Return what an answer says of one step; None where it says nothing, or has lines that are put beside it."""
     found = _REASON.findall(completion)
     text: str = found[-1].strip() if found else ""
-    return None if not text or _STEP.search(text) else text
+    return None if not text or _STEP.search(text) or _STATE.search(text) else text
 
 
 def narration_of_steps(task: PlanningTask, plan: Sequence[PlanStep], told: Sequence[str]) -> str:
@@ -113,12 +120,37 @@ def read_narration(completion: str, task: PlanningTask, plan: Sequence[PlanStep]
     if not found or not found[-1].strip():
         return Narration("", Refusal.NO_REASON)
     text: str = found[-1].strip()
-    told = list(_STEP.finditer(text))
-    if [_words(match[1]) for match in told] != [(step.name, *step.arguments) for step in plan]:
+    told = list(_told_steps(text))
+    if [_words(step[1]) for step, _ in told] != [(step.name, *step.arguments) for step in plan]:
         return Narration(text, Refusal.OTHER_PLAN)
-    ends = [*(match.start() for match in told[1:]), len(text)]
-    parts = [text[match.end() : end] for match, end in zip(told, ends, strict=True)]
-    return Narration(text, _fault_of_states(task, plan, parts))
+    return Narration(text, _fault_of_states(task, plan, [text[step.end() : end] for step, end in told]))
+
+
+def _told_steps(text: str) -> Iterator[tuple[re.Match[str], int]]:
+    """Yield the line that begins each step of a narration, with the character at which the step ends."""
+    found = list(_STEP.finditer(text))
+    yield from zip(found, [*(match.start() for match in found[1:]), len(text)], strict=True)
+
+
+def claimed_steps(answer: str) -> Iterator[tuple[ChainStep, StepSpans]]:
+    """Yield the steps that an answer of a policy narrates before its plan, with the states that it claims.
+
+    None where a step has no state, or more than one: what is claimed then cannot be told.
+    """
+    found = list[tuple[ChainStep, StepSpans]]()
+    text, start = answer.partition(FINAL_PLAN)[0], 0
+    for step, end in _told_steps(text):
+        states = [match for match in _STATE.finditer(text, step.end()) if match.start() < end]
+        if len(states) != 1:
+            return
+        action, (state,) = PlanStep(*_named(step[1])), states
+        atoms = list(_ATOM.finditer(text, *state.span(1)))
+        places = tuple(Span(*atom.span()) for atom in atoms)
+        told = ChainStep(action, next_state=tuple(Atom(*_named(atom[0])) for atom in atoms))
+        choice, outcome = Span(start, step.end(1)), Span(step.end(1), state.end())
+        found.append((told, StepSpans(choice, outcome, Span(*step.span(1)), places)))
+        start = state.end()
+    yield from found
 
 
 def narrated_answer(narration: Narration, plan: Sequence[PlanStep]) -> str:
@@ -127,17 +159,34 @@ def narrated_answer(narration: Narration, plan: Sequence[PlanStep]) -> str:
 
 
 def _fault_of_states(task: PlanningTask, plan: Sequence[PlanStep], parts: Sequence[str]) -> Refusal | None:
-    """Return what is wrong with the states that the steps of a plan end with."""
-    for state, part in zip(_states_after(task, plan), parts, strict=True):
+    """Return what is wrong with what each step of a plan is said to need and to lead to."""
+    states = [task.initial_state, *_states_after(task, plan)]
+    for (before, after), part in zip(pairwise(states), parts, strict=True):
         lines = _STATE.findall(part)
         if not lines:
             return Refusal.NO_STATES
-        claimed = {Atom(name, tuple(names)) for name, *names in map(_words, _ATOM.findall(lines[-1])) if name}
-        true = set(task.atoms_of(state))
-        is_left_out = any(not task.is_static(atom.predicate) for atom in true - claimed)
-        if claimed - true or is_left_out:  # what never changes need not be told again
-            return Refusal.FALSE_STATE
+        true = set(task.atoms_of(after))
+        for line in lines:
+            claimed = _facts(line)
+            is_left_out = any(not task.is_static(atom.predicate) for atom in true - claimed)
+            if claimed - true or is_left_out:  # what never changes need not be told again
+                return Refusal.FALSE_STATE
+        known = set(task.atoms_of(before))
+        for line in _NEEDED.findall(part):
+            forbidden = _facts(" ".join(_NEGATED.findall(line)))
+            if forbidden & known or _facts(_NEGATED.sub("", line)) - known:
+                return Refusal.FALSE_PRECONDITION
     return None
+
+
+def _facts(line: str) -> set[Atom]:
+    return {Atom(*_named(told)) for told in _ATOM.findall(line)}
+
+
+def _named(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the first of the words between brackets, and the others."""
+    name, *names = _words(text)
+    return name, tuple(names)
 
 
 def _words(text: str) -> tuple[str, ...]:

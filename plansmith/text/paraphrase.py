@@ -2,12 +2,13 @@
 
 Source: Self-CriTeach, section 5.3 and appendix A.3.2, which have the base model rephrase the setting of a problem in
 training prompts and say nothing of checks; the request is in our own words. Domain and problem, with their states,
-goals and names, must stand in the answer as they were, up to white space, and no other fact may be told beside them.
+goals and names, must stand in the answer as they were, up to white space, and no other fact or step may be told.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -19,7 +20,8 @@ REQUEST = (
     "hint. Put the new text between <PROMPT> and </PROMPT>, and write nothing else."
 )
 _ANSWER = re.compile(r"<PROMPT>((?:(?!<PROMPT>).)*?)</PROMPT>", re.DOTALL)
-_ATOM = re.compile(r"\([^()]*\)")
+_NAME = re.compile(r"\((?::action )?([^\s()]+)")
+"""The predicate of a fact, or the action of a step or of a schema."""
 
 
 class ParaphraseFault(StrEnum):
@@ -30,7 +32,7 @@ class ParaphraseFault(StrEnum):
     CHANGED = "changed"
     """Domain or problem is not as it was."""
     ADDED = "added"
-    """A fact is told beside them."""
+    """A fact or a step is told beside them."""
     SAME = "same"
     """It is the prompt as it was."""
 
@@ -58,20 +60,38 @@ def read_paraphrase(completion: str, prompt: str) -> Paraphrase:
     text = found[-1].strip() if found else ""
     if not text:
         return Paraphrase("", ParaphraseFault.NO_ANSWER)
-    rest = _words(text)
-    for kind in ("domain", "problem"):
-        pddl = read_answer(prompt, kind=kind).problem_pddl
-        if pddl is None:
-            raise ValueError(f"a prompt without a {kind} cannot be rephrased")
-        before, is_there, after = rest.partition(_words(pddl))
-        if not is_there:
-            return Paraphrase(text, ParaphraseFault.CHANGED)
-        rest = f"{before} {after}"
-    if _ATOM.search(rest):
+    parts = [_pddl(prompt, kind) for kind in ("domain", "problem")]
+    rest, names = _without(text, parts), {name for part in parts for name in _NAME.findall(part)}
+    if rest is None:
+        return Paraphrase(text, ParaphraseFault.CHANGED)
+    if names & {*_NAME.findall(rest)}:
         return Paraphrase(text, ParaphraseFault.ADDED)
     if _words(text) == _words(prompt):
         return Paraphrase(text, ParaphraseFault.SAME)
     return Paraphrase(f"{text}\n")
+
+
+def _pddl(prompt: str, kind: str) -> str:
+    """Return a domain or a problem as it stands in a prompt.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found = read_answer(prompt, kind=kind).problem_pddl
+    if found is None:
+        raise ValueError(f"a prompt without a {kind} cannot be rephrased")
+    return _words(found)
+
+
+def _without(text: str, parts: Iterable[str]) -> str | None:
+    """Return the words of a text that are not of these parts; None where it lacks one of them."""
+    rest = _words(text)
+    for part in parts:
+        before, is_there, after = rest.partition(part)
+        if not is_there:
+            return None
+        rest = f"{before} {after}"
+    return rest
 
 
 def _words(text: str) -> str:

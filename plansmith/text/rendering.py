@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from plansmith.errors import ConfigError, PddlParseError
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Domain, Literal, PlanStep
-from plansmith.text.baselines import chain_of_thought_prompt, zero_shot_prompt
+from plansmith.text.baselines import chain_of_thought_prompt, narrated_prompt, zero_shot_prompt
 from plansmith.text.chains import Chain, ChainStep, GoalMark, ReadChain
 from plansmith.text.compact import CompactRendering
 from plansmith.text.explanations import Attempt, ClaimedPlan, Explanation, FeedbackKind
 from plansmith.text.full import FullRendering
 from plansmith.text.loose_plans import LoosePlan, read_loose_plan
+from plansmith.text.narration import claimed_steps
 from plansmith.text.plans import decode_compact_plan, plan_prompt, read_plan_text
 from plansmith.text.told import ToldChains, told_prompt
 
@@ -93,7 +94,28 @@ class PlainPrompting:
         return ReadChain(Chain((), None, plan, None), (), None, None, found.fault)
 
 
-TOLD_CHAINS = ToldChains()
+@dataclass(frozen=True, slots=True)
+class NarratedPrompting:
+    """Asks for a plan after words that are free, and reads what they claim of each step as narrations tell it.
+
+    They claim nothing where they tell no step so (`plansmith.text.narration`); the plan is found wherever it stands.
+    """
+
+    name: str = "narrated"
+
+    def plan_prompt(self, task: PlanningTask) -> str:
+        """Return the prompt that asks for a plan."""
+        return narrated_prompt(task)
+
+    def read(self, completion: str, domain: Domain) -> ReadChain:
+        """Return the plan of a completion, and the steps before it."""
+        found = PlainPrompting(self.name, self.plan_prompt).read(completion, domain)
+        steps = list(claimed_steps(completion))
+        chain = replace(found.chain, steps=tuple(step for step, _ in steps))
+        return replace(found, chain=chain, spans=tuple(spans for _, spans in steps))
+
+
+TOLD_CHAINS, NARRATED = ToldChains(), NarratedPrompting()
 
 PLAN_PROMPTS = {"pddl": plan_prompt, "told": told_prompt, "named": CompactRendering().plan_prompt}
 """How domain and problem can be told to who is asked for a plan alone (`PlanExamplesConfig.prompts`)."""
@@ -115,17 +137,16 @@ def rendering_of(name: str) -> Rendering:
 def prompting_of(name: str) -> Prompting:
     """Return the rendering called `name`, or one of the plain ways to ask.
 
-    These are `zero_shot` and `chain_of_thought` for models that were never tuned, and `plan_numbered` and
-    `plan_compact`, whose plans have one strict form each (`plansmith.text.plans`). With `_told` at the end both are
-    asked for in few words that tell the domain, as `chain_told` asks for a chain (`plansmith.text.told`); with
-    `_named`, in the words of the compact rendering, which only names it.
+    These are `zero_shot` and `chain_of_thought` for models that were never tuned, `narrated` for policies that were
+    tuned on narrations, and `plan_numbered` and `plan_compact`, whose plans have one strict form each
+    (`plansmith.text.plans`). With `_told` at the end both are asked for in few words that tell the domain, as
+    `chain_told` asks for a chain (`plansmith.text.told`); with `_named`, in the words of the compact rendering, which
+    only names it.
 
     Raises:
         ConfigError: nothing has that name.
     """
-    if name == TOLD_CHAINS.name:
-        return TOLD_CHAINS
-    return _PLAIN[name] if name in _PLAIN else rendering_of(name)
+    return _OTHERS[name] if name in _OTHERS else rendering_of(name)
 
 
 def plan_prompting(plan_format: str, prompts: str) -> str:
@@ -150,9 +171,11 @@ def _strictly(read: Callable[[str], tuple[PlanStep, ...]]) -> Callable[[str, Dom
     return read_plan
 
 
-_PLAIN = {
+_OTHERS: dict[str, Prompting] = {
     prompting.name: prompting
     for prompting in (
+        TOLD_CHAINS,
+        NARRATED,
         PlainPrompting("zero_shot", zero_shot_prompt),
         PlainPrompting("chain_of_thought", chain_of_thought_prompt),
         *(
