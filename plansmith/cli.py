@@ -81,7 +81,7 @@ def _delegate(known: argparse.Namespace, rest: list[str]) -> int:
         below = getattr(known, "domains_command", None)
         return _command(f"{known.command}-{below}" if below else known.command)(rest)
     if known.pipeline is None:
-        options = "[--preset NAME] [--seed N | --seeds FIRST-LAST] [--set KEY=VALUE] [--resume] [--dry-run]"
+        options = "[--preset NAME] [--seed N | --seeds FIRST-LAST_OR_COUNT] [--set KEY=VALUE] [--resume] [--dry-run]"
         known_names = f"PIPELINE is one of: {', '.join(pipeline_names())}"
         print(f"usage: plansmith run PIPELINE {options}\n\n{known_names}\n`plansmith run PIPELINE --help` says more.")
         return 0 if {"-h", "--help"} & set(rest) else 2

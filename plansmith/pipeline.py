@@ -166,6 +166,7 @@ class Pipeline(Generic[ConfigT, ResultsT]):
         name: of its entry point.
         config: its settings.
         presets: folder of its presets; a folder beside it is another pipeline's.
+        preset: where none is named.
         stages: of a run, in order; which arms it has is told by the labels of the stages that judge.
         session: opens what the stages share, for settings and a run folder.
         results: what is known of a run by now, None before there is anything; the live page asks this as well.
@@ -186,6 +187,7 @@ class Pipeline(Generic[ConfigT, ResultsT]):
     session: Callable[[ConfigT, Path], AbstractContextManager[Session]]
     results: Callable[[RunSoFar[ConfigT]], ResultsT | None]
     reporting: Reporting[ResultsT]
+    preset: str = "demo"
     check: Callable[..., None] = _accept
     estimate: Callable[[ConfigT], str] | None = None
     published: Callable[[RunSoFar[ConfigT], ResultsT], PublishedPolicy] | None = None

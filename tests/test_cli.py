@@ -105,6 +105,7 @@ def test_run_without_a_pipeline_tells_how(capsys: Capture) -> None:
     assert cli.main(["run"]) == 2
     assert "usage: plansmith run PIPELINE" in capsys.readouterr().out
     assert cli.main(["run", "--help"]) == 0
+    assert "--seeds FIRST-LAST_OR_COUNT" in capsys.readouterr().out
 
 
 def test_run_unknown_pipeline_names_the_known_ones(capsys: Capture) -> None:
@@ -331,6 +332,18 @@ def test_installed_run_hands_its_options_to_the_pipeline(tmp_path: Path, capsys:
     assert '"eta": 3' in text
     assert "stage2_3" in text
     assert on_disk(tmp_path) == []
+
+
+@needs_install
+@pytest.mark.parametrize("name", pipeline_names())
+def test_installed_run_without_a_preset_takes_one_that_is_there_and_named_in_the_help(
+    name: str, tmp_path: Path, capsys: Capture
+) -> None:
+    assert cli.main(["run", name, "--runs", str(tmp_path), "--dry-run"]) == 0
+    preset = json.loads(capsys.readouterr().out.partition("\n\nrun folder: ")[0])["name"]
+    with pytest.raises(SystemExit):
+        cli.main(["run", name, "--help"])
+    assert f"(default: {preset})" in " ".join(capsys.readouterr().out.split())
 
 
 @needs_install

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -275,6 +277,43 @@ def test_dataset_settings_that_do_not_fit_are_said_before_anything_starts(
     assert command.main(["build", str(preset), "--runs", str(tmp_path / "runs")]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+def a_file(_: Path, out: Path) -> None:
+    out.write_text("mine")
+
+
+def a_folder_with_a_readme(_: Path, out: Path) -> None:
+    (out / "data").mkdir(parents=True)
+    (out / "README.md").write_text("# mine")
+
+
+def a_dataset_with_a_file_of_its_user(dataset: Path, out: Path) -> None:
+    shutil.copytree(dataset, out)
+    (out / "data" / "notes.md").write_text("mine")
+
+
+@pytest.mark.parametrize("leave", [a_file, a_folder_with_a_readme, a_dataset_with_a_file_of_its_user])
+@pytest.mark.parametrize("options", [["--dry-run"], []], ids=["dry run", "run"])
+def test_dataset_takes_the_place_of_nothing_but_a_dataset(
+    built: Built, tmp_path: Path, leave: Callable[[Path, Path], None], options: list[str]
+) -> None:
+    preset, out = write_preset(tmp_path, SMALL), tmp_path / "out"
+    leave(built.folder, out)
+    before = list(tmp_path.rglob("*"))
+    said = give_command(command.main, "build", preset, "--runs", tmp_path / "runs", "--out", out, *options)
+    assert said.code == 2
+    assert f"{out}: something is there that is no dataset" in said.stderr
+    assert "give another --out" in said.stderr
+    assert list(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["empty", "absent"])
+def test_dataset_is_left_where_there_is_nothing(built: Built, tmp_path: Path, is_there: bool) -> None:
+    if is_there:
+        (tmp_path / "out").mkdir()
+    again = build(built.folder.parents[1], SMALL, "--workers", "1", "--out", str(tmp_path / "out"))
+    assert Built(tmp_path / "out", again.done).digests == built.digests
 
 
 @pytest.mark.parametrize("name", preset_names(command.DATASET_PRESETS))

@@ -202,6 +202,68 @@ def test_rename_keeps_mended_pddl_mended(work: Work, bench: Bench) -> None:
     assert "- block" not in domain
 
 
+def test_undo_of_a_rename_brings_mended_pddl_back_with_what_it_is_an_edit_of(work: Work, bench: Bench) -> None:
+    mended(bench, files.DOMAIN, "(:action stack", "; mine: a block\n  (:action stack")
+    before = bench.products()
+    bench.rename("type", "block", "brick")
+    work.go_on(None, lambda _: "", lambda _: None)
+    bench.undo()
+    assert bench.products() == before
+    assert work.folder.current(files.DOMAIN) == bench.product(files.DOMAIN).text
+
+
+def test_undo_of_a_rename_leaves_pddl_that_was_made_anew_since(bench: Bench) -> None:
+    mended(bench, files.DOMAIN, "(:action stack", "; mine: a block\n  (:action stack")
+    bench.rename("type", "block", "brick")
+    anew = bench.product(files.DOMAIN).made.replace("stack", "pile")
+    bench.folder.write(files.DOMAIN, anew)
+    bench.undo()
+    assert bench.product(files.DOMAIN).made == anew
+    assert bench.product(files.DOMAIN).is_outdated
+    assert "block" in bench.product(files.TYPES).text
+
+
+def test_rename_that_stops_half_way_changes_nothing(bench: Bench) -> None:
+    mended(bench, files.DOMAIN, "(:action stack", "; mine\n  (:action stack")
+    mended(bench, STACK, GOOD, "(and (clear ?y) (holding ?x))")
+    bench.folder.write(STACK, bench.product(STACK).made.replace(GOOD, "(holding ?x)"))
+    assert "(ontable" not in bench.product(STACK).text
+    before, undoable = bench.products(), bench.last_change()
+    with pytest.raises(BadInputError, match="an edit of a product that has changed since"):
+        bench.rename("predicate", "ontable", "onfloor")
+    assert bench.products() == before
+    assert bench.last_change() == undoable
+
+
+class DyingFolder(TaskFolder):
+    """A folder of a workbench that is killed on its way."""
+
+    def write(self, name: str, text: str) -> None:
+        """Write all but one."""
+        if name.endswith(STACK):
+            raise KeyboardInterrupt
+        super().write(name, text)
+
+
+def test_rename_that_is_killed_half_way_can_be_undone(bench: Bench) -> None:
+    before = bench.products()
+    with pytest.raises(KeyboardInterrupt):
+        Bench(DyingFolder(bench.folder.path), bench.config).rename("type", "block", "brick")
+    assert bench.products() != before
+    bench.undo()
+    assert bench.products() == before
+
+
+def test_rename_keeps_mended_pddl_that_has_a_name_of_its_own(work: Work, bench: Bench) -> None:
+    mended(bench, files.DOMAIN, "(define (domain ", "(define (domain my-")
+    work.go_on(None, lambda _: "", lambda _: None)
+    mended(bench, files.PROBLEM, "(:goal", "; mine\n  (:goal")
+    bench.rename("type", "block", "brick")
+    work.go_on(None, lambda _: "", lambda _: None)
+    assert "(:domain my-" in work.folder.current(files.PROBLEM)
+    assert not any(each.is_outdated for each in bench.products())
+
+
 def test_renamed_predicate_is_another_one_in_formulas_and_declarations(work: Work, bench: Bench) -> None:
     bench.rename("predicate", "clear", "free")
     work.go_on(None, lambda _: "", lambda _: None)

@@ -62,7 +62,7 @@ def ablate_command(pipeline: Pipeline[Any, Any], argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog=f"plansmith ablate {pipeline.name}", description=about)
     known = ", ".join(pipeline.studies) or "none here"
     parser.add_argument("--study", metavar="NAME", help=f"a single question instead of the ablation: {known}")
-    add_run_options(parser, pipeline, preset=own[0].preset if own else "demo")
+    add_run_options(parser, pipeline, preset=own[0].preset if own else pipeline.preset)
     parser.add_argument("--seeds", type=seed_range, default=range(3), metavar="SEEDS",
                         help="run with each of these, as in 100-104, or 3 for 0-2 (default: 3)")  # fmt: skip
     parser.add_argument("--variants", metavar="NAMES", help="run and report only these, as in detailed,binary")

@@ -31,12 +31,17 @@ from plansmith.data.dataset_summary import SOLVED, DatasetSummary, format_summar
 from plansmith.data.rows import CountRow, DatasetExampleRow, DatasetPlanRow
 from plansmith.data.storage import atomic_file, make_folder, storage_errors
 from plansmith.data.tables import merge_tables, read_table
+from plansmith.errors import BadInputError
 from plansmith.stages import Stage, preview_stages
 
 DATASET_PRESETS = PRESETS / "datasets"
 
 ROW_TYPES = {PLANS: DatasetPlanRow, EXAMPLES: DatasetExampleRow}
 """The tables of a dataset."""
+
+CARD = "README.md"
+CARD_SAYS = "judged valid by Plansmith's own validator"
+"""In the card of every dataset, and by it one is known."""
 
 EPILOG = """\
 examples:
@@ -103,12 +108,35 @@ def _publish(written: Artifact, card: str, out: Path, rows_per_file: int) -> Non
             for split in splits:
                 parts = [path for path in written.parts(table) if path.parent.name == split]
                 merge_tables(parts, fresh / "data" / table, split, ROW_TYPES[table], rows_per_file=rows_per_file)
-        with atomic_file(fresh / "README.md") as file:
+        with atomic_file(fresh / CARD) as file:
             file.write(card.encode())
+        check_out(out)
+        remove(out / "data")  # before the card, by which a dataset that a kill leaves half is known
         remove(out)
         fresh.rename(out)
     finally:
         remove(fresh)
+
+
+def check_out(out: Path) -> None:
+    """Raise unless a dataset may stand in a folder: one that is not there, is empty, or holds a dataset alone.
+
+    Raises:
+        BadInputError: it may not.
+    """
+    is_free = not out.exists() or (out.is_dir() and not any(out.iterdir()))
+    if not is_free and not _is_dataset(out):
+        raise BadInputError("something is there that is no dataset", where=str(out), expected="a new or an empty "
+                            "folder, or one with nothing but a dataset that this command built",
+                            cure="give another --out, or move away what is there")  # fmt: skip
+
+
+def _is_dataset(folder: Path) -> bool:
+    card = folder / CARD
+    if not card.is_file() or CARD_SAYS not in card.read_text(encoding="utf-8", errors="replace"):
+        return False
+    own = {card, *folder.glob("data/**/*.parquet")}
+    return all(path.is_dir() or path in own for path in folder.rglob("*"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -134,7 +162,8 @@ def _parser() -> argparse.ArgumentParser:
     build_parser.add_argument("--workers", type=int, help="worker processes; on a local Ray also its cores")
     build_parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
                               help="change one setting, such as planner.search=good; may be repeated")  # fmt: skip
-    build_parser.add_argument("--out", type=Path, help="folder of the dataset (default: RUN/dataset)")
+    build_parser.add_argument("--out", type=Path, help="folder of the dataset, in the place of one that is there "
+                              "(default: RUN/dataset)")  # fmt: skip
     build_parser.add_argument("--runs", type=Path, default=default_runs(), help="folder of all runs (default: runs)")
     build_parser.add_argument("--dry-run", action="store_true", help="print the settings and what would run")
     build_parser.set_defaults(work=_build)
@@ -156,12 +185,13 @@ def _build(arguments: argparse.Namespace) -> int:
     config = load_settings(DatasetConfig, arguments.preset, DATASET_PRESETS, overrides=overrides)
     dataset_stages.domains_of(config.cells())
     run_folder = (arguments.runs / _run_name(config)).resolve()
+    out = arguments.out.resolve() if arguments.out else run_folder / "dataset"
+    check_out(out)
     if arguments.dry_run:
         print(json.dumps(config.model_dump(mode="json"), indent=2))
         for preview in preview_stages(dataset(config), run_folder):
             print(f"{preview.status:8}  {preview.name:16}  {preview.key[:12]}")
         return 0
-    out = arguments.out.resolve() if arguments.out else run_folder / "dataset"
     print(format_summary(build(config, run_folder, out)))
     print(f"\ndataset: {out.relative_to(Path.cwd()) if out.is_relative_to(Path.cwd()) else out}")
     return 0

@@ -48,7 +48,7 @@ def run_parser(pipeline: Pipeline[Any, Any]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"plansmith run {pipeline.name}", description=f"Run the pipeline {pipeline.name}."
     )
-    add_run_options(parser, pipeline, preset="demo")
+    add_run_options(parser, pipeline, preset=pipeline.preset)
     seeds = parser.add_mutually_exclusive_group()
     seeds.add_argument("--seed", type=int, help="seed of the run; also part of its default name")
     seeds.add_argument("--seeds", type=several_seeds, metavar="SEEDS",
@@ -83,7 +83,8 @@ def several_seeds(text: str) -> range:
 
 def add_run_options(parser: argparse.ArgumentParser, pipeline: Pipeline[Any, Any], *, preset: str) -> None:
     """Add the options that every command has which runs a pipeline."""
-    parser.add_argument("--preset", default=preset, help=f"{', '.join(pipeline.preset_names)}, or a YAML file")
+    parser.add_argument("--preset", default=preset,
+                        help=f"{', '.join(pipeline.preset_names)}, or a YAML file (default: {preset})")  # fmt: skip
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
                         help="change one setting, such as phase2.eta=5; may be repeated")  # fmt: skip
     parser.add_argument(

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plansmith.config.modelling import ModellingConfig
-from plansmith.data.storage import make_folder
 from plansmith.errors import BadInputError
 from plansmith.modelling import folder as files
 from plansmith.modelling.folder import EDITABLE, EDITS, TaskFolder, digest
@@ -226,27 +225,24 @@ class Bench:
         return made, edit.text, True, edit.base != digest(made)
 
     def _change(self, label: str, texts: Mapping[str, str]) -> None:
-        """Write edits, and what takes them back."""
-        make_folder(self.folder.path / EDITS)
-        before = {name: journal.edit_file(self.folder, name) for name in texts}
-        pddl = [name for name in texts if name not in _WRITTEN and not action_of(name)]
-        for name in [name for name in texts if name not in pddl]:
-            self._put(name, texts[name])
+        """Write edits, and what takes them back; what stands in the way is met before anything is written."""
+        foreseen = journal.Foreseen(self.folder.path)
+        pddl = {name: text for name, text in texts.items() if name not in _WRITTEN and not action_of(name)}
+        _mend(foreseen, {name: text for name, text in texts.items() if name not in pddl})
         if len(texts) > len(pddl) > 0:  # mended PDDL is an edit of what is put together now
-            for name in pddl:
-                self.folder.remove_edit(name)
-            put_together(self.folder, self.config)
-        for name in pddl:
-            self._put(name, texts[name])
-        after = {name: journal.edit_file(self.folder, name) for name in texts}
-        if before != after:
-            journal.note(self.folder, journal.Change(label, before, after))
-
-    def _put(self, name: str, text: str) -> None:
-        if digest(text) == digest(self.folder.read(name)):
-            self.folder.remove_edit(name)
+            self._mend_anew(foreseen, pddl)
         else:
-            self.folder.write_edit(name, text)
+            _mend(foreseen, pddl)
+        journal.make(self.folder, label, foreseen)
+
+    def _mend_anew(self, foreseen: journal.Foreseen, pddl: Mapping[str, str]) -> None:
+        """Put PDDL together and mend it, the domain first: the problem has the name that it has as it stands."""
+        for name in pddl:
+            foreseen.remove_edit(name)
+        for name, text in pddl.items():
+            put_together(foreseen, self.config)
+            _mend(foreseen, {name: text})
+        put_together(foreseen, self.config)
 
     def _edited_at(self, name: str) -> int:
         return _time_of(self.folder.path / EDITS / name)
@@ -257,6 +253,15 @@ class Bench:
 
 _WRITTEN = frozenset({files.TYPES, files.HIERARCHY, files.ACTIONS, files.PROBLEM_SKETCH})
 """Products that are written; PDDL that was put together of them follows them by itself, unless it was mended."""
+
+
+def _mend(foreseen: journal.Foreseen, texts: Mapping[str, str]) -> None:
+    """Put texts in the place of products; one that is what the steps made is no edit."""
+    for name, text in texts.items():
+        if digest(text) == digest(foreseen.read(name)):
+            foreseen.remove_edit(name)
+        else:
+            foreseen.write_edit(name, text)
 
 
 def _time_of(path: Path) -> int:
