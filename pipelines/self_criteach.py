@@ -17,6 +17,7 @@ if __name__ == "__main__":  # found from any folder, as `ray job submit` starts 
 
 from pipelines.commands.run import run_command
 from pipelines.run.paths import PRESETS
+from pipelines.run.publishing import criteach_policy
 from pipelines.stages import domain_writing, phase1_data, self_teaching, training
 from pipelines.stages.criteach_arms import CriteachArms, engine_of
 from pipelines.stages.domain_writing import (
@@ -57,11 +58,12 @@ from plansmith.config.self_criteach import SelfCriteachConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import StageKind
 from plansmith.pddl.cases import read_text
-from plansmith.pipeline import Ablation, OverSeeds, Pipeline, Reporting
+from plansmith.pipeline import Ablation, OverSeeds, Pipeline, PublishedPolicy, Reporting
 from plansmith.problems.library import load_domain
 from plansmith.problems.noise import Noise
 from plansmith.report.criteach_report import criteach_report
 from plansmith.report.criteach_results import CriteachResults, criteach_results
+from plansmith.report.finished_stages import RunSoFar
 from plansmith.stages import Stage
 
 
@@ -104,6 +106,7 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
     # Policies: without learning, tuned (section 5.3), reinforced (section 5.4)
     arms = CriteachArms(graph, config, data)
     arms.measure("base", base)
+    arms.measure_others()
     arms.measure_vote(base)
     arms.measure("prompt_cot", base, prompting="chain_of_thought")
     if arms.wants("self_distilled"):
@@ -115,16 +118,18 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
     if arms.wants("symbol"):
         bare = examples(graph, config, data, "write_symbols", has_chains=False)
         arms.measure("symbol", arms.tune("symbol", base, part(graph, config, bare, "learnt_symbols")))
+    last = base
     if arms.wants("cpo_only"):
-        arms.measure("cpo_only", arms.constrain("cpo_only", base))
+        last = arms.constrain("cpo_only", base)
+        arms.measure("cpo_only", last)
     if arms.wants("dpo_only"):
-        arms.measure("dpo_only", arms.prefer("dpo_only", base))
+        last = arms.prefer("dpo_only", base)
+        arms.measure("dpo_only", last)
     if arms.wants("sft_noisy"):
         seen = examples(graph, config, data, "write_noisy_chains", has_chains=True, is_noisy=True)
         believing = arms.tune("sft_noisy", base, part(graph, config, seen, "learnt_noisy_chains"))
         arms.measure("sft_noisy", believing)
         arms.measure_noise(believing, "believed")
-    last = base
     if arms.wants("sft", "sft_dpo", "sft_cpo"):
         learnt = part(graph, config, chains, "learnt_chains")
         last = tuned = arms.tune("sft", base, rephrased(graph, config, learnt, base))
@@ -134,7 +139,8 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
             arms.read("base", base, held_out)
             arms.read("sft", tuned, held_out)
         if arms.wants("sft_dpo"):
-            arms.measure("sft_dpo", arms.prefer("sft_dpo", tuned))
+            last = arms.prefer("sft_dpo", tuned)
+            arms.measure("sft_dpo", last)
         if arms.wants("sft_cpo"):
             last = arms.constrain("sft_cpo", tuned)
             arms.measure("sft_cpo", last)
@@ -315,6 +321,12 @@ def library_settings(config: SelfCriteachConfig, *, has_chains: bool = True) -> 
     )
 
 
+def published(run: RunSoFar[SelfCriteachConfig], results: CriteachResults) -> PublishedPolicy:
+    """Return the policy that a run gives to the world: that of its last arm."""
+    learnt = f"plans in a domain that was written of demonstrations ({results.writer}); arm {results.last.name}"
+    return criteach_policy(run, results, f"It was trained after Self-CriTeach: {learnt}.")
+
+
 PIPELINE = Pipeline(
     name="self_criteach",
     config=SelfCriteachConfig,
@@ -324,6 +336,7 @@ PIPELINE = Pipeline(
     results=criteach_results,
     reporting=Reporting(CriteachResults, criteach_report),
     check=check_answering,
+    published=published,
     ablation=Ablation(
         about="Run every arm over several seeds: no learning, votes, plans and chains tuned on, and what reinforces "
         "them. Print success, cost and progress over the seeds, with paired tests.",

@@ -139,6 +139,19 @@ def test_study_without_cpo_or_with_damage_is_bad_input() -> None:
             damage_variants(config.model_copy(update=changes))
 
 
+def test_study_and_ablation_have_presets_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+
+    def settings(pipeline: Any, preset: str, **_: Any) -> Any:
+        asked.append(preset)
+        raise ConfigError("no more is asked")
+
+    monkeypatch.setattr("plansmith.pipeline.Pipeline.settings", settings)
+    for options in ([], ["--study", "domain-damage"], ["--study", "domain-damage", "--preset", "small"]):
+        assert ablate.main(["self_criteach", *options]) == 2
+    assert asked == ["laptop", "demo", "small"]
+
+
 def test_study_is_asked_for_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[Any]) -> None:
     options = ["self_criteach", "--preset", "smoke", "--seeds", "2", "--dry-run", "--runs", str(tmp_path)]
     assert ablate.main([*options, "--study", "domain-damage", "--variants", "added_2,intact"]) == 0

@@ -14,17 +14,11 @@ from stand_in_generator import StandInGenerator
 
 from pipelines.pddl_instruct import PIPELINE
 from pipelines.run.workers import Workers
-from pipelines.stages.generating import (
-    FAILURES,
-    USAGE,
-    GenerationSettings,
-    rollouts_of,
-    sample_rollouts,
-)
+from pipelines.stages.generating import GenerationSettings, rollouts_of, sample_rollouts
 from plansmith.config.generation import EndpointModel, SamplingConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import ArtifactWriter
-from plansmith.data.rows import FailedRequestRow, RolloutRow, SolvedProblemRow, UsageRow
+from plansmith.data.rows import FAILURES, USAGE, FailedRequestRow, RolloutRow, SolvedProblemRow, UsageRow
 from plansmith.data.tables import read_table
 from plansmith.errors import PlansmithError
 from plansmith.generation import Answers, Conversation, FinishReason, Generation, Generator, asking

@@ -22,6 +22,7 @@ from pipelines.stages.domain_writing import (
     WriteDomainSettings,
     written_domain,
 )
+from pipelines.stages.judging import JudgingSettings, judge_plans
 from pipelines.stages.phase1_data import DrawingSettings
 from pipelines.stages.self_teaching import (
     WRITTEN,
@@ -33,20 +34,24 @@ from pipelines.stages.self_teaching import (
     elected,
     keep_narrations,
     narrate,
+    pair_answers,
 )
+from plansmith.config.constrained import CriticConfig
 from plansmith.config.domain_writing import DemonstrationsConfig, WritingConfig
 from plansmith.config.generation import EndpointModel, SamplingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import DomainLevelConfig, ProblemsConfig
 from plansmith.config.self_criteach import LengthShare, LibraryConfig, SelfCriteachConfig
-from plansmith.config.training import EngineNumerics
+from plansmith.config.training import EngineNumerics, FolderEngine
 from plansmith.data.artifacts import Artifact
 from plansmith.data.demonstration_files import read_demonstrations
 from plansmith.data.rows import (
     ExampleRow,
     MetricRow,
+    PairRow,
     PlanRow,
     ProblemRow,
+    RolloutRow,
     SolvedProblemRow,
     Split,
     VerdictRow,
@@ -54,8 +59,10 @@ from plansmith.data.rows import (
 )
 from plansmith.errors import BadInputError, ConfigError, PlansmithError
 from plansmith.generation import Conversation, plain_text
+from plansmith.pddl.canonical import canonical_form
+from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Conjunction, Literal, PlanStep, conjuncts_of, literals_of_effects
+from plansmith.pddl.model import Atom, Conjunction, Literal, PlanStep, conjuncts_of, literals_of_effects
 from plansmith.pddl.parser import parse_problem, parse_step
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.planners import FastDownward
@@ -589,6 +596,59 @@ def test_others_may_write_the_domain_and_narrate_in_the_place_of_the_base_model(
 def test_others_who_would_not_be_asked_are_refused(override: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         PIPELINE.settings("smoke", overrides=[override])
+
+
+def test_other_models_try_the_same_tests_in_words_of_their_own() -> None:
+    others = f"evaluation.models={{big: {SERVER}, near: {{folder: some-model}}}}"
+    config = PIPELINE.settings("smoke", overrides=[others])
+    stages = {stage.name: stage for stage in PIPELINE.stages(config)}
+    assert "policy" not in stages["try_big"].inputs and isinstance(stages["try_big"].settings.engine, EndpointModel)
+    assert isinstance(stages["try_near"].settings.engine, FolderEngine)
+    for name in ("big", "near"):
+        assert stages[f"try_{name}"].settings.split == Split.TEST
+        assert stages[f"judge_{name}"].settings.prompting == stages[f"try_{name}"].settings.prompting == "narrated"
+        assert stages[f"judge_{name}"].inputs["problems"].name == "sample_problems", "the reference judges"
+    assert config.speakers.keys() == {"evaluation.models.big", "evaluation.models.near"}
+    names = list(stages)
+    assert names.index("judge_near") < names.index("sft"), "the arm that was trained last is the run's"
+
+
+def test_answers_without_a_pair_are_counted_and_none_passes_a_test_problem(tmp_path: Path) -> None:
+    domain, texts = print_domain(BLOCKS.domain), [print_problem(problem_of(seed)) for seed in (3, 4)]
+    with FastDownward(PLANNER) as planner:
+        plans = [planner.solve(domain, text).plan or () for text in texts]
+    tasks = [PlanningTask.from_text(domain, text) for text in texts]
+    passed = replace(tasks[1].problem, init=tuple(_after(tasks[1], plans[1][0])))
+    rows = [ProblemRow(name, name, "d", "l", Split.PHASE2, len(task.problem.objects), domain, text, "")
+            for name, task, text in zip(("one", "two"), tasks, texts, strict=True)]  # fmt: skip
+    form = canonical_form(BLOCKS.domain, passed)
+    rows.append(ProblemRow("test", form, "d", "l", Split.TEST, len(passed.objects), domain, print_problem(passed), ""))
+    prompting = rendering_of("compact")
+    answers = [
+        RolloutRow(f"{row.problem_id}-{number}", row.problem_id, 0, "v", "asked",
+                   prompting.write_chain(chain_of_plan(task, tuple(map(parse_step, own)))), (), (), (), "stop", 0)
+        for row, task, plan in zip(rows, tasks, plans, strict=False) for number, own in enumerate((plan, plan[:1]))
+    ]  # fmt: skip
+
+    def rolled_out(context: Any) -> None:
+        context.output.write_rows(answers, RolloutRow)
+
+    def problems(context: Any) -> None:
+        context.output.write_rows(rows, ProblemRow)
+
+    given = {"problems": Stage(name="problems", run=problems), "rollouts": Stage(name="rollouts", run=rolled_out)}
+    judging = Stage(name="judged", run=judge_plans, settings=JudgingSettings(prompting="compact"), inputs=given)
+    pairing = Stage(name="pair", run=pair_answers, settings=CriticConfig(), inputs={**given, "judged": judging})
+    made = run_stages([*given.values(), judging, pairing], root=tmp_path, resources=Resources())["pair"]
+    assert [row.problem_id for row in made.rows(PairRow)] == ["one"]
+    counts = {row.name: row.value for row in made.rows(MetricRow, "metrics")}
+    assert counts == {"pairs/problems": 2, "pairs/problems without a pair": 1}
+
+
+def _after(task: PlanningTask, step: str) -> tuple[Atom, ...]:
+    action = task.ground(parse_step(step))
+    assert isinstance(action, GroundAction)
+    return tuple(task.atoms_of(action.apply(task.initial_state)))
 
 
 def test_distilled_arm_learns_the_teachers_valid_answers_alone_each_once(tmp_path: Path) -> None:

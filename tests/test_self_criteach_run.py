@@ -39,6 +39,14 @@ def test_smoke_run_has_every_arm_that_could_be_run(runs: Path) -> None:
         assert 0 <= arm["progress"] <= 1 and arm["cost_per_plan"] >= 0
 
 
+def test_smoke_run_gives_its_last_policy_to_the_world(runs: Path) -> None:
+    results, folder = results_of(runs), runs / "smoke" / "model"
+    card = (folder / "README.md").read_text()
+    last = list(results["arms"])[-1]
+    assert "Self-CriTeach" in card and f"arm {last}" in card and "| blocks-classic, all levels | yes | 6 |" in card
+    assert any(folder.glob("*.safetensors"))
+
+
 def test_smoke_run_writes_a_domain_that_explains_its_demonstrations(runs: Path) -> None:
     [found] = results_of(runs)["domain"].values()
     assert found["repaired"]["transitions"] == found["repaired"]["refusals"] == 1.0

@@ -67,6 +67,7 @@ def ablate_command(pipeline: Pipeline[Any, Any], argv: Sequence[str]) -> int:
                         help="run with each of these, as in 100-104, or 3 for 0-2 (default: 3)")  # fmt: skip
     parser.add_argument("--variants", metavar="NAMES", help="run and report only these, as in detailed,binary")
     parser.add_argument("--name", help="name of the folder; default: ablation-PRESET or STUDY-PRESET")
+    parser.set_defaults(preset=None)  # a study has its own
     arguments = parser.parse_args(argv)
     command = shlex.join(["plansmith", "ablate", pipeline.name, *argv])
     return _ablate(pipeline, study_of(pipeline, arguments.study), arguments, command)
@@ -91,7 +92,8 @@ def study_of(pipeline: Pipeline[Any, Any], study: str | None) -> Ablation[Any, A
 def _ablate(
     pipeline: Pipeline[Any, Any], ablation: Ablation[Any, Any], arguments: argparse.Namespace, command: str
 ) -> int:
-    name, preset = arguments.name or f"{arguments.study or 'ablation'}-{Path(arguments.preset).stem}", arguments.preset
+    preset = arguments.preset or ablation.preset
+    name = arguments.name or f"{arguments.study or 'ablation'}-{Path(preset).stem}"
     config = pipeline.settings(preset, overrides=[f"name={name}", *arguments.overrides])
     folder = (arguments.runs / config.name).resolve()
     if arguments.variants is not None:

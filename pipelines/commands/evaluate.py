@@ -23,7 +23,7 @@ if __name__ == "__main__":  # found from any folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from pipelines.run.workers import MODEL, policy_version
-from pipelines.stages.generating import FAILURES, USAGE, check_failures
+from pipelines.stages.generating import check_failures
 from pipelines.stages.phase1_data import read_domain
 from pipelines.trials.endpoint_policy import EndpointSession
 from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers, engine_config
@@ -54,7 +54,7 @@ from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.data.artifacts import KEY_DIGITS, Artifact, StageKind, find_artifact
-from plansmith.data.rows import FailedRequestRow, ProblemRow, UsageRow
+from plansmith.data.rows import FAILURES, USAGE, FailedRequestRow, ProblemRow, UsageRow
 from plansmith.errors import BadInputError
 from plansmith.generation import asking
 from plansmith.layout import printable

@@ -106,8 +106,8 @@ def _write_domain(arguments: argparse.Namespace) -> int:
     check_least(arguments, {**LEAST, "repair_turns": 0, "candidates": 1})
     demonstrations = read_demonstrations(arguments.demonstrations)
     reference = None if arguments.compare is None else parse_domain(read_text(arguments.compare))
-    if arguments.out.exists() and any(arguments.out.iterdir()):
-        raise BadInputError("a folder with something in it", where=str(arguments.out), cure="name another --out")
+    if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
+        raise BadInputError("no empty folder", where=str(arguments.out), cure="name another --out")
     if not demonstrations.n_refused:
         print("warning: no refused attempts: nothing tells what must not be possible", file=sys.stderr)
     given = {"candidates": arguments.candidates, "turns": arguments.repair_turns, "temperature": arguments.temperature,

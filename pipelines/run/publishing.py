@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from pipelines.stages.training import example_rows
 from plansmith.config.generalization_gap import GeneralizationGapConfig
 from plansmith.config.nl_pddl_bench import NlPddlBenchConfig
 from plansmith.config.pddl_instruct import PddlInstructConfig
+from plansmith.config.self_criteach import SelfCriteachConfig
 from plansmith.data.artifacts import StageKind
 from plansmith.data.rows import ProblemRow, Split, TextRow
 from plansmith.data.storage import atomic_file, storage_errors
@@ -23,11 +24,13 @@ from plansmith.learning.hub import is_repository
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pipeline import PublishedPolicy
 from plansmith.report.arms import FINAL, Arm
+from plansmith.report.criteach_results import CriteachResults
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.formalisation_arms import main_arm, policies_among, text_arms
 from plansmith.report.formalisation_metrics import FormalisationFigures
 from plansmith.report.formalisation_results import FormalisationResults
 from plansmith.report.gap_results import GapResults
+from plansmith.report.metrics import LevelFigures
 from plansmith.report.results import Results
 from plansmith.report.statistics import interval_name
 from plansmith.text.rendering import prompting_of, rendering_of
@@ -118,37 +121,53 @@ def formalising_policy(run: RunSoFar[NlPddlBenchConfig], results: FormalisationR
 
 def gap_policy(run: RunSoFar[GeneralizationGapConfig], results: GapResults, method: str) -> PublishedPolicy:
     """Return the policy that was trained last, with what it reached in every domain, seen or not."""
-    config = run.config
-    judged = next(
-        stage for stage in run.stages(StageKind.JUDGES) if stage.provenance.labels.get("arm") == results.last.name
-    )
+    last = results.last
+    told = "It knows symbols and no names: hide those of a problem first."
+    limits = (told,) if run.config.reading is not None else ()
+    return _policy_of_arm(run, last.name, method, last.by_domain, results.trained_domains, last.seen, limits)
+
+
+def criteach_policy(run: RunSoFar[SelfCriteachConfig], results: CriteachResults, method: str) -> PublishedPolicy:
+    """Return the policy that was trained last, with what it reached in every domain, as the reference judges."""
+    last = results.last
+    return _policy_of_arm(run, last.name, method, last.by_task, results.trained_domains, last.figures)
+
+
+def _policy_of_arm(
+    run: RunSoFar[Any],
+    name: str,
+    method: str,
+    by_domain: Mapping[str, LevelFigures],
+    trained_domains: Collection[str],
+    tested: LevelFigures,
+    limits: tuple[str, ...] = (),
+) -> PublishedPolicy:
+    """Return the policy of an arm; ``tested`` are the figures whose interval is named."""
+    judged = next(stage for stage in run.stages(StageKind.JUDGES) if stage.provenance.labels.get("arm") == name)
     arm, prompting = Arm.of(judged), judged.provenance.labels["prompting"]
-    tested = arm.problems.rows(ProblemRow)
-    first = next(row for row in tested if row.split == Split.TEST)
+    first = next(row for row in arm.problems.rows(ProblemRow) if row.split == Split.TEST)
     task = PlanningTask.from_text(first.domain_pddl, first.problem_pddl)
-    drawn = _drawn(run)
-    limits = ["It knows symbols and no names: hide those of a problem first."] if config.reading is not None else []
     return PublishedPolicy(
         arm.policy,
         ModelCard(
-            **_card_of_run(run, method, drawn),
+            **_card_of_run(run, method, _drawn(run)),
             skill=PLANNING,
             rendering=prompting,
             example_prompt=prompting_of(prompting).plan_prompt(task),
-            max_new_tokens=config.evaluation.max_new_tokens,
+            max_new_tokens=run.config.evaluation.max_new_tokens,
             accuracies=tuple(
                 MeasuredAccuracy(
                     domain=domain,
-                    level="all levels" if domain in results.trained_domains else "all levels, never trained on",
+                    level="all levels" if domain in trained_domains else "all levels, never trained on",
                     n_problems=figures.n,
                     n_right=figures.n_valid,
                     low=figures.ci95[0],
                     high=figures.ci95[1],
                 )
-                for domain, figures in results.last.by_domain.items()
+                for domain, figures in by_domain.items()
             ),
-            limits=tuple(limits),
-            interval=f"95% {interval_name(results.last.seen.n, results.last.seen.n_forms)}",
+            limits=limits,
+            interval=f"95% {interval_name(tested.n, tested.n_forms)}",
         ),
     )
 

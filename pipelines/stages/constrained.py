@@ -116,7 +116,7 @@ class FromSteps(FromGroups):
             rewards = step_advantages([[step.reward for step in found.steps] for _, found in group])
             costs = step_advantages([[step.cost for step in found.steps] for _, found in group])
             for (item, criticism), reward, cost in zip(group, rewards, costs, strict=True):
-                if self.held_out.met_by_chain(self._task(item.rollout), item.steps) is None:
+                if not self.held_out.is_met_by(self._task(item.rollout), item.steps, item.verdict.plan):
                     by_step = [reward, cost] if penalty is None else [penalised(reward, cost, penalty)]
                     found.append(self._sequence_of(item, criticism, by_step))
         return found

@@ -18,13 +18,15 @@ from plansmith.config.basics import narrowed
 from plansmith.config.constrained import CriticConfig
 from plansmith.config.generation import AnsweringConfig, EndpointModel, SamplingConfig
 from plansmith.config.planner import PlannerConfig
-from plansmith.config.self_criteach import SamplesConfig, SelfCriteachConfig
+from plansmith.config.self_criteach import CriteachEvaluationConfig, SamplesConfig, SelfCriteachConfig
 from plansmith.config.training import EngineNumerics, FolderEngine, Numerics, OptimiserConfig, PreferenceConfig
 from plansmith.data.artifacts import StageKind
 from plansmith.data.rows import Split
 from plansmith.stages import Stage
 
 TOLD = {"kind": StageKind.OPTIMISES}
+FREE = "narrated"
+"""How models are asked that have learnt no rendering."""
 
 
 class CriteachArms:
@@ -57,6 +59,19 @@ class CriteachArms:
         given = {"policy": policy, "problems": self._data["library"], "plans": self._data["test_plans"]}
         self._judge(arm, self._try(f"try_{arm}", given, prompting=prompting), prompting)
 
+    def measure_others(self) -> None:
+        """Let models that are no policies of the run try the test problems; they are asked in free words."""
+        evaluation = self._config.evaluation
+        for name, model in evaluation.models.items():
+            settings = TrialSettings(
+                sampling=SamplingConfig(max_new_tokens=evaluation.max_new_tokens, **_once(evaluation)),
+                engine=engine_of(model, self._engine),
+                prompting=FREE,
+                split=Split.TEST,
+            )
+            given = {"problems": self._data["library"], "plans": self._data["test_plans"]}
+            self._judge(name, self._ask(f"try_{name}", model, settings, given), FREE)
+
     def measure_vote(self, policy: Stage[Any]) -> None:
         """Let a policy answer each test problem several times, and choose; all answers' tokens count."""
         if not self.wants("vote"):
@@ -85,9 +100,14 @@ class CriteachArms:
             split=Split.PHASE2,
         )
         given = {"problems": self._data["library"], "plans": self._data["plans"]}
-        options = {"kind": StageKind.GENERATES, "code_roots": ASKING if config.teacher.url else GENERATION}
-        tried = self._graph.stage(f"answer_{name}", rollout.try_problems, settings, given, **options)
-        return self._judged_answers(name, tried)
+        return self._judged_answers(name, self._ask(f"answer_{name}", config.teacher, settings, given))
+
+    def _ask(
+        self, name: str, model: AnsweringConfig, settings: TrialSettings, given: Mapping[str, Stage[Any]]
+    ) -> Stage[Any]:
+        """Return the answers of who is no policy of the run."""
+        options = {"kind": StageKind.GENERATES, "code_roots": ASKING if model.url else GENERATION}
+        return self._graph.stage(name, rollout.try_problems, settings, given, **options)
 
     def _judged_answers(self, name: str, tried: Stage[Any]) -> dict[str, Stage[Any]]:
         given = {"rollouts": tried, "problems": self._data["library"]}
@@ -104,9 +124,7 @@ class CriteachArms:
         is_sampled: bool = False,
     ) -> Stage[Any]:
         evaluation, samples = self._config.evaluation, self._config.samples
-        drawn: dict[str, Any] = {"temperature": evaluation.temperature}
-        if is_sampled:
-            drawn = _several(samples)
+        drawn = _several(samples) if is_sampled else _once(evaluation)
         settings = TrialSettings(
             sampling=SamplingConfig(max_new_tokens=evaluation.max_new_tokens, **drawn),
             engine=self._engine,
@@ -194,7 +212,7 @@ class CriteachArms:
         """Yield each rate of noise as a name and a label, and the test problems disturbed at it."""
         evaluation = self._config.evaluation
         for rate in evaluation.noise_rates:
-            name, settings = f"{round(100 * rate):02d}", NoiseSettings(rate=rate, mixture=evaluation.noise)
+            name, settings = f"{100 * rate:g}".replace(".", "p"), NoiseSettings(rate=rate, mixture=evaluation.noise)
             if name not in self._disturbed:
                 given = {"problems": self._data["library"]}
                 self._disturbed[name] = self._graph.stage(f"noise_{name}", self_teaching.add_noise, settings, given)
@@ -226,6 +244,11 @@ def engine_of(answering: AnsweringConfig, numerics: EngineNumerics) -> EngineNum
     if answering.url:
         return narrowed(answering.endpoint, EndpointModel)
     return numerics if answering.folder is None else FolderEngine(**numerics.model_dump(), folder=answering.folder)
+
+
+def _once(evaluation: CriteachEvaluationConfig) -> dict[str, Any]:
+    """Return how an answer is drawn that counts by itself."""
+    return {"temperature": evaluation.temperature, "top_p": evaluation.top_p}
 
 
 def _several(samples: SamplesConfig) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from plansmith.config.basics import StrictModel
 from plansmith.config.generation import EndpointModel, SamplingConfig
 from plansmith.config.training import EngineNumerics, FolderEngine
 from plansmith.data.artifacts import Shards
-from plansmith.data.rows import FailedRequestRow, RolloutRow, UsageRow
+from plansmith.data.rows import FAILURES, USAGE, FailedRequestRow, RolloutRow, UsageRow
 from plansmith.errors import PlansmithError
 from plansmith.generation import Completion, Conversation, asking, plain_text
 from plansmith.judging.chains import judge_plan
@@ -27,9 +27,6 @@ from plansmith.text.rendering import prompting_of
 GENERATION = ("plansmith.learning.codec.EngineGenerator", "actors.engine.sampling_params")
 ASKING = ("actors.endpoint.Endpoint",)
 """Code that decides what is written, reached only through what the run lends (`Stage.code_roots`)."""
-
-USAGE, FAILURES = "usage", "failures"
-"""Tables of `UsageRow` and `FailedRequestRow` beside the rollouts of an endpoint."""
 
 IsGood = Callable[[str, str], bool]
 """Whether a text is what was wanted of the problem with an id."""

@@ -20,8 +20,6 @@ from plansmith.judging.rewards import Reward, VerdictRewards
 from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.sequences import supervised_sequence
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.parser import parse_step
-from plansmith.pddl.validation import validate_plan
 from plansmith.stages import StageContext, row_seed
 from plansmith.text.rendering import PlainPrompting, prompting_of
 
@@ -87,10 +85,7 @@ class Rejection:
     def _is_clean(self, item: Tried) -> bool:
         row = next(row for row in self.problems if row.problem_id == item.rollout.problem_id)
         task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
-        if item.steps:
-            return self.held_out.met_by_chain(task, item.steps) is None
-        states = validate_plan(task, [parse_step(step) for step in item.verdict.plan]).states
-        return self.held_out.first_met(task, (task.atoms_of(task.basic_atoms(state)) for state in states)) is None
+        return not self.held_out.is_met_by(task, item.steps, item.verdict.plan)
 
 
 def reject(context: StageContext[RejectionSettings]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -418,12 +418,11 @@ def bare_plans(solved: Iterable[SolvedProblemRow], name: str) -> Iterator[Exampl
 
 
 def distil(context: StageContext[None]) -> None:
-    """Write the answers that are valid in the written domain, each once, to be tuned on."""
-    rollouts = {row.rollout_id: row for row in context.inputs["rollouts"].rows(RolloutRow)}
+    """Write the answers that are valid in the written domain, each once, to be tuned on; none passes a test problem."""
+    answers = _JudgedAnswers.of(context)
     kept: dict[tuple[str, str], ExampleRow] = {}
-    for verdict in context.inputs["judged"].rows(VerdictRow):
-        row = rollouts[verdict.rollout_id]
-        if verdict.is_valid:
+    for row in answers.rollouts:
+        if answers.verdicts[row.rollout_id].is_valid and answers.is_clean(row):
             made = ExampleRow(row.rollout_id, row.problem_id, ExampleKind.PLAN_CHAIN, None, row.prompt, row.completion)
             kept.setdefault((row.prompt, row.completion), made)
     context.output.write_rows(kept.values(), ExampleRow, table="chains")
@@ -442,31 +441,63 @@ def has_pairs(artifacts: Mapping[str, Artifact], *, stage: str) -> bool:
 def pair_answers(context: StageContext[CriticConfig]) -> None:
     """Pair the best answer to each problem with its worst: a valid one first, then by R less C.
 
-    A problem whose answers are worth the same gives no pair, which is counted.
+    A problem whose answers are worth the same gives no pair, which is counted. No answer passes a test problem.
     """
-    problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
-    steps: dict[str, list[JudgedStepRow]] = defaultdict(list)
-    for step in context.inputs["judged"].rows(JudgedStepRow, STEPS):
-        steps[step.rollout_id].append(step)
-    verdicts = {row.rollout_id: row for row in context.inputs["judged"].rows(VerdictRow)}
+    answers = _JudgedAnswers.of(context)
     groups: dict[str, list[tuple[tuple[bool, float], RolloutRow]]] = defaultdict(list)
-    for row in context.inputs["rollouts"].rows(RolloutRow):
-        problem, verdict = problems[row.problem_id], verdicts[row.rollout_id]
-        found = criticise(_task(problem), verdict, steps[row.rollout_id], context.settings,
-                          finish_reason=row.finish_reason)  # fmt: skip
-        if found is not None and row.completion:
+    for row in answers.rollouts:
+        verdict, steps = answers.verdicts[row.rollout_id], answers.steps[row.rollout_id]
+        found = criticise(answers.task_of(row), verdict, steps, context.settings, finish_reason=row.finish_reason)
+        if found is not None and row.completion and answers.is_clean(row):
             worth = (verdict.is_valid, found.reward - context.settings.state_cost * found.cost)
             groups[row.problem_id].append((worth, row))
     pairs = []
-    for problem_id, answers in sorted(groups.items()):
-        best, worst = max(answers, key=lambda a: a[0]), min(answers, key=lambda a: a[0])
+    for problem_id, group in sorted(groups.items()):
+        best, worst = max(group, key=lambda a: a[0]), min(group, key=lambda a: a[0])
         if best[0] > worst[0] and best[1].completion != worst[1].completion:
-            fault = verdicts[worst[1].rollout_id].verdict
+            fault = answers.verdicts[worst[1].rollout_id].verdict
             pairs.append(
                 PairRow(problem_id, problem_id, fault, best[1].prompt, best[1].completion, worst[1].completion)
             )
-    context.logger.info("%d of %d problems give no pair", len(groups) - len(pairs), len(groups))
+    n_problems = len({row.problem_id for row in answers.rollouts})
+    counts = {"pairs/problems": n_problems, "pairs/problems without a pair": n_problems - len(pairs)}
+    metrics = [MetricRow(context.stage.name, 0, "", "", name, float(n)) for name, n in counts.items()]
+    context.output.write_rows(metrics, MetricRow, table="metrics")
     context.output.write_rows(pairs, PairRow)
+
+
+@dataclass(frozen=True)
+class _JudgedAnswers:
+    """Answers to problems, and what was said of each, by its id."""
+
+    rollouts: Sequence[RolloutRow]
+    verdicts: Mapping[str, VerdictRow]
+    steps: Mapping[str, Sequence[JudgedStepRow]]
+    problems: Mapping[str, ProblemRow]
+    held_out: HeldOut
+
+    @classmethod
+    def of(cls, context: StageContext[Any]) -> _JudgedAnswers:
+        """Return those that a stage is given as ``rollouts``, ``judged`` and ``problems``."""
+        problems, steps = context.inputs["problems"].rows(ProblemRow), defaultdict[str, list[JudgedStepRow]](list)
+        for step in context.inputs["judged"].rows(JudgedStepRow, STEPS):
+            steps[step.rollout_id].append(step)
+        return cls(
+            context.inputs["rollouts"].rows(RolloutRow),
+            {row.rollout_id: row for row in context.inputs["judged"].rows(VerdictRow)},
+            steps,
+            {row.problem_id: row for row in problems},
+            HeldOut.of(problems),
+        )
+
+    def task_of(self, row: RolloutRow) -> PlanningTask:
+        """Return what an answer is to."""
+        return _task(self.problems[row.problem_id])
+
+    def is_clean(self, row: RolloutRow) -> bool:
+        """Return whether an answer passes no problem that only measures."""
+        plan = self.verdicts[row.rollout_id].plan
+        return not self.held_out.is_met_by(self.task_of(row), self.steps[row.rollout_id], plan)
 
 
 def vote(context: StageContext[None]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.run.ray_session import RaySession
-from pipelines.stages.generating import FAILURES, USAGE, check_failures
+from pipelines.stages.generating import check_failures
 from pipelines.stages.graph import Graph
 from pipelines.trials.endpoint_policy import EndpointSession
 from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers, engine_config
@@ -39,7 +39,7 @@ from plansmith.config.formalisation import FormalisationConfig, JudgingConfig
 from plansmith.config.generation import EndpointConfig, EndpointModel
 from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import KEY_DIGITS, Artifact
-from plansmith.data.rows import FailedRequestRow, Split, TextRow, UsageRow
+from plansmith.data.rows import FAILURES, USAGE, FailedRequestRow, Split, TextRow, UsageRow
 from plansmith.errors import BadInputError
 from plansmith.generation import asking
 from plansmith.learning.hub import resolve_model

@@ -5,7 +5,8 @@ What the paper gives stands in the preset `paper`; what it does not is marked th
 
 from __future__ import annotations
 
-from typing import Literal, Self
+import re
+from typing import Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -30,6 +31,7 @@ Arm = Literal[
     "sft_dpo", "sft_cpo",
 ]  # fmt: skip
 """A policy that is tried; see `SelfCriteachConfig.arms`."""
+_NAME = re.compile(r"[a-zA-Z0-9][\w-]*")
 
 
 class LengthShare(StrictModel):
@@ -112,6 +114,11 @@ class DpoTuningConfig(OptimiserConfig, PreferenceConfig):
 class CriteachEvaluationConfig(AttemptConfig):
     """How policies are measured."""
 
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Draw from the likeliest tokens that together have this probability."""
+    models: dict[str, AnsweringConfig] = Field(default_factory=dict)
+    """Others that try the same problems, by the name that the report gives them: model folders, or models of servers.
+    They are asked to reason in words of their own, whatever the rendering."""
     n_failures_shown: int = Field(6, ge=0)
     """Failed attempts shown in the report."""
     noise_rates: tuple[float, ...] = ()
@@ -212,6 +219,11 @@ class SelfCriteachConfig(RunConfig):
             raise ValueError(f"arms must be named, each once, got {', '.join(self.arms) or 'none'}")
         if self.cpo is not None and self.cpo.solver == "trust_region":
             check_trust_region(self.trainer)
+        for name, model in self.evaluation.models.items():
+            if name in get_args(Arm) or not _NAME.fullmatch(name):
+                raise ValueError(f"evaluation.models: letters, digits, - and _ that name no arm, got {name!r}")
+            if not model.is_named:
+                raise ValueError(f"evaluation.models.{name} needs a folder, or a url and a model")
         return self
 
     @property
@@ -226,6 +238,7 @@ class SelfCriteachConfig(RunConfig):
             found["teacher"] = self.teacher
         if self.paraphrase is not None:
             found["paraphrase.speaker"] = self.paraphrase.speaker
+        found |= {f"evaluation.models.{name}": model for name, model in self.evaluation.models.items()}
         return {name: speaker for name, speaker in found.items() if speaker.is_named}
 
     @property

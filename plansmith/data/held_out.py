@@ -7,13 +7,15 @@ the split of whole problems says. Not here: which problems are held out (`plansm
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from plansmith.data.rows import JudgedStepRow, ProblemRow, Split
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom
+from plansmith.pddl.parser import parse_step
+from plansmith.pddl.validation import validate_plan
 
 MEASURING = (Split.PROBE, Split.TEST)
 """Splits that no text of training may solve."""
@@ -47,6 +49,11 @@ class HeldOut:
                 return number
         return None
 
-    def met_by_chain(self, task: PlanningTask, steps: Iterable[JudgedStepRow]) -> int | None:
-        """Return after how many steps of a chain what is left is held out, by the states it claims, or None."""
-        return self.first_met(task, (task.problem.init, *(step.claimed_atoms for step in steps)))
+    def is_met_by(self, task: PlanningTask, steps: Sequence[JudgedStepRow], plan: Sequence[str]) -> bool:
+        """Return whether an answer passes a held-out problem: by what its steps claim, without any by what it does."""
+        if steps:
+            states = (task.problem.init, *(step.claimed_atoms for step in steps))
+        else:
+            passed = validate_plan(task, [parse_step(step) for step in plan]).states
+            states = tuple(task.atoms_of(task.basic_atoms(state)) for state in passed)
+        return self.first_met(task, states) is not None

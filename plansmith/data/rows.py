@@ -419,6 +419,10 @@ class FailureRow:
     kind: str
 
 
+USAGE, FAILURES = "usage", "failures"
+"""Tables of `UsageRow` and `FailedRequestRow` beside the rollouts of an endpoint."""
+
+
 @dataclass(frozen=True, slots=True)
 class UsageRow:
     """What a server counted of a rollout whose tokens only it knows; None where it does not count."""

@@ -6,6 +6,7 @@ Report, live page and the other windows take the figures of an arm from here, so
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from plansmith.data.artifacts import Artifact, StageKind
-from plansmith.data.rows import PlanRow, ProblemRow, RolloutRow, VerdictRow, VerificationRow
+from plansmith.data.rows import USAGE, PlanRow, ProblemRow, RolloutRow, UsageRow, VerdictRow, VerificationRow
 from plansmith.data.tables import read_arrow
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.pddl.validation import Verdict
@@ -152,8 +153,19 @@ def _by_id(artifact: Artifact, row_type: type[Any], *names: str) -> dict[str, tu
     return dict(zip(ids, zip(*columns, strict=True), strict=True))
 
 
+def tokens_of_problems(rollouts: Artifact) -> dict[str, int]:
+    """Return how many tokens all answers to each problem have."""
+    tokens_of, found = _token_counts(rollouts), Counter[str]()
+    for rollout_id, problem_id in zip(*read_columns(rollouts, RolloutRow, "rollout_id", "problem_id"), strict=True):
+        found[problem_id] += tokens_of[rollout_id]
+    return dict(found)
+
+
 def _token_counts(rollouts: Artifact) -> dict[str, int]:
-    """Return how many tokens the policy wrote, by rollout."""
+    """Return how many tokens the policy wrote, by rollout; of a server's model as it counted them, 0 if it did not."""
+    if (rollouts.folder / f"{USAGE}.parquet").is_file():
+        ids, counts = read_columns(rollouts, UsageRow, "rollout_id", "completion_tokens", table=USAGE)
+        return {name: count or 0 for name, count in zip(ids, counts, strict=True)}
     table = read_arrow(rollouts.path("rows.parquet"), RolloutRow, ["rollout_id", "token_ids"])
     lengths = pc.list_value_length(table.column("token_ids")).to_pylist()
     return dict(zip(table.column("rollout_id").to_pylist(), lengths, strict=True))

@@ -5,13 +5,14 @@ Not here: the figures (`criteach_results`), how a report is shown (`render`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from plansmith.report.course_plots import course_drawings, draw_updates
-from plansmith.report.criteach_paper import OVERALL, PAPER_NAMES, paper_percent
+from plansmith.report.criteach_paper import OVERALL, PAPER_NAMES, PROGRESS, TOKENS, paper_figure, paper_percent
 from plansmith.report.criteach_results import CriteachArm, CriteachResults, DomainFigures, WrittenDomain
 from plansmith.report.metrics import PairedComparison
 from plansmith.report.run_sections import (
@@ -96,12 +97,12 @@ def _sections(results: CriteachResults) -> Iterator[Section]:
         "problems to learn from.",
     )
     held_out = Sentences(tuple(held_out_lines(results)))
-    not_run = Sentences(tuple(f"{arm_name(name)}: not run." for name in results.not_run))
+    not_run = Sentences((*pair_lines(results), *(f"{arm_name(name)}: not run." for name in results.not_run)))
     tests = [describe_test(results, comparison) for comparison in results.paired_tests]
     compared = paired_tests((*tests, *_mean_lines(results)))
     yield Section(
         "Every policy on the same test problems",
-        (arm_table(results), task_table(results), length_table(results), held_out, not_run, compared),
+        (arm_table(results), *task_tables(results), length_table(results), held_out, not_run, compared),
         note=f"{WHAT_COUNTS} {INTERVALS}",
     )
     yield Section("Constrained policy optimisation", tuple(map(partial(update_table, results), results.cpo)))
@@ -116,6 +117,12 @@ def held_out_lines(results: CriteachResults) -> Iterator[str]:
     if results.held_out:
         losses = ", ".join(f"{arm_name(name)} {loss:.3f}" for name, loss in results.held_out.items())
         yield f"Loss on chains held out of the library, in nats a token: {losses}."
+
+
+def pair_lines(results: CriteachResults) -> Iterator[str]:
+    """Yield of how many problems the answers could not be paired, as one was as good as the other."""
+    for arm, counts in results.pairs.items():
+        yield f"{arm_name(arm)}: {counts['problems without a pair']} of {counts['problems']} problems gave no pair."
 
 
 def domain_table(results: CriteachResults) -> Table:
@@ -205,10 +212,24 @@ def _arm_row(arm: CriteachArm) -> tuple[str, ...]:
     )
 
 
-def task_table(results: CriteachResults) -> Table:
-    """Return valid plans by task (table 5); tasks never trained on stand below the others."""
+def task_tables(results: CriteachResults) -> Iterator[Table]:
+    """Yield valid plans, progress and tokens by task (tables 5 to 7); tasks never trained on stand below the others."""
     arms = {name: arm.by_task for name, arm in results.arms.items()}
-    return trained_table("task", arms, results.trained_domains, arm_name, paper_percent, OTHERS)
+
+    def table(paper: Callable[[str, str], float | None], **of_figure: Any) -> Table:
+        return trained_table("task", arms, results.trained_domains, arm_name, paper, OTHERS, **of_figure)
+
+    yield table(paper_percent)
+    yield table(
+        partial(paper_figure, PROGRESS),
+        measured="progress",
+        own=lambda arm, task: number_or_dash(arms[arm][task].mean_progress, 2),
+    )
+    yield table(
+        partial(paper_figure, TOKENS),
+        measured="tokens of a problem",
+        own=lambda arm, task: f"{results.arms[arm].tokens_by_task[task]:.0f}",
+    )
 
 
 def length_table(results: CriteachResults) -> Table:

@@ -16,7 +16,7 @@ from plansmith.config.self_criteach import SelfCriteachConfig
 from plansmith.data.artifacts import Artifact, StageKind
 from plansmith.data.rows import CriticismRow, MetricRow, PlanRow, ProblemRow, Split, VerdictRow, WrittenDomainRow
 from plansmith.pddl.validation import Verdict
-from plansmith.report.arms import Arm, arms_of, evaluated_problems
+from plansmith.report.arms import Arm, arms_of, evaluated_problems, tokens_of_problems
 from plansmith.report.attempts import AttemptExample
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
 from plansmith.report.metrics import (
@@ -30,7 +30,7 @@ from plansmith.report.metrics import (
     summarise_level,
 )
 from plansmith.report.results import RunResults, check_arms
-from plansmith.report.run_facts import Updates, facts_of, n_tokens, updates_of
+from plansmith.report.run_facts import Updates, facts_of, updates_of
 from plansmith.report.run_results import shown_attempts
 from plansmith.report.statistics import paired_permutation
 
@@ -90,7 +90,7 @@ class Library:
 class CriteachArm:
     """One policy on the test problems; ``progress_printed`` is equation 13 to the letter, ``cost_per_plan`` its 11.
 
-    ``tokens_per_problem`` counts all answers of a vote.
+    ``tokens_per_problem`` counts all answers of a vote, and so does ``tokens_by_task``.
     """
 
     name: str
@@ -101,6 +101,7 @@ class CriteachArm:
     progress_printed: float | None
     cost_per_plan: float | None
     tokens_per_problem: float
+    tokens_by_task: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,8 @@ class CriteachResults(RunResults):
     tokens of chains that were not learnt from, in nats; ``narration`` counts what a model told,
     ``paraphrase`` the prompts that were rephrased and those that were kept since the answer was refused; ``primer``
     what a model from nothing learnt before it counted as the base, and how many schemas of domains that it had not seen
-    it was then asked for and wrote right.
+    it was then asked for and wrote right; ``pairs`` by arm the problems whose answers were to be paired, and those that
+    gave no pair.
     """
 
     writer: str
@@ -159,6 +161,7 @@ class CriteachResults(RunResults):
     narration: dict[str, int] = field(default_factory=dict)
     paraphrase: dict[str, int] = field(default_factory=dict)
     primer: dict[str, int] = field(default_factory=dict)
+    pairs: dict[str, dict[str, int]] = field(default_factory=dict)
     noise: tuple[NoiseFigures, ...] = ()
     not_run: tuple[str, ...] = ()
     damage: dict[str, DamagedDomain] = field(default_factory=dict)
@@ -195,6 +198,7 @@ def criteach_results(run: Run) -> CriteachResults | None:
         narration=_narration(run),
         paraphrase=_counts(run, "paraphrase/", "keep_paraphrases"),
         primer=_counts(run, "primer/", "write_schema_primer", "write_plan_primer", "try_schema_primer"),
+        pairs={arm: found for arm in ("dpo_only", "sft_dpo") if (found := _counts(run, "pairs/", f"pair_{arm}"))},
         noise=tuple(_noise(run)),
         not_run=tuple(name for name in config.arms if name not in evaluated),
         damage=dict(_damaged(run)),
@@ -210,17 +214,25 @@ def length_name(length: int) -> str:
 
 def _arm(arm: Arm, items: Sequence[EvaluatedProblem], criticised: Mapping[str, CriticismRow]) -> CriteachArm:
     by_length = summarise_by(items, lambda item: length_name(item.planner_plan_length))
-    figures, rows = summarise_level(items), criticised.values()
+    figures, rows, tokens = summarise_level(items), criticised.values(), tokens_of_problems(arm.rollouts)
+    of_tasks: dict[str, list[int]] = defaultdict(list)
+    for item in items:
+        of_tasks[_task_of(item)].append(tokens[item.problem_id])
     return CriteachArm(
         name=arm.name,
         figures=figures,
-        by_task=summarise_by(items, lambda item: item.level.partition(" ")[0]),  # several share a domain
+        by_task=summarise_by(items, _task_of),
         by_length={name: by_length[name] for name in map(_named, LENGTHS) if name in by_length},
         progress=figures.mean_progress,
         progress_printed=mean_of_known(row.progress_printed for row in rows),
         cost_per_plan=mean_of_known(row.cost for row in rows),
-        tokens_per_problem=n_tokens(arm.rollouts) / len(items),
+        tokens_per_problem=sum(tokens.values()) / len(items),
+        tokens_by_task={task: fmean(found) for task, found in of_tasks.items()},
     )
+
+
+def _task_of(item: EvaluatedProblem) -> str:
+    return item.level.partition(" ")[0]  # several share a domain
 
 
 def _named(bounds: tuple[int, int | None]) -> str:

@@ -34,8 +34,13 @@ def trained_table(
     arm_name: Callable[[str], str],
     paper: Callable[[str, str], float | None],
     note: str,
+    *,
+    measured: str = "",
+    own: Callable[[str, str], str] | None = None,
 ) -> Table:
-    """Return accuracy by domain and arm with the paper's; domains that were never trained on stand below the others.
+    """Return accuracy, or another figure, by domain and arm with the paper's.
+
+    Domains that were never trained on stand below the others.
 
     Args:
         title: what a row is, a domain or a task.
@@ -44,12 +49,16 @@ def trained_table(
         arm_name: what an arm is called.
         paper: the paper's percentage of an arm in a domain, or None.
         note: of the table.
+        measured: what the figures are, other than accuracy.
+        own: then the figure of an arm in a domain.
     """
     rows = []
     for domain, last in sorted(list(arms.values())[-1].items(), key=lambda item: item[0] not in trained):
-        cells = (beside(percent(found[domain].accuracy), paper(name, domain)) for name, found in arms.items())
+        shown = {name: percent(found[domain].accuracy) if own is None else own(name, domain)
+                 for name, found in arms.items()}  # fmt: skip
+        cells = (beside(text, paper(name, domain)) for name, text in shown.items())
         rows.append((domain if domain in trained else f"{domain}, never trained on", str(last.n), *cells))
-    return Table(f"By {title}", (title, "n", *map(arm_name, arms)), tuple(rows), note)
+    return Table(f"{measured} by {title}".strip().capitalize(), (title, "n", *map(arm_name, arms)), tuple(rows), note)
 
 
 def by_length_table(title: str, arms: Mapping[str, Mapping[LengthT, LevelFigures]]) -> Table:

@@ -171,17 +171,15 @@ def _strictly(read: Callable[[str], tuple[PlanStep, ...]]) -> Callable[[str, Dom
     return read_plan
 
 
-_OTHERS: dict[str, Prompting] = {
-    prompting.name: prompting
-    for prompting in (
-        TOLD_CHAINS,
-        NARRATED,
-        PlainPrompting("zero_shot", zero_shot_prompt),
-        PlainPrompting("chain_of_thought", chain_of_thought_prompt),
-        *(
-            PlainPrompting(plan_prompting(plan_format, prompts), write, _strictly(read))
-            for prompts, write in PLAN_PROMPTS.items()
-            for plan_format, read in (("numbered", read_plan_text), ("compact", decode_compact_plan))
-        ),
-    )
-}
+_WAYS: tuple[Prompting, ...] = (
+    TOLD_CHAINS,
+    NARRATED,
+    PlainPrompting("zero_shot", zero_shot_prompt),
+    PlainPrompting("chain_of_thought", chain_of_thought_prompt),
+    *(
+        PlainPrompting(plan_prompting(plan_format, prompts), write, _strictly(read))
+        for prompts, write in PLAN_PROMPTS.items()
+        for plan_format, read in (("numbered", read_plan_text), ("compact", decode_compact_plan))
+    ),
+)
+_OTHERS = {prompting.name: prompting for prompting in _WAYS}
