@@ -7,11 +7,13 @@ Ray. Not here: prompts, and what an answer is worth. The key of the account is i
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import re
+import time
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from plansmith.config.generation import EndpointConfig, SamplingConfig
@@ -80,7 +82,7 @@ class Endpoint:
                     while waiting and len(running) < self.config.concurrency:
                         number, k = waiting.popleft()
                         asked = self._completion(client, conversations[number], sampling, seeds_of[number][k])
-                        task = asyncio.create_task(asked)
+                        task = asyncio.create_task(_timed(asked))
                         place_of[task] = (number, k)
                         running.add(task)
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -171,6 +173,13 @@ def served_models(config: EndpointConfig) -> list[str]:
         raise _refused(asked, error, api_key) from None
     except (AttributeError, TypeError, ValueError):  # of an answer that is no list of models
         raise _no_endpoint(config.url, "an answer that is no list of models") from None
+
+
+async def _timed(asked: Awaitable[Completion]) -> Completion:
+    """Return a completion with the seconds that it took."""
+    start_s = time.monotonic()
+    completion = await asked
+    return dataclasses.replace(completion, seconds=time.monotonic() - start_s)
 
 
 async def _next(stream: AsyncGenerator[tuple[int, list[Completion]], None]) -> tuple[int, list[Completion]] | None:

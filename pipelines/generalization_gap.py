@@ -115,24 +115,26 @@ def as_in_the_paper(graph: Graph, config: GeneralizationGapConfig) -> None:
 def reinforced(
     graph: Graph, config: GeneralizationGapConfig, name: str, loop: ReinforcementConfig, given: dict[str, Stage[Any]]
 ) -> dict[str, Stage[Any]]:
-    """Return the policy after each segment of reinforcement learning on D1, by arm; the last has the loop's name."""
+    """Return the policy after each segment of reinforcement learning, by arm; the last has the loop's name.
+
+    Compact plans are tried on D1; by policies that read the domain, chains on fresh problems.
+    """
     segments: dict[str, Stage[Any]] = {}
-    policy, first = given["policy"], 1
+    policy, first, reads = given["policy"], 1, config.reading is not None
     for number, last in enumerate(loop.ends, 1):
         updating = group_relative_settings(
             loop,
             engine=config.policy,
             numerics=narrowed(config.trainer, Numerics),
-            prompting=compact_prompting(config),
-            split=Split.PHASE1,
+            prompting="chain_told" if reads else compact_prompting(config),
+            split=Split.PHASE2 if reads else Split.PHASE1,
             segment=(first, last),
         )
         arm = name if last == loop.updates else f"{name}_{number}_of_{loop.segments}"
         inputs = {**given, "policy": policy} | ({SEGMENT_START: given["policy"]} if first > 1 else {})
-        labels = {"objective": "group_relative", "loop": name}
-        policy = graph.stage(
-            arm, group_relative.learn_from_groups, updating, inputs, **{**REINFORCING, "labels": labels}
-        )
+        told = {"kind": StageKind.OPTIMISES, "labels": {"objective": "group_relative", "loop": name}}
+        roots = (*GENERATION, *OPTIMISATION)
+        policy = graph.stage(arm, group_relative.learn_from_groups, updating, inputs, code_roots=roots, **told)
         segments[arm], first = policy, last + 1
     return segments
 
@@ -253,20 +255,9 @@ def read_domains(graph: Graph, config: GeneralizationGapConfig, reading: Reading
     if reading.grpo is not None:
         hiding = HidingSettings(symbols=reading.symbols, table=FRESH, split=Split.PHASE2)
         fresh = stage("hide_fresh", hide_behind_symbols, hiding, {"problems": problems})
-        updating = group_relative_settings(
-            reading.grpo, engine=config.policy, numerics=numerics, prompting="chain_told", split=Split.PHASE2
-        )
         given = {"policy": policies["mixed"], "problems": fresh}
-        learnt = stage("reinforced", group_relative.learn_from_groups, updating, given, **REINFORCING)
-        trials.measure_reading("reinforced", learnt)
-
-
-REINFORCING: dict[str, Any] = {
-    "kind": StageKind.OPTIMISES,
-    "labels": {"objective": "group_relative", "loop": "reinforced"},
-    "code_roots": (*GENERATION, *OPTIMISATION),
-}
-"""What a stage says of itself that learns from rewards."""
+        for name, policy in reinforced(graph, config, "reinforced", reading.grpo, given).items():
+            trials.measure_reading(name, policy)
 
 
 def drawn(graph: Graph, config: GeneralizationGapConfig) -> Stage[Any]:
@@ -352,6 +343,7 @@ PIPELINE = Pipeline(
     name="generalization_gap",
     config=GeneralizationGapConfig,
     presets=PRESETS / "generalization_gap",
+    preset="tiny",
     stages=generalization_gap,
     session=Workers,
     results=gap_results,

@@ -26,7 +26,6 @@ from pipelines.stages.modelling import (
     AskingSettings,
     PlanningSettings,
     ReadingSettings,
-    VerdictSettings,
 )
 from pipelines.trials.speaking import check_speaker, cost_estimate, speaker_key, speaking_session
 from plansmith.ablation.nl2plan_seeds import nl2plan_ablation_results, nl2plan_seeds_results
@@ -38,6 +37,7 @@ from plansmith.config.training import EngineNumerics
 from plansmith.modelling.growing import GROWING
 from plansmith.modelling.products import AT_ONCE, OF_DRAFT, ONE_CALL, UNCHECKED, ZERO_SHOT, DialogueStep
 from plansmith.modelling.prompts import prompts_digest
+from plansmith.modelling.references import Reference
 from plansmith.modelling.steps import PLANNING
 from plansmith.pipeline import Ablation, OverSeeds, Pipeline, Reporting
 from plansmith.report.nl2plan_report import nl2plan_report
@@ -73,7 +73,8 @@ def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
         without = {"max_error_messages": 0, "max_validations": 1}
         plain = config.model_copy(update={"modelling": config.modelling.model_copy(update=without)})
         judged[UNCHECKED] = Draft(graph, plain, given, 1, suffix=f"_{UNCHECKED}").planned
-    said = VerdictSettings(interpretations=modelling.read_interpretations(config.interpretations))
+    names = None if config.lessons else {own.name for own in references(config)}
+    said = modelling.read_verdicts(config.interpretations, names)
     graph.stage("judge", modelling.judge, said, judged)
     if len(drafts) > 1:
         held = {f"{own.number} {name}": stage for own in drafts for name, stage in own.results.items()}
@@ -99,7 +100,8 @@ class Draft:
         self.number, self.made = number, dict(given)
         self._graph, self._config, self._given = graph, config, given
         self._suffix = suffix or ("" if number == 1 else f"{OF_DRAFT}{number}")
-        self._edits = modelling.read_edits(config.tasks.edits)
+        known = None if config.lessons else {own.domain for own in references(config)}
+        self._edits = modelling.read_edits(config.tasks.edits, known)
 
         # Steps 1 to 3: types, their hierarchy, actions in words
         for step in (DialogueStep.TYPES, DialogueStep.HIERARCHY, DialogueStep.ACTIONS):
@@ -174,12 +176,17 @@ class Draft:
         return f"{name}{self._suffix}"
 
 
+def references(config: NL2PlanConfig) -> tuple[Reference, ...]:
+    """Return the paper's tasks, or those of a folder."""
+    return modelling.references_of(config.tasks.folder, config.tasks.domains)
+
+
 def read_tasks(graph: Graph, config: NL2PlanConfig) -> dict[str, Stage[Any]]:
     """Return the paper's tasks, or those of a folder, after adding the stage that reads them."""
     settings = ReadingSettings(
         folder=config.tasks.folder,
         domains=config.tasks.domains,
-        digest=modelling.references_digest(modelling.references_of(config.tasks.folder, config.tasks.domains)),
+        digest=modelling.references_digest(references(config)),
     )
     return {"tasks": graph.stage("tasks", modelling.read_tasks, settings, {})}
 

@@ -8,7 +8,7 @@ that generates knows no more of it. Not here: what a prompt says (`plansmith.tex
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from plansmith.config.generation import SamplingConfig
@@ -77,6 +77,7 @@ class Completion:
         logprobs: of each sampled token, under what `EngineNumerics.logprobs` says.
         prompt_tokens: as counted by who answered; None where it does not.
         completion_tokens: as counted by who answered; None where it does not.
+        seconds: from when it was asked until it was there; None where who answers does not measure each.
     """
 
     text: str | None
@@ -89,6 +90,7 @@ class Completion:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     fault: str | None = None
+    seconds: float | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if (self.text is None) != (self.fault is not None):

@@ -93,6 +93,36 @@ def test_problems_of_a_dataset_get_names_and_what_lacks_is_said(
     assert "ferry L2, test: 4 of 9 problems; the dataset has no more" in caplog.text
 
 
+def test_unseen_split_of_a_dataset_is_tested(tmp_path: Path) -> None:
+    folder = write_dataset(tmp_path / "set", unseen=DRAWN[:4], train=DRAWN[4:8])
+    rows = sampled(tmp_path, config(folder, phase1=2, phase2=1, test=3))
+    tested = {row.canonical_form for row in rows if row.split == "test"}
+    assert len(tested) == 3 and tested < forms(DRAWN[:4])
+
+
+@pytest.mark.parametrize(
+    ("lacking", "said"),
+    [
+        ("test", "got: no problem left of test or unseen\n  expected: 4 for test"),
+        ("train", "got: no problem left of train\n  expected: 5 for d1"),
+    ],
+)
+def test_dataset_without_a_split_that_a_domain_wants_is_refused(tmp_path: Path, lacking: str, said: str) -> None:
+    folder = write_dataset(tmp_path / "set", **{name: found for name, found in SPLITS.items() if name != lacking})
+    with pytest.raises(BadInputError, match="lacks a split") as caught:
+        sampled(tmp_path, config(folder, phase2=0))
+    assert said in str(caught.value) and caught.value.where == f"{folder}, domain ferry"
+
+
+def test_a_level_without_a_split_is_said_where_another_of_its_domain_has_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = config(write_dataset(tmp_path / "set"))
+    other = settings.domains[0].model_copy(update={"level": "L3", "phase1": 0, "phase2": 0, "test": 2})
+    sampled(tmp_path, settings.model_copy(update={"domains": (*settings.domains, other)}))
+    assert "ferry L3, test: 0 of 2 problems; the dataset has no more" in caplog.text
+
+
 def test_problem_of_a_dataset_whose_form_is_tested_is_not_learnt_from(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -252,5 +252,14 @@ def test_documented_settings_of_ones_own_domain_are_taken(example: str, tmp_path
     assert config.problems.folder == "my-domain/problems"
 
 
+def test_tests_that_the_docs_name_are_there() -> None:
+    named = {found for page in (ROOT / "docs").glob("*.md")
+             for found in re.findall(r"(test_\w+\.py)::(test_\w+)", page.read_text(encoding="utf-8"))}  # fmt: skip
+    assert len(named) > 20
+    missing = [f"{file}::{name}" for file, name in sorted(named)
+               if f"def {name}(" not in (ROOT / "tests" / file).read_text(encoding="utf-8")]  # fmt: skip
+    assert not missing
+
+
 def test_readme_is_short_enough_for_a_newcomer() -> None:
     assert len((ROOT / "README.md").read_bytes()) < 12_000

@@ -15,6 +15,7 @@ from pipelines.generalization_gap import PIPELINE, check_gap
 from pipelines.stages import phase1_data, reading
 from pipelines.stages.reading import FRESH, InventedProblemsSettings, InventingSettings, ToldExamplesSettings
 from pipelines.stages.training import SEQUENCES, check_fitting
+from pipelines.stages.update_loop import SEGMENT_START
 from plansmith.config.dataset import PlanExamplesConfig, SymbolPoolConfig
 from plansmith.config.invention import InventionConfig
 from plansmith.config.training import Numerics
@@ -150,6 +151,52 @@ def test_a_folder_without_domains_is_refused_with_how_to_make_one(tmp_path: Path
     with pytest.raises(BadInputError, match="no folder of invented domains") as caught:
         reading.domains_in(tmp_path)
     assert caught.value.cure and "domains generate" in caught.value.cure
+
+
+def graph_of(preset: str, *overrides: str) -> dict[str, Stage[Any]]:
+    """Return the stages of a run by name, each after those that it reads."""
+    stages = PIPELINE.stages(PIPELINE.settings(preset, overrides=list(overrides)))
+    known: dict[str, Stage[Any]] = {}
+    for stage in stages:
+        assert all(known.get(read.name) is read for read in stage.inputs.values()), stage.name
+        known[stage.name] = stage
+    assert len(known) == len(stages)
+    return known
+
+
+@pytest.mark.parametrize(
+    ("preset", "arms"),
+    [
+        ("unseen", ["walk", "trained", "invented", "distant", "mixed", "reinforced"]),
+        ("unseen-smoke", ["walk", "trained", "mixed", "reinforced"]),
+        ("unseen-gpu", ["walk", "trained", "mixed"]),
+    ],
+)
+def test_every_arm_that_reads_is_tuned_on_its_sources_tried_and_judged(preset: str, arms: list[str]) -> None:
+    stages = graph_of(preset)
+    assert [name.removeprefix("failures_") for name in stages if name.startswith("failures_")] == arms
+    for arm in arms:
+        tried, judged = stages[f"try_{arm}"], stages[f"judge_{arm}"]
+        assert judged.inputs["rollouts"] is tried and stages[f"failures_{arm}"].inputs["judged"] is judged
+        assert judged.labels["arm"] == arm and tried.inputs["plans"] is stages["synthesize_plans"]
+        assert arm == "walk" or tried.inputs["policy"] is stages[arm]
+    for arm in reading.SOURCES_OF.keys() & set(arms):
+        read = {name: stage.name for name, stage in stages[arm].inputs.items()}
+        sources = reading.SOURCES_OF[arm]
+        assert read == {"policy": "initial_policy", **{f"{SEQUENCES}_{name}": f"encode_{name}" for name in sources}}
+    if "reinforced" in arms:
+        assert stages["reinforced"].inputs["policy"] is stages["mixed"]
+        assert stages["reinforced"].inputs["problems"] is stages["hide_fresh"]
+
+
+def test_segments_of_reinforcement_in_told_domains_follow_each_other_and_each_is_tried() -> None:
+    stages = graph_of("unseen-smoke", "reading.grpo.segments=2")
+    first, last = stages["reinforced_1_of_2"], stages["reinforced"]
+    assert [(stage.settings.first, stage.settings.last) for stage in (first, last)] == [(1, 1), (2, 2)]
+    assert first.inputs["policy"] is stages["mixed"] is last.inputs[SEGMENT_START]
+    assert last.inputs["policy"] is first and stages["try_reinforced_1_of_2"].inputs["policy"] is first
+    assert {stage.labels["loop"] for stage in (first, last)} == {"reinforced"}
+    assert {(stage.settings.prompting, stage.settings.split) for stage in (first, last)} == {("chain_told", "d2")}
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ from plansmith.problems.library import load_domain
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.gap_effort import costs
 from plansmith.report.gap_labels import LABELLED, LabelShare
-from plansmith.report.gap_report import gap_report
-from plansmith.report.gap_results import GapResults, gap_results
+from plansmith.report.gap_report import effort_lines, gap_report
+from plansmith.report.gap_results import GapResults, compared_arms, gap_results
 from plansmith.report.gap_tables import (
     break_even_text,
     effort_table,
@@ -45,8 +45,10 @@ from plansmith.report.gap_tables import (
     leak_table,
     length_table,
     level_table,
+    loop_table,
     planning_table,
     price_table,
+    training_table,
     unseen_table,
 )
 from plansmith.report.render import format_report, write_report
@@ -190,6 +192,86 @@ def test_costs_of_a_problem_and_the_break_even_are_as_worked_out_by_hand(results
     assert planning_table(cost).rows == (("ferry", "3", "1", "0.20", "0.2000"), ("miconic", "1", "1", "0.40", "0.4000"))
 
 
+def with_loop(run: RunSoFar[object], root: Path, *, wall_time_s: float = 20.0) -> RunSoFar[object]:
+    """Return the run with another `grpo`, of an update that took turns and one with rollouts written beside it."""
+    alone = {"generating": 6.0, "judging": 1.0, "handing over": 0.5, "training": 3.0, "saving": 0.5}
+    beside = {"generating, beside training": 4.0, "judging, beside training": 1.0, "waiting for rollouts": 2.0,
+              "training": 3.0, "saving": 1.0}  # fmt: skip
+    times = [
+        MetricRow("grpo", update, "", "", f"time/{work}_s", seconds)
+        for update, taken in enumerate((alone, beside), 1)
+        for work, seconds in taken.items()
+    ]
+    updates = [
+        MetricRow("grpo", update, "", "", name, value)
+        for update in (1, 2)
+        for name, value in (("group/asked", 2.0), ("rollout/n_tokens", 75.0))
+    ]
+    provenance = run.artifacts["grpo"].manifest.provenance
+    tables = {"curve": (OptimisationStepRow, []), "metrics": (MetricRow, metrics("grpo", n_sequences=8)),
+              "updates": (MetricRow, updates), "times": (MetricRow, times)}  # fmt: skip
+    made = write_artifact(root, "grpo", tables, inputs=provenance.inputs, settings=provenance.settings,
+                          labels=provenance.labels, kind=StageKind.OPTIMISES, wall_time_s=wall_time_s)  # fmt: skip
+    return replace(run, artifacts={**run.artifacts, "grpo": made})
+
+
+def test_what_is_done_beside_training_is_work_and_what_passes_is_what_was_waited_for(
+    run: RunSoFar[object], tmp_path: Path
+) -> None:
+    found = costs(with_loop(run, tmp_path))  # type: ignore[arg-type]
+    assert found is not None
+    assert (found.generating_s, found.judging_s, found.updating_s) == (2.5, 0.5, 1.5)  # 10, 2 and 6 s for 4 visits
+    assert found.generated_per_s == 15.0  # 150 tokens in 10 s
+    assert found.reinforcement_s == 5.0  # 20 s of the stage
+    assert found.break_even_s == 3.0
+
+
+def test_seconds_of_a_loop_that_are_neither_generating_judging_nor_training_are_told(
+    run: RunSoFar[object], tmp_path: Path
+) -> None:
+    found = gap_results(with_loop(run, tmp_path))  # type: ignore[arg-type]
+    assert found is not None and found.loops["grpo"].other_s == 5.0  # 20 s less 6, 2, 1, and twice 3
+    table = loop_table(found)
+    assert table.rows == (("grpo (v3)", "20", "30%", "10%", "5%", "30%", "25%", "2.5%", "7.5%"),)
+    assert "Seconds of reinforcement learning" in format_report(gap_report(found))
+
+
+@pytest.mark.parametrize(("wall_time_s", "seconds"), [(20.0, 22.0), (9.0, 19.0)], ids=["one session", "resumed"])
+def test_effort_of_a_loop_is_in_wall_time_as_that_of_a_tuning(
+    run: RunSoFar[object], tmp_path: Path, wall_time_s: float, seconds: float
+) -> None:
+    found = gap_results(with_loop(run, tmp_path, wall_time_s=wall_time_s))  # type: ignore[arg-type]
+    assert found is not None
+    assert found.effort["grpo"].seconds == seconds  # after 2 s of tuning; the updates alone took 17
+
+
+def test_break_even_counts_the_copies_that_an_epoch_has_of_a_plan(run: RunSoFar[object]) -> None:
+    config = PIPELINE.settings("smoke", overrides=["copies=7"])
+    found = costs(replace(run, config=config))  # type: ignore[arg-type]
+    assert found is not None and found.n_passes == 14  # seven copies in two epochs
+    assert found.break_even_s == 5.0 - 14 * 1.0
+    assert "less than 14 passes over a plan" in break_even_text(found)
+
+
+def test_break_even_of_policies_that_read_counts_the_rounds_that_their_tokens_made(run: RunSoFar[object]) -> None:
+    config = PIPELINE.settings("unseen-smoke", overrides=["reading.sft.epochs=3"])
+    found = costs(replace(run, config=config))  # type: ignore[arg-type]
+    assert found is not None and found.n_passes == 3  # the start of the loop read 2 sequences of 2 problems thrice
+    assert found.imitation_s == pytest.approx(1 / 3)  # 2 s for six
+
+
+def test_price_of_drawing_is_that_of_all_that_was_drawn(results: GapResults) -> None:
+    assert results.cost is not None
+    [drawing] = [row for row in price_table(results.cost).rows if row[0] == "drawing it"]
+    assert drawing[-1] == f"{1.2 * 0.05 / 3600:.4g}"  # the 1.2 s of the stage
+
+
+def test_problems_of_a_dataset_are_as_many_drawn_as_were_taken(run: RunSoFar[object]) -> None:
+    problems = CONFIG.problems.model_copy(update={"dataset": "somewhere"})
+    found = costs(replace(run, config=CONFIG.model_copy(update={"problems": problems})))  # type: ignore[arg-type]
+    assert found is not None and found.n_drawn == len(PROBLEMS)
+
+
 def test_planning_of_invented_domains_is_one_row_a_plan_length(tmp_path: Path) -> None:
     drawn = [replace(problem(f"p{n}", "ferry", Split.PHASE1), domain=f"invented-0-{n}", source=INVENTED) for n in "123"]
     plans = [PlanRow(row.problem_id, "fd", "solved", ("(x)",) * 2, 1.0, 0.5, is_optimal=False) for row in drawn]
@@ -226,6 +308,18 @@ def test_leaks_and_lengths_are_told_with_the_papers_beside_them(results: GapResu
     assert length_table(results).rows == (("ferry", "1", "1 (0)", "3000 (2085)"),)
 
 
+def test_training_settings_are_told_with_table_2_beside_them(results: GapResults) -> None:
+    table = training_table(results)
+    tuned, learnt = (dict(zip(table.header, row, strict=True)) for row in table.rows)
+    assert (tuned["learning rate"], tuned["schedule"], tuned["epochs"]) == ("0.003 (1e-05)", "cosine (cosine)", "2 (3)")
+    assert (tuned["sequences a batch"], tuned["tokens a batch"], tuned["top-k"]) == ("- (16)", "4096", "-")
+    assert (learnt["problems an update"], learnt["rollouts a problem"]) == ("4 (8)", "4 (3)")
+    assert (learnt["temperature"], learnt["top-p"], learnt["top-k"]) == ("1.0 (0.5)", "1.0 (0.95)", "0 (1)")
+    assert "Longest sequence: 2048 (4096) tokens" in (table.note or "")
+    reading = replace(results, config=PIPELINE.settings("unseen-smoke").model_dump(mode="json"))
+    assert not any("(" in cell for row in training_table(reading).rows for cell in row)
+
+
 def test_updates_are_told_by_loop_with_their_seconds(results: GapResults) -> None:
     assert results.rl["grpo"]["rollout/reward"] == (0.25,) and results.rl["grpo"]["time/generating_s"] == (6.0,)
 
@@ -242,6 +336,33 @@ def test_the_report_is_written_with_every_table_and_plot_and_its_results_are_rea
     assert PIPELINE.reporting.read(tmp_path / "run") == results
     written = json.loads((tmp_path / "run" / "report" / "results.json").read_text())
     assert {"arms", "unseen", "rl", "cost", "leak", "domains", "effort"} <= set(written)
+
+
+def test_every_loop_and_every_control_is_a_line_of_its_own() -> None:
+    arms = ["numbered_1", "numbered_2", "compact_1", "grpo_binary", "grpo_2026", "labels10", "labels10_grpo",
+            "more_sft", "own_plans", "grpo_2026_1_of_2", "grpo_1_of_2", "grpo"]  # fmt: skip
+    lines = effort_lines(arms, loops=("grpo_binary", "grpo_2026", "labels10_grpo", "grpo"))
+    assert lines == {
+        "numbered": ["numbered_1", "numbered_2"],
+        "compact": ["compact_1"],
+        "grpo_binary": ["grpo_binary"],
+        "grpo_2026": ["grpo_2026", "grpo_2026_1_of_2"],
+        "labels10": ["labels10"],
+        "labels10_grpo": ["labels10_grpo"],
+        "more_sft": ["more_sft"],
+        "own_plans": ["own_plans"],
+        "grpo": ["grpo_1_of_2", "grpo"],
+    }
+
+
+def test_every_loop_is_compared_with_its_start_and_with_both_controls() -> None:
+    arms = ["compact_1", "more_sft", "own_plans", "grpo_binary", "grpo_since2026", "grpo_1_of_2", "grpo"]
+    pairs = compared_arms(arms)
+    assert pairs[0] == ("compact_1", "grpo")
+    for loop in ("grpo", "grpo_binary", "grpo_since2026"):
+        assert {before for before, after in pairs if after == loop} >= {"compact_1", "more_sft", "own_plans"}
+    assert ("grpo_since2026", "grpo") in pairs and len(set(pairs)) == len(pairs)
+    assert not [after for _, after in pairs if "_of_" in after]
 
 
 def test_seeds_are_summarised_in_both_scopes(run: RunSoFar[object]) -> None:

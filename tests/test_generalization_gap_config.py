@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from pipelines.generalization_gap import PIPELINE
 from pipelines.pddl_instruct import PIPELINE as PDDL_INSTRUCT
+from pipelines.run.paths import PRESETS
+from plansmith.config.dataset import DatasetConfig
+from plansmith.config.loading import load_settings
 from plansmith.errors import ConfigError
+from plansmith.report.gap_paper import LIMIT_TOKENS, TABLE_2
 
 
 @pytest.mark.parametrize(
@@ -52,3 +58,31 @@ def test_writing_ahead_on_devices_that_engines_and_trainer_share_is_refused() ->
     with pytest.raises(ConfigError, match=r"set policy\.placement=separate"):
         PIPELINE.settings("paper-2026", overrides=["policy.placement=colocated"])
     assert PIPELINE.settings("paper-2026").grpo.max_staleness == 1
+
+
+def test_paper_has_the_values_of_table_2_but_for_the_top_k_of_one() -> None:
+    config = PIPELINE.settings("paper")
+    sft, grpo = config.tuning.model_dump(), config.grpo
+    assert grpo is not None and config.model.folder == "Qwen/Qwen3-1.7B"
+    assert {name: sft[name] for name in TABLE_2["sft"]} == TABLE_2["sft"]
+    assert {name: getattr(grpo, name) for name in TABLE_2["grpo"]} == {**TABLE_2["grpo"], "top_k": 0}
+    assert grpo.batch_sequences == 8 * 3  # an update is one step
+    assert config.trainer.row_length_tokens == sft["max_length_tokens"] == LIMIT_TOKENS == 4096
+
+
+@pytest.mark.parametrize("preset", ["paper", "paper-2026"])
+def test_paper_asks_for_what_its_dataset_has_and_goes_through_all_of_it_once(preset: str) -> None:
+    config = PIPELINE.settings(preset)
+    built = load_settings(DatasetConfig, "generalization_gap", PRESETS / "datasets")
+    of_dataset = {(cell.domain, cell.level): cell.wanted for cell in built.cells()}
+    learnt, tested = Counter[str](), Counter[str]()
+    for level in config.problems.domains:
+        counts = of_dataset[level.domain, level.level]
+        assert (level.phase1, level.test) == (counts.get("train", 0), counts.get("test") or counts["unseen"])
+        learnt[level.domain] += level.phase1
+        tested[level.domain] += level.test
+    assert {learnt[name] for name in config.trained_domains} == {3200}  # 80 in 100 of 4,000
+    assert {tested[name] for name in config.trained_domains} == {100}
+    assert {name: tested[name] for name in config.unseen_domains} == {"rovers": 250, "briefcase": 250}
+    assert config.grpo is not None
+    assert config.grpo.updates * config.grpo.problems_per_update == sum(learnt.values())

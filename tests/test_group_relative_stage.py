@@ -24,7 +24,7 @@ from plansmith.config.reinforcement import ReinforcementConfig
 from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig
 from plansmith.data.rows import MetricRow, RolloutRow, SolvedProblemRow, VerdictRow
 from plansmith.data.tables import read_table
-from plansmith.errors import BadInputError, ConfigError, PlansmithError
+from plansmith.errors import BadInputError, ConfigError
 from plansmith.judging.rewards import Reward
 from plansmith.learning.optimisation import OptimisationReport
 from plansmith.learning.sequences import (
@@ -203,10 +203,11 @@ def test_no_group_with_two_rewards_within_the_budget_is_an_error_of_dynamic_samp
     assert len(rule_of().lesson(group("p0", 1.0, 1.0, None), None).sequences) == 2
 
 
-def test_more_rollouts_without_a_reward_than_may_be_are_an_error() -> None:
+def test_more_rollouts_without_a_reward_than_may_be_are_bad_input() -> None:
     found = group("p0", 1.0, 0.0, None, None)
-    with pytest.raises(PlansmithError, match="2 of 4; the last: why"):
+    with pytest.raises(BadInputError, match="2 of 4; the last: why") as caught:
         rule_of(max_unjudged_share=0.4).lesson(found, None)
+    assert caught.value.cure and "raise policy.max_model_len" in caught.value.cure
     assert len(rule_of(max_unjudged_share=0.5).lesson(found, None).sequences) == 2
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from modelled import reference
 
+from pipelines.stages import modelling
 from plansmith.config.planner import PlannerConfig
+from plansmith.data.rows import ModelledPlanRow, ModelledTaskRow, ModelledVerdictRow, ModellingTaskRow, ProductRow
 from plansmith.errors import BadInputError
 from plansmith.judging.interpretation import (
     Interpretation,
     Reading,
     identity,
+    interpretation_text,
     match_objects,
     propose,
     reference_plan,
@@ -125,3 +130,61 @@ def test_interpretation_of_an_unknown_action_or_object_is_bad_input() -> None:
         Interpretation({}, {"swap": ((Reading("swap", (0, 1)),),)}).check(task)
     with pytest.raises(BadInputError, match="unknown objects"):
         Interpretation({"vertex4": "v44"}, {}).check(task)
+
+
+# --- what a person says of the plans of a run
+
+
+def task_row(name: str) -> ModellingTaskRow:
+    own = reference(name)
+    return ModellingTaskRow(name, own.domain, own.level, own.text, own.domain_pddl, own.problem_pddl, None)
+
+
+def verdict_on_prose(name: str, told: str | None) -> ModelledVerdictRow:
+    answered = ModelledTaskRow(name, (ProductRow("answer", "Just move the blocks about."),), ())
+    return modelling._zero_shot_verdict(task_row(name), answered, told)
+
+
+def test_interpretation_judges_plans_in_its_own_words_and_leaves_others_as_they_are(
+    plans: dict[str, tuple[PlanStep, ...]],
+) -> None:
+    name = "blocksworld-easy"
+    meaning, told = disguised(task_of(name), plans[name], random.Random(1))
+    confirmed = interpretation_text(replace(meaning, is_confirmed=True))
+    said = modelling.VerdictSettings(interpretations={name: confirmed}, told={})
+    own = modelling._verdict(task_row(name), ModelledPlanRow(name, "solved", tuple(map(str, told)), ""), said)
+    assert (own.is_right, own.confirmed) == (True, "person")
+    other = modelling._verdict(task_row(name), ModelledPlanRow(name, "solved", tuple(map(str, plans[name])), ""), said)
+    assert (other.is_right, other.confirmed) == (True, "names")
+
+
+@pytest.mark.parametrize(("told", "is_right", "confirmed"), [(None, False, ""), (slice(None), True, "person"),
+                                                             (slice(1), False, "person")])  # fmt: skip
+def test_prose_means_what_a_person_says(
+    told: slice | None, is_right: bool, confirmed: str, plans: dict[str, tuple[PlanStep, ...]]
+) -> None:
+    name = "blocksworld-easy"
+    found = verdict_on_prose(name, None if told is None else "\n".join(map(str, plans[name][told])))
+    assert (found.is_right, found.confirmed, found.status) == (is_right, confirmed, "prose")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("blocksworld-esay.json", "{}", "of no task"),
+        ("blocksworld-easy.json", "{", "no interpretation"),
+        ("blocksworld-easy.plan", "pick up the block", "blocksworld-easy.plan"),
+    ],
+    ids=["task", "json", "plan"],
+)
+def test_what_a_person_says_of_no_task_or_in_no_form_is_bad_input(
+    file: str, text: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / file).write_text(text)
+    with pytest.raises(BadInputError, match=message):
+        modelling.read_verdicts(str(tmp_path), NAMES)
+
+
+def test_told_plan_of_unknown_words_is_bad_input() -> None:
+    with pytest.raises(BadInputError, match="other words"):
+        verdict_on_prose("blocksworld-easy", "(fly b1)")

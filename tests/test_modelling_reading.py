@@ -6,6 +6,7 @@ import pytest
 
 from plansmith.modelling.products import ProblemSketch, TypeNode, TypeSketch
 from plansmith.modelling.reading import (
+    PROBLEM_TITLES,
     SCHEMA_TITLES,
     Line,
     read_actions,
@@ -83,6 +84,48 @@ def test_read_tree_a_type_twice_keeps_the_first_and_says_so() -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "read", "lines"),
+    [
+        ("- truck: x\n- parcel (a box): y\n- van (small)",
+         [("truck", "x"), ("parcel", "(a box) y"), ("van", "(small)")], []),
+        ("## Types\n- truck\n- lorry/van: x\n- box#2", [("truck", ""), ("lorry-van", "x"), ("box-2", "")], [3, 4]),
+        ("- truck\n1. No.\n- I think so.\n- Well, it drives.\n- what is put into a truck: y\n- (none)",
+         [("truck", "")], []),
+    ],
+    ids=["remarks", "no names of PDDL", "prose"],
+)  # fmt: skip
+def test_read_types_drops_no_item_in_silence(answer: str, read: list[tuple[str, str]], lines: list[int]) -> None:
+    types, faults = read_types(answer)
+    assert [(own.name, own.comment) for own in types] == read
+    assert [(fault.check, fault.line) for fault in faults] == [("names", line) for line in lines]
+
+
+def test_read_tree_what_is_no_name_of_pddl_keeps_its_place_and_is_a_fault() -> None:
+    tree, faults = read_tree("- object\n  - lorry/van: x\n    - truck\n")
+    assert tree.nodes == (TypeNode("lorry-van", "object", "x"), TypeNode("truck", "lorry-van"))
+    assert [(fault.check, fault.line) for fault in faults] == [("names", 2)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "read", "lines"),
+    [
+        ("### pick-up\na\n### drive truck\nb", [("pick-up", "a"), ("drive-truck", "b")], []),
+        ("- **pick-up**: a\n- **drive truck**: b", [("pick-up", "a"), ("drive-truck", "b")], []),
+        ("* **load:** a\n* **drive** (a van): b", [("load", "a"), ("drive", "(a van): b")], []),
+        ("### 1. load: a\n### 2. Put down\nb", [("load", "a"), ("put-down", "b")], []),
+        ("1. load: a\n2. drive/park: b", [("load", "a"), ("drive-park", "b")], [2]),
+        ("### load\na\n- **Needs first**: c\n#### Real use\nd\n## A last word\ne",
+         [("load", "a - **Needs first**: c")], []),
+    ],
+    ids=["headings", "bold", "stars and remarks", "numbers", "no name of PDDL", "prose"],
+)  # fmt: skip
+def test_read_actions_drops_no_item_in_silence(answer: str, read: list[tuple[str, str]], lines: list[int]) -> None:
+    actions, faults = read_actions(answer)
+    assert [(own.name, own.description) for own in actions] == read
+    assert [(fault.check, fault.line) for fault in faults] == [("names", line) for line in lines]
+
+
+@pytest.mark.parametrize(
     "answer",
     [
         "## Actions\n### load\nPuts it in.\nExample: a into b.\n### drive\nGoes.",
@@ -115,6 +158,27 @@ def test_read_actions_in_any_dress_are_the_same(answer: str) -> None:
 )  # fmt: skip
 def test_read_advice_says_whether_anything_is_to_be_changed(answer: str, advice: str | None) -> None:
     assert read_advice(answer) == advice
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["No.", "No feedback.", "**No changes needed.**", "- No changes.", "Nothing needs to be changed", "None needed.",
+     "No, the solution is fine", "No changes are necessary, since all types are there.", "No type is missing.",
+     "No errors were found: the action is well formed.", "Nothing to add."],
+)  # fmt: skip
+def test_read_advice_that_accepts_is_none(answer: str) -> None:
+    assert read_advice(f"1. No.\n## Advice\n{answer}") is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["No precondition checks that the truck is there; add (at ?t ?l).", "No. The effect must delete (at ?x ?y).",
+     "no precondition says that the hand is empty; add (handempty)", "Nothing removes the truck from its place.",
+     "None of the effects deletes (at ?x ?y).", "No changes, but rename truck.", "No, that is not right.",
+     "No action changes the place of the truck."],
+)  # fmt: skip
+def test_read_advice_that_begins_with_no_is_advice(answer: str) -> None:
+    assert read_advice(f"1. No.\n## Advice\n{answer}") == answer
 
 
 SCHEMA = """Let me see. We need something new here:
@@ -157,6 +221,13 @@ def test_read_written_two_actions_is_a_fault_with_the_place_of_the_second() -> N
     faults = read_written(SCHEMA + SCHEMA, SCHEMA_TITLES).faults
     assert {fault.check for fault in faults} == {"header_inclusion"}
     assert min(fault.line for fault in faults) > len(SCHEMA.split("\n")) - 1
+
+
+def test_read_problem_sketch_of_a_goal_state_is_no_initial_state() -> None:
+    answer = "## Objects\n- a - t\n## Initial State\n(on a)\n## Goal State\n(off a)\n"
+    sketch = read_problem_sketch(answer)
+    assert (sketch.init, sketch.goal) == ("(on a)", "(off a)")
+    assert read_written(answer, PROBLEM_TITLES).faults == ()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,21 @@ import pytest
 from modelled import reference
 from scripted_server import Request, Server, completion, serving
 
+from actors.endpoint import Endpoint
 from pipelines.commands.nl2plan import main
+from plansmith.config.generation import EndpointConfig, SamplingConfig
+from plansmith.config.modelling import ModellingConfig
+from plansmith.data.storage import run_lock
 from plansmith.generation import Message
-from plansmith.modelling.folder import TaskFolder
+from plansmith.modelling.calls import CallLog
+from plansmith.modelling.dialogue import Question, QuestionKind
+from plansmith.modelling.folder import PROBLEM_SKETCH, TaskFolder
+from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.references import read_references
 from plansmith.modelling.script import SCRIPT, Script
+from plansmith.modelling.speaking import Speaker
+from plansmith.modelling.steps import RowProducts, make_actions, put_together
+from plansmith.workbench.checking import faults_of
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -82,6 +93,9 @@ def test_nl2plan_domain_of_another_task_grows_by_what_this_one_needs_and_asks_no
     with script_server({"actions": ["one_less"]}) as server:  # nobody inflates wheels
         asked = ["--policy", server.url, "--feedback", "none", "--max-validations", "1"]
         assert main([str(text), *asked, "--out", str(out)]) == 1
+        other = tmp_path / "other.txt"  # answered first in this folder, and lacking nothing
+        other.write_text("A text that the script does not know.")
+        assert main([str(other), *asked, "--domain-from", str(out), "--out", str(grown)]) == 1
         command = [str(text), *asked, "--domain-from", str(out), "--grow", "--out", str(grown)]
         assert main(command) == 0
         n_asked = len(server.requests)
@@ -97,6 +111,129 @@ def test_nl2plan_domain_of_another_task_grows_by_what_this_one_needs_and_asks_no
     assert "a domain that cannot grow" in told.err
     assert "inflate" not in (out / "domain.pddl").read_text()
     assert "(:action inflate" in (grown / "domain.pddl").read_text()
+
+
+EFFECT = "(and (token ?v) (not (removed)))"
+WITHOUT_EFFECT = {"construction/add": ["no_effect"] * 2}
+
+
+def isr_text(folder: TaskFolder, level: str) -> str:
+    """Return the path of a text of independent set reconfiguration beside its folder."""
+    path = folder.path.with_suffix(".txt")
+    path.write_text(reference(f"isr-assisted-{level}").text)
+    return str(path)
+
+
+def test_nl2plan_domain_of_another_task_comes_whole_and_can_be_mended_here(tmp_path: Path) -> None:
+    first, second, third = (TaskFolder(tmp_path / name) for name in ("first", "second", "third"))
+    with script_server(WITHOUT_EFFECT) as server:
+        asked = ["--policy", server.url, "--feedback", "none"]
+        assert main([isr_text(first, "easy"), *asked, "--passes", "1"]) == 1
+        n_asked = len(server.requests)
+        command = [isr_text(second, "medium"), *asked, "--domain-from", str(first.path)]
+        assert main([*command, "--planner-feedback", "1"]) == 1
+        assert len(server.requests) == n_asked + 2  # the problem, and again: a domain that was given stays
+        assert faults_of(second, ModellingConfig(), PROBLEM_SKETCH, second.read(PROBLEM_SKETCH)) == ()
+        second.write("4-actions/2/fly.md", "of another domain")
+        second.write_edit("4-actions/1/add.md", second.read("4-actions/1/add.md").replace("(and)", EFFECT))
+        assert main(command) == 0
+        assert main([isr_text(third, "easy"), *asked, "--domain-from", str(second.path)]) == 0
+    assert first.of_steps() == second.of_steps() == third.of_steps()
+    assert EFFECT in third.read("4-actions/1/add.md")
+    assert second.read("domain.pddl") == third.read("domain.pddl") != first.read("domain.pddl")
+
+
+def test_nl2plan_domain_of_another_task_that_was_mended_itself_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = TaskFolder(tmp_path / "first"), TaskFolder(tmp_path / "second")
+    with script_server(WITHOUT_EFFECT) as server:
+        asked = ["--policy", server.url, "--feedback", "none"]
+        assert main([isr_text(first, "easy"), *asked, "--passes", "1"]) == 1
+        first.write_edit("domain.pddl", first.read("domain.pddl").replace("(and)", EFFECT))
+        command = [isr_text(second, "medium"), *asked, "--domain-from", str(first.path)]
+        assert main(command) == 0
+        assert main([*command, "--grow"]) == 2
+    put_together(second, ModellingConfig())
+    assert second.of_steps() == ["3-actions.md"]
+    assert second.read("domain.pddl") == first.current("domain.pddl")
+    assert faults_of(second, ModellingConfig(), PROBLEM_SKETCH, second.read(PROBLEM_SKETCH)) == ()
+    assert "got: domain.pddl mended in PDDL" in capsys.readouterr().err
+
+
+def test_nl2plan_text_without_room_is_asked_again_once_there_is_room(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, script, window = tmp_path / "task.txt", Script(read_references()), 100
+    error = {"error": {"message": "This model's maximum context length is 64 tokens. Your messages have 90."}}
+
+    def reply(request: Request) -> tuple[int, Any]:
+        if len(said(request)) > window:
+            return 400, error
+        return 200, completion(script.answer([Message("user", request.prompt)]))
+
+    with serving(reply) as server:
+        server.models = ("m",)
+        command = [str(text), "--policy", server.url, "--feedback", "none", "--passes", "1"]
+        text.write_text(f"{reference('isr-easy').text}\n{'More. ' * 10_000}")
+        assert main(command) == 2  # too long for both windows
+        text.write_text(reference("isr-easy").text)
+        assert main(command) == 2
+        assert capsys.readouterr().err.count("a text too long for the model") == 2
+        window = 50_000
+        assert main(command) == 0
+
+
+def test_nl2plan_beside_another_on_one_folder_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, out = tmp_path / "task.txt", tmp_path / "out"
+    text.write_text("A text.")
+    with run_lock(out):
+        assert main([str(text), "--policy", "http://127.0.0.1:9/v1", "--model", "m", "--out", str(out)]) == 2
+    assert "another run works on this folder" in capsys.readouterr().err
+    assert not (out / "text.md").exists()
+
+
+def test_nl2plan_edit_of_the_problem_that_is_no_pddl_exits_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, folder = tmp_path / "task.txt", TaskFolder(tmp_path / "task")
+    text.write_text(reference("isr-easy").text)
+    with script_server() as server:
+        command = [str(text), "--policy", server.url, "--feedback", "none", "--passes", "1"]
+        assert main(command) == 0
+        problem = folder.read("problem.pddl")
+        folder.write_edit("problem.pddl", problem.replace("(token v4)", "(token v1)"))
+        assert main(command) == 0
+        folder.write_edit("problem.pddl", problem.replace("(:goal", "(:gaol"))
+        assert main(command) == 2
+    told = capsys.readouterr().err
+    assert "edits/problem.pddl" in told
+    assert all(part in told for part in ("got", "expected", "to mend it"))
+
+
+def test_more_actions_than_are_written_are_recorded() -> None:
+    dialogue = make_actions("A text.", RowProducts({"2-hierarchy.md": "- object"}), ModellingConfig(feedback="none"))
+    next(dialogue)
+    with pytest.raises(StopIteration) as ended:
+        dialogue.send("\n".join(f"### act-{number}\nIt is done." for number in range(201)))
+    assert ended.value.value.faults == ("max_actions",)
+
+
+def test_seconds_of_an_answer_are_its_own(tmp_path: Path) -> None:
+    def reply(request: Request) -> tuple[int, Any]:
+        time.sleep(0.2)
+        return 200, completion("No changes.")
+
+    def dialogue(task: str) -> Generator[Question, str, None]:
+        yield Question(DialogueStep.TYPES, "", QuestionKind.DRAFT, (Message("user", task),))
+
+    log = CallLog.open(tmp_path / "calls.jsonl")
+    with serving(reply) as server:
+        endpoint = Endpoint(EndpointConfig(url=server.url, model="m", concurrency=1))
+        speaker = Speaker(endpoint, SamplingConfig(), 0, "", lambda _: log)
+        start_s = time.monotonic()
+        assert len(list(speaker.converse({task: dialogue(task) for task in "abcd"}))) == 4
+    assert 4 * 0.2 <= sum(call.seconds for call in log.calls) <= time.monotonic() - start_s
 
 
 def test_nl2plan_without_a_plan_says_why_and_exits_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

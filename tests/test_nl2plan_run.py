@@ -285,6 +285,9 @@ def test_nl2plan_domain_of_all_texts_or_with_edits_is_that(tmp_path: Path) -> No
     (edits / "1-types.md").write_text(f"<!-- edit of {'0' * 16} -->\n{types}\n")
     with pytest.raises(BadInputError, match="has changed since"):
         run(domain="edited", edits=str(edits.parent))
+    edits.rename(edits.parent / "irs")
+    with pytest.raises(BadInputError, match=r"irs/1-types.md: edits of no domain\n.*\n.*one of isr"):
+        run(domain="edited", edits=str(edits.parent))
 
 
 class Lending(Resources):

@@ -36,7 +36,7 @@ def test_segments_have_the_updates_of_the_whole_each_once(tmp_path: Path) -> Non
         assert {row.iteration for row in artifact.rows(MetricRow, UPDATES)} == updates
         assert {row.iteration for row in artifact.rows(MetricRow, TIMES)} == updates
         assert {row.name for row in artifact.rows(MetricRow, TIMES)} <= {
-            f"time/{work}_s" for work in ("generating", "judging", "training")
+            f"time/{work}_s" for work in ("generating", "judging", "training", "handing over", "saving")
         }
 
 

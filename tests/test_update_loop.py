@@ -71,12 +71,31 @@ def test_loop_that_writes_ahead_asks_each_update_by_the_policy_of_one_update_ear
     first, second, third, fourth = resources.asked
     assert first == second and len({second, third, fourth}) == 3
     assert versions == [{key[:12]} for key in resources.asked]
-    assert resources.loaded == resources.asked[1:], "before the trainer goes on, which may send it"
+    assert resources.loaded[1::2] == resources.asked[1:], "before the trainer goes on, which may send it"
+    assert resources.loaded[0::2] == resources.asked, "and again before they are asked, which takes no time"
     assert [figures(made)[update, "rollout/staleness"] for update in (1, 2, 3, 4)] == [0, 1, 1, 1]
     names = [{row.name for row in made.rows(MetricRow, TIMES) if row.iteration == update} for update in (1, 3)]
     alone, beside = "time/generating_s", "time/generating, beside training_s"
     assert alone in names[0] and beside not in names[0] and beside in names[1] and alone not in names[1]
     assert "time/waiting for rollouts_s" in names[1]
+
+
+def test_seconds_of_handing_weights_over_and_of_saving_them_are_those_of_their_update(tmp_path: Path) -> None:
+    class Slow(StandInUpdates):
+        """Hands weights over, and saves them, for as long as anybody notices."""
+
+        def load_policy(self, policy: Any, engine: Any) -> None:
+            time.sleep(0.05)
+            super().load_policy(policy, engine)
+
+        def save(self, folder: str) -> None:
+            time.sleep(0.1)
+            super().save(folder)
+
+    made = looped(tmp_path, Slow())
+    for update in range(1, 5):
+        taken = {row.name: row.value for row in made.rows(MetricRow, TIMES) if row.iteration == update}
+        assert taken["time/handing over_s"] >= 0.05 and taken["time/saving_s"] >= 0.1
 
 
 def test_engines_write_the_next_rollouts_while_the_trainer_works(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from pipelines.trials.own_texts import read_own_text
 from pipelines.trials.text_policy import text_policy
 from plansmith.config.modelling import ModellingConfig
 from plansmith.console import exit_code_of, set_up_logging
-from plansmith.data.storage import make_folder
+from plansmith.data.storage import run_lock
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import FinishReason
 from plansmith.judging.modelled import PlannedTask, plan_task, write_plan
@@ -34,10 +34,10 @@ from plansmith.modelling import folder as files
 from plansmith.modelling.budget import cost_of, estimate, most_calls, steps_of
 from plansmith.modelling.calls import Call, CallLog
 from plansmith.modelling.cassette import is_played
-from plansmith.modelling.dialogue import Question, QuestionKind, task_exercise
+from plansmith.modelling.dialogue import Exercise, Question, QuestionKind, task_exercise
 from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.growing import grow_domain, lacks_of
-from plansmith.modelling.products import DialogueStep, DomainSketch
+from plansmith.modelling.products import DialogueStep, DomainSketch, ProblemSketch
 from plansmith.modelling.references import LEVELS, read_references
 from plansmith.modelling.speaking import Speaker
 from plansmith.modelling.steps import (
@@ -134,8 +134,15 @@ def _nl2plan(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         _say_estimate(text, config, CallLog.open(folder.path / files.CALLS), is_problem_alone=source is not None)
         return 0
+    with run_lock(folder.path):
+        return _made_and_planned(arguments, text, folder, config, source)
+
+
+def _made_and_planned(
+    arguments: argparse.Namespace, text: str, folder: TaskFolder, config: ModellingConfig, source: TaskFolder | None
+) -> int:
+    """Leave every product of a text in its folder, which nobody else changes, and say what came of it."""
     who = None if arguments.policy is None or is_address(arguments.policy) else text_policy(arguments.policy)
-    make_folder(folder.path)
     folder.write(files.TEXT, text)
     log = CallLog.open(folder.path / files.CALLS)
     with (
@@ -197,8 +204,10 @@ class _Work:
         Raises:
             BadInputError: a first question that left no room for an answer.
         """
+        calls = self.speaker.log(self.source).calls
+        n_before = len(calls)
         [(_, made)] = self.speaker.converse({self.source: dialogue})
-        for call in self.speaker.log(self.source).calls:
+        for call in calls[n_before:]:
             if call.kind == QuestionKind.DRAFT and call.finish_reason == FinishReason.NO_ROOM:
                 raise BadInputError("a text too long for the model", where=f"{self.source}, step {call.step}",
                                     got="no room for an answer", expected="a prompt that does not fill its window",
@@ -207,6 +216,11 @@ class _Work:
         for record in records:
             print(printable(_step_line(record)), flush=True)
         return records
+
+    def first_answer(self, exercise: Exercise[ProblemSketch]) -> str:
+        """Return what was answered at first to an exercise that is done."""
+        asked = self.speaker.key(next(exercise.run(self.config)))
+        return {call.key: call.answer for call in self.speaker.log(self.source).calls}[asked]
 
 
 def _model(work: _Work, source: TaskFolder | None) -> DomainSketch:
@@ -219,14 +233,11 @@ def _model(work: _Work, source: TaskFolder | None) -> DomainSketch:
             work.ask(make_schemas(text, folder, config, number=number))
         sketch = make_domain(folder, config)
     else:
-        sketch = read_made_domain(source, config)
-        for name in _of_domain(source, sketch, config):
-            folder.settle(name, source.current(name))
+        sketch = _taken_domain(source, folder, config)
     work.ask(make_problem(text, sketch, folder, config))
     if config.grows:
-        first = next(call.answer for call in work.speaker.log(work.source).calls
-                     if (call.step, call.kind) == (DialogueStep.TASK, QuestionKind.DRAFT))  # fmt: skip
-        if lacks := lacks_of(task_exercise(text, sketch, config).product(first), sketch):
+        exercise = task_exercise(text, sketch, config)
+        if lacks := lacks_of(exercise.product(work.first_answer(exercise)), sketch):
             of_domain = text if source is None else source.current(files.TEXT)
             work.ask(grow_domain(of_domain, folder, config, task=text, lacks=lacks))
             sketch = read_made_domain(folder, config)
@@ -234,19 +245,31 @@ def _model(work: _Work, source: TaskFolder | None) -> DomainSketch:
     return sketch
 
 
-def _of_domain(source: TaskFolder, sketch: DomainSketch, config: ModellingConfig) -> list[str]:
-    """Return the products of a task that go with its domain; of one that is to grow, those of steps 1 to 4.
+def _taken_domain(source: TaskFolder, folder: TaskFolder, config: ModellingConfig) -> DomainSketch:
+    """Return the domain of another task, once a folder has what it is made of, as it stands there and mended here."""
+    steps = _steps_of_domain(source, config)
+    if source.path.resolve() != folder.path.resolve():
+        for name in set(folder.of_steps()) - set(steps):
+            folder.remove(name)
+        for name in (*steps, files.DOMAIN):
+            folder.settle(name, source.current(name))
+    is_mended = files.TYPES in steps and any(map(folder.is_mended, steps))
+    return make_domain(folder, config) if is_mended else read_made_domain(folder, config)
+
+
+def _steps_of_domain(source: TaskFolder, config: ModellingConfig) -> list[str]:
+    """Return the products of steps 1 to 4 that a domain is made of; of one that was mended itself, the actions' words.
 
     Raises:
-        BadInputError: it is to grow and has none, such as one that came as PDDL.
+        BadInputError: it is to grow and is made of none, such as one that came as PDDL.
     """
-    actions = [files.action_file(number, one.name) for number in range(1, config.passes + 1) for one in sketch.actions]
-    steps = (files.TYPES, files.HIERARCHY, files.ACTIONS, *actions) if config.grows else (files.ACTIONS,)
-    found = [name for name in steps if source.has(name)]
-    if config.grows and files.TYPES not in found:
-        raise BadInputError("a domain that cannot grow", where=str(source.path), got=f"no {files.TYPES}",
+    is_mended = source.is_mended(files.DOMAIN)
+    steps = [name for name in source.of_steps() if name == files.ACTIONS or not is_mended]
+    if config.grows and files.TYPES not in steps:
+        got = f"{files.DOMAIN} mended in PDDL" if is_mended else f"no {files.TYPES}"
+        raise BadInputError("a domain that cannot grow", where=str(source.path), got=got,
                             expected="the products of steps 1 to 4", cure="leave out --grow")  # fmt: skip
-    return [*found, files.DOMAIN]
+    return steps
 
 
 def _planned(work: _Work, planner: FastDownward, *, has_domain: bool) -> PlannedTask:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,17 @@ from plansmith.pddl.parser import parse_problem
 from plansmith.pddl.printer import print_domain
 from plansmith.problems.library import load_domain
 from plansmith.problems.renaming import random_renaming, rename_problem
+from plansmith.report.groups import grouped
 from plansmith.stages import StageContext
 
 SOURCES: Mapping[Split, tuple[str, ...]] = {
-    Split.TEST: ("test",),
+    Split.TEST: ("test", "unseen"),
     Split.PROBE: ("validation",),
     Split.PHASE2: ("phase2", "train"),
     Split.PHASE1: ("train",),
 }
 """The splits of a dataset that a run's are taken from, in the order in which they are taken: D2 before D1, because D1
-has no other source."""
+has no other source. ``unseen`` is what a preset calls the tests of domains that it never trains on."""
 
 
 def dataset_digest(folder: Path) -> str:
@@ -46,13 +47,15 @@ def dataset_rows(context: StageContext[Any], config: ProblemsConfig) -> list[Pro
     """Return the problems of every level, as many as wanted of each split; what lacks is said.
 
     Raises:
-        BadInputError: a folder or tables of another kind, or a domain that is another one than the library's.
+        BadInputError: a folder or tables of another kind; a domain that is another one than the library's, or has no
+            problem for a split that is wanted of it.
     """
     rows = list[ProblemRow]()
     for level in config.domains:
         taken = set[str]()
         for split, sources in SOURCES.items():
             rows += _chosen(context, config, level, split, sources, taken)
+    _check_complete(config, rows)
     tested = {row.canonical_form for row in rows if row.split == Split.TEST}
     kept = [row for row in rows if row.split == Split.TEST or row.canonical_form not in tested]
     if len(kept) < len(rows):
@@ -62,13 +65,29 @@ def dataset_rows(context: StageContext[Any], config: ProblemsConfig) -> list[Pro
     return kept
 
 
+def _check_complete(config: ProblemsConfig, rows: Sequence[ProblemRow]) -> None:
+    """Raise where no level of a domain has a problem for a split that is wanted of it."""
+    found = {(row.level, row.split) for row in rows}
+    for domain, levels in grouped(config.domains, lambda level: level.domain).items():
+        for split, sources in SOURCES.items():
+            wanted = sum(_wanted(level, split) for level in levels)
+            if wanted and not any((level.name, split) in found for level in levels):
+                raise BadInputError("the dataset lacks a split", where=f"{config.dataset}, domain {domain}",
+                                    got=f"no problem left of {' or '.join(sources)}", expected=f"{wanted} for {split}",
+                                    cure="build a dataset that has it, or want none in problems.domains")  # fmt: skip
+
+
+def _wanted(level: DomainLevelConfig, split: Split) -> int:
+    found: int = getattr(level, {Split.PHASE1: "phase1", Split.PHASE2: "phase2"}.get(split, split))
+    return found
+
+
 def _chosen(
     context: StageContext[Any], config: ProblemsConfig, level: DomainLevelConfig, split: Split,
     sources: tuple[str, ...], taken: set[str],
 ) -> list[ProblemRow]:  # fmt: skip
     """Return problems of a split in random order, and note their ids as taken."""
-    domain, folder = load_domain(level.domain).domain, Path(config.dataset or "")
-    wanted: int = getattr(level, {Split.PHASE1: "phase1", Split.PHASE2: "phase2"}.get(split, split))
+    domain, folder, wanted = load_domain(level.domain).domain, Path(config.dataset or ""), _wanted(level, split)
     chosen = list[DatasetPlanRow]()
     for source in sources if wanted else ():
         found = [row for row in _rows_of(folder, source, domain, level.level) if row.problem_id not in taken]

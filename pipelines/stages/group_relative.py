@@ -14,7 +14,7 @@ from plansmith.config.basics import narrowed
 from plansmith.config.reinforcement import GroupRelativeConfig, ReinforcementConfig, RewardConfig
 from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig
 from plansmith.data.rows import CUT, ProblemRow, RolloutRow, SolvedProblemRow, Split, VerdictRow
-from plansmith.errors import BadInputError, ConfigError, PlansmithError
+from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import asking
 from plansmith.judging.judge import Judge, PlanJudge
 from plansmith.judging.rewards import Reward, VerdictRewards
@@ -139,8 +139,8 @@ class FromGroups:
         """Return what is learnt from the groups, with the spare ones only from those that teach something.
 
         Raises:
-            BadInputError: the start solves nothing; or no group has two rewards, though spare problems were tried.
-            PlansmithError: more rollouts than may have no reward.
+            BadInputError: more rollouts than may have no reward; the start solves nothing; or no group has two rewards,
+                though spare problems were tried.
         """
         groups, settings = groups_of(tried), self.settings
         self._check(tried, groups, is_first=state is None)
@@ -171,7 +171,7 @@ class FromGroups:
     def _check(self, tried: Sequence[Tried], groups: Mapping[str, Sequence[Tried]], *, is_first: bool) -> None:
         unjudged = [item.reward.reason for item in tried if item.reward.value is None]
         if len(unjudged) > self.settings.max_unjudged_share * len(tried):
-            raise PlansmithError(
+            raise BadInputError(
                 "too many rollouts have no reward", got=f"{len(unjudged)} of {len(tried)}; the last: {unjudged[-1]}",
                 expected=f"a share of {self.settings.max_unjudged_share:g} at most, max_unjudged_share",
                 cure="draw smaller problems, or raise policy.max_model_len",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Generator as Dialogue
 from dataclasses import asdict, replace
 from functools import partial
@@ -72,9 +72,12 @@ from plansmith.modelling.steps import (
     make_types,
     read_made_domain,
 )
+from plansmith.pddl.cases import read_text
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import PlanStep
 from plansmith.pddl.parser import parse_domain, parse_step
+from plansmith.pddl.plan_text import parse_plan
+from plansmith.pddl.validation import Verdict, validate_plan
 from plansmith.planners import FastDownward, PlannerStatus
 from plansmith.stages import StageContext
 from plansmith.text.loose_plans import read_loose_plan
@@ -247,15 +250,22 @@ def _edits(domain: str, settings: AskingSettings) -> dict[str, files.Edit]:
     return {name: files.read_edit(name, text, where=f"{domain}/{name}") for name, text in edits.items()}
 
 
-def read_edits(folder: str | None) -> dict[str, dict[str, str]]:
+def read_edits(folder: str | None, domains: Collection[str] | None) -> dict[str, dict[str, str]]:
     """Return the edits of a folder by domain and file.
 
+    Args:
+        folder: with DOMAIN/3-actions.md and the like; None for no edits.
+        domains: the names of all; None where they are not known yet.
+
     Raises:
-        BadInputError: no such folder, or a file that is no edit of a product of steps 1 to 4.
+        BadInputError: no such folder, one of no domain, or a file that is no edit of a product of steps 1 to 4.
     """
     found: dict[str, dict[str, str]] = {}
     for path in () if folder is None else sorted(Path(folder).glob("*/**/*.md")):
         domain, _, name = path.relative_to(folder).as_posix().partition("/")  # type: ignore[arg-type]
+        if domains is not None and domain not in domains:
+            raise BadInputError("edits of no domain", where=str(path), got=domain,
+                                expected=f"one of {', '.join(sorted(domains))}")  # fmt: skip
         found.setdefault(domain, {})[name] = path.read_text(encoding="utf-8")
         files.read_edit(name, found[domain][name], where=str(path))
         if name not in EDITED and not name.startswith("4-actions/"):
@@ -431,22 +441,35 @@ class VerdictSettings(StrictModel):
 
     interpretations: dict[str, str]
     """The interpretation of each task that a person has looked at, as JSON."""
+    told: dict[str, str]
+    """What the prose of a plan straight from the text means, by task: a plan of the reference, as a person reads it."""
 
 
-def read_interpretations(folder: str | None) -> dict[str, str]:
-    """Return the interpretations of a folder by task.
+def read_verdicts(folder: str | None, tasks: Collection[str] | None) -> VerdictSettings:
+    """Return what a folder holds of a person's: interpretations of tasks, and the plans that prose tells.
+
+    Args:
+        folder: with TASK.json and TASK.plan; None for nothing said.
+        tasks: the names of all; None where they are not known yet.
 
     Raises:
-        BadInputError: no such folder, or a file that holds no interpretation.
+        BadInputError: no such folder, a file of no task, or one that holds no interpretation, or no plan.
     """
     if folder is None:
-        return {}
+        return VerdictSettings(interpretations={}, told={})
     if not Path(folder).is_dir():
         raise BadInputError("no folder of interpretations", where=folder, expected="a folder with TASK.json")
-    found = {path.stem: path.read_text(encoding="utf-8") for path in sorted(Path(folder).glob("*.json"))}
-    for task, text in found.items():
-        interpretation_of(text, where=f"{folder}/{task}.json")
-    return found
+    files_of = {kind: {path.stem: path for path in sorted(Path(folder).glob(f"*.{kind}"))} for kind in ("json", "plan")}
+    for path in (path for found in files_of.values() for path in found.values()):
+        if tasks is not None and path.stem not in tasks:
+            raise BadInputError("an interpretation of no task", where=str(path), got=path.stem,
+                                expected=f"one of {', '.join(sorted(tasks))}")  # fmt: skip
+    texts = {kind: {task: read_text(path) for task, path in found.items()} for kind, found in files_of.items()}
+    for task, text in texts["json"].items():
+        interpretation_of(text, where=str(files_of["json"][task]))
+    for task, text in texts["plan"].items():
+        parse_plan(text, source=str(files_of["plan"][task]))
+    return VerdictSettings(interpretations=texts["json"], told=texts["plan"])
 
 
 def judge(context: StageContext[VerdictSettings]) -> None:
@@ -460,7 +483,8 @@ def judge(context: StageContext[VerdictSettings]) -> None:
     ]
     if ZERO_SHOT in context.inputs:
         verdicts += [
-            _zero_shot_verdict(tasks[row.task], row) for row in context.inputs[ZERO_SHOT].rows(ModelledTaskRow)
+            _zero_shot_verdict(tasks[row.task], row, context.settings.told.get(row.task))
+            for row in context.inputs[ZERO_SHOT].rows(ModelledTaskRow)
         ]
     context.output.write_rows(verdicts, ModelledVerdictRow)
     advised = [
@@ -541,8 +565,9 @@ def _verdict(
         return said()
     steps = [parse_step(text) for text in planned.plan]
     task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
-    if row.task in settings.interpretations:
-        given = interpretation_of(settings.interpretations[row.task], where=f"{row.task}.json")
+    text = settings.interpretations.get(row.task)
+    given = None if text is None else interpretation_of(text, where=f"{row.task}.json")
+    if given is not None and given.covers(steps):  # else another model's words: of another draft, or an arm
         given.check(task)
         is_right = given.is_confirmed and reference_plan(given, steps, task) is not None
         return said(is_right=is_right, confirmed="person" if given.is_confirmed else "")
@@ -553,13 +578,25 @@ def _verdict(
     return said(proposal="" if proposed is None else interpretation_text(proposed))
 
 
-def _zero_shot_verdict(row: ModellingTaskRow, answered: ModelledTaskRow) -> ModelledVerdictRow:
-    """Return the verdict on prose; one that names no reference actions is left for a person."""
+def _zero_shot_verdict(row: ModellingTaskRow, answered: ModelledTaskRow, told: str | None) -> ModelledVerdictRow:
+    """Return the verdict on prose; what names no reference actions is left for a person, who may have told its meaning.
+
+    Raises:
+        BadInputError: a plan that was told has a step that the reference does not know.
+    """
     text = answered.products[0].text
     found = read_loose_plan(text, parse_domain(row.domain_pddl))
     steps: tuple[PlanStep, ...] = () if found.fault is not None else tuple(found.steps)
     task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
     is_read = bool(steps) and speaks_as(task, steps)
+    if told is not None and not is_read:
+        steps = parse_plan(told, source=f"{row.task}.plan")
+        verdict = validate_plan(task, steps)
+        if verdict.verdict is Verdict.MALFORMED_PLAN:
+            raise BadInputError("a plan of other words than the reference's", where=f"{row.task}.plan",
+                                got=verdict.reason, expected="steps of the reference")  # fmt: skip
+        plan_texts = tuple(map(str, steps))
+        return ModelledVerdictRow(row.task, ZERO_SHOT, "prose", verdict.is_valid, "person", plan_texts, "")
     is_right = is_read and reference_plan(identity(task), steps, task) is not None
     status = "read" if is_read else "prose"
     plan_texts = tuple(map(str, steps)) if is_read else ()

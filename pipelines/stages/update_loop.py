@@ -49,7 +49,18 @@ from plansmith.data.rows import (
 )
 from plansmith.data.storage import atomic_file, link_folder
 from plansmith.data.tables import read_table
-from plansmith.data.update_times import BESIDE, TIMES, spent, time_name
+from plansmith.data.update_times import (
+    BESIDE,
+    GENERATING,
+    HANDING_OVER,
+    JUDGING,
+    SAVING,
+    TIMES,
+    TRAINING,
+    WAITING,
+    spent,
+    time_name,
+)
 from plansmith.errors import StalePolicyError
 from plansmith.generation import Conversation
 from plansmith.judging.judge import Judge
@@ -313,31 +324,36 @@ class _Loop:
         tried, taken = self._next_tried(update)
         lesson = self._rule.lesson(tried, self.record.state)
         if settings.max_staleness and update < (settings.last or settings.updates):
-            self._context.resources.load_policy(self.policy, settings.engine)  # while the trainer holds it
+            with _timed(taken, HANDING_OVER):
+                self._context.resources.load_policy(self.policy, settings.engine)  # while the trainer holds it
             self._ahead = _Ahead(partial(self._tried, update + 1, lesson.state))
-        sequences, trainer = _fitting(lesson.sequences, settings), self._trainer()
+        sequences = _fitting(lesson.sequences, settings)
+        with _timed(taken, HANDING_OVER):
+            trainer = self._trainer()
         figures, curve = {**_figures_of(tried), **lesson.figures}, self.record.curve
         if settings.max_staleness:
             figures["rollout/staleness"] = self._n_behind(update)
         figures["training/n_sequences"] = len(sequences)
         figures["training/n_dropped"] = len(lesson.sequences) - len(sequences)
         if sequences:
-            with _timed(taken, "training"):
+            with _timed(taken, TRAINING):
                 report = self._step(trainer, lesson, sequences, update)
             curve += tuple(zip(report.losses, report.learning_rates, report.gradient_norms, strict=True))
             figures["training/n_tokens"] = report.n_tokens
             figures |= {f"{report.objective}/{name}": fmean(values) for name, values in report.metrics.items()}
         known = tuple((update, name, float(value)) for name, value in figures.items())
         probe = sequences[0].token_ids.tolist() if sequences else Probe.read(self.policy.path(PROBE)).token_ids
+        with _timed(taken, SAVING):
+            made = self._saved(trainer, update, probe)
         times = self.record.times + tuple((update, time_name(work), seconds) for work, seconds in taken.items())
-        self._save(trainer, Record(update, lesson.state, self.record.figures + known, curve, times), probe)
+        self._finish(made, Record(update, lesson.state, self.record.figures + known, curve, times))
 
     def _next_tried(self, update: int) -> tuple[list[Tried], Times]:
         """Return the rollouts of the next update, and the seconds that they take now, or have taken beside training."""
         ahead, self._ahead, taken = self._ahead, None, Times()
         if ahead is None:
             return self._tried(update, self.record.state)
-        with _timed(taken, "waiting for rollouts"):
+        with _timed(taken, WAITING):
             tried, beside = ahead.result()
         return tried, taken | {f"{work}{BESIDE}": seconds for work, seconds in beside.items()}
 
@@ -356,14 +372,16 @@ class _Loop:
         writer, name = self._after(update - 1 - self._n_behind(update)), _name(update) + f"-{turn}" * bool(turn)
         version = policy_version(writer)
         if not self._rollouts.is_finished(name):
-            with _timed(taken, "generating"):
+            with _timed(taken, HANDING_OVER):  # asking would do it, too, and count as generating
+                self._context.resources.load_policy(writer, self._context.settings.engine)
+            with _timed(taken, GENERATING):
                 self._rollouts.write(name, self._generate(asked, update, writer), RolloutRow)
         rollouts = read_table(self._rollouts.path(name), RolloutRow)
         if stale := next((row for row in rollouts if row.policy_version != version), None):
             raise StalePolicyError("a rollout of another policy", where=stale.rollout_id,
                                    got=stale.policy_version, expected=version)  # fmt: skip
         if not self._judged.is_finished(name):
-            with _timed(taken, "judging"):
+            with _timed(taken, JUDGING):
                 self._judged.write(name, self._judge(asked, rollouts, update), JudgedRow)
         judged = read_table(self._judged.path(name), JudgedRow)
         verdicts = {row.rollout_id: row for found in judged for row in found.verdicts}
@@ -429,17 +447,22 @@ class _Loop:
         )
         return report
 
-    def _save(self, trainer: Any, record: Record, probe_ids: Sequence[int]) -> None:
-        """Write the checkpoint of an update, the record last; remove all but it and the one before.
-
-        With the one before an engine starts again that is lost before it was given the new weights.
-        """
-        made, before = self._checkpoint(record.update), _name(record.update - 1)
+    def _saved(self, trainer: Any, update: int, probe_ids: Sequence[int]) -> Checkpoint:
+        """Return the checkpoint of an update, which lacks its record."""
+        made = self._checkpoint(update)
         remove(made.folder)
         made.folder.mkdir(parents=True)
         trainer.save_checkpoint(str(made.path(TRAINER)))
         trainer.save(str(made.path(MODEL)))
         write_probe(trainer, probe_ids, made.path(PROBE))
+        return made
+
+    def _finish(self, made: Checkpoint, record: Record) -> None:
+        """Write the record of an update; remove all checkpoints but its own and the one before.
+
+        With the one before an engine starts again that is lost before it was given the new weights.
+        """
+        before = _name(record.update - 1)
         with atomic_file(made.path(RECORD)) as file:
             file.write(json.dumps(asdict(record), allow_nan=False).encode())
         for folder in self._folder.iterdir():

@@ -130,7 +130,8 @@ class NL2PlanConfig(RunConfig):
     unchecked: bool = False
     """Also take the tasks through the steps without handing any fault back (not in the paper)."""
     interpretations: str | None = None
-    """A folder with ``TASK.json`` for each task that a person has interpreted; None has none."""
+    """A folder with ``TASK.json`` for each task that a person has interpreted, and ``TASK.plan`` with what the prose of
+    a plan straight from the text means, in actions of the reference; None has none."""
 
     @model_validator(mode="after")
     def _drafts_differ(self) -> Self:

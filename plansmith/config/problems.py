@@ -83,8 +83,8 @@ class ProblemsConfig(StrictModel):
     """Any domains of the library, drawn by their samplers."""
     dataset: str | None = None
     """A dataset's folder (`plansmith dataset build`) that the problems of `domains` are taken from, instead of drawn.
-    Its splits stay: Dtest is of ``test``, D1 of ``train``, D2 of ``phase2`` or else of ``train``, the probe set of
-    ``validation``; shares and draws are not looked at."""
+    Its splits stay: Dtest is of ``test`` or ``unseen``, D1 of ``train``, D2 of ``phase2`` or else of ``train``, the
+    probe set of ``validation``; shares and draws are not looked at."""
     object_names: tuple[ObjectName, ...] = tuple("abcdefgh")
     """Names that objects get when a problem is written again; a word-level model knows no others. None: every problem
     keeps its own names."""

@@ -49,11 +49,13 @@ class HeldOut:
                 return number
         return None
 
+    def met_by_chain(self, task: PlanningTask, steps: Iterable[JudgedStepRow]) -> int | None:
+        """Return after how many steps of a chain what is left is held out, by the states it claims, or None."""
+        return self.first_met(task, (task.problem.init, *(step.claimed_atoms for step in steps)))
+
     def is_met_by(self, task: PlanningTask, steps: Sequence[JudgedStepRow], plan: Sequence[str]) -> bool:
         """Return whether an answer passes a held-out problem: by what its steps claim, without any by what it does."""
         if steps:
-            states = (task.problem.init, *(step.claimed_atoms for step in steps))
-        else:
-            passed = validate_plan(task, [parse_step(step) for step in plan]).states
-            states = tuple(task.atoms_of(task.basic_atoms(state)) for state in passed)
-        return self.first_met(task, states) is not None
+            return self.met_by_chain(task, steps) is not None
+        states = validate_plan(task, [parse_step(step) for step in plan]).states
+        return self.first_met(task, (task.atoms_of(task.basic_atoms(state)) for state in states)) is not None

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 TIMES = "times"
-"""Table of `MetricRow`: the seconds of each update's generating, judging and training."""
+"""Table of `MetricRow`: the seconds of each update by kind of work."""
+GENERATING, JUDGING, TRAINING, WAITING = "generating", "judging", "training", "waiting for rollouts"
+HANDING_OVER, SAVING = "handing over", "saving"
+"""Kinds of work: weights come to engines and trainer, checkpoint and probe are written."""
 BESIDE = ", beside training"
 """In the name of a time: of what was done while the trainer worked on the update before."""
 

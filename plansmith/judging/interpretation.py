@@ -89,6 +89,10 @@ class Interpretation:
             raise BadInputError("an interpretation of unknown objects", got=", ".join(sorted(unknown)),
                                 expected=f"some of {', '.join(sorted(names))}")  # fmt: skip
 
+    def covers(self, plan: Iterable[PlanStep]) -> bool:
+        """Return whether it is of the words of a plan: every action has a meaning, even if it stands for nothing."""
+        return all(step.name in self.actions for step in plan)
+
     def given(self, step: PlanStep) -> tuple[str, ...]:
         """Return the arguments of a step as the reference calls them; one that it does not have is empty."""
         return tuple(self.objects.get(name, "") for name in step.arguments)

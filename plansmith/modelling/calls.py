@@ -1,6 +1,7 @@
 """What was asked and answered, one line of JSON a call, written before the answer is used: nothing is asked twice.
 
-An answer is found by the hash of its messages and of who answers. A line that a crash has cut off is dropped.
+An answer is found by the hash of its messages and of who answers; where there was no room for one, it is asked for
+again. A line that a crash has cut off is dropped.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from plansmith.data.storage import append_line, cut_unfinished_line, whole_lines
-from plansmith.generation import Message
+from plansmith.generation import FinishReason, Message
 from plansmith.modelling.dialogue import Question, QuestionKind
 
 
@@ -34,7 +35,8 @@ class Call:
         finish_reason: of it.
         model: who answered.
         prompt_tokens, completion_tokens: as counted by who answered; None where it does not.
-        seconds: until the answer was there.
+        seconds: from when it was asked until the answer was there, a busy server's waits among them; since the round
+            began where who answers measures none, such as an engine, which writes the answers of a round side by side.
     """
 
     key: str
@@ -100,7 +102,7 @@ class CallLog:
         return log
 
     def find(self, key: str) -> Call | None:
-        """Return the call of a key."""
+        """Return the call of a key that has been answered."""
         return self._by_key.get(key)
 
     def add(self, call: Call) -> None:
@@ -110,7 +112,8 @@ class CallLog:
 
     def _keep(self, call: Call) -> None:
         self.calls.append(call)
-        self._by_key.setdefault(call.key, call)
+        if call.finish_reason != FinishReason.NO_ROOM:
+            self._by_key.setdefault(call.key, call)
 
 
 def _call(record: Mapping[str, Any]) -> Call:

@@ -117,6 +117,11 @@ class TaskFolder:
             raise BadInputError("no such product", where=str(self.path / name), expected=f"a folder with {name}",
                                 cure="run plansmith nl2plan first") from error  # fmt: skip
 
+    def of_steps(self) -> list[str]:
+        """Return the products of steps 1 to 4 that are there."""
+        actions = sorted(path.relative_to(self.path).as_posix() for path in self.path.glob("4-actions/*/*.md"))
+        return [*filter(self.has, (TYPES, HIERARCHY, ACTIONS)), *actions]
+
     def write(self, name: str, text: str) -> None:
         """Write a product, whole or not at all."""
         make_folder((self.path / name).parent)

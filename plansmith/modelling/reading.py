@@ -30,6 +30,12 @@ COMMENT = ";"
 """What a line that is read past begins with, in PDDL and around it."""
 MAX_PLAIN_WORDS = 3
 """Words of a heading that is only a line with a colon; more of them are a sentence."""
+MAX_NAME_WORDS = 4
+"""Words of a name; more of them are a sentence."""
+HEADED = "###"
+"""What a line begins with that names an action as it is asked for."""
+NOT_ACTIONS = frozenset({"example", "examples", "description", "requires", "effect", "effects", "note"})
+"""What stands in an action's place in a list and is said of one."""
 
 _HEADING = re.compile(
     r"\s{0,3}(?:#{1,6}\s*(?P<hash>[^#].*?)\s*#*|\*\*(?P<bold>[^*]+)\*\*:?|(?P<plain>[A-Za-z ]{3,40}):)\s*"
@@ -37,7 +43,16 @@ _HEADING = re.compile(
 _FENCE = re.compile(r"\s*(?:```|~~~|\"\"\")\s*\w*\s*")
 _BULLET = re.compile(r"^(?P<indent>[ \t]*)(?:[-*+•]|\d+[.)])\s+(?P<text>.*)$")
 _BEGINS = re.compile(r"\s*(?:[-*+•(]|\d+[.)])")
-_NAMED = re.compile(r"^[*`_\"']*(?P<name>[A-Za-z][\w -]*?)[*`_\"']*\s*(?:[:–—]|\s-\s|$)\s*(?P<rest>.*)$")  # noqa: RUF001
+_NAMED = re.compile(
+    r"^[*`_\"']*(?P<name>[^\s:–—*`\"'().][^:–—*`\"()]{0,80}?)[*`_\"']*\s*(?P<remark>\([^()]*\))?[*`_\"']*\s*"  # noqa: RUF001
+    r"(?P<separator>[:–—]|\s-\s|$)\s*(?P<rest>.*)$"  # noqa: RUF001
+)
+_PLAIN_NAME = re.compile(r"[A-Za-z][\w -]*")
+_ACTION = re.compile(
+    r"(?P<marker>\s{0,3}#{2,6}|\s*(?:[-+*•]|\d+[.)])(?=\s)|)\s*(?:\d+[.)]\s*)?"
+    r"(?P<dress>[*`]*)(?P<name>[^\s:*`()#][^:*`()#]{0,80}?)\s*(?P<remark>\([^()]*\))?"
+    r"(?P<end>[*`]+:?|\s*:[*`]*|\s[-–—]\s|\s*$)\s*(?P<rest>.*)"  # noqa: RUF001
+)
 _DECLARED = re.compile(
     r"^`?(?P<name>\??[\w-]+)`?\s+-\s+(?P<type>\(either[^)]*\)|[\w-]+)`?\s*(?:[:;,-]\s*(?P<rest>.*))?$"
 )
@@ -46,6 +61,24 @@ _KEYWORD = re.compile(r"^:(?:precondition|effect|init|goal)s?\s+(?=\()", re.IGNO
 _DEFINITION = re.compile(r"\(\s*define\s*\(\s*(?P<what>domain|problem)\b", re.IGNORECASE)
 _EXAMPLE = re.compile(r"\bexamples?:\s*", re.IGNORECASE)
 _NOTHING = re.compile(r"\W*(?:no|none|nothing)\b[^\n]{0,80}\W*", re.IGNORECASE)
+_ACCEPTING = (
+    r"(?:further|more|other|additional|else|major|real|specific|obvious|i|it|this|the|all|is|are|was|were|be|ha(?:s|ve)|"
+    r"see|seems?|to|in|on|at|for|from|with|here|time|need(?:s|ed)?|necessary|required|should|must|found|ma[dk]e|"
+    r"to (?:add|remove|be (?:added|removed|done))|feedback|advice|comments?|concerns?|objections?|"
+    r"(?:chang|correct|modif|improv|revis|edit|adjust|fix|mend|suggest)\w*|issues?|problems?|errors?|faults?|flaws?|"
+    r"mistakes?|missing|wrong|actions?|types?|hierarchy|solution|answer|model)"
+)
+"""Words that are said of an answer with which nothing is wrong."""
+_YET = (
+    r"(?:but|however|except|though|although|yet|not|never|only|must|should|needs?|wrong|"
+    r"add|remove|delete|rename|replace|split|change|lacks?|miss(?:es|ing)|forg[eo]ts?)"
+)
+"""Words by which something is to be changed after all."""
+_ACCEPTED = re.compile(
+    rf"\W*(?:(?:none|nothing|no(?= |\W*$))(?: {_ACCEPTING})*(?= (?:as|because|since)\b|[^\w ]|$)|"
+    rf"no\b(?=[^\n(]*\b(?:fine|good|correct|right|ok|okay|complete|well)\b))(?!.*\b{_YET}\b)[^\n(]{{0,80}}\W*",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +174,19 @@ def sections_of(answer: str, titles: Sequence[str]) -> tuple[str, dict[str, list
 
 
 def _title(text: str, titles: Sequence[str]) -> str | None:
-    """Return which of the wanted headings a line is."""
+    """Return which of the wanted headings a line is; of several that it holds, one that it holds in full."""
     heading = _HEADING.fullmatch(text)
     said = next((part for part in heading.groups() if part), "").lower() if heading else ""
     if not said or len(said) > 60 or (heading and heading["plain"] and len(said.split()) > MAX_PLAIN_WORDS):
         return None
-    return next((title for title in titles if title in said), None)
+    held = [title for title in titles if title in said]
+    return max(held, key=lambda title: _n_held(title, said)) if held else None
+
+
+def _n_held(title: str, said: str) -> int:
+    """Return how many characters the whole heading of a title has, 0 where a line does not hold it."""
+    heading = HEADINGS.get(title, title).lower()
+    return len(heading) if heading in said else 0
 
 
 def _skipped(answer: str, told: str) -> int:
@@ -166,33 +206,54 @@ def _is_comment(text: str) -> bool:
 
 
 def legal_name(text: str) -> str:
-    """Return a name as PDDL has it: lower case, a dash for a blank."""
-    return re.sub(r"\s+", "-", text.strip().lower())
+    """Return a name as PDDL has it: lower case, a dash for a blank and for what no name holds."""
+    return re.sub(r"[^\w-]+", "-", text.strip().lower()).strip("-")
+
+
+def _name_faults(said: str, line: Line) -> Iterator[Fault]:
+    """Yield a fault for a name with what no name holds; a blank is read past."""
+    if re.search(r"[^\w\s-]", said):
+        message = f"'{said}' cannot be a name; use letters, digits, '-' and '_', such as '{legal_name(said)}'"
+        yield Fault("names", message, line.number)
 
 
 # --- steps 1 to 3
 
 
 def _listed(lines: Sequence[Line]) -> Iterator[tuple[Line, int, str, str]]:
-    """Yield the items of a list: its line, its indentation, its name, and what is said of it."""
+    """Yield the items of a list: its line, its indentation, its name as it is written, and what is said of it."""
     for line in lines:
         bullet = _BULLET.match(line.text.expandtabs(4))
         named = _NAMED.match(bullet["text"]) if bullet else None
-        if bullet and named and len(named["name"].split()) <= 4:
-            yield line, len(bullet["indent"]), legal_name(named["name"]), named["rest"].strip()
+        if bullet and named and _is_item(named):
+            yield line, len(bullet["indent"]), named["name"], _said_of(named)
+
+
+def _is_item(named: re.Match[str]) -> bool:
+    """Return whether what a bullet begins with is a name, which may be none of PDDL, and not prose."""
+    is_marked, n_words = named["separator"] or _PLAIN_NAME.fullmatch(named["name"]), len(named["name"].split())
+    is_word = n_words == 1 and not named["name"].endswith((".", "!", "?"))
+    return bool(legal_name(named["name"])) and (n_words <= MAX_NAME_WORDS if is_marked else is_word)
+
+
+def _said_of(named: re.Match[str]) -> str:
+    """Return what is said of a name: a remark in brackets, and what follows."""
+    return f"{named['remark'] or ''} {named['rest']}".strip()
 
 
 def read_types(answer: str) -> tuple[tuple[TypeSketch, ...], tuple[Fault, ...]]:
     """Return the types of a list, ``- truck: what it is``, each once; `object` is no type of anybody's."""
     found: dict[str, TypeSketch] = {}
+    faults: list[Fault] = []
     _, sections = sections_of(answer, ("types",))
     lines = sections["types"][-1].body if sections["types"] else plain_lines(answer)
-    for _, _, name, comment in _listed(lines):
-        if name != OBJECT:
+    for line, _, said, comment in _listed(lines):
+        faults += _name_faults(said, line)
+        if (name := legal_name(said)) != OBJECT:
             found.setdefault(name, TypeSketch(name, comment))
     if not found:
-        return (), (Fault("header_inclusion", "no types found; list them below '## Types', as '- name: what it is'"),)
-    return tuple(found.values()), ()
+        faults = [Fault("header_inclusion", "no types found; list them below '## Types', as '- name: what it is'")]
+    return tuple(found.values()), tuple(faults)
 
 
 def read_tree(answer: str) -> tuple[TypeTree, tuple[Fault, ...]]:
@@ -203,7 +264,9 @@ def read_tree(answer: str) -> tuple[TypeTree, tuple[Fault, ...]]:
     _, sections = sections_of(answer, ("hierarchy", "types"))
     chosen = [*sections["hierarchy"], *sections["types"]]
     known = {OBJECT}
-    for line, indent, name, comment in _listed(chosen[-1].body if chosen else plain_lines(answer)):
+    for line, indent, said, comment in _listed(chosen[-1].body if chosen else plain_lines(answer)):
+        faults += _name_faults(said, line)
+        name = legal_name(said)
         while above and above[-1][0] >= indent:
             above.pop()
         parent = above[-1][1] if above else OBJECT
@@ -222,42 +285,51 @@ def read_tree(answer: str) -> tuple[TypeTree, tuple[Fault, ...]]:
 def read_actions(answer: str) -> tuple[tuple[ActionSketch, ...], tuple[Fault, ...]]:
     """Return the actions: ``### name`` and lines below it, or ``- name: description``; examples after ``Example:``."""
     found: dict[str, list[str]] = {}
+    faults: list[Fault] = []
     current: list[str] | None = None
-    for line in plain_lines(answer):
-        name, rest = _action_name(line.text)
-        if name:
-            current = found.setdefault(name, [])
-            current += [rest] if rest else []
+    lines = plain_lines(answer)
+    begun = [_ACTION.fullmatch(line.text) for line in lines]
+    marker = next((_marker(named) for named in begun if named and _is_action(named)), HEADED)
+    for line, named in zip(lines, begun, strict=True):
+        if named and (_is_action(named) or _is_like_actions(named, marker)):
+            faults += _name_faults(named["name"], line)
+            current = found.setdefault(legal_name(named["name"]), [])
+            current += filter(None, [_said_of(named)])
         elif line.text.lstrip().startswith("#"):
             current = None
         elif current is not None and line.text.strip():
             current.append(line.text.strip())
-    sketches = tuple(_sketch(name, " ".join(lines)) for name, lines in found.items())
-    if not sketches:
-        return (), (Fault("header_inclusion", "no actions found; write each as '### name', then what it does, needs "
-                          "and changes, then 'Example: ...'"),)  # fmt: skip
-    return sketches, ()
+    if not found:
+        faults = [Fault("header_inclusion", "no actions found; write each as '### name', then what it does, needs "
+                        "and changes, then 'Example: ...'")]  # fmt: skip
+    return tuple(_sketch(name, " ".join(lines)) for name, lines in found.items()), tuple(faults)
 
 
-def _action_name(text: str) -> tuple[str, str]:
-    """Return the name of the action that a line begins, empty where it begins none, and what follows on the line."""
-    heading = re.fullmatch(r"\s{0,3}#{2,6}\s*[`*]*([A-Za-z][\w-]*)[`*]*:?\s*", text)
-    if heading and heading[1].lower() not in {"actions", "action"}:
-        return legal_name(heading[1]), ""
-    bold = re.match(r"\s*(?:[-+]\s+|\d+[.)]\s+)?(?:\*\*|`)([A-Za-z][\w-]*)(?:\*\*|`):?\s*(.*)$", text)
-    bullet = re.match(r"\s*(?:[-+*]|\d+[.)])\s+([A-Za-z][\w-]*):\s*(.*)$", text)
-    begins = bold or bullet
-    if not begins or begins[1].lower() in {
-        "example",
-        "examples",
-        "description",
-        "requires",
-        "effect",
-        "effects",
-        "note",
-    }:
-        return "", ""
-    return legal_name(begins[1]), begins[2].strip()
+def _is_action(named: re.Match[str]) -> bool:
+    """Return whether a line begins an action wherever it stands: with one word, as a heading, bold or with a colon."""
+    if not re.fullmatch(r"[A-Za-z][\w-]*", named["name"]) or named["remark"] or _is_about_actions(named):
+        return False
+    if "#" in named["marker"]:
+        return not named["rest"]
+    return named["dress"] in {"**", "`"} or bool(named["marker"] and not named["dress"] and ":" in named["end"])
+
+
+def _is_like_actions(named: re.Match[str], marker: str) -> bool:
+    """Return whether a line that is marked as those of actions begins one, whatever its name."""
+    is_name = legal_name(named["name"]) and len(named["name"].split()) <= MAX_NAME_WORDS
+    is_marked = "#" in marker or named["dress"] or named["end"].strip()
+    return bool(is_name and is_marked) and _marker(named) == marker and not _is_about_actions(named)
+
+
+def _is_about_actions(named: re.Match[str]) -> bool:
+    """Return whether what stands in an action's place names a part of one, or all of them."""
+    said = named["name"].lower()
+    return said.split()[-1] in {"action", "actions"} if "#" in named["marker"] else said in NOT_ACTIONS
+
+
+def _marker(named: re.Match[str]) -> str:
+    """Return how a line is marked as one of a list, whatever its number."""
+    return re.sub(r"\d+", "1", named["marker"]) + ("" if "#" in named["marker"] else named["dress"])
 
 
 def _sketch(name: str, said: str) -> ActionSketch:
@@ -275,7 +347,7 @@ def read_advice(answer: str) -> str | None:
     given = [section for group in sections.values() for section in group]
     last = max(given, key=lambda section: section.lines[0].number if section.lines else 0, default=None)
     said = head if last is None else "\n".join(line.text for line in last.lines)
-    return None if not said.strip() or _NOTHING.fullmatch(said.strip()) else said.strip()
+    return None if not said.strip() or _ACCEPTED.fullmatch(said.strip()) else said.strip()
 
 
 # --- steps 4 and 5

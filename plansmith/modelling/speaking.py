@@ -119,7 +119,7 @@ class Speaker:
                 model=completion.policy_version,
                 prompt_tokens=completion.prompt_tokens,
                 completion_tokens=completion.completion_tokens,
-                seconds=round(time.monotonic() - start_s, 3),
+                seconds=round(time.monotonic() - start_s if completion.seconds is None else completion.seconds, 3),
             )
 
     def _sampling(self, question: Question) -> SamplingConfig:

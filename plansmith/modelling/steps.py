@@ -42,11 +42,13 @@ from plansmith.modelling.reading import (
     read_types,
 )
 from plansmith.pddl.model import Domain
-from plansmith.pddl.parser import parse_domain
+from plansmith.pddl.parser import parse_domain, parse_problem, read_domain
 
 ResultT = TypeVar("ResultT")
 PLANNING = "planning"
 """What a record says of an answer that was asked for again because there was no plan."""
+TOO_MANY = "max_actions"
+"""The check that a record names where step 3 has more actions than step 4 writes."""
 Asking = Generator[Question, str, ResultT]
 
 
@@ -159,7 +161,7 @@ def make_hierarchy(text: str, products: Products, config: ModellingConfig) -> As
 
 
 def make_actions(text: str, products: Products, config: ModellingConfig) -> Asking[StepRecord]:
-    """Leave the actions in words (step 3)."""
+    """Leave the actions in words (step 3); that there are more than step 4 writes is recorded."""
     tree = read_tree(products.current(files.HIERARCHY))[0]
     done = yield from actions_exercise(text, tree, config).run(config)
     product = writing.write_actions(done.product)
@@ -167,7 +169,8 @@ def make_actions(text: str, products: Products, config: ModellingConfig) -> Aski
     actions, faults = read_actions(settled)
     _sound(files.ACTIONS, settled, product, faults or check_actions(actions))
     before = "" if done.unadvised is None else writing.write_actions(done.unadvised)
-    return _record(done, DialogueStep.ACTIONS, before, product)
+    record = _record(done, DialogueStep.ACTIONS, before, product)
+    return replace(record, faults=(*record.faults, TOO_MANY)) if len(actions) > MAX_ACTIONS else record
 
 
 # --- step 4
@@ -247,8 +250,10 @@ def read_made_domain(products: Products, config: ModellingConfig) -> DomainSketc
         BadInputError: there is none, or it was mended and is no PDDL.
     """
     sketch = DomainSketch()
-    if products.has(files.ACTIONS):
+    if products.has(files.TYPES):
         sketch = pruned(passed(products, sketched(products), number=config.passes))
+    elif products.has(files.ACTIONS):
+        sketch = replace(sketch, actions=read_actions(products.current(files.ACTIONS))[0])
     if products.current(files.DOMAIN).strip() in _as_made(sketch):
         return sketch
     return _of_pddl(parse_domain(products.current(files.DOMAIN), source=files.DOMAIN), sketch)
@@ -329,10 +334,19 @@ def _looked_again(done: Finished[ResultT], before: str, subject: str, write: Cal
 
 
 def settle_problem(products: Products) -> str:
-    """Leave the problem of what step 5 has left, as it stands, in the domain as it stands; return it."""
-    named = re.search(r"\(\s*define\s*\(\s*domain\s+([^\s()]+)", products.current(files.DOMAIN), re.IGNORECASE)
+    """Leave the problem of what step 5 has left, as it stands, in the domain as it stands; return it.
+
+    Raises:
+        BadInputError: it was mended, and is no problem of the domain, which can be read.
+    """
+    domain = products.current(files.DOMAIN)
+    named = re.search(r"\(\s*define\s*\(\s*domain\s+([^\s()]+)", domain, re.IGNORECASE)
     sketch = read_problem_sketch(products.current(files.PROBLEM_SKETCH))
-    return products.settle(files.PROBLEM, _problem_text(sketch, named[1].lower() if named else ""))
+    product = _problem_text(sketch, named[1].lower() if named else "")
+    settled, read = products.settle(files.PROBLEM, product), read_domain(domain)
+    if settled.strip() != product.strip() and not read.notebook.errors():
+        parse_problem(settled, read.value, source=f"{files.EDITS}/{files.PROBLEM}")
+    return settled
 
 
 def put_together(products: Products, config: ModellingConfig) -> None:

@@ -8,7 +8,7 @@ there, and the plans of the warm start are on the side of reinforcement learning
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -16,12 +16,12 @@ from typing import Any
 from plansmith.config.generalization_gap import GeneralizationGapConfig, PricesConfig
 from plansmith.data.artifacts import StageKind
 from plansmith.data.rows import MetricRow, PlanRow, ProblemRow, Split
-from plansmith.data.update_times import TIMES, spent, work_of
+from plansmith.data.update_times import BESIDE, GENERATING, JUDGING, TIMES, TRAINING, WAITING, spent, work_of
 from plansmith.problems.invention.folders import INVENTED
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
 from plansmith.report.run_facts import UPDATES
 
-DRAWING, PLANNING, JUDGING = "drawing it", "planning it", "judging a test attempt"
+DRAWING, PLANNING, TESTING = "drawing it", "planning it", "judging a test attempt"
 """Work of which the CPU seconds are known: of the driver and of row workers, with the planner's processes."""
 
 
@@ -29,12 +29,34 @@ DRAWING, PLANNING, JUDGING = "drawing it", "planning it", "judging a test attemp
 class Effort:
     """What the training of a policy took, from the start on.
 
-    ``epochs`` are passes over the training problems, of imitation and of reinforcement learning alike.
+    ``epochs`` are passes over the training problems, of imitation and of reinforcement learning alike; ``seconds`` the
+    wall time of the stages, of both alike, too.
     """
 
     epochs: float = 0.0
     rollouts: int = 0
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSeconds:
+    """Where the seconds of a loop went, whose segments are one.
+
+    ``seconds`` is the wall time of its stages. ``work`` has those of the updates by kind of work; what was done beside
+    training stands there under a name of its own, and is part of ``seconds`` as far as it was waited for.
+    """
+
+    seconds: float
+    work: dict[str, float]
+
+    @property
+    def other_s(self) -> float:
+        """Return the seconds in which nothing was generated, judged or trained, nor waited for."""
+        return self.seconds - sum(self.work.get(name, 0.0) for name in (GENERATING, WAITING, JUDGING, TRAINING))
+
+    def done_s(self, work: str) -> float:
+        """Return the seconds of a kind of work, beside training or not."""
+        return self.work.get(work, 0.0) + self.work.get(work + BESIDE, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +73,20 @@ class PlanningCost:
 class Costs:
     """Seconds for one problem, by kind of work, and tokens a second.
 
-    ``imitation_s`` is one pass over a plan; ``generating_s``, ``judging_s`` and ``updating_s`` are one visit with all
-    rollouts; None where the run has no such. ``planning`` is by domain and plan length. These are wall times; ``cpu_s``
-    has the CPU seconds of `DRAWING`, `PLANNING` and `JUDGING`, each of one, where they were measured in one session.
+    ``drawing_s`` is one of the ``n_drawn``, of which ``n_problems`` are learnt from. ``imitation_s`` is one pass over a
+    plan, of ``n_passes``; ``reinforcement_s`` is one visit with all rollouts as it passed, ``generating_s``,
+    ``judging_s`` and ``updating_s`` its work, be it done beside other work; None where the run has no such.
+    ``planning`` is by domain and plan length. These are wall times; ``cpu_s`` has the CPU seconds of `DRAWING`,
+    `PLANNING` and `TESTING`, each of one, where they were measured in one session.
     """
 
     n_problems: int
+    n_drawn: int
     drawing_s: float
     planning_s: float
     imitation_s: float | None
-    n_epochs: int
+    n_passes: float
+    reinforcement_s: float | None
     generating_s: float | None
     judging_s: float | None
     updating_s: float | None
@@ -71,17 +97,11 @@ class Costs:
     cpu_s: dict[str, float] = field(default_factory=dict)
 
     @property
-    def reinforcement_s(self) -> float | None:
-        """Return the seconds of one visit to a problem with all its rollouts."""
-        parts = (self.generating_s, self.judging_s, self.updating_s)
-        return None if None in parts else sum(part or 0.0 for part in parts)
-
-    @property
     def break_even_s(self) -> float | None:
         """Return the seconds of planning a problem above which reinforcement learning is the cheaper."""
         if self.reinforcement_s is None or self.imitation_s is None:
             return None
-        return self.reinforcement_s - self.n_epochs * self.imitation_s
+        return self.reinforcement_s - self.n_passes * self.imitation_s
 
     def price(self, *, cpu_s: float = 0.0, accelerator_s: float = 0.0) -> float:
         """Return what some seconds cost."""
@@ -95,7 +115,7 @@ def efforts(run: RunSoFar[Any]) -> Iterator[tuple[str, Effort]]:
     for stage in run.stages(StageKind.OPTIMISES):
         key = stage.provenance.inputs["policy"]
         before = known.get(key, Effort())
-        own = _own_effort(stage, n_problems)
+        own = _own_effort(run, stage, n_problems)
         known[stage.artifact.key] = Effort(
             before.epochs + own.epochs, before.rollouts + own.rollouts, before.seconds + own.seconds
         )
@@ -109,15 +129,34 @@ def n_trained(run: RunSoFar[Any]) -> int:
     return 0 if problems is None else read_columns(problems, ProblemRow, "split")[0].count(Split.PHASE1)
 
 
-def _own_effort(stage: FinishedStage, n_problems: int) -> Effort:
-    times = loop_times(stage)
-    if times is None:
-        figures = {row.name: row.value for row in stage.artifact.rows(MetricRow, "metrics")}
-        epochs = figures.get("training/n_sequences", 0.0) / max(1, n_problems)
-        return Effort(epochs, 0, stage.artifact.manifest.wall_time_s)
+def _own_effort(run: RunSoFar[Any], stage: FinishedStage, n_problems: int) -> Effort:
+    seconds = stage_seconds(stage)
+    if loop_times(stage) is None:
+        return Effort(_n_sequences(run, stage) / max(1, n_problems), 0, seconds)
     n_asked = problems_asked(stage)
     n_rollouts = int(stage.provenance.settings["sampling"]["n"])
-    return Effort(n_asked / max(1, n_problems), n_asked * n_rollouts, spent(times.items()))
+    return Effort(n_asked / max(1, n_problems), n_asked * n_rollouts, seconds)
+
+
+def _n_sequences(run: RunSoFar[Any], stage: FinishedStage) -> float:
+    """Return how many sequences a tuning went through: metrics count one epoch, and what reads may have several."""
+    n_epochs = run.config.reading.sft.epochs if run.config.reading else 1
+    return n_epochs * _figures(stage).get("training/n_sequences", 0.0)
+
+
+def stage_seconds(stage: FinishedStage) -> float:
+    """Return the wall time of a stage; of a resumed one the manifest has the last session's, and updates tell more."""
+    return max(stage.artifact.manifest.wall_time_s, spent((loop_times(stage) or {}).items()))
+
+
+def loop_seconds(stages: Iterable[FinishedStage]) -> LoopSeconds:
+    """Return where the seconds of a loop's segments went."""
+    seconds, work = 0.0, defaultdict[str, float](float)
+    for stage in stages:
+        seconds += stage_seconds(stage)
+        for name, worked_s in (loop_times(stage) or {}).items():
+            work[name] += worked_s
+    return LoopSeconds(seconds, dict(work))
 
 
 def loop_times(stage: FinishedStage) -> dict[str, float] | None:
@@ -143,35 +182,59 @@ def costs(run: RunSoFar[GeneralizationGapConfig]) -> Costs | None:
     drawn, planned = run.one(StageKind.DRAWS), run.one(StageKind.PLANS)
     if drawn is None or planned is None:
         return None
-    learnt, planning = n_trained(run), tuple(_planning(planned))
-    tuned = [stage for stage in run.stages(StageKind.OPTIMISES) if loop_times(stage) is None]
+    planning, n_drawn = tuple(_planning(planned)), _n_drawn(run.config, drawn)
     loops = [stage for stage in run.stages(StageKind.OPTIMISES) if stage.provenance.labels.get("loop")]
-    n_asked = sum(map(problems_asked, loops))
-    times: dict[str, float] = defaultdict(float)
-    for stage in loops:
-        for work, seconds in (loop_times(stage) or {}).items():
-            times[work] += seconds
-    passes = [figures["training/n_sequences"] for figures in map(_figures, tuned)]
-    seconds = sum(stage.artifact.manifest.wall_time_s for stage in tuned)
-    of_visit = {work: times[work] / n_asked if n_asked else None for work in ("generating", "judging", "training")}
-    speeds = [figures["training/tokens_per_s"] for figures in map(_figures, tuned)]
-    n_written = sum(_tokens_written(stage) for stage in loops)
-    tuning = (run.config.reading or run.config).sft
     return Costs(
-        n_problems=learnt,
-        drawing_s=drawn.artifact.manifest.wall_time_s / max(1, _n_drawn(run.config)),
+        n_problems=n_trained(run),
+        n_drawn=n_drawn,
+        drawing_s=drawn.artifact.manifest.wall_time_s / max(1, n_drawn),
         planning_s=sum(item.seconds for item in planning) / max(1, sum(item.n for item in planning)),
-        imitation_s=seconds / sum(passes) if sum(passes) else None,
-        n_epochs=tuning.epochs if tuning is not None else 0,
-        generating_s=of_visit["generating"],
-        judging_s=of_visit["judging"],
-        updating_s=of_visit["training"],
-        generated_per_s=n_written / times["generating"] if times["generating"] else None,
-        trained_per_s=fmean(speeds) if speeds else None,
+        n_passes=_n_passes(run, loops),
+        **_of_a_pass(run),
+        **_of_a_visit(loops),
         planning=planning,
         prices=_prices(run.config.prices),
         cpu_s=dict(_cpu_seconds(run, drawn, planned)),
     )
+
+
+def _of_a_pass(run: RunSoFar[GeneralizationGapConfig]) -> dict[str, Any]:
+    """Return the fields of `Costs` about imitation."""
+    tuned = [stage for stage in run.stages(StageKind.OPTIMISES) if loop_times(stage) is None]
+    n_sequences, seconds = sum(_n_sequences(run, stage) for stage in tuned), sum(map(stage_seconds, tuned))
+    speeds = [_figures(stage)["training/tokens_per_s"] for stage in tuned]
+    return {
+        "imitation_s": seconds / n_sequences if n_sequences else None,
+        "trained_per_s": fmean(speeds) if speeds else None,
+    }
+
+
+def _of_a_visit(loops: Sequence[FinishedStage]) -> dict[str, Any]:
+    """Return the fields of `Costs` about reinforcement learning."""
+    found, n_asked = loop_seconds(loops), sum(map(problems_asked, loops))
+    seconds = {
+        "reinforcement_s": found.seconds,
+        "generating_s": found.done_s(GENERATING),
+        "judging_s": found.done_s(JUDGING),
+        "updating_s": found.done_s(TRAINING),
+    }
+    n_written = sum(_tokens_written(stage) for stage in loops)
+    return {
+        **{name: spent_s / n_asked if n_asked else None for name, spent_s in seconds.items()},
+        "generated_per_s": n_written / found.done_s(GENERATING) if found.done_s(GENERATING) else None,
+    }
+
+
+def _n_passes(run: RunSoFar[GeneralizationGapConfig], loops: Sequence[FinishedStage]) -> float:
+    """Return how often a whole imitation goes over a plan.
+
+    Every epoch has all copies. A policy that reads is tuned on so many tokens, round after round: measured is the one
+    that reinforcement learning goes on from.
+    """
+    if run.config.reading is None:
+        return run.config.copies * run.config.tuning.epochs
+    known = dict(efforts(run))
+    return max((known[stage.provenance.inputs["policy"]].epochs for stage in loops[:1]), default=0.0)
 
 
 def _cpu_seconds(
@@ -181,7 +244,8 @@ def _cpu_seconds(
     judged = [stage for stage in run.stages(StageKind.JUDGES) if "arm" in stage.provenance.labels]
     n_planned, *n_judged = (stage.artifact.manifest.files["rows.parquet"].n_rows or 0 for stage in (planned, *judged))
     for name, stages, n in (
-        (DRAWING, [drawn], _n_drawn(run.config)), (PLANNING, [planned], n_planned), (JUDGING, judged, sum(n_judged)),
+        (DRAWING, [drawn], _n_drawn(run.config, drawn)), (PLANNING, [planned], n_planned),
+        (TESTING, judged, sum(n_judged)),
     ):  # fmt: skip
         manifests = [stage.artifact.manifest for stage in stages]
         seconds = [found.cpu_time_s for found in manifests if found.cpu_time_s is not None and not found.was_resumed]
@@ -193,7 +257,10 @@ def _prices(prices: PricesConfig) -> dict[str, float]:
     return {"cpu": prices.cpu_hour, "accelerator": prices.accelerator_hour}
 
 
-def _n_drawn(config: GeneralizationGapConfig) -> int:
+def _n_drawn(config: GeneralizationGapConfig, drawn: FinishedStage) -> int:
+    """Return how many problems were drawn, or taken from a dataset."""
+    if config.problems.dataset:
+        return drawn.artifact.manifest.files["rows.parquet"].n_rows or 0
     return sum(level.n_draws for level in config.problems.sampled_levels)
 
 

@@ -5,7 +5,8 @@ Not here: the figures (`gap_results`), the tables (`gap_tables`), how a report i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import partial
 
 from matplotlib.figure import Figure
@@ -24,11 +25,13 @@ from plansmith.report.gap_tables import (
     leak_table,
     length_table,
     level_table,
+    loop_table,
     planning_table,
     price_table,
     training_table,
     unseen_table,
 )
+from plansmith.report.groups import grouped
 from plansmith.report.metrics import PairedComparison
 from plansmith.report.plots import label_arms, shares_plot
 from plansmith.report.run_sections import (
@@ -42,7 +45,7 @@ from plansmith.report.run_sections import (
 )
 from plansmith.report.sections import Attempts, Block, Drawing, Plot, Report, Section, Tile, Tiles
 from plansmith.report.svg import LINE_STYLES, SERIES, plot_of
-from plansmith.report.wording import INTERVALS, comparison_text, interval, percent
+from plansmith.report.wording import INTERVALS, comparison_text, interval, percent, spoken
 
 WHAT_COUNTS = (
     "A plan is valid when the validator finds every action applicable and the goal reached. Each policy is asked as it "
@@ -119,6 +122,7 @@ def _tiles(results: GapResults) -> Iterator[Tile]:
 
 def _costs(results: GapResults) -> Iterator[Block]:
     yield effort_table(results)
+    yield loop_table(results)
     if results.cost is not None:
         yield price_table(results.cost)
         yield planning_table(results.cost)
@@ -146,15 +150,18 @@ def draw_arms(arms: Mapping[str, GapArm]) -> Plot:
     return shares_plot("arms", "Valid plans", "Bars are 95% intervals.", "valid plans (%)", lines, label)
 
 
+def effort_lines(arms: Iterable[str], loops: Container[str]) -> dict[str, list[str]]:
+    """Return the arms of each way to train: epochs of a variant, segments of a loop; any other is one of its own."""
+    return grouped(arms, lambda arm: arm if arm in loops else re.sub(r"_\d+(_of_\d+)?$", "", arm))
+
+
 EFFORTS = {"epochs": "epochs", "rollouts": "rollouts", "seconds": "seconds of training"}
 """What validity is drawn against, with the label of the axis."""
 
 
 def draw_effort(results: GapResults) -> Plot:
     """Return valid plans by epochs, rollouts and seconds of training, a line for each way to train (figure 4)."""
-    lines: dict[str, list[str]] = {}
-    for name in results.effort:
-        lines.setdefault(name.partition("_")[0], []).append(name)
+    lines = effort_lines(results.effort, results.rl)
 
     def draw(figure: Figure) -> None:
         for axes, (kind, label) in zip(figure.subplots(1, len(EFFORTS), sharey=True), EFFORTS.items(), strict=True):
@@ -163,7 +170,7 @@ def draw_effort(results: GapResults) -> Plot:
                 shares = [100 * results.arms[name].seen.accuracy for name in names]
                 points = sorted(zip(places, shares, strict=True))
                 axes.plot(*zip(*points, strict=True), color=SERIES[number % 4], linestyle=LINE_STYLES[number // 4 % 4],
-                          marker="o", markersize=3, linewidth=1.2, label=line)  # fmt: skip
+                          marker="o", markersize=3, linewidth=1.2, label=spoken(line))  # fmt: skip
             axes.set_xlabel(label)
             axes.grid(axis="y")
         figure.axes[0].set_ylabel("valid plans (%)")

@@ -6,9 +6,11 @@ of a group of attempts (`metrics`), the tables and sentences (`gap_tables`, `gap
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from plansmith.config.generalization_gap import GeneralizationGapConfig
 from plansmith.data.artifacts import StageKind
@@ -18,8 +20,8 @@ from plansmith.judging.failure_kinds import FailureKind
 from plansmith.problems.invention.folders import INVENTED
 from plansmith.report.arms import Arm, arms_of, evaluated_problems
 from plansmith.report.attempts import AttemptExample
-from plansmith.report.finished_stages import RunSoFar
-from plansmith.report.gap_effort import Costs, Effort, costs, efforts
+from plansmith.report.finished_stages import FinishedStage, RunSoFar
+from plansmith.report.gap_effort import Costs, Effort, LoopSeconds, costs, efforts, loop_seconds
 from plansmith.report.gap_labels import LabelShare, label_shares
 from plansmith.report.groups import grouped
 from plansmith.report.metrics import (
@@ -88,8 +90,8 @@ class GapResults(RunResults):
     The first of ``paired_tests`` is the headline's; the level of each is `SEEN`, `UNSEEN` or `HELD_OUT`. ``unseen`` is
     by arm, and empty where no domain was left out of training; ``domains`` is None without invented ones. ``effort`` is
     what the training of each arm took, ``labels`` the shares of a label budget. ``rl`` has by loop what was measured in
-    every update of reinforcement learning. ``leak`` is what a split of texts would have leaked, ``lengths`` how long
-    the first variant's tuples are. ``cost_s`` has seconds by kind of work.
+    every update of reinforcement learning, ``loops`` where its seconds went. ``leak`` is what a split of texts would
+    have leaked, ``lengths`` how long the first variant's tuples are. ``cost_s`` has seconds by kind of work.
     """
 
     trained_domains: tuple[str, ...]
@@ -100,6 +102,7 @@ class GapResults(RunResults):
     effort: dict[str, Effort] = field(default_factory=dict)
     labels: tuple[LabelShare, ...] = ()
     rl: dict[str, Updates] = field(default_factory=dict)
+    loops: dict[str, LoopSeconds] = field(default_factory=dict)
     cost: Costs | None = None
     leak: tuple[LeakRow, ...] = ()
     lengths: tuple[LengthRow, ...] = ()
@@ -136,7 +139,7 @@ def gap_results(run: Run) -> GapResults | None:
     arms = list(arms_of(run))
     if not arms:
         return None
-    config = run.config
+    config, loops = run.config, _loops(run)
     evaluated = {arm.name: evaluated_problems(arm) for arm in arms}
     return GapResults(
         **facts_of(run, arms[-1].policy.manifest.provenance, {arm.name: arm.policy for arm in arms}),
@@ -147,7 +150,8 @@ def gap_results(run: Run) -> GapResults | None:
         paired_tests=tuple(_paired_tests(evaluated, config)),
         effort=_efforts(run, arms),
         labels=tuple(label_shares(run, arms)),
-        rl=_updates(run),
+        rl={name: updates_of(segments) for name, segments in loops.items()},
+        loops={name: loop_seconds(segments) for name, segments in loops.items()},
         cost=costs(run),
         leak=_leaks(run),
         lengths=_lengths(run),
@@ -214,10 +218,12 @@ def compared_arms(names: Sequence[str]) -> list[tuple[str, str]]:
     """Return which arms are compared, the headline's first; which it is was fixed before any run."""
     last = {name.rpartition("_")[0] or name: name for name in names}  # the last epoch of each variant
     numbered, compact = last.get("numbered", ""), last.get("compact", "")
+    others = [name for name in names if re.fullmatch("grpo_[a-z0-9]+", name)]
     wanted = [("trained", "mixed"), ("walk", "mixed"), ("walk", "trained"), ("mixed", "reinforced"),
               ("invented", "mixed"), ("distant", "mixed"), ("walk", "reinforced"),
               ("compact_1", "grpo"), ("more_sft", "grpo"), ("own_plans", "grpo"), ("grpo_1_of_2", "grpo"),
-              ("grpo_binary", "grpo"), (compact, "grpo"), (numbered, "grpo"), (numbered, compact),
+              *product(("compact_1", "more_sft", "own_plans"), others), *product(others, ("grpo",)),
+              (compact, "grpo"), (numbered, "grpo"), (numbered, compact),
               (numbered, "anonymised"), ("numbered_1", numbered), ("compact_1", compact),
               ("untrained", numbered), *_of_labels(names)]  # fmt: skip
     return [pair for pair in dict.fromkeys(wanted) if pair[0] in names and pair[1] in names and pair[0] != pair[1]]
@@ -263,11 +269,10 @@ def _lengths(run: Run) -> tuple[LengthRow, ...]:
     return () if counted is None else tuple(counted.artifact.rows(LengthRow))
 
 
-def _updates(run: Run) -> dict[str, Updates]:
-    """Return what was measured in every update of each loop, whose segments are one."""
+def _loops(run: Run) -> dict[str, list[FinishedStage]]:
+    """Return the segments of each loop."""
     loops = (stage for stage in run.stages(StageKind.OPTIMISES) if "loop" in stage.provenance.labels)
-    stages = grouped(loops, lambda stage: stage.provenance.labels["loop"])
-    return {loop: updates_of(found) for loop, found in stages.items()}
+    return grouped(loops, lambda stage: stage.provenance.labels["loop"])
 
 
 COST_KINDS = {

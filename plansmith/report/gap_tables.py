@@ -5,11 +5,14 @@ Not here: the sentences beside them (`gap_report`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from plansmith.data.rows import LengthRow
+from plansmith.data.update_times import GENERATING, HANDING_OVER, JUDGING, SAVING, TRAINING, WAITING
 from plansmith.judging.failure_kinds import FailureKind
-from plansmith.report.gap_effort import DRAWING, JUDGING, PLANNING, Costs
+from plansmith.report.gap_effort import DRAWING, PLANNING, TESTING, Costs, LoopSeconds
 from plansmith.report.gap_labels import LabelShare
-from plansmith.report.gap_paper import AVERAGES, LIMIT_TOKENS, PAPER_UNSEEN, TABLE_1, paper_share
+from plansmith.report.gap_paper import AVERAGES, LIMIT_TOKENS, PAPER_UNSEEN, TABLE_1, TABLE_2, paper_share
 from plansmith.report.gap_results import HELD_OUT, SEEN, UNSEEN, GapArm, GapResults
 from plansmith.report.sections import Table
 from plansmith.report.tables import by_length_table, trained_table
@@ -117,13 +120,16 @@ def training_table(results: GapResults) -> Table:
         "top-p": "top_p", "top-k": "top_k",
     }  # fmt: skip
 
-    def cells(settings: dict[str, object]) -> tuple[str, ...]:
-        return tuple("-" if settings.get(name) is None else str(settings[name]) for name in shown.values())
+    def cells(settings: dict[str, object], paper: Mapping[str, float | str]) -> tuple[str, ...]:
+        own = {name: settings.get(name) for name in shown.values()}
+        return tuple(beside("-" if value is None else str(value), paper.get(name)) for name, value in own.items())
 
-    names = ("each arm", "reinforced") if results.config["reading"] else ("B, v1, v2 (by likelihood)", "v3 (GRPO)")
-    rows = [(names[0], *cells(sft))] + ([(names[1], *cells(grpo))] if grpo else [])
-    length = results.config["trainer"]["row_length_tokens"]
-    note = f"The paper's table 2. Longest sequence: {length} tokens."
+    names, paper = ("B, v1, v2 (by likelihood)", "v3 (GRPO)"), TABLE_2
+    if results.config["reading"]:
+        names, paper = ("each arm", "reinforced"), {"sft": {}, "grpo": {}}
+    rows = [(names[0], *cells(sft, paper["sft"]))] + ([(names[1], *cells(grpo, paper["grpo"]))] if grpo else [])
+    length = beside(str(results.config["trainer"]["row_length_tokens"]), LIMIT_TOKENS)
+    note = f"The paper's table 2, its values in brackets. Longest sequence: {length} tokens."
     return Table("Training", ("variant", *shown), tuple(rows), note)
 
 
@@ -161,9 +167,29 @@ def effort_table(results: GapResults) -> Table:
          percent(results.arms[name].seen.accuracy))
         for name, effort in results.effort.items()
     ]  # fmt: skip
-    note = "From the untrained model on; an epoch of reinforcement learning is one visit to each training problem."
+    note = (
+        "From the untrained model on, in wall time of the stages; an epoch of reinforcement learning is one visit to "
+        "each training problem."
+    )
     header = ("policy", "epochs", "rollouts", "seconds", "valid, trained on")
     return Table("What the training of each took", header, tuple(rows), note)
+
+
+def loop_table(results: GapResults) -> Table:
+    """Return where the seconds of reinforcement learning went, by loop."""
+    work, other = (GENERATING, WAITING, JUDGING, TRAINING), (HANDING_OVER, SAVING)
+
+    def cells(loop: LoopSeconds) -> tuple[str, ...]:
+        first, last = ([loop.work.get(name, 0.0) for name in names] for names in (work, other))
+        return f"{loop.seconds:.0f}", *(percent(spent_s / loop.seconds) for spent_s in (*first, loop.other_s, *last))
+
+    rows = [(arm_name(name), *cells(loop)) for name, loop in results.loops.items()]
+    header = ("loop", "seconds", *work, "none of these", *(f"of it {name}" for name in other))
+    note = (
+        "Shares of the wall time of the loop's stages. What is written and judged beside training counts as far as it "
+        "was waited for."
+    )
+    return Table("Seconds of reinforcement learning", header, tuple(rows), note)
 
 
 def label_table(results: GapResults) -> Table:
@@ -215,19 +241,20 @@ def price_table(cost: Costs) -> Table:
                                                    cost.price(accelerator_s=sum(updating))),
         "one visit: judging": (cost.judging_s, cost.price(cpu_s=cost.judging_s or 0.0)),
     }  # fmt: skip
-    priced = any(cost.prices.values())
+    priced, n_of = any(cost.prices.values()), {DRAWING: cost.n_drawn}
     rows = [
         (name, number_or_dash(seconds, 4), number_or_dash(cost.cpu_s.get(name), 4),
-         f"{price * cost.n_problems:.4g}" if priced and seconds is not None else "-")
+         f"{price * n_of.get(name, cost.n_problems):.4g}" if priced and seconds is not None else "-")
         for name, (seconds, price) in work.items()
     ]  # fmt: skip
-    if JUDGING in cost.cpu_s:
-        rows.append((JUDGING, "-", f"{cost.cpu_s[JUDGING]:.4f}", "-"))
+    if TESTING in cost.cpu_s:
+        rows.append((TESTING, "-", f"{cost.cpu_s[TESTING]:.4f}", "-"))
     note = (
-        f"Seconds for one of {cost.n_problems} problems to learn from, measured in this run; and the price of all of "
-        f"them, at {cost.prices['cpu']:g} an hour of drawing, planning and judging and {cost.prices['accelerator']:g} "
-        "of generating and training. CPU seconds are those of the driver, of row workers and of the planner's "
-        f"processes, for one of all drawn, planned or tried; known, the price is theirs. {break_even_text(cost)}"
+        f"Seconds for one of {cost.n_problems} problems to learn from, or of the {cost.n_drawn} drawn to find them and "
+        f"those to test, measured in this run; and the price of all, at {cost.prices['cpu']:g} an hour of drawing, "
+        f"planning and judging and {cost.prices['accelerator']:g} of generating and training. CPU seconds are those of "
+        "the driver, of row workers and of the planner's processes, for one of all drawn, planned or tried; known, the "
+        f"price is theirs. {break_even_text(cost)}"
     )
     return Table("A training problem", ("work", "seconds", "CPU seconds", "price of all"), tuple(rows), note)
 
@@ -241,11 +268,11 @@ def break_even_text(cost: Costs) -> str:
     )
     if cost.break_even_s is None:
         return speeds
+    visit, passes = f"A visit, {cost.reinforcement_s:.2f} s as it passed, costs", f"{cost.n_passes:.3g} passes over"
     when = (
-        f"A visit costs as much as a plan and {cost.n_epochs} passes over it where planning takes "
-        f"{cost.break_even_s:.2f} s a problem"
+        f"{visit} as much as a plan and {passes} it where planning takes {cost.break_even_s:.2f} s a problem"
         if cost.break_even_s > 0
-        else f"A visit costs less than {cost.n_epochs} passes over a plan, however soon it is found"
+        else f"{visit} less than {passes} a plan, however soon it is found"
     )
     return f"{when}; here it takes {cost.planning_s:.3f} s. {speeds}"
 
