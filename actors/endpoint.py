@@ -13,7 +13,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from plansmith.config.generation import EndpointConfig, SamplingConfig
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 NO_KEY = "none"
 """Sent where there is no key; servers of one's own take anything."""
 
+CHARACTERS_PER_TOKEN = 4
+"""Of a prompt that no server has counted yet, about."""
 LISTING_TIMEOUT_S = 30.0
 MAX_MESSAGE = 300
 """Characters of a server's message that are kept."""
@@ -35,6 +37,28 @@ PROMPT_TOO_LONG = re.compile(r"maximum context length(?!.*in the completion)", r
 ANSWER_TOO_LONG = re.compile(r"max_(completion_)?tokens' .*is too large", re.DOTALL)
 """How OpenAI's server and vLLM's say that a prompt has no room, and that the answer asked for has none, which is a
 mistake in the settings and no outcome."""
+
+
+class _Pace:
+    """So many of something a minute, at even distances: each waits until those before it have had their time.
+
+    Of wall time alone, since each call of `complete` has an event loop of its own.
+    """
+
+    def __init__(self, per_minute: float | None) -> None:
+        self._seconds_each = 60 / per_minute if per_minute else 0.0
+        self._free_s = 0.0
+
+    async def wait(self, n: int) -> None:
+        """Return when so many may begin."""
+        start_s = max(time.monotonic(), self._free_s)
+        self._free_s = start_s
+        self.take(n)
+        await asyncio.sleep(start_s - time.monotonic())
+
+    def take(self, n: int) -> None:
+        """Let those that follow wait for so many more, or fewer where it is below 0."""
+        self._free_s += n * self._seconds_each
 
 
 class Endpoint:
@@ -47,6 +71,7 @@ class Endpoint:
     def __init__(self, config: EndpointConfig) -> None:
         self.config = config
         self._api_key = os.environ.get(config.account_env) or None
+        self._requests, self._tokens = _Pace(config.requests_per_minute), _Pace(config.tokens_per_minute)
 
     def complete(
         self,
@@ -81,8 +106,8 @@ class Endpoint:
                 while waiting or running:
                     while waiting and len(running) < self.config.concurrency:
                         number, k = waiting.popleft()
-                        asked = self._completion(client, conversations[number], sampling, seeds_of[number][k])
-                        task = asyncio.create_task(_timed(asked))
+                        asked = self._in_turn(client, conversations[number], sampling, seeds_of[number][k])
+                        task = asyncio.create_task(asked)
                         place_of[task] = (number, k)
                         running.add(task)
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -96,6 +121,19 @@ class Endpoint:
                 for task in running:
                     task.cancel()
                 await asyncio.gather(*running, *done, return_exceptions=True)  # nobody else asks for their errors
+
+    async def _in_turn(
+        self, client: AsyncOpenAI, messages: Conversation, sampling: SamplingConfig, seed: int
+    ) -> Completion:
+        """Return a completion, asked for when the limits a minute let it, with the seconds that it took from then."""
+        n_guessed = len(plain_text(messages)) // CHARACTERS_PER_TOKEN
+        await self._requests.wait(1)
+        await self._tokens.wait(n_guessed)
+        start_s = time.monotonic()
+        found = await self._completion(client, messages, sampling, seed)
+        if found.prompt_tokens is not None:
+            self._tokens.take(found.prompt_tokens + (found.completion_tokens or 0) - n_guessed)
+        return dataclasses.replace(found, seconds=time.monotonic() - start_s)
 
     async def _completion(
         self, client: AsyncOpenAI, messages: Conversation, sampling: SamplingConfig, seed: int
@@ -175,13 +213,6 @@ def served_models(config: EndpointConfig) -> list[str]:
         raise _no_endpoint(config.url, "an answer that is no list of models") from None
 
 
-async def _timed(asked: Awaitable[Completion]) -> Completion:
-    """Return a completion with the seconds that it took."""
-    start_s = time.monotonic()
-    completion = await asked
-    return dataclasses.replace(completion, seconds=time.monotonic() - start_s)
-
-
 async def _next(stream: AsyncGenerator[tuple[int, list[Completion]], None]) -> tuple[int, list[Completion]] | None:
     """Return the next answer, None at the end."""
     return await anext(stream, None)
@@ -211,6 +242,8 @@ def _completion_of(reply: Any, config: EndpointConfig, seed: int, api_key: str |
         seed=seed,
         prompt_tokens=getattr(usage, "prompt_tokens", None),
         completion_tokens=getattr(usage, "completion_tokens", None),
+        cached_tokens=getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None),
+        reasoning_tokens=getattr(getattr(usage, "completion_tokens_details", None), "reasoning_tokens", None),
     )
 
 

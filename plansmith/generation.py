@@ -77,6 +77,8 @@ class Completion:
         logprobs: of each sampled token, under what `EngineNumerics.logprobs` says.
         prompt_tokens: as counted by who answered; None where it does not.
         completion_tokens: as counted by who answered; None where it does not.
+        cached_tokens: of the prompt's, those that it knew already; None where it does not say.
+        reasoning_tokens: of the completion's, those that it thought in before; None where it does not say.
         seconds: from when it was asked until it was there; None where who answers does not measure each.
     """
 
@@ -89,6 +91,8 @@ class Completion:
     logprobs: tuple[float, ...] = ()
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
     fault: str | None = None
     seconds: float | None = field(default=None, compare=False, repr=False)
 

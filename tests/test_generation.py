@@ -5,6 +5,7 @@ The engine is vLLM with an untrained word-level model; the endpoint a server on 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator, Sequence
@@ -12,13 +13,16 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from conftest import BLOCKS, NAMES
 from stand_in_generator import StandInGenerator
 
+from actors import endpoint
 from actors.endpoint import Endpoint
+from pipelines.trials import folder_policy
 from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers
 from pipelines.trials.own_problems import TrialConfig
 from plansmith.config.basics import narrowed
@@ -76,7 +80,13 @@ def reply_of(body: dict[str, Any]) -> tuple[int, Any]:
         return 400, {"error": {"message": said, "type": "BadRequestError", "code": 400}}
     choice = {"index": 0, "finish_reason": written.finish_reason, "text": written.text,
               "message": {"role": "assistant", "content": written.text}}  # fmt: skip
-    usage = {"prompt_tokens": written.prompt_tokens, "completion_tokens": written.completion_tokens, "total_tokens": 0}
+    usage = {
+        "prompt_tokens": written.prompt_tokens,
+        "completion_tokens": written.completion_tokens,
+        "total_tokens": 0,
+        "prompt_tokens_details": {"cached_tokens": 3},
+        "completion_tokens_details": {"reasoning_tokens": 2},
+    }
     return 200, {
         "id": "x",
         "object": "chat.completion",
@@ -245,6 +255,57 @@ def test_endpoint_plain_sampling_sends_nothing_that_a_hosted_server_could_refuse
     assert set(served.bodies[0]) == {"model", "temperature", "max_tokens", "seed", "messages"}
 
 
+def test_endpoint_tells_what_the_server_knew_already_and_what_it_thought(served: Served) -> None:
+    [[found]] = completed(Endpoint(EndpointConfig(url=served.url, model="m")), ASKED[:1], GREEDY, [1])
+    assert (found.cached_tokens, found.reasoning_tokens) == (3, 2) and found.seconds is not None and found.seconds > 0
+
+
+def test_pace_lets_so_many_a_minute_begin_at_even_distances(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, waited = [100.0], list[float]()
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(endpoint, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(endpoint, "asyncio", SimpleNamespace(sleep=sleep))
+
+    def begun(pace: endpoint._Pace, *counts: int) -> list[float]:
+        waited.clear()
+        for count in counts:
+            asyncio.run(pace.wait(count))
+        return waited
+
+    assert begun(endpoint._Pace(30), 1, 1, 1) == [0, 2, 2]
+    tokens = endpoint._Pace(600)
+    assert begun(tokens, 10, 20, 5) == [0, 1, 2]
+    tokens.take(35)  # an answer of so many more than was thought
+    assert begun(tokens, 1) == [4]
+    now[0] += 60
+    assert begun(tokens, 1, 1) == [0, pytest.approx(0.1)]
+    assert begun(endpoint._Pace(None), 1, 1000, 1) == [0, 0, 0]
+
+
+def test_endpoint_waits_for_its_requests_and_their_tokens_over_all_calls(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: dict[Any, list[int]] = {}
+
+    class Pace(endpoint._Pace):
+        def take(self, n: int) -> None:
+            taken.setdefault(self, []).append(n)
+
+    monkeypatch.setattr(endpoint, "_Pace", Pace)
+    limits = {"concurrency": 1, "tokens_per_minute": 10, "requests_per_minute": 1}
+    one = Endpoint(EndpointConfig.model_validate({"url": served.url, "model": "m", **limits}))
+    for _ in range(2):
+        [[found]] = completed(one, ASKED[:1], GREEDY, [1])
+    n_guessed = len(plain_text(ASKED[0])) // endpoint.CHARACTERS_PER_TOKEN
+    assert found.prompt_tokens is not None and found.completion_tokens is not None
+    more = found.prompt_tokens + found.completion_tokens - n_guessed
+    assert list(taken.values()) == [[1, 1], [n_guessed, more] * 2]
+
+
 def test_endpoint_for_models_without_a_chat_template_sends_one_plain_text(served: Served) -> None:
     served.bodies.clear()
     conversation = (Message("system", "s"), Message("user", "u"), Message("assistant", "b"))
@@ -255,6 +316,44 @@ def test_endpoint_for_models_without_a_chat_template_sends_one_plain_text(served
 def test_endpoint_address_with_a_secret_is_refused() -> None:
     with pytest.raises(BadInputError, match="an address may hold no secret"):
         EndpointConfig(url="http://name:word@host/v1", model="m")
+
+
+# --- engines of a folder
+
+
+class Started:
+    """Stands for Ray: keeps with what actors were started, and which were ended."""
+
+    def __init__(self) -> None:
+        self.options, self.ended = list[dict[str, Any]](), list[int]()
+
+    def remote(self, _: Any) -> Any:
+        def start(**options: Any) -> Any:
+            def begin(*_: Any, **_told: Any) -> int:
+                self.options.append(options)
+                return len(self.options)
+
+            return SimpleNamespace(remote=begin)
+
+        return SimpleNamespace(options=start)
+
+    def kill(self, actor: int) -> None:
+        self.ended.append(actor)
+
+
+def test_engines_of_a_folder_are_as_many_as_wanted_and_have_their_gpus(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = Started()
+    monkeypatch.setattr(FolderWorkers, "ray", lambda _: ray)
+    monkeypatch.setattr(folder_policy, "has_gpu", lambda: True)
+    policy = PolicyConfig(n_replicas=3, tensor_parallel_size=2, max_model_len=WINDOW)
+    workers = FolderWorkers(TrialConfig(planner=PlannerConfig(), policy=policy), tmp_path, seed=0)
+    for _ in range(2):
+        workers.generator(FolderPolicy.read(model), narrowed(policy, EngineNumerics))
+    assert [options["num_gpus"] for options in ray.options] == [2, 2, 2]
+    workers.end_engines()
+    assert ray.ended == [1, 2, 3]
 
 
 # --- an engine's tokens

@@ -31,7 +31,7 @@ from plansmith.modelling.script import Script, ScriptedGenerator
 from plansmith.pipeline import find_pipeline
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.nl2plan_report import SCRIPTED, nl2plan_report
-from plansmith.report.nl2plan_results import NL2PlanResults, nl2plan_results
+from plansmith.report.nl2plan_results import Cost, NL2PlanResults, _cost, nl2plan_results
 from plansmith.report.render import format_report
 from plansmith.report.sections import Table
 from plansmith.report.statistics import area_under_roc
@@ -74,6 +74,26 @@ def test_nl2plan_smoke_results_have_the_names_that_are_promised(smoke: Path) -> 
     assert task["faults"] == {"param_types": 2, "predicate_usage": 2, "pred_nargs": 1}  # two passes of step 4
     assert task["feedback"] == {"construction: no effect": 2}
     assert results["tasks"]["blocksworld-medium"]["calls"].keys() == {"task"}  # the domain is the easy task's
+
+
+def test_nl2plan_cost_is_told_by_step_and_adds_up(smoke: Path) -> None:
+    results = json.loads((smoke / "report" / "results.json").read_text())
+    by_step, whole = results["cost_by_step"], results["cost"]
+    assert {"types", "construction", "task"} <= set(by_step)
+    for name in ("calls", "input_tokens", "output_tokens"):
+        assert sum(cost[name] for cost in by_step.values()) == whole[name] > 0
+    assert whole["cached_tokens"] is None, "the script knows nothing beforehand"
+
+
+def test_nl2plan_cost_of_what_a_server_knew_already_has_a_price_of_its_own() -> None:
+    counts = [(1_000_000, 500_000, 400_000, 100_000), (1_000_000, 0, None, None)]
+    calls = [ModellingCallRow("t", "types", "", "draft", "[]", (), "", "stop", "m", *own, 1.5) for own in counts]
+    prices = {"input": 2.0, "cached": 0.5, "output": 8.0}
+    cost = _cost(calls, prices)
+    assert (cost.cached_tokens, cost.reasoning_tokens, cost.seconds) == (400_000, 100_000, 3.0)
+    assert cost.money == pytest.approx(1.6 * 2 + 0.4 * 0.5 + 0.5 * 8)
+    assert _cost(calls, {"input": 2.0, "output": 8.0}).money == pytest.approx(2 * 2 + 0.5 * 8)
+    assert _cost(calls[1:], {}) == Cost(1, 1_000_000, 0, None, None, 1.5, None)
 
 
 def test_nl2plan_smoke_has_a_page_of_each_task_with_every_call(smoke: Path) -> None:

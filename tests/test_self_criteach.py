@@ -46,6 +46,7 @@ from plansmith.config.training import EngineNumerics, FolderEngine
 from plansmith.data.artifacts import Artifact
 from plansmith.data.demonstration_files import read_demonstrations
 from plansmith.data.rows import (
+    OPPONENTS,
     ExampleRow,
     MetricRow,
     PairRow,
@@ -66,6 +67,7 @@ from plansmith.pddl.model import Atom, Conjunction, Literal, PlanStep, conjuncts
 from plansmith.pddl.parser import parse_problem, parse_step
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.planners import FastDownward
+from plansmith.problems.action_learning import learn_domain
 from plansmith.problems.invariants import Group, Invariants, learn_invariants, nearest_problem
 from plansmith.problems.library import load_domain
 from plansmith.problems.noise import MIXTURES, noisy_problem
@@ -358,6 +360,15 @@ def test_domain_is_mended_after_one_turn_and_not_asked_for_again(made: tuple[dic
     assert best(artifacts["write_0"]).faults and not best(artifacts["write_1"]).faults
     assert best(artifacts["write_2"]) == best(artifacts["write_1"])
     assert len(resources.model.asked) == 2
+
+
+def test_written_domain_stands_beside_one_that_no_model_has_written(made: tuple[dict[str, Artifact], Lending]) -> None:
+    pruned = made[0]["prune"]
+    [opponent] = pruned.rows(WrittenDomainRow, OPPONENTS)
+    demonstrations = read_demonstrations(made[0]["gather"].path(domain_writing.DEMONSTRATIONS))
+    assert opponent.domain_pddl == print_domain(learn_domain(demonstrations)) != best(pruned).domain_pddl
+    assert (opponent.transitions, opponent.refusals, opponent.n_literals) != (None, None, 0)
+    assert opponent.applicable_precision == 1.0, "a safe action model allows nothing that the robot refuses"
 
 
 def test_every_literal_of_the_final_domain_stands_in_a_completion(made: tuple[dict[str, Artifact], Lending]) -> None:

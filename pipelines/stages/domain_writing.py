@@ -14,7 +14,7 @@ from plansmith.config.domain_writing import DamageConfig, DemonstrationsConfig, 
 from plansmith.config.planner import PlannerConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.demonstration_files import read_demonstrations, write_demonstrations
-from plansmith.data.rows import ExampleKind, ExampleRow, ProblemRow, Split, WrittenDomainRow
+from plansmith.data.rows import OPPONENTS, ExampleKind, ExampleRow, ProblemRow, Split, WrittenDomainRow
 from plansmith.errors import BadInputError, PlansmithError
 from plansmith.judging.domain_agreement import domain_agreement
 from plansmith.judging.domain_checks import CheckedDomain, DomainChecks, DomainFault, Scene
@@ -214,6 +214,9 @@ def read_domain(context: StageContext[ReadingSettings]) -> None:
 def prune_domain(context: StageContext[PruningSettings]) -> None:
     """Drop what the domain can do without, and compare with the reference as it was before and after.
 
+    Its opponent, which is learnt of the same demonstrations without a model, is checked and compared as well, where it
+    is another domain; it is pruned of nothing.
+
     Raises:
         PlansmithError: no answer holds a domain that can be read, or it has more faults than it may.
     """
@@ -232,22 +235,25 @@ def prune_domain(context: StageContext[PruningSettings]) -> None:
             row = _row(checks.check_domain(pruned.domain), settings.domain, text, turn=best.turn)
             rows.append(replace(row, candidate=1, is_best=True, dropped=pruned.dropped))
             domains.append(pruned.domain)
+        symbolic = learn_symbolically(checks.demonstrations)
+        opponents = [] if symbolic == checked.domain else [symbolic]
+        of_opponents = [_row(checks.check_domain(one), settings.domain, print_domain(one)) for one in opponents]
     scenes = scenes_of(context.inputs["problems"], settings.domain)[: settings.agreement_scenes]
     reference = parse_domain(scenes[0].domain_pddl)
     problems = [parse_problem(row.problem_pddl, reference) for row in scenes]
-    compared = []
-    for row, domain in zip(rows, domains, strict=True):
+
+    def compared(row: WrittenDomainRow, domain: Domain) -> WrittenDomainRow:
         found = domain_agreement(reference, domain, problems, n_steps=10, rng=context.rng("agreement"))
-        compared.append(
-            replace(
-                row,
-                applicable_precision=found.applicable_precision,
-                applicable_recall=found.applicable_recall,
-                effect_precision=found.effect_precision,
-                effect_recall=found.effect_recall,
-            )
+        return replace(
+            row,
+            applicable_precision=found.applicable_precision,
+            applicable_recall=found.applicable_recall,
+            effect_precision=found.effect_precision,
+            effect_recall=found.effect_recall,
         )
-    context.output.write_rows(compared, WrittenDomainRow)
+
+    context.output.write_rows(map(compared, rows, domains), WrittenDomainRow)
+    context.output.write_rows(map(compared, of_opponents, opponents), WrittenDomainRow, table=OPPONENTS)
 
 
 def damage_domain(context: StageContext[DamageSettings]) -> None:

@@ -388,7 +388,8 @@ def _at_once(text: str, products: RowProducts, config: ModellingConfig, step: Di
 def _call_row(task: str, call: Call) -> ModellingCallRow:
     return ModellingCallRow(
         task, call.step, call.subject, call.kind, json.dumps(call.messages), call.checks, call.answer,
-        call.finish_reason, call.model, call.prompt_tokens, call.completion_tokens, call.seconds,
+        call.finish_reason, call.model, call.prompt_tokens, call.completion_tokens, call.cached_tokens,
+        call.reasoning_tokens, call.seconds,
     )  # fmt: skip
 
 

@@ -108,5 +108,5 @@ class AnsweringWorkers(Workers):
 
     def _end_guest(self) -> None:
         if self._guest is not None:
-            self._guest.end_engine()
+            self._guest.end_engines()
             self._guest = None

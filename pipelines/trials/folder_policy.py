@@ -115,49 +115,45 @@ def has_gpu() -> bool:
 
 
 class FolderWorkers(RaySession):
-    """Ray and one engine that holds the model of a folder, started when a stage first needs it.
+    """Ray and the engines that hold the model of a folder, started when a stage first needs them.
 
-    There is no trainer to compare with, so nothing is proved: the engine holds what it was started with.
+    There is no trainer to compare with, so nothing is proved: engines hold what they were started with.
     """
 
     def __init__(self, config: TrialConfig, run_folder: Path, *, seed: int) -> None:
         super().__init__(config, run_folder)
         self._settings, self._seed = config.policy, seed
-        self._engine: Any = None
+        self._engines: list[Any] = []
         os.environ.setdefault("DS_ACCELERATOR", "cuda" if has_gpu() else "cpu")  # or looking for one is said aloud
 
     def generator(self, policy: FolderPolicy, engine: EngineNumerics) -> EngineGenerator:
-        """Return the engine with the model of a folder.
+        """Return the engines with the model of a folder.
 
         Raises:
             BadInputError: damaged weights.
         """
         version = policy_version(policy)
-        if self._engine is None:
-            self._engine = self._start(policy, version)
+        self._engines = self._engines or self._start(policy, version)
         codec = Codec.of(policy.folder, engine.max_model_len)
-        n_together = CHUNKS_IN_ENGINE * self._settings.max_num_seqs
-        return EngineGenerator(codec, Engines([self._engine], version, self.streamed), n_together)
+        n_together = CHUNKS_IN_ENGINE * self._settings.max_num_seqs * len(self._engines)
+        return EngineGenerator(codec, Engines(self._engines, version, self.streamed), n_together)
 
-    def end_engine(self) -> None:
-        """End the engine, if it was started."""
-        if self._engine is not None:
-            self.ray().kill(self._engine)
-            self._engine = None
+    def end_engines(self) -> None:
+        """End the engines, if they were started."""
+        for engine in self._engines:
+            self.ray().kill(engine)
+        self._engines = []
 
-    def _start(self, policy: FolderPolicy, version: str) -> Any:
+    def _start(self, policy: FolderPolicy, version: str) -> list[Any]:
         from actors.engine_weights import read_weight_shapes
         from actors.policy import PolicyActor
 
         # an error here says what is wrong, one in an actor only that it died
         read_weight_shapes(str(whole_model_of(policy.folder)))
-        logger.info("starting the vLLM engine")
-        actor = self.ray().remote(PolicyActor).options(num_cpus=0, num_gpus=1 if has_gpu() else 0)
-        return actor.remote(
-            str(policy.folder),
-            version,
-            settings=self._settings,
-            seed=self._seed,
-            lora_rank=adapter_rank(policy.folder),
-            run_folder=str(self.run_folder),
-        )
+        settings = self._settings
+        logger.info("starting %d vLLM engine%s", settings.n_replicas, "s" * (settings.n_replicas > 1))
+        n_gpus = settings.tensor_parallel_size if has_gpu() else 0
+        actor = self.ray().remote(PolicyActor).options(num_cpus=0, num_gpus=n_gpus)
+        told = {"settings": settings, "seed": self._seed, "lora_rank": adapter_rank(policy.folder),
+                "run_folder": str(self.run_folder)}  # fmt: skip
+        return [actor.remote(str(policy.folder), version, **told) for _ in range(settings.n_replicas)]

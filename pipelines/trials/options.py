@@ -144,6 +144,8 @@ def add_endpoint_options(group: Any) -> None:
     add("--completions", action="store_true", help="send the prompt as plain text, for models without a chat template")
     add("--omit", action="append", default=[], choices=("temperature", "seed", "max_tokens"),
         help="leave a parameter to the server, where a hosted model refuses it; may be repeated")  # fmt: skip
+    add("--requests-per-minute", type=float, metavar="N", help="requests that begin in a minute at most")
+    add("--tokens-per-minute", type=float, metavar="N", help="the same of their tokens, prompts and answers")
     add("--timeout-s", type=float, default=600.0, metavar="S", help="for one answer (default: 600)")
     add("--max-retries", type=int, default=4, metavar="N", help="of a request that failed (default: 4)")
 
@@ -255,16 +257,16 @@ def endpoint_of(arguments: argparse.Namespace) -> EndpointConfig:
     if arguments.api_key_env and not os.environ.get(arguments.api_key_env):
         raise BadInputError("no key", where=f"environment variable {arguments.api_key_env}", got="nothing",
                             cure="set it, or leave out --api-key-env for a server that needs no key")  # fmt: skip
-    config = EndpointConfig(
-        url=arguments.policy,
-        model=arguments.model or "",
-        is_chat=not arguments.completions,
-        omit=frozenset(arguments.omit),
-        account_env=arguments.api_key_env or KEY_VARIABLE,
-        concurrency=arguments.concurrency,
-        timeout_s=arguments.timeout_s,
-        max_retries=arguments.max_retries,
-    )
+    asked = ("concurrency", "requests_per_minute", "tokens_per_minute", "timeout_s", "max_retries")
+    given = {
+        "url": arguments.policy,
+        "model": arguments.model or "",
+        "is_chat": not arguments.completions,
+        "omit": frozenset(arguments.omit),
+        "account_env": arguments.api_key_env or KEY_VARIABLE,
+        **{name: getattr(arguments, name) for name in asked},
+    }
+    config = build_model(EndpointConfig, given, where="the command line")
     if config.model:
         return config
     models = served_models(config)

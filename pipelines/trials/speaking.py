@@ -10,7 +10,7 @@ from typing import Self
 from actors.endpoint import Endpoint
 from pipelines.run.ray_session import RaySession
 from pipelines.run.workers import Workers
-from pipelines.stages.modelling import CALLS
+from pipelines.stages.modelling import CALLS, references_of
 from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers
 from pipelines.trials.own_problems import TrialConfig
 from pipelines.trials.text_policy import text_policy
@@ -26,7 +26,6 @@ from plansmith.modelling.budget import Budget, Budgeted, Cost, cost_of, estimate
 from plansmith.modelling.calls import CallLog
 from plansmith.modelling.cassette import Cassette, Playing, Recording
 from plansmith.modelling.products import DialogueStep
-from plansmith.modelling.references import TASKS_FOLDER, Reference, read_references
 from plansmith.modelling.script import SCRIPT, Script, ScriptedGenerator
 
 
@@ -71,7 +70,7 @@ def cost_estimate(config: NL2PlanConfig) -> str:
     """Return what a run would cost if nothing had to be mended, for people."""
     if config.lessons is not None:
         return "nobody is asked but the model that the run trains: nothing is paid for"
-    references, seen = _references(config), set[str]()
+    references, seen = references_of(config.tasks.folder, config.tasks.domains), set[str]()
     found = list[Cost]()
     for own in references:
         costs = estimate(own.text, config.modelling, own)
@@ -85,11 +84,6 @@ def cost_estimate(config: NL2PlanConfig) -> str:
         f"estimate, if nothing had to be mended and the models were the references: {cost.calls} calls, about "
         f"{cost.tokens} tokens (4 characters each)"
     )
-
-
-def _references(config: NL2PlanConfig) -> tuple[Reference, ...]:
-    folder = TASKS_FOLDER if config.tasks.folder is None else Path(config.tasks.folder)
-    return read_references(folder, domains=config.tasks.domains)
 
 
 def speaking_session(config: NL2PlanConfig, run_folder: Path) -> SpeakingSession | Workers:
@@ -139,7 +133,8 @@ class SpeakingSession(RaySession):
     def _opened(self) -> Generator:
         config, speaker = self._config, self._config.speaker
         if speaker.script:
-            return ScriptedGenerator(Script(_references(config), speaker.faults))
+            references = references_of(config.tasks.folder, config.tasks.domains)
+            return ScriptedGenerator(Script(references, speaker.faults))
         if speaker.replay is not None:
             return Playing(Cassette.read(Path(speaker.replay)))
         if speaker.folder is None:

@@ -80,6 +80,11 @@ class EndpointConfig(EndpointModel):
     setting, message or log."""
     concurrency: int = Field(8, ge=1)
     """Requests under way together."""
+    requests_per_minute: float | None = Field(None, gt=0)
+    """Requests that begin in a minute at most, at even distances; None sets no limit."""
+    tokens_per_minute: float | None = Field(None, gt=0)
+    """The same of their tokens, prompts and answers: as the server counts those before, and 4 characters for one of the
+    next prompt."""
     timeout_s: float = Field(600.0, gt=0)
     """Seconds to wait for one answer."""
     max_retries: int = Field(4, ge=0)
@@ -99,6 +104,10 @@ class AnsweringConfig(StrictModel):
     """Environment variable that holds the key of the account, if the server wants one."""
     concurrency: int = Field(8, ge=1)
     """Requests under way together."""
+    requests_per_minute: float | None = Field(None, gt=0)
+    """Requests to a server that begin in a minute at most, at even distances; None sets no limit."""
+    tokens_per_minute: float | None = Field(None, gt=0)
+    """The same of their tokens, prompts and answers, as the server counts them."""
     timeout_s: float = Field(600.0, gt=0)
     """Seconds to wait for one answer of a server."""
     max_retries: int = Field(4, ge=0)
@@ -112,5 +121,6 @@ class AnsweringConfig(StrictModel):
     @property
     def endpoint(self) -> EndpointConfig:
         """Return the server as it is asked."""
-        shared = ("url", "model", "account_env", "concurrency", "timeout_s", "max_retries")
+        shared = ("url", "model", "account_env", "concurrency", "requests_per_minute", "tokens_per_minute", "timeout_s",
+                  "max_retries")  # fmt: skip
         return EndpointConfig(**{name: getattr(self, name) for name in shared})

@@ -57,7 +57,8 @@ class SpeakerConfig(AnsweringConfig):
     max_tokens: int | None = Field(None, ge=0)
     """The same of tokens, questions and answers together, as who answers counts them; what is under way is finished."""
     prices: dict[str, float] = Field(default_factory=dict)
-    """Money for a million tokens, ``input`` and ``output``; empty says nothing of money."""
+    """Money for a million tokens, ``input`` and ``output``, and ``cached`` of those of the input that the server knew
+    already, as dear as others if that is left out; empty says nothing of money."""
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
@@ -70,8 +71,8 @@ class SpeakerConfig(AnsweringConfig):
             raise ValueError(f"speaker.url={self.url} without speaker.model: which model of the server?")
         if self.faults and not self.script:
             raise ValueError("speaker.faults are mistakes of the script; no model makes them on demand")
-        if set(self.prices) - {"input", "output"} or any(price < 0 for price in self.prices.values()):
-            raise ValueError(f"prices are of input and output, 0 or more; got {self.prices}")
+        if set(self.prices) - {"input", "cached", "output"} or any(price < 0 for price in self.prices.values()):
+            raise ValueError(f"prices are of input, cached and output, 0 or more; got {self.prices}")
         return self
 
 

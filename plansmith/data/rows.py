@@ -325,6 +325,10 @@ class PairReadingRow:
         return (self.chosen - self.reference_chosen) - (self.rejected - self.reference_rejected)
 
 
+OPPONENTS = "opponents"
+"""Table of `WrittenDomainRow` beside the domain that counts: one of the same demonstrations that no model wrote."""
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenDomainRow:
     """A domain as it was written or pruned, and what is said of it; shares are None where nothing could be tried."""
@@ -902,6 +906,8 @@ class ModellingCallRow:
     model: str
     prompt_tokens: int | None
     completion_tokens: int | None
+    cached_tokens: int | None
+    reasoning_tokens: int | None
     seconds: float
 
 

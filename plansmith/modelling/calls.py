@@ -35,6 +35,7 @@ class Call:
         finish_reason: of it.
         model: who answered.
         prompt_tokens, completion_tokens: as counted by who answered; None where it does not.
+        cached_tokens, reasoning_tokens: parts of the two; see `plansmith.generation.Completion`.
         seconds: from when it was asked until the answer was there, a busy server's waits among them; since the round
             began where who answers measures none, such as an engine, which writes the answers of a round side by side.
     """
@@ -51,6 +52,8 @@ class Call:
     model: str
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
     seconds: float = 0.0
 
     @property

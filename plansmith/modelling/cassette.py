@@ -173,7 +173,8 @@ class Cassette:
                             got=got[:MOST_SHOWN], expected=expected[:MOST_SHOWN], cure=cure)  # fmt: skip
 
 
-_KEPT = ("text", "finish_reason", "policy_version", "seed", "prompt_tokens", "completion_tokens")
+_KEPT = ("text", "finish_reason", "policy_version", "seed", "prompt_tokens", "completion_tokens", "cached_tokens",
+         "reasoning_tokens")  # fmt: skip
 
 
 def _n_alike(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> int:

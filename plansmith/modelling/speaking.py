@@ -119,6 +119,8 @@ class Speaker:
                 model=completion.policy_version,
                 prompt_tokens=completion.prompt_tokens,
                 completion_tokens=completion.completion_tokens,
+                cached_tokens=completion.cached_tokens,
+                reasoning_tokens=completion.reasoning_tokens,
                 seconds=round(time.monotonic() - start_s if completion.seconds is None else completion.seconds, 3),
             )
 

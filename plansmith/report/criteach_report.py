@@ -146,6 +146,7 @@ def _domain_rows(name: str, found: WrittenDomain) -> Iterator[tuple[str, ...]]:
         "first answer": found.first_go,
         f"repaired, {found.n_turns} turns" if found.first_go else "as written": found.repaired,
         f"pruned of {len(found.dropped)} parts": found.pruned,
+        "its opponent, a safe action model of the same demonstrations": found.opponent,
     }
     for when, figures in shown.items():
         if figures is not None:

@@ -14,7 +14,16 @@ from typing import Any
 
 from plansmith.config.self_criteach import SelfCriteachConfig
 from plansmith.data.artifacts import Artifact, StageKind
-from plansmith.data.rows import CriticismRow, MetricRow, PlanRow, ProblemRow, Split, VerdictRow, WrittenDomainRow
+from plansmith.data.rows import (
+    OPPONENTS,
+    CriticismRow,
+    MetricRow,
+    PlanRow,
+    ProblemRow,
+    Split,
+    VerdictRow,
+    WrittenDomainRow,
+)
 from plansmith.pddl.validation import Verdict
 from plansmith.report.arms import Arm, arms_of, evaluated_problems, tokens_of_problems
 from plansmith.report.attempts import AttemptExample
@@ -58,13 +67,17 @@ class DomainFigures:
 
 @dataclass(frozen=True, slots=True)
 class WrittenDomain:
-    """A domain as it was written first, after its repair, and pruned; None where that was not done."""
+    """A domain as it was written first, after its repair, and pruned; None where that was not done.
+
+    ``opponent`` is a safe action model of the same demonstrations, where it is another domain.
+    """
 
     first_go: DomainFigures | None
     repaired: DomainFigures | None
     pruned: DomainFigures | None
     n_turns: int
     dropped: tuple[str, ...]
+    opponent: DomainFigures | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +276,7 @@ def _domains(run: Run) -> Iterator[tuple[str, WrittenDomain]]:
                 None if pruned is None or len(rows) == 1 else _figures(pruned),
                 len(turns) - 1,
                 rows[-1].dropped,
+                next(map(_figures, stage.artifact.rows(WrittenDomainRow, OPPONENTS)), None),
             ),
         )
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from plansmith.judging.modelled import NO_PLAN
 from plansmith.modelling.checks import PAPER_CHECKS
 from plansmith.report.nl2plan_paper import SHARES, STEPS, TABLE_1, TABLE_2
-from plansmith.report.nl2plan_results import Agreement, ModelledTask, NL2PlanResults
+from plansmith.report.nl2plan_results import Agreement, Cost, ModelledTask, NL2PlanResults
 from plansmith.report.run_sections import run_provenance
 from plansmith.report.sections import Listing, Report, Section, Sentences, Table, Tile, Tiles
 from plansmith.report.statistics import wilson_interval
-from plansmith.report.wording import beside, interval, p_text, percent
+from plansmith.report.wording import beside, interval, p_text, percent, spoken
 
 SCRIPTED = (
     "These are answers of the script, which reads the references: they show that the pipeline works and say nothing "
@@ -188,18 +188,17 @@ def _faults(results: NL2PlanResults) -> Table:
 
 
 def _cost(results: NL2PlanResults) -> Table:
-    cost = results.cost
-    money = "" if cost.money is None else f"{cost.money:.4f}"
-    row = (
-        results.speaker,
-        str(cost.calls),
-        str(cost.input_tokens),
-        str(cost.output_tokens),
-        f"{cost.seconds:.1f}",
-        money,
-    )
-    header = ("speaker", "calls", "input tokens", "output tokens", "seconds of answers", "money")
-    return Table("Cost", header, (row,))
+    def cells(cost: Cost) -> tuple[str, ...]:
+        tokens = (cost.input_tokens, cost.cached_tokens, cost.output_tokens, cost.reasoning_tokens)
+        money = "" if cost.money is None else f"{cost.money:.4f}"
+        counted = ("-" if count is None else str(count) for count in tokens)
+        return str(cost.calls), *counted, f"{cost.seconds:.1f}", money
+
+    rows = [(spoken(step), *cells(cost)) for step, cost in results.cost_by_step.items()]
+    header = ("step", "calls", "input tokens", "of them cached", "output tokens", "of them reasoning",
+              "seconds of answers", "money")  # fmt: skip
+    note = f"Of {results.speaker}, as it counts."
+    return Table("Cost", header, (*rows, ("all", *cells(results.cost))), note, is_last_strong=True)
 
 
 def _listings(results: NL2PlanResults) -> Iterator[Listing]:

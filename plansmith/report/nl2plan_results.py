@@ -28,6 +28,7 @@ from plansmith.modelling.growing import GROWING
 from plansmith.modelling.products import AT_ONCE, NL2PLAN, OF_DRAFT, ONE_CALL, UNCHECKED, ZERO_SHOT, DialogueStep
 from plansmith.modelling.script import SCRIPT
 from plansmith.report.finished_stages import RunSoFar
+from plansmith.report.groups import grouped
 from plansmith.report.results import RunResults
 from plansmith.report.run_facts import facts_of
 from plansmith.report.statistics import PairedTest, TriedProblem, area_under_roc, paired_test, solved_by_both
@@ -114,11 +115,17 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What was asked and answered in all; ``money`` is None without prices."""
+    """What was asked and answered.
+
+    ``cached_tokens`` are those of the input that who answers knew already, ``reasoning_tokens`` those of the output in
+    which it thought; None where it says nothing of them. ``money`` is None without prices.
+    """
 
     calls: int
     input_tokens: int
     output_tokens: int
+    cached_tokens: int | None
+    reasoning_tokens: int | None
     seconds: float
     money: float | None
 
@@ -140,6 +147,7 @@ class NL2PlanResults(RunResults):
     cost: Cost
     tokens_by_domain: dict[str, dict[str, float]]
     is_played: bool = False
+    cost_by_step: dict[str, Cost] = field(default_factory=dict)
     by_domain: dict[str, DomainResult] = field(default_factory=dict)
     """Empty where the speaker has not learnt in the run."""
     tests: dict[str, PairedTest] = field(default_factory=dict)
@@ -180,6 +188,7 @@ def nl2plan_results(run: Run) -> NL2PlanResults | None:
         tests=dict(_tests(verdicts, references, is_learnt="compare_actions" in run.artifacts)),
         shares=_shares(steps, advice),
         cost=_cost(calls, run.config.speaker.prices),
+        cost_by_step={step: _cost(own, run.config.speaker.prices) for step, own in grouped(calls, _step_of).items()},
         tokens_by_domain=_tokens_by_domain(own_calls, references),
         grown=_grown(steps),
         agreement=_agreement(run.artifacts["compare_drafts"]) if "compare_drafts" in run.artifacts else None,
@@ -324,8 +333,21 @@ def _tokens(call: ModellingCallRow) -> int:
 def _cost(calls: Sequence[ModellingCallRow], prices: Mapping[str, float]) -> Cost:
     n_in = sum(call.prompt_tokens or 0 for call in calls)
     n_out = sum(call.completion_tokens or 0 for call in calls)
-    money = (n_in * prices.get("input", 0) + n_out * prices.get("output", 0)) / 1e6 if prices else None
-    return Cost(len(calls), n_in, n_out, round(sum(call.seconds for call in calls), 3), money)
+    cached, thought = (_known(getattr(call, name) for call in calls) for name in ("cached_tokens", "reasoning_tokens"))
+    of_input, of_output = prices.get("input", 0), prices.get("output", 0)
+    saved = (cached or 0) * (of_input - prices.get("cached", of_input))
+    money = (n_in * of_input - saved + n_out * of_output) / 1e6 if prices else None
+    return Cost(len(calls), n_in, n_out, cached, thought, round(sum(call.seconds for call in calls), 3), money)
+
+
+def _known(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of the counts that are known, None where none is."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _step_of(call: ModellingCallRow) -> str:
+    return call.step
 
 
 def _tokens_by_domain(
