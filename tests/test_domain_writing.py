@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted_server import completion, serving
 from stand_in_generator import StandInGenerator
 
 from pipelines.commands import write_domain
@@ -211,6 +212,63 @@ def test_repair_asks_with_faults_and_every_literal_stands_in_an_answer(checks: D
         for literal in (*conjuncts_of(action.precondition), *literals_of_effects(action.effects))
     }
     assert all(literal in best.completion for literal in literals)
+
+
+# --- the command
+
+
+WHOLE = print_domain(BLOCKS.domain)
+DAMAGED = print_domain(without(BLOCKS.domain, "pick-up", "(hand_free ?r)"))
+
+
+def written(answer: Callable[[str], str], folder: Path, *options: str, demos: Demonstrations = DEMOS) -> int:
+    """Return the exit code of the command, after a server has answered each prompt."""
+    write_demonstrations(demos, folder / "demos.jsonl")
+    (folder / "reference.pddl").write_text(WHOLE)
+    with serving(lambda request: (200, completion(answer(request.prompt)))) as server:
+        told = ["--policy", server.url, "--out", str(folder / "out"), "--candidates", "1", *options]
+        return write_domain.main([str(folder / "demos.jsonl"), *told])
+
+
+def test_command_writes_a_domain_that_passes_and_that_other_commands_draw_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--compare", str(tmp_path / "reference.pddl"))
+    assert written(lambda asked: WHOLE if "was refused, in" in asked else DAMAGED, tmp_path, *options) == 0
+    said = capsys.readouterr().out
+    assert "first answer: " in said and "repair 1: 0 faults" in said and "dropped: " in said
+    assert [line.split()[-2:] for line in said.splitlines() if line.startswith("applicable")] == [["100.0%"] * 2]
+    mine = load_domain(str(tmp_path / "out"))
+    problem = mine.sample("scenes", random.Random(0))
+    assert mine.domain.name == BLOCKS.domain.name and problem.goal and len(mine.domain.actions) == 4
+
+
+@pytest.mark.parametrize("answer", [DAMAGED, WHOLE.replace("(:predicates", "(:predicates (helper ?x)", 1)],
+                         ids=["damaged", "a predicate of its own"])  # fmt: skip
+def test_command_whose_domain_passes_not_all_checks_exits_1_and_writes_the_best(answer: str, tmp_path: Path) -> None:
+    assert written(lambda _: answer, tmp_path, "--repair-turns", "1") == 1
+    kept = parse_domain((tmp_path / "out" / "domain.pddl").read_text())
+    assert {action.name for action in kept.actions} == {action.name for action in BLOCKS.domain.actions}
+    assert all(action.effects for action in kept.actions)
+
+
+def test_command_without_refused_attempts_warns_and_without_a_domain_exits_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    walks = (replace(walk, attempts=tuple(one for one in walk.attempts if one.after)) for walk in DEMOS.trajectories)
+    assert (
+        written(lambda _: "I cannot", tmp_path, "--repair-turns", "0", demos=replace(DEMOS, trajectories=tuple(walks)))
+        == 1
+    )
+    said = capsys.readouterr().err
+    assert "no refused attempts" in said and "no answer holds a domain that can be read" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_command_writes_into_no_folder_with_something_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").write_text("mine")
+    assert written(lambda _: WHOLE, tmp_path) == 2
+    assert "no empty folder" in capsys.readouterr().err and (tmp_path / "out").read_text() == "mine"
 
 
 def test_prompts_hold_no_reference_schema(checks: DomainChecks) -> None:
