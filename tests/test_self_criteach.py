@@ -72,6 +72,7 @@ from plansmith.problems.invariants import Group, Invariants, learn_invariants, n
 from plansmith.problems.library import load_domain
 from plansmith.problems.noise import MIXTURES, noisy_problem
 from plansmith.problems.simulator import Recording, Simulator, demonstrate, demonstrations_of
+from plansmith.report.criteach_paper import paper_figure, paper_of, paper_percent
 from plansmith.report.criteach_results import length_name
 from plansmith.report.statistics import paired_permutation
 from plansmith.resources import Resources
@@ -227,6 +228,18 @@ def test_nearest_problem_that_cannot_be_is_none() -> None:
 
 
 # --- statistics
+
+
+def test_figures_beside_a_run_are_the_papers_of_its_own_backbone() -> None:
+    llama, qwen = (paper_of(PIPELINE.settings(preset).model.folder) for preset in ("paper-llama3-8b", "paper"))
+    assert paper_percent(llama.success, "sft_cpo", "blocks-align") == pytest.approx(64.2)
+    assert paper_percent(qwen.success, "sft_cpo", "blocks-align") == pytest.approx(75)
+    assert paper_figure(llama.tokens, "base", "reorganize-room") == 8876 and llama.overall["base"][1] == 0.512
+    assert paper_figure(llama.progress, "vote", "blocks-align") is None and "vote" not in llama.names
+    assert paper_of(None) is qwen
+    for paper in (llama, qwen):
+        for table in (paper.success, paper.progress, paper.tokens):
+            assert {len(row) for row in table.values()} == {6}
 
 
 def test_paired_permutation_of_five_equal_gains_is_about_two_of_thirty_two() -> None:

@@ -1,11 +1,13 @@
 """What Self-CriTeach reports, copied from its tables, to be put beside our own figures.
 
-Source: tables 1 to 3 and 5 to 7; Qwen3-4B-Instruct-2507, one run, tests of its own. "Overall" is the paper's.
+Source: tables 1 to 3 and 5 to 9; Qwen3-4B-Instruct-2507 and Llama-3.1-8B, one run, tests of its own. "Overall" is the
+paper's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 PAPER_NAMES = {
     "base": "Qwen3-4B", "vote": "Majority Vote", "prompt_cot": "Prompt-CoT", "self_distilled": "Self-Distill",
@@ -70,12 +72,54 @@ OVERALL = {
 """Success, progress score (table 6) and tokens of a plan (table 7), over all tasks."""
 
 
-def paper_percent(arm: str, task: str) -> float | None:
-    """Return the percentage of valid plans that the paper has for an arm in a task; None where it tells nothing."""
-    share = paper_figure(SUCCESS, arm, task)
-    return None if share is None else 100 * share
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """What the paper has for policies of one backbone.
+
+    Attributes:
+        backbone: the model that they began as.
+        names: what it calls our arms; SFT followed by DPO is ours.
+        success, progress, tokens: of an arm, by `TASKS`: shares of valid plans, progress scores, tokens of a plan.
+        overall: the three of an arm over all tasks.
+    """
+
+    backbone: str
+    names: Mapping[str, str]
+    success: Mapping[str, Sequence[float]]
+    progress: Mapping[str, Sequence[float]]
+    tokens: Mapping[str, Sequence[float]]
+    overall: Mapping[str, tuple[float, float, int]]
+
+
+QWEN = Paper("Qwen3-4B-Instruct-2507", PAPER_NAMES, SUCCESS, PROGRESS, TOKENS, OVERALL)
+LLAMA = Paper(
+    "Llama-3.1-8B",
+    {"base": "Llama-3.1-8B", "sft_cpo": "SCT-Llama-8B"},
+    success={
+        "sft_cpo": (0.427, 0.351, 0.642, 0.032, 0.048, 0.132),
+        "base": (0.005, 0.003, 0.013, 0.000, 0.000, 0.000),
+    },
+    progress={
+        "sft_cpo": (0.837, 0.785, 0.932, 0.463, 0.512, 0.775),
+        "base": (0.538, 0.463, 0.800, 0.447, 0.484, 0.462),
+    },
+    tokens={"sft_cpo": (5912, 8234, 5567, 7823, 8156, 6512), "base": (8234, 9156, 6387, 8412, 8876, 8234)},
+    overall={"sft_cpo": (0.277, 0.716, 7534), "base": (0.003, 0.512, 8523)},
+)
+"""Tables 8 and 9; tokens of table 7."""
+
+
+def paper_of(folder: str | None) -> Paper:
+    """Return what the paper has beside a run whose base model is in a folder, or has a name; None is from nothing."""
+    return LLAMA if "llama" in (folder or "").lower() else QWEN
 
 
 def paper_figure(table: Mapping[str, Sequence[float]], arm: str, task: str) -> float | None:
     """Return what one of the paper's tables has for an arm in a task; None where it tells nothing."""
     return table[arm][TASKS.index(task)] if arm in table and task in TASKS else None
+
+
+def paper_percent(table: Mapping[str, Sequence[float]], arm: str, task: str) -> float | None:
+    """Return a share of such a table in percent."""
+    share = paper_figure(table, arm, task)
+    return None if share is None else 100 * share

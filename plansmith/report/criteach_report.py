@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from plansmith.report.course_plots import course_drawings, draw_updates
-from plansmith.report.criteach_paper import OVERALL, PAPER_NAMES, PROGRESS, TOKENS, paper_figure, paper_percent
+from plansmith.report.criteach_paper import Paper, paper_figure, paper_of, paper_percent
 from plansmith.report.criteach_results import CriteachArm, CriteachResults, DomainFigures, WrittenDomain
 from plansmith.report.metrics import PairedComparison
 from plansmith.report.run_sections import (
@@ -39,7 +39,6 @@ from plansmith.report.wording import (
     spoken,
 )
 
-OTHERS = "In brackets the paper's, of Qwen3-4B-Instruct-2507 on tests of its own."
 WHAT_COUNTS = (
     "Every plan is judged by the reference domain, whatever domain was learnt in. No test problem has the canonical "
     "form of one that was learnt from."
@@ -68,27 +67,35 @@ CPO_FIGURES = {
 def criteach_report(results: CriteachResults) -> Report:
     """Return what is said about a run, finished or not."""
     last = results.last
-    result = f"{percent(last.figures.accuracy)} of {last.figures.n} plans are valid ({arm_name(last.name)})."
+    result = f"{percent(last.figures.accuracy)} of {last.figures.n} plans are valid ({arm_name(results, last.name)})."
     tests = [describe_test(results, comparison) for comparison in results.paired_tests[:1]]
     evidence = " ".join([f"95% interval {interval(last.figures.ci95)}.", *tests])
     return Report(f"Plansmith report: {results.run_name}", result, evidence, tuple(_sections(results)))
 
 
-def arm_name(name: str) -> str:
+def arm_name(results: CriteachResults, name: str) -> str:
     """Return an arm's name with the paper's."""
-    return beside(spoken(name), PAPER_NAMES.get(name))
+    return beside(spoken(name), _paper(results).names.get(name))
+
+
+def _paper(results: CriteachResults) -> Paper:
+    return paper_of(results.config["model"]["folder"])
+
+
+def _others(results: CriteachResults) -> str:
+    return f"In brackets the paper's, of {_paper(results).backbone} on tests of its own."
 
 
 def describe_test(results: CriteachResults, comparison: PairedComparison) -> str:
     """Return one paired test in plain words."""
     before, after = (results.arms[name].figures.accuracy for name in (comparison.before, comparison.after))
-    what = f"{arm_name(comparison.before)} to {arm_name(comparison.after)}: the share of valid plans"
+    what = f"{arm_name(results, comparison.before)} to {arm_name(results, comparison.after)}: the share of valid plans"
     return comparison_text(what, (before, after), comparison.test)
 
 
 def _sections(results: CriteachResults) -> Iterator[Section]:
     """Yield the sections in reading order; those that a run has no data for are empty."""
-    tile = accuracy_tile(f"{arm_name(results.last.name)}, valid plans", results.last.figures)
+    tile = accuracy_tile(f"{arm_name(results, results.last.name)}, valid plans", results.last.figures)
     yield Section("", (Tiles((tile, *time_tile(results))),))
     yield Section(
         "The written domain",
@@ -97,7 +104,7 @@ def _sections(results: CriteachResults) -> Iterator[Section]:
         "problems to learn from.",
     )
     held_out = Sentences(tuple(held_out_lines(results)))
-    not_run = Sentences((*pair_lines(results), *(f"{arm_name(name)}: not run." for name in results.not_run)))
+    not_run = Sentences((*pair_lines(results), *(f"{arm_name(results, name)}: not run." for name in results.not_run)))
     tests = [describe_test(results, comparison) for comparison in results.paired_tests]
     compared = paired_tests((*tests, *_mean_lines(results)))
     yield Section(
@@ -115,14 +122,15 @@ def _sections(results: CriteachResults) -> Iterator[Section]:
 def held_out_lines(results: CriteachResults) -> Iterator[str]:
     """Yield what policies expect of chains that they have not learnt from."""
     if results.held_out:
-        losses = ", ".join(f"{arm_name(name)} {loss:.3f}" for name, loss in results.held_out.items())
+        losses = ", ".join(f"{arm_name(results, name)} {loss:.3f}" for name, loss in results.held_out.items())
         yield f"Loss on chains held out of the library, in nats a token: {losses}."
 
 
 def pair_lines(results: CriteachResults) -> Iterator[str]:
     """Yield of how many problems the answers could not be paired, as one was as good as the other."""
     for arm, counts in results.pairs.items():
-        yield f"{arm_name(arm)}: {counts['problems without a pair']} of {counts['problems']} problems gave no pair."
+        n_without, n_problems = counts["problems without a pair"], counts["problems"]
+        yield f"{arm_name(results, arm)}: {n_without} of {n_problems} problems gave no pair."
 
 
 def domain_table(results: CriteachResults) -> Table:
@@ -190,19 +198,19 @@ def narration_table(results: CriteachResults) -> Table:
 
 def arm_table(results: CriteachResults) -> Table:
     """Return every arm over all tests (tables 1 to 3)."""
-    rows = [_arm_row(arm) for arm in results.arms.values()]
+    rows = [_arm_row(results, arm) for arm in results.arms.values()]
     header = ("policy", "n", "valid plans", "95% interval", "progress", "as printed", "cost", "tokens")
     note = (
         "Progress: share of the goal that holds before the first wrong action; as printed: equation 13 to the letter; "
-        f"cost: equation 11; tokens of a problem, all answers of a vote. {OTHERS}"
+        f"cost: equation 11; tokens of a problem, all answers of a vote. {_others(results)}"
     )
     return Table("All tests", header, tuple(rows), note, is_last_strong=True)
 
 
-def _arm_row(arm: CriteachArm) -> tuple[str, ...]:
-    success, progress, tokens = OVERALL.get(arm.name, (None, None, None))
+def _arm_row(results: CriteachResults, arm: CriteachArm) -> tuple[str, ...]:
+    success, progress, tokens = _paper(results).overall.get(arm.name, (None, None, None))
     return (
-        arm_name(arm.name),
+        arm_name(results, arm.name),
         str(arm.figures.n),
         beside(percent(arm.figures.accuracy), success and 100 * success),
         interval(arm.figures.ci95),
@@ -214,20 +222,21 @@ def _arm_row(arm: CriteachArm) -> tuple[str, ...]:
 
 
 def task_tables(results: CriteachResults) -> Iterator[Table]:
-    """Yield valid plans, progress and tokens by task (tables 5 to 7); tasks never trained on stand below the others."""
+    """Yield valid plans, progress and tokens by task (tables 5 to 9); tasks never trained on stand below the others."""
+    named, paper = partial(arm_name, results), _paper(results)
     arms = {name: arm.by_task for name, arm in results.arms.items()}
 
-    def table(paper: Callable[[str, str], float | None], **of_figure: Any) -> Table:
-        return trained_table("task", arms, results.trained_domains, arm_name, paper, OTHERS, **of_figure)
+    def table(theirs: Callable[[str, str], float | None], **of_figure: Any) -> Table:
+        return trained_table("task", arms, results.trained_domains, named, theirs, _others(results), **of_figure)
 
-    yield table(paper_percent)
+    yield table(partial(paper_percent, paper.success))
     yield table(
-        partial(paper_figure, PROGRESS),
+        partial(paper_figure, paper.progress),
         measured="progress",
         own=lambda arm, task: number_or_dash(arms[arm][task].mean_progress, 2),
     )
     yield table(
-        partial(paper_figure, TOKENS),
+        partial(paper_figure, paper.tokens),
         measured="tokens of a problem",
         own=lambda arm, task: f"{results.arms[arm].tokens_by_task[task]:.0f}",
     )
@@ -235,7 +244,8 @@ def task_tables(results: CriteachResults) -> Iterator[Table]:
 
 def length_table(results: CriteachResults) -> Table:
     """Return valid of tried by the steps of the planner's plan."""
-    return by_length_table("By plan length", {arm_name(name): arm.by_length for name, arm in results.arms.items()})
+    arms = {arm_name(results, name): arm.by_length for name, arm in results.arms.items()}
+    return by_length_table("By plan length", arms)
 
 
 def update_table(results: CriteachResults, stage: str) -> Table:
@@ -248,8 +258,8 @@ def update_table(results: CriteachResults, stage: str) -> Table:
         for update in range(n_updates)
     ]
     note = (
-        f"Arm {arm_name(stage)}; budget d = {(results.config['cpo'] or {}).get('budget')}. Disagreement: share of "
-        "rollouts that written and reference domain judge differently."
+        f"Arm {arm_name(results, stage)}; budget d = {(results.config['cpo'] or {}).get('budget')}. Disagreement: the "
+        "share of rollouts that written and reference domain judge differently."
     )
     if "KL" in shown:
         note += (
@@ -283,10 +293,9 @@ def noise_table(results: CriteachResults) -> Table:
 
 def _mean_lines(results: CriteachResults) -> Iterator[str]:
     for test in results.mean_tests:
-        yield (
-            f"{arm_name(test.before)} to {arm_name(test.after)}: {test.what} {test.mean_before:.3f} to "
-            f"{test.mean_after:.3f} ({p_text(test.p_value)}, paired permutation)."
-        )
+        arms = f"{arm_name(results, test.before)} to {arm_name(results, test.after)}"
+        means = f"{test.mean_before:.3f} to {test.mean_after:.3f}"
+        yield f"{arms}: {test.what} {means} ({p_text(test.p_value)}, paired permutation)."
 
 
 def drawings(results: CriteachResults) -> Iterator[Drawing]:
