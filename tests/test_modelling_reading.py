@@ -259,3 +259,13 @@ OPEN, KEPT_OPEN = "( DEFINE ( Domain a ) ; no end )\n (:types t)\nand", "( DEFIN
 )
 def test_read_definitions_finds_the_last_of_each_wherever_it_stands(answer: str, domain: str, problem: str) -> None:
     assert read_definitions(answer) == (domain, problem)
+
+
+@pytest.mark.parametrize(
+    "line", ["- a{}(", "- **a{}b** -{}x", "## Types{}#{}x", "{}```{}x", "### a{}:{}(", "- ?a{}-{}b{};", "{}- a{}:"]
+)
+def test_line_of_endless_blanks_is_read_as_any(line: str) -> None:
+    """Patterns that try out runs of blanks would take minutes."""
+    for read in (read_types, read_tree, read_actions, read_problem_sketch):
+        few, many = (read("\n".join(["## Objects", line.replace("{}", " " * n)])) for n in (2, 20_000))
+        assert repr(few).split() == repr(many).split()

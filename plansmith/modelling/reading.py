@@ -8,6 +8,7 @@ input: what cannot be read is a `Fault`, which goes back to who wrote it. Not he
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -148,7 +149,7 @@ def sections_of(answer: str, titles: Sequence[str]) -> tuple[str, dict[str, list
     for number, text in enumerate(told.splitlines()[:MAX_LINES], 1 + _skipped(answer, told)):
         if _is_comment(text):
             continue
-        if _FENCE.fullmatch(text):
+        if _is_fence(text):
             is_fenced = not is_fenced
             continue
         title = None if is_fenced else _title(text, titles)
@@ -175,7 +176,7 @@ def sections_of(answer: str, titles: Sequence[str]) -> tuple[str, dict[str, list
 
 def _title(text: str, titles: Sequence[str]) -> str | None:
     """Return which of the wanted headings a line is; of several that it holds, one that it holds in full."""
-    heading = _HEADING.fullmatch(text)
+    heading = _HEADING.fullmatch(_spaced(text))
     said = next((part for part in heading.groups() if part), "").lower() if heading else ""
     if not said or len(said) > 60 or (heading and heading["plain"] and len(said.split()) > MAX_PLAIN_WORDS):
         return None
@@ -189,6 +190,12 @@ def _n_held(title: str, said: str) -> int:
     return len(heading) if heading in said else 0
 
 
+def _spaced(text: str) -> str:
+    """Return a line with one blank for each run of them inside it: no pattern here may try out long ones."""
+    body = text.lstrip()
+    return text[: len(text) - len(body)] + " ".join(body.split())
+
+
 def _skipped(answer: str, told: str) -> int:
     """Return how many lines of an answer stand before what is left of it without thinking."""
     return answer[: answer.find(told)].count("\n") if told and told in answer else 0
@@ -198,7 +205,11 @@ def plain_lines(answer: str) -> list[Line]:
     """Return the lines of an answer outside of thinking, fences and comments left out."""
     told = without_thinking(answer) or ""
     lines = enumerate(told.splitlines()[:MAX_LINES], 1 + _skipped(answer, told))
-    return [Line(number, text) for number, text in lines if not _FENCE.fullmatch(text) and not _is_comment(text)]
+    return [Line(number, text) for number, text in lines if not _is_fence(text) and not _is_comment(text)]
+
+
+def _is_fence(text: str) -> bool:
+    return _FENCE.fullmatch(_spaced(text)) is not None
 
 
 def _is_comment(text: str) -> bool:
@@ -223,7 +234,7 @@ def _name_faults(said: str, line: Line) -> Iterator[Fault]:
 def _listed(lines: Sequence[Line]) -> Iterator[tuple[Line, int, str, str]]:
     """Yield the items of a list: its line, its indentation, its name as it is written, and what is said of it."""
     for line in lines:
-        bullet = _BULLET.match(line.text.expandtabs(4))
+        bullet = _BULLET.match(_spaced(line.text.expandtabs(4)))
         named = _NAMED.match(bullet["text"]) if bullet else None
         if bullet and named and _is_item(named):
             yield line, len(bullet["indent"]), named["name"], _said_of(named)
@@ -288,7 +299,7 @@ def read_actions(answer: str) -> tuple[tuple[ActionSketch, ...], tuple[Fault, ..
     faults: list[Fault] = []
     current: list[str] | None = None
     lines = plain_lines(answer)
-    begun = [_ACTION.fullmatch(line.text) for line in lines]
+    begun = [_ACTION.fullmatch(_spaced(line.text)) for line in lines]
     marker = next((_marker(named) for named in begun if named and _is_action(named)), HEADED)
     for line, named in zip(lines, begun, strict=True):
         if named and (_is_action(named) or _is_like_actions(named, marker)):
@@ -334,7 +345,7 @@ def _marker(named: re.Match[str]) -> str:
 
 def _sketch(name: str, said: str) -> ActionSketch:
     parts = _EXAMPLE.split(said, maxsplit=1)
-    tidy = [re.sub(r"^[-*\s]+|[-*\s]+$", "", part) for part in parts]
+    tidy = [part.strip(f"-*{string.whitespace}") for part in parts]
     return ActionSketch(name, tidy[0], tidy[1] if len(tidy) > 1 else "")
 
 
@@ -404,8 +415,9 @@ HEADINGS = {
 
 def _declarations(lines: Sequence[Line]) -> Iterator[tuple[Line, Parameter]]:
     for line in lines:
-        bullet = _BULLET.match(line.text.expandtabs(4))
-        said = (bullet["text"] if bullet else line.text).strip()
+        text = _spaced(line.text.expandtabs(4))
+        bullet = _BULLET.match(text)
+        said = (bullet["text"] if bullet else text).strip()
         typed = _DECLARED.match(said)
         if typed:
             rest = (typed["rest"] or "").strip()
