@@ -269,3 +269,10 @@ def test_line_of_endless_blanks_is_read_as_any(line: str) -> None:
     for read in (read_types, read_tree, read_actions, read_problem_sketch):
         few, many = (read("\n".join(["## Objects", line.replace("{}", " " * n)])) for n in (2, 20_000))
         assert repr(few).split() == repr(many).split()
+
+
+@pytest.mark.parametrize("sign", list("#*`-:.(;~_"))
+def test_heading_with_a_sign_without_end_is_read_as_any(sign: str) -> None:
+    """As above, of what headings and names are dressed in."""
+    few, many = (read_types(f"## Types\n- truck: big\n\n## Notes {sign * n}x\n- no: type") for n in (3, 20_000))
+    assert few == many and [one.name for one in few[0]] == ["truck"]

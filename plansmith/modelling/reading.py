@@ -39,7 +39,7 @@ NOT_ACTIONS = frozenset({"example", "examples", "description", "requires", "effe
 """What stands in an action's place in a list and is said of one."""
 
 _HEADING = re.compile(
-    r"\s{0,3}(?:#{1,6}\s*(?P<hash>[^#].*?)\s*#*|\*\*(?P<bold>[^*]+)\*\*:?|(?P<plain>[A-Za-z ]{3,40}):)\s*"
+    r"\s{0,3}(?:#{1,6}\s*(?P<hash>[^#].*)|\*\*(?P<bold>[^*]+)\*\*:?|(?P<plain>[A-Za-z ]{3,40}):)\s*"
 )
 _FENCE = re.compile(r"\s*(?:```|~~~|\"\"\")\s*\w*\s*")
 _BULLET = re.compile(r"^(?P<indent>[ \t]*)(?:[-*+•]|\d+[.)])\s+(?P<text>.*)$")
@@ -176,7 +176,7 @@ def sections_of(answer: str, titles: Sequence[str]) -> tuple[str, dict[str, list
 
 def _title(text: str, titles: Sequence[str]) -> str | None:
     """Return which of the wanted headings a line is; of several that it holds, one that it holds in full."""
-    heading = _HEADING.fullmatch(_spaced(text))
+    heading = _HEADING.fullmatch(_spaced(text).rstrip("# "))
     said = next((part for part in heading.groups() if part), "").lower() if heading else ""
     if not said or len(said) > 60 or (heading and heading["plain"] and len(said.split()) > MAX_PLAIN_WORDS):
         return None
