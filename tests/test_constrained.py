@@ -134,6 +134,12 @@ def test_a_narrated_answer_whose_states_cannot_be_told_claims_nothing(spoilt: st
     assert item.verdict.is_valid and not item.steps and [step.place for step in scores(item).steps] == [None] * 6
 
 
+def test_a_narrated_answer_without_a_step_is_its_plan_alone() -> None:
+    item = judged("\n".join(["I move the blocks about.", FINAL_PLAN, *PLAN]), prompting="narrated")
+    assert item.verdict.is_valid and not item.steps
+    assert judged("nothing of the kind", prompting="narrated").verdict.verdict == "malformed_plan"
+
+
 def test_a_violated_precondition_costs_one_and_lambda_and_ends_the_count() -> None:
     text = chain_text(plan=PLAN[:2]).replace(" verdict: VALID", "")
     text += (

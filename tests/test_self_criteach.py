@@ -478,6 +478,7 @@ def telling(*, without: str = "", more: str = "", needs: str = "", steps: int = 
         (f"first {telling(steps=1)} then {telling()}", None),
         ("no marks", Refusal.NO_REASON),
         (telling(steps=1), Refusal.OTHER_PLAN),
+        ("<REASON>I move the blocks about.</REASON>", Refusal.OTHER_PLAN),
         (telling().replace("It serves", "Step 7: (stack b1 b2 robot1)\nIt serves", 1), Refusal.OTHER_PLAN),
         (telling(told=False), Refusal.NO_STATES),
         (telling(more="(holding table1 robot1)"), Refusal.FALSE_STATE),
@@ -487,7 +488,7 @@ def telling(*, without: str = "", more: str = "", needs: str = "", steps: int = 
         (telling(needs="(holding b1 robot1)"), Refusal.FALSE_PRECONDITION),
         (telling(needs="(not (top b2))"), Refusal.FALSE_PRECONDITION),
     ],
-    ids=["true", "static left out", "last counts", "no marks", "too few", "one more", "no states", "false", "left out",
+    ids=["true", "static left out", "last counts", "no marks", "too few", "no step", "one more", "no states", "false", "left out",
          "false before a true one", "needs", "does not hold", "holds"],
 )  # fmt: skip
 def test_narration_is_believed_only_where_steps_and_states_are_true(text: str, refusal: Refusal | None) -> None:

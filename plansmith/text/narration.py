@@ -129,7 +129,7 @@ def read_narration(completion: str, task: PlanningTask, plan: Sequence[PlanStep]
 def _told_steps(text: str) -> Iterator[tuple[re.Match[str], int]]:
     """Yield the line that begins each step of a narration, with the character at which the step ends."""
     found = list(_STEP.finditer(text))
-    yield from zip(found, [*(match.start() for match in found[1:]), len(text)], strict=True)
+    yield from zip(found, [*(match.start() for match in found), len(text)][1:], strict=True)
 
 
 def claimed_steps(answer: str) -> Iterator[tuple[ChainStep, StepSpans]]:
