@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from plansmith.config.generation import EndpointConfig, SamplingConfig
 from plansmith.errors import BadInputError
-from plansmith.generation import Answers, Completion, Conversation, FinishReason, plain_text, seeds_by_conversation
+from plansmith.generation import (
+    CHARACTERS_PER_TOKEN,
+    Answers,
+    Completion,
+    Conversation,
+    FinishReason,
+    plain_text,
+    seeds_by_conversation,
+)
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -26,8 +34,6 @@ if TYPE_CHECKING:
 NO_KEY = "none"
 """Sent where there is no key; servers of one's own take anything."""
 
-CHARACTERS_PER_TOKEN = 4
-"""Of a prompt that no server has counted yet, about."""
 LISTING_TIMEOUT_S = 30.0
 MAX_MESSAGE = 300
 """Characters of a server's message that are kept."""

@@ -14,6 +14,9 @@ from typing import Literal, Protocol
 from plansmith.config.generation import SamplingConfig
 from plansmith.data.rows import FinishReason as FinishReason
 
+CHARACTERS_PER_TOKEN = 4
+"""Of English text and PDDL, about, where nobody has counted tokens."""
+
 
 @dataclass(frozen=True, slots=True)
 class Message:

@@ -31,6 +31,7 @@ from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import EngineNumerics, ModelConfig, PolicyConfig
 from plansmith.errors import BadInputError
 from plansmith.generation import (
+    CHARACTERS_PER_TOKEN,
     Completion,
     Conversation,
     FinishReason,
@@ -300,7 +301,7 @@ def test_endpoint_waits_for_its_requests_and_their_tokens_over_all_calls(
     one = Endpoint(EndpointConfig.model_validate({"url": served.url, "model": "m", **limits}))
     for _ in range(2):
         [[found]] = completed(one, ASKED[:1], GREEDY, [1])
-    n_guessed = len(plain_text(ASKED[0])) // endpoint.CHARACTERS_PER_TOKEN
+    n_guessed = len(plain_text(ASKED[0])) // CHARACTERS_PER_TOKEN
     assert found.prompt_tokens is not None and found.completion_tokens is not None
     more = found.prompt_tokens + found.completion_tokens - n_guessed
     assert list(taken.values()) == [[1, 1], [n_guessed, more] * 2]

@@ -488,8 +488,8 @@ def telling(*, without: str = "", more: str = "", needs: str = "", steps: int = 
         (telling(needs="(holding b1 robot1)"), Refusal.FALSE_PRECONDITION),
         (telling(needs="(not (top b2))"), Refusal.FALSE_PRECONDITION),
     ],
-    ids=["true", "static left out", "last counts", "no marks", "too few", "no step", "one more", "no states", "false", "left out",
-         "false before a true one", "needs", "does not hold", "holds"],
+    ids=["true", "static left out", "last counts", "no marks", "too few", "no step", "one more", "no states", "false",
+         "left out", "false before a true one", "needs", "does not hold", "holds"],
 )  # fmt: skip
 def test_narration_is_believed_only_where_steps_and_states_are_true(text: str, refusal: Refusal | None) -> None:
     assert read_narration(text, TASK, a_plan()).refusal is refusal

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.modelling import ModellingConfig
 from plansmith.errors import PlansmithError
-from plansmith.generation import Answers, Conversation, Generator, Message, plain_text
+from plansmith.generation import CHARACTERS_PER_TOKEN, Answers, Conversation, Generator, Message, plain_text
 from plansmith.modelling.calls import Call, is_person
 from plansmith.modelling.dialogue import Question, QuestionKind
 from plansmith.modelling.products import AT_ONCE, DialogueStep
@@ -21,9 +21,6 @@ from plansmith.modelling.references import Reference
 from plansmith.modelling.script import Script
 from plansmith.modelling.speaking import PERSON
 from plansmith.modelling.steps import RowProducts, make_all
-
-CHARACTERS_PER_TOKEN = 4
-"""Of English text and PDDL, about; no tokenizer is asked."""
 
 
 class BudgetSpentError(PlansmithError):

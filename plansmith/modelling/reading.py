@@ -38,9 +38,7 @@ HEADED = "###"
 NOT_ACTIONS = frozenset({"example", "examples", "description", "requires", "effect", "effects", "note"})
 """What stands in an action's place in a list and is said of one."""
 
-_HEADING = re.compile(
-    r"\s{0,3}(?:#{1,6}\s*(?P<hash>[^#].*)|\*\*(?P<bold>[^*]+)\*\*:?|(?P<plain>[A-Za-z ]{3,40}):)\s*"
-)
+_HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s*(?P<hash>[^#].*)|\*\*(?P<bold>[^*]+)\*\*:?|(?P<plain>[A-Za-z ]{3,40}):)\s*")
 _FENCE = re.compile(r"\s*(?:```|~~~|\"\"\")\s*\w*\s*")
 _BULLET = re.compile(r"^(?P<indent>[ \t]*)(?:[-*+•]|\d+[.)])\s+(?P<text>.*)$")
 _BEGINS = re.compile(r"\s*(?:[-*+•(]|\d+[.)])")
