@@ -99,7 +99,7 @@ def as_in_the_paper(graph: Graph, config: GeneralizationGapConfig) -> None:
 
     # Reinforcement: v3, from v2 after one epoch (section 4.3); other rewards and objectives, and controls (ours)
     if config.grpo is not None:
-        given = {"policy": tuned["compact"][0], "problems": problems}
+        given = {"policy": tuned["compact"][config.grpo_after_epoch - 1], "problems": problems}
         learnt = reinforced(graph, config, "grpo", config.grpo, given)
         for name, other in (config.other_grpo or {}).items():
             for arm, policy in reinforced(graph, config, f"grpo_{name}", other, given).items():

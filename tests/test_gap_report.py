@@ -27,6 +27,7 @@ from plansmith.data.rows import (
     Split,
     VerdictRow,
 )
+from plansmith.data.update_times import BESIDE
 from plansmith.judging.failure_kinds import FailureKind
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.pddl.printer import print_domain
@@ -195,7 +196,7 @@ def test_costs_of_a_problem_and_the_break_even_are_as_worked_out_by_hand(results
 def with_loop(run: RunSoFar[object], root: Path, *, wall_time_s: float = 20.0) -> RunSoFar[object]:
     """Return the run with another `grpo`, of an update that took turns and one with rollouts written beside it."""
     alone = {"generating": 6.0, "judging": 1.0, "handing over": 0.5, "training": 3.0, "saving": 0.5}
-    beside = {"generating, beside training": 4.0, "judging, beside training": 1.0, "waiting for rollouts": 2.0,
+    beside = {f"generating{BESIDE}": 4.0, f"judging{BESIDE}": 1.0, "waiting for rollouts": 2.0,
               "training": 3.0, "saving": 1.0}  # fmt: skip
     times = [
         MetricRow("grpo", update, "", "", f"time/{work}_s", seconds)
@@ -355,12 +356,14 @@ def test_every_loop_and_every_control_is_a_line_of_its_own() -> None:
     }
 
 
-def test_every_loop_is_compared_with_its_start_and_with_both_controls() -> None:
-    arms = ["compact_1", "more_sft", "own_plans", "grpo_binary", "grpo_since2026", "grpo_1_of_2", "grpo"]
-    pairs = compared_arms(arms)
-    assert pairs[0] == ("compact_1", "grpo")
+@pytest.mark.parametrize("start", ["compact_1", "compact_2"])
+def test_every_loop_is_compared_with_its_start_and_with_both_controls(start: str) -> None:
+    arms = ["compact_1", "compact_2", "compact_3", "more_sft", "own_plans", "grpo_binary", "grpo_since2026",
+            "grpo_1_of_2", "grpo"]  # fmt: skip
+    pairs = compared_arms(arms, start)
+    assert pairs[0] == (start, "grpo")
     for loop in ("grpo", "grpo_binary", "grpo_since2026"):
-        assert {before for before, after in pairs if after == loop} >= {"compact_1", "more_sft", "own_plans"}
+        assert {before for before, after in pairs if after == loop} >= {start, "more_sft", "own_plans"}
     assert ("grpo_since2026", "grpo") in pairs and len(set(pairs)) == len(pairs)
     assert not [after for _, after in pairs if "_of_" in after]
 

@@ -24,6 +24,7 @@ from plansmith.report.gap_paper import LIMIT_TOKENS, TABLE_2
         ("model.tokenizer=words", "take bpe"),
         ("prompts=named", "prompts=named tells no more of a domain"),
         ("grpo.top_k=1", "draws equal ones"),
+        ("grpo_after_epoch=3", r"grpo_after_epoch=3 of sft\.epochs=2"),
         ("labels=[0, 0.5]", r"labels\.0: Input should be greater than 0"),
         ("labels=[0.5, 1.5]", r"labels\.1: Input should be less than or equal to 1"),
         ("labels=[0.5, 0.5]", r"rising order, each once, got \[0\.5, 0\.5\]"),
@@ -35,6 +36,14 @@ from plansmith.report.gap_paper import LIMIT_TOKENS, TABLE_2
 def test_settings_that_do_not_go_together_are_refused(override: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         PIPELINE.settings("smoke", overrides=[override])
+
+
+@pytest.mark.parametrize("where", ["sft", "grpo", "other_grpo.binary"])
+def test_an_optimizer_that_does_not_go_with_the_trainer_is_refused_with_its_place(where: str) -> None:
+    adamw = ["trainer.optimizer=adamw", "trainer.zero_stage=2"]
+    assert PIPELINE.settings("smoke", overrides=adamw).trainer.optimizer == "adamw"
+    with pytest.raises(ConfigError, match=rf"{where}: optimizer=muon works with zero_stage=1, got zero_stage=2"):
+        PIPELINE.settings("smoke", overrides=[*adamw, f"{where}.optimizer=muon"])
 
 
 def test_a_label_budget_without_reinforcement_is_refused() -> None:

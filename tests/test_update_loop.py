@@ -16,16 +16,26 @@ from typing import Any
 
 import pytest
 from conftest import BLOCKS_TEXT, ROOT, random_problem
-from stand_in_updates import OPTIMISER, SETTINGS, StandInUpdates, stages
+from stand_in_generator import StandInGenerator
+from stand_in_updates import OPTIMISER, SETTINGS, CountingJudge, StandInUpdates, stages
 
 from pipelines.run.workers import MODEL, PROBE, Probe
+from pipelines.stages import update_loop
 from pipelines.stages.rejection import Rejection, reject
 from pipelines.stages.update_loop import JUDGED, ROLLOUTS, UPDATES, Tried, _at_update
 from plansmith.data.artifacts import Artifact
 from plansmith.data.held_out import HeldOut
-from plansmith.data.rows import JudgedRow, MetricRow, OptimisationStepRow, RolloutRow, SolvedProblemRow, VerdictRow
+from plansmith.data.rows import (
+    JudgedRow,
+    JudgingRow,
+    MetricRow,
+    OptimisationStepRow,
+    RolloutRow,
+    SolvedProblemRow,
+    VerdictRow,
+)
 from plansmith.data.tables import read_table, write_table
-from plansmith.data.update_times import TIMES
+from plansmith.data.update_times import BESIDE, TIMES
 from plansmith.errors import StalePolicyError
 from plansmith.judging.judge import PlanJudge
 from plansmith.judging.rewards import Reward
@@ -75,7 +85,7 @@ def test_loop_that_writes_ahead_asks_each_update_by_the_policy_of_one_update_ear
     assert resources.loaded[0::2] == resources.asked, "and again before they are asked, which takes no time"
     assert [figures(made)[update, "rollout/staleness"] for update in (1, 2, 3, 4)] == [0, 1, 1, 1]
     names = [{row.name for row in made.rows(MetricRow, TIMES) if row.iteration == update} for update in (1, 3)]
-    alone, beside = "time/generating_s", "time/generating, beside training_s"
+    alone, beside = "time/generating_s", f"time/generating{BESIDE}_s"
     assert alone in names[0] and beside not in names[0] and beside in names[1] and alone not in names[1]
     assert "time/waiting for rollouts_s" in names[1]
 
@@ -96,6 +106,37 @@ def test_seconds_of_handing_weights_over_and_of_saving_them_are_those_of_their_u
     for update in range(1, 5):
         taken = {row.name: row.value for row in made.rows(MetricRow, TIMES) if row.iteration == update}
         assert taken["time/handing over_s"] >= 0.05 and taken["time/saving_s"] >= 0.1
+
+
+def test_groups_are_judged_while_others_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged, complete, judge = threading.Event(), StandInGenerator.complete, CountingJudge.judge
+
+    def complete_slowly(*arguments: Any, **options: Any) -> Any:
+        """Keep the second group of an update back until the first is judged, which it is not if they take turns."""
+        for number, group in enumerate(complete(*arguments, **options)):
+            assert number == 0 or judged.wait(60)
+            yield group
+        judged.clear()
+
+    def judge_and_tell(self: CountingJudge, row: JudgingRow) -> JudgedRow:
+        judged.set()
+        return judge(self, row)
+
+    monkeypatch.setattr(StandInGenerator, "complete", complete_slowly)
+    monkeypatch.setattr(CountingJudge, "judge", judge_and_tell)
+    beside = looped(tmp_path, StandInUpdates())
+    names = {row.name for row in beside.rows(MetricRow, TIMES)}
+    assert {"time/generating_s", f"time/judging{BESIDE}_s", "time/judging_s"} <= names
+
+
+def test_rollouts_too_many_to_be_judged_beside_are_judged_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = looped(tmp_path / "beside", StandInUpdates())
+    monkeypatch.setattr(update_loop, "FEW_ROLLOUTS", 5)  # an update has six
+    after = looped(tmp_path / "after", StandInUpdates())
+    assert parts(after, JUDGED, JudgedRow) == parts(beside, JUDGED, JudgedRow)
+    assert f"time/judging{BESIDE}_s" not in {row.name for row in after.rows(MetricRow, TIMES)}
 
 
 def test_engines_write_the_next_rollouts_while_the_trainer_works(tmp_path: Path) -> None:

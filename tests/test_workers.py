@@ -260,9 +260,11 @@ class StandInRanks:
 
     def __init__(self, calls: list[str]) -> None:
         self.calls, self.arguments, self.is_made = calls, list[Any](), False
+        self.optimizers: list[str] = []
 
-    def make(self, *_: Any, **__: Any) -> None:
+    def make(self, *_: Any, config: TrainerConfig, **__: Any) -> None:
         self.calls.append("start trainer")
+        self.optimizers.append(config.optimizer)
         self.is_made = True
 
     def ask(self, method: str, *arguments: Any, doing: str | None = None, unit: str = "", **keywords: Any) -> str:
@@ -323,6 +325,15 @@ def test_stage_that_counts_on_another_trainer_or_engine_than_the_run_has_is_refu
     with pytest.raises(ValueError, match="max_model_len=32"):
         workers.load_policy(StandInArtifact("a" * 12, tmp_path), EngineNumerics(max_model_len=32))  # type: ignore[arg-type]
     assert workers.calls == []
+
+
+def test_optimisation_with_another_optimizer_gets_a_trainer_with_that(tmp_path: Path) -> None:
+    workers = WorkersOfStandIns(SMOKE, tmp_path)
+    numerics, optimiser = narrowed(SMOKE.trainer, Numerics), OptimiserConfig(learning_rate=0.1, batch_sequences=1)
+    for name in (None, "muon", "adamw", "adamw", None):
+        workers.trainer(tmp_path, numerics.during(optimiser.model_copy(update={"optimizer": name})))
+    assert SMOKE.trainer.optimizer == "muon"
+    assert workers.ranks.optimizers == ["muon", "adamw", "muon"]
 
 
 def test_colocated_engine_and_trainer_sleep_while_the_other_works(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ class Workers(RaySession):
         super().__init__(config, run_folder)
         self._trainer_config, self._policy_config, self._seed = config.trainer, config.policy, config.seed
         self._trainer_weights: Path | None = None
-        self._trainer_base: str | None = None
+        self._trainer_made_for: tuple[str | None, str] | None = None
         self._is_trainer_changed = self._starts_ranks = False
         self._policies: list[Any] = []
         self._policy_version: str | None = None
@@ -167,12 +167,14 @@ class Workers(RaySession):
             ConfigError: the resources it needs are not there.
             ValueError: a stage's key tells of another trainer than the run has.
         """
-        _check_same(numerics, narrowed(self._trainer_config, Numerics))
+        held = narrowed(self._trainer_config, Numerics)
+        _check_same(numerics, held.model_copy(update={"optimizer": numerics.optimizer}))  # of each optimisation its own
         if self._placement.is_shared:
             self._ask_policies("sleep")
         base = None if self._trainer_config.lora is None else _base_of(model_folder)
-        if base != self._trainer_base or not self._ranks.is_made:
-            self._make_trainer(model_folder, base)
+        made_for = (base, numerics.optimizer)
+        if made_for != self._trainer_made_for or not self._ranks.is_made:
+            self._make_trainer(model_folder, *made_for)
         elif self._placement.is_shared:
             self._ranks.ask("wake_up")
         handle = TrainerHandle(self.ray().put, self._ranks.ask, self._weights_changed)
@@ -181,12 +183,12 @@ class Workers(RaySession):
         self._trainer_weights, self._is_trainer_changed = model_folder, False
         return handle
 
-    def _make_trainer(self, model_folder: Path, base: str | None) -> None:
+    def _make_trainer(self, model_folder: Path, base: str | None, optimizer: str) -> None:
         """Let the ranks load a model; an adapter's base is frozen in them, and moves when its stage is finished."""
-        self._trainer_weights, self._is_trainer_changed, self._trainer_base = None, False, base
-        self._ranks.make(
-            str(model_folder), config=self._trainer_config, seed=self._seed, run_folder=str(self.run_folder)
-        )
+        self._trainer_weights, self._is_trainer_changed = None, False
+        config = self._trainer_config.model_copy(update={"optimizer": optimizer})
+        self._ranks.make(str(model_folder), config=config, seed=self._seed, run_folder=str(self.run_folder))
+        self._trainer_made_for = (base, optimizer)
 
     def end_actors(self) -> None:
         """End trainer and engines and let go of what they reserved; they are started anew when a stage needs them."""

@@ -84,25 +84,38 @@ def completions_of(
             bar.update(len(found))
 
 
-def rollouts_of(
+def rollout_groups(
     context: StageContext[Generating],
     conversations: Mapping[str, Conversation],
     *,
     iteration: int,
     first: int = 0,
     description: str,
-) -> list[RolloutRow]:
-    """Return the rollouts of all conversations, in their order; see `completions_of`.
+) -> Iterator[tuple[str, list[RolloutRow]]]:
+    """Yield the id of each conversation with its rollouts, as they come; see `completions_of`.
 
     Raises:
-        PlansmithError: a request failed.
+        PlansmithError: a request failed; none of the others is under way then.
     """
-    found = dict(completions_of(context, conversations, first=first, description=description))
-    if fault := next((item.fault for group in found.values() for item in group if item.fault), None):
-        raise _failed_request(fault)
-    return [
-        row for name, messages in conversations.items() for row in rollout_rows(name, messages, found[name], iteration)
-    ]
+    faults: list[str] = []
+    for name, found in completions_of(context, conversations, first=first, description=description):
+        faults += [item.fault for item in found if item.fault]
+        if not faults:
+            yield name, rollout_rows(name, conversations[name], found, iteration)
+    if faults:
+        raise _failed_request(faults[0])
+
+
+def rollouts_of(
+    context: StageContext[Generating],
+    conversations: Mapping[str, Conversation],
+    *,
+    iteration: int,
+    description: str,
+) -> list[RolloutRow]:
+    """Return the rollouts of all conversations, in their order; see `rollout_groups`."""
+    found = dict(rollout_groups(context, conversations, iteration=iteration, description=description))
+    return [row for name in conversations for row in found[name]]
 
 
 def keep_rollouts(

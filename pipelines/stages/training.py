@@ -311,7 +311,8 @@ def optimise_sequences(
     this one of the optimiser's is trained, and left is also what the next one goes on from. Killed, it goes on from its
     newest checkpoint, and the manifest says so.
     """
-    settings, numerics = optimiser or context.settings.optimiser, context.settings.numerics
+    settings = optimiser or context.settings.optimiser
+    numerics = context.settings.numerics.during(settings)
     policy, is_later = context.inputs["policy"], epoch is not None and epoch > 1
     trainer = context.resources.trainer(policy.path(MODEL), numerics)
     checkpoints = context.output.scratch(CHECKPOINTS)

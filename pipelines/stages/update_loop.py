@@ -18,18 +18,19 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol, Self, TypeVar
 
 from actors.validator import ValidatorActor
 from pipelines.run.workers import MODEL, PROBE, Probe, policy_version
-from pipelines.stages.few_rows import worked_rows
-from pipelines.stages.generating import GenerationSettings, rollouts_of
+from pipelines.stages.few_rows import FEW_ROLLOUTS, worked_rows
+from pipelines.stages.generating import GenerationSettings, rollout_groups
 from pipelines.stages.judging import judging_row
 from pipelines.stages.training import TRAINER, write_probe
 from plansmith.config.generation import SamplingConfig
@@ -279,6 +280,38 @@ class _Ahead:
         return self._found
 
 
+class _Judging:
+    """The judge at work on one group after the other, in a thread of its own, while others are still being written."""
+
+    def __init__(self, judge: Judge, asked: Mapping[str, Question], taken: Times) -> None:
+        self._judge, self._asked, self._taken = judge, asked, taken
+        self._thread = ThreadPoolExecutor(1, "judge")
+        self._begun: list[Future[JudgedRow]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def begin(self, group: Sequence[RolloutRow]) -> None:
+        """Have the rollouts of a problem judged; nobody waits for it."""
+        self._begun.append(self._thread.submit(self._judged, group))
+
+    def _judged(self, group: Sequence[RolloutRow]) -> JudgedRow:
+        with _timed(self._taken, JUDGING + BESIDE):
+            return self._judge.judge(_judging_row(self._asked, group))
+
+    def rows(self) -> list[JudgedRow]:
+        """Return what the judge says, by problem; wait for what is not judged yet."""
+        return sorted((judged.result() for judged in self._begun), key=lambda row: row.problem_id)
+
+
+def _judging_row(asked: Mapping[str, Question], group: Sequence[RolloutRow]) -> JudgingRow:
+    completions = [CompletionRow(row.rollout_id, row.iteration, row.policy_version, row.completion) for row in group]
+    return judging_row(asked[group[0].problem_id].problem, completions)
+
+
 class _Loop:
     """The loop after some update: its record, and the policy, a checkpoint or what the loop began with.
 
@@ -349,13 +382,16 @@ class _Loop:
         self._finish(made, Record(update, lesson.state, self.record.figures + known, curve, times))
 
     def _next_tried(self, update: int) -> tuple[list[Tried], Times]:
-        """Return the rollouts of the next update, and the seconds that they take now, or have taken beside training."""
+        """Return the rollouts of the next update, and the seconds that they take now, or took beside training."""
         ahead, self._ahead, taken = self._ahead, None, Times()
         if ahead is None:
             return self._tried(update, self.record.state)
         with _timed(taken, WAITING):
             tried, beside = ahead.result()
-        return tried, taken | {f"{work}{BESIDE}": seconds for work, seconds in beside.items()}
+        for work, seconds in beside.items():
+            name = work.removesuffix(BESIDE) + BESIDE
+            taken[name] = taken.get(name, 0.0) + seconds
+        return tried, taken
 
     def _tried(self, update: int, state: Any) -> tuple[list[Tried], Times]:
         """Return the rollouts of an update, judged, turn by turn until the rule has enough; and the seconds."""
@@ -368,14 +404,22 @@ class _Loop:
         return found, taken
 
     def _turn(self, update: int, turn: int, asked: Mapping[str, Question], taken: Times) -> Iterator[Tried]:
-        """Yield every rollout of a turn; what is written of it is not made again."""
+        """Yield every rollout of a turn; what is written of it is not made again.
+
+        Groups are judged here while others are still being written, unless they are so many that workers do it after.
+        """
         writer, name = self._after(update - 1 - self._n_behind(update)), _name(update) + f"-{turn}" * bool(turn)
         version = policy_version(writer)
         if not self._rollouts.is_finished(name):
             with _timed(taken, HANDING_OVER):  # asking would do it, too, and count as generating
                 self._context.resources.load_policy(writer, self._context.settings.engine)
-            with _timed(taken, GENERATING):
-                self._rollouts.write(name, self._generate(asked, update, writer), RolloutRow)
+            judges_beside = len(asked) * self._context.settings.sampling.n <= FEW_ROLLOUTS
+            with _Judging(self._rule.judge, asked, taken) if judges_beside else nullcontext() as judging:
+                with _timed(taken, GENERATING):
+                    self._rollouts.write(name, self._generate(asked, update, writer, judging), RolloutRow)
+                if judging is not None:
+                    with _timed(taken, JUDGING):
+                        self._judged.write(name, judging.rows(), JudgedRow)
         rollouts = read_table(self._rollouts.path(name), RolloutRow)
         if stale := next((row for row in rollouts if row.policy_version != version), None):
             raise StalePolicyError("a rollout of another policy", where=stale.rollout_id,
@@ -392,22 +436,26 @@ class _Loop:
             verdict = verdicts[row.rollout_id]
             yield Tried(row, verdict, tuple(steps[row.rollout_id]), self._rule.reward(row, verdict))
 
-    def _generate(self, asked: Mapping[str, Question], update: int, writer: Artifact | Checkpoint) -> list[RolloutRow]:
-        """Return the rollouts of an update, each under a seed that no other update has."""
+    def _generate(
+        self, asked: Mapping[str, Question], update: int, writer: Artifact | Checkpoint, judging: _Judging | None
+    ) -> list[RolloutRow]:
+        """Return the rollouts of an update, each under a seed that no other has; each group is judged at once."""
         inputs: Any = {**self._context.inputs, "policy": writer}
         conversations = {name: item.conversation for name, item in asked.items()}
         first = (update - 1) * self._context.settings.sampling.n
-        context = replace(self._context, inputs=inputs)
-        return rollouts_of(
+        context, found = replace(self._context, inputs=inputs), dict[str, list[RolloutRow]]()
+        for name, group in rollout_groups(
             context, conversations, first=first, iteration=update, description=f"update {update}, trying"
-        )
+        ):
+            found[name] = group
+            if judging is not None:
+                judging.begin(group)
+        return [row for name in conversations for row in found[name]]
 
     def _judge(self, asked: Mapping[str, Question], rollouts: Sequence[RolloutRow], update: int) -> list[JudgedRow]:
-        completions: dict[str, list[CompletionRow]] = defaultdict(list)
-        for row in rollouts:
-            completion = CompletionRow(row.rollout_id, row.iteration, row.policy_version, row.completion)
-            completions[row.problem_id].append(completion)
-        rows = [judging_row(asked[name].problem, found) for name, found in completions.items()]
+        """Return what the judge says of rollouts that are all there."""
+        groups = groupby(sorted(rollouts, key=lambda row: row.problem_id), key=lambda row: row.problem_id)
+        rows = [_judging_row(asked, list(group)) for _, group in groups]
         how: dict[str, Any] = {"n_rollouts": len(rollouts), "description": f"update {update}, judging"}
         types = (JudgingRow, JudgedRow)
         return worked_rows(self._context, rows, types, ValidatorActor, {"judge": self._rule.judge}, **how)
@@ -417,13 +465,16 @@ class _Loop:
 
         Begun anew it starts from what the loop began with, whose folder outlives the checkpoints.
         """
-        resources, numerics = self._context.resources, self._context.settings.numerics
         held: Any = self.policy if self._is_held else self._start
-        trainer = resources.trainer(held.path(MODEL), numerics)
+        trainer = self._trainer_with(held)
         if self.record.update and not self._is_held:
             trainer.load_checkpoint(str(self.policy.path(TRAINER)))
         self._is_held = True
         return trainer
+
+    def _trainer_with(self, policy: Any) -> Any:
+        settings = self._context.settings
+        return self._context.resources.trainer(policy.path(MODEL), settings.numerics.during(settings.optimiser))
 
     def _step(
         self, trainer: Any, lesson: Lesson, sequences: Sequence[TrainingSequence], update: int
@@ -433,8 +484,7 @@ class _Loop:
             cut = {"top_p": lesson.sampling.top_p, "top_k": lesson.sampling.top_k}
             sequences = _read_by(trainer, sequences, lesson.old_column, **how, **cut)
         if lesson.reference_column:
-            reference = context.resources.trainer(self._start.path(MODEL), settings.numerics)
-            sequences = _read_by(reference, sequences, lesson.reference_column, **how)
+            sequences = _read_by(self._trainer_with(self._start), sequences, lesson.reference_column, **how)
             self._is_held = False
             trainer = self._trainer()
         report: OptimisationReport = trainer.optimise(

@@ -37,7 +37,7 @@ def gap_seeds_results(name: str, runs: Sequence[RunSoFar[GeneralizationGapConfig
         for scope in order
         if any(scope_of(item, config) == scope for run in tried for item in run.evaluated)
     }
-    tests = tests_in_scopes(tried, compared_arms(arms), scopes)
+    tests = tests_in_scopes(tried, compared_arms(arms, config.start_of_grpo), scopes)
     return over_seeds(name, tried, arms, scopes, tests, preset=runs[0].preset, **made_with(config, command))
 
 

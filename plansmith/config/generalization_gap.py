@@ -131,8 +131,11 @@ class GeneralizationGapConfig(RunConfig):
     """The tuning of each variant. Numbered and compact are tried after every epoch; the anonymised tuples are stacked
     once for each epoch and trained on once, in this order."""
     grpo: ReinforcementConfig | None = None
-    """v3: reinforcement learning from the validator's verdicts on D1's problems, from `compact` after its first epoch;
-    None leaves it out."""
+    """v3: reinforcement learning from the validator's verdicts on D1's problems, from `compact` after some epochs; None
+    leaves it out."""
+    grpo_after_epoch: int = Field(1, ge=1)
+    """Epochs of `compact` after which reinforcement learning begins; the paper's is 1. A model from nothing is still
+    learning quickest from plans then."""
     other_grpo: dict[str, ReinforcementConfig] | None = Field(default_factory=dict)
     """Further arms of reinforcement learning from the same start, by name: other rewards, other objectives; None, too,
     leaves them out, as a preset does that is based on one which has some."""
@@ -181,7 +184,9 @@ class GeneralizationGapConfig(RunConfig):
         if len(set(self.variants)) < len(self.variants):
             raise ValueError(f"variants names one twice: {', '.join(self.variants)}")
         if self.grpo is not None and "compact" not in self.variants:
-            raise ValueError("grpo begins with the compact variant after its first epoch; add compact to variants")
+            raise ValueError("grpo begins with the compact variant; add compact to variants")
+        if self.grpo is not None and self.grpo_after_epoch > self.tuning.epochs:
+            raise ValueError(f"grpo_after_epoch={self.grpo_after_epoch} of sft.epochs={self.tuning.epochs}")
         if self.grpo is None and (self.controls or self.other_grpo):
             raise ValueError("controls and other_grpo stand beside grpo, which is left out")
         if wrong := [name for name in self.other_grpo or () if not re.fullmatch(r"[a-z0-9]+", name)]:
@@ -207,6 +212,12 @@ class GeneralizationGapConfig(RunConfig):
     def unseen_domains(self) -> frozenset[str]:
         """Return the domains with test problems that are never trained on."""
         return frozenset(level.domain_name for level in self.problems.domains if level.test) - self.trained_domains
+
+    @property
+    def start_of_grpo(self) -> str:
+        """Return the arm that reinforcement learning begins with."""
+        several = self.sft is not None and self.sft.epochs > 1
+        return f"compact_{self.grpo_after_epoch}" if several else "compact"
 
     @property
     def tuning(self) -> OptimiserConfig:

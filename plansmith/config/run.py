@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from plansmith.config.basics import StrictModel
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.telemetry import TelemetryConfig
+from plansmith.config.training import OptimiserConfig, TrainerConfig
 from plansmith.errors import ConfigError
 
 
@@ -28,6 +30,17 @@ class RunConfig(StrictModel):
     """Of how many iterations of a loop, the latest, the weights stay in the run's folder; those before are removed once
     no further stage reads them, while their tables stay. None keeps all. Changes no result."""
 
+    @model_validator(mode="after")
+    def _optimizers_go_with_the_trainer(self) -> Self:
+        trainer = getattr(self, "trainer", None)
+        for where, optimiser in _optimisations(dict(self)):
+            if isinstance(trainer, TrainerConfig) and optimiser.optimizer is not None:
+                try:
+                    trainer.check_optimizer(optimiser.optimizer)
+                except ValueError as error:
+                    raise ValueError(f"{where}: {error}") from None
+        return self
+
     def unread(self) -> Mapping[str, str]:
         """Return the settings, or parts of them, that no stage reads under these settings, each with the reason."""
         return {}
@@ -42,3 +55,12 @@ class RunConfig(StrictModel):
             for unread, reason in self.unread().items():
                 if key == unread or key.startswith(f"{unread}."):
                     raise ConfigError("no stage reads this setting", where=key, got=reason, cure="leave it out")
+
+
+def _optimisations(settings: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, OptimiserConfig]]:
+    """Yield the optimisations among settings, each with its dotted name."""
+    for name, value in settings.items():
+        if isinstance(value, OptimiserConfig):
+            yield where + name, value
+        if isinstance(value, (StrictModel, Mapping)):
+            yield from _optimisations(dict(value), f"{where}{name}.")

@@ -62,9 +62,16 @@ class Schedule(StrEnum):
     """Constant, then linearly to 0 (`OptimiserConfig.decay_share`)."""
 
 
+OptimizerName = Literal["adamw", "muon"]
+"""adamw, or muon: Muon on the matrices of the layers, AdamW on embeddings, norms, biases and head."""
+
+
 class OptimiserConfig(StrictModel):
     """One optimisation: a phase, or a stage of phase 2 (the paper's table 2)."""
 
+    optimizer: OptimizerName | None = None
+    """What takes the steps; None: `trainer.optimizer`. Muon's updates have one size however small the gradient, which
+    is quick from nothing and has wrecked policies in reinforcement learning (docs/log.md)."""
     learning_rate: float = Field(gt=0)
     """Of AdamW; with `muon`, of the parameters that are no matrices of the layers."""
     muon_learning_rate: float | None = Field(None, gt=0)
@@ -158,8 +165,12 @@ class Numerics(AdapterConfig):
     ranks have instructions for it; a CPU without them emulates it, fifty times slower than float32."""
     row_length_tokens: int = Field(1024, ge=16)
     """Longest training sequence and length of a packed row; longer sequences are dropped and counted."""
-    optimizer: Literal["adamw", "muon"] = "muon"
-    """adamw, or muon: Muon on the matrices of the layers, AdamW on embeddings, norms, biases and head."""
+    optimizer: OptimizerName = "muon"
+    """What takes the steps of an optimisation that names none of its own (`OptimiserConfig.optimizer`)."""
+
+    def during(self, optimiser: OptimiserConfig) -> Numerics:
+        """Return them as they are in an optimisation."""
+        return self if optimiser.optimizer is None else self.model_copy(update={"optimizer": optimiser.optimizer})
 
     @property
     def has_master_weights(self) -> bool:
@@ -205,12 +216,7 @@ class TrainerConfig(Numerics):
                              f"row_length_tokens={self.row_length_tokens}")  # fmt: skip
         if self.has_master_weights and self.zero_stage == 1:
             raise ValueError("dtype=bfloat16 sums gradients in float32, which needs zero_stage=2 or 3, got 1")
-        if self.optimizer == "muon" and self.zero_stage != 1:
-            raise ValueError(f"optimizer=muon works with zero_stage=1, got zero_stage={self.zero_stage}")
-        if self.optimizer == "muon" and self.lora is not None:
-            raise ValueError("optimizer=muon is not meant for adapters; set optimizer=adamw with lora")
-        if self.optimizer == "muon" and self.offload != "none":
-            raise ValueError(f"optimizer=muon works on whole gradients on the device, got offload={self.offload}")
+        self.check_optimizer(self.optimizer)
         if self.quantisation != "none" and self.lora is None:
             raise ValueError(f"quantisation={self.quantisation} freezes the weights and needs lora")
         if self.quantisation != "none" and self.zero_stage == 3:
@@ -218,6 +224,19 @@ class TrainerConfig(Numerics):
         if self.offload == "all" and self.zero_stage != 3:
             raise ValueError(f"offload=all needs zero_stage=3, got zero_stage={self.zero_stage}")
         return self
+
+    def check_optimizer(self, optimizer: OptimizerName) -> None:
+        """Raise where an optimizer does not go with how the model is held.
+
+        Raises:
+            ValueError: with the setting that is in its way.
+        """
+        if optimizer == "muon" and self.zero_stage != 1:
+            raise ValueError(f"optimizer=muon works with zero_stage=1, got zero_stage={self.zero_stage}")
+        if optimizer == "muon" and self.lora is not None:
+            raise ValueError("optimizer=muon is not meant for adapters; set optimizer=adamw with lora")
+        if optimizer == "muon" and self.offload != "none":
+            raise ValueError(f"optimizer=muon works on whole gradients on the device, got offload={self.offload}")
 
 
 class EngineNumerics(StrictModel):

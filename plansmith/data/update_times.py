@@ -9,8 +9,9 @@ TIMES = "times"
 GENERATING, JUDGING, TRAINING, WAITING = "generating", "judging", "training", "waiting for rollouts"
 HANDING_OVER, SAVING = "handing over", "saving"
 """Kinds of work: weights come to engines and trainer, checkpoint and probe are written."""
-BESIDE = ", beside training"
-"""In the name of a time: of what was done while the trainer worked on the update before."""
+BESIDE = ", beside other work"
+"""Ends the name of a time: of what was judged while engines went on writing, and of what was done while the trainer
+worked on the update before."""
 
 
 def time_name(work: str) -> str:
@@ -24,5 +25,5 @@ def work_of(name: str) -> str:
 
 
 def spent(times: Iterable[tuple[str, float]]) -> float:
-    """Return how long updates took, from names and seconds; work beside training counts as far as it was waited for."""
+    """Return how long updates took, from names and seconds; work beside other counts as far as it was waited for."""
     return sum(seconds for name, seconds in times if BESIDE not in name)

@@ -55,7 +55,7 @@ class LoopSeconds:
         return self.seconds - sum(self.work.get(name, 0.0) for name in (GENERATING, WAITING, JUDGING, TRAINING))
 
     def done_s(self, work: str) -> float:
-        """Return the seconds of a kind of work, beside training or not."""
+        """Return the seconds of a kind of work, beside other work or not."""
         return self.work.get(work, 0.0) + self.work.get(work + BESIDE, 0.0)
 
 

@@ -214,15 +214,20 @@ def _invented(run: Run) -> InventedFigures | None:
     return InventedFigures(len(rows), n_held_out, sum(row.n_shared > 0 for row in rows), sizes)
 
 
-def compared_arms(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return which arms are compared, the headline's first; which it is was fixed before any run."""
+def compared_arms(names: Sequence[str], start: str) -> list[tuple[str, str]]:
+    """Return which arms are compared, the headline's first; which it is was fixed before any run.
+
+    Args:
+        names: of the arms.
+        start: the one that reinforcement learning began with.
+    """
     last = {name.rpartition("_")[0] or name: name for name in names}  # the last epoch of each variant
     numbered, compact = last.get("numbered", ""), last.get("compact", "")
     others = [name for name in names if re.fullmatch("grpo_[a-z0-9]+", name)]
     wanted = [("trained", "mixed"), ("walk", "mixed"), ("walk", "trained"), ("mixed", "reinforced"),
               ("invented", "mixed"), ("distant", "mixed"), ("walk", "reinforced"),
-              ("compact_1", "grpo"), ("more_sft", "grpo"), ("own_plans", "grpo"), ("grpo_1_of_2", "grpo"),
-              *product(("compact_1", "more_sft", "own_plans"), others), *product(others, ("grpo",)),
+              (start, "grpo"), ("more_sft", "grpo"), ("own_plans", "grpo"), ("grpo_1_of_2", "grpo"),
+              *product((start, "more_sft", "own_plans"), others), *product(others, ("grpo",)),
               (compact, "grpo"), (numbered, "grpo"), (numbered, compact),
               (numbered, "anonymised"), ("numbered_1", numbered), ("compact_1", compact),
               ("untrained", numbered), *_of_labels(names)]  # fmt: skip
@@ -245,7 +250,7 @@ SCOPES = (UNSEEN, HELD_OUT, SEEN)
 def _paired_tests(
     evaluated: Mapping[str, Sequence[EvaluatedProblem]], config: GeneralizationGapConfig
 ) -> Iterator[PairedComparison]:
-    for before, after in compared_arms(list(evaluated)):
+    for before, after in compared_arms(list(evaluated), config.start_of_grpo):
         for scope in SCOPES if after in READING else (SEEN, UNSEEN):
             first, second = (_of(evaluated[name], config, scope) for name in (before, after))
             if first:

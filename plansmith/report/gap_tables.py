@@ -186,8 +186,8 @@ def loop_table(results: GapResults) -> Table:
     rows = [(arm_name(name), *cells(loop)) for name, loop in results.loops.items()]
     header = ("loop", "seconds", *work, "none of these", *(f"of it {name}" for name in other))
     note = (
-        "Shares of the wall time of the loop's stages. What is written and judged beside training counts as far as it "
-        "was waited for."
+        "Shares of the wall time of the loop's stages. What is judged while engines go on writing, and what is written "
+        "and judged beside training, counts as far as it was waited for."
     )
     return Table("Seconds of reinforcement learning", header, tuple(rows), note)
 
