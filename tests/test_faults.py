@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ import optimisation_run
 import pytest
 import ray
 import torch
+import update_loop_run
 from answered_ray import generated
 from checkpoints import qwen3_checkpoint
 from conftest import ROOT
@@ -409,9 +410,9 @@ def start_loop(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def loop_of(folder: Path) -> dict[str, str]:
-    """Return the content of every file that the loop left."""
+    """Return the content of every file that the loop left, but for its seconds."""
     [made] = [a for a in complete_artifacts(folder / "artifacts") if a.manifest.provenance.stage == "loop"]
-    return {name: entry.sha256 for name, entry in made.manifest.files.items()}
+    return {name: entry.sha256 for name, entry in made.manifest.files.items() if name != "times.parquet"}
 
 
 @pytest.mark.faults
@@ -428,6 +429,31 @@ def test_loop_of_updates_killed_while_it_generates_and_in_a_checkpoint_ends_as_a
     assert loop_of(tmp_path / "struck") == loop_of(tmp_path / "calm")
     [made] = [a for a in complete_artifacts(tmp_path / "struck" / "artifacts") if (a.folder / "curve.parquet").exists()]
     assert len(made.rows(OptimisationStepRow, "curve")) >= 4  # every update has learnt
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("max_staleness", [0, 1], ids=["in turns", "writing ahead"])
+def test_loop_of_updates_whose_rank_and_engine_are_killed_ends_as_a_calm_one(
+    private_ray: None, tmp_path: Path, caplog: pytest.LogCaptureFixture, max_staleness: int
+) -> None:
+    made = dict[str, Path]()
+    for name in ("calm", "struck"):
+        folder = tmp_path / name
+        with Workers(SMOKE, folder) as workers, ExitStack() as strikes:
+
+            def kill_rank(workers: Workers = workers) -> None:
+                os.kill(workers._ranks.places()[-1].pid, signal.SIGKILL)
+
+            def kill_engine(workers: Workers = workers) -> None:
+                ray.kill(workers._policies[0], no_restart=False)
+
+            if name == "struck":
+                strikes.enter_context(once(folder, lambda work: work.doing == "update 2, training", kill_rank))
+                strikes.enter_context(once(folder, lambda work: work.doing == "update 4, trying", kill_engine))
+            workers.run(update_loop_run.stages(max_staleness=max_staleness), root=folder / "artifacts")
+        made[name] = folder
+    assert caplog.text.count("stage loop is run again") == 1, "of an engine another takes the place"
+    assert loop_of(made["struck"]) == loop_of(made["calm"])
 
 
 # --- the driver, killed in each of its stages

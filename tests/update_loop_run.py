@@ -18,6 +18,7 @@ from pipelines.stages.update_loop import Lesson, Tried, UpdateSettings, run_upda
 from plansmith.config.basics import narrowed
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig
+from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import SolvedProblemRow
 from plansmith.judging.judge import PlanJudge
 from plansmith.learning.models import make_model
@@ -57,16 +58,20 @@ def loop(context: StageContext[UpdateSettings]) -> None:
     """Make the updates."""
     texts = [print_problem(random_problem(3, seed)) for seed in range(6)]
     rows = (SolvedProblemRow(f"p{i}", "", BLOCKS_TEXT, text, ("(a)",)) for i, text in enumerate(texts))
-    run_updates(context, Everything(tuple(rows), PlanJudge("compact"), 3))
+    run_updates(context, Everything(tuple(rows), PlanJudge("compact"), 3, HeldOut()))
+
+
+def stages(name: str = "loop", max_staleness: int = 0) -> list[Stage[Any]]:
+    """Return the policy that a loop begins with, and the loop; of any name it does the same."""
+    start = Stage(name="start", run=begin, seed=1)
+    roots, settings = (*GENERATION, *OPTIMISATION), SETTINGS.model_copy(update={"max_staleness": max_staleness})
+    return [start, Stage(name=name, run=loop, settings=settings, inputs={"policy": start}, seed=1, code_roots=roots)]
 
 
 def main(folder: Path) -> None:
     """Run both stages."""
-    start = Stage(name="start", run=begin, seed=1)
-    roots = (*GENERATION, *OPTIMISATION)
-    made = Stage(name="loop", run=loop, settings=SETTINGS, inputs={"policy": start}, seed=1, code_roots=roots)
     with Workers(SMOKE, folder) as workers:
-        workers.run([start, made], root=folder / "artifacts")
+        workers.run(stages(), root=folder / "artifacts")
 
 
 if __name__ == "__main__":
