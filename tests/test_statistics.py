@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from plansmith.report.calibration import Belief, area_under_roc, calibrate, reliability_bins
+from plansmith.report.calibration import Belief, calibrate, reliability_bins
 from plansmith.report.feedback_turns import accuracy_by_turn
 from plansmith.report.statistics import (
     PairedTest,
     TriedProblem,
     accuracy_interval,
+    area_under_roc,
     effective_size,
     interval_name,
     interval_over_seeds,
@@ -336,9 +337,9 @@ def test_reliability_bins_edges_belong_to_the_upper_bin_and_one_to_the_last() ->
 
 
 def test_area_under_roc_ties_count_half_and_one_kind_has_none() -> None:
-    assert area_under_roc(beliefs((True, 0.5), (False, 0.5))) == 0.5
-    assert area_under_roc(beliefs((True, 0.5), (False, 0.5), (True, 0.9), (False, 0.1))) == 0.875  # 3.5 of 4 pairs
-    assert area_under_roc(beliefs((False, 0.1), (False, 0.2))) is None
+    assert area_under_roc([0.5, 0.5], [True, False]) == 0.5
+    assert area_under_roc([0.5, 0.5, 0.9, 0.1], [True, False, True, False]) == 0.875  # 3.5 of 4 pairs
+    assert area_under_roc([0.1, 0.2], [False, False]) is None
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 1)), min_size=1, max_size=40))
@@ -346,7 +347,9 @@ def test_area_under_roc_is_the_share_of_pairs_in_order(pairs: list[tuple[bool, f
     valid, invalid = [p for v, p in pairs if v], [p for v, p in pairs if not v]
     wins = sum((a > b) + (a == b) / 2 for a in valid for b in invalid)
     expected = wins / (len(valid) * len(invalid)) if valid and invalid else None
-    assert area_under_roc(beliefs(*pairs)) == (expected if expected is None else pytest.approx(expected))
+    assert area_under_roc([p for _, p in pairs], [v for v, _ in pairs]) == (
+        expected if expected is None else pytest.approx(expected)
+    )
 
 
 @pytest.mark.parametrize(

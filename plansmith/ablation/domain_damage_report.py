@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from plansmith.ablation.domain_damage import (
     ARMS,
@@ -29,6 +28,9 @@ from plansmith.ablation.summary import MeanCell
 from plansmith.report.sections import Drawing, Listing, Plot, Plots, Report, Section, Table
 from plansmith.report.svg import legend_above, legend_height, plot_of, series
 from plansmith.report.wording import interval, number_or_dash, percent, percent_or_dash, spoken
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PANELS = {"valid plans (%)": None, COST: COST, DISAGREEMENT: DISAGREEMENT}
 """What the plot shows, by the label of its axis; None is success."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from typing import TYPE_CHECKING
 
 from plansmith.ablation.paper_figures import PAPER_MODEL, TABLE_1
 from plansmith.ablation.summary import AblationArm, AblationCell, AblationResults, MeanCell
@@ -23,6 +20,10 @@ from plansmith.report.svg import (
     plot_of,
     series,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def ablation_drawings(results: AblationResults) -> Iterator[Drawing]:
@@ -131,6 +132,8 @@ def _draw_iterations(results: AblationResults, number: int, domain: str) -> Plot
     lines = [(arm, cells) for arm, cells in lines if cells]
 
     def draw(figure: Figure) -> None:
+        from matplotlib.ticker import MaxNLocator
+
         axes = figure.add_subplot()
         for i, (arm, cells) in enumerate(lines):
             _draw_line(axes, i, len(lines), arm.column, cells)

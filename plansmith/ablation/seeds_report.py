@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from plansmith.ablation.order import OrderTest, Outcome
 from plansmith.ablation.seeds import DEVELOPMENT_SEEDS, SeedsResults
@@ -23,6 +21,10 @@ from plansmith.report.run_sections import provenance_section
 from plansmith.report.sections import Drawing, Plot, Plots, Report, Section, Table
 from plansmith.report.svg import legend_above, legend_height, percent_axis, plot_of, series
 from plansmith.report.wording import SIGNIFICANCE, interval, p_cell, p_text, percent, spoken
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 OUTCOME_WORDS = {
     Outcome.CONFIRMED: "improved",

@@ -12,17 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import EvalResult, ModelCardData
 from jinja2 import Environment, StrictUndefined
-from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerBase
 
 from plansmith.errors import BadInputError
 from plansmith.learning.adapters import copy_tokenizer, is_adapter_folder, merge_adapter, written_whole
 from plansmith.learning.models import load_tokenizer
 from plansmith.learning.tokenizer import end_token_ids
 from plansmith.learning.weight_files import SAFE_LOADING, check_weight_files
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 CARD = "README.md"
 EXAMPLE_PROMPT = "example_prompt.txt"
@@ -214,6 +216,8 @@ def _copy_model(source: Path, target: Path) -> None:
 
     The weights get the precision that config.json names: a run keeps those of a model in bfloat16 in float32.
     """
+    from transformers import AutoModelForCausalLM
+
     check_weight_files(source)
     AutoModelForCausalLM.from_pretrained(source, dtype="auto", **SAFE_LOADING).save_pretrained(target)
     copy_tokenizer(source, target)
@@ -222,6 +226,8 @@ def _copy_model(source: Path, target: Path) -> None:
 def _generation_config(
     tokenizer: PreTrainedTokenizerBase, stop_token_ids: tuple[int, ...], max_new_tokens: int
 ) -> GenerationConfig:
+    from transformers import GenerationConfig
+
     return GenerationConfig(
         do_sample=False,
         max_new_tokens=max_new_tokens,

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from plansmith.config.training import ModelConfig
 from plansmith.errors import BadInputError
@@ -20,6 +19,9 @@ from plansmith.learning.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, base_fo
 from plansmith.learning.tokenizer import END, PAD, verdict_token_ids
 from plansmith.learning.weight_files import NO_FOREIGN_CODE, check_weight_files
 from plansmith.text.chains import INVALID, VALID
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 PIECES = Regex(r" ?[\p{L}_]+(?:-[\p{L}_]+)*|\p{N}{1,3}| ?[^\s\p{L}\p{N}_]|\s+(?!\S)|\s+")
 """What byte pairs never merge across: a name with its hyphens and the space before it, up to three digits, one other
@@ -138,6 +140,8 @@ def bpe_tokenizer(
     Raises:
         BadInputError: a vocabulary too small for the bytes and the two verdicts.
     """
+    from transformers import PreTrainedTokenizerFast
+
     tokenizer = Tokenizer(models.BPE())
     pieces = WHOLE_NAMES if has_whole_names else PIECES
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

@@ -10,12 +10,11 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.decoders import DecodeStream
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from plansmith.errors import BadInputError
 from plansmith.generation import Conversation, asking, plain_text
@@ -24,11 +23,16 @@ from plansmith.pddl.model import Domain
 from plansmith.text.chains import INVALID, VALID, Span
 from plansmith.text.compact import MARKERS, domain_words
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unknown>"
 
 
 def word_tokenizer(domains: Iterable[Domain], object_names: Sequence[str]) -> PreTrainedTokenizerFast:
     """Return a tokenizer whose words are the markers, the words of `domains` and `object_names`."""
+    from transformers import PreTrainedTokenizerFast
+
     words: dict[str, None] = dict.fromkeys([PAD, END, UNKNOWN, *MARKERS, VALID, INVALID])
     for domain in domains:
         words.update(dict.fromkeys(domain_words(domain)))
@@ -163,6 +167,8 @@ def _lengths_by_stream(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[i
 
     That is so where the text ends within a character.
     """
+    from transformers import PreTrainedTokenizerFast
+
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         return None
     stream, pieces = DecodeStream(skip_special_tokens=True), []

@@ -10,9 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from scipy.stats import rankdata
-
-from plansmith.report.statistics import TriedProblem, accuracy_interval
+from plansmith.report.statistics import TriedProblem, accuracy_interval, area_under_roc
 
 N_BINS = 10
 THRESHOLD = 0.5
@@ -77,7 +75,7 @@ def calibrate(beliefs: Sequence[Belief]) -> Calibration:
         brier=brier_score((b.v, b.v_hat) for b in beliefs),
         expected_calibration_error=sum(b.n * abs(b.share_valid - b.mean_v_hat) for b in bins) / len(beliefs),
         accuracy=fmean((b.v_hat >= THRESHOLD) == b.v for b in beliefs),
-        auroc=area_under_roc(beliefs),
+        auroc=area_under_roc([b.v_hat for b in beliefs], [b.v for b in beliefs]),
         bins=bins,
     )
 
@@ -104,17 +102,3 @@ def reliability_bins(beliefs: Sequence[Belief]) -> tuple[ReliabilityBin, ...]:
         for number, found in enumerate(members)
         if found
     )
-
-
-def area_under_roc(beliefs: Sequence[Belief]) -> float | None:
-    """Return the chance that a valid plan has a greater v_hat than an invalid one, ties counting half.
-
-    This is the rank form, U / (n_valid * n_invalid) with Mann and Whitney's U; None when one of the kinds is absent.
-    """
-    n_valid = sum(b.v for b in beliefs)
-    n_invalid = len(beliefs) - n_valid
-    if not n_valid or not n_invalid:
-        return None
-    ranks = rankdata([b.v_hat for b in beliefs])
-    rank_sum = sum(float(rank) for rank, b in zip(ranks, beliefs, strict=True) if b.v)
-    return (rank_sum - n_valid * (n_valid + 1) / 2) / (n_valid * n_invalid)

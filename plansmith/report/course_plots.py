@@ -6,17 +6,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from statistics import fmean
-from typing import Any
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from typing import TYPE_CHECKING, Any
 
 from plansmith.report.results import TrainingCurve
 from plansmith.report.run_facts import Updates
 from plansmith.report.sections import Drawing, Plot
 from plansmith.report.svg import LINE_STYLES, SERIES, legend_above, plot_of
 from plansmith.report.wording import clock, spoken
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MAX_POINTS = 150
 MAX_STAGES = 14
@@ -59,6 +59,8 @@ def draw_updates(loop: str, title: str, panels: Mapping[str, Sequence[str]], fig
 
 def _draw_panels(figure: Figure, panels: Mapping[str, Callable[[Axes], None]], x_label: str) -> None:
     """Draw panels one below the other over the same steps, each by its function, beside its label."""
+    from matplotlib.ticker import MaxNLocator
+
     grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (label, draw) in zip(grid, panels.items(), strict=True):
         draw(axes)

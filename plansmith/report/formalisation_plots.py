@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from plansmith.report.course_plots import course_drawings
 from plansmith.report.formalisation_arms import RESAMPLED
@@ -16,6 +14,10 @@ from plansmith.report.plots import Share, label_arms, shares_plot
 from plansmith.report.sections import Drawing, Plot
 from plansmith.report.svg import MARKERS, MUTED, SERIES, legend_above, plot_of
 from plansmith.report.wording import spoken
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SHOWN = {
     "psr_of_all": "has a plan",

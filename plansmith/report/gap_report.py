@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import partial
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from plansmith.report.course_plots import course_drawings, draw_updates
 from plansmith.report.gap_results import SEEN, UNSEEN, GapArm, GapResults
@@ -46,6 +45,9 @@ from plansmith.report.run_sections import (
 from plansmith.report.sections import Attempts, Block, Drawing, Plot, Report, Section, Tile, Tiles
 from plansmith.report.svg import LINE_STYLES, SERIES, plot_of
 from plansmith.report.wording import INTERVALS, comparison_text, interval, percent, spoken
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WHAT_COUNTS = (
     "A plan is valid when the validator finds every action applicable and the goal reached. Each policy is asked as it "

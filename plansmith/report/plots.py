@@ -8,9 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.report.course_plots import course_drawings
@@ -31,6 +29,10 @@ from plansmith.report.svg import (
 )
 from plansmith.report.verdict_plots import draw_calibration, draw_feedback_turns
 from plansmith.report.wording import spoken
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Share = tuple[float, tuple[float, float]]
 """A share with its interval."""

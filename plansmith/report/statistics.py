@@ -13,11 +13,10 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, stdev
+from statistics import NormalDist, fmean, stdev
 
 import numpy as np
-from scipy.stats import mannwhitneyu, norm
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
 """Coverage of every interval."""
@@ -109,8 +108,13 @@ def effective_size(values: Sequence[float], forms: Sequence[str]) -> float:
     if n_forms in (1, n) or not singly:
         return least
     clustered = n_forms / (n_forms - 1) * sum(total**2 for total in by_form.values()) / n**2
-    few_forms = float(student_t.ppf(UPPER, n - 1) / student_t.ppf(UPPER, n_forms - 1)) ** 2
+    few_forms = (_t_quantile(n - 1) / _t_quantile(n_forms - 1)) ** 2
     return min(n, max(least, n * singly / clustered * few_forms)) if clustered else n
+
+
+def _t_quantile(freedom: int) -> float:
+    """Return `UPPER`'s quantile of Student's t distribution."""
+    return float(stdtrit(freedom, UPPER))
 
 
 def wilson_interval(successes: float, n: float) -> tuple[float, float]:
@@ -123,7 +127,7 @@ def wilson_interval(successes: float, n: float) -> tuple[float, float]:
     """
     if n <= 0 or not 0 <= successes <= n:
         raise ValueError(f"an interval needs 0 <= successes <= n and n > 0; got successes={successes}, n={n}")
-    z, share = float(norm.ppf(UPPER)), successes / n
+    z, share = NormalDist().inv_cdf(UPPER), successes / n
     centre = share + z**2 / (2 * n)
     reach = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     low, high = ((centre + sign * reach) / (1 + z**2 / n) for sign in (-1, 1))
@@ -140,7 +144,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
         raise ValueError("an interval of a mean needs at least one value")
     if len(values) == 1:
         return None
-    reach = float(student_t.ppf(UPPER, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    reach = _t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
     return fmean(values) - reach, fmean(values) + reach
 
 
@@ -213,11 +217,16 @@ def paired_test(before: Sequence[TriedProblem], after: Sequence[TriedProblem]) -
 
 
 def area_under_roc(scores: Sequence[float], is_true: Sequence[bool]) -> float | None:
-    """Return the chance that one that is true scores above one that is not, ties as a half; None without both."""
+    """Return the chance that one that is true scores above one that is not, ties as a half; None without both.
+
+    This is U / (n_true * n_other), with Mann and Whitney's U.
+    """
     true = [score for score, own in zip(scores, is_true, strict=True) if own]
     others = [score for score, own in zip(scores, is_true, strict=True) if not own]
     if not true or not others:
         return None
+    from scipy.stats import mannwhitneyu  # takes seconds to import
+
     return float(mannwhitneyu(true, others).statistic) / (len(true) * len(others))
 
 
@@ -263,5 +272,5 @@ def _gain_interval(only_before: int, only_after: int, n: int, effective: float) 
     """
     worth, size = effective / n, effective + 2
     gain, differing = worth * (only_after - only_before), worth * (only_after + only_before)
-    reach = float(norm.ppf(UPPER)) * math.sqrt(differing + 1 - gain**2 / size) / size
+    reach = NormalDist().inv_cdf(UPPER) * math.sqrt(differing + 1 - gain**2 / size) / size
     return max(-1.0, gain / size - reach), min(1.0, gain / size + reach)

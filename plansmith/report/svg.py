@@ -10,14 +10,13 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from typing import TYPE_CHECKING, Any
 
 from plansmith.report.sections import Plot
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 INK, MUTED, GRID = "#0a0b0c", "#7a7b7c", "#dadbdc"
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
@@ -121,6 +120,8 @@ def legend_above(figure: Figure, axes: Axes) -> None:
 
 def whole_steps(axes: Axes, count: int) -> None:
     """Tick whole iterations only, with air on both sides."""
+    from matplotlib.ticker import MaxNLocator
+
     axes.set_xlim(0.7, count + 0.3)
     axes.xaxis.set_major_locator(MaxNLocator(min(count, 8), integer=True, min_n_ticks=1))
     axes.yaxis.set_major_locator(MaxNLocator(4))
@@ -129,6 +130,9 @@ def whole_steps(axes: Axes, count: int) -> None:
 
 def plot_of(slug: str, title: str, caption: str, height_in: float, draw: Callable[[Figure], None]) -> Plot:
     """Return what ``draw`` draws as an ``<svg>`` element that takes its colours from the page, and words around it."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": slug}):
         figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
         draw(figure)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from typing import TYPE_CHECKING
 
 from plansmith.report.calibration import N_BINS, Calibration
 from plansmith.report.feedback_turns import FeedbackTurn
 from plansmith.report.sections import Plot
 from plansmith.report.svg import GRID, MUTED, SERIES, draw_shares, percent_axis, plot_of
 from plansmith.report.wording import number_or_dash, spoken
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def draw_calibration(arm: str, calibration: Calibration) -> Plot:
@@ -69,6 +70,8 @@ def _draw_reliability(axes: Axes, calibration: Calibration) -> None:
 
 def _draw_counts(axes: Axes, calibration: Calibration) -> None:
     """Draw how many plans each bin holds, with the numbers written above."""
+    from matplotlib.ticker import MaxNLocator
+
     middles, counts = [(item.low + item.high) / 2 for item in calibration.bins], [item.n for item in calibration.bins]
     bars = axes.bar(middles, counts, width=0.9 / N_BINS, color=SERIES[0], edgecolor=GRID)
     axes.bar_label(bars, padding=1.5, fontsize=7.5)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from plansmith.config.training import LossConfig
 from plansmith.learning.losses import token_logprobs, verdict_logits, verdict_loss
@@ -19,6 +18,9 @@ from plansmith.learning.objectives.supervised import likelihood_loss
 from plansmith.learning.packing import PackedBatch
 from plansmith.learning.sequences import JUDGED, NLL_WEIGHT, SCORE_WEIGHT, VERDICT_LABEL, Sequences
 from plansmith.learning.tokenizer import verdict_token_ids
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True, slots=True)
