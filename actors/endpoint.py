@@ -7,14 +7,15 @@ Ray. Not here: prompts, and what an answer is worth. The key of the account is i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
 import re
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from plansmith.config.generation import EndpointConfig, SamplingConfig
 from plansmith.errors import BadInputError
@@ -48,7 +49,7 @@ mistake in the settings and no outcome."""
 class _Pace:
     """So many of something a minute, at even distances: each waits until those before it have had their time.
 
-    Of wall time alone, since each call of `complete` has an event loop of its own.
+    Of wall time alone, since a call of `complete` may have an event loop of its own.
     """
 
     def __init__(self, per_minute: float | None) -> None:
@@ -68,7 +69,7 @@ class _Pace:
 
 
 class Endpoint:
-    """Asks one model of one server.
+    """Asks one model of one server; used as a context manager, by connections that stay from one call to the next.
 
     Raises:
         BadInputError: (of `complete`) the server refuses the key, or does not know the model.
@@ -78,6 +79,16 @@ class Endpoint:
         self.config = config
         self._api_key = os.environ.get(config.account_env) or None
         self._requests, self._tokens = _Pace(config.requests_per_minute), _Pace(config.tokens_per_minute)
+        self._kept: _Connected | None = None
+
+    def __enter__(self) -> Self:
+        self._kept = _Connected(self.config, self._api_key)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()
 
     def complete(
         self,
@@ -92,41 +103,54 @@ class Endpoint:
         A completion is a request of its own, because a server has one seed for all that it draws in one.
         """
         seeds_of = seeds_by_conversation(seeds, len(conversations), sampling.n)
-        stream = self._stream(conversations, sampling, seeds_of)
-        with asyncio.Runner() as runner:
+        with self._connected() as connected:
+            stream = self._stream(connected.client, conversations, sampling, seeds_of)
             try:
-                while answer := runner.run(_next(stream)):
+                while answer := connected.runner.run(_next(stream)):
                     yield answer
             finally:
-                runner.run(stream.aclose())
+                if not connected.is_closed:  # which ends what is under way, too
+                    connected.runner.run(stream.aclose())
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[_Connected]:
+        """Give the client that is kept, or one for this call."""
+        if self._kept is not None:
+            yield self._kept
+            return
+        with contextlib.closing(_Connected(self.config, self._api_key)) as connected:
+            yield connected
 
     async def _stream(
-        self, conversations: Sequence[Conversation], sampling: SamplingConfig, seeds_of: Sequence[Sequence[int]]
+        self,
+        client: AsyncOpenAI,
+        conversations: Sequence[Conversation],
+        sampling: SamplingConfig,
+        seeds_of: Sequence[Sequence[int]],
     ) -> AsyncGenerator[tuple[int, list[Completion]], None]:
         waiting = deque((number, k) for number in range(len(conversations)) for k in range(sampling.n))
         running, done = set[asyncio.Task[Completion]](), set[asyncio.Task[Completion]]()
         place_of: dict[asyncio.Task[Completion], tuple[int, int]] = {}
         found: dict[int, dict[int, Completion]] = {number: {} for number in range(len(conversations))}
-        async with _client(self.config, self._api_key) as client:
-            try:
-                while waiting or running:
-                    while waiting and len(running) < self.config.concurrency:
-                        number, k = waiting.popleft()
-                        asked = self._in_turn(client, conversations[number], sampling, seeds_of[number][k])
-                        task = asyncio.create_task(asked)
-                        place_of[task] = (number, k)
-                        running.add(task)
-                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                    for task in sorted(done, key=place_of.__getitem__):
-                        number, k = place_of.pop(task)
-                        found[number][k] = task.result()
-                        if len(found[number]) == sampling.n:
-                            group = found.pop(number)
-                            yield number, [group[k] for k in range(sampling.n)]
-            finally:
-                for task in running:
-                    task.cancel()
-                await asyncio.gather(*running, *done, return_exceptions=True)  # nobody else asks for their errors
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.config.concurrency:
+                    number, k = waiting.popleft()
+                    asked = self._in_turn(client, conversations[number], sampling, seeds_of[number][k])
+                    task = asyncio.create_task(asked)
+                    place_of[task] = (number, k)
+                    running.add(task)
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in sorted(done, key=place_of.__getitem__):
+                    number, k = place_of.pop(task)
+                    found[number][k] = task.result()
+                    if len(found[number]) == sampling.n:
+                        group = found.pop(number)
+                        yield number, [group[k] for k in range(sampling.n)]
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, *done, return_exceptions=True)  # nobody else asks for their errors
 
     async def _in_turn(
         self, client: AsyncOpenAI, messages: Conversation, sampling: SamplingConfig, seed: int
@@ -167,6 +191,21 @@ class Endpoint:
             options["extra_body"] |= {"continue_final_message": True, "add_generation_prompt": False}
         turns: Any = [{"role": message.role, "content": message.text} for message in messages]
         return await client.chat.completions.create(model=config.model, messages=turns, **options)
+
+
+class _Connected:
+    """A client, and the event loop that its connections belong to."""
+
+    def __init__(self, config: EndpointConfig, api_key: str | None) -> None:
+        self.runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self.client = _client(config, api_key)
+        self.is_closed = False
+
+    def close(self) -> None:
+        """End the connections, and every request under way."""
+        self.is_closed = True
+        with self.runner:
+            self.runner.run(self.client.close())
 
 
 def _options(sampling: SamplingConfig, seed: int, *, without: frozenset[str]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from plansmith.config.basics import narrowed
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.modelling.growing import GROWING
-from plansmith.modelling.products import AT_ONCE, OF_DRAFT, ONE_CALL, UNCHECKED, ZERO_SHOT, DialogueStep
+from plansmith.modelling.products import AT_ONCE, OF_DRAFT, ONE_CALL, RULES, UNCHECKED, ZERO_SHOT, DialogueStep
 from plansmith.modelling.prompts import prompts_digest
 from plansmith.modelling.references import Reference
 from plansmith.modelling.steps import PLANNING
@@ -63,16 +63,21 @@ def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
         compared = {"tasks": tasks, "prune": made["prune"]}
         graph.stage("compare_actions", modelling_lessons.compare_actions, None, compared)
 
-    # The paper's baseline; beyond the paper, all in one call, and the steps without their checks; the verdict on all
+    # The paper's baseline; beyond the paper, all in one call, the steps without their checks, and no model at all; the
+    # verdict on all
     judged = {**made, "plan": drafts[0].planned}
     if config.zero_shot:
         judged[ZERO_SHOT] = drafts[0].at_once(DialogueStep.ZERO_SHOT)
     if config.one_call:
-        judged[ONE_CALL] = drafts[0].planned_at_once()
+        judged |= drafts[0].planned_at_once()
     if config.unchecked:
         without = {"max_error_messages": 0, "max_validations": 1}
         plain = config.model_copy(update={"modelling": config.modelling.model_copy(update=without)})
-        judged[UNCHECKED] = Draft(graph, plain, given, 1, suffix=f"_{UNCHECKED}").planned
+        draft = Draft(graph, plain, given, 1, suffix=f"_{UNCHECKED}")
+        judged |= {UNCHECKED: draft.planned, **modelling.of_arm(UNCHECKED, draft.steps)}
+    if config.rules:
+        read = graph.stage(RULES, modelling.read_by_rules, None, {"tasks": tasks})
+        judged |= planned_apart(graph, config, RULES, {"tasks": tasks, "answers": read})
     names = None if config.lessons else {own.name for own in references(config)}
     said = modelling.read_verdicts(config.interpretations, names)
     graph.stage("judge", modelling.judge, said, judged)
@@ -127,9 +132,14 @@ class Draft:
             self.planned = self._plan(f"plan_{turn}")
 
     @property
+    def steps(self) -> dict[str, Stage[Any]]:
+        """Return what was made."""
+        return {name: own for name, own in self.made.items() if name not in self._given}
+
+    @property
     def results(self) -> dict[str, Stage[Any]]:
         """Return what was made, and the plans."""
-        return {**{name: own for name, own in self.made.items() if name not in self._given}, "plan": self.planned}
+        return {**self.steps, "plan": self.planned}
 
     def ask(self, name: str, step: str, turn: int = 0) -> None:
         """Add a stage that takes every task through a step."""
@@ -142,11 +152,10 @@ class Draft:
             given |= modelling_lessons.speaker_at_once(self._graph, self._config, step)
         return self._graph.stage(step, modelling.take_step, self._asking(step), given, code_roots=ROOTS)
 
-    def planned_at_once(self) -> Stage[Any]:
-        """Return the plans in what was written in one call."""
+    def planned_at_once(self) -> dict[str, Stage[Any]]:
+        """Return the plans in what was written in one call, and this."""
         made = {"tasks": self._given["tasks"], "answers": self.at_once(DialogueStep.ONE_CALL)}
-        planning = PlanningSettings(planner=self._config.planner, shares_domain=False)
-        return self._graph.stage(f"plan_{ONE_CALL}", modelling.plan, planning, made)
+        return planned_apart(self._graph, self._config, ONE_CALL, made)
 
     def _asking(self, step: str, turn: int = 0) -> AskingSettings:
         config, is_straight, is_learnt = self._config, step in AT_ONCE, self._config.lessons is not None
@@ -174,6 +183,15 @@ class Draft:
 
     def _named(self, name: str) -> str:
         return f"{name}{self._suffix}"
+
+
+def planned_apart(
+    graph: Graph, config: NL2PlanConfig, arm: str, made: Mapping[str, Stage[Any]]
+) -> dict[str, Stage[Any]]:
+    """Return the plans in what an arm has made of each task by itself, and this, after adding the stage that plans."""
+    planning = PlanningSettings(planner=config.planner, shares_domain=False)
+    planned = graph.stage(f"plan_{arm}", modelling.plan, planning, dict(made))
+    return {arm: planned, **modelling.of_arm(arm, {"answers": made["answers"]})}
 
 
 def references(config: NL2PlanConfig) -> tuple[Reference, ...]:

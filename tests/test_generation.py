@@ -6,6 +6,7 @@ The engine is vLLM with an untrained word-level model; the endpoint a server on 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Iterator, Sequence
@@ -62,6 +63,7 @@ class Served:
 
     port: int = 0
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    connections: set[int] = field(default_factory=set)
 
     @property
     def url(self) -> str:
@@ -103,9 +105,13 @@ def served() -> Iterator[Served]:
     served = Served()
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             served.bodies.append(body)
+            served.connections.add(self.client_address[1])
             status, content = reply_of(body)
             text = json.dumps(content).encode()
             self.send_response(status)
@@ -144,15 +150,17 @@ def engine(model: Path, running_ray: None, tmp_path_factory: pytest.TempPathFact
         yield workers.generator(FolderPolicy.read(model), narrowed(policy, EngineNumerics))
 
 
-@pytest.fixture(params=["stand_in", "endpoint", "engine"])
-def generator(request: pytest.FixtureRequest) -> Generator:
-    """Return each kind of generator in turn."""
+@pytest.fixture(params=["stand_in", "endpoint", "kept endpoint", "engine"])
+def generator(request: pytest.FixtureRequest) -> Iterator[Generator]:
+    """Give each kind of generator in turn."""
     if request.param == "stand_in":
-        return StandInGenerator(window=WINDOW)
-    if request.param == "endpoint":
-        return Endpoint(EndpointConfig(url=request.getfixturevalue("served").url, model="m", concurrency=3))
-    found: Generator = request.getfixturevalue("engine")
-    return found
+        yield StandInGenerator(window=WINDOW)
+    elif request.param == "engine":
+        yield request.getfixturevalue("engine")
+    else:
+        endpoint = Endpoint(EndpointConfig(url=request.getfixturevalue("served").url, model="m", concurrency=3))
+        with endpoint if request.param == "kept endpoint" else contextlib.nullcontext():
+            yield endpoint
 
 
 def completed(
@@ -259,6 +267,27 @@ def test_endpoint_plain_sampling_sends_nothing_that_a_hosted_server_could_refuse
 def test_endpoint_tells_what_the_server_knew_already_and_what_it_thought(served: Served) -> None:
     [[found]] = completed(Endpoint(EndpointConfig(url=served.url, model="m")), ASKED[:1], GREEDY, [1])
     assert (found.cached_tokens, found.reasoning_tokens) == (3, 2) and found.seconds is not None and found.seconds > 0
+
+
+def test_endpoint_keeps_its_connection_while_it_is_open_and_has_one_a_call_before_and_after(served: Served) -> None:
+    served.connections.clear()
+    one = Endpoint(EndpointConfig(url=served.url, model="m", concurrency=1))
+    n_connections = list[int]()
+    for opened in (contextlib.nullcontext(), one, contextlib.nullcontext()):
+        with opened:
+            for _ in range(3):
+                completed(one, ASKED, GREEDY, range(3))
+        n_connections.append(len(served.connections))
+        served.connections.clear()
+    assert n_connections == [3, 1, 3]
+
+
+@pytest.mark.filterwarnings("error")
+def test_endpoint_that_is_closed_ends_answers_that_nobody_waits_for(served: Served) -> None:
+    with Endpoint(EndpointConfig(url=served.url, model="m", concurrency=1)) as endpoint:
+        answers = endpoint.complete(ASKED, GREEDY, seeds=range(3), description=None)
+        next(answers)
+    answers.close()  # type: ignore[attr-defined]
 
 
 def test_pace_lets_so_many_a_minute_begin_at_even_distances(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,6 +220,15 @@ def test_problem_text_one_by_one_gives_each_object_a_line() -> None:
         problem_text(BLOCKS, phrases, ghost, phrasing=0, one_by_one=True)
 
 
+@pytest.mark.parametrize("phrasing", PHRASINGS)
+@pytest.mark.parametrize("problem", [ROUTES_PROBLEM, replace(sussman().problem, objects=())], ids=["either", "none"])
+def test_problem_text_one_by_one_reads_back(problem: Problem, phrasing: int) -> None:
+    domain, phrases = (ROUTES, ROUTES_PHRASES) if problem is ROUTES_PROBLEM else (BLOCKS, phrases_of("blocksworld"))
+    bare = problem if problem.objects else replace(problem, init=(), goal=Literal(Atom("handempty")))
+    text = problem_text(domain, phrases, bare, phrasing=phrasing, one_by_one=True)
+    assert contents(read_problem_text(domain, phrases, text)) == contents(bare)
+
+
 def test_problem_text_says_negations_values_and_metric() -> None:
     text = routes_text()
     assert "It is not the case that nobody may enter p2." in text

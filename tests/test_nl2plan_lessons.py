@@ -28,7 +28,7 @@ from plansmith.config.loading import build_model
 from plansmith.config.modelling import ModellingConfig
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.data.artifacts import Artifact, complete_artifacts
-from plansmith.data.rows import ExampleRow, ModellingTaskRow
+from plansmith.data.rows import ExampleRow, ModelledTaskRow, ModellingTaskRow
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import Answers, Completion, Conversation, FinishReason, Generator, asking, plain_text
 from plansmith.judging.modelled import equal_actions, plan_task
@@ -67,7 +67,7 @@ from plansmith.planners import FastDownward
 from plansmith.problems.library import PlanningDomain, load_domain
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.nl2plan_report import nl2plan_report
-from plansmith.report.nl2plan_results import nl2plan_results
+from plansmith.report.nl2plan_results import COMPARED, nl2plan_results
 from plansmith.report.render import format_report
 from plansmith.resources import Resources
 from plansmith.stages import run_stages
@@ -520,7 +520,7 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
     for name in ("initial_policy", "encode_examples", "tune", "tune_in_order"):
         monkeypatch.setattr(modelling_lessons.training, name, nothing)
     monkeypatch.setattr(modelling_lessons.direct_plans, "match_tokens", nothing)
-    config = config_of(zero_shot=True, one_call=True, unchecked=True)
+    config = config_of(zero_shot=True, one_call=True, unchecked=True, rules=True)
     with FastDownward(config.planner) as planner:
         speaker = KnowsAll(tmp_path, BARE, planner)
         done = run_stages(nl2plan(config), root=tmp_path, resources=speaker)
@@ -531,16 +531,22 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
     ferry, unseen = results.by_domain["ferry"], results.by_domain["independent-set"]
     assert (ferry.was_taught, ferry.tasks, ferry.right, ferry.actions, ferry.equal) == (True, 2, 2, 6, 6)
     assert (unseen.was_taught, unseen.tasks, unseen.right, unseen.actions, unseen.equal) == (False, 3, 3, 3, 3)
-    assert results.arms == {"nl2plan": 5, "unchecked": 5, "one_call": 5, "zero_shot": 5}
+    assert results.arms == {"nl2plan": 5, "unchecked": 5, "one_call": 5, "zero_shot": 5, "rules": 5}
     assert max(task.calls.get("types", 0) for task in results.tasks.values()) == 1  # those without checks are apart
-    assert unseen.others == {"unchecked": 3, "one_call": 3, "zero_shot": 3}
-    assert (results.tests["zero_shot"].p_value, results.tests["one_call"].p_value) == (1.0, 1.0)
+    assert unseen.others == {"unchecked": 3, "one_call": 3, "zero_shot": 3, "rules": 3}
+    assert {arm: test.p_value for arm, test in results.tests.items()} == dict.fromkeys(COMPARED, 1.0)
+    called = {row.task: row for row in done["tasks"].rows(ModellingTaskRow, SPOKEN)}
+    for made in done["rules"].rows(ModelledTaskRow):
+        domain, problem = (product.text for product in made.products)
+        assert set(equal_actions(domain, called[made.task].domain_pddl).values()) == {True}
+        parse_problem(problem, parse_domain(domain))
     plans = {row.response.split(" ")[1] for row in done["write_zero_shot_lessons"].rows(ExampleRow, "lessons")}
     assert plans == {"plan"}
     printed = format_report(nl2plan_report(results))
     assert "independent-set                  no" in printed
     assert "5 of 5 tasks have a right plan" in printed
     assert "shortest" not in printed  # a line a task is on the page
+    assert "No model but rules (knows the templates): 5 of 5" in printed
     drills = done["write_drills"].rows(ExampleRow)
     assert len(drills[0].prompt.split(NEWLINE)) == 3  # two sentences and a number: drills grow
     for row in drills:
@@ -563,9 +569,10 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
     assert (seeds.seeds, seeds.levels, seeds.arms) == (
         (0, 1),
         (NEVER, TAUGHT),
-        ("zero_shot", "one_call", "unchecked", "nl2plan"),
+        ("rules", "zero_shot", "one_call", "unchecked", "nl2plan"),
     )
     assert {(cell.scope, cell.mean, len(cell.seeds)) for cell in seeds.cells} == {(NEVER, 1.0, 2), (TAUGHT, 1.0, 2)}
+    assert {test.before for test in seeds.tests} == set(COMPARED)
     assert "domains never learnt of" in format_report(seeds_report(seeds))
     for row in tasks:
         parse_problem(row.problem_pddl, parse_domain(row.domain_pddl))
@@ -580,6 +587,7 @@ def test_run_from_nothing_with_every_arm(tmp_path: Path) -> None:
         zero_shot=True,
         one_call=True,
         unchecked=True,
+        rules=True,
         drafts=2,
         answers={"max_new_tokens": 24, "temperature": 0.5},
         model={"tokenizer": "bpe", **model},
@@ -590,7 +598,7 @@ def test_run_from_nothing_with_every_arm(tmp_path: Path) -> None:
     preset.write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")
     assert main(["run", "nl2plan", "--preset", str(preset), "--runs", str(tmp_path / "runs")]) == 0
     results = PIPELINE.reporting.read(tmp_path / "runs" / "all")
-    assert results.arms.keys() == {"nl2plan", "unchecked", "one_call", "zero_shot"}
+    assert results.arms.keys() == {"nl2plan", "unchecked", "one_call", "zero_shot", "rules"}
     assert results.agreement is not None
     assert {curve.stage for curve in results.curves} == {"drill", "sft", "sft_zero_shot", "sft_one_call"}
 

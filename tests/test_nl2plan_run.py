@@ -19,12 +19,13 @@ from pipelines.trials.speaking import SpeakingSession, cost_estimate, spent_in
 from plansmith.cli import main
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.data.artifacts import Artifact
-from plansmith.data.rows import ModelledTaskRow, ModellingCallRow
+from plansmith.data.rows import ModelledPlanRow, ModelledTaskRow, ModelledVerdictRow, ModellingCallRow, ModellingTaskRow
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import Answers, Generator
 from plansmith.modelling.budget import BudgetSpentError
 from plansmith.modelling.folder import digest
 from plansmith.modelling.growing import lacks_of
+from plansmith.modelling.pages import ArmOfTask, task_page
 from plansmith.modelling.products import DomainSketch, Parameter, Predicate, ProblemSketch, TypeNode, TypeTree
 from plansmith.modelling.references import TASKS_FOLDER, read_references
 from plansmith.modelling.script import Script, ScriptedGenerator
@@ -103,6 +104,54 @@ def test_nl2plan_smoke_has_a_page_of_each_task_with_every_call(smoke: Path) -> N
     assert "construction 1/jump repair" in text
 
 
+def sections_of_page(page: str) -> dict[str, list[str]]:
+    """Return the headings of a page below each of its arms, the steps' below an empty name; fences are read past."""
+    found, fence = {"": list[str]()}, ""
+    for line in page.splitlines():
+        if fence or line.startswith("```"):
+            fence = fence or line.removesuffix("text")
+            fence = "" if line == fence else fence
+        elif line.startswith("# ") and ", " in line:
+            found[line.partition(", ")[2]] = []
+        elif line.startswith("##"):
+            found[list(found)[-1]].append(line)
+    return found
+
+
+def test_nl2plan_page_of_a_task_has_every_call_of_each_arm_with_its_faults_plan_and_verdict(tmp_path: Path) -> None:
+    config = NL2PlanConfig.model_validate({
+        "tasks": {"folder": one_task(tmp_path / "tasks")}, "one_call": True, "unchecked": True, "zero_shot": True,
+        "speaker": {"script": True, "faults": {"task": ("pred_nargs",), "one_call": ("cut",)}},
+    })  # fmt: skip
+    with SpeakingSession(config, tmp_path) as session:
+        done = run_stages(nl2plan(config), root=tmp_path / "artifacts", resources=session)
+    page = (done["judge"].path("pages") / "isr-easy.md").read_text()
+    arms = sections_of_page(page)
+    assert list(arms) == ["", "unchecked", "one_call", "zero_shot"]
+    calls = {arm: [line.partition(". ")[2] for line in lines if line.startswith("### ")] for arm, lines in arms.items()}
+    assert sum(map(len, calls.values())) == sum(
+        len(own.rows(ModellingCallRow, "calls")) for own in done.values() if "calls.parquet" in own.manifest.files
+    )
+    assert calls[""].count("task repair") == 1 and not {"one_call draft", "zero_shot draft"} & set(calls[""])
+    assert {"types draft", "construction 2/jump draft", "task draft"} <= set(calls["unchecked"])
+    assert not any("repair" in call for call in calls["unchecked"])
+    assert (calls["one_call"], calls["zero_shot"]) == (["one_call draft"], ["zero_shot draft"])
+    steps, unchecked, one_call, zero_shot = page.split("\n# isr-easy")
+    assert "- task: error messages: 1\n" in steps and "solved; right, confirmed by names" in steps
+    assert "- task: accepted with pred_nargs" in unchecked and "refused; not shown to be right" in unchecked
+    assert "refused; not shown to be right" in one_call and "missing ')'" in one_call.partition("## domain.pddl")[0]
+    assert "I would take these actions: jump" in zero_shot
+
+
+def test_nl2plan_page_of_a_task_has_no_heading_below_which_nothing_stands() -> None:
+    row = ModellingTaskRow("t", "d", "easy", "A text.", "", "", None)
+    verdicts = [ModelledVerdictRow("t", arm, "unsolvable", False, "", (), "") for arm in ("rules", "nl2plan")]
+    assert task_page(row, [ArmOfTask(verdict) for verdict in verdicts]) == (
+        "# t\n\nA text.\n\n## Plan (nl2plan)\n\nunsolvable; not shown to be right\n\n"
+        "# t, rules\n\n## Plan (rules)\n\nunsolvable; not shown to be right\n"
+    )
+
+
 def test_nl2plan_smoke_again_reuses_every_stage(smoke: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "nl2plan", "--preset", "smoke", "--runs", str(smoke.parent), "--dry-run"]) == 0
     said = capsys.readouterr().out
@@ -155,6 +204,24 @@ def one_task(folder: Path, domain: str = "isr") -> str:
     for name in ("domain.md", "domain.pddl", "easy.md", "easy.pddl"):
         shutil.copy(TASKS_FOLDER / domain / name, folder / domain / name)
     return str(folder)
+
+
+def test_nl2plan_by_rules_reads_no_free_text_and_says_why(tmp_path: Path) -> None:
+    config = NL2PlanConfig.model_validate({
+        "tasks": {"folder": one_task(tmp_path / "tasks")}, "speaker": {"script": True}, "zero_shot": False,
+        "rules": True,
+    })  # fmt: skip
+    with SpeakingSession(config, tmp_path) as session:
+        done = run_stages(nl2plan(config), root=tmp_path / "artifacts", resources=session)
+    [planned], results = (
+        done["plan_rules"].rows(ModelledPlanRow),
+        nl2plan_results(RunSoFar("nl2plan", config, "", done)),
+    )
+    assert (planned.status, planned.plan) == ("refused", ())
+    assert results is not None
+    assert (results.arms, results.tests) == ({"nl2plan": 1, "rules": 0}, {})
+    assert "line 1: not the beginning of a domain in words" in (done["judge"].path("pages") / "isr-easy.md").read_text()
+    assert "No model but rules (knows the templates): 0 of 1" in format_report(nl2plan_report(results))
 
 
 def test_nl2plan_recorded_and_replayed_has_the_same_verdicts_and_every_table_says_so(tmp_path: Path) -> None:

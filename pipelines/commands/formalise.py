@@ -139,7 +139,8 @@ def _answering(arguments: argparse.Namespace, folder: FolderPolicy | None, promp
         BadInputError: a prompt that fills a folder's window, or a server that cannot be asked.
     """
     if folder is None:
-        yield Endpoint(endpoint_of(arguments))
+        with Endpoint(endpoint_of(arguments)) as endpoint:
+            yield endpoint
         return
     asked, n_cpus = {str(arguments.text): asking(prompt)}, arguments.num_cpus
     engine = engine_config(folder, asked, room=answer_room(arguments), dtype=arguments.dtype, n_threads=n_cpus)

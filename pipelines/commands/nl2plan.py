@@ -17,7 +17,7 @@ from pathlib import Path
 if __name__ == "__main__":  # found from any folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from pipelines.commands import nl2plan_edit
+from pipelines.commands import nl2plan_edit, nl2plan_script
 from pipelines.trials.modelling_policy import add_modelling_options, check_who, modelling_config, speaking
 from pipelines.trials.options import is_address, planner_of
 from pipelines.trials.own_texts import read_own_text
@@ -39,6 +39,7 @@ from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.growing import grow_domain, lacks_of
 from plansmith.modelling.products import DialogueStep, DomainSketch, ProblemSketch
 from plansmith.modelling.references import LEVELS, read_references
+from plansmith.modelling.script import SCRIPT
 from plansmith.modelling.speaking import Speaker
 from plansmith.modelling.steps import (
     StepRecord,
@@ -76,6 +77,8 @@ examples:
       how many calls and tokens it may take; --max-calls and --max-tokens end it there
   plansmith nl2plan edit task
       every product in a browser; plansmith nl2plan edit --help says more
+  plansmith nl2plan serve-script --port 8001
+      a server without a model, which answers from references; its --help says more
 
 docs/nl2plan.md says what each file is, how to mend one, and what is checked."""
 
@@ -83,11 +86,14 @@ docs/nl2plan.md says what each file is, how to mend one, and what is checked."""
 def main(argv: Sequence[str] | None = None) -> int:
     """Take one text through all steps; return 0 with a plan, 1 without or when it failed, 2 for bad input.
 
-    With ``edit`` as its first word it is the workbench (`pipelines.commands.nl2plan_edit`).
+    With ``edit`` as its first word it is the workbench (`pipelines.commands.nl2plan_edit`), with ``serve-script`` a
+    server of scripted answers (`pipelines.commands.nl2plan_script`).
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["edit"]:
         return nl2plan_edit.main(words[1:])
+    if words[:1] == ["serve-script"]:
+        return nl2plan_script.main(words[1:])
     arguments = _parser().parse_args(words)
     set_up_logging()
     return exit_code_of(lambda: _nl2plan(arguments))
@@ -319,13 +325,15 @@ def _say_estimate(text: str, config: ModellingConfig, log: CallLog, *, is_proble
 
 
 def _say_cost(calls: Sequence[Call]) -> None:
-    """Say what was asked, by step, and which answers came from a cassette; what nobody counted is left out."""
+    """Say what was asked, by step, and which answers are none of a model; what nobody counted is left out."""
     for step in dict.fromkeys(call.step for call in calls):
         own = [call for call in calls if call.step == step]
         tokens = sum(call.tokens for call in own)
         print(f"{step}: {len(own)} calls{f', {tokens} tokens' if tokens else ''}")
     for model in sorted({call.model for call in calls if is_played(call.model)}):
         print(f"nobody was asked: {model}")
+    if any(call.model == SCRIPT for call in calls):
+        print(f"no model was asked: {SCRIPT}")
 
 
 if __name__ == "__main__":

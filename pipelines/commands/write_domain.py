@@ -136,7 +136,8 @@ def _answering(
 ) -> Iterator[Generator]:
     """Give who answers; a folder's engine has room for a prompt, the domain handed back, and an answer."""
     if is_address(arguments.policy):
-        yield Endpoint(endpoint_of(arguments))
+        with Endpoint(endpoint_of(arguments)) as endpoint:
+            yield endpoint
         return
     folder, n_cpus = text_policy(arguments.policy), arguments.num_cpus
     asked = {str(arguments.demonstrations): next_question(demonstrations, None, **_shown(config))}

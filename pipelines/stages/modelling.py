@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Generator as Dialogue
 from dataclasses import asdict, replace
 from functools import partial
@@ -53,8 +53,8 @@ from plansmith.modelling.calls import Call, CallLog
 from plansmith.modelling.dialogue import Question, QuestionKind, task_exercise
 from plansmith.modelling.growing import grow_domain, lacks_of
 from plansmith.modelling.hidden_words import HiddenWords, KeptWords
-from plansmith.modelling.pages import task_page
-from plansmith.modelling.products import AT_ONCE, NL2PLAN, ONE_CALL, UNCHECKED, ZERO_SHOT, DialogueStep, Obstacle
+from plansmith.modelling.pages import ArmOfTask, task_page
+from plansmith.modelling.products import AT_ONCE, NL2PLAN, ONE_CALL, RULES, UNCHECKED, ZERO_SHOT, DialogueStep, Obstacle
 from plansmith.modelling.prompts import step_prompt
 from plansmith.modelling.reading import read_definitions
 from plansmith.modelling.references import TASKS_FOLDER, Reference, read_references
@@ -77,9 +77,13 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import PlanStep
 from plansmith.pddl.parser import parse_domain, parse_step
 from plansmith.pddl.plan_text import parse_plan
+from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import Verdict, validate_plan
 from plansmith.planners import FastDownward, PlannerStatus
-from plansmith.stages import StageContext
+from plansmith.problems.invention.folders import with_requirements
+from plansmith.report.groups import grouped
+from plansmith.stages import Stage, StageContext
+from plansmith.text.domain_text_reader import read_task_text
 from plansmith.text.loose_plans import read_loose_plan
 
 CALLS, ADVICE = "calls", "advice"
@@ -99,7 +103,7 @@ stays unknown."""
 KEPT = "words.json"
 """File of the words that a policy knows, beside the lessons that it has learnt."""
 
-NOT_ASKED = frozenset({"tasks", "plan", "lessons", "policy", UNCHECKED, ONE_CALL})
+NOT_ASKED = frozenset({"tasks", "plan", "lessons", "policy", UNCHECKED, ONE_CALL, RULES})
 """Inputs that hold nothing that a step has made."""
 Made = Dialogue[Question, str, StepRecord | tuple[StepRecord, ...]]
 
@@ -393,6 +397,24 @@ def _call_row(task: str, call: Call) -> ModellingCallRow:
     )  # fmt: skip
 
 
+def read_by_rules(context: StageContext[None]) -> None:
+    """Write the domain and the problem that each text tells by templates, or why it tells none so."""
+    rows = []
+    for row in context.inputs["tasks"].rows(ModellingTaskRow):
+        made = zip((files.DOMAIN, files.PROBLEM), _read_by_rules(row.text), strict=True)
+        rows.append(ModelledTaskRow(row.task, tuple(ProductRow(file, pddl) for file, pddl in made), ()))
+    context.output.write_rows(rows, ModelledTaskRow)
+
+
+def _read_by_rules(text: str) -> tuple[str, str]:
+    """Return domain and problem; a comment that says why in the place of a domain that cannot be read."""
+    try:
+        domain, problem = read_task_text(text)
+    except BadInputError as error:
+        return "".join(f"; {line}\n" for line in str(error).splitlines()), ""
+    return print_domain(with_requirements(domain)), print_problem(problem)
+
+
 def prune(context: StageContext[ModellingConfig]) -> None:
     """Write the domain of each task, without the types and predicates that no action uses."""
     rows = []
@@ -478,7 +500,7 @@ def judge(context: StageContext[VerdictSettings]) -> None:
     tasks = {row.task: row for row in context.inputs["tasks"].rows(ModellingTaskRow)}
     verdicts = [
         _verdict(tasks[row.task], row, context.settings, arm=arm)
-        for arm, name in ((NL2PLAN, "plan"), (UNCHECKED, UNCHECKED), (ONE_CALL, ONE_CALL))
+        for arm, name in ((NL2PLAN, "plan"), (UNCHECKED, UNCHECKED), (ONE_CALL, ONE_CALL), (RULES, RULES))
         if name in context.inputs
         for row in context.inputs[name].rows(ModelledPlanRow)
     ]
@@ -533,19 +555,51 @@ def _write_pages(
     tasks: Mapping[str, ModellingTaskRow],
     verdicts: Iterable[ModelledVerdictRow],
 ) -> None:
-    """Write a page of each task: its text, every call, what was made of it, and the verdicts."""
-    folder, made = context.output.path(PAGES), products_of(_asked_in(context.inputs))
+    """Write a page of each task: its text, and of each arm the verdict, what was made, and every call."""
+    folder, arms = context.output.path(PAGES), dict[str, list[ArmOfTask]]()
     folder.mkdir()
-    calls = [row for artifact in _asked_in(context.inputs).values() for row in _calls_of(artifact)]
+    for arm, own in grouped(verdicts, lambda verdict: verdict.arm).items():
+        for of_task in _of_tasks(arm, own, context.inputs):
+            arms.setdefault(of_task.verdict.task, []).append(of_task)
     for task, row in tasks.items():
-        own = [call for call in calls if call.task == task]
-        said = [verdict for verdict in verdicts if verdict.task == task]
-        page = task_page(row, own, made.get(task, {}), said)
-        (folder / f"{task}.md").write_text(page, encoding="utf-8")
+        (folder / f"{task}.md").write_text(task_page(row, arms.get(task, [])), encoding="utf-8")
+
+
+def _of_tasks(arm: str, verdicts: Sequence[ModelledVerdictRow], inputs: Mapping[str, Artifact]) -> Iterator[ArmOfTask]:
+    """Yield what an arm came to with each task."""
+    asked = _asked_by(arm, inputs)
+    rows = grouped((row for artifact in asked for row in artifact.rows(ModelledTaskRow)), lambda row: row.task)
+    calls = grouped((call for artifact in asked for call in _calls_of(artifact)), lambda call: call.task)
+    plans = [] if arm == ZERO_SHOT else inputs["plan" if arm == NL2PLAN else arm].rows(ModelledPlanRow)
+    messages = {row.task: row.message for row in plans}
+    for verdict in verdicts:
+        own = rows.get(verdict.task, [])
+        yield ArmOfTask(
+            verdict,
+            messages.get(verdict.task, ""),
+            [step for row in own for step in row.steps],
+            {product.file: product.text for row in own for product in row.products},
+            calls.get(verdict.task, []),
+        )
+
+
+def _asked_by(arm: str, inputs: Mapping[str, Artifact]) -> list[Artifact]:
+    """Return what an arm was answered; see `of_arm`."""
+    if arm == NL2PLAN:
+        return [artifact for name, artifact in _asked_in(inputs).items() if name != ZERO_SHOT]
+    if arm == ZERO_SHOT:
+        return [inputs[ZERO_SHOT]]
+    return [artifact for name, artifact in inputs.items() if name.startswith(f"{arm} ")]
+
+
+def of_arm(arm: str, steps: Mapping[str, Stage[Any]]) -> dict[str, Stage[Any]]:
+    """Return the steps of an arm beside the first draft, under the names by which `judge` knows whose they are."""
+    return {f"{arm} {name}": stage for name, stage in steps.items()}
 
 
 def _asked_in(inputs: Mapping[str, Artifact]) -> dict[str, Artifact]:
-    return {name: artifact for name, artifact in inputs.items() if name not in NOT_ASKED}
+    """Return what the steps themselves were answered, and a plan straight from the text."""
+    return {name: artifact for name, artifact in inputs.items() if name not in NOT_ASKED and " " not in name}
 
 
 def _calls_of(artifact: Artifact) -> list[ModellingCallRow]:

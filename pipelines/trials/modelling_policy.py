@@ -132,8 +132,9 @@ def _answering(
         yield Playing(cassette), f"cassette {cassette.digest}", cassette.label.model
         return
     if folder is None:
-        endpoint = endpoint_of(arguments)
-        yield Endpoint(endpoint), f"{endpoint.url} {endpoint.model}", endpoint.model
+        config = endpoint_of(arguments)
+        with Endpoint(config) as endpoint:
+            yield endpoint, f"{config.url} {config.model}", config.model
         return
     where, n_cpus = str(getattr(arguments, "text", files.TEXT)), arguments.num_cpus
     asked = {where: asking(step_prompt("worked", "types", text=text))}

@@ -138,7 +138,7 @@ class SpeakingSession(RaySession):
         if speaker.replay is not None:
             return Playing(Cassette.read(Path(speaker.replay)))
         if speaker.folder is None:
-            return Endpoint(speaker.endpoint)
+            return self._open.enter_context(Endpoint(speaker.endpoint))
         trial = TrialConfig(planner=config.planner, cluster=config.cluster, policy=config.policy)
         workers = self._open.enter_context(FolderWorkers(trial, self.run_folder, seed=config.seed))
         policy: FolderPolicy = text_policy(speaker.folder)

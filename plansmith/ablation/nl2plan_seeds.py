@@ -16,7 +16,7 @@ from plansmith.judging.taxonomy import ErrorClass
 from plansmith.modelling.products import NL2PLAN
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.metrics import EvaluatedProblem
-from plansmith.report.nl2plan_results import OTHERS, domain_of, taught_domains
+from plansmith.report.nl2plan_results import COMPARED, OTHERS, domain_of, taught_domains
 
 Run = RunSoFar[NL2PlanConfig]
 
@@ -34,7 +34,7 @@ def nl2plan_seeds_results(name: str, runs: Sequence[Run], command: str) -> Seeds
     arms = list(dict.fromkeys(run.arm for run in tried))
     levels = {item.level for run in tried for item in run.evaluated}
     scopes = {level: partial(is_in_level, level) for level in (NEVER, TAUGHT) if level in levels}
-    tests = tests_in_scopes(tried, [(arm, NL2PLAN) for arm in arms if arm != NL2PLAN], scopes)
+    tests = tests_in_scopes(tried, [(arm, NL2PLAN) for arm in arms if arm in COMPARED], scopes)
     made = made_with(runs[0].config, command)
     return over_seeds(name, tried, arms, scopes, tests, preset=runs[0].preset, **made)
 

@@ -130,6 +130,9 @@ class NL2PlanConfig(RunConfig):
     another policy, which has learnt nothing else, from as many tokens about the same domains."""
     unchecked: bool = False
     """Also take the tasks through the steps without handing any fault back (not in the paper)."""
+    rules: bool = False
+    """Also have the texts read by no model but a reader that knows the templates of `lessons`, and reads no other text
+    (not in the paper): whether a text says all that is needed."""
     interpretations: str | None = None
     """A folder with ``TASK.json`` for each task that a person has interpreted, and ``TASK.plan`` with what the prose of
     a plan straight from the text means, in actions of the reference; None has none."""

@@ -33,8 +33,9 @@ class DialogueStep(StrEnum):
     """Domain and problem in one answer, beside the steps."""
 
 
-NL2PLAN, ZERO_SHOT, ONE_CALL, UNCHECKED = "nl2plan", "zero_shot", "one_call", "unchecked"
-"""Arms: the steps; a plan straight from the text; domain and problem in one answer; the steps without checks."""
+NL2PLAN, ZERO_SHOT, ONE_CALL, UNCHECKED, RULES = "nl2plan", "zero_shot", "one_call", "unchecked", "rules"
+"""Arms: the steps; a plan straight from the text; domain and problem in one answer; the steps without checks; no model,
+but a reader that knows the templates."""
 AT_ONCE = frozenset({ZERO_SHOT, ONE_CALL})
 """Those of one question."""
 OF_DRAFT = "_draft_"

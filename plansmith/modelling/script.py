@@ -2,7 +2,8 @@
 
 It proves that the steps, the checks and everything around them work; it says nothing about any model. An answer follows
 from the messages alone, so that the same question is always answered alike. A mistake is planned for a step and an
-attempt: ``construction/pick-up: [param_types, ""]`` makes one in the first answer and none in the second.
+attempt: ``construction/pick-up: [param_types, ""]`` makes one in the first answer and none in the second, and
+``task: [pred_nargs, always]`` one in every answer. Behind an address it is `script_server`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 from plansmith.config.generation import SamplingConfig
 from plansmith.errors import BadInputError
@@ -28,12 +30,16 @@ from plansmith.pddl.model import OBJECT
 from plansmith.pddl.parser import parse_domain, parse_problem
 from plansmith.pddl.printer import print_domain, print_problem
 
+PlannedT = TypeVar("PlannedT")
+
 SCRIPT = "script (no model)"
 """What stands where a model's name would."""
 TASK_MARK = "# Your task"
 ATTEMPT = re.compile(r"\(attempt (\d+)\)")
 HARMFUL = "Take all preconditions away; they are in the way."
 REFUSAL = "I am sorry, but I cannot help with that."
+ALWAYS = "always"
+"""Stands for the mistake before it, in all attempts to come."""
 FAULTS_OF_TEXT = ("cut", "empty", "refusal", "two_actions")
 """Mistakes that spoil an answer whatever its form."""
 JSON_MARK = "one JSON object and nothing else"
@@ -41,13 +47,37 @@ JSON_MARK = "one JSON object and nothing else"
 FAULTS = (
     "header_inclusion", "keyword_usage", "param_types", "predicate_names", "predicate_format", "predicate_usage",
     "obj_type", "obj_type_name", "obj_pred_name", "pred_exists", "pred_nargs", "pred_objs", "pred_types",
-    "cut", "empty", "refusal", "two_actions", "harmful", "needless",
+    "cut", "empty", "refusal", "two_actions", "unasked_action", "harmful", "needless",
     "no_effect", "one_way", "one_less",
 )  # fmt: skip
-"""The mistakes it can make: those of appendix E; answers that are cut, empty, a refusal, or of two actions; and, of
-feedback, advice that makes the answer worse or changes nothing; and three that no check finds, for
-which there is no plan: an action without effects, a state that says each pair of a relation one way, and the last
-action left out."""
+"""The mistakes it can make: those of appendix E; answers that are cut, empty, a refusal, of two actions, or of one that
+was not asked for; and, of feedback, advice that makes the answer worse or changes nothing; and three that no check
+finds, for which there is no plan: an action without effects, a state that says each pair of a relation one way, and the
+last action left out."""
+ADVISING = "_feedback"
+"""What stands after a step that asks for advice."""
+ASKED_FOR = (*DialogueStep, *(f"{step}{ADVISING}" for step in MODELLING_STEPS))
+"""What mistakes are planned for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a conversation asks for: a step, or advice on one; the action of step 4, or none; which answer, from 1."""
+
+    step: str
+    subject: str = ""
+    attempt: int = 1
+
+    @classmethod
+    def by(cls, messages: Conversation) -> Asked:
+        """Return what a conversation asks for; one that begins as no step does asks for a plan."""
+        asked = messages[0].text
+        step = next((step for step in ASKED_FOR if asked.startswith(opening(step))), DialogueStep.ZERO_SHOT)
+        return cls(step, subject_of(asked), _attempt(messages))
+
+    def planned(self, plans: Mapping[str, Sequence[PlannedT]]) -> Sequence[PlannedT]:
+        """Return what is planned for it, by its action or else by its step."""
+        return plans.get(f"{self.step}/{self.subject}", plans.get(self.step, ()))
 
 
 @dataclass(frozen=True)
@@ -57,58 +87,62 @@ class Script:
     Attributes:
         references: by whose texts questions are recognised.
         faults: by step, or step and action, the mistake of each attempt; an empty one is none.
+
+    Raises:
+        BadInputError: mistakes of no step, or one that it cannot make; `ALWAYS` is one but at the end, after another.
     """
 
     references: tuple[Reference, ...]
     faults: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        unknown = {fault for planned in self.faults.values() for fault in planned if fault} - set(FAULTS)
-        if unknown:
-            raise BadInputError("a mistake that the script cannot make", got=", ".join(sorted(unknown)),
-                                expected=f"one of {', '.join(FAULTS)}")  # fmt: skip
+        for key, planned in self.faults.items():
+            if key.partition("/")[0] not in ASKED_FOR:
+                raise BadInputError("mistakes of no step", got=key,
+                                    expected=f"one of {', '.join(ASKED_FOR)}; or construction/ACTION")  # fmt: skip
+            is_endless = len(planned) > 1 and planned[-1] == ALWAYS
+            unknown = set(planned[:-1] if is_endless else planned) - {*FAULTS, ""}
+            if unknown:
+                raise BadInputError("a mistake that the script cannot make", where=key, got=", ".join(sorted(unknown)),
+                                    expected=f"one of {', '.join(FAULTS)}; {ALWAYS} after the last")  # fmt: skip
 
     def answer(self, messages: Conversation) -> str:
         """Return the answer to a conversation; whatever it does not know is answered by a refusal."""
-        asked = messages[0].text
-        reference = self._reference(asked)
+        text, asked = messages[0].text, Asked.by(messages)
+        reference = self._reference(text)
         if reference is None:
             return REFUSAL
-        own = self._own[reference.name]
-        if asked.startswith(opening(DialogueStep.ONE_CALL)):
-            return own.spoilt(self._planned(DialogueStep.ONE_CALL, "", 1), own.whole)
-        for step in MODELLING_STEPS:
-            if asked.startswith(opening(f"{step}_feedback")):
-                return self._advice(step, subject_of(asked))
-            if asked.startswith(opening(step)):
-                attempt = _attempt(messages)
-                said = own.answer(step, asked)
-                if len(messages) > 1 and HARMFUL in messages[-1].text:
-                    said = re.sub(r"(## Preconditions\n```\n).*?(\n```)", r"\1(and)\2", said, flags=re.DOTALL)
-                fault, told = self._planned(step, subject_of(asked), attempt), f"This is my answer (attempt {attempt})."
-                if JSON_MARK not in asked:
-                    return own.spoilt(fault, f"{told}\n\n{said}\n")
-                content = "" if fault in FAULTS_OF_TEXT else fault
-                return own.spoilt(fault if not content else "", as_json(step, own.spoilt(content, said), told))
-        return f"I would take these actions: {', '.join(own.sketch_names)}.\n"
+        own, fault = self._own[reference.name], self.fault_of(asked)
+        if asked.step == DialogueStep.ONE_CALL:
+            return own.spoilt(fault, own.whole)
+        if asked.step == DialogueStep.ZERO_SHOT:
+            return own.spoilt(fault, f"I would take these actions: {', '.join(own.sketch_names)}.\n")
+        if asked.step.endswith(ADVISING):
+            said = {"harmful": HARMFUL, "needless": "Look at it again."}.get(fault, "No changes.")
+            return f"1. No.\n\n## Advice\n{said}\n"
+        said, told = own.answer(DialogueStep(asked.step), text), f"This is my answer (attempt {asked.attempt})."
+        if len(messages) > 1 and HARMFUL in messages[-1].text:
+            said = re.sub(r"(## Preconditions\n```\n).*?(\n```)", r"\1(and)\2", said, flags=re.DOTALL)
+        if JSON_MARK not in text:
+            return own.spoilt(fault, f"{told}\n\n{said}\n")
+        content = "" if fault in FAULTS_OF_TEXT else fault
+        written = as_json(DialogueStep(asked.step), own.spoilt(content, said), told)
+        return own.spoilt(fault if not content else "", written)
+
+    def fault_of(self, asked: Asked) -> str:
+        """Return the mistake in an answer, empty for none."""
+        planned, attempt = asked.planned(self.faults), asked.attempt
+        if planned and planned[-1] == ALWAYS:
+            attempt = min(attempt, len(planned) - 1)
+        return planned[attempt - 1] if attempt <= len(planned) else ""
 
     def _reference(self, asked: str) -> Reference | None:
-        told = asked.rpartition(TASK_MARK)[2] if TASK_MARK in asked else asked
-        return next((one for one in self.references if one.text in told), None)
+        told = _words(asked.rpartition(TASK_MARK)[2] if TASK_MARK in asked else asked)
+        return next((one for one in self.references if _words(one.text) in told), None)
 
     @cached_property
     def _own(self) -> dict[str, ReferenceAnswers]:
         return {reference.name: ReferenceAnswers(reference) for reference in self.references}
-
-    def _planned(self, step: DialogueStep, subject: str, attempt: int) -> str:
-        planned = self.faults.get(f"{step}/{subject}", self.faults.get(step, ()))
-        return planned[attempt - 1] if attempt <= len(planned) else ""
-
-    def _advice(self, step: DialogueStep, subject: str) -> str:
-        key = f"{step}_feedback"
-        planned = self.faults.get(f"{key}/{subject}", self.faults.get(key, ("",)))[0]
-        said = {"harmful": HARMFUL, "needless": "Look at it again."}.get(planned, "No changes.")
-        return f"1. No.\n\n## Advice\n{said}\n"
 
 
 def _attempt(messages: Conversation) -> int:
@@ -118,6 +152,11 @@ def _attempt(messages: Conversation) -> int:
         return 1
     found = ATTEMPT.search(last)
     return int(found[1]) + 1 if found else 2
+
+
+def _words(text: str) -> str:
+    """Return a text by which it is recognised, however it is spaced."""
+    return " ".join(text.split())
 
 
 def subject_of(asked: str) -> str:
@@ -227,6 +266,19 @@ def _without_heading(answer: str, _: ReferenceAnswers) -> str:
     return re.sub(r"## (?:Effects|Goal)\n", "", answer, count=1)
 
 
+def _of_another_action(answer: str, own: ReferenceAnswers) -> str:
+    """Return another action in the place of the one that was asked for.
+
+    Raises:
+        BadInputError: the domain has no other.
+    """
+    for schema in own.sketch.schemas:
+        if schema.effect not in answer:
+            return writing.write_schema(replace(schema, predicates=()))
+    raise BadInputError("a mistake that cannot be made in this domain", got="unasked_action",
+                        expected="a domain of several actions")  # fmt: skip
+
+
 def _one_way(answer: str, _: ReferenceAnswers) -> str:
     """Return an answer without the atoms that say another one the other way round."""
     kept, said = list[str](), set[tuple[str, ...]]()
@@ -267,6 +319,7 @@ _SPOILING: Mapping[str, Callable[[str, ReferenceAnswers], str]] = {
     "empty": lambda answer, _: "",
     "refusal": lambda answer, _: REFUSAL,
     "two_actions": lambda answer, _: f"{answer}\n{answer}",
+    "unasked_action": _of_another_action,
     "no_effect": _without_effects,
     "one_way": _one_way,
     "one_less": _without_last,

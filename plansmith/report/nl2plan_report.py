@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from plansmith.judging.modelled import NO_PLAN
 from plansmith.modelling.checks import PAPER_CHECKS
+from plansmith.modelling.products import RULES
 from plansmith.report.nl2plan_paper import SHARES, STEPS, TABLE_1, TABLE_2
 from plansmith.report.nl2plan_results import Agreement, Cost, ModelledTask, NL2PlanResults
 from plansmith.report.run_sections import run_provenance
@@ -27,7 +28,12 @@ LEARNT = (
     "action is the reference's when it has its parameters, conditions and effects under the names of the text, each "
     "text of a domain counted once. In brackets: 95 % intervals (Wilson)."
 )
-ARMS = {"unchecked": "without checks", "one_call": "in one call", "zero_shot": "straight from the text"}
+ARMS = {
+    "unchecked": "without checks",
+    "one_call": "in one call",
+    "zero_shot": "straight from the text",
+    RULES: "rules (knows the templates)",
+}
 """Arms beside the steps, as they are called."""
 AGREEING = (
     "Each task was taken through the steps several times. The plan of a draft is tried in the models of the others, "
@@ -66,7 +72,7 @@ def _sections(results: NL2PlanResults) -> Iterator[Section]:
     yield Section("", (Tiles((Tile("right", f"{results.arms.get('nl2plan', 0)} of {len(results.tasks)}"),)),))
     if results.by_domain:
         yield Section("Domains", (_domains(results),), note=LEARNT)
-    if results.by_domain or results.tests:
+    if results.by_domain or results.tests or RULES in results.arms:
         yield Section("Against the other arms", (_tests(results),))
     if results.agreement is not None:
         blocks = (_agreeing(results.agreement), _chosen(results.agreement, len(results.tasks)))
@@ -105,11 +111,15 @@ def _domains(results: NL2PlanResults) -> Table:
 
 def _tests(results: NL2PlanResults) -> Sentences:
     n_tasks = len(results.tasks)
-    return Sentences(tuple(
+    compared = tuple(
         f"{ARMS[arm].capitalize()} {results.arms[arm]} of {n_tasks} are right, by the steps {results.arms['nl2plan']}: "
         f"{test.only_after} by these alone, {test.only_before} by the other alone; {test.name}, {p_text(test.p_value)}."
         for arm, test in results.tests.items()
-    ), "Other arms")  # fmt: skip
+    )
+    if RULES not in results.arms:
+        return Sentences(compared, "Other arms")
+    by_rules = f"No model but {ARMS[RULES]}: {_share(results.arms[RULES], n_tasks)} are right."
+    return Sentences((*compared, by_rules), "Other arms")
 
 
 def _agreeing(agreement: Agreement) -> Table:

@@ -25,7 +25,7 @@ from plansmith.data.rows import (
 )
 from plansmith.modelling.cassette import is_played
 from plansmith.modelling.growing import GROWING
-from plansmith.modelling.products import AT_ONCE, NL2PLAN, OF_DRAFT, ONE_CALL, UNCHECKED, ZERO_SHOT, DialogueStep
+from plansmith.modelling.products import AT_ONCE, NL2PLAN, OF_DRAFT, ONE_CALL, RULES, UNCHECKED, ZERO_SHOT, DialogueStep
 from plansmith.modelling.script import SCRIPT
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.groups import grouped
@@ -35,8 +35,10 @@ from plansmith.report.statistics import PairedTest, TriedProblem, area_under_roc
 
 Run = RunSoFar[NL2PlanConfig]
 
-OTHERS = (UNCHECKED, ONE_CALL, ZERO_SHOT)
-"""Arms beside the steps as they are."""
+COMPARED = (UNCHECKED, ONE_CALL, ZERO_SHOT)
+"""Arms that are tested against the steps as they are: all in which a model answers."""
+OTHERS = (*COMPARED, RULES)
+"""Arms beside the steps."""
 CALLS = "calls.parquet"
 
 
@@ -152,7 +154,7 @@ class NL2PlanResults(RunResults):
     """Empty where the speaker has not learnt in the run."""
     tests: dict[str, PairedTest] = field(default_factory=dict)
     """Of each other arm, as it was before, against the steps as they are; by text of a domain. Prose, which only a
-    person can judge, is not compared."""
+    person can judge, is not compared, and no reader that knows the templates."""
     agreement: Agreement | None = None
     """None with one draft."""
     grown: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -267,7 +269,7 @@ def _tests(
     verdicts: Sequence[ModelledVerdictRow], references: Mapping[str, ModellingTaskRow], *, is_learnt: bool
 ) -> Iterator[tuple[str, PairedTest]]:
     """Yield the test of each other arm; one that answers in prose is compared where it has learnt to write plans."""
-    arms = [arm for arm in OTHERS if is_learnt or arm != ZERO_SHOT]
+    arms = [arm for arm in COMPARED if is_learnt or arm != ZERO_SHOT]
     tried = {
         arm: {row.task: TriedProblem(row.is_right, references[row.task].domain) for row in verdicts if row.arm == arm}
         for arm in (NL2PLAN, *arms)

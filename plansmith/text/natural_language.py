@@ -3,7 +3,8 @@
 The words of a domain come from its ``phrases.yaml`` (`Phrases`); what is said around them is a `Frame`: a wording of
 the sections and a layout. Rule- and template-based, structure-preserving descriptions as in NL-PDDL-Bench
 (arXiv 2606.29700, sec. 3.2), whose templates are not published: these are our own. Problems can be read back
-(`natural_language_reader`); domains and plans are written only.
+(`natural_language_reader`), and so can domains that are called as their texts call them (`domain_text_reader`); plans
+are written only.
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ SAME = "{0} is the same as {1}"
 NO_FACTS = "nothing"
 KINDS, FACTS = "Kinds of objects", "Facts that there can be"
 """What a domain's types and predicates stand below."""
+KIND, ONLY_KIND = "every {0} is {1}", "all objects are {0}"
+"""What is said of each type, and where there are none."""
+ACTION = "Action"
+"""What an action begins with, before its name."""
 ABOUT = "It is about"
 """What the parameters of an action stand below."""
 THINGS = "What there is"
@@ -63,8 +68,18 @@ NO_OBJECTS = "There are no objects to begin with."
 ALL, SOME, NONE = "all of these", "at least one of these", "this is not the case"
 IF = "if the first of these holds, the second does"
 WHEN = "if the first of these holds before it, the second comes about"
-HEADS = (ALL, SOME, NONE, IF, WHEN, "for every", "for at least one")
+EVERY, ANY = "every", "at least one"
+HEADS = (ALL, SOME, NONE, IF, WHEN, f"for {EVERY}", f"for {ANY}")
 """What stands above the parts of a condition or a change; with the last two, kinds and names."""
+NO_NEED, TRUE, FALSE = "nothing at all", "in any case", "in no case"
+"""What is said of an action that needs nothing, and of conditions without parts."""
+BEGINS, ENDS = "from then on", "no longer"
+"""What stands before a fact that an action brings about, or ends."""
+CLOSING = (
+    "What an action is not said to change stays as it is. What it changes under a condition depends on how things "
+    "stand before it. A fact that it both ends and brings about holds afterwards."
+)
+"""The last paragraph of a domain."""
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 _POSITION = re.compile(r"\{(\d+)\}")
@@ -181,7 +196,7 @@ def problem_text(
         problem: what is said.
         phrasing: chooses among the phrasings of the domain and among `FRAMES`, each modulo its number.
         mixing: draws a phrasing for each fact, value and goal; then `phrasing` chooses the frame only.
-        one_by_one: give each object a line instead of all of a type a sentence; not for `natural_language_reader`.
+        one_by_one: give each object a line instead of all of a type a sentence.
 
     Raises:
         BadInputError: a goal that is empty or no conjunction of literals, a name other than of lower-case letters,
@@ -421,15 +436,14 @@ class _DomainWriter:
             _items("Facts that follow from others", rules),
             _items("Numbers that are given", [self._number(schema) for schema in domain.functions]),
             *(self._action(action) for action in domain.actions),
-            "What an action is not said to change stays as it is. What it changes under a condition depends on how "
-            "things stand before it. A fact that it both ends and brings about holds afterwards.",
+            CLOSING,
         ]
 
     def _types(self) -> list[str]:
         if not self.domain.types:
-            return [f"all objects are {noun_of(self.phrases, OBJECT)[1]}"]
+            return [ONLY_KIND.format(noun_of(self.phrases, OBJECT)[1])]
         return [
-            f"every {noun_of(self.phrases, typed.name)[0]} is {_kind(self.phrases, typed.types)}"
+            KIND.format(noun_of(self.phrases, typed.name)[0], _kind(self.phrases, typed.types))
             for typed in self.domain.types
         ]
 
@@ -443,10 +457,10 @@ class _DomainWriter:
         parts = action.precondition.parts if isinstance(action.precondition, Conjunction) else (action.precondition,)
         return "\n".join(
             [
-                f"Action {action.name}: {instruction}.",
+                f"{ACTION} {action.name}: {instruction}.",
                 *filter(None, [_items(ABOUT, self._listed_kinds(action.parameters))]),
-                _items(self.wording.needs, [self._condition(part) for part in parts] or ["nothing at all"]),
-                _items(self.wording.changes, [self._effect(effect) for effect in action.effects] or ["nothing"]),
+                _items(self.wording.needs, [self._condition(part) for part in parts] or [NO_NEED]),
+                _items(self.wording.changes, [self._effect(effect) for effect in action.effects] or [NO_FACTS]),
             ]
         )
 
@@ -480,9 +494,9 @@ class _DomainWriter:
             case Literal():
                 return _Item(f"{'' if condition.is_positive else NOT}{self._said(condition.atom)}")
             case Conjunction(parts=()):
-                return _Item("in any case")
+                return _Item(TRUE)
             case Disjunction(parts=()):
-                return _Item("in no case")
+                return _Item(FALSE)
             case Conjunction():
                 head = ALL
             case Disjunction():
@@ -492,18 +506,18 @@ class _DomainWriter:
             case Implication():
                 head = IF
             case Quantification():
-                head = self._range("every" if condition.is_universal else "at least one", condition.parameters)
+                head = self._range(EVERY if condition.is_universal else ANY, condition.parameters)
         return _Item(head, tuple(map(self._condition, condition.members)))
 
     def _effect(self, effect: Effect) -> _Item:
         """Return one change in words, what it is made of below it."""
         match effect:
             case Literal():
-                return _Item(f"{'from then on' if effect.is_positive else 'no longer'}: {self._said(effect.atom)}")
+                return _Item(f"{BEGINS if effect.is_positive else ENDS}: {self._said(effect.atom)}")
             case ConditionalEffect():
                 return _Item(WHEN, (self._condition(effect.condition), self._effects(effect.effects)))
             case UniversalEffect():
-                return _Item(self._range("every", effect.parameters), (self._effects(effect.effects),))
+                return _Item(self._range(EVERY, effect.parameters), (self._effects(effect.effects),))
             case CostIncrease(amount=Atom() as term):
                 given = self._said_value(term, "that number")
                 return _Item(f"the total cost grows by a number, the one given by: {given}")
@@ -514,7 +528,7 @@ class _DomainWriter:
         """Return some changes as one."""
         if len(effects) == 1:
             return self._effect(effects[0])
-        return _Item(ALL, tuple(map(self._effect, effects))) if effects else _Item("nothing")
+        return _Item(ALL, tuple(map(self._effect, effects))) if effects else _Item(NO_FACTS)
 
 
 def _lifted(name: str, parameters: Sequence[TypedName]) -> Atom:

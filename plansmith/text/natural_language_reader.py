@@ -23,6 +23,7 @@ from plansmith.text.natural_language import (
     NO_FACTS,
     NO_OBJECTS,
     NOT,
+    THINGS,
     WORDINGS,
     Frame,
     Layout,
@@ -41,6 +42,7 @@ PROBLEM_NAME = "described"
 """The name of every problem that is read: descriptions carry none."""
 
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+_OBJECT = re.compile(rf"({NAME}), (an? .+)")
 _OBJECTS = re.compile(rf"There (?:is|are) (\S+) (.+): ({NAME}(?:, {NAME})*(?: and {NAME})?)\.")
 _TOKEN = re.compile(rf"\{{\d+\}}|{NAME}(?:\.\d+(?:e[+-]?\d+)?)?|.", re.DOTALL)
 _NAME_BESIDE_POSITION = re.compile(r"[a-z0-9_-]\{\d+\}|\{\d+\}[a-z0-9_{-]")
@@ -60,11 +62,12 @@ class _Template:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
-    """A line, or a sentence of one, with its number in the text, from 1."""
+class Line:
+    """A line, or a sentence of one, with its number in the text, from 1, and the blanks before it."""
 
     number: int
     text: str
+    indent: int = 0
 
     def error(self, message: str, **details: str | None) -> BadInputError:
         """Return the error that names the line and what stands there."""
@@ -75,10 +78,10 @@ class _Line:
 class _Sections:
     """A description cut into its sentences, without headings and stops."""
 
-    objects: list[_Line]
-    start: list[_Line]
-    values: list[_Line]
-    goal: list[_Line]
+    objects: list[Line]
+    start: list[Line]
+    values: list[Line]
+    goal: list[Line]
     metric: str | None
 
 
@@ -89,10 +92,28 @@ def read_problem_text(domain: Domain, phrases: Phrases, text: str) -> Problem:
         BadInputError: a sentence that is no fact of the domain or could be two, an object that is not declared or of
             the wrong type, a section that is missing or unknown; with the line and the sentence.
     """
-    blocks = _blocks(text)
+    return read_problem_blocks(domain, phrases, blocks_of(text))
+
+
+def read_problem_blocks(domain: Domain, phrases: Phrases, blocks: list[list[Line]]) -> Problem:
+    """Return the problem that the paragraphs of a description are of; see `read_problem_text`."""
     wording = _wording(blocks, phrases)
     frame = Frame(wording, _layout(blocks, wording))
     return _ProblemReader(domain, phrases).read(_sections(blocks, frame))
+
+
+def blocks_of(text: str) -> list[list[Line]]:
+    """Return the paragraphs of a text; an empty line stands between two."""
+    lines = [
+        Line(number, line.strip(), len(line) - len(line.lstrip())) for number, line in enumerate(text.splitlines(), 1)
+    ]
+    return [list(group) for is_text, group in groupby(lines, key=lambda line: bool(line.text)) if is_text]
+
+
+def nouns_of(kinds: str) -> list[str]:
+    """Return the nouns in ``a car or lorry or a place``, which are two; none where something else is said."""
+    nouns = [re.fullmatch("an? (.+)", kind) for kind in re.split(" or (?=an? )", kinds)]
+    return [noun[1] for noun in nouns if noun]
 
 
 def ambiguous_phrases(domain: Domain, phrases: Phrases) -> list[str]:
@@ -197,21 +218,15 @@ def _is_term(token: str) -> bool:
     return bool(re.fullmatch(f"{NAME}|{_NUMBER}", token))
 
 
-def _blocks(text: str) -> list[list[_Line]]:
-    """Return the paragraphs of a text; an empty line stands between two."""
-    lines = [_Line(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
-    return [list(group) for is_text, group in groupby(lines, key=lambda line: bool(line.text)) if is_text]
-
-
-def _wording(blocks: list[list[_Line]], phrases: Phrases) -> Wording:
-    first, *rest = blocks[0] if blocks else [_Line(1, "")]
+def _wording(blocks: list[list[Line]], phrases: Phrases) -> Wording:
+    first, *rest = blocks[0] if blocks else [Line(1, "")]
     for wording in WORDINGS:
         if first.text == opening_of(wording, phrases) and not rest:
             return wording
     raise first.error("not the beginning of a description", expected=repr(opening_of(WORDINGS[0], phrases)))
 
 
-def _layout(blocks: list[list[_Line]], wording: Wording) -> Layout:
+def _layout(blocks: list[list[Line]], wording: Wording) -> Layout:
     """Return the layout that the section of initial facts has."""
     block = blocks[2] if len(blocks) > 2 else blocks[-1]
     if block[0].text == f"{wording.start}:" and len(block) > 1:
@@ -221,7 +236,7 @@ def _layout(blocks: list[list[_Line]], wording: Wording) -> Layout:
     raise block[0].error("no section of initial facts", expected=f"'{wording.start}' as the third paragraph")
 
 
-def _sections(blocks: list[list[_Line]], frame: Frame) -> _Sections:
+def _sections(blocks: list[list[Line]], frame: Frame) -> _Sections:
     """Return the sentences of each section, in the one order there is."""
     wording, rest = frame.wording, blocks[3:]
     has_values = bool(rest) and _has_heading(rest[0][0], wording.values)
@@ -231,7 +246,7 @@ def _sections(blocks: list[list[_Line]], frame: Frame) -> _Sections:
         raise place.error("no goal", expected=f"'{wording.goal}' as the next paragraph")
     goal = rest.pop(0)
     return _Sections(
-        objects=[line for whole in blocks[1] for line in _object_sentences(whole)],
+        objects=_object_lines(blocks[1]),
         start=_sentences(blocks[2], wording.start, frame.layout),
         values=_sentences(values, wording.values, frame.layout) if values else [],
         goal=_sentences(goal, wording.goal, frame.layout),
@@ -239,34 +254,36 @@ def _sections(blocks: list[list[_Line]], frame: Frame) -> _Sections:
     )
 
 
-def _has_heading(line: _Line, heading: str) -> bool:
+def _has_heading(line: Line, heading: str) -> bool:
     return line.text == f"{heading}:" or line.text.startswith(f"{heading}. ")
 
 
-def _sentences(block: list[_Line], heading: str, layout: Layout) -> list[_Line]:
+def _sentences(block: list[Line], heading: str, layout: Layout) -> list[Line]:
     """Return the clauses of a section without its heading."""
     first, *rest = block
     if layout is Layout.PROSE:
         if rest or not first.text.startswith(f"{heading}. "):
             raise (rest or block)[0].error("not set as the other sections", expected=f"one paragraph: '{heading}. ...'")
         body = first.text.removeprefix(f"{heading}. ").removesuffix(".")
-        return [_Line(first.number, part) for part in body.split(". ")]
+        return [Line(first.number, part) for part in body.split(". ")]
     if first.text != f"{heading}:":
         raise first.error("not set as the other sections", expected=f"'{heading}:' and a line each")
     if layout is Layout.GROUPED:
-        return [_Line(line.number, part) for line in rest for part in line.text.removesuffix(".").split("; ")]
+        return [Line(line.number, part) for line in rest for part in line.text.removesuffix(".").split("; ")]
     wrong = next((line for line in rest if not line.text.startswith("- ")), None)
     if wrong is not None:
         raise wrong.error("not an item of a list", expected="a line that begins with '- '")
-    return [_Line(line.number, line.text.removeprefix("- ")) for line in rest]
+    return [Line(line.number, line.text.removeprefix("- ")) for line in rest]
 
 
-def _object_sentences(line: _Line) -> list[_Line]:
-    """Return the sentences of a line on objects, each with its full stop."""
-    return [_Line(line.number, f"{part}.") for part in line.text.removesuffix(".").split(". ")]
+def _object_lines(block: list[Line]) -> list[Line]:
+    """Return the lines on objects where each has one, else the sentences on them, each with its full stop."""
+    if block[0].text == f"{THINGS}:":
+        return _sentences(block, THINGS, Layout.LIST)
+    return [Line(line.number, f"{part}.") for line in block for part in line.text.removesuffix(".").split(". ")]
 
 
-def _metric(rest: list[list[_Line]], wording: Wording) -> str | None:
+def _metric(rest: list[list[Line]], wording: Wording) -> str | None:
     if not rest:
         return None
     metrics = {text: metric for metric, text in metric_sentences(wording).items()}
@@ -301,35 +318,37 @@ class _ProblemReader:
             metric=sections.metric,
         )
 
-    def _objects(self, line: _Line) -> list[TypedName]:
-        if line.text == NO_OBJECTS:
+    def _objects(self, line: Line) -> list[TypedName]:
+        if line.text in (NO_OBJECTS, NO_FACTS):
             return []
-        match = _OBJECTS.fullmatch(line.text)
-        if match is None:
-            raise line.error("not a sentence on objects", expected="'There are two ...: a and b.'")
-        names = re.split(", | and ", match[3])
-        if match[1] != count_word(len(names)):
-            raise line.error("objects that do not match their number", expected=count_word(len(names)))
-        meant = [self.types.get(noun, []) for noun in match[2].split(EITHER)]
+        if alone := _OBJECT.fullmatch(line.text):
+            names, nouns = [alone[1]], nouns_of(alone[2])
+        elif match := _OBJECTS.fullmatch(line.text):
+            names, nouns = re.split(", | and ", match[3]), match[2].split(EITHER)
+            if match[1] != count_word(len(names)):
+                raise line.error("objects that do not match their number", expected=count_word(len(names)))
+        else:
+            raise line.error("not a sentence on objects", expected="'There are two ...: a and b.', or 'a, a ...'")
+        meant = [self.types.get(noun, []) for noun in nouns]
         if any(len(types) != 1 for types in meant):
             raise line.error("objects of no type of the domain, or of a noun that two types share",
                              expected=f"one of {', '.join(self.types)}")  # fmt: skip
         return [self._declared(line, TypedName(name, tuple(types[0] for types in meant))) for name in names]
 
-    def _declared(self, line: _Line, typed: TypedName) -> TypedName:
+    def _declared(self, line: Line, typed: TypedName) -> TypedName:
         if typed.name in self.names.objects:
             raise line.error(f"'{typed.name}' is there twice")
         self.names.objects[typed.name] = typed
         return typed
 
-    def _fact(self, line: _Line) -> Atom:
+    def _fact(self, line: Line) -> Atom:
         literal = self._literal(line)
         if not literal.is_positive or literal.atom.predicate in (EQUALITY, *self.names.derived):
             raise line.error("not a fact that can hold at the start", expected="a fact of the domain, not a negated, "
                              "derived or built-in one")  # fmt: skip
         return literal.atom
 
-    def _literal(self, line: _Line) -> Literal:
+    def _literal(self, line: Line) -> Literal:
         literals = [Literal(Atom(name, terms)) for name, terms in _matches(self.facts, line.text)]
         for opening in (NOT, capital(NOT)):
             if line.text.startswith(opening):
@@ -337,12 +356,12 @@ class _ProblemReader:
                 literals += [Literal(Atom(name, terms), is_positive=False) for name, terms in denied]
         return literals[self._only(line, [literal.atom for literal in literals], "fact")]
 
-    def _value(self, line: _Line) -> FunctionValue:
+    def _value(self, line: Line) -> FunctionValue:
         found = [(Atom(name, terms[:-1]), terms[-1]) for name, terms in _matches(self.values, line.text)]
         term, number = found[self._only(line, [term for term, _ in found], "number")]
         return FunctionValue(term, int(number) if number.lstrip("-").isdigit() else float(number))
 
-    def _only(self, line: _Line, found: list[Atom], kind: str) -> int:
+    def _only(self, line: Line, found: list[Atom], kind: str) -> int:
         """Return the index of the one reading in which every object is known and of a type that fits."""
         faults = [self._fault(atom) for atom in found]
         sound = [index for index, fault in enumerate(faults) if fault is None]

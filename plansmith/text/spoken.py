@@ -109,7 +109,7 @@ class SpokenDomain:
 
     @cached_property
     def _renamer(self) -> Renamer:
-        orders = {schema.name: _order(self._phrase(schema.name)) for schema in self.domain.predicates}
+        orders = {schema.name: order_of(self._phrase(schema.name)) for schema in self.domain.predicates}
         return Renamer(self._names, orders)
 
     def _phrase(self, predicate: str) -> str:
@@ -119,9 +119,25 @@ class SpokenDomain:
     def _names(self) -> Anonymisation:
         return _names_of(
             self.domain,
-            predicates={schema.name: "-".join(_words(self._phrase(schema.name))) for schema in self.domain.predicates},
-            types={name: "-".join(_WORD.findall(self._noun(name).lower())) for name in self._kinds},
+            predicates={schema.name: predicate_name(self._phrase(schema.name)) for schema in self.domain.predicates},
+            types={name: type_name(self._noun(name)) for name in self._kinds},
         )
+
+
+def predicate_name(phrase: str) -> str:
+    """Return what a predicate is called that a phrase says."""
+    pieces = (SLOT if isinstance(piece, int) else piece for piece in cut(phrase))
+    return "-".join(word for piece in pieces for word in _WORD.findall(piece.lower()))
+
+
+def order_of(phrase: str) -> tuple[int, ...]:
+    """Return the positions of a phrase in the order in which it names them first."""
+    return tuple(dict.fromkeys(piece for piece in cut(phrase) if isinstance(piece, int)))
+
+
+def type_name(noun: str) -> str:
+    """Return what a type is called that a noun says."""
+    return "-".join(_WORD.findall(noun.lower()))
 
 
 class _Same(dict[str, str]):
@@ -133,12 +149,3 @@ class _Same(dict[str, str]):
 
 def _names_of(domain: Domain, *, predicates: dict[str, str], types: dict[str, str]) -> Anonymisation:
     return Anonymisation(_Same(), _Same(predicates), _Same(), _Same(types), _Same())
-
-
-def _words(phrase: str) -> list[str]:
-    pieces = (SLOT if isinstance(piece, int) else piece for piece in cut(phrase))
-    return [word for piece in pieces for word in _WORD.findall(piece.lower())]
-
-
-def _order(phrase: str) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(piece for piece in cut(phrase) if isinstance(piece, int)))
