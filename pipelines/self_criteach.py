@@ -19,6 +19,7 @@ from pipelines.commands.run import run_command
 from pipelines.run.paths import PRESETS
 from pipelines.run.publishing import criteach_policy
 from pipelines.stages import domain_writing, phase1_data, self_teaching, training
+from pipelines.stages.chosen_tests import choose_tests
 from pipelines.stages.criteach_arms import CriteachArms, engine_of
 from pipelines.stages.domain_writing import (
     CheckingSettings,
@@ -77,6 +78,11 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
         problems=config.problems, pddl=pddl_digest(config.problems), is_word_level=config.is_word_level
     )
     problems = stage("sample_problems", phase1_data.sample_problems, drawing, {}, kind=StageKind.DRAWS)
+    single = config.planner.model_copy(update={"n_plans": 1})
+    test_plans = stage("plan_tests", self_teaching.plan_tests, single, {"problems": problems}, kind=StageKind.PLANS)
+    if config.tests is not None:
+        given = {"problems": problems, "plans": test_plans}
+        problems = stage("choose_tests", choose_tests, config.tests, given)
     recorded = {name: demonstrations(graph, config, name, problems) for name in learnt_domains(config)}
     base = None
     if config.prime is not None:
@@ -94,8 +100,6 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
         "synthesize_plans", phase1_data.synthesize_plans, config.planner, {"problems": library}, kind=StageKind.PLANS
     )
     stage("run_library", self_teaching.run_library, None, {"plans": plans, "reference": problems})
-    single = config.planner.model_copy(update={"n_plans": 1})
-    test_plans = stage("plan_tests", self_teaching.plan_tests, single, {"problems": problems}, kind=StageKind.PLANS)
     data: dict[str, Stage[Any]] = {"problems": problems, "library": library, "plans": plans, "test_plans": test_plans}
     if config.narrator.kind == "model":
         chains = narrated(graph, config, {"problems": library, "plans": plans}, base)

@@ -70,6 +70,11 @@ class DomainLevelConfig(CountsConfig):
         return self.domain.rstrip("/").rpartition("/")[2]
 
 
+def task_of_level(name: str) -> str:
+    """Return the domain of a level as tables name it; several kinds of problems may share one in PDDL."""
+    return name.partition(" ")[0]
+
+
 class ProblemsConfig(StrictModel):
     """Where problems come from, and how they are split."""
 
@@ -133,6 +138,11 @@ class ProblemsConfig(StrictModel):
         if self.probe_share == 0 and any(level.probe for level in self.sampled_levels):
             raise ValueError("levels ask for probe problems, but problems.probe_share is 0")
         return self
+
+    @property
+    def tested_tasks(self) -> tuple[str, ...]:
+        """Return the domains with test problems, each once, as `task_of_level` has them."""
+        return tuple(dict.fromkeys(map(task_of_level, self.tested_levels)))
 
     @property
     def sampled_levels(self) -> tuple[LevelConfig | DomainLevelConfig, ...]:

@@ -6,6 +6,7 @@ What the paper gives stands in the preset `paper`; what it does not is marked th
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal, Self, get_args
 
 from pydantic import Field, model_validator
@@ -35,7 +36,7 @@ _NAME = re.compile(r"[a-zA-Z0-9][\w-]*")
 
 
 class LengthShare(StrictModel):
-    """A part of the library, by the length of its plans."""
+    """A part of the library, or of the tests, by the length of its plans."""
 
     up_to: int = Field(ge=1)
     """Longest plan; those of the part before are shorter."""
@@ -57,10 +58,32 @@ class LibraryConfig(StrictModel):
 
     @model_validator(mode="after")
     def _is_in_order(self) -> Self:
-        bounds = [part.up_to for part in self.lengths]
-        if bounds != sorted(set(bounds)):
-            raise ValueError(f"library.lengths must grow, got up_to={bounds}")
+        _check_growing("library", self.lengths)
         return self
+
+
+class ChosenTestsConfig(StrictModel):
+    """How many tests of each plan length are taken of those that `problems` draws."""
+
+    tasks: tuple[str, ...] = Field(min_length=1)
+    """Domains, as `problems.domains` names them; of any other all tests are taken."""
+    problems: int = Field(ge=1)
+    """Tests of each of them, at most; where a part has fewer than its share it is told, and nothing makes up for it."""
+    lengths: tuple[LengthShare, ...] = Field(min_length=1)
+    """Parts by the length of the planner's plan, by their shares; what has none, or a longer one, is no test."""
+
+    @model_validator(mode="after")
+    def _is_in_order(self) -> Self:
+        _check_growing("tests", self.lengths)
+        if len(set(self.tasks)) < len(self.tasks):
+            raise ValueError(f"tests.tasks must differ, got {', '.join(self.tasks)}")
+        return self
+
+
+def _check_growing(name: str, lengths: Sequence[LengthShare]) -> None:
+    bounds = [part.up_to for part in lengths]
+    if bounds != sorted(set(bounds)):
+        raise ValueError(f"{name}.lengths must grow, got up_to={bounds}")
 
 
 class NarratorConfig(ChainConfig):
@@ -135,6 +158,8 @@ class SelfCriteachConfig(RunConfig):
     problems: ProblemsConfig
     """Which problems. Domains with problems of D1 are written by the model and learnt in; the others only measure, and
     are reported as unseen."""
+    tests: ChosenTestsConfig | None = None
+    """Tests by plan length, chosen of those that the levels of `problems` draw; None takes all of them."""
     planner: PlannerConfig = PlannerConfig(search="good", n_plans=2)
     """What solves problems; `n_plans` diverse plans of each are learnt from."""
     demonstrations: DemonstrationsConfig = DemonstrationsConfig()
@@ -185,6 +210,9 @@ class SelfCriteachConfig(RunConfig):
             raise ValueError("problems.domains is empty: a written domain is compared with one of the library")
         if not self.trained_domains:
             raise ValueError("no level has problems of D1 (phase1): there would be no scene to demonstrate")
+        if self.tests and (unknown := [name for name in self.tests.tasks if name not in self.problems.tested_tasks]):
+            raise ValueError(f"tests.tasks: {', '.join(unknown)} have no test problems; those that do are "
+                             f"{', '.join(self.problems.tested_tasks)}")  # fmt: skip
         if self.model.folder is None and self._base_writes and self.prime is None:
             raise ValueError("domain.writer=model, and a model from nothing knows no PDDL; prime it, take symbolic, or "
                              "name a domain.speaker")  # fmt: skip

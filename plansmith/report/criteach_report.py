@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from plansmith.report.course_plots import course_drawings, draw_updates
-from plansmith.report.criteach_paper import Paper, paper_figure, paper_of, paper_percent
+from plansmith.report.criteach_paper import HARD, OF_HARD, Paper, paper_figure, paper_of, paper_percent
 from plansmith.report.criteach_results import CriteachArm, CriteachResults, DomainFigures, WrittenDomain
 from plansmith.report.metrics import PairedComparison
 from plansmith.report.run_sections import (
@@ -39,10 +37,14 @@ from plansmith.report.wording import (
     spoken,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 WHAT_COUNTS = (
     "Every plan is judged by the reference domain, whatever domain was learnt in. No test problem has the canonical "
     "form of one that was learnt from."
 )
+OF_THREE = f"{HARD}: {', '.join(OF_HARD)} together, as the paper has them."
 WRITERS = {
     "model": "the base model wrote it",
     "primed": "the base model wrote it, one schema a completion. It began with nothing: what the paper takes for "
@@ -99,7 +101,13 @@ def _sections(results: CriteachResults) -> Iterator[Section]:
     yield Section("", (Tiles((tile, *time_tile(results))),))
     yield Section(
         "The written domain",
-        (domain_table(results), primer_table(results), library_table(results), narration_table(results)),
+        (
+            domain_table(results),
+            primer_table(results),
+            library_table(results),
+            narration_table(results),
+            problem_table(results),
+        ),
         note=f"Of this run {WRITERS['primed' if results.primer else results.writer]}. Demonstrations and scenes are of "
         "problems to learn from.",
     )
@@ -185,6 +193,17 @@ def library_table(results: CriteachResults) -> Table:
     return Table("Library", header, tuple(rows), "Solved problems by the length of the planner's first plan.")
 
 
+def problem_table(results: CriteachResults) -> Table:
+    """Return the problems of each task by plan length, where there are several tasks."""
+    tasks = results.problems if len(results.problems) > 1 else {}
+    lengths = list(next(iter(tasks.values())).tests) if tasks else []
+    rows = [(task, *(str(of[name]) for of in (found.library, found.tests) for name in lengths))
+            for task, found in tasks.items()]  # fmt: skip
+    header = ("task", *(f"{part}, {name} steps" for part in ("to learn from", "tests") for name in lengths))
+    note = "Solved problems of D1 and D2, and tests, by the length of the planner's plan."
+    return Table("Problems by task", header, tuple(rows), note)
+
+
 def narration_table(results: CriteachResults) -> Table:
     """Return how many plans a model told, and how many prompts were rephrased, and what of it was believed."""
     counts = {**results.narration, **{f"prompts {name}": count for name, count in results.paraphrase.items()}}
@@ -225,9 +244,10 @@ def task_tables(results: CriteachResults) -> Iterator[Table]:
     """Yield valid plans, progress and tokens by task (tables 5 to 9); tasks never trained on stand below the others."""
     named, paper = partial(arm_name, results), _paper(results)
     arms = {name: arm.by_task for name, arm in results.arms.items()}
+    note = f"{_others(results)} {OF_THREE}" if {*OF_HARD} & {*results.last.by_task} else _others(results)
 
     def table(theirs: Callable[[str, str], float | None], **of_figure: Any) -> Table:
-        return trained_table("task", arms, results.trained_domains, named, theirs, _others(results), **of_figure)
+        return trained_table("task", arms, results.trained_domains, named, theirs, note, **of_figure)
 
     yield table(partial(paper_percent, paper.success))
     yield table(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+from plansmith.config.problems import task_of_level
 from plansmith.config.self_criteach import SelfCriteachConfig
 from plansmith.data.artifacts import Artifact, StageKind
 from plansmith.data.rows import (
@@ -27,7 +28,9 @@ from plansmith.data.rows import (
 from plansmith.pddl.validation import Verdict
 from plansmith.report.arms import Arm, arms_of, evaluated_problems, tokens_of_problems
 from plansmith.report.attempts import AttemptExample
+from plansmith.report.criteach_paper import HARD, OF_HARD
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
+from plansmith.report.groups import grouped
 from plansmith.report.metrics import (
     ALL_LEVELS,
     EvaluatedProblem,
@@ -100,10 +103,19 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskProblems:
+    """Solved problems of a task to learn from, and its tests, by the lengths of the planner's plans."""
+
+    library: dict[str, int]
+    tests: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class CriteachArm:
     """One policy on the test problems; ``progress_printed`` is equation 13 to the letter, ``cost_per_plan`` its 11.
 
-    ``tokens_per_problem`` counts all answers of a vote, and so does ``tokens_by_task``.
+    ``tokens_per_problem`` counts all answers of a vote, and so does ``tokens_by_task``. A task is a domain of the
+    library; stack, unstack and reorder have a figure together as well, under the name of `HARD`.
     """
 
     name: str
@@ -159,7 +171,7 @@ class CriteachResults(RunResults):
     ``paraphrase`` the prompts that were rephrased and those that were kept since the answer was refused; ``primer``
     what a model from nothing learnt before it counted as the base, and how many schemas of domains that it had not seen
     it was then asked for and wrote right; ``pairs`` by arm the problems whose answers were to be paired, and those that
-    gave no pair.
+    gave no pair; ``problems`` has those of each task, of those to learn from and tests the solved.
     """
 
     writer: str
@@ -175,6 +187,7 @@ class CriteachResults(RunResults):
     paraphrase: dict[str, int] = field(default_factory=dict)
     primer: dict[str, int] = field(default_factory=dict)
     pairs: dict[str, dict[str, int]] = field(default_factory=dict)
+    problems: dict[str, TaskProblems] = field(default_factory=dict)
     noise: tuple[NoiseFigures, ...] = ()
     not_run: tuple[str, ...] = ()
     damage: dict[str, DamagedDomain] = field(default_factory=dict)
@@ -200,7 +213,7 @@ def criteach_results(run: Run) -> CriteachResults | None:
     return CriteachResults(
         **facts_of(run, arms[-1].policy.manifest.provenance, {arm.name: arm.policy for arm in arms}),
         writer=config.domain.writer,
-        trained_domains=config.trained_domains,
+        trained_domains=trained_tasks(config),
         domain=dict(_domains(run)),
         library=_library(run),
         arms={arm.name: _arm(arm, evaluated[arm.name], criticised.get(arm.name, {})) for arm in arms},
@@ -212,6 +225,7 @@ def criteach_results(run: Run) -> CriteachResults | None:
         paraphrase=_counts(run, "paraphrase/", "keep_paraphrases"),
         primer=_counts(run, "primer/", "write_schema_primer", "write_plan_primer", "try_schema_primer"),
         pairs={arm: found for arm in ("dpo_only", "sft_dpo") if (found := _counts(run, "pairs/", f"pair_{arm}"))},
+        problems=_problems(run, evaluated[arms[-1].name]),
         noise=tuple(_noise(run)),
         not_run=tuple(name for name in config.arms if name not in evaluated),
         damage=dict(_damaged(run)),
@@ -228,24 +242,57 @@ def length_name(length: int) -> str:
 def _arm(arm: Arm, items: Sequence[EvaluatedProblem], criticised: Mapping[str, CriticismRow]) -> CriteachArm:
     by_length = summarise_by(items, lambda item: length_name(item.planner_plan_length))
     figures, rows, tokens = summarise_level(items), criticised.values(), tokens_of_problems(arm.rollouts)
-    of_tasks: dict[str, list[int]] = defaultdict(list)
-    for item in items:
-        of_tasks[_task_of(item)].append(tokens[item.problem_id])
+    tasks = by_task(items)
     return CriteachArm(
         name=arm.name,
         figures=figures,
-        by_task=summarise_by(items, _task_of),
+        by_task={task: summarise_level(found) for task, found in tasks.items()},
         by_length={name: by_length[name] for name in map(_named, LENGTHS) if name in by_length},
         progress=figures.mean_progress,
         progress_printed=mean_of_known(row.progress_printed for row in rows),
         cost_per_plan=mean_of_known(row.cost for row in rows),
         tokens_per_problem=sum(tokens.values()) / len(items),
-        tokens_by_task={task: fmean(found) for task, found in of_tasks.items()},
+        tokens_by_task={task: fmean(tokens[item.problem_id] for item in found) for task, found in tasks.items()},
     )
 
 
-def _task_of(item: EvaluatedProblem) -> str:
-    return item.level.partition(" ")[0]  # several share a domain
+def by_task(items: Sequence[EvaluatedProblem]) -> dict[str, list[EvaluatedProblem]]:
+    """Return attempts by task; the three that the paper counts as one are there as one as well."""
+    found = grouped(items, lambda item: task_of_level(item.level))
+    if {*OF_HARD} & {*found}:
+        found[HARD] = [item for task in (HARD, *OF_HARD) for item in found.get(task, ())]
+    return found
+
+
+def trained_tasks(config: SelfCriteachConfig) -> tuple[str, ...]:
+    """Return the tasks that are learnt in."""
+    trained = config.trained_domains
+    return (*trained, HARD) if {*OF_HARD} & {*trained} and HARD not in trained else trained
+
+
+def _problems(run: Run, tests: Sequence[EvaluatedProblem]) -> dict[str, TaskProblems]:
+    """Return how many problems each task has by plan length."""
+    counts: dict[str, tuple[Counter[str], Counter[str]]] = defaultdict(lambda: (Counter(), Counter()))
+    for level, length in _learnt_lengths(run, "level"):
+        counts[task_of_level(level)][0][length] += 1
+    for item in tests:
+        counts[task_of_level(item.level)][1][length_name(item.planner_plan_length)] += 1
+    names = [*map(_named, LENGTHS)]
+    return {
+        task: TaskProblems(*({name: found[name] for name in names} for found in pair)) for task, pair in counts.items()
+    }
+
+
+def _learnt_lengths(run: Run, column: str) -> Iterator[tuple[str, str]]:
+    """Yield a fact of each solved problem of D1 and D2, and the interval of its plan's length."""
+    plans, problems = (run.artifacts.get(name) for name in ("synthesize_plans", "sample_problems"))
+    if plans is None or problems is None:
+        return
+    ids, facts, splits = read_columns(problems, ProblemRow, "problem_id", column, "split")
+    fact_of = {name: fact for name, fact, split in zip(ids, facts, splits, strict=True) if split != Split.TEST}
+    for problem_id, plan in zip(*read_columns(plans, PlanRow, "problem_id", "plan"), strict=True):
+        if plan and problem_id in fact_of:
+            yield fact_of[problem_id], length_name(len(plan))
 
 
 def _named(bounds: tuple[int, int | None]) -> str:
@@ -310,16 +357,12 @@ def _figures(row: WrittenDomainRow) -> DomainFigures:
 
 def _library(run: Run) -> dict[str, Library]:
     """Return the solved problems of D1 and D2 by domain and plan length, and how many plans are true."""
-    plans, checked = run.artifacts.get("synthesize_plans"), run.artifacts.get("run_library")
-    problems = run.artifacts.get("sample_problems")
-    if plans is None or checked is None or problems is None:
+    checked = run.artifacts.get("run_library")
+    if checked is None:
         return {}
-    ids, domains, splits = read_columns(problems, ProblemRow, "problem_id", "domain", "split")
-    domain_of = {name: domain for name, domain, split in zip(ids, domains, splits, strict=True) if split != Split.TEST}
     lengths: dict[str, Counter[str]] = defaultdict(Counter)
-    for problem_id, plan in zip(*read_columns(plans, PlanRow, "problem_id", "plan"), strict=True):
-        if plan and problem_id in domain_of:
-            lengths[domain_of[problem_id]][length_name(len(plan))] += 1
+    for domain, length in _learnt_lengths(run, "domain"):
+        lengths[domain][length] += 1
     counted = {(row.domain, row.name): int(row.value) for row in checked.rows(MetricRow)}
     return {
         domain: Library(
