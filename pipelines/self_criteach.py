@@ -77,12 +77,12 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
     drawing = DrawingSettings(
         problems=config.problems, pddl=pddl_digest(config.problems), is_word_level=config.is_word_level
     )
-    problems = stage("sample_problems", phase1_data.sample_problems, drawing, {}, kind=StageKind.DRAWS)
+    drawn = stage("sample_problems", phase1_data.sample_problems, drawing, {}, kind=StageKind.DRAWS)
     single = config.planner.model_copy(update={"n_plans": 1})
-    test_plans = stage("plan_tests", self_teaching.plan_tests, single, {"problems": problems}, kind=StageKind.PLANS)
+    test_plans = stage("plan_tests", self_teaching.plan_tests, single, {"problems": drawn}, kind=StageKind.PLANS)
+    problems: Stage[Any] = drawn
     if config.tests is not None:
-        given = {"problems": problems, "plans": test_plans}
-        problems = stage("choose_tests", choose_tests, config.tests, given)
+        problems = stage("choose_tests", choose_tests, config.tests, {"problems": drawn, "plans": test_plans})
     recorded = {name: demonstrations(graph, config, name, problems) for name in learnt_domains(config)}
     base = None
     if config.prime is not None:

@@ -64,7 +64,7 @@ PROBLEMS = ", ".join(
     f"{{domain: blocks-{task}, level: smallest, {SIZES}, phase1: 10, phase2: 4, test: 12, n_draws: 300}}"
     for task in ("stack", "unstack")
 )
-QUOTA = "{tasks: [blocks-stack, blocks-unstack], problems: 4, lengths: [{up_to: 4, share: 1}, {up_to: 8, share: 1}]}"
+QUOTA = "{tasks: [blocks-stack, blocks-unstack], problems: 4, lengths: [{up_to: 2, share: 1}, {up_to: 8, share: 1}]}"
 TASKS = (f"problems.domains=[{PROBLEMS}]", f"tests={QUOTA}", "arms=[sft]")
 """Two tasks of one domain, tests of each by plan length, and no arm but that which learns what is narrated."""
 TOLD = completion("<REASON>It serves the goal.</REASON>")
