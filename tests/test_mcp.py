@@ -194,14 +194,14 @@ def test_calls_beyond_the_workers_wait_and_then_are_told_to_come_again() -> None
             answers[name] = await client.call_tool(tool, given)
 
         async with anyio.create_task_group() as group:
-            group.start_soon(call, "long", "plan", given)
+            group.start_soon(call, "long", "plan", {**given, "time_limit_s": 1.0})
             await anyio.sleep(0.05)
             group.start_soon(call, "late", "validate", {**SUSSMANS, "plan": PLAN})
 
-    talk(crowd, workers=1, time_limit_s=5.0)  # a process has to start in it, be the machine as busy as it may
+    talk(crowd, workers=1, time_limit_s=1.0)
     assert answers["late"].is_error
     assert "busy" in answers["late"].content[0].text
-    assert not answers["long"].is_error
+    assert "busy" not in answers["long"].content[0].text  # on a slow machine it is out of time
 
 
 def test_nl2plan_models_a_text_with_the_policy_of_the_server() -> None:
