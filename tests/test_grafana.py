@@ -236,7 +236,7 @@ def scrape() -> Samples:
 
 
 def scraped_with(names: set[str], service: Any) -> Samples:
-    """Return the latest of every metric over several scrapes; fail with what none of them had.
+    """Return the latest of every metric and run over several scrapes; fail with what none of them had.
 
     Ray forgets a gauge after two reports, so that what was recorded is recorded again before each of them.
     """
@@ -247,8 +247,8 @@ def scraped_with(names: set[str], service: Any) -> Samples:
         service.loaded(1, 2)
         time.sleep(0.5)
         for name, rows in scrape().items():
-            if runs_of(samples.get(name, [])) <= runs_of(rows):
-                samples[name] = rows
+            runs = runs_of(rows)
+            samples[name] = rows + [row for row in samples.get(name, []) if row.get("run") not in runs]
     assert lacking == set(), f"waited for {sorted(lacking)}"
     return samples
 

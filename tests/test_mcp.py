@@ -200,8 +200,8 @@ def test_calls_beyond_the_workers_wait_and_then_are_told_to_come_again() -> None
 
     talk(crowd, workers=1, time_limit_s=1.0)
     assert answers["late"].is_error
-    assert "busy" in answers["late"].content[0].text
-    assert "busy" not in answers["long"].content[0].text  # on a slow machine it is out of time
+    assert "no worker was free" in answers["late"].content[0].text
+    assert "no worker was free" not in answers["long"].content[0].text  # whatever a slow machine did to the search
 
 
 def test_nl2plan_models_a_text_with_the_policy_of_the_server() -> None:
