@@ -25,6 +25,7 @@ from plansmith.modelling.checks import (
 )
 from plansmith.modelling.from_pddl import domain_sketch, problem_sketch
 from plansmith.modelling.products import Predicate, TypeNode, TypeSketch, TypeTree
+from plansmith.modelling.reading import read_schema
 from plansmith.modelling.references import read_references
 from plansmith.modelling.script import FAULTS, ReferenceAnswers
 from plansmith.modelling.writing import write_problem, write_schema
@@ -94,6 +95,15 @@ def test_check_schema_with_one_fault_names_its_check_and_line(answer: str, check
 )
 def test_check_schema_that_is_sound_finds_nothing(answer: str, checks: Checks) -> None:
     assert check_schema(answer, name="act", tree=TREE, predicates=KNOWN, checks=checks) == ()
+
+
+def test_check_schema_a_second_list_of_predicates_is_read_past() -> None:
+    answer = schema_answer(predicates="- (big ?x - block)") + "## New predicates\n- (clear ?x)\n- (small ?x - block)\n"
+    assert check_schema(answer, name="act", tree=TREE, predicates=KNOWN, checks="ours") == ()
+    assert [own.declaration for own in read_schema("act", answer).predicates] == ["(big ?x - block)"]
+    using = answer.replace("(clear ?x)\n```", "(small ?x)\n```")
+    [fault] = check_schema(using, name="act", tree=TREE, predicates=KNOWN, checks="ours")
+    assert (fault.check, fault.line) == ("predicate_usage", 5)
 
 
 def test_check_schema_forall_in_effects_is_allowed_by_ours_alone() -> None:

@@ -374,7 +374,10 @@ class Written:
 
 
 def read_written(answer: str, titles: Sequence[str]) -> Written:
-    """Return the fragment under each heading, and what is missing or there twice."""
+    """Return the fragment under each heading, and what is missing or there twice.
+
+    Predicates that stand under a second heading of theirs are read past: if one of them is used, it is found to lack.
+    """
     _, sections = sections_of(answer, titles)
     faults, fragments = list[Fault](), dict[str, Fragment]()
     for title in titles:
@@ -383,7 +386,7 @@ def read_written(answer: str, titles: Sequence[str]) -> Written:
             faults.append(
                 Fault("header_inclusion", f"no heading '## {HEADINGS[title]}'; add it with what belongs there")
             )
-        elif len(group) > 1:
+        elif len(group) > 1 and title != "predicate":
             place = group[1].lines[0].number if group[1].lines else 0
             message = (
                 f"heading '## {HEADINGS[title]}' stands {len(group)} times; answer with one action, or one problem"
