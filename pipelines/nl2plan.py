@@ -35,7 +35,17 @@ from plansmith.config.basics import narrowed
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.modelling.growing import GROWING
-from plansmith.modelling.products import AT_ONCE, OF_DRAFT, ONE_CALL, RULES, UNCHECKED, ZERO_SHOT, DialogueStep
+from plansmith.modelling.products import (
+    AT_ONCE,
+    LACKING,
+    OF_DRAFT,
+    ONE_CALL,
+    RULES,
+    UNADVISED,
+    UNCHECKED,
+    ZERO_SHOT,
+    DialogueStep,
+)
 from plansmith.modelling.prompts import prompts_digest
 from plansmith.modelling.references import Reference
 from plansmith.modelling.steps import PLANNING
@@ -63,18 +73,21 @@ def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
         compared = {"tasks": tasks, "prune": made["prune"]}
         graph.stage("compare_actions", modelling_lessons.compare_actions, None, compared)
 
-    # The paper's baseline; beyond the paper, all in one call, the steps without their checks, and no model at all; the
-    # verdict on all
+    # The paper's baseline; beyond the paper, all in one call, the steps without their checks or without advice, and no
+    # model at all; the verdict on all
     judged = {**made, "plan": drafts[0].planned}
     if config.zero_shot:
         judged[ZERO_SHOT] = drafts[0].at_once(DialogueStep.ZERO_SHOT)
     if config.one_call:
         judged |= drafts[0].planned_at_once()
-    if config.unchecked:
-        without = {"max_error_messages": 0, "max_validations": 1}
-        plain = config.model_copy(update={"modelling": config.modelling.model_copy(update=without)})
-        draft = Draft(graph, plain, given, 1, suffix=f"_{UNCHECKED}")
-        judged |= {UNCHECKED: draft.planned, **modelling.of_arm(UNCHECKED, draft.steps)}
+    without: dict[str, dict[str, Any]] = {
+        UNCHECKED: {"max_error_messages": 0, "max_validations": 1},
+        UNADVISED: {"feedback": "none"},
+    }
+    for arm in [name for name in LACKING if getattr(config, name)]:
+        plain = config.model_copy(update={"modelling": config.modelling.model_copy(update=without[arm])})
+        draft = Draft(graph, plain, given, 1, suffix=f"_{arm}")
+        judged |= {arm: draft.planned, **modelling.of_arm(arm, draft.steps)}
     if config.rules:
         read = graph.stage(RULES, modelling.read_by_rules, None, {"tasks": tasks})
         judged |= planned_apart(graph, config, RULES, {"tasks": tasks, "answers": read})

@@ -31,8 +31,10 @@ from plansmith.data.artifacts import Artifact, complete_artifacts
 from plansmith.data.rows import ExampleRow, ModelledTaskRow, ModellingTaskRow
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import Answers, Completion, Conversation, FinishReason, Generator, asking, plain_text
+from plansmith.judging.advice import effect_of_advice
 from plansmith.judging.modelled import equal_actions, plan_task
 from plansmith.learning.packing import GRAIN_TOKENS
+from plansmith.modelling import lessons as lessons_module
 from plansmith.modelling.dialogue import QuestionKind
 from plansmith.modelling.hidden_words import (
     NAMES,
@@ -55,6 +57,7 @@ from plansmith.modelling.lessons import (
 )
 from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.quoting import QuotedAnswers
+from plansmith.modelling.reading import read_advice
 from plansmith.modelling.references import Reference
 from plansmith.modelling.scrambling import Scrambler
 from plansmith.modelling.sentences import numbered, sentences
@@ -67,7 +70,7 @@ from plansmith.planners import FastDownward
 from plansmith.problems.library import PlanningDomain, load_domain
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.nl2plan_report import nl2plan_report
-from plansmith.report.nl2plan_results import COMPARED, nl2plan_results
+from plansmith.report.nl2plan_results import COMPARED, OTHERS, nl2plan_results
 from plansmith.report.render import format_report
 from plansmith.resources import Resources
 from plansmith.stages import run_stages
@@ -75,6 +78,7 @@ from plansmith.text.natural_language import FRAMES
 from plansmith.text.spoken import SLOT, SpokenDomain
 
 BARE = ModellingConfig(prompts="bare", feedback="none", passes=1, max_error_messages=1, max_validations=2)
+ADVISED = BARE.model_copy(update={"feedback": "model"})
 LEARNT = (
     "briefcase", "ferry", "maintenance", "miconic", "mprime", "mystery", "satellite", "spanner", "tpp", "transport",
     "zenotravel",
@@ -404,6 +408,31 @@ def test_lessons_with_mistakes_are_answered_by_what_mends_them() -> None:
     assert checks == named
 
 
+@pytest.mark.parametrize("name", ["blocksworld", "ferry", "independent-set", "logistics"])
+def test_lessons_with_advice_name_what_lacks_and_no_check_misses(name: str) -> None:
+    lacking = Counter[str]()
+    for seed, (own, problem) in enumerate(spoken(name)):
+        reference = spoken_reference(own, problem, name=name)
+        asked = list(lessons(reference, ADVISED, random.Random(seed), mistakes=0.0))
+        assert {question.kind for question, _ in asked} <= {
+            QuestionKind.DRAFT, QuestionKind.FEEDBACK, QuestionKind.REVISION,
+        }  # fmt: skip
+        for place, (question, answer) in enumerate(asked):
+            if question.kind is not QuestionKind.FEEDBACK:
+                continue
+            said, wanted = asked[place - 1][1], (reference.domain_pddl, reference.problem_pddl)
+            effect = effect_of_advice(question.step, question.subject, question.shown, said, wanted)
+            advice = read_advice(answer)
+            is_advised = place + 1 < len(asked) and asked[place + 1][0].kind is QuestionKind.REVISION
+            assert (effect, is_advised) == (("helped", True) if advice else ("no effect", False))
+            if advice:
+                lacking[question.step] += 1
+                assert asked[place + 1][1] == said
+                missing = advice.removesuffix(" is missing.")
+                assert said.count(missing) > question.shown.count(missing)
+    assert set(lacking) == {"construction", "task"} | ({"actions"} if name != "independent-set" else set())
+
+
 def test_random_domains_are_other_domains_about_which_lessons_can_be_had() -> None:
     domains = [load_domain(name) for name in LEARNT]
     scrambler = Scrambler.of((own.domain, own.needed_phrases()) for own in domains)
@@ -520,9 +549,12 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
     for name in ("initial_policy", "encode_examples", "tune", "tune_in_order"):
         monkeypatch.setattr(modelling_lessons.training, name, nothing)
     monkeypatch.setattr(modelling_lessons.direct_plans, "match_tokens", nothing)
-    config = config_of(zero_shot=True, one_call=True, unchecked=True, rules=True)
+    monkeypatch.setattr(lessons_module, "LACKING", 0.0)
+    config = config_of(
+        zero_shot=True, one_call=True, unchecked=True, unadvised=True, rules=True, modelling=ADVISED.model_dump()
+    )
     with FastDownward(config.planner) as planner:
-        speaker = KnowsAll(tmp_path, BARE, planner)
+        speaker = KnowsAll(tmp_path, ADVISED, planner)
         done = run_stages(nl2plan(config), root=tmp_path, resources=speaker)
     tuned = ("drill", "sft", "sft_zero_shot", "sft_one_call")  # which have no curve here
     untrained = {name: artifact for name, artifact in done.items() if name not in tuned}
@@ -531,9 +563,9 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
     ferry, unseen = results.by_domain["ferry"], results.by_domain["independent-set"]
     assert (ferry.was_taught, ferry.tasks, ferry.right, ferry.actions, ferry.equal) == (True, 2, 2, 6, 6)
     assert (unseen.was_taught, unseen.tasks, unseen.right, unseen.actions, unseen.equal) == (False, 3, 3, 3, 3)
-    assert results.arms == {"nl2plan": 5, "unchecked": 5, "one_call": 5, "zero_shot": 5, "rules": 5}
-    assert max(task.calls.get("types", 0) for task in results.tasks.values()) == 1  # those without checks are apart
-    assert unseen.others == {"unchecked": 3, "one_call": 3, "zero_shot": 3, "rules": 3}
+    assert results.arms == dict.fromkeys(("nl2plan", *OTHERS), 5)
+    assert max(task.calls.get("types", 0) for task in results.tasks.values()) == 2  # with its advice; arms are apart
+    assert unseen.others == dict.fromkeys(OTHERS, 3)
     assert {arm: test.p_value for arm, test in results.tests.items()} == dict.fromkeys(COMPARED, 1.0)
     called = {row.task: row for row in done["tasks"].rows(ModellingTaskRow, SPOKEN)}
     for made in done["rules"].rows(ModelledTaskRow):
@@ -569,7 +601,7 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
     assert (seeds.seeds, seeds.levels, seeds.arms) == (
         (0, 1),
         (NEVER, TAUGHT),
-        ("rules", "zero_shot", "one_call", "unchecked", "nl2plan"),
+        ("rules", "zero_shot", "one_call", "unadvised", "unchecked", "nl2plan"),
     )
     assert {(cell.scope, cell.mean, len(cell.seeds)) for cell in seeds.cells} == {(NEVER, 1.0, 2), (TAUGHT, 1.0, 2)}
     assert {test.before for test in seeds.tests} == set(COMPARED)
@@ -587,7 +619,9 @@ def test_run_from_nothing_with_every_arm(tmp_path: Path) -> None:
         zero_shot=True,
         one_call=True,
         unchecked=True,
+        unadvised=True,
         rules=True,
+        modelling=ADVISED.model_dump(),
         drafts=2,
         answers={"max_new_tokens": 24, "temperature": 0.5},
         model={"tokenizer": "bpe", **model},
@@ -598,7 +632,7 @@ def test_run_from_nothing_with_every_arm(tmp_path: Path) -> None:
     preset.write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")
     assert main(["run", "nl2plan", "--preset", str(preset), "--runs", str(tmp_path / "runs")]) == 0
     results = PIPELINE.reporting.read(tmp_path / "runs" / "all")
-    assert results.arms.keys() == {"nl2plan", "unchecked", "one_call", "zero_shot", "rules"}
+    assert results.arms.keys() == {"nl2plan", *OTHERS}
     assert results.agreement is not None
     assert {curve.stage for curve in results.curves} == {"drill", "sft", "sft_zero_shot", "sft_one_call"}
 
@@ -612,8 +646,10 @@ def test_lessons_with_another_speaker_or_other_prompts_are_refused() -> None:
     for changes, told in cases:
         with pytest.raises(ConfigError, match=told):
             config_of(**changes)
-    with pytest.raises(ConfigError, match="prompts=bare tells of no checklist"):
-        build_model(ModellingConfig, {"prompts": "bare"}, where="test")
+    with pytest.raises(ConfigError, match="prompts=bare tells of no JSON"):
+        build_model(ModellingConfig, {"prompts": "bare", "answers": "json"}, where="test")
+    with pytest.raises(ConfigError, match=r"set modelling\.feedback=model"):
+        config_of(unadvised=True)
 
 
 def test_presets_demo_trains_its_speaker_and_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:

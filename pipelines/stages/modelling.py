@@ -54,7 +54,7 @@ from plansmith.modelling.dialogue import Question, QuestionKind, task_exercise
 from plansmith.modelling.growing import grow_domain, lacks_of
 from plansmith.modelling.hidden_words import HiddenWords, KeptWords
 from plansmith.modelling.pages import ArmOfTask, task_page
-from plansmith.modelling.products import AT_ONCE, NL2PLAN, ONE_CALL, RULES, UNCHECKED, ZERO_SHOT, DialogueStep, Obstacle
+from plansmith.modelling.products import AT_ONCE, LACKING, NL2PLAN, ONE_CALL, RULES, ZERO_SHOT, DialogueStep, Obstacle
 from plansmith.modelling.prompts import step_prompt
 from plansmith.modelling.reading import read_definitions
 from plansmith.modelling.references import TASKS_FOLDER, Reference, read_references
@@ -102,8 +102,10 @@ stays unknown."""
 
 KEPT = "words.json"
 """File of the words that a policy knows, beside the lessons that it has learnt."""
+SPOKEN = "spoken"
+"""Table of the tasks of a run with lessons, with references that are called as their texts call them."""
 
-NOT_ASKED = frozenset({"tasks", "plan", "lessons", "policy", UNCHECKED, ONE_CALL, RULES})
+NOT_ASKED = frozenset({"tasks", "plan", "lessons", "policy", *LACKING, ONE_CALL, RULES})
 """Inputs that hold nothing that a step has made."""
 Made = Dialogue[Question, str, StepRecord | tuple[StepRecord, ...]]
 
@@ -500,7 +502,7 @@ def judge(context: StageContext[VerdictSettings]) -> None:
     tasks = {row.task: row for row in context.inputs["tasks"].rows(ModellingTaskRow)}
     verdicts = [
         _verdict(tasks[row.task], row, context.settings, arm=arm)
-        for arm, name in ((NL2PLAN, "plan"), (UNCHECKED, UNCHECKED), (ONE_CALL, ONE_CALL), (RULES, RULES))
+        for arm, name in ((NL2PLAN, "plan"), *((arm, arm) for arm in (*LACKING, ONE_CALL, RULES)))
         if name in context.inputs
         for row in context.inputs[name].rows(ModelledPlanRow)
     ]
@@ -510,8 +512,11 @@ def judge(context: StageContext[VerdictSettings]) -> None:
             for row in context.inputs[ZERO_SHOT].rows(ModelledTaskRow)
         ]
     context.output.write_rows(verdicts, ModelledVerdictRow)
+    given = context.inputs["tasks"]
+    called = given.rows(ModellingTaskRow, SPOKEN) if f"{SPOKEN}.parquet" in given.manifest.files else tasks.values()
+    references = {row.task: (row.domain_pddl, row.problem_pddl) for row in called}
     advised = [
-        AdviceRow(row.task, step.step, step.subject, _effect(tasks[row.task], step))
+        AdviceRow(row.task, step.step, step.subject, _effect(references[row.task], step))
         for artifact in _asked_in(context.inputs).values()
         for row in artifact.rows(ModelledTaskRow)
         for step in row.steps
@@ -606,8 +611,8 @@ def _calls_of(artifact: Artifact) -> list[ModellingCallRow]:
     return artifact.rows(ModellingCallRow, CALLS) if f"{CALLS}.parquet" in artifact.manifest.files else []
 
 
-def _effect(row: ModellingTaskRow, step: ModellingStepRow) -> str:
-    return effect_of_advice(step.step, step.subject, step.before, step.after, (row.domain_pddl, row.problem_pddl))
+def _effect(reference: tuple[str, str], step: ModellingStepRow) -> str:
+    return effect_of_advice(step.step, step.subject, step.before, step.after, reference)
 
 
 def _verdict(

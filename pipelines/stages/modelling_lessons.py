@@ -15,7 +15,7 @@ from typing import Any
 from pipelines.stages import direct_plans, phase1_data, training
 from pipelines.stages.direct_plans import BudgetSettings
 from pipelines.stages.graph import Graph
-from pipelines.stages.modelling import KEPT
+from pipelines.stages.modelling import KEPT, SPOKEN
 from pipelines.stages.phase1_data import DrawingSettings, pddl_digest
 from pipelines.stages.training import OPTIMISATION, TuningSettings
 from plansmith.config.basics import StrictModel, narrowed
@@ -56,8 +56,6 @@ from plansmith.stages import Stage, StageContext
 from plansmith.text.natural_language import FRAMES, HEADS
 from plansmith.text.spoken import SpokenDomain
 
-SPOKEN = "spoken"
-"""Table of the tasks with references that are called as their texts call them, beside the tasks."""
 SCRAMBLES = 10
 """Draws of a random domain; in some two predicates are called alike, or nothing is said of the problem."""
 DRILLED = range(2, 15)
@@ -167,7 +165,10 @@ def _lessons(
     name: str, row: ProblemRow, reference: Reference, kept: KeptWords, settings: LessonSettings, rng: random.Random
 ) -> Iterator[ExampleRow]:
     """Yield the lessons of a dialogue; they begin alike, to be computed once (`OptimiserConfig.shares_prompts`)."""
-    dialogue, words = lessons(reference, settings.modelling, rng, mistakes=settings.lessons.mistakes), rng.random()
+    config = settings.modelling
+    if config.feedback == "model" and rng.random() >= settings.lessons.advised:
+        config = config.model_copy(update={"feedback": "none"})
+    dialogue, words = lessons(reference, config, rng, mistakes=settings.lessons.mistakes), rng.random()
     for number, (question, answer) in enumerate(dialogue):
         if question.step in OUTLINES and rng.random() >= settings.lessons.outlines:
             continue

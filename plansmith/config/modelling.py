@@ -20,8 +20,8 @@ class ModellingConfig(StrictModel):
 
     prompts: Prompts = "worked"
     """How a step is asked for. worked: told at length, with an example, as in the paper. bare: by the name of the step
-    and what it is about, with the text's sentences numbered, for a model that has been trained on the steps; such a one
-    is not asked for feedback."""
+    and what it is about, with the text's sentences numbered, for a model that has been trained on the steps, and on
+    feedback if it is asked for that."""
 
     checks: Checks = "ours"
     """Whose validation: the paper's (appendix E, where `forall` in effects and `not` in the initial state are errors),
@@ -47,6 +47,6 @@ class ModellingConfig(StrictModel):
 
     @model_validator(mode="after")
     def _bare_is_plain(self) -> Self:
-        if self.prompts == "bare" and (self.feedback == "model" or self.answers == "json"):
-            raise ValueError("prompts=bare tells of no checklist and no JSON: set feedback=none, answers=markdown")
+        if self.prompts == "bare" and self.answers == "json":
+            raise ValueError("prompts=bare tells of no JSON: set answers=markdown")
         return self

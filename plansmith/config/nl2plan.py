@@ -90,6 +90,9 @@ class LessonsConfig(StrictModel):
     """Share of the questions of steps 1 to 3 that are learnt; they are easy, and as long as the others."""
     mistakes: float = Field(0.15, ge=0, le=1)
     """Share of first answers of steps 4 and 5 that have a mistake, which is then learnt to be mended."""
+    advised: float = Field(0.25, gt=0, le=1)
+    """Share of the dialogues in which advice is asked for, where `modelling.feedback` is the model's; half of what is
+    advised on lacks something that no check misses, and what it lacks is the advice."""
     scrambled: float = Field(0.7, ge=0, le=1)
     """Share of the dialogues that are about a random domain made of the problem's."""
     drills: int = Field(16_000, ge=1)
@@ -130,6 +133,8 @@ class NL2PlanConfig(RunConfig):
     another policy, which has learnt nothing else, from as many tokens about the same domains."""
     unchecked: bool = False
     """Also take the tasks through the steps without handing any fault back (not in the paper)."""
+    unadvised: bool = False
+    """Also take the tasks through the steps without asking the model for advice (not in the paper)."""
     rules: bool = False
     """Also have the texts read by no model but a reader that knows the templates of `lessons`, and reads no other text
     (not in the paper): whether a text says all that is needed."""
@@ -161,6 +166,8 @@ class NL2PlanConfig(RunConfig):
 
     @model_validator(mode="after")
     def _nobody_waits(self) -> Self:
+        if self.unadvised and self.modelling.feedback == "none":
+            raise ValueError("unadvised is the steps without advice, and so are these: set modelling.feedback=model")
         if self.modelling.answers == "json" and self.speaker.folder is not None:
             raise ValueError("modelling.answers=json with speaker.folder: the engine built in enforces no JSON; serve "
                              "the folder, by vllm serve, and set speaker.url")  # fmt: skip

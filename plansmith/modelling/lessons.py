@@ -2,7 +2,8 @@
 
 Questions are those of the steps (`steps.make_all`), with whatever predicates the actions before have left; the right
 answer follows from the PDDL. A first answer can be given with a mistake of appendix E: what is then learnt is the
-answer to what the check says.
+answer to what the check says. Where advice is asked for, half of the first answers lack something that no check misses:
+the advice names it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from plansmith.modelling.dialogue import Question, QuestionKind
 from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.prompts import step_prompt
 from plansmith.modelling.quoting import QuotedAnswers
+from plansmith.modelling.reading import COMMENT
 from plansmith.modelling.references import Reference
 from plansmith.modelling.script import ReferenceAnswers
 from plansmith.modelling.steps import RowProducts, make_all
@@ -33,8 +35,13 @@ MISTAKES: Mapping[str, Sequence[str]] = {
     DialogueStep.TASK: ("header_inclusion", "obj_type", "pred_exists", "pred_nargs", "pred_objs", "cut"),
 }  # fmt: skip
 """Those that are made, by step."""
+LACKING = 0.5
+"""Share of the first answers that are advised on and lack something, where something can be left out."""
+ACCEPTED = "No changes."
 BLANK = "zz"
 """How the words begin that stand for those of a domain; see `blank`."""
+_ACTION = re.compile(r"### \S+")
+_ATOM = re.compile(r"\([^()]*\)|\(not \([^()]*\)\)")
 
 
 def spoken_reference(spoken: SpokenDomain, problem: Problem, *, name: str) -> Reference:
@@ -50,22 +57,43 @@ def lessons(
 
     Args:
         reference: the task.
-        config: of the dialogue; nobody is asked for feedback.
+        config: of the dialogue; whether advice is asked for.
         rng: draws which first answers have a mistake, and which.
         mistakes: share of these.
     """
     own = QuotedAnswers(reference)
     dialogue = make_all(reference.text, RowProducts(), config)
-    question = next(dialogue)
+    question, advice = next(dialogue), ACCEPTED
     while True:
-        right = own.answer(question.step, question.messages[0].text)
+        is_advice, is_first = question.kind is QuestionKind.FEEDBACK, question.kind is QuestionKind.DRAFT
+        right = f"## Advice\n{advice}" if is_advice else own.answer(question.step, question.messages[0].text)
         yield question, right
-        kinds = MISTAKES.get(question.step, ())
-        is_spoilt = question.kind is QuestionKind.DRAFT and kinds and rng.random() < mistakes
+        said, kinds = right, MISTAKES.get(question.step, ())
+        if not is_advice:
+            advice = ACCEPTED
+        if is_first and kinds and rng.random() < mistakes:
+            said = own.spoilt(rng.choice(kinds), right)
+        elif is_first and config.feedback == "model" and rng.random() < LACKING:
+            said, advice = _lacking(question.step, right, rng)
         try:
-            question = dialogue.send(own.spoilt(rng.choice(kinds), right) if is_spoilt else right)
+            question = dialogue.send(said)
         except StopIteration:
             return
+
+
+def _lacking(step: DialogueStep, answer: str, rng: random.Random) -> tuple[str, str]:
+    """Return an answer without an action, an atom of an action, or a fact, and the advice to add it.
+
+    Both are whole where nothing of that is in it. The advice quotes the sentence, as answers do.
+    """
+    lines = answer.split("\n")
+    pattern = _ACTION if step is DialogueStep.ACTIONS else _ATOM
+    places = [place for place, line in enumerate(lines) if pattern.fullmatch(line) and lines[place - 1][:1] == COMMENT]
+    if not places or (step is DialogueStep.ACTIONS and len(places) == 1):
+        return answer, ACCEPTED
+    place = rng.choice(places)
+    kept = [*lines[: place - 1], *lines[place + (2 if step is DialogueStep.ACTIONS else 1) :]]
+    return "\n".join(kept), f"{lines[place - 1]}\n{lines[place].removeprefix('### ')} is missing."
 
 
 def straight_lesson(reference: Reference, plan: Iterable[str], config: ModellingConfig) -> tuple[str, str]:

@@ -33,9 +33,12 @@ class DialogueStep(StrEnum):
     """Domain and problem in one answer, beside the steps."""
 
 
-NL2PLAN, ZERO_SHOT, ONE_CALL, UNCHECKED, RULES = "nl2plan", "zero_shot", "one_call", "unchecked", "rules"
-"""Arms: the steps; a plan straight from the text; domain and problem in one answer; the steps without checks; no model,
-but a reader that knows the templates."""
+NL2PLAN, ZERO_SHOT, ONE_CALL = "nl2plan", "zero_shot", "one_call"
+UNCHECKED, UNADVISED, RULES = "unchecked", "unadvised", "rules"
+"""Arms: the steps; a plan straight from the text; domain and problem in one answer; the steps without checks, and
+without advice; no model, but a reader that knows the templates."""
+LACKING = (UNCHECKED, UNADVISED)
+"""Those that take the same steps with something left out."""
 AT_ONCE = frozenset({ZERO_SHOT, ONE_CALL})
 """Those of one question."""
 OF_DRAFT = "_draft_"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from plansmith.judging.modelled import NO_PLAN
 from plansmith.modelling.checks import PAPER_CHECKS
-from plansmith.modelling.products import RULES
+from plansmith.modelling.products import RULES, UNADVISED, UNCHECKED
 from plansmith.report.nl2plan_paper import SHARES, STEPS, TABLE_1, TABLE_2
 from plansmith.report.nl2plan_results import Agreement, Cost, ModelledTask, NL2PlanResults
 from plansmith.report.run_sections import run_provenance
@@ -29,7 +29,8 @@ LEARNT = (
     "text of a domain counted once. In brackets: 95 % intervals (Wilson)."
 )
 ARMS = {
-    "unchecked": "without checks",
+    UNCHECKED: "without checks",
+    UNADVISED: "without advice",
     "one_call": "in one call",
     "zero_shot": "straight from the text",
     RULES: "rules (knows the templates)",

@@ -25,7 +25,7 @@ from plansmith.data.rows import (
 )
 from plansmith.modelling.cassette import is_played
 from plansmith.modelling.growing import GROWING
-from plansmith.modelling.products import AT_ONCE, NL2PLAN, OF_DRAFT, ONE_CALL, RULES, UNCHECKED, ZERO_SHOT, DialogueStep
+from plansmith.modelling.products import AT_ONCE, LACKING, NL2PLAN, OF_DRAFT, ONE_CALL, RULES, ZERO_SHOT, DialogueStep
 from plansmith.modelling.script import SCRIPT
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.groups import grouped
@@ -35,7 +35,7 @@ from plansmith.report.statistics import PairedTest, TriedProblem, area_under_roc
 
 Run = RunSoFar[NL2PlanConfig]
 
-COMPARED = (UNCHECKED, ONE_CALL, ZERO_SHOT)
+COMPARED = (*LACKING, ONE_CALL, ZERO_SHOT)
 """Arms that are tested against the steps as they are: all in which a model answers."""
 OTHERS = (*COMPARED, RULES)
 """Arms beside the steps."""
@@ -284,8 +284,8 @@ def _tests(
 
 
 def _is_first(stage: str) -> bool:
-    """Return whether a stage is none of a further draft, and none without checks."""
-    return OF_DRAFT not in stage and not stage.endswith(f"_{UNCHECKED}")
+    """Return whether a stage is none of a further draft, and none of steps with something left out."""
+    return OF_DRAFT not in stage and not stage.endswith(tuple(f"_{arm}" for arm in LACKING))
 
 
 def _calls(artifacts: Mapping[str, Artifact]) -> Iterator[ModellingCallRow]:
