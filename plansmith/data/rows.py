@@ -926,8 +926,8 @@ class ModelledVerdictRow:
     """Whether a plan from a text is right: valid on the reference, under an interpretation that counts.
 
     ``arm`` is ``nl2plan``, ``unchecked``, ``unadvised``, ``one_call``, ``zero_shot`` or ``rules``. ``confirmed`` says
-    by what the interpretation counts: ``names``, where the plan speaks as the reference does, ``person``, or empty where
-    none does; ``proposal`` is one that a search has found, as JSON, empty where there is none.
+    by what the interpretation counts: ``names``, where the plan speaks as the reference does, ``person``, or empty
+    where none does; ``proposal`` is one that a search has found, as JSON, empty where there is none.
     """
 
     task: str
