@@ -408,6 +408,18 @@ def test_lessons_with_mistakes_are_answered_by_what_mends_them() -> None:
     assert checks == named
 
 
+def test_lessons_of_a_domain_that_leaves_no_room_for_a_mistake_go_on() -> None:
+    action = "(:action tell :parameters () :precondition (and) :effect (lies))"
+    domain = parse_domain(f"(define (domain d) (:predicates (lies)) {action})")
+    problem = parse_problem("(define (problem p) (:domain d) (:objects a) (:init) (:goal (lies)))", domain)
+    said = {"predicates": {"lies": ("it lies",) * 3}, "actions": {"tell": ("tell it",) * 3}}
+    spoken_domain = SpokenDomain(domain, Phrases(topic="Lies.", types={}, **said), 0)
+    reference = spoken_reference(spoken_domain, problem, name="lies")
+    for seed in range(20):
+        steps = [q.step for q, _ in lessons(reference, BARE, random.Random(seed), mistakes=1.0) if q.kind == "draft"]
+        assert steps == ["types", "hierarchy", "actions", "construction", "task"]
+
+
 @pytest.mark.parametrize("name", ["blocksworld", "ferry", "independent-set", "logistics"])
 def test_lessons_with_advice_name_what_lacks_and_no_check_misses(name: str) -> None:
     lacking = Counter[str]()

@@ -8,6 +8,7 @@ the advice names it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import re
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from plansmith.config.domains import Phrases
 from plansmith.config.modelling import ModellingConfig
+from plansmith.errors import BadInputError
 from plansmith.modelling.dialogue import Question, QuestionKind
 from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.prompts import step_prompt
@@ -72,7 +74,8 @@ def lessons(
         if not is_advice:
             advice = ACCEPTED
         if is_first and kinds and rng.random() < mistakes:
-            said = own.spoilt(rng.choice(kinds), right)
+            with contextlib.suppress(BadInputError):  # in a domain that leaves no room for it
+                said = own.spoilt(rng.choice(kinds), right)
         elif is_first and config.feedback == "model" and rng.random() < LACKING:
             said, advice = _lacking(question.step, right, rng)
         try:

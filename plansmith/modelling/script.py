@@ -216,8 +216,16 @@ class ReferenceAnswers:
         return self.sketch.tree.nodes[-1].name
 
     def a_predicate(self, least: int = 0) -> Predicate:
-        """Return the first predicate with so many arguments at least."""
-        return next(own for own in self.sketch.predicates if own.declaration.count("?") >= least)
+        """Return the first predicate with so many arguments at least.
+
+        Raises:
+            BadInputError: there is none.
+        """
+        for own in self.sketch.predicates:
+            if own.declaration.count("?") >= least:
+                return own
+        raise BadInputError("a mistake that cannot be made in this domain",
+                            got=f"no predicate of {least} arguments or more", expected="one")  # fmt: skip
 
     def misfit(self) -> str:
         """Return an atom, an object of which has the wrong type.
