@@ -49,6 +49,7 @@ from plansmith.text.anonymisation import Anonymisation, anonymise
 from plansmith.text.schema_words import (
     AFTERWARDS,
     ALLOWS,
+    ATTEMPTS,
     FORBIDS,
     Complaint,
     SchemaWords,
@@ -82,24 +83,28 @@ NAMES = Anonymisation(
     {"take": "a_5"}, {"on": "p_1", "free": "p_2", "red": "p_3", "has": "p_4", "loud": "p_6"}, {}, {}, {}
 )
 WORDS = SchemaWords(TAKE, {"on": 1, "free": 1, "red": 1, "has": 2, "loud": 1}, NAMES)
-ANSWER = "kept: p_1 ?x0 p_2 ?x1 check: p_1 ?x0 p_2 ?x1 add: p_4 ?x0 ?x1 delete: p_1 ?x0 p_2 ?x1"
+ANSWER = (
+    "check: p_1 ?x0 second: so p_2 ?x1 second: so p_3 ?x0 second: lost add: p_4 ?x0 ?x1 delete: p_1 ?x0 p_2 ?x1"
+)
 
 
 def test_question_tells_what_was_seen_of_the_arguments_under_symbols() -> None:
     assert WORDS.question([FIRST, SECOND]) == (
         "skill: a_5 ?x0 ?x1"
-        " worked: p_1 ?x0 p_2 ?x1 p_3 ?x0 add: p_4 ?x0 ?x1 delete: p_1 ?x0 p_2 ?x1"
-        " worked: p_1 ?x0 p_2 ?x1 p_6 ?x1 add: p_4 ?x0 ?x1 delete: p_1 ?x0 p_2 ?x1"
+        " first: p_1 ?x0 p_2 ?x1 p_3 ?x0 add: p_4 ?x0 ?x1 delete: p_1 ?x0 p_2 ?x1"
+        " second: p_1 ?x0 p_2 ?x1 p_6 ?x1 add: p_4 ?x0 ?x1 delete: p_1 ?x0 p_2 ?x1"
         " write:"
     )
 
 
-def test_answer_narrows_to_the_precondition_and_is_read_as_the_schema() -> None:
+def test_answer_tells_what_of_the_first_attempt_was_so_in_all_and_is_read_as_the_schema() -> None:
     schema = learn_action(TAKE, [FIRST, SECOND])
     assert WORDS.answer([FIRST, SECOND], schema) == ANSWER
     read = WORDS.read(ANSWER)
     assert read is not None and is_same(read, schema) and read.parameters == schema.parameters
     assert [typed.name for typed in schema.parameters] == ["?b", "?h"]
+    third = WORDS.answer([FIRST, SECOND, SAME], learn_action(TAKE, [FIRST, SECOND]))
+    assert "p_2 ?x1 second: so third: so p_3 ?x0 second: lost add:" in third
 
 
 def test_repair_question_tells_each_different_fault_once() -> None:
@@ -168,7 +173,7 @@ def test_questions_hold_no_reference_schema_and_no_name_of_the_domain() -> None:
 
 def solved_by_hand(question: str, *, forgets: bool = False) -> str:
     """Return the schema that the attempts of a question leave, or that without its last precondition."""
-    shown = question.split(" schema: ")[0].removesuffix(" write:").split(" worked: ")[1:]
+    shown = re.split(f" (?:{'|'.join(ATTEMPTS)}) ", question.split(" schema: ")[0].removesuffix(" write:"))[1:]
     parts = [[_atoms(text) for text in part.replace("delete:", "add:").split("add:")] for part in shown]
     needed = [one for one in parts[0][0] if all(one in part[0] for part in parts)]
     sections = (needed[: len(needed) - forgets], sorted({one for part in parts for one in part[1]}),

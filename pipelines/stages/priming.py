@@ -35,7 +35,7 @@ from plansmith.pddl.parser import parse_domain
 from plansmith.problems.invention.drawing import draw_domain
 from plansmith.problems.simulator import Recording
 from plansmith.stages import Stage, StageContext
-from plansmith.text.schema_words import CHECK, schema_vocabulary
+from plansmith.text.schema_words import CHECK, schema_vocabulary, without_lost
 
 SCHEMAS, PLANS, METRICS = "schemas", "plans", "metrics"
 
@@ -164,7 +164,7 @@ def try_schema_primer(context: StageContext[GenerationSettings]) -> None:
 def _schema_words(text: str) -> list[str]:
     """Return the words of the schema in an answer, whose order is fixed."""
     words = text.split()
-    return words[words.index(CHECK) :] if CHECK in words else []
+    return without_lost(words[words.index(CHECK) :]) if CHECK in words else []
 
 
 def primed_policy(graph: Graph, config: SelfCriteachConfig, problems: Stage[Any]) -> Stage[Any]:

@@ -2,16 +2,16 @@
 
 A question tells attempts of one skill, and nothing that was not seen of it::
 
-    skill: a_3 ?x0 ?x1 worked: p_2 ?x0 p_7 ?x0 ?x1 add: p_4 ?x1 delete: p_7 ?x0 ?x1 worked: ... write:
+    skill: a_3 ?x0 ?x1 first: p_2 ?x0 p_7 ?x0 ?x1 add: p_4 ?x1 delete: p_7 ?x0 ?x1 second: ... write:
 
 Facts are those about the arguments alone, as nothing else can stand in a schema, and parameters stand for the objects.
-The answer first tells what is left of the first attempt's facts after each further one (``kept:``); what is left at
-last is the precondition, so that every word is a look-up::
+The answer tells the first attempt's facts again, each with whether it was so in each further one until it was not; what
+was so in all is the precondition. So every word is a copy or a look-up, and none has to be left out::
 
-    kept: p_2 ?x0 p_7 ?x0 ?x1 check: p_7 ?x0 ?x1 add: p_4 ?x1 delete: p_7 ?x0 ?x1
+    check: p_2 ?x0 second: lost p_7 ?x0 ?x1 second: so add: p_4 ?x1 delete: p_7 ?x0 ?x1
 
 A repair tells after the attempts the schema as it is and what is wrong with it, and is answered by a schema without
-``kept:``. Names are symbols of a fixed pool (`plansmith.text.anonymisation`): who has learnt to write of symbols can
+such marks. Names are symbols of a fixed pool (`plansmith.text.anonymisation`): who has learnt to write of symbols can
 write of anything. Not here: questions for models that read PDDL (`domain_writing`).
 """
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from plansmith.config.dataset import SymbolPoolConfig
 from plansmith.pddl.model import (
@@ -41,10 +41,12 @@ from plansmith.text.compact_reader import NOT
 FORBIDS, ALLOWS, AFTERWARDS = "forbids:", "allows:", "afterwards:"
 """What is wrong: the schema wants what was not so where the skill worked; it allows what was refused where this was so;
 this was so afterwards, and the schema says otherwise."""
-SKILL, WORKED, KEPT, CHECK, ADD, DELETE, AS_IT_IS, WRITE = (
-    "skill:", "worked:", "kept:", "check:", "add:", "delete:", "schema:", "write:"
-)  # fmt: skip
-SCHEMA_MARKERS = (SKILL, WORKED, KEPT, CHECK, ADD, DELETE, AS_IT_IS, WRITE, FORBIDS, ALLOWS, AFTERWARDS)
+SKILL, CHECK, ADD, DELETE, AS_IT_IS, WRITE = "skill:", "check:", "add:", "delete:", "schema:", "write:"
+ATTEMPTS = ("first:", "second:", "third:", "fourth:", "fifth:", "sixth:", "seventh:", "eighth:")
+"""The attempts of a question, which shows no more."""
+SO, LOST = "so", "lost"
+"""Whether a fact of the first attempt was so in another."""
+SCHEMA_MARKERS = (SKILL, *ATTEMPTS, SO, LOST, CHECK, ADD, DELETE, AS_IT_IS, WRITE, FORBIDS, ALLOWS, AFTERWARDS)
 """Every marker of these texts but `NOT`, for a vocabulary."""
 
 
@@ -87,7 +89,7 @@ def telling_attempts(attempts: Iterable[Attempt], skill: Skill, *, most: int) ->
     worked = [attempt for attempt in attempts if attempt.action.name == skill.name and attempt.after is not None]
     rest = [one for one in worked if len(set(one.action.arguments)) == len(one.action.arguments)] or worked
     chosen, kept = list[Attempt](), set[Atom]()
-    while rest and len(chosen) < most:
+    while rest and len(chosen) < min(most, len(ATTEMPTS)):
         left = [_facts(attempt) & kept if chosen else _facts(attempt) for attempt in rest]
         best = min(range(len(rest)), key=lambda number: len(left[number]))
         if chosen and len(left[best]) == len(kept):
@@ -103,6 +105,20 @@ def _facts(attempt: Attempt) -> set[Atom]:
 
 def _lifted(atoms: Iterable[Atom], arguments: Sequence[str]) -> set[Atom]:
     return lifted_atoms(atoms, list(map(parameter_word, range(len(arguments)))), arguments)
+
+
+def without_lost(words: Iterable[str]) -> list[str]:
+    """Return the words of those atoms that were so in every attempt, without the marks that say it."""
+    atoms, kept = list[list[str]](), list[bool]()
+    for word in words:
+        if word == LOST and kept:
+            kept[-1] = False
+        elif word not in (SO, LOST, *ATTEMPTS):
+            if not word.startswith("?") or not atoms:
+                atoms.append([])
+                kept.append(True)
+            atoms[-1].append(word)
+    return [word for atom, is_kept in zip(atoms, kept, strict=True) if is_kept for word in atom]
 
 
 @dataclass(frozen=True)
@@ -137,11 +153,15 @@ class SchemaWords:
 
     def answer(self, attempts: Sequence[Attempt], schema: ActionSchema) -> str:
         """Return the answer to a question whose attempts leave the precondition of a schema."""
-        words, kept = list[str](), _facts(attempts[0])
-        for attempt in attempts[1:]:
-            kept &= _facts(attempt)
-            words += [KEPT, self._told(map(Literal, kept))]
-        return " ".join([*filter(None, words), self.write(schema)])
+        seen, words = [_facts(attempt) for attempt in attempts], list[str]()
+        for fact in self._ordered(map(Literal, seen[0])):
+            words.append(self._told([fact]))
+            for ordinal, facts in zip(ATTEMPTS[1:], seen[1:], strict=False):
+                words += [ordinal, SO if fact.atom in facts else LOST]
+                if fact.atom not in facts:
+                    break
+        _, effects = self.write(schema).split(f" {ADD}")
+        return " ".join([CHECK, *words, f"{ADD}{effects}"])
 
     def write(self, schema: ActionSchema) -> str:
         """Return a schema of literals."""
@@ -162,7 +182,7 @@ class SchemaWords:
         if not 0 <= places[0] < places[1] < places[2]:
             return None
         sections = [words[start + 1 : end] for start, end in zip(places, [*places[1:], None], strict=True)]
-        found = [self._atoms(section) for section in sections]
+        found = [self._atoms(without_lost(section)) for section in sections]
         needed, added, deleted = found
         if needed is None or added is None or deleted is None:
             return None
@@ -172,13 +192,14 @@ class SchemaWords:
 
     def _setting(self, attempts: Iterable[Attempt]) -> str:
         parameters = map(parameter_word, range(len(self.skill.arguments)))
-        return " ".join([SKILL, self.names.actions[self.skill.name], *parameters, *map(self._attempt, attempts)])
+        told = map(self._attempt, ATTEMPTS, attempts)
+        return " ".join([SKILL, self.names.actions[self.skill.name], *parameters, *told])
 
-    def _attempt(self, attempt: Attempt) -> str:
+    def _attempt(self, ordinal: str, attempt: Attempt) -> str:
         assert attempt.after is not None, "refused attempts are told as complaints"
         names = attempt.action.arguments
         told = (
-            (WORKED, _facts(attempt)),
+            (ordinal, _facts(attempt)),
             (ADD, _lifted(attempt.after - attempt.state, names)),
             (DELETE, _lifted(attempt.state - attempt.after, names)),
         )
@@ -193,16 +214,15 @@ class SchemaWords:
         return " ".join(filter(None, [complaint.marker, self._told(told)]))
 
     def _told(self, literals: Iterable[Literal]) -> str:
-        hidden = [
-            Literal(Atom(self.names.predicates[one.atom.predicate], one.atom.arguments), one.is_positive)
-            for one in literals
-        ]
+        return write_literals([self._hidden(one) for one in self._ordered(literals)])
 
-        def place(literal: Literal) -> tuple[Atom, bool]:
-            return literal.atom, literal.is_positive
+    def _hidden(self, literal: Literal) -> Literal:
+        return replace(literal, atom=Atom(self.names.predicates[literal.atom.predicate], literal.atom.arguments))
 
-        ordered = sorted(hidden, key=place)
-        return write_literals(ordered)
+    def _ordered(self, literals: Iterable[Literal]) -> list[Literal]:
+        """Return literals in the order of their symbols."""
+        hidden = {literal: self._hidden(literal) for literal in literals}
+        return sorted(hidden, key=lambda literal: (hidden[literal].atom, hidden[literal].is_positive))
 
     def _atoms(self, words: Sequence[str]) -> list[Atom] | None:
         """Return the atoms that words tell one after another, each once; None where they tell none."""
