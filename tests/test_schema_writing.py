@@ -83,9 +83,7 @@ NAMES = Anonymisation(
     {"take": "a_5"}, {"on": "p_1", "free": "p_2", "red": "p_3", "has": "p_4", "loud": "p_6"}, {}, {}, {}
 )
 WORDS = SchemaWords(TAKE, {"on": 1, "free": 1, "red": 1, "has": 2, "loud": 1}, NAMES)
-ANSWER = (
-    "check: p_1 ?x0 second: so p_2 ?x1 second: so p_3 ?x0 second: lost add: p_4 ?x0 ?x1 delete: p_1 ?x0 p_2 ?x1"
-)
+ANSWER = "check: p_1 ?x0 second: so p_2 ?x1 second: so p_3 ?x0 second: lost add: p_4 ?x0 ?x1 delete: p_1 ?x0 p_2 ?x1"
 
 
 def test_question_tells_what_was_seen_of_the_arguments_under_symbols() -> None:
