@@ -37,6 +37,7 @@ from plansmith.config.training import EngineNumerics
 from plansmith.modelling.growing import GROWING
 from plansmith.modelling.products import (
     AT_ONCE,
+    DRAFT,
     LACKING,
     OF_DRAFT,
     ONE_CALL,
@@ -93,6 +94,9 @@ def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
         judged |= planned_apart(graph, config, RULES, {"tasks": tasks, "answers": read})
     names = None if config.lessons else {own.name for own in references(config)}
     said = modelling.read_verdicts(config.interpretations, names)
+    for own in drafts[1:]:  # for the pages
+        arm = f"{DRAFT}{own.number}"
+        judged |= {arm: own.planned, **modelling.of_arm(arm, own.steps)}
     graph.stage("judge", modelling.judge, said, judged)
     if len(drafts) > 1:
         held = {f"{own.number} {name}": stage for own in drafts for name, stage in own.results.items()}

@@ -439,8 +439,13 @@ def test_nl2plan_drafts_that_agree_are_right_and_the_odd_one_is_told(tmp_path: P
     })  # fmt: skip
     stages = nl2plan(config)
     lent = Lending(OddDraft(odd - 1))
-    results = nl2plan_results(RunSoFar("nl2plan", config, "test", run_stages(stages, root=tmp_path, resources=lent)))
+    done = run_stages(stages, root=tmp_path, resources=lent)
+    results = nl2plan_results(RunSoFar("nl2plan", config, "test", done))
     assert results is not None
+    pages = [sections_of_page(path.read_text()) for path in done["judge"].path("pages").iterdir()]
+    assert [list(arms) for arms in pages] == [["", "draft_2", "draft_3"]] * 3
+    asked = sum(line.startswith("### ") for arms in pages for lines in arms.values() for line in lines)
+    assert asked == results.cost.calls
     found = results.agreement
     assert found is not None
     n = len(results.tasks)

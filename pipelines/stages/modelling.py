@@ -54,7 +54,17 @@ from plansmith.modelling.dialogue import Question, QuestionKind, task_exercise
 from plansmith.modelling.growing import grow_domain, lacks_of
 from plansmith.modelling.hidden_words import HiddenWords, KeptWords
 from plansmith.modelling.pages import ArmOfTask, task_page
-from plansmith.modelling.products import AT_ONCE, LACKING, NL2PLAN, ONE_CALL, RULES, ZERO_SHOT, DialogueStep, Obstacle
+from plansmith.modelling.products import (
+    AT_ONCE,
+    DRAFT,
+    LACKING,
+    NL2PLAN,
+    ONE_CALL,
+    RULES,
+    ZERO_SHOT,
+    DialogueStep,
+    Obstacle,
+)
 from plansmith.modelling.prompts import step_prompt
 from plansmith.modelling.reading import read_definitions
 from plansmith.modelling.references import TASKS_FOLDER, Reference, read_references
@@ -500,12 +510,8 @@ def read_verdicts(folder: str | None, tasks: Collection[str] | None) -> VerdictS
 def judge(context: StageContext[VerdictSettings]) -> None:
     """Write whether each plan is right on the reference, what advice did, and a page of each task."""
     tasks = {row.task: row for row in context.inputs["tasks"].rows(ModellingTaskRow)}
-    verdicts = [
-        _verdict(tasks[row.task], row, context.settings, arm=arm)
-        for arm, name in ((NL2PLAN, "plan"), *((arm, arm) for arm in (*LACKING, ONE_CALL, RULES)))
-        if name in context.inputs
-        for row in context.inputs[name].rows(ModelledPlanRow)
-    ]
+    arms = [(NL2PLAN, "plan"), *((arm, arm) for arm in (*LACKING, ONE_CALL, RULES) if arm in context.inputs)]
+    verdicts = _verdicts(context, tasks, arms)
     if ZERO_SHOT in context.inputs:
         verdicts += [
             _zero_shot_verdict(tasks[row.task], row, context.settings.told.get(row.task))
@@ -523,7 +529,21 @@ def judge(context: StageContext[VerdictSettings]) -> None:
         if step.advice
     ]
     context.output.write_rows(advised, AdviceRow, table=ADVICE)
-    _write_pages(context, tasks, verdicts)
+    drafts = [(name, name) for name in context.inputs if name.startswith(DRAFT) and " " not in name]
+    _write_pages(context, tasks, [*verdicts, *_verdicts(context, tasks, drafts)])
+
+
+def _verdicts(
+    context: StageContext[VerdictSettings],
+    tasks: Mapping[str, ModellingTaskRow],
+    arms: Iterable[tuple[str, str]],
+) -> list[ModelledVerdictRow]:
+    """Return whether the plans of arms are right, each given with the name of the input that has its plans."""
+    return [
+        _verdict(tasks[row.task], row, context.settings, arm=arm)
+        for arm, name in arms
+        for row in context.inputs[name].rows(ModelledPlanRow)
+    ]
 
 
 class AgreementSettings(VerdictSettings):
@@ -604,7 +624,11 @@ def of_arm(arm: str, steps: Mapping[str, Stage[Any]]) -> dict[str, Stage[Any]]:
 
 def _asked_in(inputs: Mapping[str, Artifact]) -> dict[str, Artifact]:
     """Return what the steps themselves were answered, and a plan straight from the text."""
-    return {name: artifact for name, artifact in inputs.items() if name not in NOT_ASKED and " " not in name}
+
+    def is_beside(name: str) -> bool:
+        return name in NOT_ASKED or " " in name or name.startswith(DRAFT)
+
+    return {name: artifact for name, artifact in inputs.items() if not is_beside(name)}
 
 
 def _calls_of(artifact: Artifact) -> list[ModellingCallRow]:

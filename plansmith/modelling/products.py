@@ -41,7 +41,9 @@ LACKING = (UNCHECKED, UNADVISED)
 """Those that take the same steps with something left out."""
 AT_ONCE = frozenset({ZERO_SHOT, ONE_CALL})
 """Those of one question."""
-OF_DRAFT = "_draft_"
+DRAFT = "draft_"
+"""Before the number of a draft, in the name of a further one on the pages."""
+OF_DRAFT = f"_{DRAFT}"
 """Between the name of a stage and the number of its draft, in all but the first."""
 MODELLING_STEPS = tuple(step for step in DialogueStep if step not in AT_ONCE)
 
