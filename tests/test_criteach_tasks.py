@@ -13,6 +13,7 @@ import pytest
 
 from pipelines.self_criteach import PIPELINE, learnt_domains
 from pipelines.stages.chosen_tests import choose_tests
+from pipelines.stages.self_teaching import apportioned
 from plansmith.config.problems import task_of_level
 from plansmith.config.self_criteach import ChosenTestsConfig, LengthShare
 from plansmith.data.rows import PlanRow, ProblemRow, Split
@@ -21,6 +22,7 @@ from plansmith.judging.taxonomy import ErrorClass
 from plansmith.pddl.model import Atom, Literal, Problem, conjuncts_of
 from plansmith.problems.library import load_domain
 from plansmith.problems.samplers import blocks_reorder, blocks_stack, blocks_unstack
+from plansmith.report.criteach_paper import LLAMA, QWEN, paper_of
 from plansmith.report.criteach_report import problem_table, task_tables
 from plansmith.report.criteach_results import TaskProblems, by_task, trained_tasks
 from plansmith.report.metrics import EvaluatedProblem, summarise_level
@@ -73,6 +75,11 @@ def test_smallest_problems_of_a_task_are_of_it(sampler: Any) -> None:
         assert is_of_task(name, problem)
 
 
+def test_reorder_without_moves_is_of_one() -> None:
+    problem = blocks_reorder.sample(random.Random(0), blocks=3, tables=1, robots=1, moves=0)
+    assert is_of_task("blocks-reorder", problem)
+
+
 # --- tests by the lengths of their plans
 
 QUOTA = ChosenTestsConfig(
@@ -98,6 +105,20 @@ def chosen(folder: Path, lengths: Mapping[str, Sequence[int]], quota: ChosenTest
     planned = Stage(name="plans", run=given(PlanRow, plans))
     stage = Stage(name="choose", run=choose_tests, settings=quota, inputs={"problems": problems, "plans": planned})
     return run_stages([problems, planned, stage], root=folder)["choose"].rows(ProblemRow)
+
+
+@pytest.mark.parametrize(
+    ("total", "shares", "parts"),
+    [
+        (200, (1, 1, 1), [67, 67, 66]),
+        (10, (1, 1, 1, 1), [3, 3, 2, 2]),
+        (1, (1, 1), [1, 0]),
+        (10, (6, 2, 1, 1), [6, 2, 1, 1]),
+    ],
+)
+def test_parts_of_a_total_add_up_to_it(total: int, shares: tuple[float, ...], parts: list[int]) -> None:
+    lengths = [LengthShare(up_to=10 * number, share=share) for number, share in enumerate(shares, 1)]
+    assert apportioned(total, lengths) == parts
 
 
 def lengths_of(rows: Sequence[ProblemRow], task: str) -> Counter[int]:
@@ -203,6 +224,19 @@ def test_three_in_one_are_there_only_where_one_of_them_is() -> None:
     assert list(by_task([tried("blocks-hard L1", is_valid=True)])) == ["blocks-hard"]
     assert list(by_task([tried("blocks-classic L1", is_valid=True)])) == ["blocks-classic"]
     assert trained_tasks(PIPELINE.settings("demo")) == ("blocks-classic",)
+    paper = PIPELINE.settings("paper")
+    assert trained_tasks(paper)[-1] == "blocks-hard"
+    levels = tuple(
+        level.model_copy(update={"phase1": 0} if level.domain == "blocks-reorder" else {})
+        for level in paper.problems.domains
+    )
+    mixed = paper.model_copy(update={"problems": paper.problems.model_copy(update={"domains": levels})})
+    assert "blocks-hard" not in trained_tasks(mixed), "one of the three is only tested"
+
+
+def test_paper_beside_a_run_is_that_of_its_model_and_not_of_its_folder() -> None:
+    assert paper_of("/models/llama-factory/Qwen3-4B") is paper_of(None) is QWEN
+    assert paper_of("meta-llama/Meta-Llama-3-8B-Instruct") is LLAMA
 
 
 def test_problems_by_task_and_length_are_shown_where_there_are_several_tasks() -> None:

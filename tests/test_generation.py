@@ -24,13 +24,14 @@ from stand_in_generator import StandInGenerator
 from actors import endpoint
 from actors.endpoint import Endpoint
 from pipelines.trials import folder_policy
+from pipelines.trials.endpoint_policy import EndpointSession
 from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers
 from pipelines.trials.own_problems import TrialConfig
 from plansmith.config.basics import narrowed
-from plansmith.config.generation import EndpointConfig, SamplingConfig
+from plansmith.config.generation import EndpointConfig, EndpointModel, SamplingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import EngineNumerics, ModelConfig, PolicyConfig
-from plansmith.errors import BadInputError
+from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import (
     CHARACTERS_PER_TOKEN,
     Completion,
@@ -343,6 +344,19 @@ def test_endpoint_for_models_without_a_chat_template_sends_one_plain_text(served
     assert served.bodies[0]["prompt"] == "s\n\nu b"
 
 
+def test_session_asks_a_server_by_one_client_until_it_ends(served: Served, tmp_path: Path) -> None:
+    config = EndpointConfig(url=served.url, model="m", requests_per_minute=6000)
+    engine, trial = narrowed(config, EndpointModel), TrialConfig(planner=PlannerConfig())
+    with EndpointSession(trial, tmp_path, endpoint=config) as session:
+        server = session.generator(None, engine)
+        completed(server, [asking("a b")], GREEDY, [1])
+        assert session.generator(None, engine) is server, "which knows what it has asked a minute"
+        client = server._kept
+        completed(server, [asking("a b")], GREEDY, [1])
+        assert server._kept is client is not None
+    assert server._kept is None
+
+
 def test_endpoint_address_with_a_secret_is_refused() -> None:
     with pytest.raises(BadInputError, match="an address may hold no secret"):
         EndpointConfig(url="http://name:word@host/v1", model="m")
@@ -355,12 +369,16 @@ class Started:
     """Stands for Ray: keeps with what actors were started, and which were ended."""
 
     def __init__(self) -> None:
-        self.options, self.ended = list[dict[str, Any]](), list[int]()
+        self.options, self.told, self.ended = list[dict[str, Any]](), list[dict[str, Any]](), list[int]()
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"GPU": 6.0}
 
     def remote(self, _: Any) -> Any:
         def start(**options: Any) -> Any:
-            def begin(*_: Any, **_told: Any) -> int:
+            def begin(*_: Any, **told: Any) -> int:
                 self.options.append(options)
+                self.told.append(told)
                 return len(self.options)
 
             return SimpleNamespace(remote=begin)
@@ -384,6 +402,18 @@ def test_engines_of_a_folder_are_as_many_as_wanted_and_have_their_gpus(
     assert [options["num_gpus"] for options in ray.options] == [2, 2, 2]
     workers.end_engines()
     assert ray.ended == [1, 2, 3]
+    assert [told["number"] for told in ray.told] == [0, 1, 2]
+
+
+def test_engines_of_a_folder_beyond_the_gpus_are_refused_and_none_waits(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FolderWorkers, "ray", lambda _: Started())
+    monkeypatch.setattr(folder_policy, "has_gpu", lambda: True)
+    policy = PolicyConfig(n_replicas=4, tensor_parallel_size=2, max_model_len=WINDOW)
+    workers = FolderWorkers(TrialConfig(planner=PlannerConfig(), policy=policy), tmp_path, seed=0)
+    with pytest.raises(ConfigError, match="6 GPUs in all"):
+        workers.generator(FolderPolicy.read(model), narrowed(policy, EngineNumerics))
 
 
 # --- an engine's tokens

@@ -101,6 +101,9 @@ def test_check_schema_a_second_list_of_predicates_is_read_past() -> None:
     answer = schema_answer(predicates="- (big ?x - block)") + "## New predicates\n- (clear ?x)\n- (small ?x - block)\n"
     assert check_schema(answer, name="act", tree=TREE, predicates=KNOWN, checks="ours") == ()
     assert [own.declaration for own in read_schema("act", answer).predicates] == ["(big ?x - block)"]
+    again = answer.replace("## New predicates", "## Predicates\n- (clear ?x - block)\n## New predicates", 1)
+    assert check_schema(again, name="act", tree=TREE, predicates=KNOWN, checks="ours") == ()
+    assert [own.declaration for own in read_schema("act", again).predicates] == ["(big ?x - block)"]
     using = answer.replace("(clear ?x)\n```", "(small ?x)\n```")
     [fault] = check_schema(using, name="act", tree=TREE, predicates=KNOWN, checks="ours")
     assert (fault.check, fault.line) == ("predicate_usage", 5)

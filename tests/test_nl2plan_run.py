@@ -258,6 +258,18 @@ def test_nl2plan_budget_of_a_run_counts_every_stage_and_goes_on_with_more(tmp_pa
     assert asked == [3, 3, int(foreseen[1])]
 
 
+def test_nl2plan_estimate_has_every_draft_and_the_steps_with_something_left_out() -> None:
+    def calls(**more: Any) -> int:
+        told = {"speaker": {"script": True}, "zero_shot": False, **more}
+        found = re.search(r"(\d+) calls", cost_estimate(NL2PlanConfig.model_validate(told)))
+        assert found is not None
+        return int(found[1])
+
+    plain = calls(modelling={"feedback": "none"})
+    assert calls(drafts=3, unchecked=True) == 4 * calls()
+    assert calls(unadvised=True) == calls() + plain < 2 * calls()
+
+
 def test_nl2plan_planner_feedback_gives_a_task_a_domain_of_its_own_and_a_plan(tmp_path: Path) -> None:
     folder = one_task(tmp_path / "tasks", "isr-assisted")
     faults = {"construction/add": ("no_effect",)}

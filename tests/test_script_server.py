@@ -18,9 +18,11 @@ from modelled import reference
 
 from pipelines.commands.nl2plan import main
 from plansmith.errors import BadInputError
+from plansmith.generation import asking
 from plansmith.judging.modelled import is_plan
+from plansmith.modelling.prompts import opening
 from plansmith.modelling.references import read_references
-from plansmith.modelling.script import FAULTS, SCRIPT, Script
+from plansmith.modelling.script import FAULTS, REFUSAL, SCRIPT, Script
 from plansmith.modelling.script_server import HANG, ServedScript, Server, failures_before, serving
 
 BLOCKS = reference("blocksworld-easy")
@@ -189,3 +191,10 @@ def test_port_that_is_taken_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
 def test_script_of_failures_is_refused_where_nobody_asks_over_an_address() -> None:
     with pytest.raises(BadInputError, match="a mistake that the script cannot make"):
         Script(read_references(), {"types": ["500"]})
+
+
+def test_action_that_no_reference_has_is_answered_by_a_refusal() -> None:
+    script = Script(read_references())
+    actions = "## Action\nfoo: does nothing"
+    asked_for = f"{opening('construction')}\n# Your task\n## Text\n{BLOCKS.text}\n{actions}\n"
+    assert script.answer(asking(asked_for)) == REFUSAL

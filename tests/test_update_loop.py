@@ -12,12 +12,13 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from conftest import BLOCKS_TEXT, ROOT, random_problem
 from stand_in_generator import StandInGenerator
-from stand_in_updates import OPTIMISER, SETTINGS, CountingJudge, StandInUpdates, stages
+from stand_in_updates import OPTIMISER, PROBLEMS, SETTINGS, CountingJudge, StandInUpdates, stages
 
 from pipelines.run.workers import MODEL, PROBE, Probe
 from pipelines.stages import update_loop
@@ -127,6 +128,22 @@ def test_groups_are_judged_while_others_are_written(tmp_path: Path, monkeypatch:
     beside = looped(tmp_path, StandInUpdates())
     names = {row.name for row in beside.rows(MetricRow, TIMES)}
     assert {"time/generating_s", f"time/judging{BESIDE}_s", "time/judging_s"} <= names
+
+
+def test_judging_that_is_waited_for_is_not_beside_other_work() -> None:
+    class Slow:
+        def judge(self, row: JudgingRow) -> JudgedRow:
+            time.sleep(0.2)
+            return JudgedRow(row.problem_id, (), ())
+
+    asked: Any = {"p0": SimpleNamespace(problem=PROBLEMS[0])}
+    rollout: Any = SimpleNamespace(problem_id="p0", rollout_id="r", iteration=1, policy_version="v", completion="")
+    taken = dict[str, float]()
+    judge: Any = Slow()
+    with update_loop._Judging(judge, asked, taken) as judging:
+        judging.begin([rollout])
+        assert [row.problem_id for row in judging.rows()] == ["p0"]
+    assert taken[f"judging{BESIDE}"] < 0.1
 
 
 def test_rollouts_too_many_to_be_judged_beside_are_judged_alike(

@@ -7,6 +7,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pipelines.stages.training import example_rows
 from plansmith.config.generalization_gap import GeneralizationGapConfig
 from plansmith.config.nl_pddl_bench import NlPddlBenchConfig
 from plansmith.config.pddl_instruct import PddlInstructConfig
+from plansmith.config.problems import task_of_level
 from plansmith.config.self_criteach import SelfCriteachConfig
 from plansmith.data.artifacts import StageKind
 from plansmith.data.rows import ProblemRow, Split, TextRow
@@ -24,6 +26,7 @@ from plansmith.learning.hub import is_repository
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pipeline import PublishedPolicy
 from plansmith.report.arms import FINAL, Arm
+from plansmith.report.criteach_paper import HARD, OF_HARD
 from plansmith.report.criteach_results import CriteachResults
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.formalisation_arms import main_arm, policies_among, text_arms
@@ -129,8 +132,11 @@ def gap_policy(run: RunSoFar[GeneralizationGapConfig], results: GapResults, meth
 
 def criteach_policy(run: RunSoFar[SelfCriteachConfig], results: CriteachResults, method: str) -> PublishedPolicy:
     """Return the policy that was trained last, with what it reached in every domain, as the reference judges."""
-    last = results.last
-    return _policy_of_arm(run, last.name, method, last.by_task, results.trained_domains, last.figures)
+    last, trained = results.last, results.trained_domains
+    figures = {task: own for task, own in last.by_task.items() if task != HARD or not {*OF_HARD} & {*last.by_task}}
+    policy = _policy_of_arm(run, last.name, method, figures, trained, last.figures)
+    learnt = tuple(replace(row, domain=task_of_level(row.level)) for row in policy.card.training)
+    return replace(policy, card=replace(policy.card, training=learnt))
 
 
 def _policy_of_arm(
@@ -145,12 +151,13 @@ def _policy_of_arm(
     """Return the policy of an arm; ``tested`` are the figures whose interval is named."""
     judged = next(stage for stage in run.stages(StageKind.JUDGES) if stage.provenance.labels.get("arm") == name)
     arm, prompting = Arm.of(judged), judged.provenance.labels["prompting"]
-    first = next(row for row in arm.problems.rows(ProblemRow) if row.split == Split.TEST)
-    task = PlanningTask.from_text(first.domain_pddl, first.problem_pddl)
+    learnt = [row for row in _drawn(run) if row.split != Split.TEST]
+    tests = [row for row in arm.problems.rows(ProblemRow) if row.split == Split.TEST]
+    task = PlanningTask.from_text(tests[0].domain_pddl, tests[0].problem_pddl)
     return PublishedPolicy(
         arm.policy,
         ModelCard(
-            **_card_of_run(run, method, _drawn(run)),
+            **_card_of_run(run, method, [*learnt, *tests]),
             skill=PLANNING,
             rendering=prompting,
             example_prompt=prompting_of(prompting).plan_prompt(task),

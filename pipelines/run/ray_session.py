@@ -15,8 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from actors.endpoint import Endpoint
 from pipelines.run.ray_start import start_ray
 from plansmith.config.cluster import ClusterConfig
+from plansmith.config.generation import EndpointConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.storage import atomic_file, make_folder, storage_errors
 from plansmith.live import RUN, STAGE, LiveFile, LiveWork, read_live, reporting_to
@@ -61,15 +63,25 @@ class RaySession(Resources):
         self._cluster = config.cluster
         self.run_folder = run_folder
         self._is_ray_ours = False
+        self._open = contextlib.ExitStack()
+        self._servers: dict[str, Endpoint] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._open.close()
         if self._is_ray_ours:
             import ray
 
             ray.shutdown()
+
+    def server(self, config: EndpointConfig) -> Endpoint:
+        """Return who asks a server, the same until the session ends: it keeps connections and limits a minute."""
+        name = config.model_dump_json()
+        if name not in self._servers:
+            self._servers[name] = self._open.enter_context(Endpoint(config))
+        return self._servers[name]
 
     def run(
         self,

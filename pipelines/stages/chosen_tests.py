@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 from pipelines.stages.phase1_data import solved_problems
-from pipelines.stages.self_teaching import by_quota
+from pipelines.stages.self_teaching import apportioned, by_length, by_quota
 from plansmith.config.problems import task_of_level
 from plansmith.config.self_criteach import ChosenTestsConfig, LibraryConfig
-from plansmith.data.rows import ProblemRow, SolvedProblemRow, Split
+from plansmith.data.rows import ProblemRow, Split
 from plansmith.errors import BadInputError
 from plansmith.layout import text_table
 from plansmith.stages import StageContext
@@ -27,7 +25,8 @@ def choose_tests(context: StageContext[ChosenTestsConfig]) -> None:
     chosen, short = set[str](), list[tuple[str, str, int, int]]()
     for task in wanted.tasks:
         of_task = [row for row in solved if task_of_level(row.level) == task]
-        for length, count, fitting in parts_by_length(of_task, wanted):
+        parts = by_length(of_task, wanted.lengths)
+        for (length, fitting), count in zip(parts.items(), apportioned(wanted.problems, wanted.lengths), strict=True):
             if len(fitting) < count:
                 short.append((task, length, len(fitting), count))
             if taken := min(count, len(fitting)):
@@ -46,14 +45,3 @@ def choose_tests(context: StageContext[ChosenTestsConfig]) -> None:
                             expected="some of the lengths asked for",
                             cure="draw more problems, or other sizes")  # fmt: skip
     context.output.write_rows(kept, ProblemRow)
-
-
-def parts_by_length(
-    rows: Sequence[SolvedProblemRow], wanted: ChosenTestsConfig
-) -> Iterator[tuple[str, int, list[SolvedProblemRow]]]:
-    """Yield each part of the lengths in words, how many it is to have, and the problems that may be in it."""
-    weight, least = sum(part.share for part in wanted.lengths), 0
-    for part in wanted.lengths:
-        fitting = [row for row in rows if least < len(row.plan) <= part.up_to]
-        yield f"{least + 1} to {part.up_to} steps", round(wanted.problems * part.share / weight), fitting
-        least = part.up_to

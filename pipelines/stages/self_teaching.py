@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from plansmith.config.chains import ChainConfig
 from plansmith.config.constrained import CriticConfig
 from plansmith.config.pddl_instruct import ExamplesConfig
 from plansmith.config.planner import PlannerConfig
-from plansmith.config.self_criteach import LibraryConfig
+from plansmith.config.self_criteach import LengthShare, LibraryConfig
 from plansmith.config.training import Numerics
 from plansmith.data.artifacts import Artifact
 from plansmith.data.demonstration_files import read_demonstrations
@@ -378,18 +378,34 @@ def by_quota(rows: Sequence[SolvedProblemRow], library: LibraryConfig) -> list[S
         if library.plans is not None and len(rows) < library.plans:
             raise _too_few({"any length": len(rows)}, {"any length": library.plans})
         return _from_all_over(rows, len(rows) if library.plans is None else library.plans)
-    weight, least = sum(part.share for part in library.lengths), 0
-    groups = dict[str, tuple[float, list[SolvedProblemRow]]]()
-    for part in library.lengths:
-        fitting = [row for row in rows if least < len(row.plan) <= part.up_to]
-        groups[f"{least + 1} to {part.up_to} steps"] = part.share / weight, fitting
-        least = part.up_to
-    total = library.plans or min(int(len(fitting) / share) for share, fitting in groups.values())
-    wanted = {name: round(share * total) for name, (share, _) in groups.items()}
-    if any(len(fitting) < max(wanted[name], 1) for name, (_, fitting) in groups.items()):
-        raise _too_few({name: len(fitting) for name, (_, fitting) in groups.items()},
+    groups, weight = by_length(rows, library.lengths), sum(part.share for part in library.lengths)
+    shares = [part.share / weight for part in library.lengths]
+    total = library.plans or min(int(len(own) / share) for share, own in zip(shares, groups.values(), strict=True))
+    wanted = dict(zip(groups, apportioned(total, library.lengths), strict=True))
+    if any(len(own) < max(wanted[name], 1) for name, own in groups.items()):
+        raise _too_few({name: len(own) for name, own in groups.items()},
                        {name: max(n, 1) for name, n in wanted.items()})  # fmt: skip
-    return [row for name, (_, fitting) in groups.items() for row in _from_all_over(fitting, wanted[name])]
+    return [row for name, own in groups.items() for row in _from_all_over(own, wanted[name])]
+
+
+def by_length(rows: Sequence[SolvedProblemRow], lengths: Sequence[LengthShare]) -> dict[str, list[SolvedProblemRow]]:
+    """Return the problems of each part of the lengths of plans, by what the part is called."""
+    bounds = pairwise([0, *(part.up_to for part in lengths)])
+    return {
+        f"{least + 1} to {most} steps": [row for row in rows if least < len(row.plan) <= most]
+        for least, most in bounds
+    }  # fmt: skip
+
+
+def apportioned(total: int, lengths: Sequence[LengthShare]) -> list[int]:
+    """Return how many of a total each part gets: rounded down, and one more those that lose most by it."""
+    weight = sum(part.share for part in lengths)
+    exact = [total * part.share / weight for part in lengths]
+    found = list(map(int, exact))
+    lost = sorted(range(len(exact)), key=lambda number: found[number] - exact[number])
+    for number in lost[: total - sum(found)]:
+        found[number] += 1
+    return found
 
 
 def _from_all_over(rows: Sequence[SolvedProblemRow], n_wanted: int) -> list[SolvedProblemRow]:

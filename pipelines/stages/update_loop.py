@@ -303,8 +303,12 @@ class _Judging:
             return self._judge.judge(_judging_row(self._asked, group))
 
     def rows(self) -> list[JudgedRow]:
-        """Return what the judge says, by problem; wait for what is not judged yet."""
-        return sorted((judged.result() for judged in self._begun), key=lambda row: row.problem_id)
+        """Return what the judge says, by problem; what is waited for was not judged beside other work."""
+        waited, beside = Times(), JUDGING + BESIDE
+        with _timed(waited, beside):
+            found = sorted((judged.result() for judged in self._begun), key=lambda row: row.problem_id)
+        self._taken[beside] = max(0.0, self._taken.get(beside, 0.0) - waited[beside])
+        return found
 
 
 def _judging_row(asked: Mapping[str, Question], group: Sequence[RolloutRow]) -> JudgingRow:

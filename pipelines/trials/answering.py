@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from actors.endpoint import Endpoint
 from pipelines.commands.run import check_model
 from pipelines.run.workers import TrainerHandle, Workers
 from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers
@@ -76,7 +75,7 @@ class AnsweringWorkers(Workers):
             ValueError: a stage's key tells of another server than the run has.
         """
         if isinstance(engine, EndpointModel):
-            return Endpoint(self._endpoint(engine))
+            return self.server(self._endpoint(engine))
         if isinstance(engine, FolderEngine):
             return self._guest_of(engine)
         self._end_guest()

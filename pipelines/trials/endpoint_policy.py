@@ -25,4 +25,4 @@ class EndpointSession(RaySession):
         """
         if engine != narrowed(self._endpoint, EndpointModel):
             raise ValueError(f"a stage counts on {engine!r}, the session has {self._endpoint!r}")
-        return Endpoint(self._endpoint)
+        return self.server(self._endpoint)

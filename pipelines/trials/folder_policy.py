@@ -15,7 +15,7 @@ from pipelines.run.ray_session import RaySession
 from pipelines.run.workers import CHUNKS_IN_ENGINE, MODEL, policy_version
 from pipelines.trials.own_problems import TrialConfig
 from plansmith.config.training import EngineNumerics, PolicyConfig
-from plansmith.errors import BadInputError
+from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import Conversation
 from plansmith.learning.codec import Codec, EngineGenerator
 from plansmith.learning.model_folder import (
@@ -131,6 +131,7 @@ class FolderWorkers(RaySession):
 
         Raises:
             BadInputError: damaged weights.
+            ConfigError: fewer GPUs than the engines need.
         """
         version = policy_version(policy)
         self._engines = self._engines or self._start(policy, version)
@@ -153,7 +154,14 @@ class FolderWorkers(RaySession):
         settings = self._settings
         logger.info("starting %d vLLM engine%s", settings.n_replicas, "s" * (settings.n_replicas > 1))
         n_gpus = settings.tensor_parallel_size if has_gpu() else 0
+        there = int(self.ray().cluster_resources().get("GPU", 0))
+        if n_gpus * settings.n_replicas > there:
+            raise ConfigError("more engines than there are GPUs for",
+                              got=f"policy.n_replicas={settings.n_replicas} of {n_gpus} GPUs each",
+                              expected=f"{there} GPUs in all, which Ray has",
+                              cure="lower policy.n_replicas or policy.tensor_parallel_size")  # fmt: skip
         actor = self.ray().remote(PolicyActor).options(num_cpus=0, num_gpus=n_gpus)
         told = {"settings": settings, "seed": self._seed, "lora_rank": adapter_rank(policy.folder),
                 "run_folder": str(self.run_folder)}  # fmt: skip
-        return [actor.remote(str(policy.folder), version, **told) for _ in range(settings.n_replicas)]
+        folder = str(policy.folder)
+        return [actor.remote(folder, version, number=number, **told) for number in range(settings.n_replicas)]

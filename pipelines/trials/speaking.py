@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
-from typing import Self
 
-from actors.endpoint import Endpoint
 from pipelines.run.ray_session import RaySession
 from pipelines.run.workers import Workers
 from pipelines.stages.modelling import CALLS, references_of
@@ -72,10 +69,13 @@ def cost_estimate(config: NL2PlanConfig) -> str:
         return "nobody is asked but the model that the run trains: nothing is paid for"
     references, seen = references_of(config.tasks.folder, config.tasks.domains), set[str]()
     found = list[Cost]()
+    plain = config.modelling.model_copy(update={"feedback": "none"})
+    passes = [config.modelling] * (config.drafts + config.unchecked) + [plain] * config.unadvised
     for own in references:
-        costs = estimate(own.text, config.modelling, own)
         is_whole = own.domain not in seen or not config.tasks.shares_domain
-        found.append(steps_of(costs) if is_whole else costs[DialogueStep.TASK])
+        for modelling in passes:
+            costs = estimate(own.text, modelling, own)
+            found.append(steps_of(costs) if is_whole else costs[DialogueStep.TASK])
         found += [costs[DialogueStep.ZERO_SHOT]] if config.zero_shot else []
         found += [costs[DialogueStep.ONE_CALL]] if config.one_call else []
         seen.add(own.domain)
@@ -97,15 +97,7 @@ class SpeakingSession(RaySession):
     def __init__(self, config: NL2PlanConfig, run_folder: Path) -> None:
         super().__init__(config, run_folder)
         self._config = config
-        self._open = contextlib.ExitStack()
         self._generator: Generator | None = None
-
-    def __enter__(self) -> Self:
-        self._open.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
 
     def generator(self, policy: None, engine: str) -> Generator:
         """Return who answers.
@@ -138,7 +130,7 @@ class SpeakingSession(RaySession):
         if speaker.replay is not None:
             return Playing(Cassette.read(Path(speaker.replay)))
         if speaker.folder is None:
-            return self._open.enter_context(Endpoint(speaker.endpoint))
+            return self.server(speaker.endpoint)
         trial = TrialConfig(planner=config.planner, cluster=config.cluster, policy=config.policy)
         workers = self._open.enter_context(FolderWorkers(trial, self.run_folder, seed=config.seed))
         policy: FolderPolicy = text_policy(speaker.folder)

@@ -9,6 +9,9 @@ from plansmith.config.dataset import SymbolPoolConfig
 from plansmith.config.invention import Bins
 from plansmith.config.training import OptimiserConfig
 
+MAX_ATTEMPTS = 8
+"""Attempts of a skill that a question can tell of (`plansmith.text.schema_words.ATTEMPTS`)."""
+
 
 class PrimerGrid(StrictModel):
     """The sizes of the domains whose schemas are learnt; a range of each line is as likely as the others."""

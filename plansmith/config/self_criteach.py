@@ -22,7 +22,7 @@ from plansmith.config.constrained import (
 from plansmith.config.domain_writing import DemonstrationsConfig, DomainConfig
 from plansmith.config.generation import AnsweringConfig, AttemptConfig
 from plansmith.config.planner import PlannerConfig
-from plansmith.config.priming import PrimeConfig
+from plansmith.config.priming import MAX_ATTEMPTS, PrimeConfig
 from plansmith.config.problems import ProblemsConfig
 from plansmith.config.run import RunConfig
 from plansmith.config.training import ModelConfig, OptimiserConfig, PolicyConfig, PreferenceConfig, TrainerConfig
@@ -223,6 +223,8 @@ class SelfCriteachConfig(RunConfig):
             raise ValueError(f"narrator: {', '.join(told)} need kind=template, got kind=model, which is asked in words")
         if self.narrator.speaker.is_named and self.narrator.kind != "model":
             raise ValueError(f"narrator.speaker narrates with kind=model alone, got kind={self.narrator.kind}")
+        if self.prime is not None and self.domain.attempts_shown > MAX_ATTEMPTS:
+            raise ValueError(f"domain.attempts_shown={self.domain.attempts_shown}: with prime {MAX_ATTEMPTS} at most")
         if self.prime is not None and not self.is_word_level:
             raise ValueError("prime is for a model from nothing with model.tokenizer=words; others write PDDL as it is")
         if self.domain.writer == "given" and len(self.trained_domains) > 1:

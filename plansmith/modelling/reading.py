@@ -137,11 +137,12 @@ def sections_of(answer: str, titles: Sequence[str]) -> tuple[str, dict[str, list
     """Return what stands before the first of the wanted headings, and the sections under each of them.
 
     A heading is one of those wanted where it holds the wanted word; any other ends what stands above
-    it, unless it is deeper.
+    it, unless it is deeper. Of several under one, those with the whole heading come first: the known predicates may
+    stand again before the new ones.
     """
     told, head = without_thinking(answer) or "", list[str]()
     current: list[Line] | None = None
-    found: dict[str, list[list[Line]]] = {title: [] for title in titles}
+    found: dict[str, list[tuple[bool, list[Line]]]] = {title: [] for title in titles}
     fenced: dict[int, list[Line]] = {}
     is_fenced, level_of_current = False, 0
     for number, text in enumerate(told.splitlines()[:MAX_LINES], 1 + _skipped(answer, told)):
@@ -154,7 +155,7 @@ def sections_of(answer: str, titles: Sequence[str]) -> tuple[str, dict[str, list
         level = 0 if is_fenced else len(text.lstrip()) - len(text.lstrip().lstrip("#"))
         if title is not None:
             current, level_of_current = [], level
-            found[title].append(current)
+            found[title].append((not _n_held(title, text.lower()), current))
             rest = text.partition(":")[2].strip()
             if rest and not text.lstrip().startswith("#"):
                 current.append(Line(number, rest))
@@ -167,7 +168,10 @@ def sections_of(answer: str, titles: Sequence[str]) -> tuple[str, dict[str, list
             if is_fenced:
                 fenced.setdefault(id(current), []).append(Line(number, text))
     return "\n".join(head), {
-        title: [Section(title, tuple(lines), tuple(fenced.get(id(lines), ()))) for lines in group]
+        title: [
+            Section(title, tuple(lines), tuple(fenced.get(id(lines), ())))
+            for _, lines in sorted(group, key=lambda one: one[0])
+        ]
         for title, group in found.items()
     }
 

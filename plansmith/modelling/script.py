@@ -113,6 +113,8 @@ class Script:
         if reference is None:
             return REFUSAL
         own, fault = self._own[reference.name], self.fault_of(asked)
+        if asked.subject and asked.subject not in own.sketch_names:
+            return REFUSAL
         if asked.step == DialogueStep.ONE_CALL:
             return own.spoilt(fault, own.whole)
         if asked.step == DialogueStep.ZERO_SHOT:
@@ -214,6 +216,17 @@ class ReferenceAnswers:
     def a_type(self) -> str:
         """Return a type of the domain."""
         return self.sketch.tree.nodes[-1].name
+
+    @property
+    def an_object(self) -> str:
+        """Return an object of the problem.
+
+        Raises:
+            BadInputError: it has none.
+        """
+        if not self.problem.objects:
+            raise BadInputError("a mistake that cannot be made in this problem", got="no objects", expected="one")
+        return self.problem.objects[0].name
 
     def a_predicate(self, least: int = 0) -> Predicate:
         """Return the first predicate with so many arguments at least.
@@ -317,8 +330,8 @@ _SPOILING: Mapping[str, Callable[[str, ReferenceAnswers], str]] = {
     "obj_type": _after("Objects", "- odd-one - gizmo"),
     "obj_type_name": _after("Objects", "- TYPE - TYPE"),
     "obj_pred_name": _after("Objects", "- PREDICATE - TYPE"),
-    "pred_exists": _in_state(lambda own: f"(no-such-thing {own.problem.objects[0].name})"),
-    "pred_nargs": _in_state(lambda own: f"({own.a_predicate().name}{f' {own.problem.objects[0].name}' * 7})"),
+    "pred_exists": _in_state(lambda own: f"(no-such-thing {own.an_object})"),
+    "pred_nargs": _in_state(lambda own: f"({own.a_predicate().name}{f' {own.an_object}' * 7})"),
     "pred_objs": _in_state(
         lambda own: f"({own.a_predicate(1).name}{' ghost' * own.a_predicate(1).declaration.count('?')})"
     ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 TASKS = (
     "blocks-classic", "blocks-hard", "blocks-align", "prepare-experiment", "reorganize-room", "machine-parts-assembly"
@@ -120,7 +121,7 @@ LLAMA = Paper(
 
 def paper_of(folder: str | None) -> Paper:
     """Return what the paper has beside a run whose base model is in a folder, or has a name; None is from nothing."""
-    return LLAMA if "llama" in (folder or "").lower() else QWEN
+    return LLAMA if "llama" in Path(folder or "").name.lower() else QWEN
 
 
 def paper_figure(table: Mapping[str, Sequence[float]], arm: str, task: str) -> float | None:

@@ -265,9 +265,11 @@ def by_task(items: Sequence[EvaluatedProblem]) -> dict[str, list[EvaluatedProble
 
 
 def trained_tasks(config: SelfCriteachConfig) -> tuple[str, ...]:
-    """Return the tasks that are learnt in."""
+    """Return the tasks that are learnt in; what the paper counts as one is, where all of it that is tested is."""
     trained = config.trained_domains
-    return (*trained, HARD) if {*OF_HARD} & {*trained} and HARD not in trained else trained
+    tested = {HARD, *OF_HARD} & {*config.problems.tested_tasks}
+    others = tuple(task for task in trained if task != HARD)
+    return (*others, HARD) if tested and tested <= {*trained} else others
 
 
 def _problems(run: Run, tests: Sequence[EvaluatedProblem]) -> dict[str, TaskProblems]:
@@ -323,9 +325,15 @@ def _domains(run: Run) -> Iterator[tuple[str, WrittenDomain]]:
                 None if pruned is None or len(rows) == 1 else _figures(pruned),
                 len(turns) - 1,
                 rows[-1].dropped,
-                next(map(_figures, stage.artifact.rows(WrittenDomainRow, OPPONENTS)), None),
+                next(map(_figures, _opponents(stage.artifact)), None),
             ),
         )
+
+
+def _opponents(artifact: Artifact) -> list[WrittenDomainRow]:
+    """Return a written domain's opponent; runs of before had none."""
+    is_there = f"{OPPONENTS}.parquet" in artifact.manifest.files
+    return artifact.rows(WrittenDomainRow, OPPONENTS) if is_there else []
 
 
 def _damaged(run: Run) -> Iterator[tuple[str, DamagedDomain]]:

@@ -17,12 +17,12 @@ def sample(rng: random.Random, *, blocks: int, tables: int, robots: int, moves: 
     """Return a problem whose goal is at most `moves` moves of one block, two steps each, away from the start.
 
     At the start a block is on another, and the goal wants one on a block that it was not on. Solvable: the goal is what
-    random moves lead to. `blocks` below three are raised to three.
+    random moves lead to. `blocks` below three are raised to three, `moves` below one to one.
     """
     names, surfaces = numbered("b", max(blocks, LEAST_BLOCKS)), numbered("table", tables)
     while True:
         start = random_rests(names, surfaces, rng)
-        goal = after_random_moves(start, surfaces, moves, rng)
+        goal = after_random_moves(start, surfaces, max(moves, 1), rng)
         before, after = _stacked(start, surfaces), _stacked(goal, surfaces)
         if before and after.items() - before.items():
             return blocks_problem((start, goal), surfaces, numbered("robot", robots), rng)
