@@ -359,7 +359,6 @@ def test_request_too_long_is_an_outcome_where_the_prompt_is_and_a_fault_where_th
 # --- problems
 
 
-@pytest.mark.usefixtures("running_ray")
 def test_problems_that_need_no_plan_or_have_none_are_listed_and_not_tried(
     server: Server, run: Run, problems: Path
 ) -> None:
@@ -595,7 +594,7 @@ def test_help_shows_an_example_of_each_form_that_parses(capsys: Capture) -> None
         (True, False), (True, False), (False, True), (False, True), (False, True)]  # fmt: skip
 
 
-@pytest.mark.usefixtures("running_ray", "_where_the_help_is_read")
+@pytest.mark.usefixtures("_where_the_help_is_read")
 def test_help_example_of_an_endpoint_works_as_it_stands(server: Server, tmp_path: Path) -> None:
     [example] = [line for line in examples() if "--policy http" in line]
     assert evaluate.main(shlex.split(example.replace("http://localhost:8000/v1", server.url))[2:]) == 0

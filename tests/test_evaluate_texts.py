@@ -218,7 +218,6 @@ def test_planbench_texts_are_judged_up_to_renaming_and_counted_by_configuration(
     assert one.content["n"] == 1
 
 
-@pytest.mark.usefixtures("running_ray")
 def test_texts_are_written_where_none_are_given_and_read_back_they_are_the_references(
     server: Server, run: Run, folder: Path
 ) -> None:

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import huggingface_hub
 import pytest
@@ -157,6 +159,33 @@ def test_exported_adapter_is_merged_and_no_longer_its_base(exported: dict[str, t
     )
 
 
+def test_exported_model_card_asks_vllm_as_its_generation_settings_say(
+    exported: dict[str, tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = dict[str, Any]()
+
+    class StandIn:
+        def __init__(self, *, model: str) -> None:
+            asked["model"] = model
+
+        def chat(self, messages: Any, sampling: Any, *, chat_template_kwargs: Any) -> Any:
+            asked.update(messages=messages, sampling=sampling, template=chat_template_kwargs)
+            return [SimpleNamespace(outputs=[SimpleNamespace(text="")])]
+
+    _, target = exported["qwen3"]
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=StandIn, SamplingParams=lambda **told: told))
+    monkeypatch.chdir(target)
+    exec(code_blocks(target)[1], {})
+    ends = GenerationConfig.from_pretrained(target).eos_token_id
+    assert asked == {
+        "model": str(target.resolve()),
+        "messages": [{"role": "user", "content": CARD_OF_QWEN3.example_prompt}],
+        "sampling": {"temperature": 0, "max_tokens": N_TOKENS, "stop_token_ids": ends},
+        "template": {"enable_thinking": False},
+    }
+
+
+@pytest.mark.long
 def test_exported_model_by_the_vllm_lines_of_its_card_answers_as_its_source(
     exported: dict[str, tuple[Path, Path]],
 ) -> None:

@@ -20,7 +20,7 @@ from plansmith.pddl.sexpr import MAX_DEPTH
 from plansmith.pddl.val_report import val_output
 from plansmith.pddl.validation import PlanVerdict, Verdict
 
-SIZE = 2**18
+SIZE = 2**16
 """Characters of a large text: what takes a square of them, or a call for each, does not end."""
 Texts = tuple[str, str, str]
 

@@ -127,6 +127,7 @@ def ended(head: Head, job: str) -> str:
     return head.status(job)
 
 
+@pytest.mark.long
 def test_head_with_a_token_refuses_who_has_none(head: Head) -> None:
     with pytest.raises(urllib.error.HTTPError, match="401") as caught:
         urllib.request.urlopen(head.address + "/api/jobs/", timeout=60)

@@ -9,7 +9,7 @@ import pickle
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -799,6 +799,15 @@ TWO_RANK_SETTINGS = {
 }
 
 
+RARE = ("zero 3, checkpointed", "zero 3, offload", "zero 3, autocast", "bfloat16, zero 3", "lora, zero 3, bfloat16")
+"""Settings whose parts the others have."""
+
+
+def settings_of(names: Iterable[str]) -> list[Any]:
+    """Return the names of settings as parameters; rare ones are of `make proofs`."""
+    return [pytest.param(name, marks=pytest.mark.long) if name in RARE else name for name in names]
+
+
 @dataclass(frozen=True)
 class RankOutcome:
     """What one rank saw: v_hat before, its report, the weights (rank 0 alone), the probe when trained and reloaded."""
@@ -830,25 +839,29 @@ def train_and_reload(trainer: TrainerActor, folder: Path) -> RankOutcome:
     return RankOutcome(found, report, weights, probe, probe_of(trainer))
 
 
-def train_as_rank(rank: int, port: int, folder: Path, target: Path) -> dict[str, RankOutcome]:
-    """Return what came of training with each setting in turn."""
+def train_as_rank(rank: int, port: int, folder: Path, target: Path, names: Sequence[str]) -> dict[str, RankOutcome]:
+    """Return what came of training with some of the settings in turn."""
     return {
         name: train_and_reload(
-            TrainerActor(folder, config=changed(settings, n_ranks=2), rank=rank, master_port=port), target / name
+            TrainerActor(folder, config=changed(TWO_RANK_SETTINGS[name], n_ranks=2), rank=rank, master_port=port),
+            target / name,
         )
-        for name, settings in TWO_RANK_SETTINGS.items()
+        for name in names
     }
 
 
 @pytest.fixture(scope="module")
 def two_ranks(
-    wide_model_folder: Path, tmp_path_factory: pytest.TempPathFactory
+    wide_model_folder: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> tuple[dict[str, RankOutcome], dict[str, RankOutcome]]:
-    """Return the outcomes of both ranks by setting."""
-    return on_two_ranks(train_as_rank, wide_model_folder, tmp_path_factory.mktemp("two-ranks"))
+    """Return the outcomes of both ranks by setting, of those that a test asks for."""
+    asking = (item for item in request.session.items if "two_ranks" in getattr(item, "fixturenames", ()))
+    asked = {item.callspec.params["name"] for item in asking}  # type: ignore[attr-defined]
+    names = [name for name in TWO_RANK_SETTINGS if name in asked]
+    return on_two_ranks(train_as_rank, wide_model_folder, tmp_path_factory.mktemp("two-ranks"), names)
 
 
-@pytest.mark.parametrize("name", TWO_RANK_SETTINGS)
+@pytest.mark.parametrize("name", settings_of(TWO_RANK_SETTINGS))
 def test_optimise_on_two_ranks_equals_one_rank_on_the_same_batches(
     wide_model_folder: Path,
     tmp_path: Path,
@@ -908,7 +921,7 @@ def test_rank_with_zero_3_reads_and_writes_its_share_of_a_model_alone(wide_model
     check_weight_files(saved)
 
 
-@pytest.mark.parametrize("name", ["zero 1", "zero 3", "zero 3, offload", "zero 3, autocast"])
+@pytest.mark.parametrize("name", settings_of(["zero 1", "zero 3", "zero 3, offload", "zero 3, autocast"]))
 def test_probe_on_two_ranks_is_that_of_the_weights_they_hand_over_in_float32(
     wide_model_folder: Path, two_ranks: tuple[dict[str, RankOutcome], dict[str, RankOutcome]], name: str
 ) -> None:

@@ -188,6 +188,7 @@ def test_error_of_the_project_in_a_rank_is_its_answer_and_the_ranks_go_on(ranks:
     assert ranks.is_made and [place.pid for place in ranks.places()] == pids
 
 
+@pytest.mark.faults
 def test_error_that_a_rank_does_not_know_ends_its_group_and_is_named(ranks: Ranks, tmp_path: Path) -> None:
     ranks.make(str(qwen3_checkpoint(tmp_path / "model")), config=ranks.config)
     with pytest.raises(PlansmithError, match="the trainer failed") as caught:
@@ -562,6 +563,7 @@ def test_engine_killed_during_a_rollout_after_an_update_answers_as_if_nothing_ha
         assert ray.get(engine.policy_version.remote()) == policy.key[:12]
 
 
+@pytest.mark.faults
 def test_engine_that_dies_for_good_is_a_lost_worker_and_the_next_call_starts_another(
     alone: Workers, policies: dict[str, Artifact], record_property: Record
 ) -> None:
