@@ -105,6 +105,10 @@ def test_answer_tells_what_of_the_first_attempt_was_so_in_all_and_is_read_as_the
     assert "p_2 ?x1 second: so third: so p_3 ?x0 second: lost add:" in third
 
 
+def test_what_follows_a_whole_schema_is_read_past() -> None:
+    assert WORDS.read(f"{ANSWER} add: p_4 ?x0 ?x1 delete: p_3 ?x0 add:") == WORDS.read(ANSWER) is not None
+
+
 def test_repair_question_tells_each_different_fault_once() -> None:
     schema = learn_action(TAKE, [FIRST])
     red = Complaint(FORBIDS, ("y", "h"), (Literal(atom("red y")),))

@@ -17,6 +17,7 @@ write of anything. Not here: questions for models that read PDDL (`domain_writin
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -48,6 +49,7 @@ SO, LOST = "so", "lost"
 """Whether a fact of the first attempt was so in another."""
 SCHEMA_MARKERS = (SKILL, *ATTEMPTS, SO, LOST, CHECK, ADD, DELETE, AS_IT_IS, WRITE, FORBIDS, ALLOWS, AFTERWARDS)
 """Every marker of these texts but `NOT`, for a vocabulary."""
+_SECTIONS = {*SCHEMA_MARKERS} - {*ATTEMPTS, SO, LOST}
 
 
 def parameter_word(number: int) -> str:
@@ -176,12 +178,15 @@ class SchemaWords:
         return " ".join(word for pair in told for word in pair if word)
 
     def read(self, completion: str) -> ActionSchema | None:
-        """Return the schema of an answer under the names of the demonstrations; None where there is no whole one."""
+        """Return the schema of an answer under the names of the demonstrations; None where there is no whole one.
+
+        What follows it is read past: a model from nothing may not know where to end.
+        """
         words = completion.split()
         places = [words.index(marker) if marker in words else -1 for marker in (CHECK, ADD, DELETE)]
         if not 0 <= places[0] < places[1] < places[2]:
             return None
-        sections = [words[start + 1 : end] for start, end in zip(places, [*places[1:], None], strict=True)]
+        sections = (itertools.takewhile(lambda word: word not in _SECTIONS, words[start + 1 :]) for start in places)
         found = [self._atoms(without_lost(section)) for section in sections]
         needed, added, deleted = found
         if needed is None or added is None or deleted is None:
