@@ -568,7 +568,7 @@ def test_speaker_that_has_learnt_all_is_right_about_every_task(tmp_path: Path, m
     for name in ("initial_policy", "encode_examples", "tune", "tune_in_order"):
         monkeypatch.setattr(modelling_lessons.training, name, nothing)
     monkeypatch.setattr(modelling_lessons.direct_plans, "match_tokens", nothing)
-    monkeypatch.setattr(lessons_module, "LACKING", 0.0)
+    monkeypatch.setattr(lessons_module, "LACKING_SHARE", 0.0)
     config = config_of(
         zero_shot=True, one_call=True, unchecked=True, unadvised=True, rules=True, modelling=ADVISED.model_dump()
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from stand_in_generator import StandInGenerator
 
 from pipelines.self_criteach import PIPELINE
@@ -26,8 +27,9 @@ from plansmith.config.domain_writing import DemonstrationsConfig, WritingConfig
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.invention import InventionGrid
 from plansmith.config.planner import PlannerConfig
-from plansmith.config.priming import PrimerConfig, PrimerGrid
+from plansmith.config.priming import MAX_ATTEMPTS, PrimerConfig, PrimerGrid
 from plansmith.config.problems import DomainLevelConfig, ProblemsConfig
+from plansmith.config.self_criteach import SelfCriteachConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import ExampleKind, ExampleRow, MetricRow, ProblemRow, WrittenDomainRow
@@ -107,6 +109,14 @@ def test_answer_tells_what_of_the_first_attempt_was_so_in_all_and_is_read_as_the
 
 def test_what_follows_a_whole_schema_is_read_past() -> None:
     assert WORDS.read(f"{ANSWER} add: p_4 ?x0 ?x1 delete: p_3 ?x0 add:") == WORDS.read(ANSWER) is not None
+
+
+def test_a_primed_writer_is_shown_no_more_attempts_than_there_are_words_for() -> None:
+    assert len(ATTEMPTS) == MAX_ATTEMPTS
+    config = PIPELINE.settings("primed").model_dump()
+    config["domain"]["attempts_shown"] = MAX_ATTEMPTS + 1
+    with pytest.raises(ValidationError, match="attempts_shown=9: with prime a question tells of 8 at most"):
+        SelfCriteachConfig.model_validate(config)
 
 
 def test_repair_question_tells_each_different_fault_once() -> None:

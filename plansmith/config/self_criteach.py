@@ -224,7 +224,8 @@ class SelfCriteachConfig(RunConfig):
         if self.narrator.speaker.is_named and self.narrator.kind != "model":
             raise ValueError(f"narrator.speaker narrates with kind=model alone, got kind={self.narrator.kind}")
         if self.prime is not None and self.domain.attempts_shown > MAX_ATTEMPTS:
-            raise ValueError(f"domain.attempts_shown={self.domain.attempts_shown}: with prime {MAX_ATTEMPTS} at most")
+            raise ValueError(f"domain.attempts_shown={self.domain.attempts_shown}: with prime a question tells of "
+                             f"{MAX_ATTEMPTS} at most; lower it")  # fmt: skip
         if self.prime is not None and not self.is_word_level:
             raise ValueError("prime is for a model from nothing with model.tokenizer=words; others write PDDL as it is")
         if self.domain.writer == "given" and len(self.trained_domains) > 1:

@@ -37,7 +37,7 @@ MISTAKES: Mapping[str, Sequence[str]] = {
     DialogueStep.TASK: ("header_inclusion", "obj_type", "pred_exists", "pred_nargs", "pred_objs", "cut"),
 }  # fmt: skip
 """Those that are made, by step."""
-LACKING = 0.5
+LACKING_SHARE = 0.5
 """Share of the first answers that are advised on and lack something, where something can be left out."""
 ACCEPTED = "No changes."
 BLANK = "zz"
@@ -76,7 +76,7 @@ def lessons(
         if is_first and kinds and rng.random() < mistakes:
             with contextlib.suppress(BadInputError):  # in a domain that leaves no room for it
                 said = own.spoilt(rng.choice(kinds), right)
-        elif is_first and config.feedback == "model" and rng.random() < LACKING:
+        elif is_first and config.feedback == "model" and rng.random() < LACKING_SHARE:
             said, advice = _lacking(question.step, right, rng)
         try:
             question = dialogue.send(said)
