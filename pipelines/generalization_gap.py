@@ -20,7 +20,7 @@ from pipelines.run.paths import PRESETS
 from pipelines.run.publishing import gap_policy
 from pipelines.run.workers import Workers
 from pipelines.stages import equal_seconds, group_relative, label_budget, phase1_data, plan_data, training
-from pipelines.stages.equal_seconds import SEGMENT
+from pipelines.stages.equal_seconds import HELD_OUT, SEGMENT
 from pipelines.stages.generating import GENERATION
 from pipelines.stages.graph import Graph
 from pipelines.stages.group_relative import group_relative_settings
@@ -81,8 +81,18 @@ def as_in_the_paper(graph: Graph, config: GeneralizationGapConfig) -> None:
     # Problems and plans of the domains to learn from, problems of the others (sections 3 and 5)
     problems = drawn(graph, config)
     data = {"problems": problems, "plans": solved(graph, config, problems)}
-    examples = {variant: written(graph, config, variant, data) for variant in config.variants}
     trials = PlanTrials(graph, config, data)
+
+    # v2 may learn from some of the plans alone, so that reinforcement learning has problems of its own (ours)
+    tried, of_compact = problems, data
+    if config.plan_share < 1:
+        sharing = label_budget.SharingSettings(share=config.plan_share)
+        tried = stage("share_plans", label_budget.share_labels, sharing, data)
+        of_compact = {**data, "labels": tried}
+    examples = {
+        variant: written(graph, config, variant, of_compact if variant == "compact" else data)
+        for variant in config.variants
+    }
 
     # Imitation: B, v1 and v2, each from the same start (sections 4.1, 4.2 and 5)
     given = {"problems": problems, "examples": examples[config.variants[0]]}
@@ -99,16 +109,17 @@ def as_in_the_paper(graph: Graph, config: GeneralizationGapConfig) -> None:
 
     # Reinforcement: v3, from v2 after one epoch (section 4.3); other rewards and objectives, and controls (ours)
     if config.grpo is not None:
-        given = {"policy": tuned["compact"][config.grpo_after_epoch - 1], "problems": problems}
-        learnt = reinforced(graph, config, "grpo", config.grpo, given)
+        given = {"policy": tuned["compact"][config.grpo_after_epoch - 1], "problems": tried}
+        updated = reinforced(graph, config, "grpo", config.grpo, given)
         for name, other in (config.other_grpo or {}).items():
             for arm, policy in reinforced(graph, config, f"grpo_{name}", other, given).items():
                 trials.measure(arm, policy, "compact")
         for arm, policy in label_budgets(graph, config, config.grpo, {"policy": start, **data}).items():
             trials.measure(arm, policy, "compact")
-        for arm, policy in controls(graph, config, config.grpo, given, list(learnt.values())).items():
+        given[HELD_OUT] = problems
+        for arm, policy in controls(graph, config, config.grpo, given, list(updated.values())).items():
             trials.measure(arm, policy, "compact")
-        for arm, policy in learnt.items():
+        for arm, policy in updated.items():
             trials.measure(arm, policy, "compact")
 
 
@@ -284,7 +295,7 @@ def written(graph: Graph, config: GeneralizationGapConfig, variant: Variant, dat
     how = {
         "numbered": PlanExamplesConfig(**shared, copies=config.copies),
         "anonymised": PlanExamplesConfig(**shared, copies=stacked, anonymise="curriculum"),
-        "compact": PlanExamplesConfig(**shared, copies=config.copies, plan_format="compact"),
+        "compact": PlanExamplesConfig(**shared, copies=round(config.copies / config.plan_share), plan_format="compact"),
     }[variant]
     return graph.stage(f"write_{variant}", plan_data.write_plans, how, data, kind=StageKind.WRITES)
 

@@ -11,10 +11,12 @@ from stand_in_updates import OPTIMISER, StandInTrainer, StandInUpdates, begin
 
 from pipelines.generalization_gap import PIPELINE, generalization_gap
 from pipelines.stages.label_budget import SharingSettings, in_share, share_labels, tune_labelled
+from pipelines.stages.plan_data import write_plans
 from pipelines.stages.training import SEQUENCES, TuningSettings
+from plansmith.config.dataset import PlanExamplesConfig
 from plansmith.config.training import Numerics, OptimiserConfig
 from plansmith.data.artifacts import Artifact, StageKind
-from plansmith.data.rows import PlanRow, ProblemRow, SequenceRow, Split
+from plansmith.data.rows import PlanRow, ProblemRow, SequenceRow, SolvedProblemRow, Split
 from plansmith.errors import BadInputError
 from plansmith.learning.optimisation import OptimisationReport
 from plansmith.learning.sequences import NLL_WEIGHT, TrainingSequence
@@ -76,7 +78,7 @@ def test_the_rest_is_all_of_d1_without_the_plans_of_the_share_be_it_solved_or_no
 def test_a_share_without_a_plan_is_refused_with_how_many_there_are(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="share of the plans that has none") as caught:
         run_stages([shared(0.01)], root=tmp_path, resources=Resources())
-    assert (caught.value.where, caught.value.got) == ("labels, share 0.01", "39 plans of D1")
+    assert (caught.value.where, caught.value.got) == ("share 0.01 (labels, plan_share)", "39 plans of D1")
 
 
 # --- the tuning
@@ -161,3 +163,36 @@ def test_preset_labels_tunes_one_policy_a_share_and_leaves_out_what_tiny_has_bes
     tuned = [name for name in stages if name.startswith("labels") and not name.endswith("_grpo")]
     assert tuned == ["labels1", "labels10", "labels30", "labels100"]
     assert not {"numbered_1", "anonymised_1", "more_sft", "own_plans", "grpo_binary"} & stages.keys()
+
+
+# --- v2 of a share
+
+
+def test_compact_of_a_share_writes_its_plans_so_much_oftener_and_reinforcement_tries_the_rest() -> None:
+    whole, part = stages_of("copies=2"), stages_of("copies=2", "plan_share=0.5")
+    shared_out, written = part["share_plans"], part["write_compact"]
+    assert written.inputs["labels"] is shared_out and shared_out.settings.share == 0.5
+    assert (whole["write_compact"].settings.copies, written.settings.copies) == (2, 4)
+    tries = [name for name in part if name.startswith("grpo") or name == "own_plans"]
+    assert len(tries) > 2 and all(part[name].inputs["problems"] is shared_out for name in tries)
+    assert part["own_plans"].inputs["held_out"] is part["sample_problems"]  # the rest has no tests
+    same = ("write_numbered", "write_anonymised", "initial_policy")
+    assert [whole[name].key for name in same] == [part[name].key for name in same]
+
+
+def test_plans_of_a_share_are_written_and_no_other(tmp_path: Path) -> None:
+    given = {"problems": PROBLEMS, "plans": PLANS, "labels": shared(0.3)}
+    taken: list[SolvedProblemRow] = []
+
+    class Taking(Resources):
+        def map_rows(self, rows: Any, *_: Any, **__: Any) -> None:
+            taken.extend(rows)
+
+    writing = Stage(name="write", run=write_plans, settings=PlanExamplesConfig(), inputs=given)
+    made = run_stages([writing], root=tmp_path, resources=Taking())
+    assert made and {row.problem_id for row in taken} == set(in_share(IDS[:-1], 0.3, seed=0))
+
+
+def test_label_budget_beside_plans_that_are_left_out_is_refused() -> None:
+    with pytest.raises(BadInputError, match="takes some away"):
+        stages_of("labels=[0.1]", "plan_share=0.5")

@@ -28,6 +28,8 @@ from plansmith.stages import StageContext
 
 SEGMENT = "segment"
 """How the inputs begin whose seconds are counted."""
+HELD_OUT = "held_out"
+"""The input whose test problems nothing is learnt from."""
 
 
 def seconds_of(segments: list[Artifact]) -> float:
@@ -69,10 +71,10 @@ class OwnPlansSettings(UpdateSettings):
 
 def learn_own_plans(context: StageContext[OwnPlansSettings]) -> None:
     """Let the policy try problems of D1 and train on its valid plans, update by update, until the seconds are over."""
-    rows = context.inputs["problems"].rows(ProblemRow)
     judge, settings = PlanJudge(context.settings.prompting), context.settings
-    problems = tuple(row for row in rows if row.split == Split.PHASE1)
-    rule = Rejection(problems, judge, settings.n_problems, HeldOut.of(rows))
+    problems = tuple(row for row in context.inputs["problems"].rows(ProblemRow) if row.split == Split.PHASE1)
+    held_out = HeldOut.of(context.inputs[HELD_OUT].rows(ProblemRow))
+    rule = Rejection(problems, judge, settings.n_problems, held_out)
     run_updates(context, rule, budget_s=seconds_of(_segments(context)))
 
 

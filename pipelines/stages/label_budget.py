@@ -14,6 +14,7 @@ from pipelines.stages.direct_plans import rounds_of
 from pipelines.stages.phase1_data import solved_problems
 from pipelines.stages.training import SEQUENCES, TuningSettings, check_fitting, optimise_sequences
 from plansmith.config.basics import StrictModel
+from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import ProblemRow, Split
 from plansmith.errors import BadInputError
 from plansmith.learning.objectives.supervised import Supervised
@@ -40,21 +41,26 @@ def share_labels(context: StageContext[SharingSettings]) -> None:
     """
     problems, share = context.inputs["problems"], context.settings.share
     solved = [row.problem_id for row in solved_problems(problems, context.inputs["plans"], Split.PHASE1)]
-    labelled = set(in_share(solved, share, seed=context.seed))
-    if not labelled:
-        raise BadInputError("a share of the plans that has none", where=f"labels, share {share:g}",
+    learnt = set(in_share(solved, share, seed=context.seed))
+    if not learnt:
+        raise BadInputError("a share of the plans that has none", where=f"share {share:g} (labels, plan_share)",
                             got=f"{len(solved)} plans of D1", expected="one plan at least",
                             cure="raise the share, or draw more problems (problems.domains: phase1)")  # fmt: skip
     of_d1 = [row for row in problems.rows(ProblemRow) if row.split == Split.PHASE1]
-    context.output.write_rows((row for row in of_d1 if row.problem_id not in labelled), ProblemRow)
-    context.output.write_rows((row for row in of_d1 if row.problem_id in labelled), ProblemRow, table=LABELLED)
-    context.logger.info("%d of %d plans; %d problems are left", len(labelled), len(solved), len(of_d1) - len(labelled))
+    context.output.write_rows((row for row in of_d1 if row.problem_id not in learnt), ProblemRow)
+    context.output.write_rows((row for row in of_d1 if row.problem_id in learnt), ProblemRow, table=LABELLED)
+    context.logger.info("%d of %d plans; %d problems are left", len(learnt), len(solved), len(of_d1) - len(learnt))
 
 
 def in_share(problem_ids: Sequence[str], share: float, *, seed: int) -> list[str]:
     """Return a share of the problems, rounded; a smaller share is a part of a larger one."""
     order = sorted(problem_ids, key=lambda problem_id: row_seed(seed, "order of labels", problem_id))
     return order[: round(share * len(order))]
+
+
+def labelled(labels: Artifact) -> frozenset[str]:
+    """Return the problems whose plans a share has."""
+    return frozenset(read_columns(labels, ProblemRow, "problem_id", table=LABELLED)[0])
 
 
 def tune_labelled(context: StageContext[TuningSettings]) -> None:
@@ -67,8 +73,8 @@ def tune_labelled(context: StageContext[TuningSettings]) -> None:
     """
     settings, stored = context.settings, StoredSequences(context.inputs["sequences"].parts(SEQUENCES))
     longest = settings.optimiser.max_length_tokens or settings.numerics.row_length_tokens
-    labelled = set(read_columns(context.inputs["labels"], ProblemRow, "problem_id", table=LABELLED)[0])
-    own = [place for place, name in enumerate(stored.ids) if name.rpartition("-plan-")[0] in labelled]
+    learnt = labelled(context.inputs["labels"])
+    own = [place for place, name in enumerate(stored.ids) if name.rpartition("-plan-")[0] in learnt]
     fitting = [place for place in own if stored.lengths[place] <= longest]
     checked = range(len(stored)) if fitting else own
     check_fitting([int(stored.lengths[place]) for place in checked], longest, where=context.stage.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from actors.writer import PlanWriter
+from pipelines.stages.label_budget import labelled
 from pipelines.stages.phase1_data import solved_problems
 from pipelines.stages.training import SEQUENCES
 from plansmith.config.basics import StrictModel
@@ -18,12 +19,14 @@ from plansmith.stages import StageContext
 
 
 def write_plans(context: StageContext[PlanExamplesConfig]) -> None:
-    """Write the solved problems of D1, answered by their plans.
+    """Write the solved problems of D1, answered by their plans; of a share (`label_budget`) only its own.
 
     Raises:
         BadInputError: there is none.
     """
     solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE1)
+    if (labels := context.inputs.get("labels")) is not None:
+        solved = [row for row in solved if row.problem_id in labelled(labels)]
     if not solved:
         raise BadInputError("no problem to learn from", got="no problem of D1 that has a plan", expected="one at least",
                             cure="draw more problems (problems.domains: phase1)")  # fmt: skip

@@ -127,6 +127,9 @@ class GeneralizationGapConfig(RunConfig):
     copies: int = Field(1, ge=1)
     """How often an epoch has each tuple: further ones are variations of it (ours; `PlanExamplesConfig.varies`). The
     paper has each once; a model from nothing learns to look names up from many texts."""
+    plan_share: float = Field(1.0, gt=0, le=1)
+    """Share of D1's plans that `compact` is tuned on, in as many more `copies`. Below 1, reinforcement learning has the
+    other problems of D1, without their plans (ours): where a plan of each was learnt, it finds little left to win."""
     sft: OptimiserConfig | None = None
     """The tuning of each variant. Numbered and compact are tried after every epoch; the anonymised tuples are stacked
     once for each epoch and trained on once, in this order."""
@@ -199,6 +202,8 @@ class GeneralizationGapConfig(RunConfig):
         loops = [self.grpo, *(self.other_grpo or {}).values(), self.reading.grpo if self.reading else None]
         if is_shared and any(loop is not None and loop.max_staleness for loop in loops):
             raise ValueError("max_staleness=1 has engines and trainer work at once: set policy.placement=separate")
+        if self.labels and self.plan_share < 1:
+            raise ValueError(f"labels are shares of all plans, and plan_share={self.plan_share:g} takes some away")
         if any(later <= share for share, later in pairwise(self.labels)):
             raise ValueError(f"labels are shares in rising order, each once, got {list(self.labels)}")
         return self
