@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from plansmith.config.generation import EndpointConfig, SamplingConfig
@@ -30,10 +30,14 @@ from plansmith.generation import (
 )
 
 if TYPE_CHECKING:
+    import httpx
     from openai import AsyncOpenAI
 
 NO_KEY = "none"
 """Sent where there is no key; servers of one's own take anything."""
+
+RETRIES = "x-stainless-retry-count"
+"""Header in which the library says how often it has tried a request before."""
 
 LISTING_TIMEOUT_S = 30.0
 MAX_MESSAGE = 300
@@ -82,7 +86,7 @@ class Endpoint:
         self._kept: _Connected | None = None
 
     def __enter__(self) -> Self:
-        self._kept = _Connected(self.config, self._api_key)
+        self._kept = self._connection()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -118,8 +122,16 @@ class Endpoint:
         if self._kept is not None:
             yield self._kept
             return
-        with contextlib.closing(_Connected(self.config, self._api_key)) as connected:
+        with contextlib.closing(self._connection()) as connected:
             yield connected
+
+    def _connection(self) -> _Connected:
+        return _Connected(_client(self.config, self._api_key, sends=self._sends))
+
+    async def _sends(self, request: httpx.Request) -> None:
+        """Let a request that is tried again wait for its turn, too."""
+        if request.headers.get(RETRIES, "0") != "0":
+            await self._requests.wait(1)
 
     async def _stream(
         self,
@@ -196,9 +208,9 @@ class Endpoint:
 class _Connected:
     """A client, and the event loop that its connections belong to."""
 
-    def __init__(self, config: EndpointConfig, api_key: str | None) -> None:
+    def __init__(self, client: AsyncOpenAI) -> None:
         self.runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        self.client = _client(config, api_key)
+        self.client = client
         self.is_closed = False
 
     def close(self) -> None:
@@ -263,11 +275,18 @@ async def _next(stream: AsyncGenerator[tuple[int, list[Completion]], None]) -> t
     return await anext(stream, None)
 
 
-def _client(config: EndpointConfig, api_key: str | None) -> AsyncOpenAI:
-    from openai import AsyncOpenAI
+def _client(
+    config: EndpointConfig, api_key: str | None, *, sends: Callable[[httpx.Request], Awaitable[None]] | None = None
+) -> AsyncOpenAI:
+    """Return a client; ``sends`` is waited for before every request, those tried again included."""
+    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
     return AsyncOpenAI(
-        base_url=config.url, api_key=api_key or NO_KEY, timeout=config.timeout_s, max_retries=config.max_retries
+        base_url=config.url,
+        api_key=api_key or NO_KEY,
+        timeout=config.timeout_s,
+        max_retries=config.max_retries,
+        http_client=DefaultAsyncHttpxClient(event_hooks={"request": [sends] if sends else []}),
     )
 
 

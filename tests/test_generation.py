@@ -65,6 +65,8 @@ class Served:
     port: int = 0
     bodies: list[dict[str, Any]] = field(default_factory=list)
     connections: set[int] = field(default_factory=set)
+    failing: int = 0
+    """So many of the next requests get an error of the server's own."""
 
     @property
     def url(self) -> str:
@@ -114,9 +116,13 @@ def served() -> Iterator[Served]:
             served.bodies.append(body)
             served.connections.add(self.client_address[1])
             status, content = reply_of(body)
+            if served.failing:
+                served.failing -= 1
+                status, content = 503, {"error": {"message": "busy"}}
             text = json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
+            self.send_header("Retry-After-Ms", "1")
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text)
@@ -335,6 +341,19 @@ def test_endpoint_waits_for_its_requests_and_their_tokens_over_all_calls(
     assert found.prompt_tokens is not None and found.completion_tokens is not None
     more = found.prompt_tokens + found.completion_tokens - n_guessed
     assert list(taken.values()) == [[1, 1], [n_guessed, more] * 2]
+
+
+def test_endpoint_that_tries_again_waits_for_its_turn_each_time(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = list[int]()
+    monkeypatch.setattr(endpoint._Pace, "take", lambda _, n: taken.append(n))
+    served.failing = 2
+    one = Endpoint(EndpointConfig(url=served.url, model="m", max_retries=2))
+    [[found]] = completed(one, ASKED[:1], GREEDY, [1])
+    assert (found.fault, served.failing) == (None, 0)
+    n_guessed = len(plain_text(ASKED[0])) // CHARACTERS_PER_TOKEN
+    assert taken[:4] == [1, n_guessed, 1, 1]
 
 
 def test_endpoint_for_models_without_a_chat_template_sends_one_plain_text(served: Served) -> None:
