@@ -77,12 +77,12 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
     drawing = DrawingSettings(
         problems=config.problems, pddl=pddl_digest(config.problems), is_word_level=config.is_word_level
     )
-    drawn = stage("sample_problems", phase1_data.sample_problems, drawing, {}, kind=StageKind.DRAWS)
+    problems = stage("sample_problems", phase1_data.sample_problems, drawing, {}, kind=StageKind.DRAWS)
     single = config.planner.model_copy(update={"n_plans": 1})
-    test_plans = stage("plan_tests", self_teaching.plan_tests, single, {"problems": drawn}, kind=StageKind.PLANS)
-    problems: Stage[Any] = drawn
+    test_plans = stage("plan_tests", self_teaching.plan_tests, single, {"problems": problems}, kind=StageKind.PLANS)
+    chosen = None
     if config.tests is not None:
-        problems = stage("choose_tests", choose_tests, config.tests, {"problems": drawn, "plans": test_plans})
+        chosen = stage("choose_tests", choose_tests, config.tests, {"problems": problems, "plans": test_plans})
     recorded = {name: demonstrations(graph, config, name, problems) for name in learnt_domains(config)}
     base = None
     if config.prime is not None:
@@ -100,7 +100,12 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
         "synthesize_plans", phase1_data.synthesize_plans, config.planner, {"problems": library}, kind=StageKind.PLANS
     )
     stage("run_library", self_teaching.run_library, None, {"plans": plans, "reference": problems})
-    data: dict[str, Stage[Any]] = {"problems": problems, "library": library, "plans": plans, "test_plans": test_plans}
+    tests = library
+    if chosen is not None:
+        tests = stage("adopt_tests", self_teaching.adopt_domains, None, {"problems": chosen, **written})
+    data: dict[str, Stage[Any]] = {
+        "problems": problems, "library": library, "plans": plans, "tests": tests, "test_plans": test_plans
+    }  # fmt: skip
     if config.narrator.kind == "model":
         chains = narrated(graph, config, {"problems": library, "plans": plans}, base)
     else:

@@ -174,15 +174,33 @@ def test_tests_that_cannot_be_chosen_are_refused(override: str, message: str) ->
         PIPELINE.settings("smoke", overrides=[override])
 
 
-def test_chosen_tests_are_those_of_every_stage_that_follows_and_none_is_chosen_unless_asked() -> None:
+def test_chosen_tests_are_tried_and_judged_and_nothing_that_learns_depends_on_them() -> None:
     chosen_by = "tests={tasks: [blocks-classic], problems: 4, lengths: [{up_to: 4, share: 1}]}"
     plain, quota = (
         {stage.name: stage for stage in PIPELINE.stages(PIPELINE.settings("smoke", overrides=given))}
         for given in ([], [chosen_by])
     )
-    assert {*quota} - {*plain} == {"choose_tests"}
-    reads = {name: {given.name for given in stage.inputs.values()} for name, stage in quota.items()}
-    assert {name for name in reads if "sample_problems" in reads[name]} == {"choose_tests", "plan_tests"}
+    assert {*quota} - {*plain} == {"choose_tests", "adopt_tests"}
+    anew = {name for name, stage in plain.items() if stage.key != quota[name].key}
+    assert {f"try_{arm}" for arm in ("base", "vote", "sft", "sft_cpo")} < anew
+    tried = (
+        "try_",
+        "judge_",
+        "check_claims_",
+        "criticise_",
+        "failures_",
+        "noise_",
+        "nearest_",
+        "plan_n",
+        "read_votes",
+        "vote",
+    )
+    assert not [name for name in anew if not name.startswith(tried)]
+    assert not [
+        name
+        for name, stage in quota.items()
+        if name.startswith("try_") and quota["adopt_domains"] in stage.inputs.values()
+    ]
 
 
 # --- the report, and the preset

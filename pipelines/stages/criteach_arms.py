@@ -36,7 +36,7 @@ class CriteachArms:
         graph: that they are added to.
         config: of the run.
         data: the stages ``problems`` (in the reference domains), ``library`` (the same in the written ones), ``plans``
-            of the library and ``test_plans``.
+            of the library, ``tests`` (the library's, or those that were chosen) and ``test_plans``.
     """
 
     def __init__(self, graph: Graph, config: SelfCriteachConfig, data: Mapping[str, Stage[Any]]) -> None:
@@ -56,7 +56,7 @@ class CriteachArms:
         """Let a policy try the test problems as the written domain has them; the reference domain judges its plans."""
         if not self.wants(arm):
             return
-        given = {"policy": policy, "problems": self._data["library"], "plans": self._data["test_plans"]}
+        given = {"policy": policy, "problems": self._data["tests"], "plans": self._data["test_plans"]}
         self._judge(arm, self._try(f"try_{arm}", given, prompting=prompting), prompting)
 
     def measure_others(self) -> None:
@@ -69,14 +69,14 @@ class CriteachArms:
                 prompting=FREE,
                 split=Split.TEST,
             )
-            given = {"problems": self._data["library"], "plans": self._data["test_plans"]}
+            given = {"problems": self._data["tests"], "plans": self._data["test_plans"]}
             self._judge(name, self._ask(f"try_{name}", model, settings, given), FREE)
 
     def measure_vote(self, policy: Stage[Any]) -> None:
         """Let a policy answer each test problem several times, and choose; all answers' tokens count."""
         if not self.wants("vote"):
             return
-        given = {"policy": policy, "problems": self._data["library"], "plans": self._data["test_plans"]}
+        given = {"policy": policy, "problems": self._data["tests"], "plans": self._data["test_plans"]}
         tried = self._try("try_vote", given, is_sampled=True)
         how = JudgingSettings(prompting=self._config.prompting)
         given = {"rollouts": tried, "problems": self._data["problems"]}
@@ -214,7 +214,7 @@ class CriteachArms:
         for rate in evaluation.noise_rates:
             name, settings = f"{100 * rate:g}".replace(".", "p"), NoiseSettings(rate=rate, mixture=evaluation.noise)
             if name not in self._disturbed:
-                given = {"problems": self._data["library"]}
+                given = {"problems": self._data["tests"]}
                 self._disturbed[name] = self._graph.stage(f"noise_{name}", self_teaching.add_noise, settings, given)
             yield name, {"noise": str(rate)}, self._disturbed[name]
 
