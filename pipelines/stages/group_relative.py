@@ -145,7 +145,10 @@ class FromGroups:
         groups, settings = groups_of(tried), self.settings
         self._check(tried, groups, is_first=state is None)
         chosen = [group for group in groups.values() if not settings.n_spare or has_two_rewards(_rewards(group))]
-        advantages = group_advantages([_rewards(group) for group in chosen], scale=settings.objective.advantage_scale)
+        objective = settings.objective
+        advantages = group_advantages(
+            [_rewards(group) for group in chosen], scale=objective.advantage_scale, baseline=objective.baseline
+        )
         pairs = [
             (item, advantage)
             for group, found in zip(chosen, advantages, strict=True)

@@ -41,11 +41,15 @@ class GroupRelativeConfig(StrictModel):
     """The group-relative objective: A of each rollout, and the clipped ratio that is made of it.
 
     GRPO (arXiv 2402.03300) is the default. DAPO (2503.14476): `denominator: tokens`, `clip_high: 0.28`. Dr. GRPO
-    (2503.20783): `denominator: limit`, `advantage_scale: none`.
+    (2503.20783): `denominator: limit`, `advantage_scale: none`. REINFORCE++ (2501.03262): `baseline: batch`,
+    `advantage_scale: batch`.
     """
 
+    baseline: Literal["group", "batch"] = "group"
+    """Whose mean is taken off a reward: that of the rollouts of its problem, or of all rollouts of the update. By that
+    of all, problems whose rollouts are worth the same teach, too."""
     advantage_scale: Literal["group", "batch", "none"] = "group"
-    """What R less the mean of its group is divided by: the standard deviation of the group, that of all rollouts of the
+    """What R less that mean is divided by: the standard deviation of the group, that of all rollouts of the
     update, or nothing."""
     denominator: Literal["rollouts", "tokens", "limit"] = "rollouts"
     """Z. rollouts: the mean over the tokens of each rollout, then over rollouts. tokens: all tokens of the batch.
@@ -66,6 +70,13 @@ class GroupRelativeConfig(StrictModel):
     trains_cut: bool = True
     """Train on rollouts that their limit ended. Otherwise they count in their group and teach nothing (DAPO's overlong
     filtering)."""
+
+    @model_validator(mode="after")
+    def _divides_by_what_differs(self) -> Self:
+        if (self.baseline, self.advantage_scale) == ("batch", "group"):
+            raise ValueError("baseline=batch lets groups of equal rewards teach, whose own deviation is 0: set "
+                             "advantage_scale to batch or none")  # fmt: skip
+        return self
 
 
 class GroupSamplingConfig(StrictModel):
@@ -133,6 +144,9 @@ class ReinforcementConfig(OptimiserConfig, GroupRelativeConfig, GroupSamplingCon
     def _segments_have_updates(self) -> Self:
         if self.segments > self.updates:
             raise ValueError(f"segments={self.segments} of updates={self.updates} would be empty")
+        if self.spare_problems and self.baseline == "batch":
+            raise ValueError(f"spare_problems={self.spare_problems} replace groups of equal rewards, which teach under "
+                             "baseline=batch: leave it at 0")  # fmt: skip
         if self.max_staleness and self.weight_limit is None:
             raise ValueError("max_staleness=1 learns from what an older policy wrote: set weight_limit, such as 2.0")
         return self

@@ -23,27 +23,39 @@ def has_two_rewards(rewards: Sequence[float | None]) -> bool:
 
 
 def group_advantages(
-    groups: Sequence[Sequence[float | None]], *, scale: Literal["group", "batch", "none"]
+    groups: Sequence[Sequence[float | None]],
+    *,
+    scale: Literal["group", "batch", "none"],
+    baseline: Literal["group", "batch"] = "group",
 ) -> list[list[float | None]]:
     """Return A = (R - mean) / (sd + 1e-4) of each rollout, or R - mean.
 
     Source: GRPO with outcome rewards (arXiv:2402.03300, section 4.1.2), which has no 1e-4; without sd Dr. GRPO
     (arXiv:2503.20783, section 3.2). Where the papers are silent: sd is that of a sample (n - 1), as in TRL. The mean is
-    always the group's. A group whose rewards are all equal, such as one with a single reward, gets exact zeros.
+    the group's, or that of the batch (REINFORCE++, arXiv:2501.03262), by which a group of equal rewards teaches, too:
+    all of a problem's rollouts may be better than most. Where what is compared is all equal, such as a group with a
+    single reward, there are exact zeros.
 
     Args:
         groups: the rewards of each group's rollouts. None, for one that could not be judged, is no part of any mean or
             sd, and has no advantage.
         scale: whose sd divides.
+        baseline: whose mean is taken off.
+
+    Raises:
+        ValueError: the batch's mean by the group's sd, which is 0 where a group's rewards are equal.
     """
+    if (baseline, scale) == ("batch", "group"):
+        raise ValueError("baseline=batch with scale=group: a group of equal rewards would be divided by 0")
     of_batch = [reward for group in groups for reward in group if reward is not None]
     found: list[list[float | None]] = []
     for group in groups:
         judged = [reward for reward in group if reward is not None]
-        if not has_two_rewards(group):
+        compared = judged if baseline == "group" else of_batch
+        if not has_two_rewards(compared):
             found.append([None if reward is None else 0.0 for reward in group])
             continue
-        mean = fmean(judged)
+        mean = fmean(compared)
         divisor = 1.0 if scale == "none" else stdev(judged if scale == "group" else of_batch) + ADVANTAGE_EPS
         found.append([None if reward is None else (reward - mean) / divisor for reward in group])
     return found
