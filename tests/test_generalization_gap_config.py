@@ -63,6 +63,20 @@ def test_writing_ahead_needs_weights_for_what_an_older_policy_wrote() -> None:
         PIPELINE.settings("smoke", overrides=["grpo.max_staleness=1", "grpo.weight_limit=null"])
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("grpo.spare_problems=4", "leave it at 0"),
+        ("grpo.advantage_scale=group", "set advantage_scale to batch or none"),
+    ],
+)
+def test_baseline_of_the_batch_lets_every_group_teach(override: str, message: str) -> None:
+    fitting = ["grpo.baseline=batch", "grpo.advantage_scale=none"]
+    assert PIPELINE.settings("smoke", overrides=fitting).grpo.baseline == "batch"
+    with pytest.raises(ConfigError, match=message):
+        PIPELINE.settings("smoke", overrides=[*fitting, override])
+
+
 def test_writing_ahead_on_devices_that_engines_and_trainer_share_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"set policy\.placement=separate"):
         PIPELINE.settings("paper-2026", overrides=["policy.placement=colocated"])

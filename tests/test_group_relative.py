@@ -77,6 +77,17 @@ def test_advantages_by_the_spread_of_the_batch_keep_the_mean_of_the_group() -> N
     assert found[1] == [0.0, 0.0]
 
 
+def test_advantages_over_the_mean_of_the_batch_let_a_group_of_equal_rewards_teach() -> None:
+    # mean 3/4, sd 1/2, as above; the rollout that nobody could judge is in neither
+    groups = [[1.0, 0.0], [1.0, None, 1.0]]
+    assert group_advantages(groups, scale="none", baseline="batch") == [[0.25, -0.75], [0.25, None, 0.25]]
+    [first, second] = group_advantages(groups, scale="batch", baseline="batch")
+    assert first == pytest.approx([0.25 / 0.5001, -0.75 / 0.5001]) and second[1] is None
+    assert group_advantages([[1.0], [1.0, 1.0]], scale="batch", baseline="batch") == [[0.0], [0.0, 0.0]]
+    with pytest.raises(ValueError, match="divided by 0"):
+        group_advantages(groups, scale="group", baseline="batch")
+
+
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])
 @pytest.mark.parametrize("reward", [0.1, -0.1, 1 / 3])
 def test_advantages_of_equal_rewards_are_exact_zeros(scale: Any, reward: float) -> None:
