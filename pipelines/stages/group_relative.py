@@ -150,7 +150,7 @@ class FromGroups:
             [_rewards(group) for group in chosen], scale=objective.advantage_scale, baseline=objective.baseline
         )
         pairs = [
-            (item, advantage)
+            (item, advantage * (objective.negative_weight if advantage < 0 else 1.0))
             for group, found in zip(chosen, advantages, strict=True)
             for item, advantage in zip(group, found, strict=True)
             if advantage is not None

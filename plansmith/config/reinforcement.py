@@ -51,6 +51,9 @@ class GroupRelativeConfig(StrictModel):
     advantage_scale: Literal["group", "batch", "none"] = "group"
     """What R less that mean is divided by: the standard deviation of the group, that of all rollouts of the
     update, or nothing."""
+    negative_weight: float = Field(1.0, ge=0)
+    """By what advantages below 0 are multiplied. Below 1 a policy learns more from what went well than from what did
+    not; at 0 from that alone."""
     denominator: Literal["rollouts", "tokens", "limit"] = "rollouts"
     """Z. rollouts: the mean over the tokens of each rollout, then over rollouts. tokens: all tokens of the batch.
     limit: rollouts times `max_new_tokens`, whatever was written."""
