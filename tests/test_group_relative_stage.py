@@ -155,6 +155,19 @@ def test_lesson_asks_for_those_log_probabilities_that_its_update_needs(changes: 
     assert lesson.sampling == objective.sampling == rule.settings.sampling
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.25])
+def test_failures_teach_as_much_as_they_are_to_and_successes_all_the_same(weight: float) -> None:
+    rule = rule_of(advantage_scale="none", negative_weight=weight)
+    lesson = rule.lesson(group("p0", 1.0, 0.0), None)
+    assert [s.columns[ADVANTAGE].tolist()[2:] for s in lesson.sequences] == [[0.5] * 2, [-0.5 * weight] * 2]
+
+
+def test_group_of_equal_rewards_teaches_by_the_mean_of_the_batch() -> None:
+    rule = rule_of(advantage_scale="none", baseline="batch")
+    lesson = rule.lesson([*group("p0", 1.0, 1.0), *group("p1", 0.0, 0.0)], None)
+    assert [s.columns[ADVANTAGE].tolist()[-1] for s in lesson.sequences] == [0.5, 0.5, -0.5, -0.5]
+
+
 @pytest.mark.parametrize("finish", ["length", "repetition"])
 def test_cut_rollouts_count_in_their_group_and_teach_nothing_if_asked_for(finish: str) -> None:
     found = [tried("p0", "valid", 1.0), tried("p0", "valid", 0.0, finish=finish)]
