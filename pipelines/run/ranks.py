@@ -65,6 +65,7 @@ class Ranks:
     _error: BaseException | None = None
     _group: str | None = None
     _is_busy: bool = False
+    _is_given_up: bool = False
 
     def start(self) -> None:
         """Let Ray Train start the ranks, and do not wait."""
@@ -156,7 +157,7 @@ class Ranks:
                 return str(group), list(places)
             if self._fit is not None and not self._fit.is_alive():
                 raise PlansmithError("Ray Train ended", got=str(self._error)[:400]) from self._error
-        offered = ray.cluster_resources()
+        offered, self._is_given_up = ray.cluster_resources(), True
         raise ConfigError(
             "Ray does not offer what the ranks need",
             got=", ".join(f"{offered.get(name, 0):g} {name}" for name in self.resources or ["CPU"]) + " in all",
@@ -217,14 +218,14 @@ class Ranks:
         return found
 
     def end(self) -> None:
-        """Let the ranks end, and wait for it a while; not for those whose call was interrupted, which Ray ends."""
+        """Let the ranks end, and wait a while; not for those that never came, or were interrupted, which Ray ends."""
         if self._fit is None:
             return
         with contextlib.suppress(Exception):  # a Ray that is gone took them along
             self._desk.end.remote()
-        if not self._is_busy:
+        if not self._is_busy and not self._is_given_up:
             self._fit.join(END_WAIT_S)
-        self._fit, self._desk, self._group, self._is_busy = None, None, None, False
+        self._fit, self._desk, self._group, self._is_busy, self._is_given_up = None, None, None, False, False
 
 
 def _without_unused(trainer: Any, *, is_local: bool) -> Any:
