@@ -258,9 +258,11 @@ def test_nl2plan_budget_of_a_run_counts_every_stage_and_goes_on_with_more(tmp_pa
     assert asked == [3, 3, int(foreseen[1])]
 
 
-def test_nl2plan_estimate_has_every_draft_and_the_steps_with_something_left_out() -> None:
+def test_nl2plan_estimate_has_every_draft_and_the_steps_with_something_left_out(tmp_path: Path) -> None:
+    tasks = {"folder": one_task(tmp_path / "tasks")}
+
     def calls(**more: Any) -> int:
-        told = {"speaker": {"script": True}, "zero_shot": False, **more}
+        told = {"tasks": tasks, "speaker": {"script": True}, "zero_shot": False, **more}
         found = re.search(r"(\d+) calls", cost_estimate(NL2PlanConfig.model_validate(told)))
         assert found is not None
         return int(found[1])
