@@ -76,7 +76,7 @@ def test_formalise_by_the_published_model_writes_what_that_answered_in_the_run(r
     task, out = tmp_path / "task.txt", tmp_path / "problem.pddl"
     task.write_text(texts[answer.problem_id].text)
     words = ["--policy", str(runs / "smoke" / "model"), "--domain", "datasets/domains/ferry/domain.pddl", str(task)]
-    code = formalise.main([*words, "--out", str(out), "--repair-turns", "0", "--max-new-tokens", "200"])
+    code = formalise.main([*words, "--out", str(out), "--repair-turns", "0", "--max-new-tokens", "80"])
     assert code == (0 if answer.is_solved else 1)
     # not to the end: a model that has learnt nothing is near a tie at many tokens
     assert out.read_text()[:40] == answer.problem_pddl[:40]
