@@ -30,7 +30,6 @@ from plansmith.generation import (
 )
 
 if TYPE_CHECKING:
-    import httpx
     from openai import AsyncOpenAI
 
 NO_KEY = "none"
@@ -128,7 +127,7 @@ class Endpoint:
     def _connection(self) -> _Connected:
         return _Connected(_client(self.config, self._api_key, sends=self._sends))
 
-    async def _sends(self, request: httpx.Request) -> None:
+    async def _sends(self, request: Any) -> None:  # httpx's
         """Let a request that is tried again wait for its turn, too."""
         if request.headers.get(RETRIES, "0") != "0":
             await self._requests.wait(1)
@@ -276,7 +275,7 @@ async def _next(stream: AsyncGenerator[tuple[int, list[Completion]], None]) -> t
 
 
 def _client(
-    config: EndpointConfig, api_key: str | None, *, sends: Callable[[httpx.Request], Awaitable[None]] | None = None
+    config: EndpointConfig, api_key: str | None, *, sends: Callable[[Any], Awaitable[None]] | None = None
 ) -> AsyncOpenAI:
     """Return a client; ``sends`` is waited for before every request, those tried again included."""
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient
