@@ -152,6 +152,15 @@ def results(run: RunSoFar[object]) -> GapResults:
     return found
 
 
+def test_note_says_what_v2_learnt_from_where_that_is_not_every_plan(results: GapResults) -> None:
+    def note(share: float) -> str:
+        shared = replace(results, config={**results.config, "plan_share": share})
+        return next(section.note for section in gap_report(shared).sections if "Every policy" in section.title)
+
+    said = "v2 (compact) learnt from 30% of the plans"
+    assert said in note(0.3) and said not in note(1.0) and "v2" not in note(1.0)
+
+
 def test_arms_are_counted_where_they_were_trained_and_where_not(results: GapResults) -> None:
     first, last = results.arms.values()
     assert (first.seen.n_valid, first.seen.n, last.seen.n_valid) == (0, 1, 1)

@@ -99,7 +99,7 @@ def _sections(results: GapResults) -> Iterator[Section]:
     yield Section(
         "Every policy on the same test problems",
         (arm_table(results), domain_table(results), tests),
-        note=f"{WHAT_COUNTS} {INTERVALS}",
+        note=" ".join(filter(None, (WHAT_COUNTS, _shared_plans(results), INTERVALS))),
     )
     yield Section("The gap", (level_table(results), unseen_table(results), failure_table(results)))
     yield Section("A label budget", (label_table(results),), note=INTERVALS)
@@ -112,6 +112,17 @@ def _sections(results: GapResults) -> Iterator[Section]:
     yield Section("What it cost", tuple(_costs(results)))
     yield Section("What it got wrong", (Attempts(results.failures),), note=EACH_IN_TURN)
     yield run_provenance(results)
+
+
+def _shared_plans(results: GapResults) -> str:
+    """Return what v2 and v3 learnt from, where that is not every problem and its plan."""
+    share = results.config["plan_share"]
+    if share == 1:
+        return ""
+    return (
+        f"v2 (compact) learnt from {percent(share)} of the plans, in as many more variations, so that it is no equal "
+        "of B; v3, and what learnt from its own plans, tried the other problems, without theirs."
+    )
 
 
 def _tiles(results: GapResults) -> Iterator[Tile]:
