@@ -112,17 +112,29 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
         chains = examples(graph, config, data, "write_chains", has_chains=True)
     base = base or start(graph, config, problems, chains)
 
-    # Policies: without learning, tuned (section 5.3), reinforced (section 5.4)
+    policies(graph, config, data, base, chains, recorded)
+    return graph.stages
+
+
+def policies(
+    graph: Graph,
+    config: SelfCriteachConfig,
+    data: dict[str, Stage[Any]],
+    base: Stage[Any],
+    chains: Stage[Any],
+    recorded: dict[str, Stage[Any]],
+) -> None:
+    """Add every arm: without learning, tuned (section 5.3), reinforced (section 5.4), and under noise."""
     arms = CriteachArms(graph, config, data)
     arms.measure("base", base)
     arms.measure_others()
     arms.measure_vote(base)
     arms.measure("prompt_cot", base, prompting="chain_of_thought")
     if arms.wants("self_distilled"):
-        own = stage("distil_itself", self_teaching.distil, None, arms.sample("self_distilled", base))
+        own = graph.stage("distil_itself", self_teaching.distil, None, arms.sample("self_distilled", base))
         arms.measure("self_distilled", arms.tune("self_distilled", base, own, only_if_any=True))
     if arms.wants("distilled"):
-        taught = stage("distil_teacher", self_teaching.distil, None, arms.taught("distilled"))
+        taught = graph.stage("distil_teacher", self_teaching.distil, None, arms.taught("distilled"))
         arms.measure("distilled", arms.tune("distilled", base, taught, only_if_any=True))
     if arms.wants("symbol"):
         bare = examples(graph, config, data, "write_symbols", has_chains=False)
@@ -155,7 +167,6 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
             arms.measure("sft_cpo", last)
     arms.measure_noise(last, "shown")
     arms.plan_under_noise(recorded)
-    return graph.stages
 
 
 def learnt_domains(config: SelfCriteachConfig) -> list[str]:

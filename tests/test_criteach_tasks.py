@@ -183,18 +183,8 @@ def test_chosen_tests_are_tried_and_judged_and_nothing_that_learns_depends_on_th
     assert {*quota} - {*plain} == {"choose_tests", "adopt_tests"}
     anew = {name for name, stage in plain.items() if stage.key != quota[name].key}
     assert {f"try_{arm}" for arm in ("base", "vote", "sft", "sft_cpo")} < anew
-    tried = (
-        "try_",
-        "judge_",
-        "check_claims_",
-        "criticise_",
-        "failures_",
-        "noise_",
-        "nearest_",
-        "plan_n",
-        "read_votes",
-        "vote",
-    )
+    tried = ("try_", "judge_", "check_claims_", "criticise_", "failures_", "noise_", "nearest_", "plan_n", "read_votes",
+             "vote")  # fmt: skip
     assert not [name for name in anew if not name.startswith(tried)]
     assert not [
         name

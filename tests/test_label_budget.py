@@ -196,3 +196,10 @@ def test_plans_of_a_share_are_written_and_no_other(tmp_path: Path) -> None:
 def test_label_budget_beside_plans_that_are_left_out_is_refused() -> None:
     with pytest.raises(BadInputError, match="takes some away"):
         stages_of("labels=[0.1]", "plan_share=0.5")
+
+
+def test_share_of_the_plans_without_who_learns_from_it_is_refused() -> None:
+    without = ("variants=[numbered]", "grpo=null", "other_grpo=null", "controls=[]")
+    assert "share_plans" not in stages_of(*without)
+    with pytest.raises(BadInputError, match="add compact to variants"):
+        stages_of(*without, "plan_share=0.5")

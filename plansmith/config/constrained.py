@@ -56,7 +56,8 @@ class CpoConfig(ReinforcementConfig, ConstraintConfig):
 
     penalised: E[R] - nu (E[C] - d) - beta KL from the policy that it begins with; the objective is the group-relative
     one with advantages by step, (A_R - nu A_C) / (1 + nu). trust_region: equation 9 to the letter, one step an update,
-    without learning rate, beta and nu of its own. `rewards`, `baseline` and `advantage_scale` have no part in either.
+    without learning rate, beta and nu of its own. `rewards`, `baseline`, `advantage_scale` and `negative_weight` have
+    no part in either.
     """
 
     solver: Literal["penalised", "trust_region"] = "penalised"

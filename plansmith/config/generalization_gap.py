@@ -202,6 +202,8 @@ class GeneralizationGapConfig(RunConfig):
         loops = [self.grpo, *(self.other_grpo or {}).values(), self.reading.grpo if self.reading else None]
         if is_shared and any(loop is not None and loop.max_staleness for loop in loops):
             raise ValueError("max_staleness=1 has engines and trainer work at once: set policy.placement=separate")
+        if self.plan_share < 1 and "compact" not in self.variants:
+            raise ValueError(f"plan_share={self.plan_share:g} is of what compact learns from; add compact to variants")
         if self.labels and self.plan_share < 1:
             raise ValueError(f"labels are shares of all plans, and plan_share={self.plan_share:g} takes some away")
         if any(later <= share for share, later in pairwise(self.labels)):
