@@ -181,6 +181,8 @@ def test_chosen_tests_are_tried_and_judged_and_nothing_that_learns_depends_on_th
         for given in ([], [chosen_by])
     )
     assert {*quota} - {*plain} == {"choose_tests", "adopt_tests"}
+    assert quota["adopt_tests"].inputs["problems"] is quota["choose_tests"]
+    assert all(quota[f"try_{arm}"].inputs["problems"] is quota["adopt_tests"] for arm in ("base", "vote", "sft_cpo"))
     anew = {name for name, stage in plain.items() if stage.key != quota[name].key}
     assert {f"try_{arm}" for arm in ("base", "vote", "sft", "sft_cpo")} < anew
     tried = ("try_", "judge_", "check_claims_", "criticise_", "failures_", "noise_", "nearest_", "plan_n", "read_votes",
