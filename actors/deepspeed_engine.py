@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import takewhile
 from pathlib import Path
@@ -42,9 +42,9 @@ MUON_MOMENTUM, MUON_STEPS = 0.95, 5
 """Of its author: the share of the momentum that stays, and Newton-Schulz iterations."""
 WEIGHT, MOMENTUM, ADAM_MOMENTS, STEP = "weight", "momentum_buffer", ("exp_avg", "exp_avg_sq"), "step"
 """What a checkpoint has of a parameter, and of all; but for the first as the optimizers call it."""
-ZERO3_BUCKET_ELEMENTS = 50_000_000
-"""Gradients that are reduced at once; DeepSpeed sets a buffer of that size aside, by default ten times as large."""
-
+BUCKET_ELEMENTS = 50_000_000
+"""Of weights and moments that are brought together at once; and with ZeRO 3 of gradients that are reduced at once, for
+which DeepSpeed sets a buffer of that size aside, by default ten times as large."""
 
 MOVED_WITH_ZERO3 = ("lp_params", "lp_grads", "contiguous_grad_buffer")
 """What DeepSpeed 0.19.8 moves to the host with ZeRO 3 and torch's AdamW; the optimizer's state only with its own."""
@@ -158,11 +158,15 @@ class DeepSpeedEngineAdapter:
         """
         self._make_moments()
         own: dict[str, torch.Tensor] = {}
-        for number, (name, parameter) in enumerate(self._trained()):
-            for part in (WEIGHT, *_moments_of(parameter)):
-                whole = self._whole_state(parameter, part)
-                if number % self.world_size == self.rank:
-                    own[f"{name} {part}"] = whole.to("cpu")
+        wanted = [
+            (number, f"{name} {part}", parameter, part)
+            for number, (name, parameter) in enumerate(self._trained())
+            for part in (WEIGHT, *_moments_of(parameter))
+        ]
+        states = self._whole_states((parameter, part) for *_, parameter, part in wanted)
+        for (number, key, *_), whole in zip(wanted, states, strict=True):
+            if number % self.world_size == self.rank:
+                own[key] = whole.to("cpu", copy=True)
         write_weights(own, folder / f"{self.rank}.safetensors", **{STEP: str(self._n_steps())})
         for name, generator in self._generators().items():
             path = folder / f"{self.rank}.{name}.random"
@@ -193,23 +197,37 @@ class DeepSpeedEngineAdapter:
                 generator.set_state(torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8))
         return True
 
-    def _whole_state(self, parameter: Any, part: str) -> torch.Tensor:
-        """Return a parameter's `WEIGHT` in float32 or one of its moments, on every rank."""
+    def _whole_states(self, wanted: Iterable[tuple[Any, str]]) -> Iterator[torch.Tensor]:
+        """Yield of each parameter its `WEIGHT` in float32 or one of its moments, whole; all ranks must read to the end.
+
+        Ranks sum what they hold in buckets, which live as long as a tensor of theirs does: with a sum for each tensor,
+        a small model's checkpoint was four fifths waiting for the other rank.
+        """
         import torch
         import torch.distributed as distributed
-        from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 
         if self._is_sharded:
-            is_weight = part == WEIGHT
-            whole = safe_get_full_fp32_param(parameter) if is_weight else safe_get_full_optimizer_state(parameter, part)
-            sharded: torch.Tensor = whole.detach().view(whole_shape(parameter))
-            return sharded
-        whole = torch.zeros(parameter.numel(), dtype=torch.float32, device=self.device)
-        if (mapping := parameter._hp_mapping) is not None:
-            (held, first), own = self._held(parameter, part), mapping.lp_fragment_address
-            whole[own.start :][: own.numel] = held.detach()[own.start - first :][: own.numel]
-        distributed.all_reduce(whole)
-        return whole.view(parameter.shape)
+            yield from (self._gathered(parameter, part) for parameter, part in wanted)
+            return
+        for bucket in _buckets(wanted):
+            sizes = [parameter.numel() for parameter, _ in bucket]
+            summed = torch.zeros(sum(sizes), dtype=torch.float32, device=self.device)
+            for whole, (parameter, part) in zip(summed.split(sizes), bucket, strict=True):
+                if (mapping := parameter._hp_mapping) is not None:
+                    (held, first), own = self._held(parameter, part), mapping.lp_fragment_address
+                    whole[own.start :][: own.numel] = held.detach()[own.start - first :][: own.numel]
+            distributed.all_reduce(summed)
+            for whole, (parameter, _) in zip(summed.split(sizes), bucket, strict=True):
+                yield whole.view(parameter.shape)
+
+    def _gathered(self, parameter: Any, part: str) -> torch.Tensor:
+        """Return the same of a parameter of ZeRO 3, each of which DeepSpeed brings together by itself."""
+        from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+
+        is_weight = part == WEIGHT
+        whole = safe_get_full_fp32_param(parameter) if is_weight else safe_get_full_optimizer_state(parameter, part)
+        sharded: torch.Tensor = whole.detach().view(whole_shape(parameter))
+        return sharded
 
     def _set_whole_state(self, parameter: Any, part: str, whole: torch.Tensor) -> None:
         from deepspeed.utils import safe_set_full_optimizer_state
@@ -316,17 +334,19 @@ class DeepSpeedEngineAdapter:
         Shared out, each rank has every n-th of them instead, from its number on.
 
         In float32, also those of a model in bfloat16: the optimizer's own, of which the model's are roundings. They are
-        brought together one by one, so that no device ever holds the whole model.
+        brought together bucket by bucket, so that no device ever holds the whole of a large model.
         """
         copies: dict[str, torch.Tensor] = {}
         for number, (name, whole) in enumerate(self.whole_weights()):
             if self.rank == (number % self.world_size if is_shared_out else 0):
-                copies[name] = whole.to("cpu")
+                copies[name] = whole.to("cpu", copy=True)
         return copies
 
     def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield each trained parameter by name, whole and in float32, on every rank; all must read through together."""
-        return ((name, self._whole_state(parameter, WEIGHT)) for name, parameter in self._trained())
+        trained = list(self._trained())
+        names = (name for name, _ in trained)
+        return zip(names, self._whole_states((parameter, WEIGHT) for _, parameter in trained), strict=True)
 
     def set_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Put other weights into the trained parameters; the optimizer goes on from them with fresh moments.
@@ -462,6 +482,19 @@ def _moments_of(parameter: torch.nn.Parameter) -> Sequence[str]:
     return (MOMENTUM,) if getattr(parameter, "use_muon", False) else ADAM_MOMENTS
 
 
+def _buckets(wanted: Iterable[tuple[Any, str]]) -> Iterator[list[tuple[Any, str]]]:
+    """Yield parameters in turn, as many together as are `BUCKET_ELEMENTS`; a larger one by itself."""
+    bucket, n_elements = list[tuple[Any, str]](), 0
+    for item in wanted:
+        if bucket and n_elements + item[0].numel() > BUCKET_ELEMENTS:
+            yield bucket
+            bucket, n_elements = [], 0
+        bucket.append(item)
+        n_elements += item[0].numel()
+    if bucket:
+        yield bucket
+
+
 def whole_shape(parameter: torch.Tensor) -> tuple[int, ...]:
     """Return the shape of a parameter, of which with ZeRO 3 a rank may hold a share."""
     return tuple(getattr(parameter, "ds_shape", parameter.shape))
@@ -503,7 +536,7 @@ def _zero_config(settings: TrainerConfig) -> dict[str, Any]:
     if settings.optimizer == "muon":
         config["compute_grad_norm"] = False  # the norm that counts is ours; DeepSpeed's costs a message for every group
     if settings.zero_stage == 3:
-        config["reduce_bucket_size"] = ZERO3_BUCKET_ELEMENTS
+        config["reduce_bucket_size"] = BUCKET_ELEMENTS
     host = {"device": "cpu", "pin_memory": settings.device == "cuda"}
     if settings.offload != "none":
         config["offload_optimizer"] = host

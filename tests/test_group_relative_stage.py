@@ -17,6 +17,7 @@ from pipelines.stages.group_relative import (
     FromGroups,
     GroupRelativeSettings,
     group_relative_settings,
+    in_random_order,
     learn_from_groups,
 )
 from pipelines.stages.update_loop import ROLLOUTS, UPDATES, Tried, run_updates
@@ -83,8 +84,16 @@ def test_updates_ask_the_problems_in_turn_from_where_the_last_one_ended() -> Non
         found = [item for name in now for item in group(name, 1.0, 0.0)]
         assert asked(rule, update, state, found) == []
         state = rule.lesson(found, state).state
-    assert sorted(order[:7]) == [row.problem_id for row in PROBLEMS]
-    assert order[7:] == order[:7]
+    assert order == 2 * [row.problem_id for row in PROBLEMS]
+
+
+def test_problems_come_in_an_order_that_hangs_on_the_seed_of_the_run_alone() -> None:
+    def order(problems: Sequence[SolvedProblemRow], seed: int) -> list[str]:
+        return [row.problem_id for row in in_random_order(problems, seed)]
+
+    names = [row.problem_id for row in PROBLEMS]
+    assert order(PROBLEMS, 1) == order(PROBLEMS[::-1], 1) != order(PROBLEMS, 2)
+    assert sorted(order(PROBLEMS, 1)) == sorted(names) and order(PROBLEMS, 1) != names
 
 
 def test_groups_of_equal_rewards_are_replaced_by_other_problems_until_there_are_enough() -> None:

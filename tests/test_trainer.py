@@ -20,8 +20,9 @@ import torch
 from ranks import on_two_ranks
 from safetensors.torch import load_file
 
+import actors.deepspeed_engine
 import actors.trainer
-from actors.deepspeed_engine import whole_shape
+from actors.deepspeed_engine import _buckets, whole_shape
 from actors.trainer import TrainerActor, _buffers, _join_process_group, _prepare_process
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.reinforcement import GroupRelativeConfig
@@ -416,6 +417,14 @@ def test_logprobs_equal_those_of_transformers(model_folder: Path) -> None:
     logits = AutoModelForCausalLM.from_pretrained(model_folder)(input_ids=torch.tensor([token_ids])).logits[0]
     expected = logits.log_softmax(-1)[:-1].gather(1, torch.tensor(token_ids[1:])[:, None])[:, 0].tolist()
     assert probe_of(TrainerActor(model_folder, config=SETTINGS), token_ids) == pytest.approx([0.0, *expected], abs=1e-5)
+
+
+def test_ranks_bring_tensors_together_in_buckets_and_one_that_is_larger_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(actors.deepspeed_engine, "BUCKET_ELEMENTS", 6)
+    wanted = [(torch.zeros(n), "weight") for n in (3, 2, 2, 10, 6, 1)]
+    assert [[len(tensor) for tensor, _ in bucket] for bucket in _buckets(wanted)] == [[3, 2], [2], [10], [6], [1]]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,7 +106,7 @@ def group_relative_settings(
 class FromGroups:
     """An `UpdateRule`: rollouts better than others of their problem get likelier, worse ones less likely.
 
-    Problems are asked in one random order, round and round; `state` holds how many have been. With spare problems a
+    Problems are asked in their order, round and round; `state` holds how many have been. With spare problems a
     group of equal rewards, which teaches nothing, is replaced by the next problem (DAPO's dynamic sampling, arXiv
     2503.14476, section 3.2); only whole groups are, so that no rollout is chosen by its reward. How we differ: DAPO
     draws on without end, and fills its batch from the surplus of a round.
@@ -123,8 +123,7 @@ class FromGroups:
         wanted = settings.n_problems - n_taught if groups else settings.n_problems
         room = min(settings.n_problems + settings.n_spare, len(self.problems)) - len(groups)
         count = min(wanted, room) if settings.n_spare or not groups else 0
-        order = sorted(self.problems, key=lambda row: row_seed(seed, "order of problems", row.problem_id))
-        first = _n_asked(state) + len(groups)
+        order, first = self.problems, _n_asked(state) + len(groups)
         return [self._question(order[(first + offset) % len(order)]) for offset in range(count)]
 
     def _question(self, row: ProblemRow | SolvedProblemRow) -> Question:
@@ -200,10 +199,16 @@ def learn_from_groups(context: StageContext[GroupRelativeSettings]) -> None:
         BadInputError: there is no such problem; see also `FromGroups.lesson`.
     """
     settings = context.settings
-    problems = tuple(row for row in context.inputs["problems"].rows(ProblemRow) if row.split == settings.split)
-    if not problems:
+    found = [row for row in context.inputs["problems"].rows(ProblemRow) if row.split == settings.split]
+    if not found:
         raise BadInputError("no problem to try", got=f"none of split {settings.split}", expected="one or more")
+    problems = in_random_order(found, context.seed)
     run_updates(context, FromGroups(problems, PlanJudge(settings.prompting), settings))
+
+
+def in_random_order(problems: Iterable[ProblemRow | SolvedProblemRow], seed: int) -> tuple[Any, ...]:
+    """Return the problems in the order that a run's seed says: every segment of a loop goes on in the same."""
+    return tuple(sorted(problems, key=lambda row: row_seed(seed, "order of problems", row.problem_id)))
 
 
 def _n_asked(state: Any) -> int:

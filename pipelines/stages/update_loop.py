@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import count, groupby
 from pathlib import Path
@@ -187,6 +187,10 @@ class Record:
     def seconds(self) -> float:
         """Return how long all updates took."""
         return spent((name, seconds) for _, name, seconds in self.times)
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields by name; no copies, as `dataclasses.asdict` makes of each of many thousand figures."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
 
     @classmethod
     def read(cls, path: Path) -> Record:
@@ -518,7 +522,7 @@ class _Loop:
         """
         before = _name(record.update - 1)
         with atomic_file(made.path(RECORD)) as file:
-            file.write(json.dumps(asdict(record), allow_nan=False).encode())
+            file.write(json.dumps(record.values(), allow_nan=False).encode())
         for folder in self._folder.iterdir():
             if folder.name < before:
                 remove(folder)
