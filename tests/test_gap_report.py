@@ -53,6 +53,7 @@ from plansmith.report.gap_tables import (
     unseen_table,
 )
 from plansmith.report.render import format_report, write_report
+from plansmith.report.sections import Sentences
 
 CONFIG = PIPELINE.settings("smoke")
 PROBLEMS = (
@@ -168,6 +169,27 @@ def test_arms_are_counted_where_they_were_trained_and_where_not(results: GapResu
     assert first.held_out is None and set(first.by_domain) == {"miconic", "briefcase"}
     headline = results.paired_tests[0]
     assert (headline.before, headline.after, headline.level) == ("compact_1", "grpo", "domains trained on")
+
+
+def test_tests_of_policies_that_solve_nothing_are_counted_in_one_sentence(results: GapResults) -> None:
+    def told(found: GapResults) -> list[str]:
+        [tests] = [
+            block.lines
+            for section in gap_report(found).sections
+            for block in section.blocks
+            if isinstance(block, Sentences) and block.title == "Paired tests"
+        ]
+        return [line for line in tests if "never trained on" in line]
+
+    nothing = {
+        name: replace(arm, unseen=arm.unseen and replace(arm.unseen, n_valid=0, accuracy=0.0))
+        for name, arm in results.arms.items()
+    }
+    [line] = told(results)
+    assert line.startswith("Domains never trained on, compact 1 (v2) to grpo (v3): the share of valid plans stayed at")
+    assert told(replace(results, arms=nothing)) == [
+        "Domains never trained on, pairs of which neither solves anything, so that nothing is compared: 1."
+    ]
 
 
 def test_attempts_in_unseen_domains_are_told_by_level_length_and_kind_of_failure(results: GapResults) -> None:

@@ -6,7 +6,8 @@ Not here: the figures (`gap_results`), the tables (`gap_tables`), how a report i
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -86,15 +87,28 @@ def headline(results: GapResults) -> tuple[str, str]:
 
 def describe_test(results: GapResults, comparison: PairedComparison) -> str:
     """Return one paired test in plain words."""
-    names = (comparison.before, comparison.after)
-    before, after = (results.figures(name, comparison.level).accuracy for name in names)
-    what = f"{comparison.level}, {arm_name(names[0])} to {arm_name(names[1])}: the share of valid plans"
-    return comparison_text(what, (before, after), comparison.test)
+    before, after = arm_name(comparison.before), arm_name(comparison.after)
+    what = f"{comparison.level}, {before} to {after}: the share of valid plans"
+    return comparison_text(what, _shares(results, comparison), comparison.test)
+
+
+def _shares(results: GapResults, comparison: PairedComparison) -> tuple[float, float]:
+    """Return the shares of valid plans that are compared."""
+    before, after = (results.figures(name, comparison.level) for name in (comparison.before, comparison.after))
+    return before.accuracy, after.accuracy
+
+
+def _told(results: GapResults, comparisons: Sequence[PairedComparison]) -> Iterator[str]:
+    """Yield every test in words; those of policies that solve nothing, which say nothing, counted in one sentence."""
+    empty = Counter(test.level for test in comparisons if not any(_shares(results, test)))
+    yield from (describe_test(results, test) for test in comparisons if any(_shares(results, test)))
+    for scope, count in empty.items():
+        yield f"{scope.capitalize()}, pairs of which neither solves anything, so that nothing is compared: {count}."
 
 
 def _sections(results: GapResults) -> Iterator[Section]:
     """Yield the sections in reading order; those that a run has no data for are empty."""
-    tests = paired_tests(describe_test(results, comparison) for comparison in results.paired_tests)
+    tests = paired_tests(_told(results, results.paired_tests))
     yield Section("", (Tiles(tuple(_tiles(results))),))
     yield Section(
         "Every policy on the same test problems",
