@@ -49,7 +49,7 @@ ONE = "1 CPU"
 STAGES = ("draw_problems", "solve_problems", "write_dataset")
 JUDGE = "judge"
 BATCH = 128
-"""Rollouts of a batch, as the pipelines have it."""
+"""Most problems of a batch; the pipelines have 32."""
 WARM_UP = 20
 SIZES = [10**power for power in range(3, 8)]
 CPUS, GPUS = (1, 8, 64, 512), (1, 8, 64, 256)
@@ -142,7 +142,7 @@ def _judge(rows: Sequence[JudgingRow], n_workers: int, folder: Path) -> tuple[fl
     writer = ArtifactWriter(folder, JUDGE, "0" * 64)
     map_rows(
         rows, JudgingRow, ValidatorActor, shards=writer.shards("rows", JudgedRow),
-        batch_size=max(1, min(BATCH, len(rows) // n_workers)), concurrency=n_workers, description="judging",
+        batch_size=max(1, min(BATCH, len(rows) // n_workers)), pool_size=lambda: n_workers, description="judging",
         id_column="problem_id", worker_settings={"judge": PlanJudge("full")},
     )  # fmt: skip
     artifact = writer.finish(Provenance(JUDGE, "0" * 64, {}, {}, 0), wall_time_s=0.0)

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import BLOCKS_TEXT, ROOT, SUSSMAN_TEXT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from scaling import Measured, check_same_tables, digest, efficiencies, medians, result_of
+from scaling import Measured, _judge, check_same_tables, digest, efficiencies, medians, result_of
 from scaling_model import (
     GpuRates,
     UnitCosts,
@@ -23,6 +23,8 @@ from scaling_model import (
     spoken_time,
     wall_s,
 )
+
+from plansmith.data.rows import CompletionRow, JudgingRow
 
 COSTS = UnitCosts(0.001, 0.009, 0.010, 0.005, driver_problem_s=0.001, driver_rollout_s=0.0)
 
@@ -144,3 +146,9 @@ def test_digest_depends_on_names_and_contents(tmp_path: Path) -> None:
     second = digest(tmp_path)
     (tmp_path / "a").rename(tmp_path / "b")
     assert len({first, second, digest(tmp_path)}) == 3
+
+
+def test_judging_is_measured_on_tables_that_are_equal_each_time(tmp_path: Path) -> None:
+    row = JudgingRow("p", BLOCKS_TEXT, SUSSMAN_TEXT, (CompletionRow("p-0", 1, "v", "no plan"),))
+    found = [_judge([row], 1, tmp_path / name) for name in ("a", "b")]
+    assert found[0][2] == found[1][2] and all(seconds > 0 for seconds, *_ in found)

@@ -16,7 +16,7 @@ from plansmith.pddl.validation import FeedbackCode, Verdict, validate_plan
 
 
 class FailureKind(StrEnum):
-    """The first of these that holds."""
+    """Why an attempt failed; which comes first says `failure_kind`."""
 
     UNREADABLE = "unreadable"
     """No plan can be read, or the limit of tokens came first; of a chain whose steps come back to a state see below."""

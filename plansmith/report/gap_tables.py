@@ -86,9 +86,9 @@ def failure_table(results: GapResults) -> Table:
         for name, found in results.unseen.items()
     ]
     note = (
-        "The first of these that holds. In circles: the plan can be executed and comes back to a state. No goal "
-        "nearer: at its end no more of the goal holds than at the start. Progress: share of the goal that holds before "
-        "the first wrong action, mean of all attempts."
+        "A chain's first faulty step decides. In circles: the plan, or a chain that was cut, comes back to a state. No "
+        "goal nearer: at its end no more of the goal holds than at the start. Progress: share of the goal that holds "
+        "before the first wrong action, mean of all attempts."
     )
     return Table("Failures in domains never trained on", ("policy", *FailureKind, "progress"), tuple(rows), note)
 
