@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import BLOCKS_TEXT, ROOT, SUSSMAN_TEXT
+from conftest import BLOCKS_TEXT, ROOT, random_problem
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -25,6 +25,7 @@ from scaling_model import (
 )
 
 from plansmith.data.rows import CompletionRow, JudgingRow
+from plansmith.pddl.printer import print_problem
 
 COSTS = UnitCosts(0.001, 0.009, 0.010, 0.005, driver_problem_s=0.001, driver_rollout_s=0.0)
 
@@ -149,6 +150,6 @@ def test_digest_depends_on_names_and_contents(tmp_path: Path) -> None:
 
 
 def test_judging_is_measured_on_tables_that_are_equal_each_time(tmp_path: Path) -> None:
-    row = JudgingRow("p", BLOCKS_TEXT, SUSSMAN_TEXT, (CompletionRow("p-0", 1, "v", "no plan"),))
+    row = JudgingRow("p", BLOCKS_TEXT, print_problem(random_problem(3, 1)), (CompletionRow("p-0", 1, "v", "no plan"),))
     found = [_judge([row], 1, tmp_path / name) for name in ("a", "b")]
     assert found[0][2] == found[1][2] and all(seconds > 0 for seconds, *_ in found)

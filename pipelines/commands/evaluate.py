@@ -54,7 +54,7 @@ from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.data.artifacts import KEY_DIGITS, Artifact, StageKind, find_artifact
-from plansmith.data.rows import FAILURES, USAGE, FailedRequestRow, ProblemRow, UsageRow
+from plansmith.data.rows import FAILURES, USAGE, FailedRequestRow, ProblemRow, Split, UsageRow
 from plansmith.errors import BadInputError
 from plansmith.generation import asking
 from plansmith.layout import printable
@@ -197,7 +197,7 @@ def _arm_stages(run: FinishedRun, arm: str) -> tuple[Stage[Any], Stage[Any]]:
     close = difflib.get_close_matches(arm, run.arms, n=1)
     raise BadInputError("no such arm", where=str(run.folder), got=repr(arm),
                         expected=f"one of {', '.join(run.arms)}" if run.arms else "a pipeline that has arms",
-                        cure=f"did you mean {close[0]}?" if close else None)  # fmt: skip
+                        cure=f"did you mean {close[0]}?" if close else "say which: --arm")  # fmt: skip
 
 
 def _finished(run: FinishedRun, arm: str, stages: Sequence[Stage[Any]]) -> list[Artifact]:
@@ -230,7 +230,8 @@ def _stored(run: FinishedRun, arm: str) -> Tried:
     policy_stage, judge = _arm_stages(run, arm)
     tried, drawn = judge.inputs["rollouts"], judge.inputs["problems"]
     found = _finished(run, arm, (policy_stage, tried, judge, drawn, tried.inputs["plans"]))
-    head, level = _head(run, found[0], "test problems of the run"), run.config.primary_level
+    head, rows = _head(run, found[0], "test problems of the run"), found[3].rows(ProblemRow)
+    level = getattr(run.config, "primary_level", None) or next(row.level for row in rows if row.split == Split.TEST)
     return Tried(Arm(arm, *found), prompting=judge.labels["prompting"], level=level, head=head, is_own=False)
 
 

@@ -32,8 +32,9 @@ LITERALS = (1, 2, 4)
 ARMS = ("sft", "sft_cpo")
 COST, PROGRESS, DISAGREEMENT, TRUE_PLANS = "cost per plan", "progress", "disagreement", "true plans"
 FIGURES = (COST, PROGRESS, DISAGREEMENT, TRUE_PLANS)
-"""What is measured beside success: of an arm by the reference domain, the mean over the updates of its reinforcement of
-the share of rollouts that the two domains judge differently, and the share of the library's plans that are true."""
+"""What is measured beside success: of an arm cost by the domain that it learnt in, progress by the reference, the mean
+over the updates of its reinforcement of the share of rollouts that the two judge differently, and the share of the
+library's plans that are true."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,8 @@ def damage_report(results: DamageResults) -> Report:
     """Return what is said about how wrong a domain may be."""
     success = results.success
     note = (
-        f"Means over the seeds {listed(success.seeds)}; plans and costs by the reference domain. Disagreement: "
+        f"Means over the seeds {listed(success.seeds)}; plans by the reference domain, costs by the damaged one. "
+        "Disagreement: "
         "rollouts of the reinforcement that damaged and reference domain judge differently, mean over its updates."
     )
     of_seeds = seeds_report(success)

@@ -142,7 +142,7 @@ class Bench:
         return faults_of(self.folder, self.config, name, text)
 
     def save(self, name: str, text: str, version: str) -> None:
-        """Put a text in the place of a product; one that is what the steps made is no edit.
+        """Put a text in the place of a product; one that is what the steps made is no edit, a faulty one stays a draft.
 
         Raises:
             ConflictError: the product is not the version that the text was made of.
@@ -154,6 +154,7 @@ class Bench:
             if product.version != version and digest(text) != product.version:
                 raise ConflictError("saved in another tab in the meantime", text=product.text, version=product.version)
             if faults := self.faults(name, text):
+                self.keep_draft(name, text, version)
                 raise FaultyError("not saved: a later step could not use it", faults=faults)
             self._change(f"mended {name}", {name: text})
             self.drop_draft(name)
