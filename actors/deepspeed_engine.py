@@ -122,14 +122,18 @@ class DeepSpeedEngineAdapter:
         summed: NDArray[np.float64] = total.cpu().numpy()
         return summed
 
-    def predict(self, batch: PackedBatch, reader: Reader) -> torch.Tensor:
-        """Return what `reader` reads of a micro-batch, on the host; without gradients and dropout."""
+    def predict(self, batch: PackedBatch, reader: Reader, *, as_trained: bool = False) -> torch.Tensor:
+        """Return what `reader` reads of a micro-batch, on the host; without gradients and dropout.
+
+        Products are in the precision of the weights, or, ``as_trained``, rounded as those of a training step are.
+        """
         import torch
 
         batch = batch.to(self.device)
         self.module.eval()
         with torch.no_grad():
-            numbers = reader.read(self.module(**batch.model_inputs()).logits, batch).cpu()
+            logits = self(batch) if as_trained else self.module(**batch.model_inputs()).logits
+            numbers = reader.read(logits, batch).cpu()
         self.module.train()
         return numbers
 

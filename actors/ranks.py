@@ -144,10 +144,11 @@ class CallDesk:
     def _failed(self, group: str) -> PlansmithError:
         """Return the error of a group that is gone or on its way out, which nobody shall ask again.
 
-        Where every rank has answered none is gone: the same work would fail again.
+        Where every rank has answered, and none of a loss, none is gone: the same work would fail again.
         """
         said = "; ".join(f"rank {rank}: {failure.said}" for rank, failure in sorted(self._failures.items()))
-        is_there = group == self._group and self._is_answered(group)
+        is_lost = any(isinstance(found, LostWorkerError) for [found] in self._answers.values())
+        is_there = group == self._group and self._is_answered(group) and not is_lost
         if group == self._group:
             self._enter("")
         if is_there:
@@ -190,7 +191,8 @@ def serve_calls(config: Mapping[str, Any]) -> None:
             call = ray.get(reference)
             arguments = [ray.get(value) if isinstance(value, ray.ObjectRef) else value for value in call.arguments]
             if call.method == MAKE:
-                trainer = None  # before the other is made: two would not fit
+                if trainer is not None:  # before the other is made: two would not fit
+                    trainer.end()
                 trainer, answer = _made(*arguments, rank=rank, n_ranks=n_ranks, **call.keywords), None
             else:
                 answer = getattr(trainer, call.method)(*arguments, **call.keywords)

@@ -7,6 +7,7 @@ folders in `plansmith.learning.adapters`. Heavy libraries are imported when an a
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -24,7 +25,7 @@ from actors.telemetry import RayListener, record_as
 from plansmith.config.training import TrainerConfig
 from plansmith.data.artifacts import installed_tool_versions
 from plansmith.data.storage import move_folder
-from plansmith.errors import BadInputError, ConfigError, LostWorkerError
+from plansmith.errors import BadInputError, ConfigError, LostWorkerError, PlansmithError
 from plansmith.garbage import no_garbage
 from plansmith.learning import adapters
 from plansmith.learning.weight_files import shard_name, write_index, write_weights
@@ -198,11 +199,15 @@ class TrainerActor:
             **{name: versions[name] for name in ("torch", "deepspeed")},
         }
 
-    def predict(self, reader: Reader, sequences: Sequences) -> list[NDArray[np.float32]]:
+    def predict(self, reader: Reader, sequences: Sequences, *, as_trained: bool = False) -> list[NDArray[np.float32]]:
         """Return what ``reader`` reads at each token of each sequence, without training.
 
-        A sequence that is longer than a micro-batch is read by itself, not dropped. Every rank must make this
-        call, reads its share and gets the whole answer.
+        Rows are no longer than a sequence that is trained on may be, as all their logits are held; one that is longer
+        is read by itself, not dropped. Every rank must make this call, reads its share and gets the whole answer.
+
+        Args:
+            reader, sequences: what is read, and of what.
+            as_trained: products are rounded as those of a training step, with which what is read will be compared.
         """
         import numpy as np
 
@@ -211,12 +216,13 @@ class TrainerActor:
         from plansmith.learning.sequence_files import lengths_of
 
         lengths = lengths_of(sequences).tolist()
-        row_length = max([self.config.micro_batch_tokens or self.config.row_length_tokens, *lengths])
+        limits = [self.config.row_length_tokens, self.config.micro_batch_tokens or self.config.row_length_tokens]
+        row_length = max([min(limits), *lengths])
         rows = pack_rows(units_of(lengths, [""] * len(lengths)), row_length, n_ranks=self.n_ranks)
         places = np.cumsum([0, *lengths])
         found = np.zeros(places[-1])
         for batch in micro_batches(sequences, rows, reader.columns, rank=self.rank, world_size=self.n_ranks):
-            numbers = self.engine.predict(batch, reader).numpy()
+            numbers = self.engine.predict(batch, reader, as_trained=as_trained).numpy()
             for row, indices in enumerate(batch.rows):
                 start = 0
                 for index in indices:
@@ -227,15 +233,31 @@ class TrainerActor:
         return [everywhere[start:end] for start, end in pairwise(places)]
 
     def token_logprobs(
-        self, sequences: Sequences, *, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0
+        self,
+        sequences: Sequences,
+        *,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        as_trained: bool = False,
     ) -> list[NDArray[np.float32]]:
         """Return what `TokenLogprobs` reads of each token, by sequence; 0 for the first. See `predict`."""
         from plansmith.learning.objectives.supervised import TokenLogprobs
 
-        found = self.predict(TokenLogprobs(temperature, top_p, top_k), sequences)
+        found = self.predict(TokenLogprobs(temperature, top_p, top_k), sequences, as_trained=as_trained)
         for numbers in found:
             numbers[0] = 0.0  # in a packed row it is that of following a stranger
         return found
+
+    def end(self) -> None:
+        """Let go of the model, which nothing else may be asked of: its hooks and the engine hold each other."""
+        import torch
+
+        self.engine.engine.destroy()
+        del self.engine
+        gc.collect()
+        if self.config.device != "cpu":
+            torch.cuda.empty_cache()
 
     def sleep(self) -> None:
         """Give the device's memory to the engine beside it until `wake_up`, before which nothing else may be asked."""
@@ -315,7 +337,6 @@ class TrainerActor:
             LostWorkerError: an engine died.
         """
         import torch
-        from ray.exceptions import RayActorError
 
         from actors.weight_transfer import GLOO, NCCL, TrainedWeights, open_sender
 
@@ -330,8 +351,10 @@ class TrainerActor:
                 backend = GLOO if self.config.device == "cpu" else NCCL
                 self._sender = open_sender(source, engines, n_parts=n_parts, rank=self.rank, backend=backend)
             self._sender.send_weights()
-        except RayActorError as error:
-            self._sender = None
+        except PlansmithError:
+            raise
+        except Exception as error:
+            self._sender = None  # the group's own error, or of an engine that began anew and has not met the trainer
             raise LostWorkerError("an engine was lost as it took weights", got=str(error)[:400]) from error
 
     def save_checkpoint(self, folder: str | Path) -> None:
@@ -398,6 +421,9 @@ class TrainerActor:
                                 expected=f"{expected.get(unlike[0])}")  # fmt: skip
         self.engine.set_weights(weights)
         self.engine.module.load_state_dict(_buffers(model), strict=False)
+        if self.config.zero_stage == 3:
+            del model, weights
+            gc.collect()  # whose parameters refer to themselves
         self.base_folder = base_folder
 
     def _on_every_rank(self, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -37,6 +37,10 @@ class Resources:
         """Return the trainer, holding the weights of a folder, a whole model or an adapter."""
         raise self._refusal("trainer")
 
+    def trainer_group(self) -> str | None:
+        """Return a name of the processes that hold the trainer; None while none do, as others that took their place."""
+        raise self._refusal("trainer")
+
     def load_policy(self, policy: Any, engine: Any) -> None:
         """Let the engines hold the weights of an artifact, proved to be those, before anybody asks them.
 

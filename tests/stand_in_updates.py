@@ -143,8 +143,9 @@ class StandInTrainer:
         return OptimisationReport("x", {"loss": tuple(losses)}, rates, rates, n, 0, 0, tokens, 1.0, tokens, 1.0)
 
     def token_logprobs(
-        self, sequences: Sequence[TrainingSequence], *, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0
-    ) -> list[Any]:
+        self, sequences: Sequence[TrainingSequence], *, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0,
+        as_trained: bool = False,
+    ) -> list[Any]:  # fmt: skip
         return [np.array([0.0, *(self.weight - k for k in range(1, len(s)))], np.float32) for s in sequences]
 
     def save(self, folder: str) -> None:
@@ -166,6 +167,10 @@ class StandInUpdates(Resources):
     folder: Path | None = None
     asked: list[str] = field(default_factory=list)
     loaded: list[str] = field(default_factory=list)
+    group: str = "first"
+
+    def trainer_group(self) -> str | None:
+        return None if self.held.base is None else self.group
 
     def trainer(self, model_folder: Path, numerics: Numerics) -> Any:
         if self.folder != model_folder:

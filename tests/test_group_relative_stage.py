@@ -17,10 +17,9 @@ from pipelines.stages.group_relative import (
     FromGroups,
     GroupRelativeSettings,
     group_relative_settings,
-    in_random_order,
     learn_from_groups,
 )
-from pipelines.stages.update_loop import ROLLOUTS, UPDATES, Tried, run_updates
+from pipelines.stages.update_loop import ROLLOUTS, UPDATES, Tried, in_random_order, run_updates
 from plansmith.config.reinforcement import ReinforcementConfig
 from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig
 from plansmith.data.rows import MetricRow, RolloutRow, SolvedProblemRow, VerdictRow
@@ -89,7 +88,7 @@ def test_updates_ask_the_problems_in_turn_from_where_the_last_one_ended() -> Non
 
 def test_problems_come_in_an_order_that_hangs_on_the_seed_of_the_run_alone() -> None:
     def order(problems: Sequence[SolvedProblemRow], seed: int) -> list[str]:
-        return [row.problem_id for row in in_random_order(problems, seed)]
+        return [row.problem_id for row in in_random_order(problems, seed, "x")]
 
     names = [row.problem_id for row in PROBLEMS]
     assert order(PROBLEMS, 1) == order(PROBLEMS[::-1], 1) != order(PROBLEMS, 2)
@@ -225,6 +224,15 @@ def test_no_group_with_two_rewards_within_the_budget_is_an_error_of_dynamic_samp
     assert len(rule_of().lesson(group("p0", 1.0, 1.0, None), None).sequences) == 2
 
 
+def test_equal_rewards_within_the_budget_teach_nothing_where_a_start_may_be_cold_and_in_later_updates() -> None:
+    for rule, state in (
+        (rule_of(spare_problems=2), {"asked": 2}),
+        (rule_of(spare_problems=2, may_start_cold=True), None),
+    ):
+        lesson = rule.lesson(group("p0", 0.0, 0.0, None), state)
+        assert (lesson.sequences, lesson.figures["group/equal"]) == ([], 1)
+
+
 def test_more_rollouts_without_a_reward_than_may_be_are_bad_input() -> None:
     found = group("p0", 1.0, 0.0, None, None)
     with pytest.raises(BadInputError, match="2 of 4; the last: why") as caught:
@@ -265,7 +273,7 @@ class Recording(StandInTrainer):
         return OptimisationReport("group_relative", figures, (0.1, 0.1), (1.0, 1.0), n, 0, 0, 9 * n, 1.0, 9 * n, 1.0)
 
     def token_logprobs(
-        self, sequences: Any, *, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0
+        self, sequences: Any, *, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, as_trained: bool = False
     ) -> list[Any]:
         scale = np.float32(top_p * (1 + top_k) / temperature)
         return [scale * numbers for numbers in super().token_logprobs(sequences)]

@@ -84,7 +84,7 @@ class ReadsLengths(Resources):
     """Has a trainer that gives every token the log-probability -1."""
 
     def trainer(self, model_folder: Path, numerics: Numerics) -> Any:
-        def token_logprobs(sequences: Sequence[TrainingSequence]) -> list[NDArray[np.float32]]:
+        def token_logprobs(sequences: Sequence[TrainingSequence], **_: bool) -> list[NDArray[np.float32]]:
             return [np.full(len(sequence), -1.0, np.float32) for sequence in sequences]
 
         return SimpleNamespace(token_logprobs=token_logprobs)

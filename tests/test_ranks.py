@@ -151,6 +151,19 @@ def test_failure_while_every_rank_answers_is_no_lost_worker_and_still_ends_the_g
     run(story)
 
 
+def test_failure_beside_a_rank_that_lost_an_engine_is_a_lost_worker() -> None:
+    async def story(desk: CallDesk) -> None:
+        await joined(desk, "a")
+        asked = asyncio.create_task(desk.ask("a", ["call"]))
+        await desk.next("a", 0)
+        await desk.answer("a", 1, 0, [LostWorkerError("an engine was lost as it took weights")])
+        await desk.answer("a", 1, 1, Failure("RuntimeError: connection closed by peer"))
+        with pytest.raises(LostWorkerError):
+            await asked
+
+    run(story)
+
+
 def test_ranks_are_told_that_there_will_be_no_more() -> None:
     async def story(desk: CallDesk) -> None:
         await joined(desk, "a")

@@ -9,6 +9,7 @@ import pickle
 import random
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -40,6 +41,7 @@ from plansmith.learning.packing import PackedBatch, build_batch
 from plansmith.learning.sequence_files import StoredSequences
 from plansmith.learning.sequences import (
     JUDGED,
+    NLL_WEIGHT,
     SCORE_WEIGHT,
     VERDICT_LABEL,
     TrainingSequence,
@@ -417,6 +419,32 @@ def test_logprobs_equal_those_of_transformers(model_folder: Path) -> None:
     logits = AutoModelForCausalLM.from_pretrained(model_folder)(input_ids=torch.tensor([token_ids])).logits[0]
     expected = logits.log_softmax(-1)[:-1].gather(1, torch.tensor(token_ids[1:])[:, None])[:, 0].tolist()
     assert probe_of(TrainerActor(model_folder, config=SETTINGS), token_ids) == pytest.approx([0.0, *expected], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"zero_stage": 3}, {"optimizer": "muon"}, {"lora": LORA}],
+    ids=["adamw", "zero 3", "muon", "adapter"],
+)
+def test_model_of_a_trainer_that_has_ended_is_gone(model_folder: Path, changes: dict[str, Any]) -> None:
+    trainer = TrainerActor(model_folder, config=changed(SETTINGS, **changes))
+    trainer.optimise(Supervised(), supervised_sequences(), FAST)
+    held = [weakref.ref(item) for item in (trainer.engine.module, next(trainer.engine.module.parameters()))]
+    trainer.end()
+    assert [item() for item in held] == [None, None]
+
+
+def test_logprobs_as_trained_are_rounded_as_those_of_a_step(model_folder: Path) -> None:
+    trainer = TrainerActor(model_folder, config=changed(SETTINGS, is_autocast=True))
+    sequences = supervised_sequences()
+    exact, rounded = (
+        -sum(read[sequence.columns[NLL_WEIGHT] != 0].sum() for read, sequence in zip(found, sequences, strict=True))
+        / sum(int((sequence.columns[NLL_WEIGHT] != 0).sum()) for sequence in sequences)
+        for found in (trainer.token_logprobs(sequences), trainer.token_logprobs(sequences, as_trained=True))
+    )
+    report = trainer.optimise(Supervised(), sequences, changed(FAST, batch_sequences=len(sequences)))
+    assert report.losses[0] == pytest.approx(rounded, rel=1e-6)
+    assert abs(exact - rounded) > 1e-5
 
 
 def test_ranks_bring_tensors_together_in_buckets_and_one_that_is_larger_by_itself(

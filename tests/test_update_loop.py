@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from conftest import BLOCKS_TEXT, ROOT, random_problem
 from stand_in_generator import StandInGenerator
-from stand_in_updates import OPTIMISER, PROBLEMS, SETTINGS, CountingJudge, StandInUpdates, stages
+from stand_in_updates import OPTIMISER, PROBLEMS, SETTINGS, CountingJudge, StandInTrainer, StandInUpdates, stages
 
 from pipelines.run.workers import MODEL, PROBE, Probe
 from pipelines.stages import update_loop
@@ -107,6 +107,20 @@ def test_seconds_of_handing_weights_over_and_of_saving_them_are_those_of_their_u
     for update in range(1, 5):
         taken = {row.name: row.value for row in made.rows(MetricRow, TIMES) if row.iteration == update}
         assert taken["time/handing over_s"] >= 0.05 and taken["time/saving_s"] >= 0.1
+
+
+def test_seconds_until_engines_and_trainer_are_there_count_as_no_update(tmp_path: Path) -> None:
+    class Starting(StandInUpdates):
+        def load_policy(self, policy: Any, engine: Any) -> None:
+            time.sleep(0 if self.loaded else 1)
+            super().load_policy(policy, engine)
+
+        def trainer(self, model_folder: Path, numerics: Any) -> Any:
+            time.sleep(0 if self.folder else 1)
+            return super().trainer(model_folder, numerics)
+
+    made = looped(tmp_path, Starting(), updates=1)
+    assert sum(row.value for row in made.rows(MetricRow, TIMES)) < 1
 
 
 def test_groups_are_judged_while_others_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +294,9 @@ def test_rollouts_of_another_policy_are_refused(tmp_path: Path) -> None:
 
     class Dying(StandInUpdates):
         def trainer(self, model_folder: Path, numerics: Any) -> Any:
-            raise Killed
+            if self.asked:
+                raise Killed
+            return super().trainer(model_folder, numerics)
 
     with pytest.raises(Killed):
         looped(tmp_path, Dying())
@@ -289,6 +305,35 @@ def test_rollouts_of_another_policy_are_refused(tmp_path: Path) -> None:
     write_table(path, rows, RolloutRow)
     with pytest.raises(StalePolicyError, match="another policy"):
         looped(tmp_path, StandInUpdates())
+
+
+def test_ranks_that_took_the_place_of_others_while_engines_wrote_go_on_from_the_checkpoint(tmp_path: Path) -> None:
+    class Replaced(StandInUpdates):
+        def generator(self, policy: Any, engine: Any) -> Any:
+            if len(self.asked) == 2:
+                self.held, self.folder, self.group = StandInTrainer(), None, "second"
+            return super().generator(policy, engine)
+
+    calm, replaced = StandInUpdates(), Replaced()
+    made = [looped(tmp_path / name, found) for name, found in (("a", calm), ("b", replaced))]
+    assert replaced.group == "second" and replaced.held.steps == calm.held.steps[-2:]
+    assert (replaced.held.weight, replaced.held.moment) == (calm.held.weight, calm.held.moment)
+    assert figures(made[0]) == figures(made[1])
+
+
+def test_ranks_that_go_as_they_are_asked_for_have_the_stage_begin_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Going(StandInUpdates):
+        n_calls = 0
+
+        def trainer_group(self) -> str | None:
+            self.n_calls += 1
+            return "second" if self.n_calls == 3 else super().trainer_group()
+
+    found = [looped(tmp_path / name, resources) for name, resources in (("a", StandInUpdates()), ("b", Going()))]
+    assert figures(found[0]) == figures(found[1])
+    assert "the ranks of the trainer were lost" in caplog.text
 
 
 KILLED_EVERYWHERE = """

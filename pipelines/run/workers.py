@@ -183,6 +183,10 @@ class Workers(RaySession):
         self._trainer_weights, self._is_trainer_changed = model_folder, False
         return handle
 
+    def trainer_group(self) -> str | None:
+        """Return the name of the ranks that hold the trainer; None while none do, as where others took their place."""
+        return self._ranks.group if self._ranks.is_made else None
+
     def _make_trainer(self, model_folder: Path, base: str | None, optimizer: str) -> None:
         """Let the ranks load a model; an adapter's base is frozen in them, and moves when its stage is finished."""
         self._trainer_weights, self._is_trainer_changed = None, False

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from pipelines.stages.direct_plans import rounds_of
-from pipelines.stages.rejection import Rejection
+from pipelines.stages.rejection import ORDER, Rejection
 from pipelines.stages.training import SEQUENCES, TuningSettings, check_fitting, optimise_sequences
-from pipelines.stages.update_loop import UpdateSettings, run_updates
+from pipelines.stages.update_loop import UpdateSettings, in_random_order, run_updates
 from plansmith.data.artifacts import Artifact
 from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import MetricRow, ProblemRow, Split
@@ -72,9 +72,9 @@ class OwnPlansSettings(UpdateSettings):
 def learn_own_plans(context: StageContext[OwnPlansSettings]) -> None:
     """Let the policy try problems of D1 and train on its valid plans, update by update, until the seconds are over."""
     judge, settings = PlanJudge(context.settings.prompting), context.settings
-    problems = tuple(row for row in context.inputs["problems"].rows(ProblemRow) if row.split == Split.PHASE1)
+    found = (row for row in context.inputs["problems"].rows(ProblemRow) if row.split == Split.PHASE1)
     held_out = HeldOut.of(context.inputs[HELD_OUT].rows(ProblemRow))
-    rule = Rejection(problems, judge, settings.n_problems, held_out)
+    rule = Rejection(in_random_order(found, context.seed, ORDER), judge, settings.n_problems, held_out)
     run_updates(context, rule, budget_s=seconds_of(_segments(context)))
 
 

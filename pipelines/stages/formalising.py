@@ -12,6 +12,7 @@ from typing import Any, Literal
 from actors.formaliser import AnswerJudge, loaded_domain
 from pipelines.stages.few_rows import worked_rows
 from pipelines.stages.generating import GenerationSettings, keep_rollouts, rollout_rows, sample_prompts
+from pipelines.stages.judging import completion_row
 from plansmith.config.formalisation import FormalisationConfig, JudgingConfig
 from plansmith.data.rows import (
     AnsweredTextRow,
@@ -88,8 +89,7 @@ def judged_answers(
     texts = {row.problem_id: row for row in context.inputs["texts"].rows(TextRow)}
     by_text: dict[str, list[CompletionRow]] = defaultdict(list)
     for row in answers:
-        answer = CompletionRow(row.rollout_id, row.iteration, row.policy_version, row.completion)
-        by_text[row.problem_id].append(answer)
+        by_text[row.problem_id].append(completion_row(row))
     rows = [_answered(texts[name], found) for name, found in by_text.items()]
     judged = worked_rows(
         context,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
 
-from pipelines.stages.update_loop import Lesson, Question, Tried, UpdateSettings, run_updates
+from pipelines.stages.update_loop import Lesson, Question, Tried, UpdateSettings, in_random_order, run_updates
 from plansmith.config.basics import narrowed
 from plansmith.config.reinforcement import GroupRelativeConfig, ReinforcementConfig, RewardConfig
 from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig
@@ -23,7 +23,7 @@ from plansmith.learning.objectives.group_relative import GroupRelative
 from plansmith.learning.sequences import OLD_LOGPROBS, REFERENCE_LOGPROBS, TrainingSequence, rollout_sequence
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.validation import Verdict
-from plansmith.stages import StageContext, row_seed
+from plansmith.stages import StageContext
 from plansmith.text.rendering import prompting_of
 
 
@@ -138,8 +138,8 @@ class FromGroups:
         """Return what is learnt from the groups, with the spare ones only from those that teach something.
 
         Raises:
-            BadInputError: more rollouts than may have no reward; the start solves nothing; or no group has two rewards,
-                though spare problems were tried.
+            BadInputError: more rollouts than may have no reward; or in the first update, unless it may start cold, none
+                is valid, or no group has two rewards, though spare problems were tried. A later one learns nothing.
         """
         groups, settings = groups_of(tried), self.settings
         self._check(tried, groups, is_first=state is None)
@@ -178,7 +178,9 @@ class FromGroups:
                 expected=f"a share of {self.settings.max_unjudged_share:g} at most, max_unjudged_share",
                 cure="draw smaller problems, or raise policy.max_model_len",
             )  # fmt: skip
-        if is_first and not self.settings.may_start_cold and not any(item.verdict.is_valid for item in tried):
+        if not is_first or self.settings.may_start_cold:
+            return
+        if not any(item.verdict.is_valid for item in tried):
             raise BadInputError(
                 "the policy that reinforcement learning begins with solves nothing", where="the first update",
                 got=f"no valid plan among {len(tried)} rollouts of {len(groups)} problems", expected="one or more",
@@ -186,7 +188,8 @@ class FromGroups:
             )  # fmt: skip
         if self.settings.n_spare and not any(has_two_rewards(_rewards(group)) for group in groups.values()):
             raise BadInputError(
-                "no group has two rewards: nothing can be learnt", got=f"equal rewards in each of {len(groups)} groups",
+                "no group has two rewards: nothing can be learnt", where="the first update",
+                got=f"equal rewards in each of {len(groups)} groups",
                 expected="rollouts of a problem that differ in what they are worth",
                 cure="raise spare_problems, rollouts_per_problem or temperature, or draw harder problems",
             )  # fmt: skip
@@ -202,13 +205,8 @@ def learn_from_groups(context: StageContext[GroupRelativeSettings]) -> None:
     found = [row for row in context.inputs["problems"].rows(ProblemRow) if row.split == settings.split]
     if not found:
         raise BadInputError("no problem to try", got=f"none of split {settings.split}", expected="one or more")
-    problems = in_random_order(found, context.seed)
+    problems = in_random_order(found, context.seed, "order of problems")
     run_updates(context, FromGroups(problems, PlanJudge(settings.prompting), settings))
-
-
-def in_random_order(problems: Iterable[ProblemRow | SolvedProblemRow], seed: int) -> tuple[Any, ...]:
-    """Return the problems in the order that a run's seed says: every segment of a loop goes on in the same."""
-    return tuple(sorted(problems, key=lambda row: row_seed(seed, "order of problems", row.problem_id)))
 
 
 def _n_asked(state: Any) -> int:

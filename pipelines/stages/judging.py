@@ -10,6 +10,7 @@ from actors.validator import ValidatorActor
 from pipelines.stages.few_rows import worked_rows
 from plansmith.config.basics import StrictModel
 from plansmith.data.rows import (
+    CUT,
     CompletionRow,
     JudgedRow,
     JudgedStepRow,
@@ -51,10 +52,10 @@ def judge_rollouts(
     """
     if problems is None:
         problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
-    names = ("problem_id", "rollout_id", "iteration", "policy_version", "completion")
+    names = ("problem_id", "rollout_id", "iteration", "policy_version", "completion", "finish_reason")
     rollouts = zip(*read_columns(context.inputs["rollouts"], RolloutRow, *names), strict=True)
     rows = [
-        judging_row(problems[problem_id], [CompletionRow(*values) for _, *values in group])
+        judging_row(problems[problem_id], [CompletionRow(*values, is_cut=end in CUT) for _, *values, end in group])
         for problem_id, group in groupby(sorted(rollouts, key=lambda row: row[:2]), key=lambda row: row[0])
     ]
     judged = worked_rows(
@@ -77,14 +78,12 @@ def judging_row(problem: ProblemRow | SolvedProblemRow, completions: Sequence[Co
     return JudgingRow(problem.problem_id, problem.domain_pddl, problem.problem_pddl, tuple(completions))
 
 
+def completion_row(row: RolloutRow) -> CompletionRow:
+    """Return what a judge reads of a rollout."""
+    is_cut = row.finish_reason in CUT
+    return CompletionRow(row.rollout_id, row.iteration, row.policy_version, row.completion, is_cut)
+
+
 def verdicts_on(rollouts: Sequence[RolloutRow], problems: Mapping[str, ProblemRow], judge: Judge) -> list[VerdictRow]:
     """Return the verdicts on a few rollouts, here and now, in their order."""
-    return [
-        judge.judge(
-            judging_row(
-                problems[row.problem_id],
-                [CompletionRow(row.rollout_id, row.iteration, row.policy_version, row.completion)],
-            )
-        ).verdicts[0]
-        for row in rollouts
-    ]
+    return [judge.judge(judging_row(problems[row.problem_id], [completion_row(row)])).verdicts[0] for row in rollouts]

@@ -125,7 +125,7 @@ def read_reference(context: StageContext[Numerics]) -> None:
             part, name = rows[first : first + ROWS_PER_PART], f"pairs-{first // ROWS_PER_PART:06d}"
             if not parts.is_finished(name):
                 halves = [half for row in part for half in _halves(encoder, row)]
-                read = response_logprobs(trainer.token_logprobs(halves), halves)
+                read = response_logprobs(trainer.token_logprobs(halves, as_trained=True), halves)
                 known = [with_reference(half, logprob) for half, logprob in zip(halves, read, strict=True)]
                 parts.write(name, (half.row(f"{half.unit}-{k % 2}") for k, half in enumerate(known)), SequenceRow)
             bar.update(len(part))

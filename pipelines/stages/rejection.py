@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.stages.phase1_data import solved_problems
-from pipelines.stages.update_loop import Lesson, Question, Tried, UpdateSettings, run_updates
+from pipelines.stages.update_loop import Lesson, Question, Tried, UpdateSettings, in_random_order, run_updates
 from plansmith.config.basics import narrowed
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.pddl_instruct import PddlInstructConfig, RejectionConfig
@@ -20,8 +20,11 @@ from plansmith.judging.rewards import Reward, VerdictRewards
 from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.sequences import supervised_sequence
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.stages import StageContext, row_seed
+from plansmith.stages import StageContext
 from plansmith.text.rendering import PlainPrompting, prompting_of
+
+ORDER = "order of D2"
+"""In which problems are asked."""
 
 
 class RejectionSettings(UpdateSettings):
@@ -62,9 +65,8 @@ class Rejection:
         """Return the next problems, round and round."""
         if tried:
             return []
-        order = sorted(self.problems, key=lambda row: row_seed(seed, "order of D2", row.problem_id))
-        first, count = (update - 1) * self.n_problems, min(self.n_problems, len(order))
-        return [self._question(order[(first + offset) % len(order)]) for offset in range(count)]
+        first, count = (update - 1) * self.n_problems, min(self.n_problems, len(self.problems))
+        return [self._question(self.problems[(first + offset) % len(self.problems)]) for offset in range(count)]
 
     def _question(self, row: SolvedProblemRow | ProblemRow) -> Question:
         task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
@@ -91,6 +93,7 @@ class Rejection:
 def reject(context: StageContext[RejectionSettings]) -> None:
     """Let the policy try problems of D2 and train on its flawless rollouts, update by update."""
     solved = solved_problems(context.inputs["problems"], context.inputs["plans"], Split.PHASE2)
+    problems = in_random_order(solved, context.seed, ORDER)
     judge = PlanJudge(context.settings.prompting)
     held_out = HeldOut.of(context.inputs["problems"].rows(ProblemRow))
-    run_updates(context, Rejection(tuple(solved), judge, context.settings.n_problems, held_out))
+    run_updates(context, Rejection(problems, judge, context.settings.n_problems, held_out))

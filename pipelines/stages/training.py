@@ -67,7 +67,13 @@ ROWS_PER_PART = 256
 """Examples that one job encodes."""
 UNUSED_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx", "*.gguf", "original")
 """What a model folder may hold beside its safetensors."""
-OPTIMISATION = ("plansmith.learning.optimisation.plan_optimisation", "plansmith.learning.optimisation.run_optimisation")
+OPTIMISATION = (
+    "plansmith.learning.optimisation.plan_optimisation",
+    "plansmith.learning.optimisation.run_optimisation",
+    "plansmith.learning.packed_attention.register_packed_attention",
+    "plansmith.learning.orthogonalisation.write_updates",
+    "plansmith.learning.objectives.supervised.TokenLogprobs",
+)
 """The code that changes weights, which the stages reach through their run's trainer."""
 
 

@@ -17,7 +17,7 @@ import shutil
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
@@ -31,13 +31,12 @@ from actors.validator import ValidatorActor
 from pipelines.run.workers import MODEL, PROBE, Probe, policy_version
 from pipelines.stages.few_rows import FEW_ROLLOUTS, worked_rows
 from pipelines.stages.generating import GenerationSettings, rollout_groups
-from pipelines.stages.judging import judging_row
+from pipelines.stages.judging import completion_row, judging_row
 from pipelines.stages.training import TRAINER, write_probe
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.training import Numerics, OptimiserConfig, Schedule
 from plansmith.data.artifacts import Artifact, remove
 from plansmith.data.rows import (
-    CompletionRow,
     JudgedRow,
     JudgedStepRow,
     JudgingRow,
@@ -62,7 +61,7 @@ from plansmith.data.update_times import (
     spent,
     time_name,
 )
-from plansmith.errors import StalePolicyError
+from plansmith.errors import LostWorkerError, StalePolicyError
 from plansmith.generation import Conversation
 from plansmith.judging.judge import Judge
 from plansmith.judging.rewards import Reward, rewarded
@@ -71,7 +70,7 @@ from plansmith.learning.objectives.trust_region import TrustRegion
 from plansmith.learning.optimisation import OptimisationReport, learning_rate_at
 from plansmith.learning.packing import units_of
 from plansmith.learning.sequences import TrainingSequence
-from plansmith.stages import StageContext
+from plansmith.stages import StageContext, row_seed
 
 ROLLOUTS, JUDGED, UPDATES = "rollouts", "judged", "updates"
 """Tables: two with a part for each update, of `RolloutRow` and `JudgedRow`; what was measured, by number of update."""
@@ -203,6 +202,11 @@ class Record:
 Updating = TypeVar("Updating", bound=UpdateSettings)
 
 
+def in_random_order(problems: Iterable[ProblemRow | SolvedProblemRow], seed: int, name: str) -> tuple[Any, ...]:
+    """Return the problems in the order of that name that a run's seed says, in which all segments of a loop go on."""
+    return tuple(sorted(problems, key=lambda row: row_seed(seed, name, row.problem_id)))
+
+
 def run_updates(context: StageContext[Updating], rule: UpdateRule, *, budget_s: float | None = None) -> None:
     """Make all updates of a segment by a rule, and leave the weights after the last, their probe, and the tables.
 
@@ -316,19 +320,19 @@ class _Judging:
 
 
 def _judging_row(asked: Mapping[str, Question], group: Sequence[RolloutRow]) -> JudgingRow:
-    completions = [CompletionRow(row.rollout_id, row.iteration, row.policy_version, row.completion) for row in group]
-    return judging_row(asked[group[0].problem_id].problem, completions)
+    return judging_row(asked[group[0].problem_id].problem, [completion_row(row) for row in group])
 
 
 class _Loop:
     """The loop after some update: its record, and the policy, a checkpoint or what the loop began with.
 
-    Whether the trainer holds that policy with its optimizer state is known of this session only. Left by an error, it
+    Which ranks hold that policy with its optimizer state is known of this session only; others that took their place,
+    of a machine that went while engines wrote, hold nothing. Left by an error, it
     waits for the rollouts that are being made: whoever begins the stage again must not meet them.
     """
 
     def __init__(self, context: StageContext[Updating], rule: UpdateRule) -> None:
-        self._context, self._rule, self._is_held = context, rule, False
+        self._context, self._rule, self._held_by = context, rule, None
         self._ahead: _Ahead | None = None
         self._folder = context.output.scratch(UPDATES)
         self._rollouts, self._judged = (context.output.parts(*table) for table in TABLES)
@@ -340,7 +344,14 @@ class _Loop:
         self.n_steps_before = len(before.curve)
         self._start: Artifact = context.inputs.get(SEGMENT_START, context.inputs["policy"])
 
+    _held_by: str | None
+
     def __enter__(self) -> Self:
+        """Wait for engines and trainer, and count no seconds of it: how long machines take to come is no work."""
+        last = self._context.settings.last or self._context.settings.updates
+        if self.record.update < last:
+            self._context.resources.load_policy(self.policy, self._context.settings.engine)
+            self._trainer()
         return self
 
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: object) -> None:
@@ -472,12 +483,19 @@ class _Loop:
         """Return the trainer as it was after the last update.
 
         Begun anew it starts from what the loop began with, whose folder outlives the checkpoints.
+
+        Raises:
+            LostWorkerError: its ranks went this moment.
         """
-        held: Any = self.policy if self._is_held else self._start
-        trainer = self._trainer_with(held)
-        if self.record.update and not self._is_held:
+        resources = self._context.resources
+        is_held = self._held_by is not None and self._held_by == resources.trainer_group()
+        held: Any = self.policy if is_held else self._start
+        trainer, group = self._trainer_with(held), resources.trainer_group()
+        if is_held and group != self._held_by:
+            raise LostWorkerError("the ranks of the trainer were lost", got=str(group), expected=str(self._held_by))
+        if self.record.update and not is_held:
             trainer.load_checkpoint(str(self.policy.path(TRAINER)))
-        self._is_held = True
+        self._held_by = group
         return trainer
 
     def _trainer_with(self, policy: Any) -> Any:
@@ -493,7 +511,7 @@ class _Loop:
             sequences = _read_by(trainer, sequences, lesson.old_column, **how, **cut)
         if lesson.reference_column:
             sequences = _read_by(self._trainer_with(self._start), sequences, lesson.reference_column, **how)
-            self._is_held = False
+            self._held_by = None
             trainer = self._trainer()
         report: OptimisationReport = trainer.optimise(
             lesson.objective,
@@ -539,7 +557,7 @@ def _timed(taken: Times, work: str) -> Iterator[None]:
 
 def _read_by(trainer: Any, sequences: Sequence[TrainingSequence], column: str, **how: float) -> list[TrainingSequence]:
     """Return the sequences with what a trainer's weights say of each token, as a column."""
-    read = trainer.token_logprobs(sequences, **how)
+    read = trainer.token_logprobs(sequences, as_trained=True, **how)
     return [
         replace(sequence, columns={**sequence.columns, column: logprobs})
         for sequence, logprobs in zip(sequences, read, strict=True)

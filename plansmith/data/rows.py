@@ -453,6 +453,8 @@ class CompletionRow:
     iteration: int
     policy_version: str
     completion: str
+    is_cut: bool = False
+    """The policy did not end it: a plan in it is none."""
 
 
 @dataclass(frozen=True, slots=True)

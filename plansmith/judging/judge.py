@@ -48,7 +48,7 @@ class PlanJudge:
         verdicts: list[VerdictRow] = []
         steps: list[JudgedStepRow] = []
         for completion in row.completions:
-            judged = judge_completion(task, completion.completion, prompting)
+            judged = judge_completion(task, completion.completion, prompting, is_cut=completion.is_cut)
             verdicts.append(verdict_row(task, row.problem_id, completion, judged, prompting))
             steps += step_rows(task, row.problem_id, completion, judged)
         return JudgedRow(row.problem_id, tuple(verdicts), tuple(steps))
