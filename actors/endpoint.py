@@ -28,6 +28,7 @@ from plansmith.generation import (
     plain_text,
     seeds_by_conversation,
 )
+from plansmith.layout import encodable
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -299,7 +300,7 @@ def _completion_of(reply: Any, config: EndpointConfig, seed: int, api_key: str |
         return Completion(None, "", config.model, seed, fault=fault)
     usage = getattr(reply, "usage", None)
     return Completion(
-        text=_without_key(text or "", api_key if api_key and len(api_key) >= SHORTEST_KEY else None),
+        text=_without_key(encodable(text or ""), api_key if api_key and len(api_key) >= SHORTEST_KEY else None),
         finish_reason=str(choice.finish_reason or ""),
         policy_version=config.model,
         seed=seed,

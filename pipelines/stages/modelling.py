@@ -292,15 +292,19 @@ def read_edits(folder: str | None, domains: Collection[str] | None) -> dict[str,
     return found
 
 
+LOOK_AGAIN = "look_again"
+"""How the names of the stages begin that take a task back."""
+
+
 def look_again(context: StageContext[LookingAgainSettings]) -> None:
     """Take every task without a plan back to steps 4 and 5, with what stands in its way; its domain is then its own."""
     settings, tasks = context.settings, context.inputs["tasks"].rows(ModellingTaskRow)
-    made = products_of(_asked_in(context.inputs))
+    made, of_all = products_of(_asked_in(context.inputs)), products_of(_shared(context.inputs))
     unsolved = {row.task for row in context.inputs["plan"].rows(ModelledPlanRow) if row.status != PlannerStatus.SOLVED}
     products, dialogues = dict[str, RowProducts](), dict[str, Callable[[], Made]]()
     with FastDownward(settings.planner) as planner:
         for row in (row for row in tasks if row.task in unsolved):
-            shared = made.get(representative(row, tasks, settings).task, {})
+            shared = of_all.get(representative(row, tasks, settings).task, {})
             own = RowProducts({**shared, **made[row.task]}, edits=_edits(row.domain, settings))
             obstacles = obstacles_of(planner, own.current(files.DOMAIN), own.current(files.PROBLEM))
             if obstacles:
@@ -359,6 +363,11 @@ def representative(
 ) -> ModellingTaskRow:
     """Return the task whose domain a task is written in: the paper's easy one."""
     return next(own for own in tasks if own.domain == row.domain) if settings.shares_domain else row
+
+
+def _shared(inputs: Mapping[str, Artifact]) -> dict[str, Artifact]:
+    """Return what tasks share: not what one has made anew for itself once it had no plan."""
+    return {name: artifact for name, artifact in inputs.items() if not name.startswith(LOOK_AGAIN)}
 
 
 def products_of(inputs: Mapping[str, Artifact]) -> dict[str, dict[str, str]]:
@@ -463,10 +472,10 @@ def _models(
     tasks: Sequence[ModellingTaskRow], inputs: Mapping[str, Artifact], *, shares_domain: bool
 ) -> dict[str, tuple[str, str]]:
     """Return the domain and the problem that were written of each task."""
-    made, found = products_of(inputs), dict[str, tuple[str, str]]()
+    made, of_all, found = products_of(inputs), products_of(_shared(inputs)), dict[str, tuple[str, str]]()
     for row in tasks:
         source = next(own for own in tasks if own.domain == row.domain) if shares_domain else row
-        model = {**made[source.task], **made[row.task]}
+        model = {**of_all[source.task], **made[row.task]}
         found[row.task] = (model[files.DOMAIN], model[files.PROBLEM])
     return found
 
@@ -651,7 +660,8 @@ def _verdict(
     task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
     text = settings.interpretations.get(row.task)
     given = None if text is None else interpretation_of(text, where=f"{row.task}.json")
-    if given is not None and given.covers(steps):  # else another model's words: of another draft, or an arm
+    # else it is of another model's words, of another draft or an arm, which may be the reference's own
+    if given is not None and given.covers(steps) and (given.names(steps) or not speaks_as(task, steps)):
         given.check(task)
         is_right = given.is_confirmed and reference_plan(given, steps, task) is not None
         return said(is_right=is_right, confirmed="person" if given.is_confirmed else "")

@@ -23,6 +23,7 @@ from pipelines.trials.options import (
 from pipelines.trials.own_problems import TrialConfig
 from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
+from plansmith.config.generation import EndpointModel
 from plansmith.config.loading import build_model
 from plansmith.config.modelling import ModellingConfig
 from plansmith.config.training import EngineNumerics
@@ -134,7 +135,7 @@ def _answering(
     if folder is None:
         config = endpoint_of(arguments)
         with Endpoint(config) as endpoint:
-            yield endpoint, f"{config.url} {config.model}", config.model
+            yield endpoint, narrowed(config, EndpointModel).model_dump_json(), config.model
         return
     where, n_cpus = str(getattr(arguments, "text", files.TEXT)), arguments.num_cpus
     asked = {where: asking(step_prompt("worked", "types", text=text))}
@@ -145,4 +146,5 @@ def _answering(
         tempfile.TemporaryDirectory(prefix="plansmith-nl2plan-") as name,
         FolderWorkers(trial, Path(name), seed=arguments.seed) as workers,
     ):
-        yield workers.generator(folder, narrowed(engine, EngineNumerics)), folder.key, folder.folder.name
+        numerics = narrowed(engine, EngineNumerics)
+        yield workers.generator(folder, numerics), f"{folder.key} {numerics.model_dump_json()}", folder.folder.name

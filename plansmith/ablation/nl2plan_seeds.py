@@ -16,7 +16,7 @@ from plansmith.judging.taxonomy import ErrorClass
 from plansmith.modelling.products import NL2PLAN
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.metrics import EvaluatedProblem
-from plansmith.report.nl2plan_results import COMPARED, OTHERS, domain_of, taught_domains
+from plansmith.report.nl2plan_results import OTHERS, compared_arms, domain_of, taught_domains
 
 Run = RunSoFar[NL2PlanConfig]
 
@@ -34,9 +34,15 @@ def nl2plan_seeds_results(name: str, runs: Sequence[Run], command: str) -> Seeds
     arms = list(dict.fromkeys(run.arm for run in tried))
     levels = {item.level for run in tried for item in run.evaluated}
     scopes = {level: partial(is_in_level, level) for level in (NEVER, TAUGHT) if level in levels}
-    tests = tests_in_scopes(tried, [(arm, NL2PLAN) for arm in arms if arm in COMPARED], scopes)
+    compared = set.intersection(*(set(_compared(run)) for run in runs))
+    tests = tests_in_scopes(tried, [(arm, NL2PLAN) for arm in arms if arm in compared], scopes)
     made = made_with(runs[0].config, command)
     return over_seeds(name, tried, arms, scopes, tests, preset=runs[0].preset, **made)
+
+
+def _compared(run: Run) -> list[str]:
+    verdicts = run.artifacts["judge"].rows(ModelledVerdictRow)
+    return compared_arms(verdicts, is_learnt="compare_actions" in run.artifacts)
 
 
 def _arm_runs(run: Run) -> Iterator[ArmRun]:

@@ -93,6 +93,10 @@ class Interpretation:
         """Return whether it is of the words of a plan: every action has a meaning, even if it stands for nothing."""
         return all(step.name in self.actions for step in plan)
 
+    def names(self, plan: Iterable[PlanStep]) -> bool:
+        """Return whether it knows every object of a plan."""
+        return all(name in self.objects for step in plan for name in step.arguments)
+
     def given(self, step: PlanStep) -> tuple[str, ...]:
         """Return the arguments of a step as the reference calls them; one that it does not have is empty."""
         return tuple(self.objects.get(name, "") for name in step.arguments)

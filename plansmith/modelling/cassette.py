@@ -198,11 +198,31 @@ class Recording:
         seeds: Sequence[int],
         description: str | None = None,
     ) -> Answers:
-        """Yield the answers, each when it is on the cassette; see `plansmith.generation.Generator`."""
-        for number, answers in self.generator.complete(conversations, sampling, seeds=seeds, description=description):
+        """Yield the answers, each when it is on the cassette; what is there already is not asked for again.
+
+        See `plansmith.generation.Generator`.
+        """
+        own = seeds_by_conversation(seeds, len(conversations), sampling.n)
+        asked = [
+            [Request.of(each, sampling, seed) for seed in its] for each, its in zip(conversations, own, strict=True)
+        ]
+        known = {
+            number: [self.cassette.answers[request.key] for request in requests]
+            for number, requests in enumerate(asked)
+            if all(request.key in self.cassette.answers for request in requests)
+        }
+        yield from known.items()
+        left = [number for number in range(len(asked)) if number not in known]
+        if not left:
+            return
+        wanted, left_seeds = (
+            [conversations[number] for number in left],
+            [seed for number in left for seed in own[number]],
+        )
+        for place, answers in self.generator.complete(wanted, sampling, seeds=left_seeds, description=description):
             for answer in answers:
-                self.cassette.add(Request.of(conversations[number], sampling, answer.seed), answer)
-            yield number, answers
+                self.cassette.add(Request.of(wanted[place], sampling, answer.seed), answer)
+            yield left[place], answers
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def grow_domain(
             n_messages += made.n_messages
         elif not products.is_mended(name):
             made = yield from asked.again(config, schemas[action.name], said, kind)
-            products.settle(name, writing.write_schema(made.product))
+            products.settle(name, writing.write_schema(made.product.with_declarations(schemas[action.name])))
             n_messages += made.n_messages
         now = with_schema(now, read_schema(action.name, products.current(name)))
     make_domain(products, config)

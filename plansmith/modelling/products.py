@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from plansmith.pddl.model import OBJECT
@@ -158,6 +158,12 @@ class Schema:
     precondition: str
     effect: str
     predicates: tuple[Predicate, ...] = ()
+
+    def with_declarations(self, before: Schema) -> Schema:
+        """Return it with what it declared before it was asked for again, which it need not have named a second time."""
+        own = {predicate.name for predicate in self.predicates}
+        kept = (predicate for predicate in before.predicates if predicate.name not in own)
+        return replace(self, predicates=(*kept, *self.predicates))
 
 
 @dataclass(frozen=True, slots=True)

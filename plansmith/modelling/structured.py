@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from plansmith.layout import encodable
 from plansmith.modelling import writing
 from plansmith.modelling.products import (
     ActionSketch,
@@ -83,6 +84,10 @@ def with_headings(step: DialogueStep, answer: str) -> str:
         return answer
     if not _fits(step, read):
         return answer
+    return encodable(_told(step, read))
+
+
+def _told(step: DialogueStep, read: Mapping[str, Any]) -> str:
     match step:
         case DialogueStep.TYPES:
             return f"## Types\n{writing.write_types(TypeSketch(*_texts(own)) for own in read['types'])}"

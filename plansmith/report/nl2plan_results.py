@@ -265,11 +265,23 @@ def domain_of(text: str) -> str:
     return name if phrasing.isdigit() else text
 
 
+def compared_arms(verdicts: Sequence[ModelledVerdictRow], *, is_learnt: bool) -> list[str]:
+    """Return the arms that are compared with the steps; where nobody learnt to speak as the references do, not all.
+
+    One that answers in prose is not compared then, nor one of which a person has not said yet what a plan means, since
+    those that are told apart would be what somebody has looked at.
+    """
+    if is_learnt:
+        return list(COMPARED)
+    waiting = {row.arm for row in verdicts if row.proposal}
+    return [arm for arm in COMPARED if arm != ZERO_SHOT and not waiting & {arm, NL2PLAN}]
+
+
 def _tests(
     verdicts: Sequence[ModelledVerdictRow], references: Mapping[str, ModellingTaskRow], *, is_learnt: bool
 ) -> Iterator[tuple[str, PairedTest]]:
-    """Yield the test of each other arm; one that answers in prose is compared where it has learnt to write plans."""
-    arms = [arm for arm in COMPARED if is_learnt or arm != ZERO_SHOT]
+    """Yield the test of each other arm that is compared."""
+    arms = compared_arms(verdicts, is_learnt=is_learnt)
     tried = {
         arm: {row.task: TriedProblem(row.is_right, references[row.task].domain) for row in verdicts if row.arm == arm}
         for arm in (NL2PLAN, *arms)

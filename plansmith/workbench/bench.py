@@ -7,6 +7,7 @@ here: pages (`pages`), HTTP (`server`), asking a model (`going_on`).
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -179,12 +180,17 @@ class Bench:
             BadInputError: no such name, or the new one cannot be used.
         """
         with self.lock:
-            texts = {each.name: each.text for each in self.products() if each.is_edited or each.name in _WRITTEN
+            products = self.products()
+            texts = {each.name: each.text for each in products if each.is_edited or each.name in _WRITTEN
                      or each.action}  # fmt: skip
+            older = {each.name: self._changed_at(each.name) for each in products if each.is_older}
             after = renamed(texts, kind, old, new)
             self._change(f"renamed the {kind} {old} to {new.strip().lower()}", after)
-            for name in texts.keys() - after.keys():  # what the new name does not touch is no older for it
+            for name in texts.keys() - after.keys() - older.keys():  # untouched by the new name, and no older for it
                 (self.folder.path / name).touch()
+            for name in after.keys() & older.keys():  # a new name makes nothing younger
+                if (edit := self.folder.path / EDITS / name).is_file():
+                    os.utime(edit, ns=(older[name], older[name]))
             return list(after)
 
     def undo(self) -> str:
