@@ -34,7 +34,7 @@ from plansmith.learning.tokenizer import encode, word_tokenizer
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_domain, parse_step
-from plansmith.pddl.validation import validate_plan
+from plansmith.pddl.validation import Verdict, validate_plan
 from plansmith.problems.library import DOMAINS_FOLDER
 from plansmith.stages import Stage, StageContext, run_stages
 from plansmith.text.baselines import FINAL_PLAN
@@ -255,6 +255,13 @@ def test_disagreement_counts_plans_that_the_reference_judges_otherwise() -> None
     rule = replace(rule, references={row.problem_id: replace(row, problem_pddl=harder) for row in PROBLEMS})
     lesson = rule.lesson([judged(chain_text(), "p0", "r1"), judged("no plan", "p0", "r2")], None)
     assert lesson.figures["cpo/disagreement"] == 0.5
+
+
+def test_answers_that_cannot_be_read_are_no_disagreement_though_their_plans_are_right() -> None:
+    unread = judged(f"{chain_text()} block", "p0", "r1")
+    assert unread.verdict.verdict == Verdict.MALFORMED_PLAN and unread.verdict.plan
+    lesson = rule_of(settings_of()).lesson([unread, judged("no plan", "p0", "r2")], None)
+    assert lesson.figures["cpo/disagreement"] == 0.0
 
 
 def test_rollout_that_passes_a_held_out_problem_teaches_nothing() -> None:

@@ -156,6 +156,11 @@ def test_interpretation_judges_plans_in_its_own_words_and_leaves_others_as_they_
     assert (own.is_right, own.confirmed) == (True, "person")
     other = modelling._verdict(task_row(name), ModelledPlanRow(name, "solved", tuple(map(str, plans[name])), ""), said)
     assert (other.is_right, other.confirmed) == (True, "names")
+    # the model's actions are called as the reference's, its objects are not; another draft calls both so
+    mixed = replace(identity(task_of(name)), objects={f"thing_{own}": own for own in identity(task_of(name)).objects})
+    said = modelling.VerdictSettings(interpretations={name: interpretation_text(mixed)}, told={})
+    other = modelling._verdict(task_row(name), ModelledPlanRow(name, "solved", tuple(map(str, plans[name])), ""), said)
+    assert (other.is_right, other.confirmed) == (True, "names")
 
 
 @pytest.mark.parametrize(("told", "is_right", "confirmed"), [(None, False, ""), (slice(None), True, "person"),

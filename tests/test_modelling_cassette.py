@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,22 @@ def test_cassette_gives_what_was_recorded_and_says_where_it_is_from(tmp_path: Pa
     assert answer.policy_version.startswith("echo (cassette, recorded 20")
     assert is_played(answer.policy_version)
     assert not is_played("echo")
+
+
+def test_recording_asks_for_nothing_that_is_on_the_cassette_and_gives_what_is(tmp_path: Path) -> None:
+    cassette, fresh = recorded(tmp_path / "c"), [Message("user", "Other.")]
+    asked: list[int] = []
+
+    class Counting(Echo):
+        def complete(self, conversations: Any, sampling: Any, **options: Any) -> Answers:
+            asked.append(len(conversations))
+            return super().complete(conversations, sampling, **options)
+
+    found = dict(Recording(Counting(), cassette).complete([ASKED, fresh, ASKED], GREEDY, seeds=[7, 3, 7]))
+    assert {number: answers[0].text for number, answers in found.items()} == {0: "More. 7", 1: "Other. 3", 2: "More. 7"}
+    assert asked == [1]
+    assert dict(Recording(Counting(), cassette).complete([ASKED], GREEDY, seeds=[7])).keys() == {0}
+    assert asked == [1]
 
 
 def test_cassette_gone_on_with_after_a_crash_has_each_answer_once_and_no_failure(tmp_path: Path) -> None:

@@ -272,14 +272,15 @@ def test_nl2plan_estimate_has_every_draft_and_the_steps_with_something_left_out(
     assert calls(unadvised=True) == calls() + plain < 2 * calls()
 
 
-def test_nl2plan_planner_feedback_gives_a_task_a_domain_of_its_own_and_a_plan(tmp_path: Path) -> None:
+@pytest.mark.parametrize("passes", [2, 1])
+def test_nl2plan_planner_feedback_gives_a_task_a_domain_of_its_own_and_a_plan(tmp_path: Path, passes: int) -> None:
     folder = one_task(tmp_path / "tasks", "isr-assisted")
     faults = {"construction/add": ("no_effect",)}
     verdicts = []
     for turns in (0, 2):
         config = NL2PlanConfig.model_validate({
             "tasks": {"folder": folder}, "speaker": {"script": True, "faults": faults},
-            "modelling": {"planner_feedback": turns}, "zero_shot": False,
+            "modelling": {"planner_feedback": turns, "passes": passes}, "zero_shot": False,
         })  # fmt: skip
         with SpeakingSession(config, tmp_path) as session:
             done = run_stages(nl2plan(config), root=tmp_path / "artifacts", resources=session)

@@ -72,6 +72,7 @@ from plansmith.problems.invariants import Group, Invariants, learn_invariants, n
 from plansmith.problems.library import load_domain
 from plansmith.problems.noise import MIXTURES, noisy_problem
 from plansmith.problems.simulator import Recording, Simulator, demonstrate, demonstrations_of
+from plansmith.report import statistics
 from plansmith.report.criteach_paper import paper_figure, paper_of, paper_percent
 from plansmith.report.criteach_results import length_name
 from plansmith.report.statistics import paired_permutation
@@ -247,6 +248,13 @@ def test_paired_permutation_of_five_equal_gains_is_about_two_of_thirty_two() -> 
     assert paired_permutation([1.0, 0.0], [0.0, 1.0]) == 1.0
     with pytest.raises(ValueError, match="same problems"):
         paired_permutation([], [])
+
+
+def test_paired_permutation_drawn_in_blocks_is_that_drawn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = [0.0, 1.0, 2.0, 5.0, 1.0], [1.0, 1.5, 1.0, 7.0, 3.0]
+    whole = paired_permutation(before, after)
+    monkeypatch.setattr(statistics, "SIGNS_AT_ONCE", 37)
+    assert paired_permutation(before, after) == whole < 1
 
 
 # --- settings

@@ -122,6 +122,12 @@ def all_stages() -> list[Stage[Any]]:
     return [*stages_of("smoke", *PROBED), *of_dataset]
 
 
+def test_patience_decides_which_policy_is_kept_and_is_in_its_key() -> None:
+    shorter, longer = (keys("smoke", f"phase2.patience={n}", PROBED[1]) for n in (1, 2))
+    changed = {name for name in shorter if shorter[name] != longer[name]}
+    assert "final_policy" in changed and "try_iteration_1" in shorter.keys() - changed
+
+
 @pytest.mark.parametrize("stage", all_stages(), ids=lambda stage: stage.name)
 def test_body_is_given_settings_of_the_type_that_it_declares_and_no_way_to_others(stage: Stage[Any]) -> None:
     body: Any = stage.run.func if isinstance(stage.run, functools.partial) else stage.run

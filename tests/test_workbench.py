@@ -174,6 +174,15 @@ def test_edit_of_something_before_makes_what_follows_older(bench: Bench) -> None
     assert older == set(bench.names()[3:])
 
 
+def test_rename_makes_nothing_younger_that_was_older(bench: Bench) -> None:
+    types = bench.product(files.TYPES)
+    bench.save(files.TYPES, types.text + "- hand: takes blocks\n", types.version)
+    older = {each.name for each in bench.products() if each.is_older}
+    assert files.ACTIONS in older and STACK in older
+    bench.rename("predicate", "clear", "free")
+    assert older <= {each.name for each in bench.products() if each.is_older}
+
+
 # --- renaming
 
 

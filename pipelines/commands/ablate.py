@@ -23,6 +23,7 @@ if __name__ == "__main__":  # found from any folder
 from pipelines.commands.run import add_run_options, check_owner, report_run, run_stages_of, save_record, seed_range
 from plansmith.config.run import RunConfig
 from plansmith.console import exit_code_of, set_up_logging
+from plansmith.data.storage import check_free
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.pipeline import Ablation, Pipeline, Variant, find_pipeline, pipeline_names
 from plansmith.report.finished_stages import RunSoFar
@@ -134,6 +135,7 @@ def run_seed(
     pipeline: Pipeline[Any, Any], ablation: Ablation[Any, Any], config: RunConfig, preset: str, folder: Path
 ) -> Iterator[tuple[str, RunSoFar[Any]]]:
     """Yield the run of each variant under one seed, after running what is not there yet."""
+    check_free(folder / "artifacts")
     save_record(pipeline, config, preset, folder)
     with pipeline.session(config, folder) as session:
         for variant in ablation.variants(config):

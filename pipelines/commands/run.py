@@ -21,7 +21,7 @@ from pipelines.stages.phase1_data import PROJECT_ROOT
 from plansmith.config.loading import read_yaml
 from plansmith.config.run import RunConfig
 from plansmith.console import exit_code_of, from_here, set_up_logging
-from plansmith.data.storage import atomic_file, make_folder, storage_errors
+from plansmith.data.storage import atomic_file, check_free, make_folder, storage_errors
 from plansmith.errors import BadInputError
 from plansmith.learning.hub import is_repository, resolve_model
 from plansmith.learning.models import check_model_folder
@@ -182,6 +182,7 @@ def _base_name(arguments: argparse.Namespace) -> str:
 
 def _finish_run(pipeline: Pipeline[Any, Any], config: RunConfig, preset: str, run_folder: Path) -> RunSoFar[Any]:
     """Return a run after running what is not there yet, with its report and its published policy."""
+    check_free(run_folder / "artifacts")
     save_record(pipeline, config, preset, run_folder)
     logger.info("run folder: %s", from_here(run_folder))
     with pipeline.session(config, run_folder) as session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import re
@@ -46,7 +47,8 @@ RECORD = "plansmith.json"
 
 def publish_policy(published: PublishedPolicy, run_name: str, target: Path) -> None:
     """Write a policy to ``target``, complete or not at all; one that is there already is left as it is."""
-    record = {"policy_version": policy_version(published.policy), "run": run_name}
+    told = hashlib.sha256(repr(published.card).encode()).hexdigest()
+    record = {"policy_version": policy_version(published.policy), "run": run_name, "card": told}
     path = target / RECORD
     if path.is_file() and json.loads(path.read_text(encoding="utf-8")) == record:
         return

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.run.workers import MODEL
 from pipelines.stages.group_relative import FromGroups, GroupRelativeSettings, group_relative_settings, groups_of
-from pipelines.stages.update_loop import Lesson, Tried, run_updates
+from pipelines.stages.update_loop import Lesson, Tried, in_random_order, run_updates
 from plansmith.config.basics import narrowed
 from plansmith.config.constrained import ConstraintConfig, CpoConfig, TrustRegionConfig
 from plansmith.config.training import EngineNumerics, Numerics
@@ -28,7 +28,7 @@ from plansmith.learning.sequences import OLD_LOGPROBS, REFERENCE_LOGPROBS, Train
 from plansmith.learning.tokenizer import token_spans
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
-from plansmith.pddl.validation import validate_plan
+from plansmith.pddl.validation import Verdict, validate_plan
 from plansmith.stages import StageContext
 
 
@@ -147,7 +147,9 @@ class FromSteps(FromGroups):
             )  # fmt: skip
 
     def _disagrees(self, item: Tried) -> bool:
-        """Return whether the reference domain judges a plan differently."""
+        """Return whether the reference domain judges a plan differently; what could not be read is none in either."""
+        if item.verdict.verdict == Verdict.MALFORMED_PLAN:
+            return False
         row = self.references[item.rollout.problem_id]
         task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
         is_true = validate_plan(task, [parse_step(step) for step in item.verdict.plan]).is_valid
@@ -166,7 +168,7 @@ def learn_from_steps(context: StageContext[ConstrainedSettings]) -> None:
     """
     settings = context.settings
     rows = context.inputs["problems"].rows(ProblemRow)
-    problems = tuple(row for row in rows if row.split == settings.split)
+    problems = in_random_order((row for row in rows if row.split == settings.split), context.seed, "order of problems")
     if not problems:
         raise BadInputError("no problem to try", got=f"none of split {settings.split}", expected="one or more")
     references = {row.problem_id: row for row in context.inputs["reference"].rows(ProblemRow)}

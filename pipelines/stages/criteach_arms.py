@@ -214,7 +214,7 @@ class CriteachArms:
         for rate in evaluation.noise_rates:
             name, settings = f"{100 * rate:g}".replace(".", "p"), NoiseSettings(rate=rate, mixture=evaluation.noise)
             if name not in self._disturbed:
-                given = {"problems": self._data["tests"]}
+                given = {"problems": self._data["tests"], "plans": self._data["test_plans"]}
                 self._disturbed[name] = self._graph.stage(f"noise_{name}", self_teaching.add_noise, settings, given)
             yield name, {"noise": str(rate)}, self._disturbed[name]
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from pydantic import Field
+
 from pipelines.stages.generating import GenerationSettings, completions_of
 from plansmith.config.basics import StrictModel
 from plansmith.config.dataset import SymbolPoolConfig
@@ -89,7 +91,7 @@ class PruningSettings(CheckingSettings):
     """What pruning must not make worse; None does not prune."""
     agreement_scenes: int
     """Problems of D1 in which it is compared with the reference."""
-    max_faults: int | None
+    max_faults: int | None = Field(exclude=True)
     """More are an error."""
 
 

@@ -16,7 +16,7 @@ from plansmith.config.basics import StrictModel
 from plansmith.config.generation import EndpointModel, SamplingConfig
 from plansmith.config.training import EngineNumerics, FolderEngine
 from plansmith.data.artifacts import Shards
-from plansmith.data.rows import FAILURES, USAGE, FailedRequestRow, RolloutRow, UsageRow
+from plansmith.data.rows import CUT, FAILURES, USAGE, FailedRequestRow, RolloutRow, UsageRow
 from plansmith.errors import PlansmithError
 from plansmith.generation import Completion, Conversation, asking, plain_text
 from plansmith.judging.chains import judge_plan
@@ -229,7 +229,9 @@ def _answered_until_good(
     held: dict[str, list[Completion]] = {name: [] for name in asked}
 
     def is_over(name: str, found: Sequence[Completion]) -> bool:
-        return any(item.fault or (item.text and is_good(name, item.text)) for item in found)
+        return any(
+            item.fault or (item.text and item.finish_reason not in CUT and is_good(name, item.text)) for item in found
+        )
 
     for turn in range(budget + 1):
         waiting = {name: asked[name] for name in held}

@@ -105,9 +105,9 @@ class Evaluations:
         """Return the stage whose policy is kept: the last one, or with a probe set the best, which reads all."""
         given = {f"policy_{t}": policy for t, policy in policies.items() if self._probes or t == max(policies)}
         probes = {f"probe_{t}": probe for t, probe in self._probes.items()}
-        run = kept_policy.keep_policy
+        run, settings = kept_policy.keep_policy, kept_policy.KeepingSettings(patience=self._config.phase2.patience)
         options = {"needs_all_inputs": False, "kind": StageKind.KEEPS}
-        return self._graph.stage("final_policy", run, None, {**given, **probes}, **options)
+        return self._graph.stage("final_policy", run, settings, {**given, **probes}, **options)
 
     def finish(self, kept: Stage[Any]) -> None:
         """Measure the kept policy's verification of its own plans, and what feedback at inference adds."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 
 from pipelines.run.workers import MODEL, PROBE
+from plansmith.config.basics import StrictModel
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import VerdictRow
 from plansmith.data.storage import link_folder
@@ -31,7 +32,14 @@ def best_iteration(accuracies: Mapping[int, float]) -> int:
     return max(accuracies, key=lambda t: (accuracies[t], -t))
 
 
-def keep_policy(context: StageContext[None]) -> None:
+class KeepingSettings(StrictModel):
+    """What decides how many iterations there are to choose from."""
+
+    patience: int
+    """The run's own; 0 keeps the last."""
+
+
+def keep_policy(context: StageContext[KeepingSettings]) -> None:
     """Keep the last policy, or with a probe set the best; its weights are linked, not copied."""
     policies = {int(name.removeprefix("policy_")): name for name in context.inputs if name.startswith("policy_")}
     probes = {f"judge_{name}": artifact for name, artifact in context.inputs.items() if name.startswith("probe_")}

@@ -10,6 +10,7 @@ from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 from rapidfuzz.distance import Levenshtein
 
 from actors.writer import ChainWriter
@@ -252,7 +253,7 @@ class NarrationSettings(StrictModel):
     """What was told."""
     by: str
     """A whole plan, or a step, at a time."""
-    max_refused_share: float
+    max_refused_share: float = Field(exclude=True)
     """More refused plans are an error."""
 
 
@@ -455,7 +456,7 @@ def has_pairs(artifacts: Mapping[str, Artifact], *, stage: str) -> bool:
 
 
 def pair_answers(context: StageContext[CriticConfig]) -> None:
-    """Pair the best answer to each problem with its worst: a valid one first, then by R less C.
+    """Pair the best answer to each problem with its worst: a valid one first, then by R less lambda C.
 
     A problem whose answers are worth the same gives no pair, which is counted. No answer passes a test problem.
     """
@@ -575,10 +576,11 @@ def _task(row: ProblemRow) -> PlanningTask:
 
 
 def add_noise(context: StageContext[NoiseSettings]) -> None:
-    """Write the test problems as they are perceived, each under its id."""
+    """Write the test problems that policies try, those with a plan, as they are perceived, each under its id."""
     settings, rows = context.settings, []
+    tried = {row.problem_id for row in solved_problems(context.inputs["problems"], context.inputs["plans"], Split.TEST)}
     for row in context.inputs["problems"].rows(ProblemRow):
-        if row.split != Split.TEST:
+        if row.problem_id not in tried:
             continue
         domain = parse_domain(row.domain_pddl)
         problem = parse_problem(row.problem_pddl, domain)

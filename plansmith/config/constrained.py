@@ -75,13 +75,16 @@ class CpoConfig(ReinforcementConfig, ConstraintConfig):
         return self
 
 
+UNREAD = frozenset({"rewards", "segments", "may_start_cold"})
+"""What of `CpoConfig` has no part with either solver."""
 UNREAD_BY_TRUST_REGION = frozenset(
     ({*OptimiserConfig.model_fields} - {"max_length_tokens"})
     | {*GroupRelativeConfig.model_fields}
     | {"penalty", "penalty_rate"}
+    | UNREAD
 )
 """What of `CpoConfig` has no part in a step that is solved."""
-UNREAD_BY_PENALTY = frozenset({"trust_region"})
+UNREAD_BY_PENALTY = frozenset({"trust_region", "baseline", "advantage_scale", "negative_weight", "trains_cut"} | UNREAD)
 
 
 def check_trust_region(trainer: TrainerConfig) -> None:

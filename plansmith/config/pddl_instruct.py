@@ -214,6 +214,17 @@ class PddlInstructConfig(RunConfig):
             raise ValueError(
                 f"phase2.patience={self.phase2.patience} needs a probe set: set problems.probe_share and levels' probe"
             )
+        if self.phase2.patience and self.phase2.has_control:
+            raise ValueError(
+                f"phase2.patience={self.phase2.patience} ends a loop that phase2.has_control goes on with: the control "
+                "would have more supervision; set one of the two"
+            )
+        has_tested_start = self.phases != "phase2" or self.evaluation.tries_untrained or self.rejection is not None
+        if self.phase2.patience and not has_tested_start:
+            raise ValueError(
+                f"phase2.patience={self.phase2.patience} may keep what the run begins with, which nobody tests: "
+                "set evaluation.tries_untrained"
+            )
         if not self.problems.phase2_share:
             raise ValueError("problems.phase2_share=0 leaves no problem for D2, which is learnt from, too")
         if not self.problems.tested_levels:

@@ -648,8 +648,8 @@ class JudgedStepRow(OfRollout):
 
     @property
     def claimed_atoms(self) -> tuple[Atom, ...]:
-        """Return the state that the step claims to lead to."""
-        words = (text[1:-1].split() for text in self.s_claimed)
+        """Return the state that the step claims to lead to; empty brackets are an atom without name, which is false."""
+        words = (text[1:-1].split() or [""] for text in self.s_claimed)
         return tuple(Atom(predicate, tuple(arguments)) for predicate, *arguments in words)
 
 

@@ -161,6 +161,16 @@ def run_lock(root: Path) -> Iterator[None]:
         yield
 
 
+def check_free(root: Path) -> None:
+    """Raise where another process works on a folder, before anything is written beside it.
+
+    Raises:
+        BadInputError: one does.
+    """
+    with run_lock(root):
+        pass
+
+
 def _locked_error(root: Path, file: IO[str]) -> BadInputError:
     file.seek(0)
     return BadInputError(

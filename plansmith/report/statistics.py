@@ -230,6 +230,10 @@ def area_under_roc(scores: Sequence[float], is_true: Sequence[bool]) -> float | 
     return float(mannwhitneyu(true, others).statistic) / (len(true) * len(others))
 
 
+SIGNS_AT_ONCE = 2**22
+"""That are drawn together: 64 MiB with what they are drawn from."""
+
+
 def paired_permutation(before: Sequence[float], after: Sequence[float], *, n_draws: int = 20_000) -> float:
     """Return the two-sided chance of a difference of means as great, if each pair could as well be the other way round.
 
@@ -243,8 +247,10 @@ def paired_permutation(before: Sequence[float], after: Sequence[float], *, n_dra
         raise ValueError(f"a paired test needs the same problems twice; got {len(before)} before, {len(after)} after")
     differences = np.subtract(after, before)
     observed = abs(differences.sum())
-    signs = np.random.default_rng(0).choice((-1.0, 1.0), size=(n_draws, len(differences)))
-    n_as_great = int((abs(signs @ differences) >= observed - 1e-9).sum())
+    rng, n_as_great, block = np.random.default_rng(0), 0, max(1, SIGNS_AT_ONCE // len(differences))
+    for first in range(0, n_draws, block):
+        signs = rng.choice((-1.0, 1.0), size=(min(block, n_draws - first), len(differences)))
+        n_as_great += int((abs(signs @ differences) >= observed - 1e-9).sum())
     return (n_as_great + 1) / (n_draws + 1)
 
 
