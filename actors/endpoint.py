@@ -25,10 +25,10 @@ from plansmith.generation import (
     Completion,
     Conversation,
     FinishReason,
+    encodable,
     plain_text,
     seeds_by_conversation,
 )
-from plansmith.layout import encodable
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

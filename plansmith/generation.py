@@ -7,12 +7,15 @@ that generates knows no more of it. Not here: what a prompt says (`plansmith.tex
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from plansmith.config.generation import SamplingConfig
 from plansmith.data.rows import FinishReason as FinishReason
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 CHARACTERS_PER_TOKEN = 4
 """Of English text and PDDL, about, where nobody has counted tokens."""
@@ -135,6 +138,11 @@ class Generator(Protocol):
             ValueError: not a seed for each completion.
         """
         ...
+
+
+def encodable(text: str) -> str:
+    """Return a text of a model that UTF-8 has bytes for: half a pair of surrogates, which JSON may name, replaced."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def seeds_by_conversation(seeds: Sequence[int], n_conversations: int, n: int) -> list[Sequence[int]]:

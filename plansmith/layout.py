@@ -8,8 +8,6 @@ from collections.abc import Sequence
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Characters that a terminal obeys instead of showing, and those that turn the direction of writing."""
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
 Cells = Sequence[str]
 
 
@@ -28,11 +26,6 @@ def markdown_table(header: Cells, rows: Sequence[Cells]) -> str:
     """Return a Markdown table."""
     rule = ["---", *["--:"] * (len(header) - 1)]
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *rows))
-
-
-def encodable(text: str) -> str:
-    """Return a text of a model that UTF-8 has bytes for: half a pair of surrogates, which JSON may name, replaced."""
-    return _SURROGATE.sub("\ufffd", text)
 
 
 def printable(text: str) -> str:

@@ -182,8 +182,12 @@ class StandInUpdates(Resources):
         self.held.save(folder)
         self.folder = Path(folder)
 
+    def load_checkpoint(self, folder: str, weights: Path) -> None:
+        self.held.load_checkpoint(folder)
+        self.folder = weights
+
     def __getattr__(self, name: str) -> Any:
-        if name in ("optimise", "load_checkpoint"):
+        if name == "optimise":
             self.folder = None
         return getattr(self.held, name)
 

@@ -52,6 +52,12 @@ def test_answer_that_does_not_fit_its_schema_stays_as_it_is(step: DialogueStep, 
     assert with_headings(step, answer) == answer
 
 
+def test_half_a_surrogate_pair_in_an_answer_is_replaced_so_that_it_can_be_written() -> None:
+    answer = r'{"thoughts": "", "types": [{"name": "block", "comment": "half an emoji \ud83d"}]}'
+    text = with_headings(DialogueStep.TYPES, answer).encode().decode()
+    assert text.endswith("half an emoji \N{REPLACEMENT CHARACTER}")
+
+
 def test_hierarchy_in_json_with_cycles_and_doubles_ends() -> None:
     pairs = [("a", "object"), ("b", "a"), ("a", "b"), ("c", "d"), ("d", "c"), ("e", "a")]
     types = [{"name": name, "parent": parent, "comment": ""} for name, parent in pairs]

@@ -82,8 +82,9 @@ def test_loop_that_writes_ahead_asks_each_update_by_the_policy_of_one_update_ear
     first, second, third, fourth = resources.asked
     assert first == second and len({second, third, fourth}) == 3
     assert versions == [{key[:12]} for key in resources.asked]
-    assert resources.loaded[1::2] == resources.asked[1:], "before the trainer goes on, which may send it"
-    assert resources.loaded[0::2] == resources.asked, "and again before they are asked, which takes no time"
+    loaded = resources.loaded[1:]  # the first as the loop begins
+    assert loaded[1::2] == resources.asked[1:], "before the trainer goes on, which may send it"
+    assert loaded[0::2] == resources.asked, "and again before they are asked, which takes no time"
     assert [figures(made)[update, "rollout/staleness"] for update in (1, 2, 3, 4)] == [0, 1, 1, 1]
     names = [{row.name for row in made.rows(MetricRow, TIMES) if row.iteration == update} for update in (1, 3)]
     alone, beside = "time/generating_s", f"time/generating{BESIDE}_s"
@@ -151,7 +152,8 @@ def test_judging_that_is_waited_for_is_not_beside_other_work() -> None:
             return JudgedRow(row.problem_id, (), ())
 
     asked: Any = {"p0": SimpleNamespace(problem=PROBLEMS[0])}
-    rollout: Any = SimpleNamespace(problem_id="p0", rollout_id="r", iteration=1, policy_version="v", completion="")
+    told = {"iteration": 1, "policy_version": "v", "completion": "", "finish_reason": "stop"}
+    rollout: Any = SimpleNamespace(problem_id="p0", rollout_id="r", **told)
     taken = dict[str, float]()
     judge: Any = Slow()
     with update_loop._Judging(judge, asked, taken) as judging:

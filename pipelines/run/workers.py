@@ -384,10 +384,12 @@ class TrainerHandle:
         """Write weights and optimizer state; see `TrainerActor.save_checkpoint`."""
         self.ask("save_checkpoint", folder)
 
-    def load_checkpoint(self, folder: str) -> None:
-        """Let every rank train on from a checkpoint."""
+    def load_checkpoint(self, folder: str, weights: Path | None = None) -> None:
+        """Let every rank train on from a checkpoint, whose weights are those of a folder, if one is given."""
         self.weights_changed()
         self.ask("load_checkpoint", folder)
+        if weights is not None:
+            self.weights_changed(weights)
 
     def predict(self, reader: Reader, sequences: Sequences) -> list[NDArray[np.float32]]:
         """Return what a reader reads at each token of each sequence; see `TrainerActor.predict`."""

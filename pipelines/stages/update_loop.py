@@ -494,7 +494,7 @@ class _Loop:
         if is_held and group != self._held_by:
             raise LostWorkerError("the ranks of the trainer were lost", got=str(group), expected=str(self._held_by))
         if self.record.update and not is_held:
-            trainer.load_checkpoint(str(self.policy.path(TRAINER)))
+            trainer.load_checkpoint(str(self.policy.path(TRAINER)), self.policy.path(MODEL))
         self._held_by = group
         return trainer
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from plansmith.layout import encodable
+from plansmith.generation import encodable
 from plansmith.modelling import writing
 from plansmith.modelling.products import (
     ActionSketch,
