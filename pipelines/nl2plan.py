@@ -34,6 +34,7 @@ from plansmith.ablation.seeds_report import seeds_report
 from plansmith.config.basics import narrowed
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.config.training import EngineNumerics
+from plansmith.modelling import folder as files
 from plansmith.modelling.growing import GROWING
 from plansmith.modelling.products import (
     AT_ONCE,
@@ -57,6 +58,14 @@ from plansmith.stages import Stage
 
 ROOTS = (*ASKING, *GENERATION, "plansmith.modelling.script.ScriptedGenerator")
 """Code of those who answer, reached only through what the run lends."""
+
+
+MADE_BY: dict[str, str] = {
+    DialogueStep.TYPES: files.TYPES,
+    DialogueStep.HIERARCHY: files.HIERARCHY,
+    DialogueStep.ACTIONS: files.ACTIONS,
+}
+"""The file that a step makes; step 4 makes one of each action."""
 
 
 def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
@@ -184,11 +193,22 @@ class Draft:
             answers=config.answers,
             shares_domain=config.tasks.shares_domain and not is_straight,
             sees_whole=config.tasks.domain == "whole" and not is_straight,
-            edits={} if is_straight else self._edits,
+            edits=self._edits_of(step, turn),
             who="" if is_learnt else speaker_key(config),
             engine=narrowed(config.policy, EngineNumerics) if is_learnt else None,
             prompts=prompts_digest(),
         )
+
+    def _edits_of(self, step: str, turn: int) -> dict[str, dict[str, str]]:
+        """Return the edits that take the place of what a step makes, by domain and file; of what goes back, all."""
+        if step in (GROWING, PLANNING):
+            return self._edits
+        made = {**MADE_BY, DialogueStep.CONSTRUCTION: files.action_folder(turn)}.get(step)
+        own = {
+            domain: {name: text for name, text in edits.items() if made is not None and name.startswith(made)}
+            for domain, edits in self._edits.items()
+        }
+        return {domain: edits for domain, edits in own.items() if edits}
 
     def _plan(self, name: str) -> Stage[Any]:
         config = self._config

@@ -53,7 +53,7 @@ from plansmith.ablation.domain_damage_report import damage_report
 from plansmith.ablation.seeds import as_it_is
 from plansmith.config.basics import narrowed
 from plansmith.config.chains import ChainConfig
-from plansmith.config.domain_writing import WritingConfig
+from plansmith.config.domain_writing import DomainQuestionConfig
 from plansmith.config.generation import AnsweringConfig, SamplingConfig
 from plansmith.config.self_criteach import SelfCriteachConfig
 from plansmith.config.training import EngineNumerics
@@ -227,7 +227,7 @@ def writing(
             "prompting": "",
             "iteration": turn,
             "checking": checking,
-            "writing": narrowed(wanted, WritingConfig),
+            "writing": narrowed(wanted, DomainQuestionConfig),
         }
         name = f"repair_domain_{checking.domain}_{turn}" if turn else f"write_domain_{checking.domain}"
         options: dict[str, Any] = {"iteration": turn, "code_roots": roots}

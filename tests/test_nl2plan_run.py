@@ -392,6 +392,18 @@ def test_nl2plan_domain_of_all_texts_or_with_edits_is_that(tmp_path: Path) -> No
         run(domain="edited", edits=str(edits.parent))
 
 
+def test_nl2plan_an_edit_is_in_the_keys_of_its_own_step_and_of_what_follows(tmp_path: Path) -> None:
+    def keys_of(**tasks: str) -> dict[str, str]:
+        config = NL2PlanConfig.model_validate({"speaker": {"script": True}, "tasks": tasks})
+        return {stage.name: stage.key for stage in nl2plan(config)}
+
+    (tmp_path / "isr").mkdir()
+    (tmp_path / "isr" / "3-actions.md").write_text(f"<!-- edit of {'0' * 16} -->\n### add\n")
+    before, after = keys_of(domain="easy"), keys_of(domain="edited", edits=str(tmp_path))
+    changed = {name for name in before if before[name] != after[name]}
+    assert not changed & {"tasks", "types", "hierarchy"} and {"actions", "construct_1", "task"} <= changed
+
+
 class Lending(Resources):
     """Lends one who answers, and nothing else."""
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from pipelines.stages.generating import GenerationSettings, completions_of
 from plansmith.config.basics import StrictModel
 from plansmith.config.dataset import SymbolPoolConfig
-from plansmith.config.domain_writing import DamageConfig, DemonstrationsConfig, Objective, WritingConfig
+from plansmith.config.domain_writing import DamageConfig, DemonstrationsConfig, DomainQuestionConfig, Objective
 from plansmith.config.planner import PlannerConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.demonstration_files import read_demonstrations, write_demonstrations
@@ -73,7 +73,7 @@ class WriteDomainSettings(GenerationSettings):
 
     checking: CheckingSettings
     """What answers are checked with."""
-    writing: WritingConfig
+    writing: DomainQuestionConfig
     """How the model is asked."""
 
 

@@ -28,13 +28,11 @@ class DemonstrationsConfig(StrictModel):
     """Further attempts before each of them, of which those are kept that the simulator refuses."""
 
 
-class WritingConfig(StrictModel):
-    """How a model is asked for a domain, and to mend it."""
+class DomainQuestionConfig(StrictModel):
+    """How a model is asked for a domain, or to mend it, in one turn."""
 
     candidates: int = Field(4, ge=1)
     """Answers to each question; the best counts."""
-    turns: int = Field(5, ge=0)
-    """How often the best domain is handed back with its faults, at most."""
     temperature: float = Field(0.6, ge=0, le=2)
     """Of the answers."""
     max_new_tokens: int = Field(4096, ge=1)
@@ -43,6 +41,13 @@ class WritingConfig(StrictModel):
     """Attempts that a prompt shows of each skill, of those that worked and of those that were refused each."""
     faults_shown: int = Field(8, ge=1)
     """Faults that a prompt hands back."""
+
+
+class WritingConfig(DomainQuestionConfig):
+    """How a model is asked for a domain, and to mend it."""
+
+    turns: int = Field(5, ge=0)
+    """How often the best domain is handed back with its faults, at most."""
 
 
 class DamageConfig(StrictModel):

@@ -34,9 +34,14 @@ EDITABLE = (TYPES, HIERARCHY, ACTIONS, PROBLEM_SKETCH, DOMAIN, PROBLEM)
 _MARK = re.compile(r"\A(?:<!-- edit of ([0-9a-f]{16}) -->|; edit of ([0-9a-f]{16}))\r?\n")
 
 
+def action_folder(number: int) -> str:
+    """Return where the actions of a pass are, from 1."""
+    return f"4-actions/{number}/"
+
+
 def action_file(number: int, name: str) -> str:
     """Return the file of an action, of a pass from 1."""
-    return f"4-actions/{number}/{name}.md"
+    return f"{action_folder(number)}{name}.md"
 
 
 def digest(text: str) -> str:
