@@ -79,7 +79,7 @@ from plansmith.report.statistics import paired_permutation
 from plansmith.resources import Resources
 from plansmith.stages import Stage, run_stages
 from plansmith.text.chains import chain_of_plan
-from plansmith.text.narration import Refusal, narrated_answer, read_narration
+from plansmith.text.narration import Refusal, narrated_answer, read_narration, read_step_narration, states_before
 from plansmith.text.paraphrase import ParaphraseFault, read_paraphrase
 from plansmith.text.rendering import prompting_of, rendering_of
 
@@ -501,6 +501,17 @@ def telling(*, without: str = "", more: str = "", needs: str = "", steps: int = 
 )  # fmt: skip
 def test_narration_is_believed_only_where_steps_and_states_are_true(text: str, refusal: Refusal | None) -> None:
     assert read_narration(text, TASK, a_plan()).refusal is refusal
+
+
+@pytest.mark.parametrize(
+    ("text", "is_used"),
+    [("Preconditions: (top b2)\nIt serves.", True), ("Preconditions: (holding b1 robot1)\nIt serves.", False),
+     ("State: (top b2)", False), ("", False)],
+)  # fmt: skip
+def test_narration_of_a_step_is_used_where_it_needs_what_holds_before_the_step(text: str, is_used: bool) -> None:
+    before = states_before(TASK, a_plan())
+    assert len(before) == len(a_plan())
+    assert read_step_narration(f"<REASON>{text}</REASON>", before[0]) == (text if is_used else None)
 
 
 class Narrating(Resources):

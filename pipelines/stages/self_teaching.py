@@ -53,7 +53,7 @@ from plansmith.learning.encoding import ExampleEncoder
 from plansmith.learning.sequences import NLL_WEIGHT
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import PlanStep
+from plansmith.pddl.model import Atom, PlanStep
 from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import Verdict, validate_plan
@@ -69,6 +69,7 @@ from plansmith.text.narration import (
     narration_prompt,
     read_narration,
     read_step_narration,
+    states_before,
     step_prompts,
 )
 from plansmith.text.paraphrase import paraphrase_prompt, read_paraphrase
@@ -267,9 +268,11 @@ def narrate(context: StageContext[NarratingSettings]) -> None:
     else:
         asked = {name: asking(narration_prompt(*pair)) for name, pair in told.items()}
 
+    before = _states_before_steps(told) if is_by_step else {}
+
     def is_kept(name: str, text: str) -> bool:
         if is_by_step:
-            return read_step_narration(text) is not None
+            return read_step_narration(text, before[name]) is not None
         return read_narration(text, *told[name]).refusal is None
 
     sample_prompts(context, asked, description="narrating plans", is_good=is_kept)
@@ -308,13 +311,24 @@ def keep_narrations(context: StageContext[NarrationSettings]) -> None:
     context.output.write_rows(kept.values(), ExampleRow, table="chains")
 
 
+def _states_before_steps(
+    told: Mapping[str, tuple[PlanningTask, Sequence[PlanStep]]],
+) -> dict[str, frozenset[Atom]]:
+    """Return what holds before each step of each plan, by the name under which it is told."""
+    return {
+        f"{name}{OF_STEP}{number}": state
+        for name, pair in told.items()
+        for number, state in enumerate(states_before(*pair))
+    }
+
+
 def _of_steps(
     told: Mapping[str, tuple[PlanningTask, Sequence[PlanStep]]], answers: Iterable[RolloutRow]
 ) -> Iterator[tuple[str, str]]:
     """Yield each plan with the narration of its steps, the first that can be used of each; empty where one has none."""
-    said: dict[str, str] = {}
+    said, before = dict[str, str](), _states_before_steps(told)
     for row in answers:
-        if (text := read_step_narration(row.completion)) is not None:
+        if (text := read_step_narration(row.completion, before[row.problem_id])) is not None:
             said.setdefault(row.problem_id, text)
     for name, (task, plan) in told.items():
         steps = [said.get(f"{name}{OF_STEP}{number}") for number in range(len(plan))]

@@ -9,7 +9,7 @@ claims of each step is read here too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -82,11 +82,21 @@ def step_prompts(task: PlanningTask, plan: Sequence[PlanStep]) -> Iterator[str]:
         yield f"{STEP_REQUEST}\n\nDomain:\n{domain}\n\nProblem:\n{problem}\n\n{told}"
 
 
-def read_step_narration(completion: str) -> str | None:
-    """Return what an answer says of one step; None where it says nothing, or has lines that are put beside it."""
+def read_step_narration(completion: str, before: Set[Atom]) -> str | None:
+    """Return what an answer says of one step; None where it cannot be used.
+
+    It says nothing, has lines that are put beside it, or needs, as it says, what does not hold ``before`` the step.
+    """
     found = _REASON.findall(completion)
     text: str = found[-1].strip() if found else ""
-    return None if not text or _STEP.search(text) or _STATE.search(text) else text
+    is_refused = not text or _STEP.search(text) or _STATE.search(text) or _needs_what_is_false(text, before)
+    return None if is_refused else text
+
+
+def states_before(task: PlanningTask, plan: Sequence[PlanStep]) -> list[frozenset[Atom]]:
+    """Return what holds before each step of a valid plan."""
+    states = [task.initial_state, *_states_after(task, plan)]
+    return [frozenset(task.atoms_of(state)) for state in states[:-1]]
 
 
 def narration_of_steps(task: PlanningTask, plan: Sequence[PlanStep], told: Sequence[str]) -> str:
@@ -171,12 +181,18 @@ def _fault_of_states(task: PlanningTask, plan: Sequence[PlanStep], parts: Sequen
             is_left_out = any(not task.is_static(atom.predicate) for atom in true - claimed)
             if claimed - true or is_left_out:  # what never changes need not be told again
                 return Refusal.FALSE_STATE
-        known = set(task.atoms_of(before))
-        for line in _NEEDED.findall(part):
-            forbidden = _facts(" ".join(_NEGATED.findall(line)))
-            if forbidden & known or _facts(_NEGATED.sub("", line)) - known:
-                return Refusal.FALSE_PRECONDITION
+        if _needs_what_is_false(part, set(task.atoms_of(before))):
+            return Refusal.FALSE_PRECONDITION
     return None
+
+
+def _needs_what_is_false(part: str, known: Set[Atom]) -> bool:
+    """Return whether a step is said to need what is not among the facts, or not to bear what is."""
+    for line in _NEEDED.findall(part):
+        forbidden = _facts(" ".join(_NEGATED.findall(line)))
+        if forbidden & known or _facts(_NEGATED.sub("", line)) - known:
+            return True
+    return False
 
 
 def _facts(line: str) -> set[Atom]:
