@@ -22,6 +22,7 @@ from pipelines.stages.domain_writing import (
     WriteDomainSettings,
     written_domain,
 )
+from pipelines.stages.generating import GenerationSettings
 from pipelines.stages.judging import JudgingSettings, judge_plans
 from pipelines.stages.phase1_data import DrawingSettings
 from pipelines.stages.self_teaching import (
@@ -59,7 +60,7 @@ from plansmith.data.rows import (
     WrittenDomainRow,
 )
 from plansmith.errors import BadInputError, ConfigError, PlansmithError
-from plansmith.generation import Conversation, plain_text
+from plansmith.generation import Completion, Conversation, asking, plain_text
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
@@ -566,6 +567,37 @@ def test_plans_narrated_step_by_step_have_true_states_and_one_with_a_step_untold
     assert counts == {"narration/told": 2, "narration/kept": 1, "narration/refused no_reason": 1}
     first = [plain_text(one) for one in resources.model.asked if "problem mute" not in plain_text(one)]
     assert len(first) == 2 * len(steps) and all("\n\nBefore:\n" in one and "\n\nAfter:\n" in one for one in first)
+
+
+class Overloaded(Resources):
+    """Lends a model whose third request fails at first."""
+
+    def __init__(self) -> None:
+        self.asked = list[int]()
+
+    def generator(self, policy: Any, engine: Any) -> Any:
+        return self
+
+    def complete(self, conversations: Any, sampling: Any, *, seeds: Any, description: str | None = None) -> Any:
+        self.asked.append(len(conversations))
+        for number, seed in enumerate(seeds):
+            fault = "overloaded" if len(self.asked) == 1 and number == 2 else None
+            yield number, [Completion(None if fault else f"answer {seed}", "stop", "m", seed, fault=fault)]
+
+
+def test_candidates_are_kept_as_they_come_and_a_failed_one_alone_is_asked_for_again(tmp_path: Path) -> None:
+    found = dict[str, list[str]]()
+
+    def write(context: Any) -> None:
+        found.update(domain_writing._candidates(context, {"d": asking("Write d."), "e": asking("Write e.")}))
+
+    settings = GenerationSettings(sampling=SamplingConfig(n=3), engine=EngineNumerics(), prompting="")
+    stages, model = [Stage(name="write", run=write, settings=settings)], Overloaded()
+    with pytest.raises(PlansmithError, match="a request failed"):
+        run_stages(stages, root=tmp_path, resources=model)
+    run_stages(stages, root=tmp_path, resources=model)
+    assert model.asked == [6, 1]
+    assert {name: len(set(texts)) for name, texts in found.items()} == {"d": 3, "e": 3}
 
 
 def test_narrated_answer_is_read_as_its_plan() -> None:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from pydantic import Field
 
-from pipelines.stages.generating import GenerationSettings, completions_of
+from pipelines.stages.generating import GenerationSettings, keep_rollouts
 from plansmith.config.basics import StrictModel
 from plansmith.config.dataset import SymbolPoolConfig
 from plansmith.config.domain_writing import DamageConfig, DemonstrationsConfig, DomainQuestionConfig, Objective
 from plansmith.config.planner import PlannerConfig
-from plansmith.data.artifacts import Artifact
+from plansmith.data.artifacts import Artifact, Shards
 from plansmith.data.demonstration_files import read_demonstrations, write_demonstrations
-from plansmith.data.rows import OPPONENTS, ExampleKind, ExampleRow, ProblemRow, Split, WrittenDomainRow
+from plansmith.data.rows import (
+    OPPONENTS,
+    ExampleKind,
+    ExampleRow,
+    ProblemRow,
+    RolloutRow,
+    Split,
+    WrittenDomainRow,
+)
 from plansmith.errors import BadInputError, PlansmithError
+from plansmith.generation import Conversation
 from plansmith.judging.domain_agreement import domain_agreement
 from plansmith.judging.domain_checks import CheckedDomain, DomainChecks, DomainFault, Scene
 from plansmith.judging.domain_repair import WrittenDomain, judged_answers, next_question
@@ -150,10 +159,8 @@ def write_domain(context: StageContext[WriteDomainSettings]) -> None:
                 checks.demonstrations, best, most_attempts=writing.attempts_shown, most_faults=writing.faults_shown
             )
             asked = {settings.checking.domain: question}
-            [(_, completions)] = completions_of(context, asked, description=context.stage.name.replace("_", " "))
-            if fault := next((item.fault for item in completions if item.fault), None):
-                raise PlansmithError("a request failed", got=fault, cure="give the command again")
-            answers = judged_answers((item.text or "" for item in completions), checks)
+            [(_, told)] = _candidates(context, asked)
+            answers = judged_answers(told, checks)
         rows += [
             _row(answer.checked, settings.checking.domain, answer.text, completion=answer.completion, candidate=number,
                  turn=settings.iteration) for number, answer in enumerate(answers)
@@ -182,10 +189,8 @@ def write_schemas(context: StageContext[WriteSchemasSettings]) -> None:
                 best = {action.name: loop.kept(action) for action in parse_domain(before.domain_pddl).actions}
                 faults = checks.check(before.domain_pddl).faults
             asked = loop.questions(_schemas(best), faults)
-            for name, found in completions_of(context, asked, description=context.stage.name.replace("_", " ")):
-                if fault := next((item.fault for item in found if item.fault), None):
-                    raise PlansmithError("a request failed", got=fault, cure="give the command again")
-                answers = [loop.judged(name, item.text or "") for item in found]
+            for name, told in _candidates(context, asked):
+                answers = [loop.judged(name, text) for text in told]
                 best[name] = max([*answers, *([best[name]] if name in best else [])], key=lambda one: one.worth)
             text = print_domain(loop.domain(_schemas(best))) if _schemas(best) else ""
             completion = "\n".join(filter(None, (found.completion for found in best.values())))
@@ -195,6 +200,24 @@ def write_schemas(context: StageContext[WriteSchemasSettings]) -> None:
                      turn=settings.iteration)
             )  # fmt: skip
     _write_marked(context, rows)
+
+
+def _candidates(
+    context: StageContext[WriteDomainSettings], asked: Mapping[str, Conversation]
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield each question with its answers, every one of which is kept as it comes.
+
+    Raises:
+        PlansmithError: a request failed; the same command asks for what is missing.
+    """
+    names = {name: [f"{name} {number}" for number in range(context.settings.sampling.n)] for name in asked}
+    shards = Shards(context.output.scratch("answers"), "rows", RolloutRow)
+    finished = shards.finished_ids("problem_id")
+    waiting = {each: asked[name] for name, own in names.items() for each in own if each not in finished}
+    if waiting:
+        keep_rollouts(context, waiting, shards, turn=0, n=1, description=context.stage.name.replace("_", " "))
+    said = {row.problem_id: row.completion for row in shards.merged_rows()}
+    yield from ((name, [said[each] for each in own]) for name, own in names.items())
 
 
 def _schemas(written: Mapping[str, WrittenSchema]) -> dict[str, ActionSchema]:

@@ -124,6 +124,7 @@ def keep_rollouts(
     shards: Shards[RolloutRow],
     *,
     turn: int,
+    n: int | None = None,
     description: str,
 ) -> None:
     """Write the rollouts of a turn of all conversations as they come; see `completions_of`.
@@ -133,7 +134,7 @@ def keep_rollouts(
     """
     faults: list[str] = []
     with _kept(shards, None) as keep:
-        for name, found in completions_of(context, conversations, first=turn, description=description):
+        for name, found in completions_of(context, conversations, first=turn, n=n, description=description):
             if fault := next((item.fault for item in found if item.fault), None):
                 faults.append(fault)
             else:
