@@ -193,6 +193,7 @@ def serve_calls(config: Mapping[str, Any]) -> None:
             if call.method == MAKE:
                 if trainer is not None:  # before the other is made: two would not fit
                     trainer.end()
+                    trainer = None
                 trainer, answer = _made(*arguments, rank=rank, n_ranks=n_ranks, **call.keywords), None
             else:
                 answer = getattr(trainer, call.method)(*arguments, **call.keywords)

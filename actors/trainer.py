@@ -253,6 +253,9 @@ class TrainerActor:
         """Let go of the model, which nothing else may be asked of: its hooks and the engine hold each other."""
         import torch
 
+        if self._sender is not None:
+            self._sender.shutdown()
+            self._sender = None  # which holds the engine, too
         self.engine.engine.destroy()
         del self.engine
         gc.collect()
@@ -355,6 +358,8 @@ class TrainerActor:
             raise
         except Exception as error:
             self._sender = None  # the group's own error, or of an engine that began anew and has not met the trainer
+            if self.rank:  # waited for the sender in vain, in a group that is of no use any more
+                raise
             raise LostWorkerError("an engine was lost as it took weights", got=str(error)[:400]) from error
 
     def save_checkpoint(self, folder: str | Path) -> None:

@@ -32,6 +32,7 @@ from plansmith.ablation.nl2plan_seeds import nl2plan_ablation_results, nl2plan_s
 from plansmith.ablation.seeds import SeedsResults, as_it_is
 from plansmith.ablation.seeds_report import seeds_report
 from plansmith.config.basics import narrowed
+from plansmith.config.modelling import ModellingConfig
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.modelling import folder as files
@@ -141,7 +142,7 @@ class Draft:
         # Step 4: every action in PDDL, twice; then what no action uses goes
         for turn in range(1, config.modelling.passes + 1):
             self.ask(f"construct_{turn}", DialogueStep.CONSTRUCTION, turn)
-        self._stage("prune", modelling.prune, config.modelling, self.made)
+        self._stage("prune", modelling.prune, self._modelling, self.made)
 
         # Step 5, the problem, and step 6, the plan
         self.ask("task", DialogueStep.TASK)
@@ -154,7 +155,7 @@ class Draft:
         for turn in range(1, config.modelling.planner_feedback + 1):
             again = modelling.LookingAgainSettings(**self._asking(PLANNING).model_dump(), planner=config.planner)
             before = {**self.made, "plan": self.planned}
-            self._stage(f"look_again_{turn}", modelling.look_again, again, before, code_roots=ROOTS)
+            self._stage(f"{modelling.LOOK_AGAIN}_{turn}", modelling.look_again, again, before, code_roots=ROOTS)
             self.planned = self._plan(f"plan_{turn}")
 
     @property
@@ -189,7 +190,7 @@ class Draft:
             step=step,
             number=turn,
             draft=self.number,
-            modelling=config.modelling.model_copy(update={"planner_feedback": 0}),  # no answer depends on it
+            modelling=self._modelling,
             answers=config.answers,
             shares_domain=config.tasks.shares_domain and not is_straight,
             sees_whole=config.tasks.domain == "whole" and not is_straight,
@@ -198,6 +199,11 @@ class Draft:
             engine=narrowed(config.policy, EngineNumerics) if is_learnt else None,
             prompts=prompts_digest(),
         )
+
+    @property
+    def _modelling(self) -> ModellingConfig:
+        """Return what answers depend on: not on how often a task goes back, which is told by which stages there are."""
+        return self._config.modelling.model_copy(update={"planner_feedback": 0})
 
     def _edits_of(self, step: str, turn: int) -> dict[str, dict[str, str]]:
         """Return the edits that take the place of what a step makes, by domain and file; of what goes back, all."""

@@ -114,6 +114,8 @@ def invent_domains(
     """
     selection = Selection(job.n_domains, job.config, job.known_forms())
     with storage_errors(folder), run_lock(folder):
+        for unfinished in folder.glob(".invented-*"):  # of a session that was killed as it wrote one
+            shutil.rmtree(unfinished)
         n_before = _taken_up(job, folder, selection, decided)
         with (
             (folder / JOURNAL).open("a", encoding="utf-8") as journal,

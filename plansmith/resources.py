@@ -38,7 +38,7 @@ class Resources:
         raise self._refusal("trainer")
 
     def trainer_group(self) -> str | None:
-        """Return a name of the processes that hold the trainer; None while none do, as others that took their place."""
+        """Return a name of the processes that hold the trainer; None where none do, be it that new ones came."""
         raise self._refusal("trainer")
 
     def load_policy(self, policy: Any, engine: Any) -> None:

@@ -51,6 +51,15 @@ def test_failure_kind_of_a_plan_is_the_first_that_holds(plan: str, expected: Fai
     assert kind(plan) is expected
 
 
+def test_a_plan_that_was_cut_is_none_though_what_is_there_reaches_the_goal() -> None:
+    plan = "pick-up b\nstack b c\npick-up a\nstack a b\n"
+    texts = (BLOCKS_TEXT, print_problem(two_goals().problem))
+    rows = (CompletionRow("r1", 0, "v", plan), CompletionRow("r2", 0, "v", plan, is_cut=True))
+    whole, cut = PlanJudge("plan_compact").judge(JudgingRow("p", *texts, rows)).verdicts
+    assert whole.is_valid and not cut.is_valid and cut.reading_fault == "the answer does not end: it was cut"
+    assert failure_kind(two_goals(), cut, ()) is FailureKind.UNREADABLE
+
+
 def test_failure_kind_of_a_chain_with_a_false_state_is_wrong_state_whatever_comes_of_it() -> None:
     text = write_chain(chain_of_plan(two_goals(), parse_plan("(pick-up b) (stack b c)")))
     assert kind(text, "compact") is FailureKind.GOAL_MISSED

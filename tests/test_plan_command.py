@@ -275,6 +275,15 @@ def test_batch_of_a_folder_gives_every_problem_its_row(
     assert "problems a second" in table
 
 
+def test_batch_keeps_going_after_a_problem_that_the_planner_cannot_read_and_we_can(folder: Path) -> None:
+    text = (folder / "a-sussman.pddl").read_text().rstrip()
+    (folder / "a-serial.pddl").write_text(f"{text[:-1]} (:length (:serial 5)))\n")
+    out = folder / "results.jsonl"
+    assert main(["plan", "--batch", str(folder), "--out", str(out)]) == 0
+    rows = rows_of(out)
+    assert (rows["a-serial"]["status"], rows["b-unsolvable"]["status"]) == ("unsupported", "unsolvable")
+
+
 def test_batch_of_lines_keeps_going_after_lines_that_are_none(folder: Path) -> None:
     lines = [
         json.dumps({"id": 7, "domain_path": "domain.pddl", "problem_path": "a-sussman.pddl"}),

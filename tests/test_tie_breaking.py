@@ -69,3 +69,19 @@ def test_planner_actor_breaks_ties_only_where_it_is_told_to() -> None:
     assert len(plans[0].plan) == len(plans[1].plan) == 6
     steps = parse_plan(" ".join(plans[1].plan))
     assert tuple(steps) == plan_with_late_goals(task, steps, max_states=1000)
+
+
+def test_ties_are_broken_among_plans_that_cost_as_much_not_among_as_long_ones() -> None:
+    domain = """(define (domain ways) (:requirements :action-costs) (:predicates (at ?x) (near ?x ?y) (far ?x ?y))
+      (:functions (total-cost))
+      (:action walk :parameters (?x ?y) :precondition (and (at ?x) (near ?x ?y))
+        :effect (and (at ?y) (not (at ?x)) (increase (total-cost) 1)))
+      (:action taxi :parameters (?x ?y) :precondition (and (at ?x) (far ?x ?y))
+        :effect (and (at ?y) (not (at ?x)) (increase (total-cost) 5))))"""
+    problem = """(define (problem p) (:domain ways) (:objects a b c d)
+      (:init (at a) (near a b) (near b c) (near c d) (far a d) (= (total-cost) 0))
+      (:goal (at d)) (:metric minimize (total-cost)))"""
+    actor = PlannerActor(PlannerConfig(search="optimal", tie_break_states=1000))
+    row = actor._plan_row("p", domain, problem)
+    actor.close()
+    assert (row.plan, row.cost, row.is_optimal) == (("(walk a b)", "(walk b c)", "(walk c d)"), 3.0, True)

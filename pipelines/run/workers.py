@@ -184,7 +184,7 @@ class Workers(RaySession):
         return handle
 
     def trainer_group(self) -> str | None:
-        """Return the name of the ranks that hold the trainer; None while none do, as where others took their place."""
+        """Return the name of the ranks that hold the trainer; None where none do, be it that new ones came."""
         return self._ranks.group if self._ranks.is_made else None
 
     def _make_trainer(self, model_folder: Path, base: str | None, optimizer: str) -> None:

@@ -113,7 +113,7 @@ def draw_problems(context: StageContext[DrawingSettings]) -> None:
         quota.cell.name: _TakenRows(quota.cell, domains[quota.cell.domain], parts, settings.rows_per_part)
         for quota in quotas
     }
-    seen: dict[str, set[str]] = defaultdict(set)
+    seen, splits = defaultdict[str, set[str]](set), dict[str, str]()
     total = sum(sum(quota.wanted.values()) for quota in quotas)
     with context.progress(total, "drawing problems", unit="problem") as bar:
         while jobs := list(_draw_jobs(quotas, domains, context.seed)):
@@ -124,7 +124,7 @@ def draw_problems(context: StageContext[DrawingSettings]) -> None:
             for rows in drawn:
                 for row in rows:
                     quota = owners[row.job_id]
-                    split = quota.take(row.canonical_form, seen[quota.cell.domain])
+                    split = quota.take(row.canonical_form, seen[quota.cell.domain], splits)
                     if split is not None:
                         taken[quota.cell.name].add(row, split)
                         bar.update()

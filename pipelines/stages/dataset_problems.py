@@ -12,10 +12,10 @@ from plansmith.data.drawing import draw_problems, problem_row
 from plansmith.data.rows import DatasetPlanRow, ProblemRow, Split
 from plansmith.data.tables import matching_rows
 from plansmith.errors import ArtifactError, BadInputError
-from plansmith.pddl.model import Domain, Problem
+from plansmith.pddl.model import Problem
 from plansmith.pddl.parser import parse_problem
 from plansmith.pddl.printer import print_domain
-from plansmith.problems.library import load_domain
+from plansmith.problems.library import PlanningDomain, load_domain
 from plansmith.problems.renaming import random_renaming, rename_problem
 from plansmith.report.groups import grouped
 from plansmith.stages import StageContext
@@ -87,10 +87,11 @@ def _chosen(
     sources: tuple[str, ...], taken: set[str],
 ) -> list[ProblemRow]:  # fmt: skip
     """Return problems of a split in random order, and note their ids as taken."""
-    domain, folder, wanted = load_domain(level.domain).domain, Path(config.dataset or ""), _wanted(level, split)
+    loaded, folder, wanted = load_domain(level.domain), Path(config.dataset or ""), _wanted(level, split)
+    domain = loaded.domain
     chosen = list[DatasetPlanRow]()
     for source in sources if wanted else ():
-        found = [row for row in _rows_of(folder, source, domain, level.level) if row.problem_id not in taken]
+        found = [row for row in _rows_of(folder, source, loaded, level.level) if row.problem_id not in taken]
         found.sort(key=lambda row: context.row_seed(row.problem_id))
         chosen += found[: wanted - len(chosen)]
     taken.update(row.problem_id for row in chosen)
@@ -109,15 +110,15 @@ def _renamed(context: StageContext[Any], problem: Problem, config: ProblemsConfi
     return rename_problem(problem, random_renaming(problem, config.object_names, rng), rng)
 
 
-def _rows_of(folder: Path, source: str, domain: Domain, level: str) -> Iterator[DatasetPlanRow]:
-    """Yield the rows of a split with a level of a domain."""
-    text = print_domain(domain)
+def _rows_of(folder: Path, source: str, loaded: PlanningDomain, level: str) -> Iterator[DatasetPlanRow]:
+    """Yield the rows of a split with a level of a domain, which stands there under the name of its folder."""
+    text = print_domain(loaded.domain)
     for path in _files(folder, source):
         try:
-            for row in matching_rows(path, DatasetPlanRow, domain=domain.name, level=level):
+            for row in matching_rows(path, DatasetPlanRow, domain=loaded.name, level=level):
                 if row.domain_pddl != text:
                     raise BadInputError("the dataset has another domain of this name", where=str(path),
-                                        got=domain.name, cure="build it again, or give problems.domains the folder "
+                                        got=loaded.name, cure="build it again, or give problems.domains the folder "
                                         "of its domain")  # fmt: skip
                 yield row
         except ArtifactError as error:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pydantic import Field
 
-from pipelines.stages.generating import GenerationSettings, keep_rollouts
+from pipelines.stages.generating import Generating, GenerationSettings, keep_rollouts
 from plansmith.config.basics import StrictModel
 from plansmith.config.dataset import SymbolPoolConfig
 from plansmith.config.domain_writing import DamageConfig, DemonstrationsConfig, DomainQuestionConfig, Objective
@@ -203,7 +203,7 @@ def write_schemas(context: StageContext[WriteSchemasSettings]) -> None:
 
 
 def _candidates(
-    context: StageContext[WriteDomainSettings], asked: Mapping[str, Conversation]
+    context: StageContext[Generating], asked: Mapping[str, Conversation]
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield each question with its answers, every one of which is kept as it comes.
 

@@ -664,7 +664,7 @@ def _verdict(
     if given is not None and given.covers(steps) and (given.names(steps) or not speaks_as(task, steps)):
         given.check(task)
         is_right = given.is_confirmed and reference_plan(given, steps, task) is not None
-        return said(is_right=is_right, confirmed="person" if given.is_confirmed else "")
+        return said(is_right=is_right, confirmed="person") if given.is_confirmed else said(proposal=text or "")
     if speaks_as(task, steps):
         return said(is_right=reference_plan(identity(task), steps, task) is not None, confirmed="names")
     objects = dict.fromkeys(name for step in steps for name in step.arguments)

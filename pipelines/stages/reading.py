@@ -54,7 +54,7 @@ class InventingSettings(StrictModel):
     folder: str | None
     """Where they are; None: they are invented."""
     content: str
-    """Hash of that folder's domains."""
+    """Hash of that folder's domains, of those to breed from and of those that none may be equal to."""
     n_domains: int
     """How many are invented."""
     invention: InventionConfig
@@ -77,7 +77,8 @@ def inventing_settings(config: GeneralizationGapConfig, wanted: InventedDomainsC
     given = [] if wanted.folder is None else domains_in(Path(wanted.folder))
     for domain in given:
         domain_words(domain.domain)
-    content = hashlib.sha256("\0".join(domain.digest() for domain in given).encode()).hexdigest() if given else ""
+    read = [*given, *(load_domain(name) for name in (*(trained if wanted.is_bred else ()), *tested))]
+    content = hashlib.sha256("\0".join(domain.digest() for domain in read).encode()).hexdigest()
     return InventingSettings(
         folder=wanted.folder,
         content=content,

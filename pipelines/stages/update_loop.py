@@ -222,11 +222,11 @@ def run_updates(context: StageContext[Updating], rule: UpdateRule, *, budget_s: 
     Raises:
         StalePolicyError: a rollout was not written by the policy that was to write it.
     """
-    loop, settings = _Loop(context, rule), context.settings
+    loop, settings = _Loop(context, rule, budget_s), context.settings
     last = settings.last or settings.updates
     with loop, context.progress(last - settings.first + 1, context.stage.name, unit="update") as bar:
         bar.update(loop.record.update - settings.first + 1)
-        while loop.record.update < last and (budget_s is None or loop.record.seconds < budget_s):
+        while loop.goes_on:
             loop.update()
             bar.update()
     link_folder(loop.policy.path(MODEL), context.output.path(MODEL))
@@ -331,8 +331,8 @@ class _Loop:
     waits for the rollouts that are being made: whoever begins the stage again must not meet them.
     """
 
-    def __init__(self, context: StageContext[Updating], rule: UpdateRule) -> None:
-        self._context, self._rule, self._held_by = context, rule, None
+    def __init__(self, context: StageContext[Updating], rule: UpdateRule, budget_s: float | None) -> None:
+        self._context, self._rule, self._budget_s, self._held_by = context, rule, budget_s, None
         self._ahead: _Ahead | None = None
         self._folder = context.output.scratch(UPDATES)
         self._rollouts, self._judged = (context.output.parts(*table) for table in TABLES)
@@ -348,11 +348,16 @@ class _Loop:
 
     def __enter__(self) -> Self:
         """Wait for engines and trainer, and count no seconds of it: how long machines take to come is no work."""
-        last = self._context.settings.last or self._context.settings.updates
-        if self.record.update < last:
-            self._context.resources.load_policy(self.policy, self._context.settings.engine)
+        if self.goes_on:
+            self._context.resources.load_policy(self._writer(self.record.update + 1), self._context.settings.engine)
             self._trainer()
         return self
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether another update is to be made."""
+        last = self._context.settings.last or self._context.settings.updates
+        return self.record.update < last and (self._budget_s is None or self.record.seconds < self._budget_s)
 
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: object) -> None:
         if self._ahead is not None and not isinstance(error, KeyboardInterrupt):
@@ -361,6 +366,10 @@ class _Loop:
     def _after(self, update: int) -> Artifact | Checkpoint:
         """Return the policy after an update; after the one before the segment's first, what the segment began with."""
         return self._begun if update < self._context.settings.first else self._checkpoint(update)
+
+    def _writer(self, update: int) -> Artifact | Checkpoint:
+        """Return the policy that writes the rollouts of an update."""
+        return self._after(update - 1 - self._n_behind(update))
 
     def _n_behind(self, update: int) -> int:
         """Return by how many updates the writer of an update's rollouts is older than the policy that learns."""
@@ -427,7 +436,7 @@ class _Loop:
 
         Groups are judged here while others are still being written, unless they are so many that workers do it after.
         """
-        writer, name = self._after(update - 1 - self._n_behind(update)), _name(update) + f"-{turn}" * bool(turn)
+        writer, name = self._writer(update), _name(update) + f"-{turn}" * bool(turn)
         version = policy_version(writer)
         if not self._rollouts.is_finished(name):
             with _timed(taken, HANDING_OVER):  # asking would do it, too, and count as generating

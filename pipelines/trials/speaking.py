@@ -108,12 +108,11 @@ class SpeakingSession(RaySession):
         if engine != speaker_key(self._config):
             raise ValueError(f"a stage counts on {engine!r}, the session has {self._config.speaker!r}")
         if self._generator is None:
-            speaker, opened = self._config.speaker, self._opened()
-            if speaker.record is not None:
-                opened = Recording(opened, Cassette.begin(Path(speaker.record), self._model))
-            spent = spent_in(self.run_folder)
+            speaker, spent = self._config.speaker, spent_in(self.run_folder)
             budget = Budget(speaker.max_calls, speaker.max_tokens, spent, speaker.concurrency)
-            self._generator = Budgeted(opened, budget)
+            self._generator = Budgeted(self._opened(), budget)
+            if speaker.record is not None:  # what is on the cassette is paid for
+                self._generator = Recording(self._generator, Cassette.begin(Path(speaker.record), self._model))
         return self._generator
 
     @property

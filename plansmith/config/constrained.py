@@ -56,8 +56,8 @@ class CpoConfig(ReinforcementConfig, ConstraintConfig):
 
     penalised: E[R] - nu (E[C] - d) - beta KL from the policy that it begins with; the objective is the group-relative
     one with advantages by step, (A_R - nu A_C) / (1 + nu). trust_region: equation 9 to the letter, one step an update,
-    without learning rate, beta and nu of its own. `rewards`, `baseline`, `advantage_scale` and `negative_weight` have
-    no part in either.
+    without learning rate, beta and nu of its own. `UNREAD` names what has no
+    part in either.
     """
 
     solver: Literal["penalised", "trust_region"] = "penalised"
@@ -75,7 +75,9 @@ class CpoConfig(ReinforcementConfig, ConstraintConfig):
         return self
 
 
-UNREAD = frozenset({"rewards", "segments", "may_start_cold"})
+UNREAD = frozenset(
+    {"rewards", "baseline", "advantage_scale", "negative_weight", "trains_cut", "segments", "may_start_cold"}
+)
 """What of `CpoConfig` has no part with either solver."""
 UNREAD_BY_TRUST_REGION = frozenset(
     ({*OptimiserConfig.model_fields} - {"max_length_tokens"})
@@ -84,7 +86,7 @@ UNREAD_BY_TRUST_REGION = frozenset(
     | UNREAD
 )
 """What of `CpoConfig` has no part in a step that is solved."""
-UNREAD_BY_PENALTY = frozenset({"trust_region", "baseline", "advantage_scale", "negative_weight", "trains_cut"} | UNREAD)
+UNREAD_BY_PENALTY = UNREAD | {"trust_region"}
 
 
 def check_trust_region(trainer: TrainerConfig) -> None:

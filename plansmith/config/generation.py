@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_serializer, field_validator
 
 from plansmith.config.basics import StrictModel
 from plansmith.errors import BadInputError
@@ -58,6 +58,10 @@ class EndpointModel(StrictModel):
     a chat template."""
     omit: frozenset[Literal["temperature", "max_tokens", "seed"]] = frozenset()
     """Parameters that are not sent, because the server takes them not; it draws as it likes then."""
+
+    @field_serializer("omit")
+    def _in_order(self, omit: frozenset[str]) -> list[str]:
+        return sorted(omit)  # a set of texts is in another order in each process, and keys are of what is written
 
     @field_validator("url")
     @classmethod

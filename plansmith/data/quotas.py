@@ -44,18 +44,25 @@ class Quota:
         self.drawn = self.duplicates = self.surplus = 0
         self._new_forms = 0
 
-    def take(self, form: str, seen: set[str]) -> str | None:
-        """Return the split for which the next drawn problem is taken, or None where it is not; remember its form."""
+    def take(self, form: str, seen: set[str], splits: dict[str, str]) -> str | None:
+        """Return the split for which the next drawn problem is taken, or None where it is not; remember its form.
+
+        Args:
+            form: of the problem.
+            seen: forms that were taken of the domain.
+            splits: of every form that was taken of any: it is in no other, whatever the shares of its cells are.
+        """
         self.drawn += 1
         if form in seen:
             self.duplicates += 1
             return None
         self._new_forms += 1
         split = split_of(form, self.cell.shares, self._seed)
-        if self.taken[split] >= self.wanted[split]:
+        if self.taken[split] >= self.wanted[split] or splits.get(form, split) != split:
             self.surplus += 1
             return None
         seen.add(form)
+        splits[form] = split
         self.taken[split] += 1
         return split
 

@@ -113,12 +113,12 @@ def judge_completion(task: PlanningTask, completion: str, rendering: Prompting, 
     """Return the judgement of a completion.
 
     The plan judged is the final plan; without one, there is no plan and the verdict is `MALFORMED_PLAN`. Steps are
-    judged one by one from the state the chain itself claims to be in (VAL-step in algorithm 1). What was cut by the
-    limit of tokens has no plan, even where what is there reads as one: more was to come.
+    judged one by one from the state the chain itself claims to be in (VAL-step in algorithm 1). What was cut, by its
+    limit or as it went in circles, has no plan, even where what is there reads as one: more was to come.
     """
     read = rendering.read(completion, task.domain)
     if is_cut and read.fault is None:
-        read = replace(read, fault="the answer does not end: the limit of tokens came first")
+        read = replace(read, fault="the answer does not end: it was cut")
     steps, closing = judge_steps(task, read)
     verdict = judge_plan(task, read)
     is_read = read.fault is None and read.chain.final_plan is not None

@@ -307,8 +307,8 @@ def look_again_at_actions(
         if told and not products.is_mended(name):
             asked = action_exercise(text, now, sketches[schema.name], config, number=config.passes)
             done = yield from asked.again(config, schema, planner_turn(told), QuestionKind.PLANNER)
-            product = writing.write_schema(done.product.with_declarations(schema))
-            settled = read_schema(schema.name, products.settle(name, product))
+            done = replace(done, product=done.product.with_declarations(schema))
+            settled = read_schema(schema.name, products.settle(name, writing.write_schema(done.product)))
             now = replace(now, predicates=(*now.predicates, *new_predicates(settled, now)))
             records.append(_looked_again(done, writing.write_schema(schema), schema.name, writing.write_schema))
     make_domain(products, config)

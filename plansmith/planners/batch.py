@@ -172,7 +172,12 @@ def solve_case(planner: Planner, case: PlanningCase) -> SolvedCase:
     if not isinstance(task, PlanningTask):
         is_beyond = all(diagnostic.code is Code.UNSUPPORTED_FEATURE for diagnostic in task)
         return _unread(planner, case, PlannerStatus.UNSUPPORTED if is_beyond else BAD_INPUT, str(task[0]))
-    return _row(planner, case, solve_task(planner, task, domain_pddl, problem_pddl))
+    try:
+        return _row(planner, case, solve_task(planner, task, domain_pddl, problem_pddl))
+    except ConfigError:
+        raise
+    except BadInputError as error:  # the planner reads less than we do
+        return _unread(planner, case, PlannerStatus.UNSUPPORTED, str(error))
 
 
 def solve_task(planner: Planner, task: PlanningTask, domain_pddl: str, problem_pddl: str) -> PlannerResult:

@@ -7,6 +7,7 @@ is ever added. Parameters stay: they are the arguments of the robot's skills.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -98,7 +99,7 @@ def _mentions(condition: Condition, name: str) -> bool:
 
 def _changes(effect: Effect, name: str) -> bool:
     return any(literal.atom.predicate == name for literal in literals_of_effects((effect,))) or (
-        not isinstance(effect, Literal) and f"({name}" in str(effect)
+        not isinstance(effect, Literal) and re.search(rf"\({re.escape(name)}[\s)]", str(effect)) is not None
     )
 
 

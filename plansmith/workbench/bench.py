@@ -188,9 +188,10 @@ class Bench:
             self._change(f"renamed the {kind} {old} to {new.strip().lower()}", after)
             for name in texts.keys() - after.keys() - older.keys():  # untouched by the new name, and no older for it
                 (self.folder.path / name).touch()
-            for name in after.keys() & older.keys():  # a new name makes nothing younger
-                if (edit := self.folder.path / EDITS / name).is_file():
-                    os.utime(edit, ns=(older[name], older[name]))
+            for name, changed in older.items():  # a new name makes nothing younger, nor does putting together
+                for path in (self.folder.path / name, self.folder.path / EDITS / name):
+                    if path.is_file():
+                        os.utime(path, ns=(changed, changed))
             return list(after)
 
     def undo(self) -> str:
