@@ -365,6 +365,8 @@ LARGE_CASES: dict[str, tuple[str, str, str, Verdict]] = {
         SMALL, problem_of(goal="(and " * (MAX_DEPTH - 5) + "(q)" * 1000 + ")" * (MAX_DEPTH - 5)), "(b)", Verdict.VALID),
     "negations within each other": (
         SMALL, problem_of(goal="(not " * (MAX_DEPTH - 4) + "(q)" + ")" * (MAX_DEPTH - 4)), "(b)", Verdict.VALID),
+    "implications within each other": (
+        SMALL, problem_of(goal="(imply " * (MAX_DEPTH - 4) + "(q)" + " (q))" * (MAX_DEPTH - 4)), "(b)", Verdict.VALID),
     "many deep negations": (
         SMALL, problem_of(goal="(and " + ("(not " * 180 + "(q)" + ")" * 180) * 240 + ")"), "(b)", Verdict.VALID),
     "steps": (SMALL, problem_of(), "(b)" * (SIZE // 3), Verdict.VALID),

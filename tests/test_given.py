@@ -16,6 +16,9 @@ from plansmith.config.formalisation import FormalisationConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import ProblemRow, Split, TextRow
+from plansmith.pddl.canonical import canonical_form
+from plansmith.pddl.parser import parse_domain, parse_problem
+from plansmith.pddl.printer import print_domain
 from plansmith.stages import StageContext, run_stages
 
 
@@ -23,11 +26,20 @@ def write(context: StageContext[str], rows: list[ProblemRow] | list[TextRow]) ->
     context.output.write_rows(rows, type(rows[0]))
 
 
-def added(folder: Path, split: Split) -> dict[str, Artifact]:
-    """Return what stands behind one drawn text of a split, of the form of both instances of PlanBench: (on a b)."""
+def added(folder: Path, split: Split, *, is_written_otherwise: bool = False) -> dict[str, Artifact]:
+    """Return what stands behind one drawn text of a split, of the form of both instances of PlanBench: (on a b).
+
+    Written otherwise its domain names the same predicates in another order, so that the forms differ.
+    """
     root = write_planbench(folder / "plan-bench", {"blocks": {2: "First.", 3: "Second."}})
     given = planbench_texts(root, FormalisationConfig())
     problem = replace(next(row for row in given.problems if row.problem_id == "blocks-3"), problem_id="x", split=split)
+    if is_written_otherwise:
+        domain = parse_domain(problem.domain_pddl)
+        domain = replace(domain, predicates=domain.predicates[::-1])
+        form = canonical_form(domain, parse_problem(problem.problem_pddl, domain))
+        assert form != problem.canonical_form
+        problem = replace(problem, domain_pddl=print_domain(domain), canonical_form=form)
     text = replace(next(row for row in given.texts if row.problem_id == "blocks-3"), problem_id="x", split=split)
     graph = Graph(seed=0)
     drawn = {
@@ -46,12 +58,14 @@ def test_given_texts_come_behind_the_drawn_ones_each_with_a_plan(tmp_path: Path)
     assert plans == {"x": (), "blocks-2": ("(pick-up b)", "(stack b a)"), "blocks-3": ("(pick-up a)", "(stack a b)")}
 
 
-@pytest.mark.parametrize("split", [Split.PHASE1, Split.PHASE2])
+@pytest.mark.parametrize(
+    ("split", "is_written_otherwise"), [(Split.PHASE1, False), (Split.PHASE2, False), (Split.PHASE1, True)]
+)
 def test_given_problems_of_a_form_that_may_be_learnt_from_are_left_out(
-    split: Split, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    split: Split, is_written_otherwise: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        found = added(tmp_path, split)
+        found = added(tmp_path, split, is_written_otherwise=is_written_otherwise)
     assert [row.problem_id for row in found["texts"].rows(TextRow)] == ["x"]
     assert [row.problem_id for row in found["problems"].rows(ProblemRow)] == ["x"]
     assert "2 of 2 given problems have the form of one that may be learnt from" in caplog.text

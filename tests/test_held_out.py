@@ -166,6 +166,13 @@ def test_first_met_of_a_renamed_held_out_problem_is_found_and_other_sizes_are_no
     assert HeldOut().first_met(task, states) is None
 
 
+def test_words_of_a_policy_that_are_no_step_meet_nothing() -> None:
+    problem = random_problem(4, 1)
+    known = HeldOut(frozenset({canonical_form(BLOCKS, problem)}), frozenset({4}))
+    assert not known.is_met_by(PlanningTask(BLOCKS, problem), (), ("(pick-up a;)",))
+    assert known.is_met_by(PlanningTask(BLOCKS, problem), (), ())
+
+
 def test_sample_problems_of_a_domain_under_other_words_has_each_form_in_one_split(tmp_path: Path) -> None:
     """Mystery Blocksworld is Blocksworld; a level that holds nothing out must not train on what another one tests."""
     counts = {"phase1": 50, "phase2": 50, "test": 50, "n_draws": 300, "level": "small", "sizes": {"blocks": (3, 4)}}

@@ -649,3 +649,27 @@ def test_judged_step_in_the_full_rendering_is_at_fault_where_its_first_false_wor
     span = found[step - 1].fault_span
     assert verdict.first_fault == step and span is not None
     assert text[span.start : span.end] == words
+
+
+def test_a_purpose_of_the_wrong_arity_is_a_false_claim_without_words_that_were_expected() -> None:
+    text = FULL_CHAIN.replace("(on a b) since (clear b)", "(on a) since (clear z)", 1)
+    assert text != FULL_CHAIN
+    verdict, _ = rows(text, prompting="full")
+    assert not verdict.is_flawless and verdict.expected_words is None
+
+
+def test_a_state_may_say_what_is_false_as_well_as_leave_it_out() -> None:
+    states = [line for line in FULL_CHAIN.splitlines() if "Next state:" in line]
+    told = FULL_CHAIN.replace(states[0], f"{states[0]} (not (handempty))", 1)
+    assert rows(told, prompting="full")[0].is_flawless and told != FULL_CHAIN
+    lie = FULL_CHAIN.replace(states[0], f"{states[0]} (handempty)", 1)
+    assert not rows(lie, prompting="full")[0].is_flawless
+
+
+def test_a_plan_whose_cost_the_problem_does_not_give_has_a_row_and_no_class_of_error() -> None:
+    domain = """(define (domain d) (:predicates (p)) (:functions (total-cost) (price ?x))
+      (:action buy :parameters (?x) :effect (and (p) (increase (total-cost) (price ?x)))))"""
+    problem = "(define (problem q) (:domain d) (:objects a) (:goal (p)) (:metric minimize (total-cost)))"
+    row = JudgingRow("q", domain, problem, (CompletionRow("r", 0, "v", "buy a\n"),))
+    [verdict] = PlanJudge("plan_compact").judge(row).verdicts
+    assert (verdict.verdict, verdict.error_class) == (Verdict.BAD_INPUT, None)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from conftest import BLOCKS
 
 from plansmith.config.planner import PlannerConfig
-from plansmith.errors import PddlParseError
+from plansmith.errors import BadInputError, PddlParseError
+from plansmith.judging import formalisation
 from plansmith.judging.formalisation import (
     Fault,
     FormalisationJudge,
@@ -47,6 +49,18 @@ def test_judge_of_the_reference_itself_is_right_in_every_respect(judge: Formalis
     assert (found.readability, found.keeps_contract, found.status) == ("parsed", True, "solved")
     assert (found.atom_similarity, found.is_consistent, found.has_task_success) == (1.0, True, True)
     assert (found.is_flattered, found.feedback, found.plan) == (False, "", PLAN)
+
+
+def test_judge_of_what_cannot_be_compared_is_undecided(
+    judge: FormalisationJudge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise BadInputError("too many instances of a condition")
+
+    monkeypatch.setattr(formalisation, "compare_problems", refuse)
+    found = judge.judge(written(INIT, GOAL), REFERENCE)
+    assert found.comparison is not None and found.comparison.outcome == "undecided"
+    assert (found.readability, found.status, found.has_task_success) == ("parsed", "solved", True)
 
 
 @pytest.mark.parametrize(

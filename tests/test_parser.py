@@ -342,3 +342,19 @@ def test_parse_public_pddl_reads_back_as_printed(folder: Path) -> None:
         problem = parse_problem(problem_path.read_text(encoding="utf-8"), domain, source=str(problem_path))
         assert parse_domain(print_domain(domain)) == domain
         assert parse_problem(print_problem(problem), domain) == problem
+
+
+def test_small_numbers_are_printed_without_an_exponent_and_read_back() -> None:
+    domain = parse_domain("""(define (domain d) (:predicates (p)) (:functions (total-cost) (length ?x))
+      (:action a :parameters () :effect (and (p) (increase (total-cost) 0.00001))))""")
+    text = """(define (problem q) (:domain d) (:objects x)
+      (:init (= (length x) 0.00005) (= (total-cost) 0)) (:goal (p)) (:metric minimize (total-cost)))"""
+    problem = parse_problem(text, domain)
+    assert "0.00005" in print_problem(problem) and "0.00001" in print_domain(domain)
+    assert parse_domain(print_domain(domain)) == domain and parse_problem(print_problem(problem), domain) == problem
+
+
+def test_equal_increases_of_the_cost_add_up_and_other_effects_stand_once() -> None:
+    domain = parse_domain("""(define (domain d) (:predicates (p)) (:functions (total-cost))
+      (:action a :parameters () :effect (and (p) (p) (increase (total-cost) 2) (increase (total-cost) 2))))""")
+    assert len(domain.actions[0].effects) == 3

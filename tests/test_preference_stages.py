@@ -65,7 +65,8 @@ def test_write_pairs_takes_problems_with_the_proved_faults_that_are_wanted(
     faults = ("unparseable", "unsolvable", "worse", "unfaithful", None)
     rows = pairs_of(tmp_path, negatives, 9, *faults).rows(PairRow)
     assert {row.fault for row in rows} == expected
-    assert {(row.prompt, row.chosen) for row in rows} == {(f"goal: on? {name} b", f"on {name} b") for name in "ac"}
+    assert {(row.prompt, row.chosen) for row in rows} == {(f"goal: on? {name} b", f"on {name} b\n") for name in "ac"}
+    assert {answer[len(answer.rstrip()) :] for row in rows for answer in (row.chosen, row.rejected)} == {"\n"}
 
 
 def test_write_pairs_of_few_takes_each_fault_once_before_any_again(tmp_path: Path) -> None:

@@ -491,6 +491,7 @@ def telling(*, without: str = "", more: str = "", needs: str = "", steps: int = 
         (telling().replace("It serves", "Step 7: (stack b1 b2 robot1)\nIt serves", 1), Refusal.OTHER_PLAN),
         (telling(told=False), Refusal.NO_STATES),
         (telling(more="(holding table1 robot1)"), Refusal.FALSE_STATE),
+        (telling(more="(not (holding table1 robot1))"), None),
         (telling(without="top"), Refusal.FALSE_STATE),
         (telling().replace("It serves", "State: (holding table1 robot1)\nIt serves", 1), Refusal.FALSE_STATE),
         (telling(needs="(top b2) (not (holding b1 robot1))"), None),
@@ -498,7 +499,7 @@ def telling(*, without: str = "", more: str = "", needs: str = "", steps: int = 
         (telling(needs="(not (top b2))"), Refusal.FALSE_PRECONDITION),
     ],
     ids=["true", "static left out", "last counts", "no marks", "too few", "no step", "one more", "no states", "false",
-         "left out", "false before a true one", "needs", "does not hold", "holds"],
+         "false and said so", "left out", "false before a true one", "needs", "does not hold", "holds"],
 )  # fmt: skip
 def test_narration_is_believed_only_where_steps_and_states_are_true(text: str, refusal: Refusal | None) -> None:
     assert read_narration(text, TASK, a_plan()).refusal is refusal

@@ -12,6 +12,7 @@ import contextlib
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 if __name__ == "__main__":  # found from any folder
@@ -50,6 +51,7 @@ from plansmith.layout import printable
 from plansmith.pddl.cases import read_text
 from plansmith.pddl.model import Domain
 from plansmith.pddl.parser import parse_domain, parse_problem
+from plansmith.pddl.printer import print_problem
 from plansmith.planners import FastDownward
 from plansmith.planners.batch import proving
 from plansmith.text.coverage import undeclared_names, unnamed_objects
@@ -115,7 +117,7 @@ def _formalise(arguments: argparse.Namespace) -> int:
         loop = RepairLoop(generator, judge, texts, first, turns_wanted, arguments.seed, again.temperature)
         turns = list(_told(loop.run(prompt, text), arguments, say))
     best = best_answer(turns)
-    _write(best, arguments)
+    _write(best, domain, arguments)
     say("\n" + "\n".join(_outcome(best, len(turns) - 1, domain, text)))
     return 0 if best.is_solved else 1
 
@@ -209,12 +211,18 @@ def _outcome(best: Turn, n_repairs: int, domain: Domain, text: str) -> Iterator[
     yield f"objects that the text does not name: {', '.join(unnamed)}" if unnamed else "the text names every object"
 
 
-def _write(best: Turn, arguments: argparse.Namespace) -> None:
-    """Write the answer that counts, and its plan if it has one and it is wanted."""
+def _write(best: Turn, domain: Domain, arguments: argparse.Namespace) -> None:
+    """Write the answer that counts, and its plan if it has one and it is wanted.
+
+    One that calls the domain otherwise, which planners refuse, is written with the name that it was checked under.
+    """
+    answer = best.answer.rstrip()
+    if best.is_parsed and (problem := parse_problem(answer, domain)).domain_name != domain.name:
+        answer = print_problem(replace(problem, domain_name=domain.name)).rstrip()
     if arguments.out is None:
-        _say(best.answer.rstrip())
+        _say(answer)
     else:
-        _write_file(arguments.out, best.answer.rstrip())
+        _write_file(arguments.out, answer)
     if arguments.plan is not None and best.is_solved:
         _write_file(arguments.plan, "\n".join(best.judgement.plan))
 

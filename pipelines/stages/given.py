@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,9 +21,11 @@ from plansmith.config.planner import PlannerConfig
 from plansmith.data.drawing import draw_problems, problem_row
 from plansmith.data.planbench import PlanBenchText, read_planbench
 from plansmith.data.rows import ProblemRow, Split, TextRow
+from plansmith.errors import BadInputError
+from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.cases import read_text
 from plansmith.pddl.model import Domain, Problem
-from plansmith.pddl.parser import parse_problem
+from plansmith.pddl.parser import parse_domain, parse_problem
 from plansmith.stages import Stage, StageContext
 from plansmith.text.formalisation import formalisation_prompt
 
@@ -125,11 +128,19 @@ def _write_problems(context: StageContext[str], rows: Sequence[ProblemRow]) -> N
     """Write what is drawn, then what is given, without what has the form of a problem that may be learnt from."""
     drawn = context.inputs["problems"].rows(ProblemRow) if "problems" in context.inputs else []
     forms = {row.canonical_form for row in drawn if row.split != Split.TEST}
-    kept = [row for row in rows if row.canonical_form not in forms]
+    domains = [parse_domain(text) for text in dict.fromkeys(row.domain_pddl for row in drawn)]
+    kept = [row for row in rows if not forms & {row.canonical_form, *_forms_in(domains, row)}]
     if len(kept) < len(rows):
         context.logger.warning("%d of %d given problems have the form of one that may be learnt from: left out",
                                len(rows) - len(kept), len(rows))  # fmt: skip
     context.output.write_rows([*drawn, *kept], ProblemRow)
+
+
+def _forms_in(domains: Sequence[Domain], row: ProblemRow) -> Iterator[str]:
+    """Yield the form of a problem in each domain that has its words, however that is written: forms are of both."""
+    for domain in domains:
+        with contextlib.suppress(BadInputError):
+            yield canonical_form(domain, parse_problem(row.problem_pddl, domain))
 
 
 def _solve(context: StageContext[GivenSettings], rows: Sequence[TextRow]) -> None:

@@ -78,7 +78,7 @@ def write_pairs(context: StageContext[PairSettings]) -> None:
             faulty[row.problem_id][row.problem_pddl] = row  # equal answers once
     pairs = [
         PairRow(row.perturbed_id, problem_id, row.fault or "", texts[problem_id].prompt,
-                texts[problem_id].problem_pddl, row.problem_pddl)
+                _ended(texts[problem_id].problem_pddl), _ended(row.problem_pddl))
         for problem_id, rows in faulty.items()
         for row in _by_turns([*rows.values()], context.rng(problem_id))[: settings.per_problem]
     ]  # fmt: skip
@@ -94,6 +94,11 @@ def write_pairs(context: StageContext[PairSettings]) -> None:
         )  # fmt: skip
     context.output.write_rows(taught, PairRow)
     context.output.write_rows((row for row in pairs if row.problem_id in held_out), PairRow, table=HELD_OUT)
+
+
+def _ended(answer: str) -> str:
+    """Return an answer with one line end: were it a mark of either kind, preferring would be telling the mark."""
+    return f"{answer.rstrip()}\n"
 
 
 def _counted(faults: Iterable[str | None]) -> str:

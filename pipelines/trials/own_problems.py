@@ -154,6 +154,7 @@ def read_problems(domain: Domain, folder: Path, *, known: KnownNames | None, see
         problem = parse_problem(read_text(path), domain, source=str(path))
         if problem.domain_name != domain.name:
             strangers.append(f"{path.name} ({problem.domain_name})")
+            problem = replace(problem, domain_name=domain.name)  # a planner refuses another
         back: dict[str, str] = {}
         if known is not None and not all(known.is_known(item.name) for item in problem.objects):
             pool = [name for name in known.pool if name not in constants]

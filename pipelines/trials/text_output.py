@@ -21,7 +21,7 @@ from plansmith.errors import BadInputError, PlansmithError
 from plansmith.layout import printable
 from plansmith.report.answers import AnswerExample, read_answers, shown_answers
 from plansmith.report.finished_stages import RunSoFar
-from plansmith.report.formalisation_arms import TextArm, domains_of, main_arm, text_arms
+from plansmith.report.formalisation_arms import READ, TextArm, domains_of, main_arm, text_arms
 from plansmith.report.formalisation_metrics import AnsweredText, FormalisationArm, summarise_text_arm
 from plansmith.report.formalisation_report import meaning_sentence
 from plansmith.report.formalisation_results import FormalisationResults
@@ -188,14 +188,18 @@ def stored_texts(run: RunSoFar[NlPddlBenchConfig], folder: Path, arguments: argp
             cure=f"did you mean {close[0]}?" if close else None,
         )  # fmt: skip
     arm = arms[arguments.arm or main_arm(arms)]
+    if arguments.problems is not None and arm.name == READ:
+        raise BadInputError("texts that are read by rules have no policy", where=f"--arm {READ}", got="--problems",
+                            cure="name the arm of a policy: --arm")  # fmt: skip
     if arguments.problems is not None:
         raise BadInputError(
             "a run that writes problems of texts has stored figures only", where=str(folder), got="--problems",
             cure=f"evaluate its policy: plansmith evaluate --formalise --policy {arm.policy.folder / MODEL} "
             "--domain D.pddl --problems DIR",
         )  # fmt: skip
+    version = "" if arm.name == READ else arm.policy.key[:KEY_DIGITS]
     head = {"run": run.config.name, "preset": run.preset, "seed": run.config.seed,
-            "policy_version": arm.policy.key[:KEY_DIGITS], "problems": "test texts of the run"}  # fmt: skip
+            "policy_version": version, "problems": "test texts of the run"}  # fmt: skip
     names = {level.name: level.level for level in run.config.problems.domains}
     return TextEvaluation(arm, run.config.repair.turns, head, level_names=names)
 

@@ -112,8 +112,8 @@ class NlPddlBenchConfig(RunConfig):
     dpo: DpoConfig | None = None
     """Preference optimisation after it; None leaves it out."""
     sft_longer: OptimiserConfig | None = None
-    """The control of `dpo`: further fine-tuning from the same policy, on as many tokens, of texts of the same problems;
-    None leaves it out."""
+    """The control of `dpo`: further fine-tuning from the same policy, on as many tokens, of texts of D2, be
+    they of pairs or not; None leaves it out."""
     has_direct_plans: bool = False
     """Also train the control of formalising: from the same start as by `sft`, on as many tokens of the same texts, to
     answer with a plan."""

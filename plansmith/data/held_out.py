@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from plansmith.data.rows import JudgedStepRow, ProblemRow, Split
+from plansmith.errors import BadInputError
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom
@@ -57,5 +58,9 @@ class HeldOut:
         """Return whether an answer passes a held-out problem: by what its steps claim, without any by what it does."""
         if steps:
             return self.met_by_chain(task, steps) is not None
-        states = validate_plan(task, [parse_step(step) for step in plan]).states
+        try:
+            done = [parse_step(step) for step in plan]
+        except BadInputError:  # words of a policy that are no step do nothing
+            return False
+        states = validate_plan(task, done).states
         return self.first_met(task, (task.atoms_of(task.basic_atoms(state)) for state in states)) is not None

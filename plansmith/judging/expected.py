@@ -122,7 +122,7 @@ def _true_supports(task: PlanningTask, claim: Claim, state: int, index: Index | 
         index: the atoms of the state, one of which the literal should have been; None: it was to be left out.
     """
     false, wanted = claim.condition, claim.wanted
-    if not isinstance(false, Literal) or not isinstance(wanted, Literal):
+    if not isinstance(false, Literal) or not isinstance(wanted, Literal) or not _is_well_formed(task, wanted.atom):
         return
     for schema, given in achievers(task, wanted):
         parts = [part for part in conjuncts_of(schema.precondition) if isinstance(part, Literal) and part.is_positive]

@@ -9,18 +9,28 @@ depend on their order.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from plansmith.config.formalisation import Checks
-from plansmith.errors import PddlParseError
+from plansmith.errors import BadInputError, PddlParseError
 from plansmith.judging.agreement import atom_similarity, plans_agree
 from plansmith.pddl.diagnosis import diagnose
 from plansmith.pddl.equivalence import Comparison, Outcome, compare_problems
 from plansmith.pddl.goal_proofs import AskPlanner
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Conjunction, Domain, PlanStep, Problem, conjuncts_of
+from plansmith.pddl.model import (
+    ConditionalEffect,
+    Conjunction,
+    CostIncrease,
+    Domain,
+    Effect,
+    PlanStep,
+    Problem,
+    UniversalEffect,
+    conjuncts_of,
+)
 from plansmith.pddl.parser import parse_problem, parse_step
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import validate_plan
@@ -136,7 +146,10 @@ class FormalisationJudge:
         return "\n".join([said, _listed(f"{found.message}\n  to mend it: {found.repair}" for found in warnings)])
 
     def _compared(self, judgement: Judgement, problem: Problem, reference: Reference) -> Judgement:
-        comparison = compare_problems(self._domain, problem, reference.problem, ask=self._ask)
+        try:
+            comparison = compare_problems(self._domain, problem, reference.problem, ask=self._ask)
+        except BadInputError as error:  # a condition of more instances than can be looked at
+            comparison = Comparison(Outcome.UNDECIDED, str(error))
         plan = [parse_step(step) for step in judgement.plan]
         return replace(
             judgement,
@@ -167,19 +180,35 @@ def solve_sorted(domain: Domain, problem: Problem, solve: Solve) -> PlannerResul
     Unit costs are the paper's convention (C.1). A problem that the planner refuses is one that it does not support.
     """
     try:
-        return solve(print_domain(domain), print_problem(sorted_problem(problem)))
+        return solve(print_domain(_without_costs(domain)), print_problem(sorted_problem(problem)))
     except PddlParseError as error:
         return PlannerResult(PlannerStatus.UNSUPPORTED, None, None, 0.0, message=str(error))
 
 
+def _without_costs(domain: Domain) -> Domain:
+    """Return a domain whose actions cost nothing of their own: a text need not give every value that they do."""
+    actions = (replace(action, effects=tuple(_free(action.effects))) for action in domain.actions)
+    return replace(domain, actions=tuple(actions))
+
+
+def _free(effects: Iterable[Effect]) -> Iterator[Effect]:
+    for effect in effects:
+        if isinstance(effect, ConditionalEffect | UniversalEffect):
+            if inner := tuple(_free(effect.effects)):
+                yield replace(effect, effects=inner)
+        elif not isinstance(effect, CostIncrease):
+            yield effect
+
+
 def sorted_problem(problem: Problem) -> Problem:
-    """Return a problem with its objects, facts and goals sorted, without its metric."""
+    """Return a problem with its objects, facts and goals sorted, without costs."""
     return replace(
         problem,
         objects=tuple(sorted(problem.objects, key=str)),
         init=tuple(sorted(problem.init)),
         goal=Conjunction(tuple(sorted(conjuncts_of(problem.goal), key=str))),
         metric=None,
+        function_values=(),
     )
 
 

@@ -19,7 +19,7 @@ from plansmith.judging.progress_score import progress_score
 from plansmith.judging.taxonomy import classify_failure
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom
-from plansmith.pddl.validation import FeedbackCode
+from plansmith.pddl.validation import FeedbackCode, Verdict
 from plansmith.text.chains import Part, ReadChain, in_order
 from plansmith.text.explanations import Attempt, FeedbackKind
 from plansmith.text.rendering import Prompting, is_rendering, prompting_of, rendering_of
@@ -69,7 +69,9 @@ def verdict_row(
         policy_version=completion.policy_version,
         verdict=judged.verdict,
         reason=plan.reason,
-        error_class=classify_failure(judged.verdict, codes, judge_actions(task, read)),
+        error_class=None
+        if judged.verdict == Verdict.BAD_INPUT  # a cost that the problem does not give, for one: no fault of the plan
+        else classify_failure(judged.verdict, codes, judge_actions(task, read)),
         failed_step=plan.failed_step,
         unsatisfied=tuple(str(literal) for literal in plan.unsatisfied),
         plan=tuple(str(step) for step in plan.plan),

@@ -214,6 +214,8 @@ def relevant_bindings(
     if not patterns:
         yield from bindings_of(universe, quantified, outer, budget)
         return
+    if any(atom.predicate != EQUALITY and not universe.static_atoms.get((atom.predicate, -1, "")) for atom in patterns):
+        return  # of which nothing is true: sooner seen than found at the end of a join of the others
     places = {name: {value: place for place, value in enumerate(objects)} for name, objects in own.items()}
     found: set[tuple[int, ...]] = set()
     for match in matches(in_join_order(patterns), {}, universe.static_atoms):
@@ -263,8 +265,9 @@ class _Grounder:
                 instances = (self.ground(condition.part, inner, is_positive=is_positive) for inner in bindings)
                 return all_of(instances) if is_all else any_of(instances)
             case Implication():
-                alternatives = Disjunction((Negation(condition.premise), condition.conclusion))
-                return self.ground(alternatives, binding, is_positive=is_positive)
+                sides = ((condition.premise, not is_positive), (condition.conclusion, is_positive))
+                parts = (self.ground(part, binding, is_positive=is_true) for part, is_true in sides)
+                return any_of(parts) if is_positive else all_of(parts)
             case Conjunction() | Disjunction():
                 parts = (self.ground(part, binding, is_positive=is_positive) for part in condition.parts)
                 return all_of(parts) if isinstance(condition, Conjunction) == is_positive else any_of(parts)

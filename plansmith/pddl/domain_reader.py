@@ -12,8 +12,10 @@ from plansmith.pddl.model import (
     OBJECT,
     ActionSchema,
     Conjunction,
+    CostIncrease,
     DerivedPredicate,
     Domain,
+    Effect,
     FunctionSchema,
     PredicateSchema,
     TypedName,
@@ -245,7 +247,7 @@ class DomainReader(TextReader):
             name,
             parameters,
             self.formulas.condition(precondition, variables) if precondition else Conjunction(),
-            tuple(dict.fromkeys(self.effects.effects(effect, variables))) if effect else (),
+            _without_doubles(self.effects.effects(effect, variables)) if effect else (),
         )
         self._check_bound(action, section, has_parameters=parameter_list is not None)
         return action
@@ -297,3 +299,9 @@ class DomainReader(TextReader):
                 )  # fmt: skip
             parts.setdefault(key.text, value)
         return parts
+
+
+def _without_doubles(effects: Iterable[Effect]) -> tuple[Effect, ...]:
+    """Return every effect once; increases of the cost add up, be they equal."""
+    numbered = ((effect, place if isinstance(effect, CostIncrease) else -1) for place, effect in enumerate(effects))
+    return tuple(effect for effect, _ in dict.fromkeys(numbered))

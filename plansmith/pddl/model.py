@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import ClassVar, Self
 
 from plansmith.errors import BadInputError
@@ -190,6 +191,11 @@ class UniversalEffect:
         return f"(forall ({typed_text(self.parameters)}) {_joined('and', self.effects)})"
 
 
+def number_text(number: Number) -> str:
+    """Return a number as PDDL has it, which knows no exponents."""
+    return str(number) if isinstance(number, int) else format(Decimal(repr(number)), "f")
+
+
 @dataclass(frozen=True, slots=True)
 class CostIncrease:
     """``(increase (total-cost) amount)``; the amount is a number, or a function whose value the problem gives."""
@@ -197,7 +203,8 @@ class CostIncrease:
     amount: Number | Atom
 
     def __str__(self) -> str:
-        return f"(increase ({TOTAL_COST}) {self.amount})"
+        amount = self.amount if isinstance(self.amount, Atom) else number_text(self.amount)
+        return f"(increase ({TOTAL_COST}) {amount})"
 
 
 Effect = Literal | ConditionalEffect | UniversalEffect | CostIncrease
@@ -275,7 +282,7 @@ class FunctionValue:
     value: Number
 
     def __str__(self) -> str:
-        return f"(= {self.term} {self.value})"
+        return f"(= {self.term} {number_text(self.value)})"
 
 
 @dataclass(frozen=True, slots=True)

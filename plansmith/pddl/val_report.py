@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from plansmith.errors import BadInputError
 from plansmith.pddl.conditions import ExpansionBudget, bindings_of
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
@@ -161,7 +162,10 @@ def _advice_lines(task: PlanningTask, verdict: PlanVerdict) -> list[str]:
     if _is_without_advice(task, verdict):
         return []
     adviser = _Adviser(task, verdict.states[-1])
-    return adviser.group(verdict.unsatisfied, is_positive=True, is_all=True).lines()
+    try:
+        return adviser.group(verdict.unsatisfied, is_positive=True, is_all=True).lines()
+    except BadInputError:  # quantifiers with more instances than can be listed
+        return []
 
 
 def _is_without_advice(task: PlanningTask, verdict: PlanVerdict) -> bool:
@@ -180,7 +184,7 @@ class _Adviser:
     """
 
     def __init__(self, task: PlanningTask, state: int) -> None:
-        self.task, self.state = task, state
+        self.task, self.state, self._budget = task, state, ExpansionBudget()
 
     def group(self, parts: Sequence[Condition], *, is_positive: bool, is_all: bool) -> _Advice:
         """Return the advice on each or one of the parts, those left out that need none."""
@@ -201,7 +205,7 @@ class _Adviser:
             case Conjunction() | Disjunction():
                 parts = condition.parts
             case Quantification():
-                bindings = bindings_of(self.task, condition, {}, ExpansionBudget())
+                bindings = bindings_of(self.task, condition, {}, self._budget)
                 parts = [condition.part.substitute(binding) for binding in bindings]
         is_all = isinstance(condition, Conjunction) or (
             isinstance(condition, Quantification) and condition.is_universal

@@ -154,6 +154,11 @@ def read_literals(text: str) -> tuple[Literal, ...]:
     return tuple(literal for literal, _ in _placed_literals(_Text(text, 0)))
 
 
+def _true_literals(text: _Text) -> list[tuple[Literal, _Text]]:
+    """Return the facts of a state with their places; that others are false goes without saying, and may be said."""
+    return [(literal, place) for literal, place in _placed_literals(text) if literal.is_positive]
+
+
 def _placed_literals(line: _Text) -> Iterator[tuple[Literal, _Text]]:
     for match in _LITERAL.finditer(line.text):
         negated, plain = match.groups()
@@ -291,7 +296,7 @@ class _Reader:
             self.verdict = match.group(1).upper()
             self.verdict_span = line.group(match, 1).span()
         elif self.section == "start" and self.start is None and (match := _START.match(line.text)):
-            placed = list(_placed_literals(line.group(match, 1)))
+            placed = _true_literals(line.group(match, 1))
             self.start = tuple(literal.atom for literal, _ in placed)
             self.opening = [Claim(Part.START, text.span(), literal) for literal, text in placed]
             self.opening.append(Claim(Part.START, line.part(0, match.start(1)).span()))
@@ -379,7 +384,7 @@ class _Reader:
     def _close(self, step: _OpenStep, applicable: Claim) -> None:
         """Keep a step, whose lines are all there, with its places."""
         purpose, support, supported = self._purpose(step.values.get("purpose", _NOTHING))
-        placed = list(_placed_literals(step.values.get("next state", _NOTHING))) if applicable.is_true else []
+        placed = _true_literals(step.values.get("next state", _NOTHING)) if applicable.is_true else []
         self.steps.append(
             ChainStep(
                 action=self._step(step.values["action"].text),

@@ -154,7 +154,12 @@ def claimed_steps(answer: str) -> Iterator[tuple[ChainStep, StepSpans]]:
         if len(states) != 1:
             return
         action, (state,) = PlanStep(*_named(step[1])), states
-        atoms = list(_ATOM.finditer(text, *state.span(1)))
+        denied = [match.span() for match in _NEGATED.finditer(text, *state.span(1))]
+        atoms = [
+            atom
+            for atom in _ATOM.finditer(text, *state.span(1))
+            if not any(start <= atom.start() < end for start, end in denied)
+        ]
         places = tuple(Span(*atom.span()) for atom in atoms)
         told = ChainStep(action, next_state=tuple(Atom(*_named(atom[0])) for atom in atoms))
         choice, outcome = Span(start, step.end(1)), Span(step.end(1), state.end())
@@ -177,7 +182,7 @@ def _fault_of_states(task: PlanningTask, plan: Sequence[PlanStep], parts: Sequen
             return Refusal.NO_STATES
         true = set(task.atoms_of(after))
         for line in lines:
-            claimed = _facts(line)
+            claimed = _facts(_NEGATED.sub("", line))
             is_left_out = any(not task.is_static(atom.predicate) for atom in true - claimed)
             if claimed - true or is_left_out:  # what never changes need not be told again
                 return Refusal.FALSE_STATE
