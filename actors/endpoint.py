@@ -190,8 +190,9 @@ class Endpoint:
             message = _message(error, self._api_key)
             if isinstance(error, BadRequestError) and _says_no_room(str(error)):
                 return Completion("", FinishReason.NO_ROOM, self.config.model, seed)
+            is_full = isinstance(error, BadRequestError) and "maximum context length" in str(error)
             fault = f"{type(error).__name__}: {message}"
-            return Completion(None, "", self.config.model, seed, fault=fault)
+            return Completion(None, FinishReason.NO_ROOM if is_full else "", self.config.model, seed, fault=fault)
         return _completion_of(reply, self.config, seed, self._api_key)
 
     async def _ask(self, client: AsyncOpenAI, messages: Conversation, sampling: SamplingConfig, seed: int) -> Any:

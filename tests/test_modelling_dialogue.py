@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from modelled import SAMPLING, Dying, Killed, modelled, reference
@@ -11,6 +12,7 @@ from stand_in_generator import StandInGenerator
 from plansmith.config.modelling import ModellingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.errors import BadInputError, PlansmithError
+from plansmith.generation import Answers, Completion, FinishReason
 from plansmith.judging.modelled import plan_task
 from plansmith.modelling import folder as files
 from plansmith.modelling.calls import CallLog
@@ -164,6 +166,25 @@ def test_converse_failed_request_keeps_the_other_answers_and_says_so(tmp_path: P
     with pytest.raises(PlansmithError, match="requests failed"):
         list(speaker.converse(dialogues))
     assert (len(logs[one.name].calls), len(logs[other.name].calls)) == (0, 1)
+
+
+def test_converse_ends_though_a_server_has_no_room_for_what_is_said_again(tmp_path: Path) -> None:
+    own = reference("blocksworld-easy")
+    script = ScriptedGenerator(Script((own,), {"task": ["pred_nargs"] * NEVER_MENDED}))
+
+    class Small:
+        """Has room for the first question of a step alone."""
+
+        def complete(self, conversations: Any, sampling: Any, *, seeds: Any, description: Any = None) -> Answers:
+            for number, found in script.complete(conversations, sampling, seeds=seeds, description=description):
+                full = Completion(None, FinishReason.NO_ROOM, "m", 0, fault="maximum context length is 64 tokens")
+                yield number, [full] if len(conversations[number]) > 1 else found
+
+    log = CallLog.open(tmp_path / files.CALLS)
+    speaker = Speaker(Small(), SAMPLING, 0, "", lambda _: log)
+    [(_, records)] = speaker.converse({own.name: make_all(own.text, TaskFolder(tmp_path), ONE_PASS)})
+    assert records[-1].faults == ("pred_nargs",)
+    assert {call.finish_reason for call in log.calls if call.kind != "draft"} == {FinishReason.NO_ROOM}
 
 
 def test_call_log_with_a_cut_line_drops_it_and_goes_on(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from typing import TypeVar
 
 from plansmith.config.generation import SamplingConfig
 from plansmith.errors import PlansmithError
-from plansmith.generation import Generator
+from plansmith.generation import FinishReason, Generator
 from plansmith.modelling.calls import Call, CallLog, call_of, is_person, key_of
-from plansmith.modelling.dialogue import Question
+from plansmith.modelling.dialogue import Question, QuestionKind
 
 ResultT = TypeVar("ResultT")
 Person = Callable[[Question], str]
@@ -108,7 +108,8 @@ class Speaker:
         )
         for number, [completion] in answers:
             task = asked[number]
-            if completion.fault is not None:
+            is_later = questions[task].kind is not QuestionKind.DRAFT  # how long a dialogue gets is no wrong setting
+            if completion.fault is not None and not (is_later and completion.finish_reason == FinishReason.NO_ROOM):
                 failed.append(f"{task}: {completion.fault}")
                 continue
             yield self._kept(
