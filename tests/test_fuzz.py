@@ -378,6 +378,12 @@ LARGE_CASES: dict[str, tuple[str, str, str, Verdict]] = {
         SMALL,
         problem_of("o0 o1 o2 o3", "(p o1)", "(forall (?a ?b ?c ?d ?e ?f) (or (p ?a) (not (p ?b)) (q)))"),
         "(b)", Verdict.VALID),
+    "eight variables that static atoms leave free, and two that they do not": (
+        "(define (domain d) (:predicates (p ?x) (y ?x) (z ?x ?y) (q)) (:action b :parameters () :effect (q)))",
+        problem_of(" ".join(f"o{n}" for n in range(20)), " ".join(f"(p o{n})" for n in range(20)) + " (z o1 o2) (y o3)",
+                   "(exists (?a ?b ?c ?d ?e ?f ?g ?h ?i ?j) (and (p ?a) (p ?b) (p ?c) (p ?d) (p ?e) (p ?f) (p ?g) (p ?h) "
+                   "(z ?i ?j) (y ?j)))"),
+        "(b)", Verdict.BAD_INPUT),
     "six variables, 1000 objects, of which static atoms leave none": (
         SMALL, problem_of(many("o{} ", 6000), "", "(exists (?a ?b ?c ?d ?e ?f) (and (p ?a) (p ?f)))"), "(b)",
         Verdict.GOAL_NOT_REACHED),
@@ -391,3 +397,10 @@ LARGE_CASES: dict[str, tuple[str, str, str, Verdict]] = {
 def test_large_case_gives_its_verdict(domain: str, problem: str, plan: str, verdict: Verdict) -> None:
     assert judge_texts(domain, problem, plan).verdict.verdict is verdict
     assert len(diagnose(domain, problem)) <= 2 * MAX_DIAGNOSTICS
+
+
+def test_advice_on_a_quantifier_of_too_many_instances_is_left_out() -> None:
+    domain, problem, plan, _ = LARGE_CASES["six variables, 1000 objects, of which static atoms leave none"]
+    judged = judge_texts(domain, problem, plan)
+    assert judged.task is not None
+    assert "The goal is not satisfied" in val_output(judged.task, judged.verdict, "plan", is_verbose=True)

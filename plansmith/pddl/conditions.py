@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Protocol
@@ -34,6 +35,9 @@ EXPANSION_LIMIT_BYTES = 32 * 2**20
 
 INSTANCE_BYTES = 256
 """Reckoned for each instance of quantified variables; each literal takes the length of its bit set besides."""
+
+MET_BYTES = 64
+"""Reckoned for each static atom that is looked at on the way to an instance, so that a search for none ends, too."""
 
 
 class GroundCondition(Protocol):
@@ -218,7 +222,8 @@ def relevant_bindings(
         return  # of which nothing is true: sooner seen than found at the end of a join of the others
     places = {name: {value: place for place, value in enumerate(objects)} for name, objects in own.items()}
     found: set[tuple[int, ...]] = set()
-    for match in matches(in_join_order(patterns), {}, universe.static_atoms):
+    spend = partial(budget.spend, MET_BYTES, quantified)
+    for match in matches(in_join_order(patterns), {}, universe.static_atoms, spend):
         if all(value in places[name] for name, value in match.items() if name in places):
             choices = [[places[name][match[name]]] if name in match else range(len(own[name])) for name in own]
             budget.spend(INSTANCE_BYTES * prod(map(len, choices)), quantified)

@@ -6,7 +6,7 @@ Serves the search for applicable actions, quantifiers over what static atoms lea
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from plansmith.pddl.model import EQUALITY, Atom
 
@@ -40,17 +40,27 @@ def variables_of(atom: Atom) -> set[str]:
     return {name for name in atom.arguments if is_variable(name)}
 
 
-def matches(patterns: Sequence[Atom], binding: Mapping[str, str], index: Index) -> Iterator[Mapping[str, str]]:
+def matches(
+    patterns: Sequence[Atom], binding: Mapping[str, str], index: Index, met: Callable[[], None] | None = None
+) -> Iterator[Mapping[str, str]]:
     """Yield every extension of `binding` under which all patterns are in the index.
 
     An equality binds a variable to an object; between two variables that are still free it says nothing.
+
+    Args:
+        patterns: to be met, in this order.
+        binding: to begin with.
+        index: of the atoms.
+        met: called whenever a pattern is, be it by a binding that later ones refuse; what it raises ends the search.
     """
     if not patterns:
         yield binding
         return
     pattern = patterns[0].substitute(binding)
     for extended in _equated(pattern, binding) if pattern.predicate == EQUALITY else _found(pattern, binding, index):
-        yield from matches(patterns[1:], extended, index)
+        if met is not None:
+            met()
+        yield from matches(patterns[1:], extended, index, met)
 
 
 def _equated(pattern: Atom, binding: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
