@@ -380,7 +380,8 @@ LARGE_CASES: dict[str, tuple[str, str, str, Verdict]] = {
         "(b)", Verdict.VALID),
     "eight variables that static atoms leave free, and two that they do not": (
         "(define (domain d) (:predicates (p ?x) (y ?x) (z ?x ?y) (q)) (:action b :parameters () :effect (q)))",
-        problem_of(" ".join(f"o{n}" for n in range(20)), " ".join(f"(p o{n})" for n in range(20)) + " (z o1 o2) (y o3)",
+        problem_of(" ".join(f"o{n}" for n in range(20)),
+                   " ".join(f"(p o{n})" for n in range(20)) + " (z o1 o2) (y o3)",
                    "(exists (?a ?b ?c ?d ?e ?f ?g ?h ?i ?j) (and (p ?a) (p ?b) (p ?c) (p ?d) (p ?e) (p ?f) (p ?g) (p ?h) "
                    "(z ?i ?j) (y ?j)))"),
         "(b)", Verdict.BAD_INPUT),
