@@ -302,6 +302,20 @@ class DeepSpeedEngineAdapter:
             found["cuda"] = torch.cuda.default_generators[torch.cuda.current_device()]
         return found
 
+    def end(self) -> None:
+        """Let go of what holds the model beside who has this: hooks.
+
+        Of ZeRO 3 the tensors are emptied: DeepSpeed 0.19.8 has the modules of every engine in caches of its own.
+        """
+        self.engine.destroy()
+        if self._is_sharded:
+            for parameter in self.module.parameters():
+                for held in (parameter, getattr(parameter, "ds_tensor")):  # noqa: B009 - what ZeRO 3 adds
+                    held.data = held.data.new_empty(0)
+            for partition in self._partitions():
+                partition.data = partition.data.new_empty(0)
+            self.optimizer.optimizer.state.clear()
+
     def sleep(self) -> None:
         """Move weights and optimizer state to the host until `wake_up`, before which nothing else works.
 

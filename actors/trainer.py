@@ -256,7 +256,7 @@ class TrainerActor:
         if self._sender is not None:
             self._sender.shutdown()
             self._sender = None  # which holds the engine, too
-        self.engine.engine.destroy()
+        self.engine.end()
         del self.engine
         gc.collect()
         if self.config.device != "cpu":

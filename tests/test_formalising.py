@@ -290,7 +290,7 @@ def test_write_pairs_of_own_answers_takes_each_once_and_never_the_right_one(
     settings = PairSettings(negatives="sampled", per_problem=9, held_out_share=0.0)
     given = {"texts": artifact(tmp_path, "texts", ("rows", TextRow, texts)), "perturbed": faulty}
     pairs = run(tmp_path, "write_pairs", write_pairs, settings, Resources(), **given).rows(PairRow)
-    assert {(row.chosen, row.rejected) for row in pairs} == {(text.problem_pddl, x) for x in ("(wrong)", "(broken")}
+    assert {(row.chosen, row.rejected) for row in pairs} == {(text.problem_pddl, x) for x in ("(wrong)\n", "(broken\n")}
 
 
 def test_write_pairs_keeps_all_pairs_of_a_problem_on_one_side(tmp_path: Path, texts: list[TextRow]) -> None:

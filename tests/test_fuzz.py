@@ -382,8 +382,8 @@ LARGE_CASES: dict[str, tuple[str, str, str, Verdict]] = {
         "(define (domain d) (:predicates (p ?x) (y ?x) (z ?x ?y) (q)) (:action b :parameters () :effect (q)))",
         problem_of(" ".join(f"o{n}" for n in range(20)),
                    " ".join(f"(p o{n})" for n in range(20)) + " (z o1 o2) (y o3)",
-                   "(exists (?a ?b ?c ?d ?e ?f ?g ?h ?i ?j) (and (p ?a) (p ?b) (p ?c) (p ?d) (p ?e) (p ?f) (p ?g) (p ?h) "
-                   "(z ?i ?j) (y ?j)))"),
+                   "(exists (?a ?b ?c ?d ?e ?f ?g ?h ?i ?j) (and (p ?a) (p ?b) (p ?c) (p ?d) (p ?e) (p ?f) (p ?g) "
+                   "(p ?h) (z ?i ?j) (y ?j)))"),
         "(b)", Verdict.BAD_INPUT),
     "six variables, 1000 objects, of which static atoms leave none": (
         SMALL, problem_of(many("o{} ", 6000), "", "(exists (?a ?b ?c ?d ?e ?f) (and (p ?a) (p ?f)))"), "(b)",

@@ -669,7 +669,7 @@ def test_a_state_may_say_what_is_false_as_well_as_leave_it_out() -> None:
 def test_a_plan_whose_cost_the_problem_does_not_give_has_a_row_and_no_class_of_error() -> None:
     domain = """(define (domain d) (:predicates (p)) (:functions (total-cost) (price ?x))
       (:action buy :parameters (?x) :effect (and (p) (increase (total-cost) (price ?x)))))"""
-    problem = "(define (problem q) (:domain d) (:objects a) (:goal (p)) (:metric minimize (total-cost)))"
+    problem = "(define (problem q) (:domain d) (:objects a) (:init) (:goal (p)) (:metric minimize (total-cost)))"
     row = JudgingRow("q", domain, problem, (CompletionRow("r", 0, "v", "buy a\n"),))
     [verdict] = PlanJudge("plan_compact").judge(row).verdicts
     assert (verdict.verdict, verdict.error_class) == (Verdict.BAD_INPUT, None)

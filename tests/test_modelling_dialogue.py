@@ -184,7 +184,7 @@ def test_converse_ends_though_a_server_has_no_room_for_what_is_said_again(tmp_pa
     speaker = Speaker(Small(), SAMPLING, 0, "", lambda _: log)
     [(_, records)] = speaker.converse({own.name: make_all(own.text, TaskFolder(tmp_path), ONE_PASS)})
     assert records[-1].faults == ("pred_nargs",)
-    assert {call.finish_reason for call in log.calls if call.kind != "draft"} == {FinishReason.NO_ROOM}
+    assert {call.finish_reason for call in log.calls if call.kind == "repair"} == {FinishReason.NO_ROOM}
 
 
 def test_call_log_with_a_cut_line_drops_it_and_goes_on(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_next_draws_never_passes_the_limit() -> None:
     taking, seen, number = quota({"train": 10, "test": 10}, max_draws=3), set[str](), 0
     while draws := taking.next_draws():
         for _ in range(draws):
-            taking.take("train form" if number % 50 else f"form {number}", seen)
+            taking.take("train form" if number % 50 else f"form {number}", seen, {})
             number += 1
     assert taking.drawn == number <= 60
 

@@ -267,7 +267,8 @@ def test_faults_of_an_action_go_back_to_it_alone_and_what_has_none_is_not_asked_
     made: tuple[dict[str, Artifact], Lending],
 ) -> None:
     artifacts, resources = made
-    questions = [plain_text(conversation) for conversation in resources.model.asked]
+    asked = (plain_text(conversation) for conversation in resources.model.asked)
+    questions = list(dict.fromkeys(asked))  # each for every candidate
     first, again = questions[:4], questions[4:]
     assert all("schema:" not in question for question in first)
     concerned = {

@@ -168,14 +168,16 @@ class Exercise(Generic[ProductT]):
     def _mended(self, answer: str, left: int) -> Generator[Question, str, tuple[str, tuple[Fault, ...], int, int]]:
         """Return the last answer with its faults, what is left of the limit, and how many messages were sent.
 
-        The last validation that is allowed is followed by no message: nobody would look at what it brings.
+        The last validation that is allowed is followed by no message: nobody would look at what it brings. Where the
+        last answers are empty, as when a model has no room for more, the one before them counts.
         """
-        n_messages = 0
+        n_messages, said = 0, (answer, self._faults(answer))
         while True:
             faults = self._faults(answer)
+            said = (answer, faults) if answer.strip() else said
             left -= self.counts_validations and left > 0
             if not faults or not left:
-                return answer, faults, left, n_messages
+                return *said, left, n_messages
             left -= not self.counts_validations
             n_messages += 1
             turns = self._handed_back(answer, faults_turn(faults))
