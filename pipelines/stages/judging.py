@@ -55,7 +55,10 @@ def judge_rollouts(
     names = ("problem_id", "rollout_id", "iteration", "policy_version", "completion", "finish_reason")
     rollouts = zip(*read_columns(context.inputs["rollouts"], RolloutRow, *names), strict=True)
     rows = [
-        judging_row(problems[problem_id], [CompletionRow(*values, end in CUT) for _, *values, end in group])
+        judging_row(
+            problems[problem_id],
+            [CompletionRow(name, turn, version, text, end in CUT) for _, name, turn, version, text, end in group],
+        )
         for problem_id, group in groupby(sorted(rollouts, key=lambda row: row[:2]), key=lambda row: row[0])
     ]
     judged = worked_rows(
