@@ -340,6 +340,7 @@ class TrainerActor:
             LostWorkerError: an engine died.
         """
         import torch
+        from ray.exceptions import RayError
 
         from actors.weight_transfer import GLOO, NCCL, TrainedWeights, open_sender
 
@@ -356,7 +357,7 @@ class TrainerActor:
             self._sender.send_weights()
         except PlansmithError:
             raise
-        except Exception as error:
+        except (RayError, RuntimeError) as error:
             self._sender = None  # the group's own error, or of an engine that began anew and has not met the trainer
             if self.rank:  # waited for the sender in vain, in a group that is of no use any more
                 raise

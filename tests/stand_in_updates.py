@@ -65,10 +65,10 @@ class GroupAdvantages:
     problems: tuple[SolvedProblemRow, ...] = tuple(PROBLEMS)
     silent: ClassVar[int] = 2
 
-    def questions(self, seed: int, update: int, state: Any, tried: Sequence[Tried]) -> list[Question]:
+    def questions(self, update: int, state: Any, tried: Sequence[Tried]) -> list[Question]:
         if tried:
             return []
-        chosen = [self.problems[(2 * update + seed + k) % len(self.problems)] for k in range(2)]
+        chosen = [self.problems[(2 * update + 3 + k) % len(self.problems)] for k in range(2)]
         return [Question(row, asking(f"plan {row.problem_pddl}")) for row in chosen]
 
     def reward(self, rollout: RolloutRow, verdict: VerdictRow) -> Reward:

@@ -72,7 +72,7 @@ def group(problem_id: str, *rewards: float | None) -> list[Tried]:
 
 
 def asked(rule: FromGroups, update: int, state: Any, found: Sequence[Tried] = ()) -> list[str]:
-    return [item.problem.problem_id for item in rule.questions(1, update, state, found)]
+    return [item.problem.problem_id for item in rule.questions(update, state, found)]
 
 
 def test_updates_ask_the_problems_in_turn_from_where_the_last_one_ended() -> None:

@@ -34,12 +34,14 @@ def test_problems_writes_a_folder_that_the_planner_and_the_validator_read(tmp_pa
     assert "ferry L2" in capsys.readouterr().out
 
 
-def test_problems_leave_none_of_an_earlier_call_beside_them(tmp_path: Path) -> None:
-    for name, count in (("ferry", "4"), ("miconic", "2")):
-        assert main(["problems", name, "-n", count, "--text", "--out", str(tmp_path)]) == 0
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "domain.pddl", *(f"p000{n}.{ending}" for n in (1, 2) for ending in ("pddl", "txt"))
-    }  # fmt: skip
+def test_problems_beside_more_of_an_earlier_call_are_refused_and_change_nothing(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    assert main(["problems", "ferry", "-n", "4", "--out", str(tmp_path)]) == 0
+    before = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert main(["problems", "miconic", "-n", "2", "--out", str(tmp_path)]) == 2
+    assert "p0003.pddl: more problems are here" in capsys.readouterr().err
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
 
 
 def test_problems_of_the_same_seed_are_the_same(capsys: Capture) -> None:

@@ -455,7 +455,7 @@ def problem_p() -> SolvedProblemRow:
 
 def test_rejection_goes_through_the_problems_in_turn(blocks_problems: tuple[SolvedProblemRow, ...]) -> None:
     rule = Rejection(blocks_problems, PlanJudge("compact"), 2, HeldOut())
-    asked = [[item.problem.problem_id for item in rule.questions(1, number, None, ())] for number in range(1, 4)]
+    asked = [[item.problem.problem_id for item in rule.questions(number, None, ())] for number in range(1, 4)]
     assert sorted(asked[0] + asked[1]) == sorted(row.problem_id for row in blocks_problems)
     assert asked[2] == asked[0]
 

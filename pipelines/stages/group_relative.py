@@ -116,7 +116,7 @@ class FromGroups:
     judge: Judge
     settings: GroupRelativeSettings
 
-    def questions(self, seed: int, update: int, state: Any, tried: Sequence[Tried]) -> list[Question]:
+    def questions(self, update: int, state: Any, tried: Sequence[Tried]) -> list[Question]:
         """Return the next problems: at first as many as an update learns from, then those that groups still lack."""
         settings, groups = self.settings, groups_of(tried)
         n_taught = sum(has_two_rewards(_rewards(group)) for group in groups.values())

@@ -661,7 +661,7 @@ def _verdict(
     text = settings.interpretations.get(row.task)
     given = None if text is None else interpretation_of(text, where=f"{row.task}.json")
     # else it is of another model's words, of another draft or an arm, which may be the reference's own
-    if given is not None and given.covers(steps) and (given.names(steps) or not speaks_as(task, steps)):
+    if given is not None and given.covers(steps) and (given.knows_objects_of(steps) or not speaks_as(task, steps)):
         given.check(task)
         is_right = given.is_confirmed and reference_plan(given, steps, task) is not None
         return said(is_right=is_right, confirmed="person") if given.is_confirmed else said(proposal=text or "")

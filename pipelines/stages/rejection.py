@@ -61,7 +61,7 @@ class Rejection:
     n_problems: int
     held_out: HeldOut
 
-    def questions(self, seed: int, update: int, state: Any, tried: Sequence[Tried]) -> list[Question]:
+    def questions(self, update: int, state: Any, tried: Sequence[Tried]) -> list[Question]:
         """Return the next problems, round and round."""
         if tried:
             return []

@@ -143,11 +143,10 @@ class UpdateRule(Protocol):
     def judge(self) -> Judge:
         """Return who judges."""
 
-    def questions(self, seed: int, update: int, state: Any, tried: Sequence[Tried]) -> Sequence[Question]:
+    def questions(self, update: int, state: Any, tried: Sequence[Tried]) -> Sequence[Question]:
         """Return what update k, from 1, asks next; each problem once an update, and nothing ends the asking.
 
         Args:
-            seed: of the stage.
             update: k.
             state: of the lesson before, None before the first.
             tried: what this update has tried so far.
@@ -200,9 +199,10 @@ class Record:
 
 
 Updating = TypeVar("Updating", bound=UpdateSettings)
+AskedT = TypeVar("AskedT", ProblemRow, SolvedProblemRow)
 
 
-def in_random_order(problems: Iterable[ProblemRow | SolvedProblemRow], seed: int, name: str) -> tuple[Any, ...]:
+def in_random_order(problems: Iterable[AskedT], seed: int, name: str) -> tuple[AskedT, ...]:
     """Return the problems in the order of that name that a run's seed says, in which all segments of a loop go on."""
     return tuple(sorted(problems, key=lambda row: row_seed(seed, name, row.problem_id)))
 
@@ -327,8 +327,8 @@ class _Loop:
     """The loop after some update: its record, and the policy, a checkpoint or what the loop began with.
 
     Which ranks hold that policy with its optimizer state is known of this session only; others that took their place,
-    of a machine that went while engines wrote, hold nothing. Left by an error, it
-    waits for the rollouts that are being made: whoever begins the stage again must not meet them.
+    of a machine that went while engines wrote, hold nothing. Left by an error, it waits for the rollouts that are being
+    made: whoever begins the stage again must not meet them.
     """
 
     def __init__(self, context: StageContext[Updating], rule: UpdateRule, budget_s: float | None) -> None:
@@ -425,7 +425,7 @@ class _Loop:
         """Return the rollouts of an update, judged, turn by turn until the rule has enough; and the seconds."""
         found, taken = list[Tried](), Times()
         for turn in count():
-            questions = self._rule.questions(self._context.seed, update, state, found)
+            questions = self._rule.questions(update, state, found)
             if not questions:
                 break
             found += self._turn(update, turn, {item.problem.problem_id: item for item in questions}, taken)

@@ -95,12 +95,9 @@ def _shown(loaded: PlanningDomain, problem: Problem, number: int, *, with_text: 
 
 def _write(loaded: PlanningDomain, found: list[Problem], folder: Path, *, with_text: bool) -> None:
     make_folder(folder)
-    for number in itertools.count(len(found) + 1):  # of an earlier call, which made more, perhaps of another domain
-        before = [path for path in (folder / f"p{number:04d}.pddl", folder / f"p{number:04d}.txt") if path.exists()]
-        if not before:
-            break
-        for path in before:
-            path.unlink()
+    if (further := folder / f"p{len(found) + 1:04d}.pddl").exists():
+        raise BadInputError("more problems are here than there would be", where=str(further),
+                            expected="a folder of its own", cure="give another --out, or remove them first")  # fmt: skip
     (folder / "domain.pddl").write_text(print_domain(loaded.domain), encoding="utf-8")
     for number, problem in enumerate(found, start=1):
         (folder / f"p{number:04d}.pddl").write_text(print_problem(problem), encoding="utf-8")

@@ -93,7 +93,7 @@ class Interpretation:
         """Return whether it is of the words of a plan: every action has a meaning, even if it stands for nothing."""
         return all(step.name in self.actions for step in plan)
 
-    def names(self, plan: Iterable[PlanStep]) -> bool:
+    def knows_objects_of(self, plan: Iterable[PlanStep]) -> bool:
         """Return whether it knows every object of a plan."""
         return all(name in self.objects for step in plan for name in step.arguments)
 
