@@ -316,7 +316,9 @@ def test_rollouts_of_another_policy_are_refused(tmp_path: Path) -> None:
         looped(tmp_path, StandInUpdates())
 
 
-def test_ranks_that_took_the_place_of_others_while_engines_wrote_go_on_from_the_checkpoint(tmp_path: Path) -> None:
+def test_ranks_that_took_the_place_of_others_while_engines_wrote_go_on_from_the_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     class Replaced(StandInUpdates):
         def generator(self, policy: Any, engine: Any) -> Any:
             if len(self.asked) == 2:
@@ -327,6 +329,7 @@ def test_ranks_that_took_the_place_of_others_while_engines_wrote_go_on_from_the_
     made = [looped(tmp_path / name, found) for name, found in (("a", calm), ("b", replaced))]
     assert replaced.group == "second" and replaced.held.steps == calm.held.steps[-2:]
     assert (replaced.held.weight, replaced.held.moment) == (calm.held.weight, calm.held.moment)
+    assert "is run again" not in caplog.text, "they are there already, and need no other try"
     assert figures(made[0]) == figures(made[1])
 
 

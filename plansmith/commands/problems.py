@@ -97,7 +97,7 @@ def _write(loaded: PlanningDomain, found: list[Problem], folder: Path, *, with_t
     make_folder(folder)
     if (further := folder / f"p{len(found) + 1:04d}.pddl").exists():
         raise BadInputError("more problems are here than there would be", where=str(further),
-                            expected="a folder of its own", cure="give another --out, or remove them first")  # fmt: skip
+                            expected="a folder of its own", cure="give another --out, or remove them")  # fmt: skip
     (folder / "domain.pddl").write_text(print_domain(loaded.domain), encoding="utf-8")
     for number, problem in enumerate(found, start=1):
         (folder / f"p{number:04d}.pddl").write_text(print_problem(problem), encoding="utf-8")
