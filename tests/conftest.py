@@ -9,6 +9,7 @@ import io
 import os
 import random
 import signal
+import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
@@ -66,8 +68,13 @@ REFERENCE = ROOT.parent / "shared" / "reference"
 """Public PDDL and VAL's own verdicts; lies beside the repository and may be missing."""
 
 
-def pytest_configure() -> None:
+LOST = pytest.StashKey[list[str]]()
+"""What is known of each process of the tests that ended before its time."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Let nothing reach the tests, and what they start, that only holds where they were started from."""
+    config.stash[LOST] = []
     for variable in [name for name in os.environ if name.startswith(USERS_OWN)]:
         del os.environ[variable]
     # threads of torch that wait leave the cores to the other process of the tests, instead of turning round
@@ -102,6 +109,22 @@ def _last_words(pytestconfig: pytest.Config) -> Iterator[None]:
     yield
     faulthandler.disable()
     faulthandler.enable(pytestconfig.stash[fault_handler_stderr_fd_key])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Note how a process ended that was not told to: of what C++ or a signal ends, pytest says no more than that."""
+    if error is not None:
+        try:
+            status = f"ended with {node.gateway._io.popen.wait(10)}"  # negative: by this signal
+        except subprocess.TimeoutExpired:
+            status = "runs, but has closed its pipe"
+        node.config.stash[LOST].append(f"{node.gateway.id} {status}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in config.stash[LOST]:
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture
