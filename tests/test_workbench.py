@@ -25,10 +25,10 @@ from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.references import TASKS_FOLDER
 from plansmith.pddl.cases import judge_texts
-from plansmith.workbench.bench import Bench, ConflictError, FaultyError
+from plansmith.workbench.bench import Bench, ConflictError, Draft, FaultyError
 from plansmith.workbench.going_on import Progress, Work
 from plansmith.workbench.meaning import Reference, keep_meaning, meaning_of
-from plansmith.workbench.pages import checklist, fields_of, text_of_form
+from plansmith.workbench.pages import checklist, fields_of, plan_view, text_of_form
 from plansmith.workbench.renaming import renaming_in_pddl
 
 STACK = "4-actions/2/stack.md"
@@ -183,7 +183,84 @@ def test_rename_makes_nothing_younger_that_was_older(bench: Bench) -> None:
     assert older <= {each.name for each in bench.products() if each.is_older}
 
 
+def test_draft_of_another_form_outlives_a_save_and_a_conflict(bench: Bench) -> None:
+    product = bench.product(STACK)
+    mine, other = (product.text.replace(GOOD, f"(and {GOOD} (clear ?{name}))") for name in "yx")
+    bench.keep_draft(STACK, mine, product.version, form="mine")
+    bench.save(STACK, other, product.version, form="other")
+    assert bench.draft(STACK) == Draft(mine, product.version, "mine")
+    bench.drop_draft(STACK)
+    with pytest.raises(ConflictError) as caught:
+        bench.save(STACK, mine, product.version, form="mine")
+    assert bench.draft(STACK) == Draft(mine, product.version, "mine")
+    bench.save(STACK, mine + "\n\n", caught.value.version, form="mine")
+    assert bench.draft(STACK) is None
+
+
+def test_save_that_changes_nothing_makes_nothing_older(bench: Bench) -> None:
+    mended(bench, files.ACTIONS, "### stack", "### stack\nPuts one on another.")
+    mended(bench, STACK, GOOD, "(and (clear ?y) (holding ?x))")
+    assert not bench.product(STACK).is_older
+    same = bench.product(files.ACTIONS)
+    bench.save(files.ACTIONS, same.text, same.version)
+    assert not bench.product(STACK).is_older
+    assert bench.last_change() == f"mended {STACK}"
+
+
+def test_change_that_breaks_the_plan_shows_at_once_and_nothing_is_written(bench: Bench) -> None:
+    before = bench.folder.read(files.DOMAIN)
+    view = plan_view(bench)
+    assert view is not None
+    assert view.is_valid
+    mended(bench, STACK, GOOD, f"(and {GOOD} (clear ?x) (on ?x ?y))")
+    view = plan_view(bench)
+    assert view is not None
+    assert view.verdict == "precondition_unsatisfied"
+    assert bench.folder.read(files.DOMAIN) == before
+
+
+def test_no_plan_of_a_model_that_has_changed_says_so(work: Work, bench: Bench) -> None:
+    work.folder.remove(files.PLAN)
+    work.folder.write(files.PLAN_IN_WORDS, "No plan found: proven")
+    view = plan_view(bench)
+    assert view is not None
+    assert not view.is_before
+    mended(bench, files.DOMAIN, "(:action stack", "; mine\n  (:action stack")
+    view = plan_view(bench)
+    assert view is not None
+    assert view.is_before
+
+
+def test_problem_is_checked_in_the_domain_as_it_is_now(bench: Bench) -> None:
+    mended(bench, STACK, "## New predicates", "## New predicates\n- (light ?x - block): weighs little")
+    mended(bench, STACK, GOOD, "(and (holding ?x) (clear ?y) (light ?x))")
+    problem = bench.product(files.PROBLEM_SKETCH)
+    bench.save(files.PROBLEM_SKETCH, problem.text.replace("(ontable ", "(light green)\n(ontable ", 1), problem.version)
+    bench.rename("type", "block", "brick")
+    bench.rename("predicate", "light", "slight")
+    assert not [each.name for each in bench.products() if bench.faults(each.name, each.text)]
+    assert "(slight green)" in bench.product(files.PROBLEM_SKETCH).text
+
+
+def test_action_that_is_no_longer_named_is_no_product(bench: Bench) -> None:
+    actions = bench.product(files.ACTIONS)
+    before, _, after = actions.text.partition("### unstack")
+    bench.save(files.ACTIONS, before, actions.version)
+    assert after
+    assert "4-actions/2/unstack.md" not in bench.names()
+    assert STACK in bench.names()
+    bench.undo()
+    assert "4-actions/2/unstack.md" in bench.names()
+
+
 # --- renaming
+
+
+def test_rename_leaves_products_alone_that_do_not_name_it(bench: Bench) -> None:
+    mended(bench, STACK, GOOD, f"; mine\n{GOOD}")
+    assert "ontable" not in bench.product(STACK).text
+    assert STACK not in bench.rename("predicate", "ontable", "onfloor")
+    assert "; mine" in bench.product(STACK).text
 
 
 def test_renamed_type_is_gone_from_every_product_and_the_plan_stays_valid(work: Work, bench: Bench) -> None:
@@ -296,6 +373,9 @@ def test_rename_in_pddl_leaves_comments_predicates_variables_and_longer_names_al
     rename = renaming_in_pddl("type", "at", "place")
     assert rename("(at ?at - at) ; at home\n(forall (?x - (either at at-home)) (at ?x))") == (
         "(at ?at - place) ; at home\n(forall (?x - (either place at-home)) (at ?x))"
+    )
+    assert rename("(define (domain at) (:action at :parameters (?x - at)))") == (
+        "(define (domain at) (:action at :parameters (?x - place)))"
     )
     assert renaming_in_pddl("predicate", "at", "is-at")("(and (at ?at) (at-home ?x - at) (at))") == (
         "(and (is-at ?at) (at-home ?x - at) (is-at))"
@@ -466,12 +546,30 @@ def test_nothing_is_changed_while_something_is_going_on(made: Path, tmp_path: Pa
         form = {"name": STACK, "version": product.version, "text": product.text.replace(GOOD, f"(and {GOOD})")}
         refused = post(client, "save", **form)
         assert refused.status_code == 409
+        draft = Bench(work.folder, work.config).draft(STACK)
+        assert draft is not None
+        assert draft.text == form["text"]
+        assert post(client, "interpret", text="{}").status_code == 409
         assert "going on" in refused.text
         assert "Questions to ask of it" in client.get("").text
         assert post(client, "advise", question="77", advice="x").status_code == 409
         assert post(client, "stop").status_code == 303
         progress.wait()
         assert post(client, "save", **form).status_code == 303
+
+
+def test_what_cannot_be_used_is_said_and_no_error_of_the_program(work: Work, client: httpx.Client) -> None:
+    assert post(client, "advise", question="\u00b2").status_code == 422
+    assert post(client, "check", **{f"name-{row}": "x" for row in range(2001)}).status_code == 413
+    work.folder.write(f"{files.EDITS}/{files.DOMAIN}", "(define (domain mine))")
+    answer = client.get("")
+    assert answer.status_code == 422
+    assert "does not say what it is an edit of" in answer.text
+
+
+def test_form_has_every_row_that_was_sent() -> None:
+    rows = {f"predicate-{row}": f"(p{row})" for row in range(150)}
+    assert "(p149)" in text_of_form(STACK, {**rows, "precondition": "()", "effect": "()"})
 
 
 def test_bench_of_a_folder_without_a_task_says_what_it_is_looking_for(tmp_path: Path, work: Work) -> None:
@@ -506,6 +604,11 @@ def test_plan_in_other_words_is_right_once_a_person_confirms_what_it_means(
     other = meaning_of(work.folder, reference)
     assert other is not None
     assert not other.is_right
+    work.folder.write(files.PLAN, "(lift blue red)\n(put-down blue)\n(lift red yellow)\n(stack red green)")
+    renamed = meaning_of(work.folder, reference)
+    assert renamed is not None
+    assert not renamed.is_kept
+    assert ("lift", ("(unstack #1 #2)",)) in renamed.actions
 
 
 def test_interpretation_of_an_unknown_action_is_refused_and_none_is_kept(work: Work, reference: Reference) -> None:

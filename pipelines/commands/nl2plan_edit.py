@@ -76,8 +76,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _edit(arguments: argparse.Namespace) -> int:
     folder = TaskFolder(arguments.folder)
+    arguments.passes = max([arguments.passes, *folder.passes()])
     reference = None if arguments.reference is None else Reference.read(*arguments.reference)
     bench = Bench(folder, modelling_config(arguments), reference)
+    bench.products()  # what cannot be read is said before anything is served
     work = Work(folder, bench.config, planner_of(arguments), _speaking(arguments, bench))
     with run_lock(folder.path), listening_socket("127.0.0.1", arguments.port) as listener:
         import uvicorn

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from plansmith.data.storage import append_line, cut_unfinished_line, whole_lines
+from plansmith.errors import BadInputError
 from plansmith.generation import FinishReason, Message
 from plansmith.modelling.dialogue import Question, QuestionKind
 
@@ -94,14 +95,25 @@ class CallLog:
     path: Path
     calls: list[Call] = field(default_factory=list)
     _by_key: dict[str, Call] = field(default_factory=dict)
+    _is_written_to: bool = False
 
     @classmethod
     def open(cls, path: Path) -> CallLog:
-        """Return the log in a file, which need not be there yet; a last line without its end is cut off."""
+        """Return the log in a file, which need not be there yet; a last line without its end is none.
+
+        Reading changes nothing: another process, or thread, may be in the middle of that line.
+
+        Raises:
+            BadInputError: a line is no call.
+        """
         log = cls(path)
-        cut_unfinished_line(path)
-        for line in whole_lines(path):
-            log._keep(_call(json.loads(line)))
+        for number, line in enumerate(whole_lines(path), start=1):
+            try:
+                log._keep(_call(json.loads(line)))
+            except (KeyError, TypeError, ValueError) as error:
+                raise BadInputError("no call of a model", where=f"{path}:{number}", got=line[:80],
+                                    expected="what plansmith nl2plan has written",
+                                    cure="take the line out; what it answered is asked again") from error  # fmt: skip
         return log
 
     def find(self, key: str) -> Call | None:
@@ -109,7 +121,10 @@ class CallLog:
         return self._by_key.get(key)
 
     def add(self, call: Call) -> None:
-        """Write a call; when this returns it survives a crash."""
+        """Write a call, after cutting off a line that a crash left unfinished; when this returns it survives one."""
+        if not self._is_written_to:
+            cut_unfinished_line(self.path)
+            self._is_written_to = True
         append_line(self.path, json.dumps(dataclasses.asdict(call), ensure_ascii=False))
         self._keep(call)
 

@@ -127,6 +127,10 @@ class TaskFolder:
         actions = sorted(path.relative_to(self.path).as_posix() for path in self.path.glob("4-actions/*/*.md"))
         return [*filter(self.has, (TYPES, HIERARCHY, ACTIONS)), *actions]
 
+    def passes(self) -> set[int]:
+        """Return the numbers of the passes of step 4 that are there."""
+        return {int(path.name) for path in self.path.glob("4-actions/*") if path.name.isdecimal()}
+
     def write(self, name: str, text: str) -> None:
         """Write a product, whole or not at all."""
         make_folder((self.path / name).parent)

@@ -10,7 +10,7 @@ import json
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from plansmith.config.modelling import ModellingConfig
@@ -47,10 +47,17 @@ class FaultyError(BadInputError):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What was typed and not saved, and the version that it was made on."""
+    """What was typed and not saved.
+
+    Attributes:
+        text: that was typed.
+        version: of the product that it was made on.
+        form: that it was typed into: two tabs have two.
+    """
 
     text: str
     version: str
+    form: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +109,11 @@ class Bench:
         return self.folder.read(files.TEXT)
 
     def names(self) -> list[str]:
-        """Return the products that are there, in the order of the steps."""
+        """Return the products that are there, in the order of the steps; actions that are no longer named are none."""
         actions = [str(path.relative_to(self.folder.path)) for path in self.folder.path.glob("4-actions/*/*.md")]
         position = {action.name: number for number, action in enumerate(self.actions())}
-        found = [(own, name) for name in actions if (own := action_of(name))]
+        is_named = position.__contains__ if self.folder.has(files.ACTIONS) else lambda _: True
+        found = [(own, name) for name in actions if (own := action_of(name)) and is_named(own.action)]
         found.sort(key=lambda pair: (pair[0].number, position.get(pair[0].action, len(position)), pair[0].action))
         before = (files.TYPES, files.HIERARCHY, files.ACTIONS)
         rest = [name for name in (files.DOMAIN, files.PROBLEM_SKETCH, files.PROBLEM) if name in EDITABLE]
@@ -142,8 +150,20 @@ class Bench:
             return (Fault("size", f"too long: {MAX_TEXT_BYTES} bytes at most"),)
         return faults_of(self.folder, self.config, name, text)
 
-    def save(self, name: str, text: str, version: str) -> None:
-        """Put a text in the place of a product; one that is what the steps made is no edit, a faulty one stays a draft.
+    def as_it_stands(self) -> TaskFolder:
+        """Return the folder with domain and problem put together of what is there now; nothing is written.
+
+        Raises:
+            BadInputError: one of them was mended, and what it was put together of has changed since.
+        """
+        foreseen = journal.Foreseen(self.folder.path)
+        put_together(foreseen, self.config)
+        return foreseen
+
+    def save(self, name: str, text: str, version: str, *, form: str = "") -> None:
+        """Put a text in the place of a product; one that is what the steps made is no edit.
+
+        What is not taken stays a draft. What was typed into another form does, too.
 
         Raises:
             ConflictError: the product is not the version that the text was made of.
@@ -153,15 +173,18 @@ class Bench:
         with self.lock:
             product = self.product(name)
             if product.version != version and digest(text) != product.version:
+                self.keep_draft(name, text, version, form=form)
                 raise ConflictError("saved in another tab in the meantime", text=product.text, version=product.version)
             if faults := self.faults(name, text):
-                self.keep_draft(name, text, version)
+                self.keep_draft(name, text, version, form=form)
                 raise FaultyError("not saved: a later step could not use it", faults=faults)
             self._change(f"mended {name}", {name: text})
-            self.drop_draft(name)
+            draft = self.draft(name)
+            if draft and (draft.form == form or digest(draft.text) == digest(text)):
+                self.drop_draft(name)
 
     def take_made(self, name: str, version: str) -> None:
-        """Take a product as the steps made it again.
+        """Take a product as the steps made it again; a draft stays.
 
         Raises:
             ConflictError: the product is not the version that was looked at.
@@ -171,7 +194,6 @@ class Bench:
             if product.version != version:
                 raise ConflictError("saved in another tab in the meantime", text=product.text, version=product.version)
             self._change(f"took {name} as it was made", {name: product.made})
-            self.drop_draft(name)
 
     def rename(self, kind: Kind, old: str, new: str) -> list[str]:
         """Rename a type or a predicate wherever it is named, and return the products that changed.
@@ -213,13 +235,13 @@ class Bench:
         path = f"{DRAFTS}/{name}.json"
         return Draft(**json.loads(self.folder.read(path))) if self.folder.has(path) else None
 
-    def keep_draft(self, name: str, text: str, version: str) -> None:
+    def keep_draft(self, name: str, text: str, version: str, *, form: str = "") -> None:
         """Keep what is being typed; what stands there already is no draft."""
         with self.lock:
             if digest(text) == self.product(name).version or len(text.encode()) > MAX_TEXT_BYTES:
                 self.drop_draft(name)
             else:
-                self.folder.write(f"{DRAFTS}/{name}.json", json.dumps({"text": text, "version": version}))
+                self.folder.write(f"{DRAFTS}/{name}.json", json.dumps(asdict(Draft(text, version, form))))
 
     def drop_draft(self, name: str) -> None:
         """Forget what was typed."""
@@ -251,6 +273,11 @@ class Bench:
             put_together(foreseen, self.config)
             _mend(foreseen, {name: text})
         put_together(foreseen, self.config)
+
+    def is_planned_before(self) -> bool:
+        """Return whether something was changed after what came of planning was written."""
+        planned = _time_of(self.folder.path / files.PLAN_IN_WORDS)
+        return any(self._changed_at(name) > planned for name in self.names())
 
     def _edited_at(self, name: str) -> int:
         return _time_of(self.folder.path / EDITS / name)

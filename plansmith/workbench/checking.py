@@ -11,10 +11,12 @@ from plansmith.errors import BadInputError
 from plansmith.modelling import folder as files
 from plansmith.modelling.checks import check_actions, check_problem, check_schema, check_tree, check_types
 from plansmith.modelling.dialogue import new_predicates
+from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.products import DialogueStep, DomainSketch
 from plansmith.modelling.reading import Fault, read_actions, read_schema, read_tree, read_types
-from plansmith.modelling.steps import Products, passed, read_made_domain, sketched
+from plansmith.modelling.steps import Products, make_domain, passed, read_made_domain, sketched
 from plansmith.pddl.diagnosis import diagnose
+from plansmith.workbench.journal import Foreseen
 
 ACTION_FILE = re.compile(r"4-actions/([1-9][0-9]*)/([a-z][a-z0-9_-]*)\.md")
 MAX_FAULTS = 50
@@ -46,12 +48,24 @@ def step_of(name: str) -> DialogueStep | None:
     return DialogueStep.CONSTRUCTION if action_of(name) else STEP_OF.get(name)
 
 
-def faults_of(products: Products, config: ModellingConfig, name: str, text: str) -> tuple[Fault, ...]:
+def faults_of(folder: TaskFolder, config: ModellingConfig, name: str, text: str) -> tuple[Fault, ...]:
     """Return what is wrong with a text in the place of a product, given the products before it."""
+    before = _with_domain(folder, config) if name == files.PROBLEM_SKETCH else folder
     try:
-        return _faults(products, config, name, text)[:MAX_FAULTS]
+        return _faults(before, config, name, text)[:MAX_FAULTS]
     except BadInputError as error:
         return (Fault("before", f"what comes before this cannot be used: {error}"),)
+
+
+def _with_domain(folder: TaskFolder, config: ModellingConfig) -> TaskFolder:
+    """Return a folder whose domain is put together of what is there now, unless it was mended before a change."""
+    foreseen = Foreseen(folder.path)
+    try:
+        if folder.has(files.TYPES):
+            make_domain(foreseen, config)
+    except BadInputError:
+        return folder
+    return foreseen
 
 
 def _faults(products: Products, config: ModellingConfig, name: str, text: str) -> tuple[Fault, ...]:

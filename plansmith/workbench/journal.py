@@ -58,11 +58,11 @@ def changes(folder: TaskFolder) -> list[Change]:
 
 
 def make(folder: TaskFolder, label: str, foreseen: Foreseen) -> None:
-    """Note a change, then make it: what a kill leaves half made can be undone."""
+    """Note a change, then make it: what a kill leaves half made can be undone. What changes nothing touches nothing."""
     change = Change(label, {file: _text(folder, file) for file in foreseen.changed}, foreseen.changed)
     if change.before != change.after:
         _write(folder, [*changes(folder), change][-MAX_ENTRIES:])
-    _leave(folder, change.after)
+        _leave(folder, change.after)
 
 
 def undo(folder: TaskFolder) -> Change:

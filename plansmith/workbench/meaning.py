@@ -53,7 +53,7 @@ class MeaningView:
         actions: each action of the model with what it stands for, a line an alternative.
         objects: each object with its name in the reference.
         steps: what the plan is in the reference; None where the interpretation makes no valid plan of it.
-        is_kept: whether a person has kept it.
+        is_kept: whether a person has kept it, for a plan of these actions and objects.
         is_confirmed: whether a person has confirmed it.
     """
 
@@ -77,6 +77,8 @@ def meaning_of(folder: TaskFolder, reference: Reference) -> MeaningView | None:
         return None
     plan = parse_plan(folder.read(files.PLAN))
     kept = _kept(folder)
+    if kept is not None and not kept.covers(plan):  # it is of an earlier model
+        kept = None
     found = kept if kept is not None else propose(plan, _objects(folder), reference.task)
     shown = tuple(map(str, plan))
     if found is None:

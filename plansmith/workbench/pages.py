@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import difflib
 import re
+import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files as resources
 from typing import Any
@@ -33,7 +34,7 @@ from plansmith.workbench.meaning import meaning_of
 
 BLANK_ROWS = 2
 """Empty rows of a form, to write further parameters or predicates into."""
-MAX_ROWS = 100
+FORM_BYTES = 9
 MAX_STEPS_SHOWN = 500
 
 TITLES = {
@@ -129,15 +130,20 @@ def text_of_form(name: str, form: Mapping[str, str]) -> str:
     parameters = tuple(
         Parameter(_one_line(value[f"name-{row}"]), _one_line(value.get(f"type-{row}", "")),
                   _one_line(value.get(f"said-{row}", "")))
-        for row in range(MAX_ROWS) if value.get(f"name-{row}", "").strip()
+        for row in _rows(value, "name") if value[f"name-{row}"].strip()
     )  # fmt: skip
     predicates = tuple(
         Predicate("", _one_line(value[f"predicate-{row}"]), _one_line(value.get(f"meaning-{row}", "")))
-        for row in range(MAX_ROWS) if value.get(f"predicate-{row}", "").strip()
+        for row in _rows(value, "predicate") if value[f"predicate-{row}"].strip()
     )  # fmt: skip
     return writing.write_schema(
         Schema(own.action, parameters, value.get("precondition", ""), value.get("effect", ""), predicates)
     )
+
+
+def _rows(form: Mapping[str, str], field: str) -> list[str]:
+    """Return the numbers of the rows that a form has of a field, in its order."""
+    return [found[1] for key in form if (found := re.fullmatch(rf"{field}-(\d+)", key))]
 
 
 def _one_line(text: str) -> str:
@@ -178,9 +184,10 @@ class Editing:
     Attributes:
         text: in it.
         version: of the product that it is a change of.
-        notice: why it is not what stands there.
         faults: of it.
+        notice: why it is not what stands there.
         conflict: what stands there instead, after somebody else saved.
+        form: what tells this editor from that of another tab.
     """
 
     text: str
@@ -188,6 +195,7 @@ class Editing:
     faults: tuple[Fault, ...]
     notice: str = ""
     conflict: str | None = None
+    form: str = field(default_factory=lambda: secrets.token_hex(FORM_BYTES))
 
 
 def editing_of(bench: Bench, product: Product) -> Editing:
@@ -198,7 +206,7 @@ def editing_of(bench: Bench, product: Product) -> Editing:
     notice = "This is your draft, which is not saved."
     if draft.version != product.version:
         notice += " The product was changed since you began it."
-    return Editing(draft.text, draft.version, bench.faults(product.name, draft.text), notice)
+    return Editing(draft.text, draft.version, bench.faults(product.name, draft.text), notice, form=draft.form)
 
 
 def product_page(
@@ -302,7 +310,10 @@ class PlanStepView:
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
-    """What came of planning; `verdict` is the validator's word on the plan in the model as it stands now."""
+    """What came of planning; `verdict` is the validator's word on the plan in the model as it stands now.
+
+    Without a plan `is_before` says whether the model was changed since.
+    """
 
     said: str
     verdict: str
@@ -310,6 +321,7 @@ class PlanView:
     steps: tuple[PlanStepView, ...]
     n_steps: int
     initial: tuple[str, ...]
+    is_before: bool = False
 
     @property
     def is_valid(self) -> bool:
@@ -322,9 +334,10 @@ def plan_view(bench: Bench) -> PlanView | None:
     folder = bench.folder
     said = folder.read(files.PLAN_IN_WORDS).strip() if folder.has(files.PLAN_IN_WORDS) else ""
     if not folder.has(files.PLAN):
-        return PlanView(said, "", "", (), 0, ()) if said else None
+        return PlanView(said, "", "", (), 0, (), bench.is_planned_before()) if said else None
     try:
-        domain, problem = folder.current(files.DOMAIN), folder.current(files.PROBLEM)
+        model = bench.as_it_stands()
+        domain, problem = model.current(files.DOMAIN), model.current(files.PROBLEM)
     except BadInputError as error:
         return PlanView(said, "bad_input", str(error), (), 0, ())
     judged = judge_texts(domain, problem, folder.read(files.PLAN))

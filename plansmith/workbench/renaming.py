@@ -43,7 +43,8 @@ def renamed(texts: Mapping[str, str], kind: Kind, old: str, new: str) -> dict[st
         raise BadInputError(f"'{new}' is the name of {'an' if owner in 'action object' else 'a'} {owner} already",
                             cure="choose another name")  # fmt: skip
     after = {name: _renamed_product(name, text, kind, old, new) for name, text in texts.items()}
-    return {name: text for name, text in after.items() if text.strip() != texts[name].strip()}
+    as_is = {name: _renamed_product(name, text, kind, old, old) for name, text in texts.items()}
+    return {name: text for name, text in after.items() if text != as_is[name]}
 
 
 def names_in(texts: Mapping[str, str]) -> dict[str, set[str]]:
@@ -109,11 +110,12 @@ def _predicate(own: Predicate, formula: Rename) -> Predicate:
 def renaming_in_pddl(kind: Kind, old: str, new: str) -> Rename:
     """Return what renames a type or a predicate in PDDL: a predicate stands behind a bracket, a type never does.
 
-    Comments, variables and keywords stay. No object may have the name of a type: what has it, behind no bracket, is the
-    type.
+    Comments, variables, keywords and the names of actions, domain and problem stay. No object may have the name of a
+    type: what has it, behind no bracket, is the type.
     """
     before = r"\(\s*" if kind == "predicate" else r"(?<!\()(?:^|(?<=[\s]))"
-    pattern = re.compile(rf"(;[^\n]*)|({before}){re.escape(old)}(?=[\s()]|$)", re.IGNORECASE)
+    kept = r";[^\n]*|:action\s+[^\s()]+|\(\s*(?:domain|problem)\s+[^\s()]+"
+    pattern = re.compile(rf"({kept})|({before}){re.escape(old)}(?=[\s()]|$)", re.IGNORECASE)
 
     def rename(text: str) -> str:
         return pattern.sub(lambda found: found[0] if found[1] is not None else f"{found[2]}{new}", text)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -94,9 +94,12 @@ async def _form(request: Request) -> Form:
         pieces.append(piece)
         size += len(piece)
         if size > MAX_BODY_BYTES:
-            return {}
+            raise HTTPException(413, "too long")
     text = b"".join(pieces).decode(errors="replace")
-    return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    except ValueError as error:
+        raise HTTPException(413, f"more than {MAX_FIELDS} fields") from error
 
 
 Fields = Annotated[Form, Depends(_form)]
@@ -113,6 +116,12 @@ def make_app(bench: Bench, progress: Progress, *, token: str, names: frozenset[s
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(Gate, token=token, names=names)
+
+    @app.exception_handler(BadInputError)
+    def unusable(_: Request, error: BadInputError) -> Response:
+        """Say what file of the folder cannot be used, where a page has nothing else to show."""
+        return PlainTextResponse(f"{error}\n", 422)
+
     _add_pages(app, bench, progress)
     _add_changes(app, bench, progress)
     _add_progress(app, bench, progress)
@@ -163,7 +172,7 @@ def _add_changes(app: FastAPI, bench: Bench, progress: Progress) -> None:
         """Say what is wrong with what is being typed, and keep it as a draft."""
         try:
             name, text = form.get("name", ""), text_of_form(form.get("name", ""), form)
-            bench.keep_draft(name, text, form.get("version", ""))
+            bench.keep_draft(name, text, form.get("version", ""), form=form.get("form", ""))
             faults = [_fault_row(fault, text) for fault in bench.faults(name, text)]
             shown = fields_of(name, text, ())["pddl"] if bench.product(name).action else None
         except BadInputError as error:
@@ -172,21 +181,24 @@ def _add_changes(app: FastAPI, bench: Bench, progress: Progress) -> None:
 
     @app.post("/{_token}/save")
     def save(form: Fields) -> Response:
-        name, as_text = form.get("name", ""), "text" in form
-        text = text_of_form(name, form)
+        name, as_text, own = form.get("name", ""), "text" in form, form.get("form", "")
+        text, version = text_of_form(name, form), form.get("version", "")
 
         def again(status: int, editing: Editing, error: str) -> Response:
             page = product_page(bench, progress, bench.product(name), editing, as_text=as_text, error=error)
             return HTMLResponse(page, status)
 
         try:
-            _check_quiet(progress)
-            bench.save(name, text, form.get("version", ""))
+            with bench.lock:
+                if progress.is_running:
+                    bench.keep_draft(name, text, version, form=own)
+                _check_quiet(progress)
+                bench.save(name, text, version, form=own)
         except ConflictError as error:
-            editing = Editing(text, error.version, bench.faults(name, text), conflict=error.text)
+            editing = Editing(text, error.version, bench.faults(name, text), conflict=error.text, form=own)
             return again(409, editing, f"{error}. Below is in what they differ; what you save now replaces it.")
         except FaultyError as error:
-            return again(422, Editing(text, form.get("version", ""), error.faults), str(error))
+            return again(422, Editing(text, version, error.faults, form=own), str(error))
         except BadInputError as error:
             return HTMLResponse(overview(bench, progress, error=str(error)), 409 if progress.is_running else 422)
         return _to(address_of(name) + ("&view=text" if as_text else ""))
@@ -203,40 +215,38 @@ def _add_changes(app: FastAPI, bench: Bench, progress: Progress) -> None:
     @app.post("/{_token}/take-made")
     def take_made(form: Fields) -> Response:
         def work() -> str:
-            _check_quiet(progress)
             bench.take_made(form.get("name", ""), form.get("version", ""))
             return address_of(form["name"])
 
-        return _done(bench, progress, work)
+        return _done(bench, progress, work, is_change=True)
 
     @app.post("/{_token}/rename")
     def rename(form: Fields) -> Response:
         def work() -> str:
-            _check_quiet(progress)
             kind: Kind = "predicate" if form.get("kind") == "predicate" else "type"
             bench.rename(kind, form.get("old", ""), form.get("new", ""))
             return form["back"] if form.get("back") in ("predicates",) else "."
 
-        return _done(bench, progress, work)
+        return _done(bench, progress, work, is_change=True)
 
     @app.post("/{_token}/interpret")
     def interpret(form: Fields) -> Response:
         try:
-            _check_quiet(progress)
             with bench.lock:
+                _check_quiet(progress)
                 keep_meaning(bench.folder, bench.reference, form.get("text", ""), is_confirmed="confirm" in form)
         except BadInputError as error:
-            return HTMLResponse(meaning_page(bench, progress, typed=form.get("text"), error=str(error)), 422)
+            page = meaning_page(bench, progress, typed=form.get("text"), error=str(error))
+            return HTMLResponse(page, 409 if progress.is_running else 422)
         return _to("meaning")
 
     @app.post("/{_token}/undo")
     def undo() -> Response:
         def work() -> str:
-            _check_quiet(progress)
             bench.undo()
             return "."
 
-        return _done(bench, progress, work)
+        return _done(bench, progress, work, is_change=True)
 
 
 def _add_progress(app: FastAPI, bench: Bench, progress: Progress) -> None:
@@ -249,7 +259,8 @@ def _add_progress(app: FastAPI, bench: Bench, progress: Progress) -> None:
         def work() -> str:
             name = form.get("after")
             after = None if not name else bench.product(name).name
-            progress.start("planning" if after is None else f"going on from {after}", after)
+            with bench.lock:  # what is being changed is changed to its end before
+                progress.start("planning" if after is None else f"going on from {after}", after)
             return ".#going-on"
 
         return _done(bench, progress, work)
@@ -263,17 +274,21 @@ def _add_progress(app: FastAPI, bench: Bench, progress: Progress) -> None:
     def advise(form: Fields) -> Response:
         def work() -> str:
             number, said = form.get("question", ""), "" if "accept" in form else form.get("advice", "")
-            if not number.isdigit() or not progress.desk.answer(int(number), said):
+            if not number.isdecimal() or not progress.desk.answer(int(number), said):
                 raise BadInputError("that question has been answered already")
             return ".#going-on"
 
         return _done(bench, progress, work)
 
 
-def _done(bench: Bench, progress: Progress, work: Callable[[], str]) -> Response:
-    """Return where a change leads, or the first page with what was wrong with it."""
+def _done(bench: Bench, progress: Progress, work: Callable[[], str], *, is_change: bool = False) -> Response:
+    """Return where something leads, or the first page with what was wrong with it; nothing begins during a change."""
     try:
-        return _to(work())
+        if not is_change:
+            return _to(work())
+        with bench.lock:
+            _check_quiet(progress)
+            return _to(work())
     except BadInputError as error:
         status = 409 if isinstance(error, ConflictError) or progress.is_running else 422
         return HTMLResponse(overview(bench, progress, error=str(error)), status)
