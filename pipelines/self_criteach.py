@@ -372,7 +372,7 @@ PIPELINE = Pipeline(
             "over several seeds. Print success, cost and disagreement by damage.",
             variants=damage_variants,
             results=damage_results,
-            reporting=Reporting(DamageResults, damage_report, "ablation"),
+            reporting=Reporting(DamageResults, damage_report, "domain-damage"),
         )
     },
 )

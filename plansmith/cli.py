@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     set_up_logging()
-    return exit_code_of(lambda: int(known.work(known)))
+    return exit_code_of(lambda: int(known.work(known)), has_stages=False)
 
 
 def is_handed_on(known: argparse.Namespace) -> bool:
@@ -99,9 +99,8 @@ def _command(name: str) -> Callable[..., int]:
 def _report(run: Path) -> int:
     """Print what the results in a run folder say, be it a run or an ablation, and write its report anew."""
     pipeline = find_pipeline(RunRecord.read(run).pipeline)
-    reporting = pipeline.reporting
-    if pipeline.ablation is not None and pipeline.ablation.reporting.is_in(run):
-        reporting = pipeline.ablation.reporting
+    ablations = [study.reporting for study in (pipeline.ablation, *pipeline.studies.values()) if study is not None]
+    reporting = next((found for found in ablations if found.is_in(run)), pipeline.reporting)
     print(reporting.write(reporting.read(run), run))
     return 0
 

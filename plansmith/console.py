@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import sys
 import threading
@@ -33,11 +34,15 @@ def set_up_logging(level: int = logging.INFO) -> None:
         logger.handlers, logger.propagate = [handler], False
 
 
-def exit_code_of(work: Callable[[], int]) -> int:
+def exit_code_of(work: Callable[[], int], *, has_stages: bool = True) -> int:
     """Return the exit code of `work`: its own, 2 for bad input, 1 for a failure, 130 or 143 when told to end.
 
     An error of another type is a bug and propagates with its traceback. SIGTERM, which a cluster sends before it ends a
-    process, ends the work as Ctrl-C does.
+    process, ends the work as Ctrl-C does. Whoever reads what it prints may stop reading: 141, as by that signal.
+
+    Args:
+        work: of a command.
+        has_stages: the command takes up what it has finished when it is given again.
     """
     try:
         with _ended_by_sigterm():
@@ -50,8 +55,12 @@ def exit_code_of(work: Callable[[], int]) -> int:
     except KeyboardInterrupt as error:
         is_terminated = isinstance(error, _Terminated)
         how = "told to end" if is_terminated else "interrupted"
-        print(f"{how}; the same command continues from the last finished stage", file=sys.stderr)
+        print(f"{how}; the same command continues from the last finished stage" if has_stages else how, file=sys.stderr)
         return 143 if is_terminated else 130
+
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at the end
+        return 141
 
 
 class _Terminated(KeyboardInterrupt):

@@ -248,7 +248,7 @@ class RunRecord:
         path = run_folder / RUN_RECORD
         if not path.is_file():
             raise BadInputError("no run here", where=str(run_folder), expected=f"a folder with {RUN_RECORD}",
-                                cure="check --name and --runs, or start the run without --resume")  # fmt: skip
+                                cure="name the folder of a run, which its command prints as it begins")  # fmt: skip
         record = read_yaml(path)  # JSON is YAML
         if not isinstance(record.get("config"), dict) or not record.get("pipeline"):
             raise BadInputError("a run that names no pipeline, or no settings", where=str(path),

@@ -157,6 +157,21 @@ def test_exit_code_of_a_process_told_to_end_is_143_and_the_signal_is_as_before(c
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+def test_exit_code_of_a_command_without_stages_promises_nothing(capsys: Capture) -> None:
+    def work() -> int:
+        raise KeyboardInterrupt
+
+    assert exit_code_of(work, has_stages=False) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_output_that_nobody_reads_to_its_end_is_no_error() -> None:
+    command = f"{sys.executable} -m plansmith.cli problems ferry -n 300 | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 141
+    assert "Traceback" not in done.stderr
+
+
 def test_exit_code_of_a_bug_lets_it_through() -> None:
     def work() -> int:
         raise ZeroDivisionError

@@ -28,7 +28,7 @@ from actors.endpoint import Endpoint, served_models
 from pipelines.commands import evaluate
 from pipelines.trials.folder_policy import FolderPolicy, engine_config
 from pipelines.trials.options import EXAMPLES, evaluation_parser
-from pipelines.trials.own_problems import KnownNames, problem_files, read_problems
+from pipelines.trials.own_problems import KnownNames, domain_of_problems, problem_files, read_problems
 from plansmith.config.generation import EndpointConfig, SamplingConfig
 from plansmith.config.training import ModelConfig
 from plansmith.errors import BadInputError
@@ -39,6 +39,7 @@ from plansmith.learning.tokenizer import encode, word_tokenizer
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_domain
 from plansmith.pddl.printer import print_problem
+from plansmith.problems.library import load_domain
 from plansmith.text.compact import CompactRendering
 
 SECRET = "sk-test-5b1f0c9e"
@@ -424,6 +425,18 @@ def test_problem_that_names_its_domain_in_capitals_is_read_and_another_domain_is
     assert "stack.pddl (4ops)" in caplog.text
 
 
+def test_domain_of_a_run_is_the_one_that_the_problems_name(tmp_path: Path) -> None:
+    domains = [(load_domain(name).folder / "domain.pddl").read_text() for name in ("ferry", "miconic")]
+    for name in ("ferry", "miconic", "mine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p1.pddl").write_text(f"(define (problem p) ; (:domain other)\n (:domain {name.upper()}))")
+    assert domain_of_problems(domains * 2, tmp_path / "miconic").name == "miconic"
+    assert domain_of_problems(domains, tmp_path / "mine").name == "ferry"
+    (tmp_path / "ferry" / "p2.pddl").write_text((tmp_path / "miconic" / "p1.pddl").read_text())
+    with pytest.raises(BadInputError, match="problems of several domains"):
+        domain_of_problems(domains, tmp_path / "ferry")
+
+
 PUBLIC = sorted(path.parent for path in REFERENCE.glob("pddl/*/domain.pddl"))
 
 
@@ -567,10 +580,15 @@ def test_cache_size_of_a_small_model_is_half_a_gib_and_of_a_large_one_four_windo
         (["--policy", "x"], "no --domain and no --problems"),
         (["--policy", "x", "--domain", "d", "--problems", "p", "--arm", "final"], "--arm goes with a run"),
         (["runs/x", "--domain", "d"], "--domain goes with --policy"),
-        (["runs/x", "--concurrency", "0"], "--concurrency is too small"),
+        (["runs/x", "--no-planner"], "--no-planner goes with --policy"),
+        (["runs/x", "--temperature", "0.5", "--problems", "p"], "--temperature goes with --policy"),
+        (
+            ["--policy", "http://x", "--domain", "d", "--problems", "p", "--concurrency", "0"],
+            "--concurrency is too small",
+        ),
         (["runs/x", "--out", "no/such/folder.json"], "no folder for the JSON file"),
     ],
-    ids=["no domain", "nothing to try", "arm", "domain of a run", "concurrency", "out"],
+    ids=["no domain", "nothing to try", "arm", "domain of a run", "planner", "sampling", "concurrency", "out"],
 )
 def test_options_that_do_not_go_together_end_with_code_2(words: list[str], message: str, capsys: Capture) -> None:
     assert evaluate.main(words) == 2

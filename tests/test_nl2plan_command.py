@@ -113,6 +113,37 @@ def test_nl2plan_domain_of_another_task_grows_by_what_this_one_needs_and_asks_no
     assert "(:action inflate" in (grown / "domain.pddl").read_text()
 
 
+def test_nl2plan_leaves_a_folder_alone_that_is_of_something_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, own = tmp_path / "blocks.txt", tmp_path / "blocks"
+    text.write_text(reference("blocksworld-easy").text)
+    own.mkdir()
+    (own / "domain.pddl").write_text("mine")
+    with script_server() as server:
+        command = [str(text), "--policy", server.url, "--max-calls", "1"]
+        assert main(command) == 2
+        assert "a folder of something else" in capsys.readouterr().err
+        assert [(path.name, path.read_text()) for path in own.iterdir()] == [("domain.pddl", "mine")]
+        shutil.copy(text, own / "text.md")  # as a kill leaves it before the first answer
+        assert main(command) == 1
+        assert len(server.requests) == 1
+
+
+def test_nl2plan_calls_that_are_none_are_told_by_their_line_and_a_dry_run_cuts_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, calls = tmp_path / "task.txt", tmp_path / "task" / "calls.jsonl"
+    text.write_text(reference("blocksworld-easy").text)
+    calls.parent.mkdir()
+    calls.write_text("half a line")
+    assert main([str(text), "--dry-run"]) == 0
+    assert calls.read_text() == "half a line"
+    calls.write_text('{"key": 1}\n')
+    assert main([str(text), "--dry-run"]) == 2
+    assert f"{calls}:1" in capsys.readouterr().err
+
+
 EFFECT = "(and (token ?v) (not (removed)))"
 WITHOUT_EFFECT = {"construction/add": ["no_effect"] * 2}
 

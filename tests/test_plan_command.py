@@ -26,7 +26,7 @@ from plansmith.planners import (
     diverse_plans,
     judged_result,
 )
-from plansmith.planners.batch import BAD_INPUT, PlanningCase, SolvedCase, cases_of_lines, solve_cases
+from plansmith.planners.batch import BAD_INPUT, PlanningCase, SolvedCase, asked_of, cases_of_lines, solve_cases
 from plansmith.planners.diverse import MAX_KNOWN_AGAIN, SEARCHES
 from tests.test_planners import (
     BLOCKSWORLD,
@@ -302,7 +302,11 @@ def test_batch_of_lines_keeps_going_after_lines_that_are_none(folder: Path) -> N
 
 def test_batch_continues_where_it_stopped_and_drops_a_half_written_line(folder: Path) -> None:
     out = folder / "results.jsonl"
-    kept = SolvedCase("b-unsolvable", "fast-downward optimal", "solved", ("(kept as it is)",), 1.0, 0.5, True)
+    case = PlanningCase("b-unsolvable", folder / "domain.pddl", folder / "b-unsolvable.pddl")
+    limits = PlannerConfig()
+    asked = asked_of(case, f"{limits.time_limit_s:g} {limits.memory_limit_mib}")
+    step = "(kept as it is)"
+    kept = SolvedCase(case.id, "fast-downward optimal", "solved", (step,), 1.0, 0.5, True, asked=asked)
     out.write_text(kept.to_json() + '\n{"id": "a-suss')
     assert main(["plan", "--batch", str(folder), "--out", str(out)]) == 0
     lines = out.read_text().splitlines()
@@ -318,6 +322,7 @@ def test_batch_continues_where_it_stopped_and_drops_a_half_written_line(folder: 
     ("text", "said"),
     [
         ("a shopping list\n", "not a result"),
+        ("my notes without an end", "not a result"),
         (SolvedCase("x", "fast-downward first", "gave_up", None, None, 0.1, False).to_json() + "\n", "another planner"),
     ],
 )
@@ -329,6 +334,39 @@ def test_batch_refuses_to_continue_another_file(
     assert main(["plan", "--batch", str(folder), "--out", str(out)]) == 2
     assert said in capsys.readouterr().err
     assert out.read_text() == text
+
+
+def test_batch_solves_again_what_has_other_texts_or_limits_and_keeps_rows_of_other_problems(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, other = folder / "results.jsonl", SolvedCase("z", "fast-downward optimal", "crashed", None, None, 0.1, False)
+    out.write_text(other.to_json() + "\n")
+    command = ["plan", "--batch", str(folder), "--out", str(out)]
+    assert main(command) == 0
+    assert rows_of(out)["b-unsolvable"]["status"] == "unsolvable"
+    (folder / "b-unsolvable.pddl").write_text(SUSSMAN)
+    assert main(command) == 0
+    assert rows_of(out)["b-unsolvable"]["status"] == "solved"
+    assert "2 of 3 problems have their row already\n1 have a row of other texts" in capsys.readouterr().err
+    assert sorted(json.loads(line)["id"] for line in out.read_text().splitlines()) == sorted([*rows_of(out)])
+    assert main([*command, "--time-limit", "20"]) == 0
+    assert "3 have a row of other texts or limits" in capsys.readouterr().err
+    assert rows_of(out)["z"]["status"] == "crashed"
+
+
+def test_batch_line_with_a_text_in_the_place_of_a_path_is_a_row(folder: Path) -> None:
+    rows = [{"id": "text", "domain_path": BLOCKSWORLD * 9, "problem_path": "a-sussman.pddl"},
+            {"id": "zero", "domain_path": "\0", "problem_path": "a-sussman.pddl"}]  # fmt: skip
+    cases = cases_of_lines("\n".join([*map(json.dumps, rows), "[" * 100_000]), folder=folder)
+    with contextlib.closing(solve_cases(cases, FastDownward)) as solved:
+        assert [row.status for row in solved] == [BAD_INPUT] * 3
+
+
+def test_plan_that_could_not_be_written_is_not_looked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan(folder, "c-broken", "--out", str(folder / "nowhere" / "plan.txt")) == 2
+    assert "cannot write the plan" in capsys.readouterr().err
+    assert plan(folder, "a-sussman", "--time-limit", "1e9") == 2
+    assert "time_limit_s" in capsys.readouterr().err
 
 
 def test_batch_interrupted_keeps_its_rows_and_leaves_no_process(folder: Path) -> None:

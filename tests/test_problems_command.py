@@ -40,8 +40,14 @@ def test_problems_beside_more_of_an_earlier_call_are_refused_and_change_nothing(
     assert main(["problems", "ferry", "-n", "4", "--out", str(tmp_path)]) == 0
     before = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert main(["problems", "miconic", "-n", "2", "--out", str(tmp_path)]) == 2
-    assert "p0003.pddl: more problems are here" in capsys.readouterr().err
+    assert "a file of another call" in capsys.readouterr().err
+    assert main(["problems", "ferry", "-n", "2", "--out", str(tmp_path)]) == 2
+    assert "p0003.pddl" in capsys.readouterr().err
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
+    assert main(["problems", "ferry", "-n", "4", "--text", "--out", str(tmp_path)]) == 0
+    texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert main(["problems", "ferry", "-n", "4", "--out", str(tmp_path)]) == 2  # texts that nobody would write
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == texts
 
 
 def test_problems_of_the_same_seed_are_the_same(capsys: Capture) -> None:

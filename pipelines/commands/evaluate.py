@@ -42,6 +42,7 @@ from pipelines.trials.own_problems import (
     GivenProblem,
     KnownNames,
     TrialConfig,
+    domain_of_problems,
     own_stages,
     read_problems,
 )
@@ -62,7 +63,6 @@ from plansmith.learning.hub import resolve_model
 from plansmith.learning.models import load_tokenizer
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Domain
-from plansmith.pddl.parser import parse_domain
 from plansmith.pipeline import Pipeline, RunRecord, find_pipeline
 from plansmith.report.arms import FINAL, Arm, chosen_iteration
 from plansmith.report.finished_stages import RunSoFar
@@ -241,7 +241,7 @@ def _tried(run: FinishedRun, arm: str, folder: Path) -> Tried:
     policy_stage, judge = _arm_stages(run, arm)
     policy, drawn = _finished(run, arm, (policy_stage, judge.inputs["problems"]))
     known = KnownNames.of(load_tokenizer(str(policy.path(MODEL))), config.problems.object_names)
-    domain = parse_domain(drawn.rows(ProblemRow)[0].domain_pddl)
+    domain = domain_of_problems((row.domain_pddl for row in drawn.rows(ProblemRow)), folder)
     given = read_problems(domain, folder, known=known, seed=config.seed)
     drawing = config.evaluation
     trial = AttemptSettings(

@@ -35,7 +35,7 @@ from plansmith.modelling.budget import cost_of, estimate, most_calls, steps_of
 from plansmith.modelling.calls import Call, CallLog
 from plansmith.modelling.cassette import is_played
 from plansmith.modelling.dialogue import Exercise, Question, QuestionKind, task_exercise
-from plansmith.modelling.folder import TaskFolder
+from plansmith.modelling.folder import TaskFolder, digest
 from plansmith.modelling.growing import grow_domain, lacks_of
 from plansmith.modelling.products import DialogueStep, DomainSketch, ProblemSketch
 from plansmith.modelling.references import LEVELS, read_references
@@ -140,8 +140,23 @@ def _nl2plan(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         _say_estimate(text, config, CallLog.open(folder.path / files.CALLS), is_problem_alone=source is not None)
         return 0
+    _check_own(folder, text)
     with run_lock(folder.path):
         return _made_and_planned(arguments, text, folder, config, source)
+
+
+def _check_own(folder: TaskFolder, text: str) -> None:
+    """Raise unless a folder is free, or of this command: it writes files that others have as well.
+
+    Raises:
+        BadInputError: it holds files of these names that were made of no text, or of another one by somebody else.
+    """
+    if folder.has(files.CALLS) or (folder.has(files.TEXT) and digest(folder.read(files.TEXT)) == digest(text)):
+        return
+    names = (files.TEXT, files.DOMAIN, files.PROBLEM, files.PLAN, files.PLAN_IN_WORDS, files.PROBLEM_SKETCH)
+    if found := [name for name in (*names, *folder.of_steps()) if folder.has(name)]:
+        raise BadInputError("a folder of something else", where=str(folder.path), got=found[0],
+                            expected=f"a new one, or one with {files.CALLS}", cure="give another --out")  # fmt: skip
 
 
 def _made_and_planned(

@@ -117,7 +117,11 @@ def config_of(pipeline: Pipeline[Any, Any], arguments: argparse.Namespace) -> tu
         )
     record = RunRecord.read(arguments.runs / name)
     check_owner(pipeline, arguments.runs / name)
-    return record.settings(pipeline.config), record.preset
+    config = record.settings(pipeline.config)
+    if arguments.seed not in (None, config.seed):
+        raise BadInputError("--resume takes the settings of the run", where=name, got=f"--seed {arguments.seed}",
+                            expected=f"seed {config.seed}", cure="leave out --seed, or --resume")  # fmt: skip
+    return config, record.preset
 
 
 def check_owner(pipeline: Pipeline[Any, Any], run_folder: Path) -> None:

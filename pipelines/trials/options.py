@@ -22,6 +22,8 @@ REPAIR_TURNS = 5
 """T_max of NL-PDDL-Bench."""
 FEEDBACK_TOKENS = 1024
 """Room in an engine's window for what a repair says beside text and answer; what does not fit is an empty answer."""
+OF_TEXTS = ("texts", "planbench", "repair_turns", "repair_temperature", "detail", "checks")
+"""Options that go with `--formalise`."""
 LEAST = {"max_new_tokens": 1, "max_retries": 0, "num_cpus": 1, "planner_time_s": 0, "seed": 0, "temperature": 0,
          "timeout_s": 0}  # fmt: skip
 """The smallest values of the options that commands share."""
@@ -155,6 +157,8 @@ def check_arguments(arguments: argparse.Namespace) -> None:
     check_target(arguments, "out", "the JSON file")
     if arguments.policy is None and arguments.domain is not None:
         raise ConfigError("--domain goes with --policy", got="a run, whose domain is known", cure="leave it out")
+    if arguments.policy is None:
+        _check_run_alone(arguments)
     _check_formalising(arguments)
     if arguments.policy is not None:
         lacking = [name for name in ("domain", "problems") if getattr(arguments, name) is None]
@@ -166,10 +170,19 @@ def check_arguments(arguments: argparse.Namespace) -> None:
     check_least(arguments, {**LEAST, "concurrency": 1, "max_unjudged_share": 0, "repair_turns": 0, "show": 0})
 
 
+def _check_run_alone(arguments: argparse.Namespace) -> None:
+    """Raise for an option of other policies: a run tries problems as it tried its own."""
+    of_runs = {"run", "arm", "problems", "out", "show", "formalise", *OF_TEXTS}
+    defaults = vars(evaluation_parser().parse_args([]))
+    given = [name for name in defaults if name not in of_runs and getattr(arguments, name) != defaults[name]]
+    if given:
+        option = f"--{given[0].replace('_', '-')}"
+        raise ConfigError(f"{option} goes with --policy", got="a run, which has its own settings", cure="leave it out")
+
+
 def _check_formalising(arguments: argparse.Namespace) -> None:
     """Raise for what does not go together with `--formalise`, or without it."""
-    of_texts = ("texts", "planbench", "repair_turns", "repair_temperature", "detail", "checks")
-    given = {name for name in of_texts if getattr(arguments, name) is not None}
+    given = {name for name in OF_TEXTS if getattr(arguments, name) is not None}
     if not arguments.formalise:
         if given:
             raise ConfigError(f"--{min(given).replace('_', '-')} goes with --formalise", got="no --formalise",

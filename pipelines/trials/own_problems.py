@@ -10,11 +10,11 @@ import logging
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.stages.generating import ASKING, GENERATION, GenerationSettings, sample_rollouts
 from pipelines.stages.given import given_row, problems_stage
@@ -32,13 +32,10 @@ from plansmith.learning.tokenizer import encode
 from plansmith.pddl.cases import read_text
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Domain, Problem
-from plansmith.pddl.parser import parse_problem
+from plansmith.pddl.parser import parse_domain, parse_problem
 from plansmith.planners import PlannerStatus
 from plansmith.problems.renaming import random_renaming, rename_problem
 from plansmith.stages import Stage, StageContext, row_seed
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +55,8 @@ REASONS = {
 """Why a problem is not tried, by the planner's status."""
 
 _COMMENT = re.compile(r";[^\n]*")
-_DOMAIN = re.compile(r"\s*\(\s*define\s*\(\s*domain\b", re.IGNORECASE)
+_DOMAIN = re.compile(r"\s*\(\s*define\s*\(\s*domain\b\s*([^\s()]*)", re.IGNORECASE)
+_OF_DOMAIN = re.compile(r"\(\s*:domain\s+([^\s()]+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -118,9 +116,7 @@ def problem_files(folder: Path) -> list[Path]:
         BadInputError: there are none.
     """
     files = [path for path in folder.glob("*") if path.suffix.lower() == ".pddl" and path.is_file()]
-    problems = [
-        path for path in files if path.name != "domain.pddl" and not _DOMAIN.match(_COMMENT.sub("", read_text(path)))
-    ]
+    problems = [path for path in files if path.name != "domain.pddl" and not _DOMAIN.match(_bare(path))]
     if not problems:
         inside = sorted({str(path.parent) for path in folder.glob("*/*.pddl")})
         raise BadInputError(
@@ -129,6 +125,29 @@ def problem_files(folder: Path) -> list[Path]:
             cure=f"give one folder, such as {inside[0]}" if inside else "give a folder of PDDL problems",
         )  # fmt: skip
     return sorted(problems, key=_by_number)
+
+
+def domain_of_problems(domains: Iterable[str], folder: Path) -> Domain:
+    """Return the one among domains that the problems of a folder name, or the first where they name none of them.
+
+    Args:
+        domains: their PDDL, the same as often as there are problems of it.
+        folder: of the problems.
+
+    Raises:
+        BadInputError: no problems, or they name several.
+    """
+    found = {match[1].lower() for path in problem_files(folder) if (match := _OF_DOMAIN.search(_bare(path)))}
+    known = list(dict.fromkeys(domains))
+    named = [text for text in known if (match := _DOMAIN.match(_COMMENT.sub("", text))) and match[1].lower() in found]
+    if len(named) > 1:
+        cure = "give each domain's problems a folder of their own"
+        raise BadInputError("problems of several domains", where=str(folder), got=some(sorted(found)), cure=cure)
+    return parse_domain((named or known)[0])
+
+
+def _bare(path: Path) -> str:
+    return _COMMENT.sub("", read_text(path))
 
 
 def _by_number(path: Path) -> list[tuple[int, str]]:
@@ -221,7 +240,7 @@ def _try_problems(context: StageContext[AttemptSettings], policy: Any) -> None:
         raise BadInputError(
             "nothing to try", got=summary_of(problems_left_out(problems, plans)),
             expected="a problem whose goal does not hold yet and for which the planner finds a plan",
-            cure="give other problems or more --planner-time-s, or try them without reference plans: --no-planner",
+            cure="give other problems; with --policy also more --planner-time-s, or none to compare with: --no-planner",
         )  # fmt: skip
     inputs = {**context.inputs, "policy": policy}
     sample_rollouts(replace(context, inputs=inputs), rows, description="trying problems")

@@ -11,8 +11,10 @@ import sys
 
 from plansmith.config.loading import build_model
 from plansmith.config.tools import ToolSettings
+from plansmith.errors import ConfigError
 from plansmith.hosts import address_of, listening_socket
 
+LOCAL = "127.0.0.1"
 EPILOG = """\
 tools: validate, diagnose, plan, problems, and with --policy nl2plan. On stdio, the default, an agent starts the
 command itself:
@@ -38,7 +40,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     defaults = ToolSettings()
     parser.add_argument("--http", action="store_true", help="streamable HTTP at /mcp instead of stdin and stdout")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; the default is this machine alone")
+    parser.add_argument("--host", default=LOCAL, help="address to listen on; the default is this machine alone")
     parser.add_argument("--port", type=int, default=0, help="port to listen on (default: a free one)")
     parser.add_argument("--workers", type=int, default=defaults.workers, metavar="N",
                         help=f"calls that are worked on together ({defaults.workers})")  # fmt: skip
@@ -69,6 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
         "max_calls": arguments.max_calls,
     }
     settings = build_model(ToolSettings, given, where="the command line")
+    if not arguments.http and (arguments.port or arguments.host != LOCAL):
+        raise ConfigError("--host and --port go with --http", got="stdin and stdout", cure="add --http")
     with contextlib.suppress(KeyboardInterrupt):
         if arguments.http:
             _serve_http(settings, arguments.host, arguments.port)

@@ -10,12 +10,13 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from plansmith.config.loading import build_model
 from plansmith.config.planner import PlannerConfig
+from plansmith.data.storage import atomic_file
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.pddl.cases import read_text
 from plansmith.pddl.grounding import PlanningTask
@@ -31,6 +32,7 @@ from plansmith.planners import (
 from plansmith.planners.batch import (
     PlanningCase,
     SolvedCase,
+    asked_of,
     cases_of_folder,
     cases_of_lines,
     read_results,
@@ -111,6 +113,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.k > 1 and (arguments.planner != DEFAULT_PLANNER or arguments.search):
         raise ConfigError("several plans come from several searches of Fast Downward",
                           got=f"--k {arguments.k} with --planner or --search", cure="leave these out")  # fmt: skip
+    if (out := arguments.out) is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
+        got = "a folder" if out.is_dir() else "no folder there"
+        raise BadInputError("cannot write the plan", where=str(out), got=got, cure="change --out")
     results = _solve(arguments, settings)
     _print_results(results, arguments)
     return 0 if results[0].plan is not None else 1
@@ -185,17 +190,24 @@ def _write_plans(texts: Sequence[str], out: Path, *, is_numbered: bool) -> None:
 
 def _run_batch(arguments: argparse.Namespace, settings: PlannerConfig) -> int:
     """Give every problem its row; rows that are already there are kept."""
-    if arguments.out is None or arguments.problem is not None or arguments.k != 1 or arguments.workers < 1:
-        raise BadInputError("a batch needs --batch and --out, at least one worker, and neither PROBLEM nor --k",
+    is_other = arguments.problem is not None or arguments.k != 1 or arguments.json
+    if arguments.out is None or is_other or arguments.workers < 1:
+        raise BadInputError("a batch needs --batch and --out, at least one worker, and neither PROBLEM, --k nor --json",
                             cure="plansmith plan --help")  # fmt: skip
     cases = _cases(arguments)
     is_default = settings.name == DEFAULT_PLANNER
-    rows = read_results(arguments.out, f"{settings.name} {settings.search}" if is_default else settings.name)
-    rows = {case.id: rows[case.id] for case in cases if case.id in rows}
+    known = read_results(arguments.out, f"{settings.name} {settings.search}" if is_default else settings.name)
+    limits = f"{settings.time_limit_s:g} {settings.memory_limit_mib}"
+    asked = {case.id: asked_of(case, limits) for case in cases}
+    rows = {case.id: known[case.id] for case in cases if case.id in known and known[case.id].asked == asked[case.id]}
+    others = [row for row in known.values() if row.id not in asked]
     if rows:
         print(f"{len(rows)} of {len(cases)} problems have their row already", file=sys.stderr)
+    if stale := len(known) - len(rows) - len(others):
+        print(f"{stale} have a row of other texts or limits, and are solved again", file=sys.stderr)
     started, n_before = time.perf_counter(), len(rows)
-    for row in _solved(cases, rows, arguments, settings):
+    todo, kept = [case for case in cases if case.id not in rows], [*others, *rows.values()]
+    for row in _solved(todo, kept, asked, arguments, settings):
         rows[row.id] = row
     elapsed_s = time.perf_counter() - started
     for line in batch_table(list(rows.values()), n_new=len(rows) - n_before, elapsed_s=elapsed_s):
@@ -213,16 +225,18 @@ def _cases(arguments: argparse.Namespace) -> list[PlanningCase]:
 
 
 def _solved(
-    cases: Sequence[PlanningCase],
-    known: dict[str, SolvedCase],
+    todo: Sequence[PlanningCase],
+    kept: Sequence[SolvedCase],
+    asked: Mapping[str, str],
     arguments: argparse.Namespace,
     settings: PlannerConfig,
 ) -> Iterable[SolvedCase]:
-    """Yield the new rows; each is in the file before the next is waited for."""
-    todo = [case for case in cases if case.id not in known]
+    """Yield the rows to come; each is in the file, after those that are kept, before the next is waited for."""
     if not todo:
         return
     try:
+        with atomic_file(arguments.out) as file:
+            file.writelines(f"{row.to_json()}\n".encode() for row in kept)
         file = arguments.out.open("a", encoding="utf-8")
     except OSError as error:
         raise BadInputError("cannot write the results", where=str(arguments.out), got=error.strerror) from error
@@ -231,7 +245,8 @@ def _solved(
         progress_bar(len(todo), "planning", unit="problem") as bar,
         contextlib.closing(solve_cases(todo, partial(make_planner, settings), n_workers=arguments.workers)) as rows,
     ):
-        for row in rows:
+        for found in rows:
+            row = dataclasses.replace(found, asked=asked[found.id])
             file.write(row.to_json() + "\n")
             file.flush()
             bar.update()

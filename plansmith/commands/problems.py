@@ -95,15 +95,18 @@ def _shown(loaded: PlanningDomain, problem: Problem, number: int, *, with_text: 
 
 def _write(loaded: PlanningDomain, found: list[Problem], folder: Path, *, with_text: bool) -> None:
     make_folder(folder)
-    if (further := folder / f"p{len(found) + 1:04d}.pddl").exists():
-        raise BadInputError("more problems are here than there would be", where=str(further),
-                            expected="a folder of its own", cure="give another --out, or remove them")  # fmt: skip
-    (folder / "domain.pddl").write_text(print_domain(loaded.domain), encoding="utf-8")
+    texts = {"domain.pddl": print_domain(loaded.domain)}
     for number, problem in enumerate(found, start=1):
-        (folder / f"p{number:04d}.pddl").write_text(print_problem(problem), encoding="utf-8")
+        texts[f"p{number:04d}.pddl"] = print_problem(problem)
         if with_text and loaded.phrases is not None:
-            text = problem_text(loaded.domain, loaded.phrases, problem, phrasing=number)
-            (folder / f"p{number:04d}.txt").write_text(text, encoding="utf-8")
+            texts[f"p{number:04d}.txt"] = problem_text(loaded.domain, loaded.phrases, problem, phrasing=number)
+    others = [path for path in sorted(folder.glob("p[0-9]*.*")) if path.suffix in (".pddl", ".txt")]
+    for path in (folder / "domain.pddl", *others):
+        if path.is_file() and path.read_bytes() != texts.get(path.name, "").encode():
+            raise BadInputError("a file of another call, or of your own", where=str(path),
+                                expected="a folder of its own", cure="give another --out, or remove it")  # fmt: skip
+    for name, text in texts.items():
+        (folder / name).write_bytes(text.encode())
 
 
 def _summary(loaded: PlanningDomain, level: str, found: list[Problem]) -> str:

@@ -54,12 +54,19 @@ def run(arguments: argparse.Namespace) -> int:
     """Judge what the command line names; return the exit code."""
     single = [arguments.domain, arguments.problem, arguments.plan]
     if arguments.batch is not None:
-        if any(single) or arguments.out is None or arguments.workers < 1:
-            raise BadInputError("a batch needs --batch and --out, at least one worker and no DOMAIN PROBLEM PLAN")
+        is_other = any(single) or arguments.json or arguments.trace or arguments.verbose
+        if is_other or arguments.out is None or arguments.workers < 1:
+            raise BadInputError("a batch needs --batch and --out, at least one worker, and neither DOMAIN PROBLEM PLAN "
+                                "nor --json, --trace, --verbose", cure="plansmith validate --help")  # fmt: skip
+        if arguments.out.resolve() == arguments.batch.resolve():
+            raise BadInputError("verdicts would replace their cases", where=str(arguments.out),
+                                cure="give another --out")  # fmt: skip
         return _run_batch(arguments.batch, arguments.out, arguments.workers)
     if not all(single):
         raise BadInputError("a plan needs its domain and problem", expected="DOMAIN PROBLEM PLAN, or --batch and --out",
                             cure="plansmith validate --help")  # fmt: skip
+    if arguments.out is not None or arguments.workers != 1:
+        raise BadInputError("--out and --workers are of a batch", cure="take --json, or --batch CASES")
     plan_text = _stdin() if arguments.plan == "-" else read_text(arguments.plan)
     judged = judge_texts(
         read_text(arguments.domain),

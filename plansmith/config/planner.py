@@ -39,11 +39,11 @@ class PlannerConfig(StrictModel):
     search: str = "optimal"
     """first, lama-first, good, optimal, or any search string of Fast Downward, such as ``astar(lmcut())``; other
     planners have their own and take no notice."""
-    time_limit_s: float = Field(30.0, gt=0)
+    time_limit_s: float = Field(30.0, gt=0, le=1e6)
     """CPU seconds for translation plus search."""
-    kill_after_s: float = Field(40.0, gt=0)
+    kill_after_s: float = Field(40.0, gt=0, le=2e6)
     """Wall-clock seconds after which the whole process group is killed; must exceed ``time_limit_s``."""
-    memory_limit_mib: int = Field(2048, ge=64)
+    memory_limit_mib: int = Field(2048, ge=64, le=2**30)
     """Address space of each process of the planner."""
     tie_break_states: int = Field(0, ge=0)
     """Where a plan is optimal, search so many states for the plan of its length that reaches its goals latest, so that

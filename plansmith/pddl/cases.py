@@ -192,3 +192,5 @@ def read_text(path: str | Path) -> str:
         raise BadInputError("cannot be read", where=str(path), got=error.strerror, cure="check the path") from error
     except UnicodeDecodeError as error:
         raise BadInputError("cannot be read", where=str(path), got=str(error), expected="text in UTF-8") from error
+    except ValueError as error:  # a zero byte
+        raise BadInputError("no path", where=repr(str(path)), got=str(error), cure="check the path") from error

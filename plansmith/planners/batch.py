@@ -6,6 +6,8 @@ command line (`plansmith.commands.plan`), rows of a training run (`actors.planne
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import queue
 import threading
@@ -27,6 +29,7 @@ BAD_INPUT = "bad_input"
 """The status of a row whose domain or problem cannot be read; no planner has seen it."""
 
 DOMAIN_FILE = "domain.pddl"
+ROW_BEGINS = b'{"id": '
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class SolvedCase:
     wall_time_s: float
     is_optimal: bool
     message: str = ""
+    asked: str = ""
+    """Digest of what was asked: the texts and the limits (`asked_of`)."""
 
     def to_json(self) -> str:
         """Return the row as one line of JSON."""
@@ -64,7 +69,8 @@ def cases_of_folder(folder: Path, domain_path: Path | None = None) -> list[Plann
         BadInputError: no domain, or no problems.
     """
     domain_path = domain_path or folder / DOMAIN_FILE
-    problems = [path for path in sorted(folder.glob("*.pddl")) if path.name != DOMAIN_FILE and path != domain_path]
+    domains = {path.resolve() for path in (domain_path, folder / DOMAIN_FILE)}
+    problems = [path for path in sorted(folder.glob("*.pddl")) if path.resolve() not in domains]
     if not domain_path.is_file():
         raise BadInputError("no domain", where=str(domain_path), expected=f"a {DOMAIN_FILE} beside the problems",
                             cure="name it: plansmith plan DOMAIN --batch FOLDER --out FILE")  # fmt: skip
@@ -98,7 +104,7 @@ def _case_of_line(number: int, line: str, folder: Path) -> PlanningCase:
     nameless = f"line {number}"
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return PlanningCase(nameless, None, None, f"line {number} is no JSON: {error}")
     if not isinstance(row, dict):
         return PlanningCase(nameless, None, None, f"line {number} is no object")
@@ -106,8 +112,20 @@ def _case_of_line(number: int, line: str, folder: Path) -> PlanningCase:
     paths = [row.get(key) for key in ("domain_path", "problem_path")]
     if not all(isinstance(path, str) for path in paths):
         return PlanningCase(name, None, None, f"line {number} needs domain_path and problem_path")
-    domain, problem = (Path(path) if Path(path).exists() else folder / path for path in map(str, paths))
+    try:
+        domain, problem = (Path(path) if Path(path).exists() else folder / path for path in map(str, paths))
+    except (OSError, ValueError) as error:  # too long, or with a zero byte: PDDL in the place of its path
+        return PlanningCase(name, None, None, f"line {number} has what cannot be a path: {error}"[:200])
     return PlanningCase(name, domain, problem)
+
+
+def asked_of(case: PlanningCase, limits: str) -> str:
+    """Return a digest of what the outcome of a case depends on, beside the planner: its texts, and the limits."""
+    digest = hashlib.sha256(f"{limits}\0{case.mistake}".encode())
+    for path in (case.domain_path, case.problem_path):
+        with contextlib.suppress(OSError):
+            digest.update(b"\0" + (b"" if path is None else path.read_bytes()))
+    return digest.hexdigest()[:16]
 
 
 def solve_cases(
@@ -220,21 +238,24 @@ def _row(planner: Planner, case: PlanningCase, result: PlannerResult) -> SolvedC
 
 
 def read_results(path: Path, planner_name: str) -> dict[str, SolvedCase]:
-    """Return the rows of an earlier run by id, and cut a half-written last line off the file.
+    """Return the rows of an earlier run by id; a half-written last line is none.
 
     Raises:
-        BadInputError: lines that are no results, or results of another planner or search.
+        BadInputError: lines that are no results, or results of another planner or search; no file.
     """
-    if not path.exists():
-        return {}
-    complete, newline, _ = path.read_bytes().rpartition(b"\n")
+    try:
+        complete, _, unfinished = (path.read_bytes() if path.exists() else b"").rpartition(b"\n")
+    except OSError as error:
+        raise BadInputError("cannot be a file of results", where=str(path), got=error.strerror,
+                            cure="name another --out") from error  # fmt: skip
+    if not ROW_BEGINS.startswith(unfinished[: len(ROW_BEGINS)]):
+        raise BadInputError("not a result", where=str(path), got=unfinished[:60].decode(errors="replace"),
+                            expected="the results of an earlier run", cure="name another --out")  # fmt: skip
     rows = [_row_of_line(line, path, number) for number, line in enumerate(complete.splitlines(), 1)]
     for row in rows:
         if row.planner != planner_name:
             raise BadInputError("results of another planner", where=str(path), got=row.planner, expected=planner_name,
                                 cure="name another --out, or remove the file")  # fmt: skip
-    with path.open("r+b") as file:
-        file.truncate(len(complete) + len(newline))
     return {row.id: row for row in rows}
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from plansmith.data.storage import atomic_file, storage_errors
+from plansmith.data.storage import atomic_file, make_folder, storage_errors
 from plansmith.errors import BadInputError
 from plansmith.hosts import answered_names, cannot_listen, host_name
 from plansmith.watch.page import ReportOfRun, RunPage, RunsPage
@@ -158,5 +158,6 @@ def write_page(folder: Path, target: Path, report_of_run: ReportOfRun) -> None:
     (run_folder,) = found.values()
     page, report = RunPage(run_folder, report_of_run), report_of(run_folder)
     link = os.path.relpath(report.resolve(), target.resolve().parent) if report else None
+    make_folder(target.absolute().parent)
     with storage_errors(target), atomic_file(target) as file:
         file.write(page.snapshot(link).encode())
