@@ -229,6 +229,7 @@ def test_form_of_the_domains_of_the_library_is_shared_by_robotic_blocks_and_by_b
         ("(imply (bright ?a) (bright ?b))", "(imply (bright ?b) (bright ?a))"),
         ("(not (= ?a ?b))", "(= ?a ?b)"),
         ("(increase (total-cost) 2)", "(increase (total-cost) 3)"),
+        ("(increase (total-cost) 2)", "(increase (total-cost) 2) (increase (total-cost) 2)"),
         ("(length ?a ?b))))", "(length ?b ?b))))"),
         ("(not (at hall))", "(at hall)"),
         ("(when (wired ?s ?l) (on ?l))", "(when (broken ?l) (on ?l))"),
@@ -236,7 +237,7 @@ def test_form_of_the_domains_of_the_library_is_shared_by_robotic_blocks_and_by_b
         ("(wired ?s - switch ?l - lamp)", "(wired ?s - switch ?l - lamp) (unused)"),
     ],
     ids=["nested when", "hierarchy", "constant", "quantifier", "or", "argument", "imply", "equality", "cost",
-         "function", "sign of a constant's atom", "when", "type of a place", "predicate more"],
+         "cost twice", "function", "sign of a constant's atom", "when", "type of a place", "predicate more"],
 )  # fmt: skip
 def test_form_of_a_domain_with_adl_notices(old: str, new: str) -> None:
     assert domain_form(lamps(old, new)) != domain_form(parse_domain(ADL_TEXT))

@@ -405,3 +405,8 @@ def test_advice_on_a_quantifier_of_too_many_instances_is_left_out() -> None:
     judged = judge_texts(domain, problem, plan)
     assert judged.task is not None
     assert "The goal is not satisfied" in val_output(judged.task, judged.verdict, "plan", is_verbose=True)
+
+
+def test_comma_after_a_bracket_that_is_too_early_is_read_as_what_it_is() -> None:
+    text = ")\n," + " " * 6 + "(define (domain d (:action a :parameters (?x ?x"
+    assert any(found.is_error for found in diagnose(text, None))

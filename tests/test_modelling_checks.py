@@ -23,8 +23,9 @@ from plansmith.modelling.checks import (
     check_schema,
     check_tree,
 )
+from plansmith.modelling.dialogue import new_predicates
 from plansmith.modelling.from_pddl import domain_sketch, problem_sketch
-from plansmith.modelling.products import Predicate, TypeNode, TypeSketch, TypeTree
+from plansmith.modelling.products import DomainSketch, Predicate, Schema, TypeNode, TypeSketch, TypeTree
 from plansmith.modelling.reading import read_schema
 from plansmith.modelling.references import read_references
 from plansmith.modelling.script import FAULTS, ReferenceAnswers
@@ -131,6 +132,37 @@ def test_check_schema_several_faults_tells_the_first_property_alone() -> None:
     answer = schema_answer("- ?x - gizmo", "(nonsense)", predicates="- (odd ?x)")
     faults = check_schema(answer, name="act", tree=TREE, predicates=KNOWN, checks="paper")
     assert {fault.check for fault in faults} == {"param_types"}
+
+
+def test_what_is_told_names_lines_of_the_answer_alone() -> None:
+    answer = schema_answer(precondition="(and (visited ?x)\n(clear ?x))", effect="(and (clear ?x)\n(visited ?x))")
+    [fault] = check_schema(answer, name="act", tree=TREE, predicates=KNOWN, checks="ours")
+    assert (fault.line, "also in line 10" in fault.message) == (5, True)
+    [fault] = check_schema(schema_answer(precondition="(and\n(clear ?x)"), name="act", tree=TREE, predicates=KNOWN,
+                           checks="ours")  # fmt: skip
+    assert fault.line == 6
+    assert "opened at line 5" in fault.message
+    many = problem_answer(objects="- a - block\n- b - block", state="(clear c)\n(clear c)", goal="(clear c)")
+    [fault] = check_problem(many, tree=TREE, predicates=KNOWN, checks="ours")
+    assert (fault.line, "also in lines 6, 8" in fault.message) == (5, True)
+
+
+def test_known_predicate_that_is_misspelt_twice_is_not_to_be_declared_so() -> None:
+    known = (*KNOWN, Predicate("connected", "(connected ?x - block)"))
+    answer = schema_answer(precondition="(conected ?x)", effect="(not (conected ?x))")
+    [fault] = check_schema(answer, name="act", tree=TREE, predicates=known, checks="ours")
+    assert (fault.check, fault.line) == ("predicate_usage", 5)
+    assert fault.message == (
+        "what is declared is 'connected': got 'conected', as in lines 5, 8; to mend it, write 'connected'"
+    )
+
+
+def test_action_accepted_with_flaws_declares_nothing_that_harms_others() -> None:
+    sketch = DomainSketch(tree=TREE)
+    declared = ["(= ?x - block ?y - block)", "(and ?x - block)", "(p x - block)", "(q ?x - (either block gizmo))",
+                "(fine ?x - (either block table) ?y - block)"]  # fmt: skip
+    predicates = tuple(Predicate(text[1:].split()[0], text) for text in declared)
+    assert [own.name for own in new_predicates(Schema("act", (), "", "", predicates), sketch)] == ["fine"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from plansmith.generation import Answers, Completion, FinishReason
 from plansmith.judging.modelled import plan_task
 from plansmith.modelling import folder as files
 from plansmith.modelling.calls import CallLog
-from plansmith.modelling.dialogue import pruned
+from plansmith.modelling.dialogue import pruned, types_exercise
 from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.products import DomainSketch, Predicate, Schema, TypeNode, TypeTree
 from plansmith.modelling.script import HARMFUL, Script, ScriptedGenerator
@@ -185,6 +185,20 @@ def test_converse_ends_though_a_server_has_no_room_for_what_is_said_again(tmp_pa
     [(_, records)] = speaker.converse({own.name: make_all(own.text, TaskFolder(tmp_path), ONE_PASS)})
     assert records[-1].faults == ("pred_nargs",)
     assert {call.finish_reason for call in log.calls if call.kind == "repair"} == {FinishReason.NO_ROOM}
+
+
+def test_answers_without_room_after_advice_leave_what_was_there_before() -> None:
+    config = ModellingConfig(feedback="model", max_error_messages=2)
+    dialogue = types_exercise("text", config).run(config)
+    next(dialogue)
+    dialogue.send("- truck: drives\n- parcel: waits")
+    dialogue.send("Advice: add the gripper.")
+    for _ in range(2):
+        dialogue.send("")
+    with pytest.raises(StopIteration) as ended:
+        dialogue.send("")
+    assert [own.name for own in ended.value.value.product] == ["truck", "parcel"]
+    assert "gripper" in ended.value.value.advice
 
 
 def test_call_log_with_a_cut_line_drops_it_and_goes_on(tmp_path: Path) -> None:

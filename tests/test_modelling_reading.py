@@ -9,6 +9,7 @@ from plansmith.modelling.reading import (
     PROBLEM_TITLES,
     SCHEMA_TITLES,
     Line,
+    plain_lines,
     read_actions,
     read_advice,
     read_definitions,
@@ -58,6 +59,13 @@ def test_predicates_go_on_below_a_line_that_leaves_their_bracket_open() -> None:
     ]
     lines = [Line(number, text) for number, text in enumerate(("- (at ?x", "?y)", "(in ?z)"), 1)]
     assert [(line.number, own.name) for line, own in read_predicates(lines)] == [(1, "at"), (3, "in")]
+
+
+@pytest.mark.parametrize("thinking", ["", "<think>\nhm\n</think>\n", "hm\nhm\n</think>\n"])
+def test_lines_are_those_of_the_answer_wherever_it_thinks(thinking: str) -> None:
+    answer = f"{thinking}Sure.\n<think>\nhm\nhm\n</think>\n- truck: drives"
+    [line] = [own.number for own in plain_lines(answer) if own.text.startswith("- truck")]
+    assert line == answer.split("\n").index("- truck: drives") + 1
 
 
 def test_read_types_prose_alone_is_a_fault() -> None:

@@ -67,6 +67,14 @@ def test_hierarchy_in_json_with_cycles_and_doubles_ends() -> None:
     assert [fault.message for fault in faults] == ["type 'a' stands twice; give it one parent"]
 
 
+def test_hierarchy_in_json_knows_parents_by_their_names_in_pddl() -> None:
+    pairs = [("Vehicle", "Object"), ("Truck", "vehicle")]
+    types = [{"name": name, "parent": parent, "comment": ""} for name, parent in pairs]
+    tree, faults = read_tree(with_headings(DialogueStep.HIERARCHY, json.dumps({"thoughts": "", "types": types})))
+    assert [(node.name, node.parent) for node in tree.nodes] == [("vehicle", "object"), ("truck", "vehicle")]
+    assert not faults
+
+
 def test_endpoint_asks_for_the_schema_and_for_none_without_one() -> None:
     with serving(lambda _: (200, completion("{}"))) as server:
         endpoint = Endpoint(EndpointConfig(url=server.url, model="m"))

@@ -339,6 +339,7 @@ def test_nl2plan_domain_that_lacks_nothing_does_not_grow(tmp_path: Path) -> None
         ("(at a b)", "place", ()),
         ("(at a b) (near b a)", "place", ("the predicate near, in (near b a)",)),
         ("(at a b)", "town", ("the type town, of b",)),
+        ("(AND (At a b))", "place", ()),
         ("(= (total-cost) 0) (at a b", "", ("the predicate total-cost, in (total-cost)",)),
     ],
 )

@@ -17,6 +17,7 @@ from plansmith.modelling.references import Reference
 from plansmith.modelling.script import Script, ScriptedGenerator
 from plansmith.modelling.speaking import Speaker
 from plansmith.modelling.steps import look_again_at_actions, look_again_at_problem
+from plansmith.pddl.diagnosis import diagnose
 from plansmith.planners import FastDownward
 
 DOMAIN = """(define (domain d) (:requirements :strips :typing) (:types place key)
@@ -58,6 +59,18 @@ def test_obstacles_name_what_stands_in_the_way(
     found = obstacles_of(planner, DOMAIN, PROBLEM.replace("GOAL", goal))
     assert [own.text.startswith(text) for own, text in zip(found, texts, strict=True)] == [True] * len(texts)
     assert [own.actions for own in found] == actions
+
+
+def test_obstacles_of_an_action_without_objects_and_of_too_many_instances(planner: FastDownward) -> None:
+    problem = PROBLEM.replace("GOAL", "(open c)").replace("k - key", "")
+    assert "there is no object for ?k" in [own.text for own in obstacles_of(planner, DOMAIN, problem)][-1]
+    wide = DOMAIN.replace(":strips", ":adl").replace(
+        "(at ?p) (have ?k)", "(have ?k) (exists (?q ?r ?s ?t ?u ?v ?w - place) (and (at ?q) (open ?r)))"
+    )
+    many = PROBLEM.replace("GOAL", "(open c)").replace("a b c", f"a b c {' '.join(f'd{n}' for n in range(40))}")
+    [found] = obstacles_of(planner, wide, many)
+    assert "cannot be looked at" in found.text
+    assert diagnose(wide, many, has_reachability=True) is not None
 
 
 def test_obstacles_of_a_relation_stated_one_way_without_any_goal_out_of_reach(planner: FastDownward) -> None:

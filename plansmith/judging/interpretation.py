@@ -187,7 +187,10 @@ def propose(plan: Sequence[PlanStep], objects: Iterable[str], task: PlanningTask
     """
     start = Interpretation(dict(match_objects(objects, [typed.name for typed in task.problem.objects])))
     budget = [MAX_STATES]
-    return _proposed(start, plan, task, task.initial_state, budget)
+    try:
+        return _proposed(start, plan, task, task.initial_state, budget)
+    except RecursionError:  # a plan of a thousand steps
+        return None
 
 
 def match_objects(objects: Iterable[str], known: Sequence[str]) -> Iterator[tuple[str, str]]:

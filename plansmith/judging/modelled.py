@@ -5,6 +5,7 @@ A plan in one's own model proves nothing about the text; `interpretation` holds 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.products import ActionSketch
 from plansmith.modelling.reading import read_actions
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import ActionSchema, conjuncts_of
+from plansmith.pddl.model import ActionSchema, CostIncrease, conjuncts_of
 from plansmith.pddl.parser import parse_domain, parse_step, read_domain
 from plansmith.pddl.validation import validate_plan
 from plansmith.planners import Planner, PlannerStatus
@@ -45,7 +46,8 @@ def equal_actions(domain_pddl: str, reference_pddl: str) -> dict[str, bool]:
 
 
 def _content(action: ActionSchema) -> tuple[object, ...]:
-    return action.parameters, frozenset(conjuncts_of(action.precondition)), frozenset(action.effects)
+    increases = Counter(own for own in action.effects if isinstance(own, CostIncrease))  # two equal ones add up
+    return action.parameters, frozenset(conjuncts_of(action.precondition)), frozenset(action.effects), increases
 
 
 @dataclass(frozen=True, slots=True)

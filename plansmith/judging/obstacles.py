@@ -38,7 +38,10 @@ def obstacles_of(planner: Planner, domain_pddl: str, problem_pddl: str) -> tuple
         task = PlanningTask.from_text(domain_pddl, problem_pddl)
     except BadInputError as error:
         return (Obstacle(f"the problem cannot be read: {' '.join(str(error).split())}"),)
-    return (*_goals(task), *_actions(task), *_one_way(planner, domain_pddl, task))
+    try:
+        return (*_goals(task), *_actions(task), *_one_way(planner, domain_pddl, task))
+    except BadInputError as error:  # too many instances of a condition
+        return (Obstacle(f"the model cannot be looked at: {' '.join(str(error).split())}"),)
 
 
 def _goals(task: PlanningTask) -> Iterator[Obstacle]:
@@ -71,6 +74,8 @@ def _actions(task: PlanningTask) -> Iterator[Obstacle]:
         never = reduce(and_, lacking) if needs else _never_stated(task, schema)
         names = ", ".join(f"'{name}'" for name in sorted(never))
         why = f"no fact of {names} that it needs can ever hold" if never else "its preconditions never hold together"
+        if empty := [own.name for own in schema.parameters if not task.objects_of(own.types)]:
+            why = f"there is no object for {', '.join(empty)}"
         yield Obstacle(f"the action '{schema.name}' can never be taken: {why}", (schema.name,))
 
 

@@ -25,6 +25,7 @@ PAPER_REQUIREMENTS = (
 DOMAIN_NAME = "modelled"
 PROBLEM_NAME = "task"
 
+_LINES = re.compile(r"\b(lines?|line) (\d+(?:, \d+)*)")
 _WRAPPED = re.compile(r"^\s*\(\s*(:init|:goal|and)(?![^\s()])", re.IGNORECASE)
 
 
@@ -54,6 +55,16 @@ class Assembly:
     def origin(self, place: Place) -> tuple[str, int]:
         """Return the part that a place of the text is in, and the line of the answer, 0 where it is of no answer."""
         return self.origins[min(place.line, len(self.origins)) - 1]
+
+    def in_answer(self, message: str) -> str:
+        """Return a message about the text with the lines of the answer; lines that are of no answer are left out."""
+
+        def told(found: re.Match[str]) -> str:
+            lines = [self.origins[min(int(own), len(self.origins)) - 1][1] for own in re.findall(r"\d+", found[2])]
+            shown = ", ".join(str(line) for line in lines if line)
+            return f"{found[1]} {shown}" if shown else "this answer"
+
+        return _LINES.sub(told, message)
 
     @property
     def text(self) -> str:

@@ -207,19 +207,32 @@ def _noted_in_action(
             text.add_fragment(written.fragments[part], part)
     text.add("))")
     for diagnostic in read_domain(text.text).notebook.errors():
-        part, number = text.origin(diagnostic.place)
-        yield _check_in_action(part), _told(_check_in_action(part), diagnostic, number)
+        part, line, said = _told(text, diagnostic)
+        yield _check_in_action(part), Fault(_check_in_action(part), said, line)
 
 
 def _check_in_action(part: str) -> str:
     return {"parameter": "param_types", "predicate": "predicate_format"}.get(part, "predicate_usage")
 
 
-def _told(check: str, found: Diagnostic, line: int) -> Fault:
-    said = [found.message if found.got is None else f"{found.message}: got {found.got}"]
-    said += [f"expected {found.expected}"] if found.expected else []
-    said += [f"to mend it, {found.repair}"] if found.repair else []
-    return Fault(check, "; ".join(said), line)
+def _told(text: Assembly, found: Diagnostic) -> tuple[str, int, str]:
+    """Return the part of a text in which something is noted, the line of the answer, and what, by lines of the answer.
+
+    A declaration of the frame is never misspelt: what is used for it is.
+    """
+    (part, line), use = text.origin(found.place), _USE.match(found.expected or "")
+    if not part and use and found.got:
+        part, line = text.origins[int(use[2]) - 1]
+        said = [f"what is declared is {found.got}: got '{use[1]}', as in {use[3]}", f"to mend it, write {found.got}"]
+    else:
+        said = [found.message if found.got is None else f"{found.message}: got {found.got}"]
+        said += [f"expected {found.expected}"] if found.expected else []
+        said += [f"to mend it, {found.repair}"] if found.repair else []
+    return part, line, text.in_answer("; ".join(said))
+
+
+_USE = re.compile(r"'(.+)', as in (?=lines? (\d+))(.+)")
+"""What a reader expects in the place of a declaration that is nowhere used: the name, and the lines where it stands."""
 
 
 # --- step 5
@@ -287,5 +300,5 @@ def _noted_in_problem(written: Written, tree: TypeTree, predicates: Sequence[Pre
     text.add_fragment(unwrapped(written.fragments["goal"], keywords=(":goal",)), "goal")
     text.add("))")
     for found in read_problem(text.text, read_domain(frame).value).notebook.errors():
-        part, line = text.origin(found.place)
-        yield part or "goal", _told(_OF_FACTS.get(found.code, "pred_exists"), found, line)
+        part, line, said = _told(text, found)
+        yield part or "goal", Fault(_OF_FACTS.get(found.code, "pred_exists"), said, line)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from plansmith.config.modelling import AnswerForm, ModellingConfig
@@ -44,6 +45,8 @@ from plansmith.modelling.reading import (
     read_types,
 )
 from plansmith.modelling.structured import FIELDS, as_json, schema_of, with_headings
+from plansmith.pddl.model import OBJECT
+from plansmith.pddl.parser import read_domain
 
 ProductT = TypeVar("ProductT")
 
@@ -151,9 +154,9 @@ class Exercise(Generic[ProductT]):
         advice = read_advice((yield self._question(QuestionKind.FEEDBACK, criticism, shown=shown)))
         if advice is None:
             return Finished(product, faults, n_messages)
-        before, n_before = product, len(faults)
+        before, n_before, draft = product, len(faults), (answer, faults)
         answer = yield self._question(QuestionKind.REVISION, self._handed_back(answer, advice_turn(advice)))
-        answer, faults, _, more = yield from self._mended(answer, left)
+        answer, faults, _, more = yield from self._mended(answer, left, before=draft)
         return Finished(self.product(answer), faults, n_messages + more, advice, before, n_before)
 
     def again(self, config: ModellingConfig, product: ProductT, said: str, kind: QuestionKind) -> Dialogue[ProductT]:
@@ -165,13 +168,16 @@ class Exercise(Generic[ProductT]):
         answer, faults, _, n_messages = yield from self._mended(answer, limit)
         return Finished(product if faults else self.product(answer), (), n_messages)
 
-    def _mended(self, answer: str, left: int) -> Generator[Question, str, tuple[str, tuple[Fault, ...], int, int]]:
+    def _mended(
+        self, answer: str, left: int, *, before: tuple[str, tuple[Fault, ...]] | None = None
+    ) -> Generator[Question, str, tuple[str, tuple[Fault, ...], int, int]]:
         """Return the last answer with its faults, what is left of the limit, and how many messages were sent.
 
         The last validation that is allowed is followed by no message: nobody would look at what it brings. Where the
-        last answers are empty, as when a model has no room for more, the one before them counts.
+        last answers are empty, as when a model has no room for more, the one before them counts, if need be the one
+        `before` the first.
         """
-        n_messages, said = 0, (answer, self._faults(answer))
+        n_messages, said = 0, before or (answer, self._faults(answer))
         while True:
             faults = self._faults(answer)
             said = (answer, faults) if answer.strip() else said
@@ -312,10 +318,16 @@ def new_predicates(schema: Schema, sketch: DomainSketch) -> tuple[Predicate, ...
     """
     found = {own.name: own for own in sketch.predicates}
     for own in schema.predicates:
-        kinds = {kind for kind in argument_types(own) if not kind.startswith("(")}
-        if own.name not in sketch.tree.names and kinds <= sketch.tree.names:
+        if own.name not in sketch.tree.names and _can_be_declared(own.declaration, sketch.tree.names):
             found.setdefault(own.name, own)
     return tuple(found.values())[len(sketch.predicates) :]
+
+
+@lru_cache(maxsize=4096)
+def _can_be_declared(declaration: str, types: frozenset[str]) -> bool:
+    """Return whether the reader of PDDL finds nothing wrong with the declaration of a predicate."""
+    domain = f"(define (domain d) (:types {' '.join(sorted(types - {OBJECT}))}) (:predicates {declaration}))"
+    return not read_domain(domain).notebook.errors()
 
 
 def pruned(sketch: DomainSketch) -> DomainSketch:

@@ -51,7 +51,7 @@ def lacks_of(problem: ProblemSketch, domain: DomainSketch) -> tuple[str, ...]:
         if re.fullmatch(r"[\w-]+", own.type) and own.type not in domain.tree.names
     }
     known = {own.name for own in domain.predicates} | RESERVED
-    for used in _HEAD.finditer(f"{problem.init} {problem.goal}"):
+    for used in _HEAD.finditer(f"{problem.init} {problem.goal}".lower()):
         if used[1] not in known:
             found.setdefault(used[1], f"the predicate {used[1]}, in {' '.join(used[0].split())}")
     return tuple(found.values())

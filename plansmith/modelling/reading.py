@@ -140,12 +140,12 @@ def sections_of(answer: str, titles: Sequence[str]) -> tuple[str, dict[str, list
     it, unless it is deeper. Of several under one, those with the whole heading come first: the known predicates may
     stand again before the new ones.
     """
-    told, head = without_thinking(answer) or "", list[str]()
+    head = list[str]()
     current: list[Line] | None = None
     found: dict[str, list[tuple[bool, list[Line]]]] = {title: [] for title in titles}
     fenced: dict[int, list[Line]] = {}
     is_fenced, level_of_current = False, 0
-    for number, text in enumerate(told.splitlines()[:MAX_LINES], 1 + _skipped(answer, told)):
+    for number, text in _numbered(answer):
         if _is_comment(text):
             continue
         if _is_fence(text):
@@ -198,16 +198,16 @@ def _spaced(text: str) -> str:
     return text[: len(text) - len(body)] + " ".join(body.split())
 
 
-def _skipped(answer: str, told: str) -> int:
-    """Return how many lines of an answer stand before what is left of it without thinking."""
-    return answer[: answer.find(told)].count("\n") if told and told in answer else 0
+def _numbered(answer: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of an answer without its thinking, each with its number in the answer."""
+    told = without_thinking(answer, has_lines=True) or ""
+    left = told.lstrip("\n")
+    return enumerate(left.splitlines()[:MAX_LINES], 1 + len(told) - len(left))
 
 
 def plain_lines(answer: str) -> list[Line]:
     """Return the lines of an answer outside of thinking, fences and comments left out."""
-    told = without_thinking(answer) or ""
-    lines = enumerate(told.splitlines()[:MAX_LINES], 1 + _skipped(answer, told))
-    return [Line(number, text) for number, text in lines if not _is_fence(text) and not _is_comment(text)]
+    return [Line(number, text) for number, text in _numbered(answer) if not _is_fence(text) and not _is_comment(text)]
 
 
 def _is_fence(text: str) -> bool:
@@ -512,7 +512,7 @@ def read_predicates(lines: Sequence[Line]) -> Iterator[tuple[Line, Predicate]]:
     One whose bracket a line leaves open goes on on those below it that begin neither an item nor a list.
     """
     for line in _unbroken(lines):
-        found = re.search(r"\(\s*([^\s()?]+)([^()]*(?:\(either[^()]*\)[^()]*)*)\)(.*)$", line.text)
+        found = re.search(r"\(\s*([^\s()?]++)([^()]*(?:\(either[^()]*\)[^()]*)*)\)(.*)$", line.text)
         if found:
             declaration = f"({' '.join((found[1] + ' ' + found[2]).lower().split())})"
             comment = re.sub(r"^[`\s:;–—-]+", "", found[3]).strip()  # noqa: RUF001

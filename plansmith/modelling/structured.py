@@ -21,7 +21,14 @@ from plansmith.modelling.products import (
     Schema,
     TypeSketch,
 )
-from plansmith.modelling.reading import read_actions, read_problem_sketch, read_schema, read_tree, read_types
+from plansmith.modelling.reading import (
+    legal_name,
+    read_actions,
+    read_problem_sketch,
+    read_schema,
+    read_tree,
+    read_types,
+)
 from plansmith.pddl.model import OBJECT
 
 _THOUGHTS = {"thoughts": "what you think first, as text"}
@@ -132,13 +139,13 @@ def _tree_lines(types: Sequence[Mapping[str, str]]) -> Iterator[str]:
     """Yield the types, each followed by those below it; one of a cycle, or of an unknown parent, is lost."""
     below: dict[str, list[Mapping[str, str]]] = {}
     for own in reversed(types):
-        below.setdefault(own["parent"], []).append(own)
+        below.setdefault(legal_name(own["parent"]), []).append(own)
     waiting = [(own, 1) for own in below.pop(OBJECT, ())]
     while waiting:
         own, depth = waiting.pop()
         name, _, comment = _texts(own)
         yield f"{'  ' * depth}- {name}: {comment}" if comment else f"{'  ' * depth}- {name}"
-        waiting += [(child, depth + 1) for child in below.pop(own["name"], ())]
+        waiting += [(child, depth + 1) for child in below.pop(legal_name(own["name"]), ())]
 
 
 def as_json(step: DialogueStep, answer: str, thoughts: str = "") -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from plansmith.errors import BadInputError
 from plansmith.pddl.diagnostics import Code, Diagnostic, Notebook
 from plansmith.pddl.effect_reader import contradictions
 from plansmith.pddl.grounding import PlanningTask
@@ -303,7 +304,10 @@ def _check_reachable(problem: Problem, domain: Domain, notes: Notebook, places: 
 
 def _check_within_reach(reading: Reading[Problem], task: PlanningTask) -> None:
     """Warn of goals that are out of reach for what the initial state lacks."""
-    found = out_of_reach(task)
+    try:
+        found = out_of_reach(task)
+    except BadInputError:  # a condition with too many instances: it is not looked at
+        found = None
     lacking = "" if found is None else " ".join(map(str, found.missing))
     for goal in () if found is None else found.goals:
         reading.notebook.warn(

@@ -153,7 +153,9 @@ def _add_action(graph: _Graph, action: ActionSchema) -> None:
     vertex = graph.vertex("action")
     scope = graph.bind(action.parameters, vertex, {})
     _add_conditions(graph, _conjuncts(action.precondition), ("precondition", vertex), scope)
-    for layers, member in dict.fromkeys(_single_effects(action.effects, ())):
+    effects = list(_single_effects(action.effects, ()))
+    sums = [own for own in effects if isinstance(own[1], CostIncrease)]  # two equal ones add up
+    for layers, member in [*dict.fromkeys(own for own in effects if own not in sums), *sums]:
         _add_effect(graph, layers, member, vertex, scope)
 
 

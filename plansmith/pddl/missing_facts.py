@@ -19,7 +19,7 @@ from operator import add
 
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import ActionSchema, Atom, Conjunction, Literal
+from plansmith.pddl.model import EQUALITY, ActionSchema, Atom, Conjunction, Literal
 from plansmith.pddl.reachability import Reachability, atoms_in
 
 MAX_ACTIONS = 20_000
@@ -44,7 +44,8 @@ class OutOfReach:
 def out_of_reach(task: PlanningTask) -> OutOfReach | None:
     """Return which goals are out of reach, and what is lacking; None for a task that is too large to be looked at.
 
-    Goals that are no positive literals count as within reach. A task with derived predicates is not looked at either.
+    Equalities and goals that are no positive literals count as within reach. A task with derived predicates is not
+    looked at either.
     """
     tasks = () if task.domain.derived else (_with_supplies(task, has_kinds) for has_kinds in (True, False))
     wider = next((wider for wider in tasks if wider.most_ground_actions <= MAX_ACTIONS), None)
@@ -52,7 +53,8 @@ def out_of_reach(task: PlanningTask) -> OutOfReach | None:
 
 
 def _found(task: PlanningTask, wider: PlanningTask) -> OutOfReach:
-    goals = [goal for goal in task.goal if isinstance(goal, Literal) and goal.is_positive]
+    facts = [goal for goal in task.goal if isinstance(goal, Literal) and goal.is_positive]
+    goals = [goal for goal in facts if goal.atom.predicate != EQUALITY]
     supplies, actions = _divided(wider.ground_actions())
     relaxed, atoms = Reachability(action.relaxed for action in actions), {goal: wider.bit(goal.atom) for goal in goals}
     reached = relaxed.reached(wider.initial_state)

@@ -7,6 +7,7 @@ domain, such as goals that hold in every state (`goal_proofs`), and names (`pair
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from plansmith.pddl.model import (
@@ -49,11 +50,12 @@ def normal_condition(condition: Condition) -> Condition:
         case Literal():
             return _normal_equality(condition) if condition.atom.predicate == EQUALITY else condition
         case Conjunction() | Disjunction():
-            return _normal_junction(condition)
+            return _normal_junction(type(condition), [*map(normal_condition, condition.parts)])
         case Negation():
             return negated(normal_condition(condition.part))
         case Implication():
-            return normal_condition(Disjunction((Negation(condition.premise), condition.conclusion)))
+            parts = [negated(normal_condition(condition.premise)), normal_condition(condition.conclusion)]
+            return _normal_junction(Disjunction, parts)
         case Quantification():
             return replace(condition, part=normal_condition(condition.part))
 
@@ -81,12 +83,11 @@ def _normal_equality(literal: Literal) -> Condition:
     return TRUE if (terms[0] == terms[1]) == literal.is_positive else FALSE
 
 
-def _normal_junction(condition: Conjunction | Disjunction) -> Condition:
-    kind = type(condition)
-    is_conjunction = isinstance(condition, Conjunction)
-    neutral, deciding = (TRUE, FALSE) if is_conjunction else (FALSE, TRUE)
+def _normal_junction(kind: type[Conjunction | Disjunction], normal: Iterable[Condition]) -> Condition:
+    """Return a junction of conditions in normal form."""
+    neutral, deciding = (TRUE, FALSE) if kind is Conjunction else (FALSE, TRUE)
     parts: set[Condition] = set()
-    for part in map(normal_condition, condition.parts):
+    for part in normal:
         parts.update(part.parts if isinstance(part, kind) else [part])
     if deciding in parts:
         return deciding

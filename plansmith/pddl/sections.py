@@ -77,7 +77,7 @@ def _without_foreign(notebook: Notebook) -> str:
     if "," not in text and "#" not in text and "//" not in text:
         return text
     begin = max(text.find("(define"), 0)
-    end = text.find("\n", text.rfind(")")) % (len(text) + 1)  # -1, where no line follows, is the end
+    end = text.find("\n", max(text.rfind(")"), begin)) % (len(text) + 1)  # -1, where no line follows, is the end
     noted: set[int] = set()
 
     def blank(match: re.Match[str]) -> str:

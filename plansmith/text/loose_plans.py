@@ -74,19 +74,27 @@ def read_loose_plan(completion: str, domain: Domain) -> LoosePlan:
     return LoosePlan((), found.fault or "no step of a plan anywhere in the text")
 
 
-def without_thinking(completion: str) -> str | None:
+def without_thinking(completion: str, *, has_lines: bool = False) -> str | None:
     """Return a completion without its blocks of thinking, None where one never ends.
 
     An end without a beginning ends a block that the chat template itself opened: all before it is thinking.
+
+    Args:
+        completion: of a model.
+        has_lines: the ends of its lines stay, so that each line keeps its number.
     """
     kept: list[str] = []
     start: int | None = 0  # of what is kept next; None within a block
+    block = 0
     for mark in _THINKING.finditer(completion):
         is_end = bool(mark[1])
         if is_end and start is not None:
-            kept = []
+            kept, block = [], 0
         elif not is_end and start is not None:
             kept.append(completion[start : mark.start()])
+            block = mark.start()
+        if is_end and has_lines:
+            kept.append("\n" * completion.count("\n", block, mark.end()))
         start = mark.end() if is_end else None
     return None if start is None else "".join([*kept, completion[start:]])
 
