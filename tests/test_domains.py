@@ -10,6 +10,7 @@ import pytest
 from conftest import REFERENCE
 
 from plansmith.config.planner import PlannerConfig
+from plansmith.errors import ConfigError
 from plansmith.pddl.diagnosis import diagnose
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
@@ -142,3 +143,15 @@ def test_plans_of_the_public_original_are_judged_alike_under_our_domain(
         got = validate_plan(ours, [parse_step(renamed(str(step), words)) for step in steps])
         assert (got.verdict, got.failed_step) == (expected.verdict, expected.failed_step), [str(s) for s in steps]
     assert validate_plan(ours, [parse_step(renamed(str(step), words)) for step in plan]).verdict is Verdict.VALID
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("blocks-classic", {"robots": 0}), ("transport", {"vehicles": 0}), ("spanner", {"locations": 0}),
+     ("woodworking", {"colours": 99})],
+)  # fmt: skip
+def test_sizes_that_a_domain_has_no_problem_of_are_said(name: str, sizes: dict[str, int]) -> None:
+    domain = load_domain(name)
+    ranges = {**domain.settings.levels[domain.levels[0]], **{size: (value, value) for size, value in sizes.items()}}
+    with pytest.raises(ConfigError, match="sizes that the domain has no problem of"):
+        domain.sample("any", random.Random(0), sizes=ranges)

@@ -359,8 +359,9 @@ def test_unnamed_objects_are_those_that_stand_nowhere_as_words(text: str, expect
         ("Put c on b1, then b1 on the handempty table.", ["c", "b1"]),
         ("Put a on the well-known one, i say.", []),
         ("Put red_block-2 on a.", ["red_block-2"]),
+        ("At 5pm, i.e. in 24h, go 10km/h in the U.S. to b 5.", ["b"]),
     ],
-    ids=["declared", "each once", "English words", "marks in a name"],
+    ids=["declared", "each once", "English words", "marks in a name", "units"],
 )
 def test_undeclared_names_are_words_that_can_only_be_names(text: str, expected: list[str]) -> None:
     problem = parse_problem(written("(handempty)", "(clear a)", "dark-green a"), BLOCKS)

@@ -126,14 +126,20 @@ def test_read_what_was_written_with_negation_and_equality_gives_the_same_claims(
         lambda text: text.upper(),
         lambda text: text.replace("\n", "\n\n  ").replace(": ", ":   "),
         lambda text: text.replace("\n", "\r\n"),
+        lambda text: text.replace("(not (", "( not("),
         lambda text: "Let me think about it.\n" + text.replace("- Applicable", "So it can be applied.\n- Applicable"),
     ],
-    ids=["upper case", "white space", "CRLF", "talk"],
+    ids=["upper case", "white space", "CRLF", "brackets", "talk"],
 )
 def test_read_other_spelling_gives_the_same_claims(change: object) -> None:
     assert callable(change)
     found, true = read(change(TWO_BLOCKS_CHAIN)), read(TWO_BLOCKS_CHAIN)
     assert (found.fault, found.chain) == (None, true.chain)
+
+
+def test_read_dead_branch_that_goes_on_for_ever_is_read_as_any() -> None:
+    assert read(f"{TWO_BLOCKS_CHAIN}\n- Dead branch: (pick-up a) lacks{' ' * 20_000}x").fault
+    assert read(f"{TWO_BLOCKS_CHAIN}\n- Dead branch: (pick-up a) lacks (x{' , ' * 20_000}").fault
 
 
 @pytest.mark.parametrize("indent", ["", "   "], ids=["plain", "indented"])

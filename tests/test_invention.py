@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -39,7 +40,9 @@ from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.simulation import random_walk_to_goal
 from plansmith.pddl.validation import validate_plan
 from plansmith.planners import FastDownward, PlannerResult, PlannerStatus
+from plansmith.problems.invention.actions import ActionDrawing
 from plansmith.problems.invention.breeding import breed_domain
+from plansmith.problems.invention.drafts import Wish, draw_draft
 from plansmith.problems.invention.drawing import draw_domain
 from plansmith.problems.invention.folders import Invention
 from plansmith.problems.library import load_domain
@@ -73,6 +76,22 @@ def test_drawn_domains_have_no_mistake_can_be_told_and_have_every_parameter_in_a
             positive = [part.atom for part in conjuncts_of(action.precondition)
                         if isinstance(part, Literal) and part.is_positive]  # fmt: skip
             assert {typed.name for typed in action.parameters} <= {name for atom in positive for name in atom.arguments}
+
+
+def test_drawn_actions_require_no_two_values_of_one_variable() -> None:
+    n_values = 0
+    for seed in range(300):
+        rng, wish = random.Random(seed), Wish(n_actions=4, n_predicates=8, n_parameters=4, n_types=3)
+        draft = draw_draft(wish, rng)
+        for action in ActionDrawing(draft, wish, rng, has_adl=seed % 2 == 0).actions():
+            atoms = [part.atom for part in conjuncts_of(action.precondition)
+                     if isinstance(part, Literal) and part.is_positive]  # fmt: skip
+            for variable in draft.variables:
+                n_owners = len(variable.owners)
+                owners = [atom.arguments[:n_owners] for atom in atoms if atom.predicate in variable.predicates]
+                assert len(set(owners)) == len(owners), str(action)
+                n_values += len(owners)
+    assert n_values > 1000
 
 
 def test_drawn_domains_some_have_each_kind_of_adl_and_without_a_share_none_has() -> None:
@@ -119,6 +138,21 @@ def test_bred_domain_is_loaded_and_its_names_tell_nothing(seed: int, tmp_path: P
     assert words & told == set()
     assert domain_form(loaded.domain) not in {domain_form(parent.domain) for parent in parents}
     assert "bred from" in (tmp_path / "bred" / "settings.yaml").read_text(encoding="utf-8")
+
+
+def test_union_of_large_domains_has_problems(tmp_path: Path) -> None:
+    parents = [load_domain(name) for name in ("rovers", "satellite")]
+    bred = (breed_domain("bred", parents, random.Random(seed)) for seed in range(40))
+    unions = [found for found in bred if found is not None and " and " in found.source]
+    assert len(unions) > 5
+    n_drawn = 0
+    for number, union in enumerate(unions):
+        write_files(union, tmp_path / str(number))
+        loaded = load_domain(str(tmp_path / str(number)))
+        with contextlib.suppress(ConfigError):  # some goals can nowhere be reached
+            loaded.sample(loaded.levels[0], random.Random(0), max_draws=20)
+            n_drawn += 1
+    assert n_drawn > len(unions) / 2
 
 
 def test_walk_reaches_a_goal_that_every_action_reaches_and_none_that_is_farther_than_it_is_long() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -163,6 +164,24 @@ def test_noise_adds_and_exchanges_objects_and_never_touches_what_no_action_chang
     assert set(problem.init) < set(more.init)
     swapped = noisy_problem(BLOCKS.domain, problem, rate=1.0, mixture="swapped", rng=random.Random(1))
     assert len(swapped.init) <= len(problem.init) and set(swapped.init) != set(problem.init)
+
+
+def test_noise_has_about_the_rate_that_it_is_said_to_have() -> None:
+    counts = Counter[str]()
+    for seed in range(60):
+        problem = BLOCKS.sample("L1", random.Random(seed))
+        task = PlanningTask(BLOCKS.domain, problem)
+        true = {atom for atom in problem.init if not task.is_static(atom.predicate)}
+        noisy = noisy_problem(BLOCKS.domain, problem, rate=0.3, mixture="spurious", rng=random.Random(seed))
+        swapped = noisy_problem(BLOCKS.domain, problem, rate=0.3, mixture="swapped", rng=random.Random(seed))
+        counts["true"] += len(true)
+        counts["made up"] += len(set(noisy.init) - set(problem.init))
+        counts["lost"] += len(set(problem.init) - set(swapped.init))
+        counts["in its place"] += len(set(swapped.init) - set(problem.init))
+        assert set(problem.init) <= set(noisy.init)
+    assert 0.2 < counts["made up"] / counts["true"] < 0.33
+    assert 0.25 < counts["lost"] / counts["true"] < 0.35
+    assert counts["in its place"] > 0.4 * counts["lost"]  # the only robot's hand is no other one's
 
 
 # --- what always held
@@ -492,6 +511,7 @@ def telling(*, without: str = "", more: str = "", needs: str = "", steps: int = 
         (telling(told=False), Refusal.NO_STATES),
         (telling(more="(holding table1 robot1)"), Refusal.FALSE_STATE),
         (telling(more="(not (holding table1 robot1))"), None),
+        (telling(more="(not (robot robot1))"), Refusal.FALSE_STATE),
         (telling(without="top"), Refusal.FALSE_STATE),
         (telling().replace("It serves", "State: (holding table1 robot1)\nIt serves", 1), Refusal.FALSE_STATE),
         (telling(needs="(top b2) (not (holding b1 robot1))"), None),
@@ -499,7 +519,8 @@ def telling(*, without: str = "", more: str = "", needs: str = "", steps: int = 
         (telling(needs="(not (top b2))"), Refusal.FALSE_PRECONDITION),
     ],
     ids=["true", "static left out", "last counts", "no marks", "too few", "no step", "one more", "no states", "false",
-         "false and said so", "left out", "false before a true one", "needs", "does not hold", "holds"],
+         "false and said so", "true and denied", "left out", "false before a true one", "needs",
+         "does not hold", "holds"],
 )  # fmt: skip
 def test_narration_is_believed_only_where_steps_and_states_are_true(text: str, refusal: Refusal | None) -> None:
     assert read_narration(text, TASK, a_plan()).refusal is refusal
@@ -801,10 +822,24 @@ def rephrased(domain: str = DOMAIN_TEXT, problem: str = PROBLEM_TEXT, more: str 
         (rephrased(domain=DOMAIN_TEXT.replace("(hand_free ?r)", "", 1)), ParaphraseFault.CHANGED),
         (rephrased(more="and (top b1)"), ParaphraseFault.ADDED),
         (rephrased(more="beginning with (pick-up b1 table1 robot1)"), ParaphraseFault.ADDED),
+        (rephrased(more="and ( TOP b1)"), ParaphraseFault.ADDED),
         (rephrased(more="(in any order), one step a line, such as (action-name object1 object2)"), None),
         (f"<PROMPT>{PROMPT}</PROMPT>", ParaphraseFault.SAME),
     ],
-    ids=["whole", "white space", "no marks", "state", "name", "goal", "domain", "fact", "step", "brackets", "same"],
+    ids=[
+        "whole",
+        "white space",
+        "no marks",
+        "state",
+        "name",
+        "goal",
+        "domain",
+        "fact",
+        "step",
+        "in capitals",
+        "brackets",
+        "same",
+    ],
 )
 def test_paraphrase_is_believed_only_where_states_goal_and_names_survive(
     answer: str, fault: ParaphraseFault | None

@@ -287,9 +287,9 @@ def _fault(kind: FaultKind, words: str, action: PlanStep, literals: Iterable[Con
 
 
 def _told(state: Iterable[Atom], attempt: Attempt) -> str:
-    """Return the facts of a state about the objects of an attempt."""
+    """Return the facts of a state about the objects of an attempt, and those about none."""
     names = set(attempt.action.arguments)
-    return _list(sorted(atom for atom in state if names & set(atom.arguments)))
+    return _list(sorted(atom for atom in state if not atom.arguments or names & set(atom.arguments)))
 
 
 def _list(items: Sequence[object] | Iterable[Condition]) -> str:

@@ -1,7 +1,8 @@
 """Action schemas learnt from demonstrations without a model: preconditions by intersection, effects by difference.
 
 A safe action model: it allows nothing that was not seen to work in every respect, so that its plans are true if the
-demonstrations are, and forbids what more of them would allow. Self-CriTeach has its language model write the domain;
+demonstrations are and no skill needs that something is not so, which is never learnt; and forbids what more of them
+would allow. Self-CriTeach has its language model write the domain;
 this is the opponent that it must beat, and what a run writes its domain with where no model can. Literals are lifted to
 the arguments of the action alone. Not here: pruning (`pruning`), which takes what is of no use.
 """

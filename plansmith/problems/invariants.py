@@ -69,7 +69,7 @@ def learn_invariants(demonstrations: Demonstrations) -> Invariants:
     """Return what held in all states of demonstrations."""
     changes = [atom for _, attempt in demonstrations.attempts if attempt.after is not None
                for atom in attempt.state ^ attempt.after]  # fmt: skip
-    changing = {atom.predicate: len(atom.arguments) for atom in changes}
+    changing = {atom.predicate: len(atom.arguments) for atom in sorted(changes)}  # in one order for every process
     places = [(name, place) for name, arity in sorted(changing.items()) for place in range(ITS_PLACE, arity)]
     together, rows = defaultdict[Place, set[Place]](set), dict[tuple[frozenset[Place], tuple[int, ...]], None]()
     for trajectory in demonstrations.trajectories:

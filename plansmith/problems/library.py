@@ -92,7 +92,13 @@ class PlanningDomain:
         ranges, (least, most) = self.sizes_of(level, sizes), bounds
         n_refused = 0
         for _ in range(max_draws):
-            problem = self._sampler(rng, **{name: rng.randint(*size) for name, size in ranges.items()})
+            drawn = {name: rng.randint(*size) for name, size in ranges.items()}
+            try:
+                problem = self._sampler(rng, **drawn)
+            except (ValueError, IndexError) as error:
+                got = f"{', '.join(f'{name}: {size}' for name, size in drawn.items())} ({error})"
+                raise ConfigError("sizes that the domain has no problem of", where=f"{self.name}, level {level}",
+                                  got=got, cure="change the sizes") from error  # fmt: skip
             if not least <= len(problem.objects) <= most:
                 n_refused += 1
             elif not is_goal_reached_at_start(self.domain, problem):

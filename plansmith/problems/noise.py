@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, Domain, Problem
@@ -34,17 +34,24 @@ class Noise:
 
 
 def noisy_problem(domain: Domain, problem: Problem, *, rate: float, mixture: str, rng: random.Random) -> Problem:
-    """Return a problem whose initial state has so many mistakes for each atom that may change."""
+    """Return a problem whose initial state has so many mistakes for each atom that may change.
+
+    What is made up is of the atom's predicate where that leaves something to make up, else of any. Where no object
+    could stand for another one, as with the hand of the only robot, a fact that would be exchanged is lost.
+    """
     task = PlanningTask(domain, problem)
     atoms = dict.fromkeys(problem.init)
-    for atom in [atom for atom in problem.init if not task.is_static(atom.predicate)]:
+    changing = [atom for atom in problem.init if not task.is_static(atom.predicate)]
+    one_each = list({atom.predicate: atom for atom in changing}.values())
+    for atom in changing:
         if rng.random() >= rate:
             continue
         match rng.choice(MIXTURES[mixture]):
             case "missing":
                 atoms.pop(atom, None)
             case "spurious":
-                atoms.update(dict.fromkeys(_one(_others(task, domain, atom, atoms), rng)))
+                possible = [_others(task, domain, own, atoms) for own in (atom, *one_each)]
+                atoms.update(dict.fromkeys(_one(possible[0] or list(chain(*possible)), rng)))
             case _:
                 atoms.pop(atom, None)
                 atoms.update(dict.fromkeys(_one(_neighbours(task, domain, atom, atoms), rng)))
@@ -56,16 +63,26 @@ def _one(atoms: Sequence[Atom], rng: random.Random) -> Sequence[Atom]:
 
 
 def _others(task: PlanningTask, domain: Domain, atom: Atom, known: dict[Atom, None]) -> list[Atom]:
-    """Return the atoms of a predicate that are not said, with objects that it is said of somewhere."""
+    """Return the false atoms of a predicate that are not said, with objects like those that it is said of somewhere."""
     schema = domain.predicate(atom.predicate)
     assert schema is not None, "the problem has it"
-    seen: list[dict[str, None]] = [{} for _ in schema.parameters]
-    for other in task.problem.init:
-        if other.predicate == atom.predicate:
-            for names, name in zip(seen, other.arguments, strict=True):
-                names[name] = None
-    found = (Atom(atom.predicate, arguments) for arguments in product(*seen))
-    return [other for other in found if other not in known and len(set(other.arguments)) == len(other.arguments)]
+    kinds = _kinds(task)
+    seen = [{kinds[other.arguments[place]] for other in task.problem.init if other.predicate == atom.predicate}
+            for place in range(len(schema.parameters))]  # fmt: skip
+    fitting = [[name for name, kind in kinds.items() if kind in own] for own in seen]
+    told = {*known, *task.problem.init}
+    found = (Atom(atom.predicate, arguments) for arguments in product(*fitting))
+    return [other for other in found if other not in told and len(set(other.arguments)) == len(other.arguments)]
+
+
+def _kinds(task: PlanningTask) -> dict[str, tuple[object, ...]]:
+    """Return what is the same for objects that could stand for each other: type, and properties that never change."""
+    marks: dict[str, list[str]] = {typed.name: [] for typed in (*task.domain.constants, *task.problem.objects)}
+    for atom in task.problem.init:
+        if len(atom.arguments) == 1 and task.is_static(atom.predicate):
+            marks[atom.arguments[0]].append(atom.predicate)
+    typed = (*task.domain.constants, *task.problem.objects)
+    return {own.name: (own.types, *sorted(marks[own.name])) for own in typed}
 
 
 def _neighbours(task: PlanningTask, domain: Domain, atom: Atom, known: dict[Atom, None]) -> list[Atom]:

@@ -65,7 +65,10 @@ class Simulator:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """How one walk through a scene is recorded: so many steps, and of each so many attempts that are refused."""
+    """How one walk through a scene is recorded: so many steps, and so many attempts at each that may be refused.
+
+    Those that succeed, or that were made at this step already, are left out.
+    """
 
     n_steps: int
     n_refused: int
@@ -74,9 +77,9 @@ class Recording:
 def demonstrate(domain: Domain, problem: Problem, recording: Recording, rng: random.Random) -> Trajectory:
     """Return a random walk through a scene, with attempts that are refused on the way.
 
-    A third of those are what could be done elsewhere on the walk, and a third what could be done here with one object
-    exchanged, which tells more than a robot that lifts tables; the others have any objects of the scene. Without the
-    near misses a domain may forget what a table is, and blocks are put down on blocks.
+    A third of the attempts are what could be done elsewhere on the walk, and a third what could be done here with one
+    object exchanged, which tells more than a robot that lifts tables; the others have any objects of the scene. Without
+    the near misses a domain may forget what a table is, and blocks are put down on blocks.
     """
     simulator = Simulator(domain, problem)
     walk = list(_walk(simulator, recording.n_steps, rng))

@@ -12,6 +12,10 @@ from plansmith.pddl.model import Domain, Problem
 
 _BETWEEN = re.compile(r"[-_\s]+")
 _WORD = re.compile(r"(?<![\w'\u2019])[^\W_](?:[\w-]*\w)?")
+_ABBREVIATION = re.compile(
+    r"(?<!\w)(?:[a-z]\.){2,}|\w+/[a-z]+(?!\w)|(?<!\w)\d+(?:am|pm|km|cm|mm|kg|h|min|s|m|g|l)(?!\w)"
+)
+"""What looks like names and is none: e.g., km/h, 5pm."""
 _ORDINAL = re.compile(r"\d+(st|nd|rd|th)")
 _WORDS_OF_ONE_LETTER = frozenset("aio")
 
@@ -36,7 +40,7 @@ def undeclared_names(problem: Problem, domain: Domain, text: str) -> list[str]:
     letter that is no English word. What the domain names itself is left out.
     """
     known = {_spoken(name) for name in (*(item.name for item in problem.objects), *_own_names(domain))}
-    said = dict.fromkeys(word for word in _WORD.findall(text.lower()) if _is_name(word))
+    said = dict.fromkeys(word for word in _WORD.findall(_ABBREVIATION.sub(" ", text.lower())) if _is_name(word))
     return [word for word in said if _spoken(word) not in known]
 
 

@@ -46,7 +46,7 @@ _SINCE = re.compile(r"(?<=\))[\s,;]*since\s*(?=\()", re.IGNORECASE)
 _VERDICT = re.compile(r"\[VERDICT\]\s*(VALID|INVALID)\b", re.IGNORECASE)
 _ANSWER = re.compile(r"(YES|NO)\b", re.IGNORECASE)
 _COST = re.compile(r"(-?[\d.]+)\s*,\s*total\s*(-?[\d.]+)", re.IGNORECASE)
-_LITERAL = re.compile(r"\(not\s+\(([^()]*)\)\s*\)|\(([^()]*)\)", re.IGNORECASE)
+_LITERAL = re.compile(r"\(\s*not\s*\(([^()]*)\)\s*\)|\(([^()]*)\)", re.IGNORECASE)
 _CONNECTIVES = "and|or|imply|exists|forall"
 _NO_LITERAL = re.compile(rf"\(\s*(?:{_CONNECTIVES}|not\s*\(\s*(?:{_CONNECTIVES}|not))(?=[\s()])", re.IGNORECASE)
 """The beginning of a condition that is more than an atom or its negation."""
@@ -61,7 +61,8 @@ DRAWBACKS = {
 
 _INSTEAD = re.compile(rf"-\s*Instead\s*:\s*(\([^()]*\))[\s,;]*({'|'.join(DRAWBACKS)})\b(.*)", re.IGNORECASE)
 _DEAD_BRANCH = re.compile(
-    r"-\s*Dead branch\s*:\s*((?:\([^()]*\)\s*)+)lacks\s*(.*?)[\s,;]*because of\s*(\([^()]*\))[\s,;]*"
+    r"-\s*Dead branch\s*:\s*((?:\([^()]*\)\s*)+)lacks\s*+((?:[^\s,;]++|[\s,;]++(?!because of))*+)[\s,;]*because of"
+    r"\s*(\([^()]*\))[\s,;]*"
     r"back to the state\s*(?:at the start|after\s*(\([^()]*\)))",
     re.IGNORECASE,
 )

@@ -184,7 +184,8 @@ def _fault_of_states(task: PlanningTask, plan: Sequence[PlanStep], parts: Sequen
         for line in lines:
             claimed = _facts(_NEGATED.sub("", line))
             is_left_out = any(not task.is_static(atom.predicate) for atom in true - claimed)
-            if claimed - true or is_left_out:  # what never changes need not be told again
+            denied = _facts(" ".join(_NEGATED.findall(line)))
+            if claimed - true or denied & true or is_left_out:  # what never changes need not be told again
                 return Refusal.FALSE_STATE
         if _needs_what_is_false(part, set(task.atoms_of(before))):
             return Refusal.FALSE_PRECONDITION

@@ -20,7 +20,7 @@ REQUEST = (
     "hint. Put the new text between <PROMPT> and </PROMPT>, and write nothing else."
 )
 _ANSWER = re.compile(r"<PROMPT>((?:(?!<PROMPT>).)*?)</PROMPT>", re.DOTALL)
-_NAME = re.compile(r"\((?::action )?([^\s()]+)")
+_NAME = re.compile(r"\(\s*(?::action\s+)?([^\s()]+)")
 """The predicate of a fact, or the action of a step or of a schema."""
 
 
@@ -61,14 +61,18 @@ def read_paraphrase(completion: str, prompt: str) -> Paraphrase:
     if not text:
         return Paraphrase("", ParaphraseFault.NO_ANSWER)
     parts = [_pddl(prompt, kind) for kind in ("domain", "problem")]
-    rest, names = _without(text, parts), {name for part in parts for name in _NAME.findall(part)}
+    rest, names = _without(text, parts), {name for part in parts for name in _names(part)}
     if rest is None:
         return Paraphrase(text, ParaphraseFault.CHANGED)
-    if names & {*_NAME.findall(rest)}:
+    if names & _names(rest):
         return Paraphrase(text, ParaphraseFault.ADDED)
     if _words(text) == _words(prompt):
         return Paraphrase(text, ParaphraseFault.SAME)
     return Paraphrase(f"{text}\n")
+
+
+def _names(text: str) -> set[str]:
+    return set(_NAME.findall(text.lower()))
 
 
 def _pddl(prompt: str, kind: str) -> str:

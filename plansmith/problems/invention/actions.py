@@ -1,7 +1,7 @@
 """The actions of a draft: each changes one or two state variables, along a relation or not, under conditions.
 
-Every variable is changed by some action, and every parameter stands in a positive precondition, so that no action
-applies to just anything.
+Variables are changed by actions in turn, as far as actions can be made, and every parameter stands in a positive
+precondition, so that no action applies to just anything. No action requires two values of one variable.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class ActionDrawing:
     def __init__(self, draft: Draft, wish: Wish, rng: random.Random, *, has_adl: bool) -> None:
         self.draft, self.wish, self.rng, self.has_adl = draft, wish, rng, has_adl
         self.unused = list(draft.relations)
+        self._variable_of = {name: variable for variable in draft.variables for name in variable.predicates}
         self._turns = {variable.predicates: self._turns_of(variable) for variable in draft.variables}
 
     def actions(self) -> tuple[ActionSchema, ...]:
@@ -214,7 +215,7 @@ class ActionDrawing:
             atom
             for schema in self.draft.schemas()
             for atom in self._bindings(sketch, schema)
-            if bare.name in atom.arguments and atom not in kept
+            if bare.name in atom.arguments and atom not in kept and not self._clashes(sketch, atom)
         ]
         if possible:
             weights = [len(atom.arguments) ** 2 * (3 if atom.predicate in unused else 1) for atom in possible]
@@ -244,11 +245,20 @@ class ActionDrawing:
         n_before = len(sketch.parameters)
         terms = self._terms(sketch, [typed.types[0] for typed in schema.parameters])
         touched = [effect.atom.predicate for effect in sketch.effects if isinstance(effect, Literal)]
-        if terms is None or schema.name in touched:
+        if terms is None or schema.name in touched or self._clashes(sketch, Atom(schema.name, terms)):
             del sketch.parameters[n_before:]
             return False
         self._use(sketch, Atom(schema.name, terms))
         return True
+
+    def _clashes(self, sketch: _Sketch, atom: Atom) -> bool:
+        """Return whether an action already requires another value of the variable that an atom is one of."""
+        variable = self._variable_of.get(atom.predicate)
+        if variable is None:
+            return False
+        n_owners = len(variable.owners)
+        required = [literal.atom for literal in sketch.conditions if literal.atom.predicate in variable.predicates]
+        return any(own != atom and own.arguments[:n_owners] == atom.arguments[:n_owners] for own in required)
 
     def _use(self, sketch: _Sketch, atom: Atom) -> None:
         sketch.require(atom)
@@ -271,9 +281,9 @@ class ActionDrawing:
         """Let one effect more take place under a condition."""
         conditions = [atom for schema in self.draft.schemas() for atom in self._bindings(sketch, schema)
                       if Literal(atom) not in sketch.conditions]  # fmt: skip
+        self.rng.shuffle(conditions)
         changes = [literal for literal in self._possible_flags(sketch) if literal.atom not in conditions[:1]]
         if conditions and changes:
-            self.rng.shuffle(conditions)
             sketch.effects.append(ConditionalEffect(Literal(conditions[0]), (self.rng.choice(changes),)))
 
     def _add_forall(self, sketch: _Sketch) -> None:

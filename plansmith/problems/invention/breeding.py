@@ -32,7 +32,7 @@ from plansmith.pddl.model import (
 from plansmith.pddl.parser import parse_domain, parse_problem
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.problems.invention.folders import EXAMPLES, Invention, with_requirements
-from plansmith.problems.invention.starts import GOAL_SIZES, L1, STEPS
+from plansmith.problems.invention.starts import GOAL_SIZES, STEPS
 from plansmith.problems.library import PlanningDomain
 
 UNION_CHANCE = 0.4
@@ -42,6 +42,8 @@ MUTATION_TRIALS = 10
 SIDES = ("x-", "y-")
 """Put before the names of the two domains of a union."""
 
+BRED = "bred"
+"""Its one level, which may have as many objects as the problems of the domains that it comes from, both together."""
 _KEPT = {OBJECT, TOTAL_COST}
 """Names that belong to PDDL."""
 
@@ -58,7 +60,7 @@ def breed_domain(name: str, sources: Sequence[PlanningDomain], rng: random.Rando
         return None
     domain, examples = _with_new_names(name, *_used_part(mutated, examples))
     walk = WalkSettings(problems=EXAMPLES, steps=rng.choice(STEPS), goal_size=rng.choice(GOAL_SIZES))
-    settings = DomainSettings(walk=walk, levels={L1: {}})
+    settings = DomainSettings(walk=walk, levels={BRED: {}})
     return Invention(
         with_requirements(domain), settings, f"bred from {' and '.join(p.name for p in parents)}", examples
     )

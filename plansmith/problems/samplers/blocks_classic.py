@@ -33,6 +33,8 @@ def blocks_problem(
     start_and_goal: tuple[Rests, Rests], tables: Sequence[str], robots: Sequence[str], rng: random.Random
 ) -> Problem:
     """Return the problem between two arrangements of blocks on tables."""
+    if not robots:
+        raise ValueError("no robot moves a block")
     start, goal = start_and_goal
     init = [*resting_atoms(start, tables), *(atom("top", block) for block in uncovered(start))]
     init += [atom("obj", block) for block in start] + [atom("table", table) for table in tables]

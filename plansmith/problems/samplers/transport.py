@@ -16,6 +16,8 @@ def sample(
 
     Solvable: the roads connect all places in both directions and each vehicle has room for one package at least.
     """
+    if vehicles < 1:
+        raise ValueError("no vehicle carries a package")
     places, sizes = numbered("loc", max(2, locations)), numbered("size", capacity + 1, start=0)
     fleet, freight = numbered("vehicle", vehicles), numbered("package", packages)
     roads = random_connected_graph(places, extra_roads, rng)
