@@ -1,7 +1,9 @@
 """A model behind an OpenAI-compatible server as a `Generator`: many requests at a time, and what every failed one met.
 
-The `openai` library speaks the protocol, waits for servers that are busy and tries again. A plain class that needs no
-Ray. Not here: prompts, and what an answer is worth. The key of the account is in no setting, message or log.
+The `openai` library speaks the protocol, waits for servers that are busy and tries again, unless one asks for more than
+two minutes (`Retry-After`): that is a failed request, and the limits a minute are there to ask for less. A plain class
+that needs no Ray. Not here: prompts, and what an answer is worth. The key of the account is in no setting, message or
+log.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ MAX_MESSAGE = 300
 """Characters of a server's message that are kept."""
 SHORTEST_KEY = 16
 """Characters of a real key at least; shorter ones are stand-ins such as EMPTY, which may be words of an answer."""
-PROMPT_TOO_LONG = re.compile(r"maximum context length(?!.*in the completion)", re.DOTALL)
+PROMPT_TOO_LONG = re.compile(
+    r"maximum context length(?!.*(?:in|for) the completion)(?!.*requested [1-9]\d* output tokens)", re.DOTALL
+)
 ANSWER_TOO_LONG = re.compile(r"max_(completion_)?tokens' .*is too large", re.DOTALL)
 """How OpenAI's server and vLLM's say that a prompt has no room, and that the answer asked for has none, which is a
 mistake in the settings and no outcome."""
@@ -169,8 +173,8 @@ class Endpoint:
     ) -> Completion:
         """Return a completion, asked for when the limits a minute let it, with the seconds that it took from then."""
         n_guessed = len(plain_text(messages)) // CHARACTERS_PER_TOKEN
-        await self._requests.wait(1)
         await self._tokens.wait(n_guessed)
+        await self._requests.wait(1)  # last: requests that waited for tokens together go out one by one
         start_s = time.monotonic()
         found = await self._completion(client, messages, sampling, seed)
         if found.prompt_tokens is not None:
@@ -186,6 +190,9 @@ class Endpoint:
             reply = await self._ask(client, messages, sampling, seed)
         except (AuthenticationError, PermissionDeniedError, NotFoundError) as error:
             raise _refused(self.config, error, self._api_key) from None
+        except ValueError as error:  # of an answer that is cut off, or no JSON
+            fault = f"an answer that cannot be read: {_message(error, self._api_key)}"
+            return Completion(None, "", self.config.model, seed, fault=fault)
         except OpenAIError as error:
             message = _message(error, self._api_key)
             if isinstance(error, BadRequestError) and _says_no_room(str(error)):

@@ -33,7 +33,7 @@ from plansmith.config.generation import EndpointConfig, SamplingConfig
 from plansmith.config.training import ModelConfig
 from plansmith.errors import BadInputError
 from plansmith.generation import Completion, FinishReason, asking
-from plansmith.learning.model_folder import cache_size_gib, folder_digest
+from plansmith.learning.model_folder import cache_size_gib, engine_for, folder_digest
 from plansmith.learning.models import make_model
 from plansmith.learning.tokenizer import encode, word_tokenizer
 from plansmith.pddl.grounding import PlanningTask
@@ -345,9 +345,13 @@ def test_answer_without_content_is_an_empty_completion_and_without_choices_a_fau
          "in the completion).", FinishReason.NO_ROOM),
         ("'max_tokens' or 'max_completion_tokens' is too large: 60. This model's maximum context length is 64 tokens "
          "and your request has 30 input tokens.", FinishReason.NO_ROOM),
+        ("This model's maximum context length is 64 tokens. However, you requested 60 output tokens and your prompt "
+         "contains at least 5 input tokens, for a total of at least 65 tokens.", FinishReason.NO_ROOM),
+        ("This model's maximum context length is 64 tokens, however you requested 70 tokens (30 in your prompt; 40 for "
+         "the completion).", FinishReason.NO_ROOM),
         ("temperature must be non-negative", ""),
     ],
-    ids=["prompt", "answer of a hosted server", "answer of one's own", "another mistake"],
+    ids=["prompt", "answer of a hosted server", "answer of one's own", "answer of vLLM", "of old", "another mistake"],
 )  # fmt: skip
 def test_request_too_long_is_an_outcome_where_the_prompt_is_and_a_fault_where_the_answer_is(
     said: str, expected: str, server: Server
@@ -560,6 +564,16 @@ def test_engine_window_holds_the_longest_prompt_and_an_answer_as_far_as_the_mode
     (short.folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": longest}), "utf-8")
     with pytest.raises(BadInputError, match="a problem too long for the model"):
         engine_config(short, asked, room=9, dtype=None, n_threads=1)
+
+
+def test_sizes_that_a_configuration_leaves_out_are_those_of_its_kind(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024}
+    told = {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", **sizes}}
+    for name, config in {"gemma3": told, "gpt2": {"model_type": "gpt2", "n_embd": 768, "n_head": 12}}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+        found = engine_for(tmp_path / name, window=10**6, dtype=None, max_num_seqs=4, n_threads=1, is_cpu=True)
+        assert found.max_model_len == {"gemma3": 131_072, "gpt2": 1024}[name]
 
 
 def test_cache_size_of_a_small_model_is_half_a_gib_and_of_a_large_one_four_windows() -> None:

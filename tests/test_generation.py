@@ -27,11 +27,12 @@ from pipelines.trials import folder_policy
 from pipelines.trials.endpoint_policy import EndpointSession
 from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers
 from pipelines.trials.own_problems import TrialConfig
+from pipelines.trials.speaking import _FolderSpeaker
 from plansmith.config.basics import narrowed
 from plansmith.config.generation import EndpointConfig, EndpointModel, SamplingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.training import EngineNumerics, ModelConfig, PolicyConfig
-from plansmith.errors import BadInputError, ConfigError
+from plansmith.errors import BadInputError, ConfigError, LostWorkerError
 from plansmith.generation import (
     CHARACTERS_PER_TOKEN,
     Completion,
@@ -340,7 +341,7 @@ def test_endpoint_waits_for_its_requests_and_their_tokens_over_all_calls(
     n_guessed = len(plain_text(ASKED[0])) // CHARACTERS_PER_TOKEN
     assert found.prompt_tokens is not None and found.completion_tokens is not None
     more = found.prompt_tokens + found.completion_tokens - n_guessed
-    assert list(taken.values()) == [[1, 1], [n_guessed, more] * 2]
+    assert list(taken.values()) == [[n_guessed, more] * 2, [1, 1]]
 
 
 def test_endpoint_that_tries_again_waits_for_its_turn_each_time(
@@ -353,7 +354,17 @@ def test_endpoint_that_tries_again_waits_for_its_turn_each_time(
     [[found]] = completed(one, ASKED[:1], GREEDY, [1])
     assert (found.fault, served.failing) == (None, 0)
     n_guessed = len(plain_text(ASKED[0])) // CHARACTERS_PER_TOKEN
-    assert taken[:4] == [1, n_guessed, 1, 1]
+    assert taken[:4] == [n_guessed, 1, 1, 1]
+
+
+def test_answer_that_cannot_be_read_is_a_fault_of_its_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def cut(*_: Any) -> Any:
+        return json.loads("{")
+
+    monkeypatch.setattr(Endpoint, "_ask", cut)
+    for [found] in completed(Endpoint(EndpointConfig(url="http://localhost:1/v1", model="m")), ASKED, GREEDY, [1, 2, 3]):
+        assert found.text is None
+        assert "an answer that cannot be read" in str(found.fault)
 
 
 def test_endpoint_for_models_without_a_chat_template_sends_one_plain_text(served: Served) -> None:
@@ -422,6 +433,26 @@ def test_engines_of_a_folder_are_as_many_as_wanted_and_have_their_gpus(
     workers.end_engines()
     assert ray.ended == [1, 2, 3]
     assert [told["number"] for told in ray.told] == [0, 1, 2]
+
+
+def test_engines_of_a_folder_are_started_anew_once_one_is_lost(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: Any) -> Iterator[Any]:
+        raise LostWorkerError("an engine died")
+        yield
+
+    ray, policy = Started(), PolicyConfig(max_model_len=WINDOW)
+    monkeypatch.setattr(FolderWorkers, "ray", lambda _: ray)
+    monkeypatch.setattr(FolderWorkers, "streamed", lost)
+    workers = FolderWorkers(TrialConfig(planner=PlannerConfig(), policy=policy), tmp_path, seed=0)
+    speaker = _FolderSpeaker(workers, FolderPolicy.read(model), narrowed(policy, EngineNumerics))
+    for _ in range(2):
+        with pytest.raises(LostWorkerError):
+            next(workers._streamed_together([]))
+        speaker.complete(ASKED, GREEDY, seeds=[1, 2])
+    assert len(ray.told) == 2
+    assert ray.ended == [1]
 
 
 def test_engines_of_a_folder_beyond_the_gpus_are_refused_and_none_waits(

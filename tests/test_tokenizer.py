@@ -10,7 +10,7 @@ from checkpoints import GEMMA, LLAMA, QWEN3, ChatFamily, chat_tokenizer
 from conftest import BLOCKS, NAMES, SUSSMAN_PLAN, depot_task, sussman
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from plansmith.errors import BadInputError
@@ -120,6 +120,32 @@ def test_token_spans_a_character_in_pieces_belongs_to_the_last() -> None:
         assert len(ids) == len(character.encode()) + 2
         text, spans = token_spans(tokenizer, ids)
         assert [text[span.start : span.end] for span in spans] == ["a", *[""] * (len(ids) - 3), character, "b"]
+
+
+def test_token_spans_of_bytes_that_end_no_character_are_in_order() -> None:
+    names = ["<unk>", "\u2581a", *(f"<0x{byte:02X}>" for byte in range(256))]
+    model = Tokenizer(
+        models.BPE({name: at for at, name in enumerate(names)}, [], unk_token="<unk>", byte_fallback=True)
+    )
+    model.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=model)
+    for last in (["<0xF0>", "\u2581a"], ["<0xE2>", "<0x82>", "<0xAC>"]):
+        ids = tokenizer.convert_tokens_to_ids(["<0xF0>", "<0x9F>", "<0x98>", "<0x80>", *last])
+        text, spans = token_spans(tokenizer, ids)
+        places = [place for span in spans for place in (span.start, span.end)]
+        assert places == sorted(places)
+        assert text[spans[-1].start : spans[-1].end] in (" a", "\u20ac")
+
+
+def test_prompt_of_a_model_without_a_template_begins_as_the_tokenizer_begins_any_text() -> None:
+    tokenizer = byte_tokenizer(("ab",))
+    assert encode_prompt(tokenizer, "ab") == encode(tokenizer, "ab")
+    tokenizer.add_special_tokens({"bos_token": "<bos>"})
+    assert encode_prompt(tokenizer, "ab") == encode(tokenizer, "ab")
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<bos> $A", special_tokens=[("<bos>", tokenizer.bos_token_id)]
+    )
+    assert encode_prompt(tokenizer, "ab") == [tokenizer.bos_token_id, *encode(tokenizer, "ab")]
 
 
 @each_family

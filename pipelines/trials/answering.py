@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.commands.run import check_model
+from pipelines.run.ray_session import RaySession
 from pipelines.run.workers import TrainerHandle, Workers
 from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers
 from pipelines.trials.own_problems import TrialConfig
 from plansmith.config.basics import narrowed
 from plansmith.config.generation import AnsweringConfig, EndpointConfig, EndpointModel
 from plansmith.config.self_criteach import SelfCriteachConfig
-from plansmith.config.training import FolderEngine, Numerics
+from plansmith.config.training import EngineNumerics, FolderEngine, Numerics
+from plansmith.data.artifacts import Artifact
 from plansmith.errors import BadInputError
 from plansmith.generation import Generator
 from plansmith.learning.hub import is_repository, resolve_model
@@ -78,8 +80,12 @@ class AnsweringWorkers(Workers):
             return self.server(self._endpoint(engine))
         if isinstance(engine, FolderEngine):
             return self._guest_of(engine)
-        self._end_guest()
         return super().generator(policy, engine)
+
+    def load_policy(self, artifact: Artifact, numerics: EngineNumerics) -> None:
+        """Let the run's engines sample from an artifact; see `Workers.load_policy`."""
+        self._end_guest()
+        super().load_policy(artifact, numerics)
 
     def trainer(self, model_folder: Path, numerics: Numerics) -> TrainerHandle:
         """Return the trainer; see `Workers.trainer`."""
@@ -98,7 +104,7 @@ class AnsweringWorkers(Workers):
         if self._guest is None or self._guest_folder != engine.folder:
             self._end_guest()
             self.end_actors()
-            self.ray()  # it is the run's to end
+            RaySession.ray(self)  # it is the run's to end; ranks would take back what they have just let go of
             config = self._config
             trial = TrialConfig(planner=config.planner, cluster=config.cluster, policy=config.policy)
             self._guest = FolderWorkers(trial, self.run_folder, seed=config.seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from pipelines.run.ray_session import RaySession
 from pipelines.run.workers import CHUNKS_IN_ENGINE, MODEL, policy_version
 from pipelines.trials.own_problems import TrialConfig
 from plansmith.config.training import EngineNumerics, PolicyConfig
-from plansmith.errors import BadInputError, ConfigError
+from plansmith.errors import BadInputError, ConfigError, LostWorkerError
 from plansmith.generation import Conversation
 from plansmith.learning.codec import Codec, EngineGenerator
 from plansmith.learning.model_folder import (
@@ -137,7 +137,15 @@ class FolderWorkers(RaySession):
         self._engines = self._engines or self._start(policy, version)
         codec = Codec.of(policy.folder, engine.max_model_len)
         n_together = CHUNKS_IN_ENGINE * self._settings.max_num_seqs * len(self._engines)
-        return EngineGenerator(codec, Engines(self._engines, version, self.streamed), n_together)
+        return EngineGenerator(codec, Engines(self._engines, version, self._streamed_together), n_together)
+
+    def _streamed_together(self, streams: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Let an engine that died end the others, so that who asks again gets new ones."""
+        try:
+            yield from self.streamed(streams)
+        except LostWorkerError:
+            self.end_engines()
+            raise
 
     def end_engines(self) -> None:
         """End the engines, if they were started."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipelines.run.ray_session import RaySession
 from pipelines.run.workers import Workers
@@ -12,13 +15,13 @@ from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers
 from pipelines.trials.own_problems import TrialConfig
 from pipelines.trials.text_policy import text_policy
 from plansmith.config.basics import narrowed
-from plansmith.config.generation import EndpointModel
+from plansmith.config.generation import EndpointModel, SamplingConfig
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import SCRATCH_FOLDER, complete_artifacts
 from plansmith.data.rows import ModellingCallRow
 from plansmith.errors import BadInputError
-from plansmith.generation import Generator
+from plansmith.generation import Answers, Conversation, Generator
 from plansmith.modelling.budget import Budget, Budgeted, Cost, cost_of, estimate, steps_of, total
 from plansmith.modelling.calls import CallLog
 from plansmith.modelling.cassette import Cassette, Playing, Recording
@@ -132,5 +135,17 @@ class SpeakingSession(RaySession):
             return self.server(speaker.endpoint)
         trial = TrialConfig(planner=config.planner, cluster=config.cluster, policy=config.policy)
         workers = self._open.enter_context(FolderWorkers(trial, self.run_folder, seed=config.seed))
-        policy: FolderPolicy = text_policy(speaker.folder)
-        return workers.generator(policy, narrowed(config.policy, EngineNumerics))
+        return _FolderSpeaker(workers, text_policy(speaker.folder), narrowed(config.policy, EngineNumerics))
+
+
+@dataclass(frozen=True)
+class _FolderSpeaker:
+    """The engines of a model folder, new ones where those before them were lost."""
+
+    workers: FolderWorkers
+    policy: FolderPolicy
+    engine: EngineNumerics
+
+    def complete(self, conversations: Sequence[Conversation], sampling: SamplingConfig, **told: Any) -> Answers:
+        """Complete conversations; see `plansmith.generation.Generator`."""
+        return self.workers.generator(self.policy, self.engine).complete(conversations, sampling, **told)

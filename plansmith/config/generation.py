@@ -115,7 +115,8 @@ class AnsweringConfig(StrictModel):
     timeout_s: float = Field(600.0, gt=0)
     """Seconds to wait for one answer of a server."""
     max_retries: int = Field(4, ge=0)
-    """Further tries of a request that met no answer, a busy server or its internal error."""
+    """Further tries of a request that met no answer, a busy server or its internal error; none where the server asks to
+    wait for more than two minutes."""
 
     @property
     def is_named(self) -> bool:

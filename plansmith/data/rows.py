@@ -380,15 +380,16 @@ class ExampleRow:
 
 
 class FinishReason(StrEnum):
-    """Why a completion ended: by itself, at its limit, in circles; or there was no room for one in the window."""
+    """Why a completion ended: by itself, at its limit, in circles, by a filter; or there was no room for one."""
 
     STOP = "stop"
     LENGTH = "length"
     REPETITION = "repetition"
     NO_ROOM = "no_room"
+    FILTERED = "content_filter"
 
 
-CUT = frozenset({FinishReason.LENGTH, FinishReason.REPETITION})
+CUT = frozenset({FinishReason.LENGTH, FinishReason.REPETITION, FinishReason.FILTERED})
 """Of completions that the policy did not end."""
 
 

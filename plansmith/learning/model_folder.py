@@ -22,6 +22,8 @@ DIGESTED = ("*.json", "*.jinja", "*.safetensors", "*.model")
 """Files of a model folder that change what it writes: configuration, chat template, tokenizer, weights."""
 SEQUENCES_IN_CACHE = 4
 """Sequences of full length that the key-value cache on a CPU has room for, at least; the others wait."""
+_SIZES = ("max_position_embeddings", "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_size",
+          "num_hidden_layers")  # fmt: skip
 BYTES_OF = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -49,11 +51,21 @@ def adapter_rank(folder: Path) -> int | None:
 def text_config(folder: Path) -> Mapping[str, Any]:
     """Return the configuration of the language model; an adapter has its base's, models that also see have it inside.
 
+    Published files leave out what is the default of their kind, and some kinds have names of their own for it.
+
     Raises:
         BadInputError: it cannot be read.
     """
-    config = _read_json(whole_model_of(folder) / "config.json")
-    return {**config, **config.get("text_config", {})}
+    from transformers import AutoConfig
+
+    whole = whole_model_of(folder)
+    config = _read_json(whole / "config.json")
+    try:
+        known = AutoConfig.from_pretrained(whole, local_files_only=True, trust_remote_code=False).get_text_config()
+    except (OSError, ValueError, KeyError):  # a kind that the library does not know
+        return {**config, **config.get("text_config", {})}
+    common = {name: getattr(known, name, None) for name in _SIZES}
+    return {**config, **config.get("text_config", {}), **{name: own for name, own in common.items() if own is not None}}
 
 
 def reach_of(folder: Path) -> int:

@@ -59,14 +59,20 @@ def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: Conversation) 
 
     With a chat template, special tokens, the begin-of-text one included, are those that the template writes; thinking
     aloud, where a template has a switch for it, is off. Some templates refuse a system message, Gemma's among them.
-    Without a template the turns are encoded as one plain text.
+    Without a template the turns are encoded as one plain text, behind the begin-of-text token of a tokenizer that puts
+    one before every text.
     """
     if not tokenizer.chat_template:
-        return encode(tokenizer, plain_text(messages))
+        return [*_before_any_text(tokenizer), *encode(tokenizer, plain_text(messages))]
     beginning = messages[-1].text if messages[-1].role == "assistant" else ""
     turns = [{"role": message.role, "content": message.text} for message in messages]
     ids = _templated(tokenizer, turns[:-1] if beginning else turns, add_generation_prompt=True, return_dict=False)
     return [*ids, *encode(tokenizer, beginning)]
+
+
+def _before_any_text(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    begin = tokenizer.bos_token_id
+    return [begin] if begin is not None and tokenizer.encode("")[:1] == [begin] else []
 
 
 def end_token_ids(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> tuple[int, ...]:
@@ -172,17 +178,24 @@ def _lengths_by_stream(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[i
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         return None
     stream, pieces = DecodeStream(skip_special_tokens=True), []
-    for token in token_ids:
-        pieces.append(stream.step(tokenizer.backend_tokenizer, token) or "")
+    try:
+        for token in token_ids:
+            pieces.append(stream.step(tokenizer.backend_tokenizer, token) or "")
+    except Exception:  # noqa: BLE001 - the library has no other; bytes that end no character, which a policy may write
+        return None
     return list(accumulate(map(len, pieces), initial=0)) if "".join(pieces) == text else None
 
 
 def _lengths_by_prefix(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> list[int]:
-    """Return the same from decoding ever longer beginnings, which is right for any tokenizer and slow (quadratic)."""
-    return [
+    """Return the same from decoding ever longer beginnings, which is right for any tokenizer and slow (quadratic).
+
+    Bytes that turn out to end no character, or to be part of one, may shorten what was decoded before them.
+    """
+    lengths = [
         len(str(tokenizer.decode(list(token_ids[:count]), skip_special_tokens=True)))
         for count in range(len(token_ids) + 1)
     ]
+    return list(accumulate(reversed(lengths), min))[::-1]
 
 
 def verdict_token_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
