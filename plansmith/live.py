@@ -98,6 +98,7 @@ class LiveFile:
         """Say what this process is doing; written at once when that is something else than before, or finished."""
         now, old = time.time(), self._work
         is_other = doing != old.doing
+        begins = is_other or done < old.done  # the same work again, such as the next prompts of many
         has_moved = is_other or done != old.done or (values is not None and dict(values) != old.values)
         self._work = LiveWork(
             old.source,
@@ -106,7 +107,7 @@ class LiveFile:
             total,
             unit,
             dict(values or ({} if is_other else old.values)),
-            started=now if is_other else old.started,
+            started=now if begins else old.started,
             moved=now if has_moved else old.moved,
         )
         if is_other or (has_moved and (done == total or now - self._written >= WRITE_INTERVAL_S)):

@@ -11,6 +11,7 @@ import pytest
 from conftest import BLOCKS_TEXT, SUSSMAN_PLAN, print_plan
 
 from plansmith import cli
+from plansmith.pddl import validation
 from plansmith.pddl.cases import CHUNK_CASES, CaseRow, judge_cases, judge_texts, read_task
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import LONGEST_REMEMBERED
@@ -113,6 +114,31 @@ def test_judge_texts_quantifiers_beyond_any_expansion_are_bad_input() -> None:
     problem = f"(define (problem p) (:domain d) (:objects {names}) (:init) (:goal {goal}))"
     case = judge_texts(domain, problem, "(a)")
     assert case.verdict.verdict is Verdict.BAD_INPUT and "too many instances" in case.verdict.reason
+
+
+WIDE = """(define (domain d) (:predicates (never) (q ?x) (s ?x) (r ?x ?y))
+ (:action a :parameters (?x ?z) :precondition (and FIRST (forall (?u ?v) (or (q ?u) (not (q ?v)) (r ?x ?y))))
+  :effect (s ?z))
+ (:action b :parameters (?x) :effect (q ?x)))""".replace("?y", "?z")
+
+
+def test_judge_texts_expands_no_step_before_its_turn_and_not_more_than_it_can_look_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(validation, "PLAN_EXPANSION_LIMIT_BYTES", 2**22)
+    names = [f"o{number}" for number in range(50)]
+    problem = f"(define (problem p) (:domain d) (:objects {' '.join(names)}) (:init) (:goal (s o0)))"
+    plan = "\n".join(f"(a {first} {second})" for first in names[:20] for second in names)
+    fails = judge_texts(WIDE.replace("FIRST", "(never)"), problem, plan)
+    assert (fails.verdict.verdict, fails.verdict.failed_step) == (Verdict.PRECONDITION_UNSATISFIED, 1)
+    assert fails.task is not None
+    assert len(fails.task._steps) == 1
+    [first, *rest] = (judge_texts(WIDE.replace("FIRST", "(and)"), problem, plan) for _ in range(2))
+    assert first.verdict.verdict is Verdict.BAD_INPUT
+    assert "more instances of quantifiers than can be expanded" in first.verdict.reason
+    assert [other.verdict for other in rest] == [first.verdict]
+    malformed = judge_texts(WIDE.replace("FIRST", "(never)"), problem, f"{plan}\n(c)")
+    assert malformed.verdict.verdict is Verdict.MALFORMED_PLAN
 
 
 # --- judge_cases

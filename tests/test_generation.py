@@ -362,7 +362,8 @@ def test_answer_that_cannot_be_read_is_a_fault_of_its_request_alone(monkeypatch:
         return json.loads("{")
 
     monkeypatch.setattr(Endpoint, "_ask", cut)
-    for [found] in completed(Endpoint(EndpointConfig(url="http://localhost:1/v1", model="m")), ASKED, GREEDY, [1, 2, 3]):
+    config = EndpointConfig(url="http://localhost:1/v1", model="m")
+    for [found] in completed(Endpoint(config), ASKED, GREEDY, [1, 2, 3]):
         assert found.text is None
         assert "an answer that cannot be read" in str(found.fault)
 

@@ -83,6 +83,19 @@ def test_rate_is_units_a_second_since_the_work_began() -> None:
     assert LiveWork("run", "solving", done=5, started=100.0, moved=100.0).rate is None
 
 
+def test_rate_of_work_that_begins_again_is_that_of_its_last_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, now = LiveFile(tmp_path, "run"), [100.0]
+    monkeypatch.setattr("plansmith.live.time.time", lambda: now[0])
+    for second in range(1, 61):
+        now[0] += 1
+        file.update("writing", second % 50, 50, values={"x": 1.0})
+    [work] = read_live(tmp_path)
+    assert work.rate == pytest.approx(1.0, abs=0.2)
+    assert work.values == {"x": 1.0}
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"doing": "x"}', '{"source": "a", "doing": "x", "more": 1}'])
 def test_read_live_leaves_out_a_file_that_cannot_be_read(tmp_path: Path, content: str) -> None:
     LiveFile(tmp_path, "run").update("solving")

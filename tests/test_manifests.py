@@ -199,3 +199,15 @@ def test_component_that_no_overlay_uses_selects_pods_that_exist(folder: str) -> 
     assert 8080 in ports_of(monitor["spec"]["selector"])
     assert monitor["spec"]["podMetricsEndpoints"][0]["port"] == "metrics"
     assert read(KUBERAY / folder / "pod-monitor.yaml") == [monitor]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_component_in_an_overlay_is_where_its_cluster_is(overlay: str, tmp_path: Path) -> None:
+    shutil.copytree(KUBERAY, tmp_path / "kuberay")
+    path = tmp_path / "kuberay" / "overlays" / overlay / "kustomization.yaml"
+    settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    settings.setdefault("components", []).append("../../components/pod-monitor")
+    path.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    places = {resource["metadata"].get("namespace") for resource in render(path.parent)
+              if resource["kind"] in ("PodMonitor", "NetworkPolicy", "RayCluster", "RayService", "RayJob")}  # fmt: skip
+    assert places == {"plansmith"}

@@ -266,6 +266,7 @@ def test_plan_prompt_without_room_is_not_repeated() -> None:
     answer = ask(policy, ScriptedPlanner(), turns=2)
     assert (len(policy.prompts), answer.source) == (1, PlanSource.PLANNER)
     assert answer.reason == "the prompt does not fit into the policy's 1536 tokens"
+    assert answer.turns == ()
 
 
 def test_plan_policy_too_slow_leaves_the_planner_the_rest_of_the_time() -> None:

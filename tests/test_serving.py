@@ -34,9 +34,10 @@ from cluster.service.answer import PlanAnswer
 from cluster.service.args import EngineArgs, LimitArgs, ServeArgs
 from cluster.service.http import make_api
 from cluster.service.inflight import InFlightEngine
+from cluster.service.lookout import Lookout
 from cluster.service.model import ServedModel
 from cluster.service.planning import PlanningService, ServiceUnavailableError
-from pipelines.commands.serve import main
+from pipelines.commands.serve import _check_gpus, main
 from plansmith.cli import main as plansmith
 from plansmith.config.basics import narrowed
 from plansmith.config.generation import SamplingConfig
@@ -515,13 +516,14 @@ def test_plans_answer_has_plan_verdict_and_timings() -> None:
     [
         ({"time_limit_s": 121}, "time_limit_s"),
         ({"max_feedback_turns": 5}, "max_feedback_turns"),
+        ({"max_feedback_turns": 10**400}, "max_feedback_turns"),
         ({"time_limit_s": 0}, "body.time_limit_s"),
         ({"max_feedback_turns": -1}, "body.max_feedback_turns"),
         ({"tmie_limit_s": 3}, "body.tmie_limit_s"),
         ({"domain": 7}, "body.domain"),
         ({"problem": "\ud800"}, "body.problem"),
     ],
-    ids=["long", "turns", "zero", "negative", "unknown", "number", "half a character"],
+    ids=["long", "turns", "turns without end", "zero", "negative", "unknown", "number", "half a character"],
 )
 def test_plans_request_that_asks_wrongly_is_told_where(changes: dict[str, Any], where: str) -> None:
     async def use(client: httpx.AsyncClient, behind: Behind) -> None:
@@ -749,12 +751,56 @@ def test_settings_as_texts_of_a_command_line_are_read() -> None:
         ({"time_limit_s": 300}, "time_limit_s=300.0 is above max_time_limit_s=120.0"),
         ({"engines": 3, "max_engines": 2}, "max_engines=2 is below engines=3"),
         ({"temperature": 3}, "temperature"),
+        ({"gpus_per_engine": 1.5}, "neither a share of one GPU nor whole ones"),
     ],
-    ids=["unknown", "time", "engines", "temperature"],
+    ids=["unknown", "time", "engines", "temperature", "GPUs"],
 )
 def test_settings_that_do_not_fit_are_refused_by_name(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         build_model(ServeArgs, given, where="test")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [({"max_engines": 4}, 4), ({"max_engines": 2, "fronts": 8}, 32), ({"max_engines": 99}, 1)]
+)
+def test_engines_up_to_the_most_are_asked_for_once_the_fronts_are_full(given: dict[str, int], expected: int) -> None:
+    assert build_model(ServeArgs, given, where="test").prompts_per_engine == expected
+
+
+def test_gpus_of_engines_are_whole_or_a_share(model_folder: Path) -> None:
+    for gpus, tensors, share in ((0, 1, 0.9), (0.5, 1, 0.45), (2, 2, 0.9)):
+        args = build_model(EngineArgs, {"gpus_per_engine": gpus}, where="test")
+        settings = ServedModel.read(model_folder, args).settings
+        assert (settings.tensor_parallel_size, settings.gpu_memory_utilization) == (tensors, pytest.approx(share))
+    serve_args = build_model(ServeArgs, {"policy": "x", "gpus_per_engine": 1, "engines": 2}, where="test")
+    _check_gpus(serve_args, 2)
+    with pytest.raises(ConfigError, match="not enough GPUs"):
+        _check_gpus(serve_args, 1)
+
+
+def test_lookout_asks_who_does_not_answer_once_and_says_what_holds_otherwise() -> None:
+    asked, gate = list[int](), threading.Event()
+
+    def look() -> list[str]:
+        asked.append(1)
+        if len(asked) == 2:
+            raise OSError("away")
+        gate.wait()
+        return ["planner"]
+
+    async def run() -> None:
+        lookout = Lookout(look, limit_s=0.02, otherwise=["controller"], failures=(OSError,))
+        for _ in range(3):
+            assert await lookout.answer() == ["controller"]
+        assert len(asked) == 1
+        gate.set()
+        while await lookout.answer() == ["controller"]:
+            await asyncio.sleep(0.001)
+        lookout._limit_s = 60.0
+        assert await lookout.answer() == ["controller"]  # the second call fails
+        assert await lookout.answer() == ["planner"]
+
+    asyncio.run(run())
 
 
 def test_command_dry_run_prints_every_setting(capsys: pytest.CaptureFixture[str]) -> None:

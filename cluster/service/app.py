@@ -20,6 +20,7 @@ from ray.serve.handle import DeploymentHandle
 
 from cluster.service.args import EngineArgs, LimitArgs, PlannerArgs, ReplicaArgs, ServeArgs
 from cluster.service.inflight import InFlightEngine
+from cluster.service.lookout import Lookout
 from cluster.service.planning import PlanningService, ServiceSettings, ServiceUnavailableError
 from cluster.service.view import PolicyCard
 from plansmith.config.basics import narrowed
@@ -36,6 +37,9 @@ KILL_GRACE_S = 0.5
 REFUSALS = 64
 """Requests that a front takes beyond those it works on or queues, to refuse them or to say how it is."""
 HEALTH_PERIOD_S, HEALTH_LIMIT_S = 5.0, 30.0
+READY_LIMIT_S = 2.0
+CONTROLLER = "controller"
+"""What is waited for while nobody says which replicas there are."""
 
 
 class Policy:
@@ -148,6 +152,9 @@ class Front:
         self._settings = ServiceSettings(policy_time_share=args.policy_time_share, seed=args.seed)
         self._planner, self._policy_handle = RemotePlanner(planner), policy
         self._policy: RemotePolicy | None = None
+        self._lookout = Lookout(
+            _without_replica, limit_s=READY_LIMIT_S, otherwise=[CONTROLLER], failures=(RayError, RayServeException)
+        )
         self._meeting = asyncio.get_running_loop().create_task(self._meet_policy())
 
     def __serve_build_asgi_app__(self) -> Any:  # the name that Ray Serve calls
@@ -180,9 +187,12 @@ class Front:
         return {**known, **drawn, "is_word_level": card.words is not None}
 
     async def waiting_for(self) -> list[str]:
-        """Return the deployments without a running replica, and the policy while nothing is known of it."""
+        """Return the deployments without a running replica, and the policy while nothing is known of it.
+
+        While the head is away its controller answers nobody, for minutes.
+        """
         missing = ["policy"] if self._policy_handle is not None and self._policy is None else []
-        return sorted({*missing, *await asyncio.to_thread(_without_replica)})
+        return sorted({*missing, *await self._lookout.answer()})
 
     def exported_metrics(self) -> str:
         """Return the metrics in Prometheus' text format."""
@@ -192,7 +202,9 @@ class Front:
 
 
 def _without_replica() -> list[str]:
-    app = serve.status().applications[serve.get_replica_context().app_name]
+    app = serve.status().applications.get(serve.get_replica_context().app_name)
+    if app is None:
+        return [CONTROLLER]
     return [name for name, found in app.deployments.items() if "RUNNING" not in found.replica_states]
 
 
@@ -238,7 +250,7 @@ def _policy(args: ServeArgs, replicas: ReplicaArgs, limits: LimitArgs) -> serve.
         "policy",
         max_ongoing_requests=replicas.fronts * limits.max_concurrent + 1,
         ray_actor_options={"num_cpus": replicas.cpus_per_engine, "num_gpus": args.gpus_per_engine},
-        **_scaling(replicas.engines, replicas.max_engines, target=args.max_batch_size),
+        **_scaling(replicas.engines, replicas.max_engines, target=args.prompts_per_engine),
     ).bind(narrowed(args, EngineArgs))
 
 

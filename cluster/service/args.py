@@ -44,9 +44,16 @@ class EngineArgs(StrictModel):
     engine_threads: int = Field(1, ge=1)
     """OpenMP threads of an engine on a CPU."""
     gpus_per_engine: float = Field(0.0, ge=0)
-    """GPUs that an engine reserves; 0 runs it on the CPU."""
+    """GPUs that an engine reserves: 0 runs it on the CPU, a share below 1 takes as much of one GPU's memory, a whole
+    number is that of the GPUs over which the weights lie."""
     seed: int = Field(0, ge=0)
     """Decides, together with the problem and the turn, what is drawn."""
+
+    @model_validator(mode="after")
+    def _gpus_are_whole(self) -> Self:
+        if self.gpus_per_engine > 1 and self.gpus_per_engine % 1:
+            raise ValueError(f"gpus_per_engine={self.gpus_per_engine} is neither a share of one GPU nor whole ones")
+        return self
 
 
 class PlannerArgs(StrictModel):
@@ -125,3 +132,12 @@ class ReplicaArgs(StrictModel):
 
 class ServeArgs(EngineArgs, PlannerArgs, LimitArgs, ReplicaArgs):
     """Everything about one planning service."""
+
+    @property
+    def prompts_per_engine(self) -> int:
+        """Return the prompts under way above which a further engine is started.
+
+        So many as keep each below a whole batch, and few enough that fronts which are full have all engines started.
+        """
+        most = self.fronts * self.max_concurrent
+        return max(1, min(self.max_batch_size, most // (self.max_engines or self.engines)))

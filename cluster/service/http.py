@@ -206,7 +206,7 @@ class Front:
         most = {"time_limit_s": limits.max_time_limit_s, "max_feedback_turns": limits.max_feedback_turns}
         for name, value in asked.items():
             if value is not None and value > most[name]:
-                raise BadInputError("above the limit of this service", where=name, got=f"{value:g}",
+                raise BadInputError("above the limit of this service", where=name, got=str(value)[:20],
                                     expected=f"{most[name]:g} at most")  # fmt: skip
         return PlanRequest(
             body.domain,

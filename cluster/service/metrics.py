@@ -5,7 +5,7 @@ Ray's agent on each node exports them for Prometheus, with ``ray_`` in front of 
 
 from __future__ import annotations
 
-from urllib.request import urlopen
+from urllib.request import ProxyHandler, build_opener
 
 from ray.serve import metrics
 
@@ -70,6 +70,7 @@ def exported_metrics() -> str:
     here = ray.get_runtime_context().get_node_id()
     [node] = [node for node in ray.nodes() if node["NodeID"] == here]
     url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
-    with urlopen(url, timeout=EXPORT_LIMIT_S) as response:
+    opener = build_opener(ProxyHandler({}))  # a proxy of the environment knows nothing of this node
+    with opener.open(url, timeout=EXPORT_LIMIT_S) as response:
         lines = response.read().decode().splitlines()
     return "".join(f"{line}\n" for line in lines if PREFIX in line)

@@ -52,6 +52,12 @@ class ServedModel:
             n_threads=args.engine_threads,
             is_cpu=args.gpus_per_engine == 0,
         )
+        settings = settings.model_copy(
+            update={
+                "tensor_parallel_size": max(1, int(args.gpus_per_engine)),
+                "gpu_memory_utilization": settings.gpu_memory_utilization * min(1.0, args.gpus_per_engine or 1.0),
+            }
+        )
         codec = Codec.of(folder, settings.max_model_len)
         words = frozenset(codec.tokenizer.get_vocab()) if is_word_level(codec.tokenizer) else None
         card = PolicyCard(

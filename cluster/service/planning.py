@@ -169,6 +169,9 @@ class PlanningService:
             if completion.text is None:
                 raise ServiceUnavailableError("the policy gave no answer", got=completion.fault)
             course.policy_version = completion.policy_version
+            if completion.finish_reason == FinishReason.NO_ROOM:
+                course.reason = f"the prompt does not fit into the policy's {policy.card.max_model_len} tokens"
+                break
             with course.measuring("validation_s"):
                 judged, verdict = await asyncio.to_thread(_judge, completion.text, task, view, prompting)
             course.judged(task, verdict)
@@ -176,9 +179,6 @@ class PlanningService:
                 return course.solved(
                     task, verdict, PlanSource.POLICY, reason=None, **_chain(completion.text, judged, view)
                 )
-            if completion.finish_reason == FinishReason.NO_ROOM:
-                course.reason = f"the prompt does not fit into the policy's {policy.card.max_model_len} tokens"
-                break
             if turn + 1 < n_turns:
                 rendering = rendering_of(prompting.name)
                 attempt = rendering.write_attempt(attempt_of(view.task, judged), self._settings.feedback)

@@ -112,6 +112,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
     try:
         _start_ray(ray, arguments.num_cpus)
+        _check_gpus(settings, ray.cluster_resources().get("GPU", 0))
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # in place of Ray's, which ends the process at once
         print(_greeting(_start_service(serve, settings, arguments), settings), flush=True)
         threading.Event().wait()
@@ -136,6 +137,19 @@ def _start_ray(ray: Any, num_cpus: int) -> None:
         logging_level=logging.ERROR,
         log_to_driver=False,
     )
+
+
+def _check_gpus(settings: ServeArgs, n_there: float) -> None:
+    """Raise where engines would wait for GPUs for ever.
+
+    Raises:
+        ConfigError: they reserve more than there are.
+    """
+    reserved = settings.engines * settings.gpus_per_engine if settings.policy is not None else 0
+    if reserved > n_there:
+        raise ConfigError("not enough GPUs", where="--set gpus_per_engine", got=f"{n_there:g} on this machine",
+                          expected=f"{reserved:g}, which the engines reserve",
+                          cure="let them reserve less, or start fewer with --set engines=1")  # fmt: skip
 
 
 def _start_service(serve: Any, settings: ServeArgs, arguments: argparse.Namespace) -> str:

@@ -20,7 +20,7 @@ from pipelines.run.ray_start import start_ray
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.generation import EndpointConfig
 from plansmith.data.artifacts import Artifact
-from plansmith.data.storage import atomic_file, make_folder, storage_errors
+from plansmith.data.storage import atomic_file, check_free, make_folder, storage_errors
 from plansmith.live import RUN, STAGE, LiveFile, LiveWork, read_live, reporting_to
 from plansmith.progress import progress_bar, say_behind_bar
 from plansmith.resources import Resources
@@ -96,6 +96,8 @@ class RaySession(Resources):
         Raises:
             StalledError: nothing has moved for `cluster.stall_limit_s`.
         """
+        make_folder(root)
+        check_free(root)  # or what is said here would be said of the run that works there
         make_folder(self.run_folder)
         said = {stage.name: {"key": stage.key, "iteration": stage.iteration} for stage in stages}
         with storage_errors(self.run_folder), atomic_file(self.run_folder / STAGES) as file:

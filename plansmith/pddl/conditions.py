@@ -116,6 +116,11 @@ class ExpansionBudget:
     def __init__(self, limit_bytes: int = EXPANSION_LIMIT_BYTES) -> None:
         self.limit_bytes = self.left_bytes = limit_bytes
 
+    @property
+    def spent_bytes(self) -> int:
+        """Return how much was used."""
+        return self.limit_bytes - self.left_bytes
+
     def spend(self, n_bytes: int, text: object) -> None:
         """Take note of what is about to be made of the condition or effect `text`.
 
@@ -127,7 +132,7 @@ class ExpansionBudget:
             shown = str(text)
             raise BadInputError(
                 "a condition or effect has too many instances",
-                got=f"{self.limit_bytes - self.left_bytes} bytes at {shown[:200]}{'...' if len(shown) > 200 else ''}",
+                got=f"{self.spent_bytes} bytes at {shown[:200]}{'...' if len(shown) > 200 else ''}",
                 expected=f"at most {self.limit_bytes}",
                 cure="use fewer objects, narrower types or fewer quantified variables",
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from plansmith.pddl.conditions import FALSE, TRUE, GroundCondition
@@ -44,6 +44,8 @@ class GroundAction:
     added: int
     deleted: int
     has_cost: bool
+    expanded_bytes: int = field(default=0, compare=False)
+    """What its quantifiers came to, as `plansmith.pddl.conditions.ExpansionBudget` counts."""
 
     @property
     def is_possible(self) -> bool:

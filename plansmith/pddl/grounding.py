@@ -80,6 +80,7 @@ class PlanningTask:
         self._objects_of: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._plain: dict[str, PlainSchema | None] = {}
         self._conditions: dict[Condition, GroundCondition] = {}
+        self._spent_bytes = 0
         self.rules = DerivedRules(self, domain.derived)
         self.initial_state = self.state_of(problem.init)
         self.goal = conjuncts_of(problem.goal)
@@ -168,7 +169,10 @@ class PlanningTask:
         return actions
 
     def remember_lines(self, text: str, plan: Iterable[PlanStep]) -> None:
-        """Remember the lines of a plan text, read as `plan`, if it has one step a line."""
+        """Remember the lines of a plan text, read as `plan`, if it has one step a line.
+
+        A step that nobody has executed is not expanded for that.
+        """
         lines = [line for line in text.split("\n") if not _is_skipped(line)]
         steps = list(plan)
         if len(lines) != len(steps) or not all(map(_is_one_group, lines)):
@@ -176,7 +180,9 @@ class PlanningTask:
         if len(self._lines) > KNOWN_LINES_LIMIT:
             self._lines.clear()
         for line, step in zip(lines, steps, strict=True):
-            action = self.ground(step)
+            schema = self.domain.action(step.name)
+            is_plain = schema is not None and self._plain_schema(schema) is not None
+            action = self.ground(step) if is_plain else self._steps.get(step)
             if isinstance(action, GroundAction):
                 self._lines[line] = action
 
@@ -299,7 +305,11 @@ class PlanningTask:
     def _above(self) -> Mapping[str, frozenset[str]]:
         return self.domain.ancestors()
 
-    def _ground(self, step: PlanStep) -> GroundAction | MalformedStep:
+    def malformed(self, step: PlanStep) -> MalformedStep | None:
+        """Return why a step names no ground action, None where it does; nothing is expanded."""
+        found = self._steps.get(step)
+        if found is not None:
+            return found if isinstance(found, MalformedStep) else None
         schema = self.domain.action(step.name)
         if schema is None:
             known = ", ".join(action.name for action in self.domain.actions)
@@ -311,6 +321,14 @@ class PlanningTask:
         for name, parameter in zip(step.arguments, schema.parameters, strict=True):
             if not self.fits(name, parameter):
                 return MalformedStep(step, f"'{name}' {self._misfit(name, parameter)}")
+        return None
+
+    def _ground(self, step: PlanStep) -> GroundAction | MalformedStep:
+        malformed = self.malformed(step)
+        if malformed is not None:
+            return malformed
+        schema = self.domain.action(step.name)
+        assert schema is not None, "the step names it"
         return self._instance(schema, step)
 
     def _misfit(self, name: str, parameter: TypedName) -> str:
@@ -322,6 +340,7 @@ class PlanningTask:
     def _instance(self, schema: ActionSchema, step: PlanStep) -> GroundAction:
         preconditions: tuple[Condition, ...]
         conditional: tuple[GroundEffect, ...] = ()
+        spent_before = self._spent_bytes
         if (plain := self._plain_schema(schema)) is not None:
             instances = plain.preconditions(step.arguments)
             preconditions = tuple([literal for literal, _ in instances])
@@ -330,7 +349,9 @@ class PlanningTask:
             binding = {parameter.name: name for parameter, name in zip(schema.parameters, step.arguments, strict=True)}
             preconditions = tuple([condition.substitute(binding) for condition in conjuncts_of(schema.precondition)])
             condition = self._conjunction(preconditions)
-            effect, conditional = _EffectGrounder(self).ground(schema.effects, binding)
+            grounder = _EffectGrounder(self)
+            effect, conditional = grounder.ground(schema.effects, binding)
+            self._spent_bytes += grounder.budget.spent_bytes
         basic = condition if isinstance(condition, AllOf) else AllOf(parts=(condition,))
         return GroundAction(
             step=step,
@@ -343,6 +364,7 @@ class PlanningTask:
             added=effect.added,
             deleted=effect.deleted,
             has_cost=bool(effect.increases) or any(part.increases for part in conditional),
+            expanded_bytes=self._spent_bytes - spent_before,
         )
 
     def _plain_schema(self, schema: ActionSchema) -> PlainSchema | None:
@@ -365,7 +387,9 @@ class PlanningTask:
         required, forbidden, others = 0, 0, list[GroundCondition]()
         for condition in conjuncts:
             if not isinstance(condition, Literal) or condition.atom.predicate == EQUALITY:
-                others.append(ground_condition(self, condition, {}))
+                budget = ExpansionBudget()
+                others.append(ground_condition(self, condition, {}, budget))
+                self._spent_bytes += budget.spent_bytes
             elif condition.is_positive:
                 required |= self.bit(condition.atom)
             else:

@@ -20,6 +20,8 @@ from plansmith.pddl.parser import parse_plan
 
 STATES_LIMIT_BYTES = 64 * 2**20
 """The most memory for the states that a plan meets."""
+PLAN_EXPANSION_LIMIT_BYTES = 128 * 2**20
+"""The most that the quantifiers of all steps of a plan may come to; some seconds."""
 
 
 class Verdict(StrEnum):
@@ -62,15 +64,11 @@ def validate_plan(task: PlanningTask, plan: Sequence[PlanStep]) -> PlanVerdict:
     A malformed step (unknown action or object, wrong arity or type) makes the whole plan malformed wherever it stands,
     as VAL's type check of the whole plan does. A step whose cost has no value makes the verdict `BAD_INPUT`.
     """
-    plan, actions = tuple(plan), list[GroundAction]()
+    plan = tuple(plan)
     for number, step in enumerate(plan, 1):
-        action = task.ground(step)
-        if isinstance(action, MalformedStep):
-            return PlanVerdict(Verdict.MALFORMED_PLAN, plan, number, (), (task.initial_state,), action.reason)
-        actions.append(action)
-        if number * len(task.atoms) // 8 > STATES_LIMIT_BYTES:
-            break
-    return _validate(task, plan, actions)
+        if malformed := task.malformed(step):
+            return PlanVerdict(Verdict.MALFORMED_PLAN, plan, number, (), (task.initial_state,), malformed.reason)
+    return _validate(task, plan, (action for action in map(task.ground, plan) if isinstance(action, GroundAction)))
 
 
 def validate_plan_text(task: PlanningTask, text: str, *, source: str = "<plan>") -> PlanVerdict:
@@ -85,18 +83,22 @@ def validate_plan_text(task: PlanningTask, text: str, *, source: str = "<plan>")
         plan = parse_plan(text, source=source)
     except PddlParseError as error:
         return PlanVerdict(Verdict.MALFORMED_PLAN, (), None, (), (task.initial_state,), str(error))
+    verdict = validate_plan(task, plan)
     task.remember_lines(text, plan)
-    return validate_plan(task, plan)
+    return verdict
 
 
-def _validate(task: PlanningTask, plan: tuple[PlanStep, ...], actions: Sequence[GroundAction]) -> PlanVerdict:
-    """Execute the actions up to the first that fails, then look at the goal."""
-    if len(plan) * len(task.atoms) // 8 > STATES_LIMIT_BYTES:
-        reason = f"{len(plan)} steps over {len(task.atoms)} atoms are more than can be kept"
-        return PlanVerdict(Verdict.BAD_INPUT, plan, None, (), (task.initial_state,), reason)
+def _validate(task: PlanningTask, plan: tuple[PlanStep, ...], actions: Iterable[GroundAction]) -> PlanVerdict:
+    """Execute the actions up to the first that fails, then look at the goal; none is made before its turn."""
     state, states = task.initial_state, [task.initial_state]
     total: Number = 0
+    n_bytes = 0
     for action in actions:
+        n_bytes += action.expanded_bytes
+        if len(plan) * len(task.atoms) // 8 > STATES_LIMIT_BYTES:
+            return _too_much(task, plan, f"{len(plan)} steps over {len(task.atoms)} atoms are more than can be kept")
+        if n_bytes > PLAN_EXPANSION_LIMIT_BYTES:
+            return _too_much(task, plan, f"{len(states)} steps have more instances of quantifiers than can be expanded")
         if not action.is_applicable(state):
             return _precondition_verdict(task, plan, action, states, total)
         if action.has_cost:
@@ -110,6 +112,10 @@ def _validate(task: PlanningTask, plan: tuple[PlanStep, ...], actions: Sequence[
         final = task.metric_value(len(plan), total)
         return PlanVerdict(Verdict.VALID, plan, None, (), tuple(states), "the plan reaches the goal", final)
     return _goal_verdict(task, plan, states, total)
+
+
+def _too_much(task: PlanningTask, plan: tuple[PlanStep, ...], reason: str) -> PlanVerdict:
+    return PlanVerdict(Verdict.BAD_INPUT, plan, None, (), (task.initial_state,), reason)
 
 
 def _precondition_verdict(
