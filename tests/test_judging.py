@@ -18,11 +18,13 @@ from plansmith.judging.chains import JudgedChain, attempt_of, judge_completion, 
 from plansmith.judging.expected import Expected, expected_words
 from plansmith.judging.judge import PlanJudge
 from plansmith.judging.rewards import Reward, VerdictRewards, rewarded
+from plansmith.judging.taxonomy import ErrorClass
 from plansmith.learning.printed_losses import step_loss
 from plansmith.pddl.parser import parse_plan
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import FeedbackCode, Verdict
 from plansmith.report.attempts import StepMark, attempt_example
+from plansmith.report.results import IterationRollouts
 from plansmith.text.chains import chain_of_plan
 from plansmith.text.compact import MARKERS
 from plansmith.text.explanations import FeedbackKind
@@ -666,10 +668,11 @@ def test_a_state_may_say_what_is_false_as_well_as_leave_it_out() -> None:
     assert not rows(lie, prompting="full")[0].is_flawless
 
 
-def test_a_plan_whose_cost_the_problem_does_not_give_has_a_row_and_no_class_of_error() -> None:
+def test_a_plan_whose_cost_the_problem_does_not_give_is_no_valid_one() -> None:
     domain = """(define (domain d) (:predicates (p)) (:functions (total-cost) (price ?x))
       (:action buy :parameters (?x) :effect (and (p) (increase (total-cost) (price ?x)))))"""
     problem = "(define (problem q) (:domain d) (:objects a) (:init) (:goal (p)) (:metric minimize (total-cost)))"
     row = JudgingRow("q", domain, problem, (CompletionRow("r", 0, "v", "buy a\n"),))
     [verdict] = PlanJudge("plan_compact").judge(row).verdicts
-    assert (verdict.verdict, verdict.error_class) == (Verdict.BAD_INPUT, None)
+    assert (verdict.verdict, verdict.error_class) == (Verdict.BAD_INPUT, ErrorClass.INVALID_ACTION_SEQUENCE)
+    assert IterationRollouts.of(1, [verdict.error_class]).n_valid == 0

@@ -264,17 +264,24 @@ def test_figures_beside_a_run_are_the_papers_of_its_own_backbone() -> None:
 
 
 def test_paired_permutation_of_five_equal_gains_is_about_two_of_thirty_two() -> None:
-    assert paired_permutation([0.0] * 5, [1.0] * 5) == pytest.approx(2 / 32, abs=0.01)
-    assert paired_permutation([1.0, 0.0], [0.0, 1.0]) == 1.0
+    assert paired_permutation([0.0] * 5, [1.0] * 5, range(5)) == pytest.approx(2 / 32, abs=0.01)
+    assert paired_permutation([1.0, 0.0], [0.0, 1.0], range(2)) == 1.0
     with pytest.raises(ValueError, match="same problems"):
-        paired_permutation([], [])
+        paired_permutation([], [], [])
+
+
+def test_paired_permutation_takes_problems_of_one_form_together() -> None:
+    forms = [number % 20 for number in range(200)]
+    gains = [float(form < 3) for form in forms]
+    assert paired_permutation([0.0] * 200, gains, forms) == pytest.approx(0.25, abs=0.02)
+    assert paired_permutation([0.0] * 200, gains, range(200)) < 0.001
 
 
 def test_paired_permutation_drawn_in_blocks_is_that_drawn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = [0.0, 1.0, 2.0, 5.0, 1.0], [1.0, 1.5, 1.0, 7.0, 3.0]
-    whole = paired_permutation(before, after)
+    whole = paired_permutation(before, after, range(5))
     monkeypatch.setattr(statistics, "SIGNS_AT_ONCE", 37)
-    assert paired_permutation(before, after) == whole < 1
+    assert paired_permutation(before, after, range(5)) == whole < 1
 
 
 # --- settings

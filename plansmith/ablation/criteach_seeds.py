@@ -63,12 +63,13 @@ def criteach_seeds_results(name: str, runs: Sequence[Run], command: str) -> Crit
 
 
 def _of_all_seeds(runs: Sequence[Run]) -> dict[str, dict[str, dict[Any, float | None]]]:
-    """Return what is measured in all runs; equal ids of two seeds are two problems."""
+    """Return what is measured in all runs; equal ids of two seeds are two problems, and equal forms two forms."""
     found: dict[str, dict[str, dict[Any, float | None]]] = defaultdict(lambda: defaultdict(dict))
     for run in runs:
         for arm, numbers in measured_in(run).items():
             for what, by_problem in numbers.items():
-                found[arm][what] |= {(run.config.seed, key): value for key, value in by_problem.items()}
+                seed = run.config.seed
+                found[arm][what] |= {(seed, own, (seed, form)): value for (own, form), value in by_problem.items()}
     return found
 
 

@@ -61,7 +61,7 @@ def headline(results: SeedsResults) -> tuple[str, str]:
     if not results.tests:
         return f"{results.name}: nothing to compare the final policy with.", seeds_sentence(results.seeds)
     test, n_seeds = results.tests[0], len(results.tests[0].by_seed)
-    levels = [level for level in results.levels if level != ALL_LEVELS]
+    levels = [level for level in results.levels if level != ALL_LEVELS] if test.scope == ALL_LEVELS else [test.scope]
     change = (
         f"from {percent(test.accuracy_before)} ({spoken(test.before)}) to {percent(test.accuracy_after)} "
         f"({spoken(test.after)}) on test problems ({', '.join(levels)}), mean of {n_seeds} seed{'s' * (n_seeds > 1)}"

@@ -16,7 +16,7 @@ from plansmith.errors import BadInputError
 from plansmith.judging.chains import JudgedChain, attempt_of, judge_actions, judge_completion, sound_steps
 from plansmith.judging.expected import Expected, expected_words
 from plansmith.judging.progress_score import progress_score
-from plansmith.judging.taxonomy import classify_failure
+from plansmith.judging.taxonomy import ErrorClass, classify_failure
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom
 from plansmith.pddl.validation import FeedbackCode, Verdict
@@ -69,8 +69,8 @@ def verdict_row(
         policy_version=completion.policy_version,
         verdict=judged.verdict,
         reason=plan.reason,
-        error_class=None
-        if judged.verdict == Verdict.BAD_INPUT  # a cost that the problem does not give, for one: no fault of the plan
+        error_class=ErrorClass.INVALID_ACTION_SEQUENCE
+        if judged.verdict == Verdict.BAD_INPUT  # an effect without a value, for one: no action that can be executed
         else classify_failure(judged.verdict, codes, judge_actions(task, read)),
         failed_step=plan.failed_step,
         unsatisfied=tuple(str(literal) for literal in plan.unsatisfied),

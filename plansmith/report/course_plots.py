@@ -120,11 +120,12 @@ def _draw_figures(axes: Axes, curves: Sequence[TrainingCurve], names: Sequence[s
     """Draw figures of the objective, each with a line of its own, of which several have a legend."""
     for i, name in enumerate(names):
         start, label = 0, spoken(name.removesuffix("_logprob"))
-        for curve in curves:
-            x = [start + step - curve.steps[0] for step in _thin_out(curve.steps)]
+        for number, curve in enumerate(curves):
+            first = curve.steps[0] if number else 0
+            x = [start + step - first for step in _thin_out(curve.steps)]
             axes.plot(x, _thin_out(curve.figures[name]), color=SERIES[i], linestyle=LINE_STYLES[i], linewidth=1.2,
                       label=label)  # fmt: skip
-            start, label = start + curve.steps[-1] - curve.steps[0] + 1, "_nolegend_"
+            start, label = start + curve.steps[-1] - first + 1, "_nolegend_"
     if len(names) > 1:
         axes.legend(loc="best", fontsize=7.5)
 

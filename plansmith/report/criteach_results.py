@@ -399,19 +399,20 @@ def _paired_tests(evaluated: Mapping[str, Sequence[EvaluatedProblem]]) -> Iterat
 
 
 Measured = Mapping[str, Mapping[str, Mapping[Any, float | None]]]
-"""By arm and by what is measured, the numbers of problems; None where nobody knows."""
+"""By arm and by what is measured, the numbers of problems, by id and canonical form; None where nobody knows."""
 
 
 def measured_in(run: Run) -> Measured:
     """Return cost and progress of the plans of every arm, which success does not show, by problem."""
     costs = {name: {key: row.cost for key, row in rows.items()} for name, rows in _criticised(run)}
-    return {
-        arm.name: {
-            "cost per plan": costs.get(arm.name, {}),
-            "progress": {item.problem_id: item.progress for item in evaluated_problems(arm)},
+    found: dict[str, dict[str, dict[Any, float | None]]] = {}
+    for arm in arms_of(run):
+        evaluated, cost_of = evaluated_problems(arm), costs.get(arm.name, {})
+        found[arm.name] = {
+            "cost per plan": {(own.problem_id, own.form): cost_of.get(own.problem_id) for own in evaluated},
+            "progress": {(own.problem_id, own.form): own.progress for own in evaluated},
         }
-        for arm in arms_of(run)
-    }
+    return found
 
 
 def mean_tests(measured: Measured) -> tuple[MeanTest, ...]:
@@ -429,14 +430,15 @@ def _mean_test(
 ) -> MeanTest | None:
     """Return the test over the problems on which both numbers are known; None if there is no such problem."""
     pairs = [
-        (a, b)
+        (a, b, form)
         for key in sorted(first.keys() & second.keys())
         if (a := first[key]) is not None and (b := second[key]) is not None
+        for *_, form in [key]
     ]
     if not pairs:
         return None
-    firsts, seconds = [a for a, _ in pairs], [b for _, b in pairs]
-    return MeanTest(before, after, what, fmean(firsts), fmean(seconds), paired_permutation(firsts, seconds))
+    firsts, seconds, forms = zip(*pairs, strict=True)
+    return MeanTest(before, after, what, fmean(firsts), fmean(seconds), paired_permutation(firsts, seconds, forms))
 
 
 def _updates(run: Run) -> dict[str, Updates]:

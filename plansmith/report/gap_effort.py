@@ -200,7 +200,8 @@ def costs(run: RunSoFar[GeneralizationGapConfig]) -> Costs | None:
 
 def _of_a_pass(run: RunSoFar[GeneralizationGapConfig]) -> dict[str, Any]:
     """Return the fields of `Costs` about imitation."""
-    tuned = [stage for stage in run.stages(StageKind.OPTIMISES) if loop_times(stage) is None]
+    tuned = [stage for stage in run.stages(StageKind.OPTIMISES)
+             if loop_times(stage) is None and not stage.artifact.manifest.was_resumed]  # fmt: skip
     n_sequences, seconds = sum(_n_sequences(run, stage) for stage in tuned), sum(map(stage_seconds, tuned))
     speeds = [_figures(stage)["training/tokens_per_s"] for stage in tuned]
     return {

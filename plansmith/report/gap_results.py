@@ -21,7 +21,7 @@ from plansmith.problems.invention.folders import INVENTED
 from plansmith.report.arms import Arm, arms_of, evaluated_problems
 from plansmith.report.attempts import AttemptExample
 from plansmith.report.finished_stages import FinishedStage, RunSoFar
-from plansmith.report.gap_effort import Costs, Effort, LoopSeconds, costs, efforts, loop_seconds
+from plansmith.report.gap_effort import Costs, Effort, LoopSeconds, costs, efforts, loop_seconds, stage_seconds
 from plansmith.report.gap_labels import LabelShare, label_shares
 from plansmith.report.groups import grouped
 from plansmith.report.metrics import (
@@ -296,5 +296,5 @@ def _cost(run: Run) -> dict[str, float]:
     for stage in run.stages():
         kind = COST_KINDS.get(StageKind(stage.provenance.kind))
         if kind is not None:
-            found[kind] += stage.artifact.manifest.wall_time_s
+            found[kind] += stage_seconds(stage)
     return {name: seconds for name, seconds in found.items() if seconds}

@@ -78,7 +78,7 @@ def policy_version(stage: FinishedStage) -> str | None:
 
 
 def tokens_per_s(stage: FinishedStage) -> float | None:
-    """Return the tokens of one epoch a second of an optimisation, or those written a second of a stage that generates.
+    """Return the tokens a second of an optimisation, in all its epochs, or those written of a stage that generates.
 
     None of other stages, and of a resumed generation, whose time is its last session's.
     """

@@ -97,7 +97,7 @@ _ALL = [
         ("training/n_dropped", "sequences", "Sequences that were too long and were not trained on"),
         ("training/n_dropped_tokens", "tokens", "Tokens of the sequences that were not trained on"),
         ("training/n_tokens", "tokens", "Tokens trained on, in one epoch"),
-        ("training/tokens_per_s", "tokens/s", "Tokens of one epoch for each second of the optimisation"),
+        ("training/tokens_per_s", "tokens/s", "Tokens trained on, in all epochs, for each second of the optimisation"),
         ("training/steps", "steps", "Optimiser steps taken"),
         ("training/last_loss", "1", "Loss of the last optimiser step"),
     ]),

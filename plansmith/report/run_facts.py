@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow.compute as pc
 
 from plansmith.data.artifacts import KEY_DIGITS, Artifact, Provenance, StageKind
-from plansmith.data.rows import MetricRow, ObjectiveFigureRow, OptimisationStepRow, RolloutRow
+from plansmith.data.rows import USAGE, MetricRow, ObjectiveFigureRow, OptimisationStepRow, RolloutRow, UsageRow
 from plansmith.data.tables import read_arrow
 from plansmith.data.update_times import TIMES
-from plansmith.report.finished_stages import FinishedStage, RunSoFar
+from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
 from plansmith.report.results import TrainingCurve
 
 FIGURES = "figures"
@@ -85,7 +85,7 @@ def _figures(optimised: Artifact, steps: tuple[int, ...]) -> dict[str, tuple[flo
 
 
 def tokens_by_stage(run: RunSoFar[Any]) -> dict[str, int]:
-    """Return the tokens trained on or written, by stage."""
+    """Return the tokens written, or trained on in one epoch, by stage."""
     trained = {name: int(count) for name, count in _trainer_figures(run, "training/n_tokens")}
     found = trained | {s.name: n_tokens(s.artifact) for kind in WRITING for s in run.stages(kind)}
     return {name: found[name] for name in run.artifacts if name in found}
@@ -99,7 +99,10 @@ def _trainer_figures(run: RunSoFar[Any], metric: str) -> Iterator[tuple[str, flo
 
 
 def n_tokens(generated: Artifact) -> int:
-    """Return how many tokens the policy wrote in a stage."""
+    """Return how many tokens the policy wrote in a stage; a server's model as it counted them."""
+    if (generated.folder / f"{USAGE}.parquet").is_file():
+        (counts,) = read_columns(generated, UsageRow, "completion_tokens", table=USAGE)
+        return sum(count or 0 for count in counts)
     table = read_arrow(generated.path("rows.parquet"), RolloutRow, ["token_ids"])
     return int(pc.sum(pc.list_value_length(table.column("token_ids"))).as_py() or 0)
 

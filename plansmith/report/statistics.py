@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean, stdev
 
@@ -234,18 +234,24 @@ SIGNS_AT_ONCE = 2**22
 """That are drawn together: 64 MiB with what they are drawn from."""
 
 
-def paired_permutation(before: Sequence[float], after: Sequence[float], *, n_draws: int = 20_000) -> float:
-    """Return the two-sided chance of a difference of means as great, if each pair could as well be the other way round.
+def paired_permutation(
+    before: Sequence[float], after: Sequence[float], forms: Sequence[Hashable], *, n_draws: int = 20_000
+) -> float:
+    """Return the two-sided chance of a difference of means as great, if each form could as well be the other way round.
 
-    Fisher's randomisation test of pairs with real numbers; signs are drawn, from a fixed seed, so that equal numbers
-    give equal chances. The observed order counts as one draw, so that no chance is 0.
+    Fisher's randomisation test of pairs with real numbers; the problems of one form go together. Signs are drawn, from
+    a fixed seed, so that equal numbers give equal chances. The observed order counts as one draw, so that no chance is
+    0.
 
     Raises:
         ValueError: no pairs, or sequences of different length.
     """
-    if not before or len(before) != len(after):
+    if not before or not len(before) == len(after) == len(forms):
         raise ValueError(f"a paired test needs the same problems twice; got {len(before)} before, {len(after)} after")
-    differences = np.subtract(after, before)
+    sums: dict[Hashable, float] = {}
+    for form, difference in zip(forms, np.subtract(after, before).tolist(), strict=True):
+        sums[form] = sums.get(form, 0.0) + difference
+    differences = np.array(list(sums.values()))
     observed = abs(differences.sum())
     rng, n_as_great, block = np.random.default_rng(0), 0, max(1, SIGNS_AT_ONCE // len(differences))
     for first in range(0, n_draws, block):

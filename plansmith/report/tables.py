@@ -54,8 +54,8 @@ def trained_table(
     """
     rows = []
     for domain, last in sorted(list(arms.values())[-1].items(), key=lambda item: item[0] not in trained):
-        shown = {name: percent(found[domain].accuracy) if own is None else own(name, domain)
-                 for name, found in arms.items()}  # fmt: skip
+        shown = {name: "-" if domain not in found else percent(found[domain].accuracy) if own is None
+                 else own(name, domain) for name, found in arms.items()}  # fmt: skip
         cells = (beside(text, paper(name, domain)) for name, text in shown.items())
         rows.append((domain if domain in trained else f"{domain}, never trained on", str(last.n), *cells))
     return Table(f"{measured} by {title}".strip().capitalize(), (title, "n", *map(arm_name, arms)), tuple(rows), note)
