@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import faulthandler
+import gc
 import io
 import os
 import random
@@ -77,6 +78,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[LOST] = []
     for variable in [name for name in os.environ if name.startswith(USERS_OWN)]:
         del os.environ[variable]
+    # or every process of a run under test compiles the whole program anew
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # threads of torch that wait leave the cores to the other process of the tests, instead of turning round
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # DeepSpeed reads it once in a process, when it is imported; a run with `device: cuda` tested before would decide it
@@ -93,6 +97,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Bring the long modules to the front; within a module, and among the others, the order stays."""
     places = {module: place for place, module in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path.stem, len(LONG)))
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was collected out of the rounds of the garbage collector: trainers under test ask for whole ones."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")

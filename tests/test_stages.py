@@ -199,13 +199,13 @@ def test_manifest_has_the_cpu_seconds_of_this_process_and_of_row_workers_but_no_
         until = time.process_time() + 0.05
         while time.process_time() < until:
             pass
-        time.sleep(0.5)
+        time.sleep(2.0)
         nothing(context)
 
     lent = Resources()
     lent.worker_cpu_s = 100.0  # of stages before it
     manifest = run_stages([Stage(name="s", run=work)], root=tmp_path, resources=lent)["s"].manifest
-    assert manifest.cpu_time_s is not None and 5.05 <= manifest.cpu_time_s < 5.5 < 5.0 + manifest.wall_time_s
+    assert manifest.cpu_time_s is not None and 5.05 <= manifest.cpu_time_s < 6.5 < 5.0 + manifest.wall_time_s
 
 
 def test_manifest_of_a_version_that_measured_no_cpu_seconds_is_read(tmp_path: Path) -> None:

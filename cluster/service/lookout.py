@@ -24,7 +24,8 @@ class Lookout:
         otherwise: Sequence[str],
         failures: tuple[type[Exception], ...] = (),
     ) -> None:
-        self._look, self._limit_s, self._otherwise, self._failures = look, limit_s, otherwise, failures
+        self._look, self._limit_s, self._otherwise = look, limit_s, otherwise
+        self._failures: tuple[type[Exception], ...] = (TimeoutError, *failures)
         self._call: asyncio.Future[Sequence[str]] | None = None
 
     async def answer(self) -> Sequence[str]:
@@ -33,5 +34,5 @@ class Lookout:
             self._call = asyncio.ensure_future(asyncio.to_thread(self._look))
         try:
             return await asyncio.wait_for(asyncio.shield(self._call), self._limit_s)
-        except (TimeoutError, *self._failures):
+        except self._failures:
             return self._otherwise

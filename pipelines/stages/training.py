@@ -198,6 +198,10 @@ def _build_model(context: StageContext[InitialPolicySettings], target: Path) -> 
     context.logger.info("a model from nothing: %d parameters, %d tokens", n_parameters, len(tokenizer))
 
 
+FEW_EXAMPLES = 2000
+"""So many are encoded sooner than workers are started."""
+
+
 def encode_examples(context: StageContext[None]) -> None:
     """Write the examples of phase 1 as training sequences, part by part; a part that is there is kept."""
     parts = context.output.parts(SEQUENCES, SequenceRow)
@@ -209,10 +213,16 @@ def encode_examples(context: StageContext[None]) -> None:
             if not parts.is_finished(name):
                 jobs.append(EncodingJobRow(name, str(path), first, ROWS_PER_PART, str(parts.path(name))))
     worker_settings = {"model": str(context.inputs["policy"].path(MODEL))}
+    is_few = sum(count_rows(path) for path in {Path(job.examples) for job in jobs}) <= FEW_EXAMPLES
     with context.progress(len(jobs), "encoding examples", unit="part") as bar:
-        for _ in context.resources.map_jobs(
-            jobs, EncodingJobRow, EncodingWorker, PartTimeRow, worker_settings=worker_settings
-        ):
+        encoded = (
+            map(EncodingWorker(**worker_settings), [[job] for job in jobs])
+            if is_few
+            else context.resources.map_jobs(
+                jobs, EncodingJobRow, EncodingWorker, PartTimeRow, worker_settings=worker_settings
+            )
+        )
+        for _ in encoded:
             bar.update()
 
 

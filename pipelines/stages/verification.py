@@ -18,7 +18,6 @@ from plansmith.data.rows import ExampleRow, RolloutRow, SolvedProblemRow, Split,
 from plansmith.generation import asking
 from plansmith.learning.feedback import SampledTokens, final_sequence
 from plansmith.learning.models import load_tokenizer
-from plansmith.learning.objectives.final import VerdictReader, v_hats
 from plansmith.learning.tokenizer import token_spans
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.problems.corruption import Corruption
@@ -88,6 +87,8 @@ def plans_to_explain(
 
 def verify_attempts(context: StageContext[Numerics]) -> None:
     """Write v and v_hat of every test attempt of the kept policy."""
+    from plansmith.learning.objectives.final import VerdictReader, v_hats  # it brings torch
+
     policy = context.inputs["policy"]
     folder, chosen = policy.path(MODEL), chosen_iteration(policy)
     tokenizer = load_tokenizer(str(folder))

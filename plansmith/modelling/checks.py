@@ -207,8 +207,8 @@ def _noted_in_action(
             text.add_fragment(written.fragments[part], part)
     text.add("))")
     for diagnostic in read_domain(text.text).notebook.errors():
-        part, line, said = _told(text, diagnostic)
-        yield _check_in_action(part), Fault(_check_in_action(part), said, line)
+        part, number, said = _told(text, diagnostic)
+        yield _check_in_action(part), Fault(_check_in_action(part), said, number)
 
 
 def _check_in_action(part: str) -> str:
