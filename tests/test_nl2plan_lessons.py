@@ -236,9 +236,17 @@ def test_numbers_begin_anywhere_where_that_is_asked_for_and_come_back_as_they_we
     assert Hiding(frozenset(), random.Random(0)).hide(text).startswith("P1 N1 ")
 
 
-def test_lessons_of_one_dialogue_begin_at_the_same_numbers_and_those_of_others_elsewhere(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def lessons_here(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    """Return lessons about several domains."""
+    return lessons_of_several_domains(tmp_path_factory.mktemp("lessons"))
+
+
+def test_lessons_of_one_dialogue_begin_at_the_same_numbers_and_those_of_others_elsewhere(
+    lessons_here: Artifact,
+) -> None:
     begun: dict[str, set[str]] = {}
-    for row in lessons_of_two_domains(tmp_path).rows(ExampleRow, "lessons"):
+    for row in lessons_here.rows(ExampleRow, "lessons"):
         begun.setdefault(row.example_id.rpartition("-")[0], set()).add(re.findall(r"P\d+ N\d+", row.prompt)[0])
     assert {len(numbers) for numbers in begun.values()} == {1}
     places = [own for numbers in begun.values() for own in numbers]
@@ -252,28 +260,28 @@ def test_domain_in_no_phrasing_that_is_tried_is_refused_with_the_phrasings() -> 
         modelling_lessons._spoken(load_domain("tyreworld"), range(10, 12))
 
 
-def test_lessons_are_the_same_in_every_process(tmp_path: Path) -> None:
+def test_lessons_are_the_same_in_every_process(lessons_here: Artifact, tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, 'tests'); from pathlib import Path; from test_nl2plan_lessons import *; "
-        "print(digest_of_lessons(Path(sys.argv[1])))"
+        "print(digest_of(lessons_of_several_domains(Path(sys.argv[1]))))"
     )
     there = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "there")], capture_output=True, text=True, check=True,
         env={**os.environ, "PYTHONHASHSEED": "1"}, cwd=Path(__file__).parents[1],
     )  # fmt: skip
-    assert there.stdout.split()[-1] == digest_of_lessons(tmp_path / "here")  # whose hashes have a seed of their own
+    assert there.stdout.split()[-1] == digest_of(lessons_here)  # whose hashes have a seed of their own
 
 
-def digest_of_lessons(root: Path) -> str:
-    return lessons_of_two_domains(root).manifest.files["lessons.parquet"].sha256
+def digest_of(lessons: Artifact) -> str:
+    return lessons.manifest.files["lessons.parquet"].sha256
 
 
-def lessons_of_two_domains(root: Path) -> Artifact:
-    stages = [stage for stage in nl2plan(two_domains()) if stage.name in ("sample_problems", "write_lessons")]
+def lessons_of_several_domains(root: Path) -> Artifact:
+    stages = [stage for stage in nl2plan(several_domains()) if stage.name in ("sample_problems", "write_lessons")]
     return run_stages(stages, root=root, resources=Resources())["write_lessons"]
 
 
-def two_domains() -> NL2PlanConfig:
+def several_domains() -> NL2PlanConfig:
     """Return the settings of a run with lessons about random domains made of several."""
     config = config_of()
     assert config.lessons is not None

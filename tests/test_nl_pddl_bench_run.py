@@ -24,9 +24,7 @@ FIGURES = {"n", "svr", "psr", "psr_of_all", "tsr", "cr", "identical", "equivalen
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    write_planbench(
-        folder / "plan-bench", {"blocks": {2: "The red block.", 3: "Two."}, "blocks_3": {5: "The blue one."}}
-    )
+    write_planbench(folder / "plan-bench", PLANBENCH)
     assert nl_pddl_bench.main(command(folder)) == 0
     return folder
 
