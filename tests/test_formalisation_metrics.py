@@ -248,6 +248,9 @@ def test_repair_turns_a_goal_lost_without_a_plan_is_no_plan_for_a_goal() -> None
     rows = [answer("p", "unsolved", problem_pddl=BOTH), answer("p", "unsolved", 1, problem_pddl=LOST)]
     [turn] = repair_turns([rows], read)
     assert (turn.n_goals_lost, turn.n_solved_by_losing) == (1, 0)
+    solved = [answer("p", problem_pddl=BOTH), answer("p", turn=1, problem_pddl=LOST)]
+    [turn] = repair_turns([solved], read)  # handed back for a name that the text has
+    assert (turn.n_goals_lost, turn.n_solved_by_losing) == (1, 0)
 
 
 def test_repair_turns_of_answers_that_had_plans_are_none() -> None:

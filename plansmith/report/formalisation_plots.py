@@ -79,7 +79,7 @@ def draw_turns(arms: Mapping[str, FormalisationArm]) -> Plot:
         axes.set_xticks(range(n_turns))
         axes.set_xlabel("turns, at most")
 
-    caption = f"Turn 0 is the first answer; only answers without a plan go on. {BARS}"
+    caption = f"Turn 0 is the first answer; only answers with something to mend go on. {BARS}"
     return shares_plot("turns", "By turn of the loop", caption, "share of texts (%)", lines, label)
 
 

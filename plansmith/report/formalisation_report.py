@@ -55,9 +55,10 @@ OUTCOME_WORDS = {
 """What is compared, and what a text is called for which it is so."""
 WHICH_ANSWER = (
     "The answers of a policy to the test texts; repaired: failed ones go back with what validator and planner say; "
-    "resampled: the policy is only asked again. Of several answers counts the first with a plan, else the last that "
-    "can be read, else the last: the reference is not looked at. Read: a grammar of the words that the texts are "
-    "written in, without a policy. Texts of levels that were never trained on are reported apart."
+    "resampled: the policy is only asked again. Of several answers counts the first with a plan and nothing to mend, "
+    "else the first with a plan, else the last that can be read, else the last: the reference is not looked at. Read: "
+    "a grammar of the words that the texts are written in, without a policy. Texts of levels that were never trained "
+    "on are reported apart."
 )
 
 

@@ -200,7 +200,7 @@ def turn_table(results: FormalisationResults) -> Table:
         for name, arm in results.arms.items()
         for turn, figures in enumerate(arm.by_turn)
     ]
-    note = "As if the loop had stopped after that turn; turn 0 is the first answer. An answer with a plan stays."
+    note = "As if the loop had stopped after that turn; turn 0 is the first. An answer with nothing to mend stays."
     return Table("By turn of the loop", COLUMNS, tuple(rows), note)
 
 

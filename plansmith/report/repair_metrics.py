@@ -114,7 +114,7 @@ def _edits(pairs: Sequence[tuple[FormalisedRow, FormalisedRow]], read: ReadAnswe
         if before.is_parsed and after.is_parsed:
             atoms, others = tagged_atoms(read(before)), tagged_atoms(read(after))
             lost = sum(section == "goal" for section, _ in atoms - others)
-            yield _Edit(len(atoms ^ others), lost, after.is_solved)
+            yield _Edit(len(atoms ^ others), lost, after.is_solved and not before.is_solved)
 
 
 def codes_of_all_turns(turns: Sequence[RepairTurn]) -> Mapping[str, CodeCounts]:
