@@ -204,7 +204,8 @@ def test_invariants_of_blocks_are_that_each_is_in_one_place_and_no_tower_is_a_ri
     assert groups[("hand_free", 0), ("holding", 1)] >= {("robot", 0)}
     assert groups[("above", 1), ("holding", 0), ("top", 0)] >= {("obj", 0)}
     assert found.orders == ("above",)
-    assert set(found.changing) == {"above", "holding", "on-table", "top", "hand_free"}
+    # in one order, of which the choice among equally near states depends, in any process
+    assert list(found.changing) == ["above", "hand_free", "holding", "on-table", "top"]
 
 
 def test_nearest_problem_of_a_true_state_is_itself_and_of_disturbed_ones_fits_what_always_held() -> None:
