@@ -25,7 +25,7 @@ PAPER_REQUIREMENTS = (
 DOMAIN_NAME = "modelled"
 PROBLEM_NAME = "task"
 
-_LINES = re.compile(r"\b(lines?|line) (\d+(?:, \d+)*)")
+_LINES = re.compile(r"\b(lines?) (\d+(?:, \d+)*)")
 _WRAPPED = re.compile(r"^\s*\(\s*(:init|:goal|and)(?![^\s()])", re.IGNORECASE)
 
 

@@ -30,6 +30,7 @@ BAD_INPUT = "bad_input"
 
 DOMAIN_FILE = "domain.pddl"
 ROW_BEGINS = b'{"id": '
+"""Of a line of `SolvedCase.to_json`."""
 
 
 @dataclass(frozen=True, slots=True)
