@@ -67,6 +67,15 @@ class CallDesk:
         self._answers: dict[int, list[Any]] = {}
         self._failures: dict[int, Failure] = {}
         self._is_over = False
+        self._controller: Any = None
+
+    # --- for Ray Train's controller
+
+    async def meet(self, controller: Any) -> None:
+        """Hear who starts the ranks and watches over them."""
+        async with self._changed:
+            self._controller = controller
+            self._changed.notify_all()
 
     # --- for the ranks
 
@@ -100,6 +109,12 @@ class CallDesk:
             self._changed.notify_all()
 
     # --- for the run
+
+    async def controller(self) -> Any:
+        """Return who starts the ranks, once that is there."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._controller is not None)
+            return self._controller
 
     async def places(self) -> tuple[str, list[Place]]:
         """Return the name of the group and where its ranks are, once all are there."""
@@ -163,6 +178,19 @@ class CallDesk:
         async with self._changed:
             self._is_over = True
             self._changed.notify_all()
+
+
+def introducing(desk: Any) -> Any:
+    """Return a callback of Ray Train's with which its controller tells a desk who it is (2.60)."""
+    from ray.train.v2._internal.execution.callback import ControllerCallback
+
+    class Introducing(ControllerCallback):
+        def after_controller_start(self, train_run_context: Any) -> None:
+            import ray
+
+            desk.meet.remote(ray.get_runtime_context().current_actor)
+
+    return Introducing()
 
 
 def serve_calls(config: Mapping[str, Any]) -> None:

@@ -209,7 +209,10 @@ def test_too_few_devices_is_an_error_that_counts_them(
     asked = {"ranks": workers._ranks.places, "engines": lambda: workers._group.options(ray, 0, [])}[what]
     with pytest.raises(ConfigError, match=f"Ray does not offer what the {what} need") as caught:
         asked()
+    fit = workers._ranks._fit
+    assert (fit is not None) == (what == "ranks")
     workers._ranks.end()
+    assert fit is None or not fit.is_alive(), "it would end this process once Ray has shut down"
     assert (caught.value.got, str(caught.value.expected)[:13]) == ("2 GPU in all", "3 times 1 GPU")
 
 

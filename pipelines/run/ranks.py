@@ -99,7 +99,7 @@ class Ranks:
         from ray import train
         from ray.train.torch import TorchConfig, TorchTrainer
 
-        from actors.ranks import serve_calls
+        from actors.ranks import introducing, serve_calls
         from actors.trainer import rank_environment
 
         # mypy takes them for those of the first Ray Train
@@ -129,7 +129,7 @@ class Ranks:
                 logging_config=train.LoggingConfig(log_level="ERROR"),
             ),
         )
-        return _without_unused(trainer, is_local=self.is_local)
+        return _with_callbacks(trainer, introducing(self._desk), is_local=self.is_local)
 
     @property
     def _least(self) -> int:
@@ -218,18 +218,33 @@ class Ranks:
         return found
 
     def end(self) -> None:
-        """Let the ranks end, and wait a while; not for those that never came, or were interrupted, which Ray ends."""
+        """Let the ranks end, and wait a while; not for those that never came, or were interrupted.
+
+        The fit is over then: Ray ends a process that waits for something of it when it shuts down, without a word.
+        """
         if self._fit is None:
             return
         with contextlib.suppress(Exception):  # a Ray that is gone took them along
             self._desk.end.remote()
         if not self._is_busy and not self._is_given_up:
             self._fit.join(END_WAIT_S)
+        if self._fit.is_alive():
+            self._break_off(self._fit)
         self._fit, self._desk, self._group, self._is_busy, self._is_given_up = None, None, None, False, False
 
+    def _break_off(self, fit: threading.Thread) -> None:
+        """End the fit where it is: without its controller nobody waits for anything, nor do the ranks live on."""
+        import ray
 
-def _without_unused(trainer: Any, *, is_local: bool) -> Any:
-    """Take from Ray Train the callbacks that have nothing to do here (2.60).
+        with contextlib.suppress(Exception):  # it is gone, or Ray is
+            ray.kill(ray.get(self._desk.controller.remote(), timeout=END_WAIT_S))
+        fit.join(END_WAIT_S)
+        if fit.is_alive():
+            logger.warning("Ray Train has not ended after %g s", END_WAIT_S)
+
+
+def _with_callbacks(trainer: Any, own: Any, *, is_local: bool) -> Any:
+    """Give Ray Train a callback, and take those from it that have nothing to do here (2.60).
 
     One starts a process for the Ray Datasets of the ranks, which are given none. In a Ray of our own another watches
     over what the fit reserved, which ends with that Ray; its watch asks a dashboard, which that has not, or any Ray of
@@ -240,7 +255,7 @@ def _without_unused(trainer: Any, *, is_local: bool) -> Any:
 
     unused = (DatasetsCallback, PlacementGroupCleanerCallback) if is_local else DatasetsCallback
     kept = [callback for callback in trainer._create_default_callbacks() if not isinstance(callback, unused)]
-    trainer._create_default_callbacks = lambda: kept
+    trainer._create_default_callbacks = lambda: [*kept, own]
     return trainer
 
 
