@@ -16,6 +16,7 @@ from plansmith.config.training import PolicyConfig
 from plansmith.errors import BadInputError
 from plansmith.learning.adapters import ADAPTER_CONFIG, base_folder_of, is_adapter_folder
 from plansmith.learning.tokenizer import END, PAD
+from plansmith.learning.weight_files import NO_FOREIGN_CODE
 
 GIB = 2**30
 DIGESTED = ("*.json", "*.jinja", "*.safetensors", "*.model")
@@ -61,7 +62,7 @@ def text_config(folder: Path) -> Mapping[str, Any]:
     whole = whole_model_of(folder)
     config = _read_json(whole / "config.json")
     try:
-        known = AutoConfig.from_pretrained(whole, local_files_only=True, trust_remote_code=False).get_text_config()
+        known = AutoConfig.from_pretrained(whole, local_files_only=True, **NO_FOREIGN_CODE).get_text_config()
     except (OSError, ValueError, KeyError):  # a kind that the library does not know
         return {**config, **config.get("text_config", {})}
     common = {name: getattr(known, name, None) for name in _SIZES}
