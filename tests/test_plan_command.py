@@ -303,8 +303,7 @@ def test_batch_of_lines_keeps_going_after_lines_that_are_none(folder: Path) -> N
 def test_batch_continues_where_it_stopped_and_drops_a_half_written_line(folder: Path) -> None:
     out = folder / "results.jsonl"
     case = PlanningCase("b-unsolvable", folder / "domain.pddl", folder / "b-unsolvable.pddl")
-    limits = PlannerConfig()
-    asked = asked_of(case, f"{limits.time_limit_s:g} {limits.memory_limit_mib}")
+    asked = asked_of(case, PlannerConfig())
     step = "(kept as it is)"
     kept = SolvedCase(case.id, "fast-downward optimal", "solved", (step,), 1.0, 0.5, True, asked=asked)
     out.write_text(kept.to_json() + '\n{"id": "a-suss')

@@ -102,14 +102,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _domain_of(path: Path) -> Domain:
-    return parse_domain(read_text(path), source=str(path))
-
-
 def _write_domain(arguments: argparse.Namespace) -> int:
     check_least(arguments, {**LEAST, "repair_turns": 0, "candidates": 1})
     demonstrations = read_demonstrations(arguments.demonstrations)
-    reference = None if arguments.compare is None else _domain_of(arguments.compare)
+    compare: Path | None = arguments.compare
+    reference = None if compare is None else parse_domain(read_text(compare), source=str(compare))
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
         raise BadInputError("no empty folder", where=str(arguments.out), cure="name another --out")
     if not demonstrations.n_refused:

@@ -96,7 +96,6 @@ class RaySession(Resources):
         Raises:
             StalledError: nothing has moved for `cluster.stall_limit_s`.
         """
-        make_folder(root)
         check_free(root)  # or what is said here would be said of the run that works there
         make_folder(self.run_folder)
         said = {stage.name: {"key": stage.key, "iteration": stage.iteration} for stage in stages}

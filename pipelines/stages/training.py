@@ -206,18 +206,20 @@ def encode_examples(context: StageContext[None]) -> None:
     """Write the examples of phase 1 as training sequences, part by part; a part that is there is kept."""
     parts = context.output.parts(SEQUENCES, SequenceRow)
     jobs = []
+    n_examples = 0
     for table in example_tables(context.inputs["examples"]):
         path = context.inputs["examples"].path(f"{table}.parquet")
-        for first in range(0, count_rows(path), ROWS_PER_PART):
+        n_rows = count_rows(path)
+        n_examples += n_rows
+        for first in range(0, n_rows, ROWS_PER_PART):
             name = f"{table}-{first // ROWS_PER_PART:06d}"
             if not parts.is_finished(name):
                 jobs.append(EncodingJobRow(name, str(path), first, ROWS_PER_PART, str(parts.path(name))))
     worker_settings = {"model": str(context.inputs["policy"].path(MODEL))}
-    is_few = sum(count_rows(path) for path in {Path(job.examples) for job in jobs}) <= FEW_EXAMPLES
     with context.progress(len(jobs), "encoding examples", unit="part") as bar:
         encoded = (
             map(EncodingWorker(**worker_settings), [[job] for job in jobs])
-            if is_few
+            if n_examples <= FEW_EXAMPLES
             else context.resources.map_jobs(
                 jobs, EncodingJobRow, EncodingWorker, PartTimeRow, worker_settings=worker_settings
             )

@@ -197,8 +197,7 @@ def _run_batch(arguments: argparse.Namespace, settings: PlannerConfig) -> int:
     cases = _cases(arguments)
     is_default = settings.name == DEFAULT_PLANNER
     known = read_results(arguments.out, f"{settings.name} {settings.search}" if is_default else settings.name)
-    limits = f"{settings.time_limit_s:g} {settings.memory_limit_mib}"
-    asked = {case.id: asked_of(case, limits) for case in cases}
+    asked = {case.id: asked_of(case, settings) for case in cases}
     rows = {case.id: known[case.id] for case in cases if case.id in known and known[case.id].asked == asked[case.id]}
     others = [row for row in known.values() if row.id not in asked]
     if rows:

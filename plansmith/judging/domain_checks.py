@@ -15,7 +15,7 @@ from plansmith.errors import BadInputError
 from plansmith.pddl.diagnosis import diagnose
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Atom, Condition, Conjunction, Domain, Literal, PlanStep, Problem, TypedName
+from plansmith.pddl.model import Condition, Conjunction, Domain, Literal, PlanStep, Problem, TypedName
 from plansmith.pddl.parser import parse_domain, parse_step
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.planners.result import PlannerResult, PlannerStatus
@@ -181,7 +181,8 @@ class DomainChecks:
         if attempt.after is None:
             if not action.is_applicable(state):
                 return None
-            words = f"{attempt.action} can be applied where the robot was refused, in {_told(attempt.state, attempt)}"
+            told = _list(attempt.about(attempt.state))
+            words = f"{attempt.action} can be applied where the robot was refused, in {told}"
             return _fault(FaultKind.ALLOWS_REFUSED, words, attempt.action, map(Literal, sorted(attempt.state)))
         if not action.is_applicable(state):
             unmet = task.unsatisfied(action.preconditions, state)
@@ -275,7 +276,7 @@ def _effect_fault(task: PlanningTask, attempt: Attempt, state: int, known: set[s
         )
         if atoms
     ]
-    words = f"after {attempt.action} in {_told(attempt.state, attempt)}: {'; '.join(parts)}"
+    words = f"after {attempt.action} in {_list(attempt.about(attempt.state))}: {'; '.join(parts)}"
     false = (Literal(atom, is_positive=False) for atom in unseen)
     changed = (Literal(atom, is_positive=atom in attempt.after) for atom in left_out)
     return _fault(FaultKind.OTHER_EFFECT, words, attempt.action, (*map(Literal, lacking), *false, *changed))
@@ -284,12 +285,6 @@ def _effect_fault(task: PlanningTask, attempt: Attempt, state: int, known: set[s
 def _fault(kind: FaultKind, words: str, action: PlanStep, literals: Iterable[Condition]) -> DomainFault:
     told = tuple(literal for literal in literals if isinstance(literal, Literal))
     return DomainFault(kind, words, action.name, action.arguments, told)
-
-
-def _told(state: Iterable[Atom], attempt: Attempt) -> str:
-    """Return the facts of a state about the objects of an attempt, and those about none."""
-    names = set(attempt.action.arguments)
-    return _list(sorted(atom for atom in state if not atom.arguments or names & set(atom.arguments)))
 
 
 def _list(items: Sequence[object] | Iterable[Condition]) -> str:

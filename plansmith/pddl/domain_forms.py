@@ -155,7 +155,8 @@ def _add_action(graph: _Graph, action: ActionSchema) -> None:
     _add_conditions(graph, _conjuncts(action.precondition), ("precondition", vertex), scope)
     effects = list(_single_effects(action.effects, ()))
     sums = [own for own in effects if isinstance(own[1], CostIncrease)]  # two equal ones add up
-    for layers, member in [*dict.fromkeys(own for own in effects if own not in sums), *sums]:
+    others = dict.fromkeys(own for own in effects if not isinstance(own[1], CostIncrease))
+    for layers, member in [*others, *sums]:
         _add_effect(graph, layers, member, vertex, scope)
 
 

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from plansmith.config.planner import PlannerConfig
 from plansmith.errors import BadInputError, ConfigError, PlannerCrashError
 from plansmith.pddl.cases import read_task, read_text
 from plansmith.pddl.diagnostics import Code
@@ -120,9 +121,9 @@ def _case_of_line(number: int, line: str, folder: Path) -> PlanningCase:
     return PlanningCase(name, domain, problem)
 
 
-def asked_of(case: PlanningCase, limits: str) -> str:
+def asked_of(case: PlanningCase, settings: PlannerConfig) -> str:
     """Return a digest of what the outcome of a case depends on, beside the planner: its texts, and the limits."""
-    digest = hashlib.sha256(f"{limits}\0{case.mistake}".encode())
+    digest = hashlib.sha256(f"{settings.time_limit_s:g} {settings.memory_limit_mib}\0{case.mistake}".encode())
     for path in (case.domain_path, case.problem_path):
         with contextlib.suppress(OSError):
             digest.update(b"\0" + (b"" if path is None else path.read_bytes()))

@@ -34,6 +34,11 @@ class Attempt:
     action: PlanStep
     after: State | None
 
+    def about(self, state: Iterable[Atom]) -> list[Atom]:
+        """Return the facts of a state about the objects acted on, and those about none, in order."""
+        names = set(self.action.arguments)
+        return sorted(atom for atom in state if not atom.arguments or names & set(atom.arguments))
+
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, product
+from itertools import product
 
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, Domain, Problem
@@ -50,8 +50,10 @@ def noisy_problem(domain: Domain, problem: Problem, *, rate: float, mixture: str
             case "missing":
                 atoms.pop(atom, None)
             case "spurious":
-                possible = [_others(task, domain, own, atoms) for own in (atom, *one_each)]
-                atoms.update(dict.fromkeys(_one(possible[0] or list(chain(*possible)), rng)))
+                possible = _others(task, domain, atom, atoms)
+                if not possible:
+                    possible = [other for own in one_each for other in _others(task, domain, own, atoms)]
+                atoms.update(dict.fromkeys(_one(possible, rng)))
             case _:
                 atoms.pop(atom, None)
                 atoms.update(dict.fromkeys(_one(_neighbours(task, domain, atom, atoms), rng)))
@@ -77,11 +79,11 @@ def _others(task: PlanningTask, domain: Domain, atom: Atom, known: dict[Atom, No
 
 def _kinds(task: PlanningTask) -> dict[str, tuple[object, ...]]:
     """Return what is the same for objects that could stand for each other: type, and properties that never change."""
-    marks: dict[str, list[str]] = {typed.name: [] for typed in (*task.domain.constants, *task.problem.objects)}
+    typed = (*task.domain.constants, *task.problem.objects)
+    marks: dict[str, list[str]] = {own.name: [] for own in typed}
     for atom in task.problem.init:
         if len(atom.arguments) == 1 and task.is_static(atom.predicate):
             marks[atom.arguments[0]].append(atom.predicate)
-    typed = (*task.domain.constants, *task.problem.objects)
     return {own.name: (own.types, *sorted(marks[own.name])) for own in typed}
 
 

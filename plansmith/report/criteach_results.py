@@ -430,10 +430,9 @@ def _mean_test(
 ) -> MeanTest | None:
     """Return the test over the problems on which both numbers are known; None if there is no such problem."""
     pairs = [
-        (a, b, form)
+        (a, b, key[-1])
         for key in sorted(first.keys() & second.keys())
         if (a := first[key]) is not None and (b := second[key]) is not None
-        for *_, form in [key]
     ]
     if not pairs:
         return None

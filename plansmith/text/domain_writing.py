@@ -70,8 +70,7 @@ def _shown(demonstrations: Demonstrations, most: int) -> Iterator[str]:
 
 
 def _line(attempt: Attempt) -> str:
-    names = set(attempt.action.arguments)
-    about = _facts(atom for atom in attempt.state if not atom.arguments or names & set(atom.arguments))
+    about = _facts(attempt.about(attempt.state))
     if attempt.after is None:
         return f"- {attempt.action} was refused. Before: {about}"
     added, gone = _facts(attempt.after - attempt.state), _facts(attempt.state - attempt.after)
