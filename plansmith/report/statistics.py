@@ -10,13 +10,16 @@ Not here: what is counted (`metrics`, `ablation`).
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean, stdev
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import stdtrit
+
+Number = TypeVar("Number", int, float)
 
 CONFIDENCE = 0.95
 """Coverage of every interval."""
@@ -101,15 +104,21 @@ def effective_size(values: Sequence[float], forms: Sequence[str]) -> float:
         raise ValueError("an interval needs at least one problem; got n=0")
     least = n**2 / sum(count**2 for count in copies.values())
     mean, n_forms = fmean(values), len(copies)
-    by_form: defaultdict[str, float] = defaultdict(float)
-    for value, form in zip(values, forms, strict=True):
-        by_form[form] += value - mean
+    totals = _sums_by_form([value - mean for value in values], forms)
     singly = sum((value - mean) ** 2 for value in values) / (n - 1) / n if n > 1 else 0.0
     if n_forms in (1, n) or not singly:
         return least
-    clustered = n_forms / (n_forms - 1) * sum(total**2 for total in by_form.values()) / n**2
+    clustered = n_forms / (n_forms - 1) * sum(total**2 for total in totals) / n**2
     few_forms = (_t_quantile(n - 1) / _t_quantile(n_forms - 1)) ** 2
     return min(n, max(least, n * singly / clustered * few_forms)) if clustered else n
+
+
+def _sums_by_form(values: Iterable[Number], forms: Sequence[Hashable]) -> list[Number]:
+    """Return the sum over each form's copies, in the order of the forms' first ones."""
+    sums: dict[Hashable, Number] = {}
+    for value, form in zip(values, forms, strict=True):
+        sums[form] = sums.get(form, 0) + value
+    return list(sums.values())
 
 
 def _t_quantile(freedom: int) -> float:
@@ -207,13 +216,11 @@ def paired_test(before: Sequence[TriedProblem], after: Sequence[TriedProblem]) -
         raise ValueError(f"a paired test needs the same problems twice; got {len(before)} before, {len(after)} after")
     gains = [a.is_solved - b.is_solved for b, a in zip(before, after, strict=True)]
     forms = [item.form for item in before]
-    by_form: Counter[str] = Counter()
-    for gain, form in zip(gains, forms, strict=True):
-        by_form[form] += gain
-    two_sided, improved = _sign_flip_p_values(list(by_form.values()))
+    sums = _sums_by_form(gains, forms)
+    two_sided, improved = _sign_flip_p_values(sums)
     only_before, only_after = gains.count(-1), gains.count(1)
     interval = _gain_interval(only_before, only_after, len(gains), effective_size(gains, forms))
-    return PairedTest(len(gains), len(by_form), only_before, only_after, two_sided, improved, interval)
+    return PairedTest(len(gains), len(sums), only_before, only_after, two_sided, improved, interval)
 
 
 def area_under_roc(scores: Sequence[float], is_true: Sequence[bool]) -> float | None:
@@ -248,10 +255,7 @@ def paired_permutation(
     """
     if not before or not len(before) == len(after) == len(forms):
         raise ValueError(f"a paired test needs the same problems twice; got {len(before)} before, {len(after)} after")
-    sums: dict[Hashable, float] = {}
-    for form, difference in zip(forms, np.subtract(after, before).tolist(), strict=True):
-        sums[form] = sums.get(form, 0.0) + difference
-    differences = np.array(list(sums.values()))
+    differences = np.array(_sums_by_form(np.subtract(after, before).tolist(), forms))
     observed = abs(differences.sum())
     rng, n_as_great, block = np.random.default_rng(0), 0, max(1, SIGNS_AT_ONCE // len(differences))
     for first in range(0, n_draws, block):

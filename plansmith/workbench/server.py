@@ -123,6 +123,7 @@ def make_app(bench: Bench, progress: Progress, *, token: str, names: frozenset[s
         return PlainTextResponse(f"{error}\n", 422)
 
     _add_pages(app, bench, progress)
+    _add_editing(app, bench, progress)
     _add_changes(app, bench, progress)
     _add_progress(app, bench, progress)
     return app
@@ -166,7 +167,7 @@ def _page_of(bench: Bench, progress: Progress, name: str, *, as_text: bool) -> R
     return HTMLResponse(product_page(bench, progress, product, editing_of(bench, product), as_text=as_text))
 
 
-def _add_changes(app: FastAPI, bench: Bench, progress: Progress) -> None:
+def _add_editing(app: FastAPI, bench: Bench, progress: Progress) -> None:
     @app.post("/{_token}/check")
     def check(form: Fields) -> Response:
         """Say what is wrong with what is being typed, and keep it as a draft."""
@@ -212,6 +213,8 @@ def _add_changes(app: FastAPI, bench: Bench, progress: Progress) -> None:
 
         return _done(bench, progress, work)
 
+
+def _add_changes(app: FastAPI, bench: Bench, progress: Progress) -> None:
     @app.post("/{_token}/take-made")
     def take_made(form: Fields) -> Response:
         def work() -> str:
