@@ -61,7 +61,7 @@ from plansmith.modelling.quoting import QuotedAnswers
 from plansmith.modelling.reading import read_advice
 from plansmith.modelling.references import Reference
 from plansmith.modelling.scrambling import Scrambler
-from plansmith.modelling.sentences import numbered, sentences
+from plansmith.modelling.sentences import numbered, quoted_place, sentences
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, Problem
 from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
@@ -386,16 +386,18 @@ def test_sentences_of_any_text_are_numbered_and_nothing_else_is_changed() -> Non
     said = re.sub(r"(?m)^((?:- )*)- ", lambda found: f"{'  ' * (len(found[1]) // 2)}- ", re.sub(r"§+\d+ ", "", told))
     assert said.startswith(text)
     assert numbered("") == "\n§§1 §1 End."
+    assert [quoted_place(said) for said in ("go: §§2 §4 Rules, §§3 §9 End", "go: Rules")] == ["§§2 §4", ""]
 
 
-def test_question_for_an_action_ends_with_the_sentence_that_its_answer_begins_with() -> None:
+def test_question_for_an_action_ends_with_the_numbers_that_its_answer_begins_with() -> None:
     loaded, problem = drawn("ferry", 0)
     reference = spoken_reference(SpokenDomain(loaded.domain, loaded.needed_phrases(), 0), problem, name="x")
     asked = [(q, a) for q, a in lessons(reference, BARE, random.Random(0), mistakes=0.0) if q.subject]
     assert len(asked) == 3
     for question, answer in asked:
-        last, place = question.messages[0].text.rstrip().rpartition("\n")[2], re.search(r"§§\d+ §\d+ ", answer)
-        assert place and last.startswith(f"{question.subject.rpartition('/')[2]}: {place[0]}")
+        about, place = question.messages[0].text.rstrip().rsplit("\n\n", 1)
+        assert answer.startswith(f"## Parameters\n; {place} ")  # the last words: always as far from where they are due
+        assert about.rpartition("\n")[2].startswith(f"{question.subject.rpartition('/')[2]}: {place} ")
     own = QuotedAnswers(reference)
     assert own.told(asked[-1][0].messages[0].text) == {predicate.name for predicate in own.sketch.predicates}
 

@@ -3,7 +3,8 @@
 As in the paper (sections "Prompting and Feedback", appendix C) each shows one example with a solution, feedback that is
 right in part, and a corrected solution; those for feedback show two flawed answers and one that is accepted, and every
 item of the checklists of appendix D fails in one of them. Bare ones, for models that were trained on the steps, give
-the text first, its sentences numbered, and say what is wanted in a word at the end: all about a text begin alike.
+the text first, its sentences numbered, and say what is wanted at the end, in a word or by the numbers of the paragraph
+where it is said: all about a text begin alike.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from plansmith.config.modelling import Prompts
 from plansmith.modelling.reading import Fault
-from plansmith.modelling.sentences import numbered
+from plansmith.modelling.sentences import numbered, quoted_place
 
 _FOLDER = "templates"
 OPENING = 60
@@ -29,7 +30,7 @@ OPENING = 60
 def _environment() -> Environment:
     loader = PackageLoader("plansmith.modelling", _FOLDER)
     made = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, autoescape=False)  # noqa: S701
-    made.filters[numbered.__name__] = numbered
+    made.filters |= {own.__name__: own for own in (numbered, quoted_place)}
     return made
 
 

@@ -14,6 +14,7 @@ END = "End."
 _BULLET = "- "
 _ITEM = re.compile(r"(?P<indent>(?:  )*)- +(?P<text>.*)")
 _BREAK = re.compile(r"(?<=[.;])\s+")
+_PLACE = re.compile(rf"{PARAGRAPH}\d+ {MARK}\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,12 @@ def numbered(text: str) -> str:
         told = (next(numbers) for _ in parts)
         lines.append((_BULLET if depth else "") + " ".join(f"{one.place} {one.said}" for one in told))
     return "\n".join(lines)
+
+
+def quoted_place(text: str) -> str:
+    """Return the numbers of the first paragraph that a text quotes, and of its first sentence; empty without any."""
+    found = _PLACE.search(text)
+    return found[0] if found else ""
 
 
 def _parts(line: str) -> tuple[int, list[str]]:
