@@ -325,12 +325,12 @@ def test_generation_of_a_resumed_stage_has_no_speed(tmp_path: Path) -> None:
 def test_optimisation_gives_its_curve_by_step_and_its_figures_once(run: Run) -> None:
     found = run.measured("stage1_1")
     losses = [(m.step, m.value, m.iteration, dict(m.labels)) for m in found if m.name == "train/loss"]
-    labels = {"objective": "reasoning"}
+    labels = {"stage": "stage1_1"}
     assert losses == [(1, 3.0, 1, labels), (2, 2.0, 1, labels)]
     assert [m.value for m in found if m.name == "train/learning_rate"] == [0.01, 0.02]
-    assert run.value("phase1", "training/steps", objective="supervised") == 3
-    assert run.value("phase1", "training/last_loss", objective="supervised") == 3.0
-    assert run.value("stage2_1", "training/n_dropped", objective="final") == 1
+    assert run.value("phase1", "training/steps", stage="phase1") == 3
+    assert run.value("phase1", "training/last_loss", stage="phase1") == 3.0
+    assert run.value("stage2_1", "training/n_dropped", stage="stage2_1") == 1
 
 
 def test_problems_and_planner_outcomes_are_counted(run: Run) -> None:

@@ -98,11 +98,11 @@ def artifact(root: Path, name: str = "stage1_2") -> Artifact:
         ),
         (Measurement("feedback/accuracy", 0.5, 0, {"turn": "2"}), "feedback/accuracy", 2),
         (
-            Measurement("train/loss", 1.0, 2, {"objective": "final"}, step=7),
-            "train/loss/objective/final/iteration_2",
+            Measurement("train/loss", 1.0, 2, {"stage": "stage2_2"}, step=7),
+            "train/loss/stage/stage2/iteration_2",
             7,
         ),
-        (Measurement("train/loss", 1.0, 0, {"objective": "supervised"}, step=7), "train/loss/objective/supervised", 7),
+        (Measurement("train/loss", 1.0, 0, {"stage": "sft_3"}, step=7), "train/loss/stage/sft_3", 7),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -128,9 +128,9 @@ def test_tags_of_two_stages_of_one_iteration_differ() -> None:
 def test_tensorboard_shows_curves_by_step_and_figures_by_iteration(tmp_path: Path) -> None:
     train(tmp_path)
     points = points_in(tmp_path / "tensorboard")
-    assert points["train/loss/objective/reasoning/iteration_2"] == [(1, 3.0), (2, 2.0)]
-    assert points["training/n_tokens/objective/reasoning"] == [(2, 70.0)]
-    assert points["training/steps/objective/reasoning"] == [(2, 2.0)]
+    assert points["train/loss/stage/stage1/iteration_2"] == [(1, 3.0), (2, 2.0)]
+    assert points["training/n_tokens/stage/stage1"] == [(2, 70.0)]
+    assert points["training/steps/stage/stage1"] == [(2, 2.0)]
 
 
 def test_tensorboard_of_a_resumed_run_has_every_point_once(tmp_path: Path) -> None:
@@ -145,8 +145,8 @@ def test_tensorboard_of_a_stage_made_anew_has_the_new_points_too(tmp_path: Path)
     train(tmp_path)
     train(tmp_path, losses=[3.0, 1.5])
     points = points_in(tmp_path / "tensorboard")
-    assert points["train/loss/objective/reasoning/iteration_2"] == [(1, 3.0), (2, 2.0), (2, 1.5)]
-    assert points["training/n_tokens/objective/reasoning"] == [(2, 70.0)]
+    assert points["train/loss/stage/stage1/iteration_2"] == [(1, 3.0), (2, 2.0), (2, 1.5)]
+    assert points["training/n_tokens/stage/stage1"] == [(2, 70.0)]
 
 
 @pytest.mark.parametrize("fault", ["cut off", "flipped"])
@@ -200,7 +200,7 @@ def test_figures_that_cannot_be_read_are_said_and_the_run_goes_on(
         run_stages(stages, root=tmp_path / "artifacts", observers=[telemetry])
     assert "the figures of stage phase1 cannot be shown" in caplog.text
     assert "curve.parquet" in caplog.text
-    assert "train/loss/objective/reasoning/iteration_1" in points_in(tmp_path / "tensorboard")
+    assert "train/loss/stage/stage1/iteration_1" in points_in(tmp_path / "tensorboard")
 
 
 # --- Weights & Biases
@@ -299,7 +299,7 @@ def test_exported_names_are_unique_and_counters_end_in_total() -> None:
     assert len(set(names)) == len(names)
     assert exported_name(METRICS["rollout/finished"]) == "ray_plansmith_rollout_finished_total"
     assert exported_name(METRICS["train/loss"]) == "ray_plansmith_train_loss"
-    assert tag_keys(METRICS["train/loss"]) == ("run", "objective")
+    assert tag_keys(METRICS["train/loss"]) == ("run", "objective", "stage")
     assert tag_keys(METRICS["loop/kept_iteration"]) == ("run", "iteration")
 
 
@@ -359,7 +359,7 @@ def test_gauges_of_the_run_show_the_newest_policy_version_only(tmp_path: Path, r
 def test_gauges_of_the_run_leave_curves_to_the_trainer(tmp_path: Path, recorded: Recorded) -> None:
     gauges = RunGauges("by-hand", tmp_path)
     gauges.measured(
-        [Measurement("train/loss", 1.0, 2, {"objective": "final"}, step=1), Measurement("probe/accuracy", 1)]
+        [Measurement("train/loss", 1.0, 2, {"stage": "stage2_2"}, step=1), Measurement("probe/accuracy", 1)]
     )
     assert recorded == [("probe/accuracy", 1, {"run": "by-hand", "iteration": "0"})]
 

@@ -67,7 +67,7 @@ def tag_of(measurement: Measurement) -> str:
     """Return the curve that a measurement belongs to: the name, then each label and its value.
 
     Arms of one series are one curve. The number of the iteration is no part of it but in the curve of one optimisation,
-    whose points are its steps.
+    whose points are its steps; that is one of its stage, as several minimise the same.
     """
     parts = [measurement.name]
     for label in METRICS[measurement.name].labels:

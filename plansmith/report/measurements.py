@@ -122,7 +122,7 @@ def _planner_outcomes(stage: FinishedStage) -> list[Measurement]:
 
 def _optimisation(stage: FinishedStage) -> list[Measurement]:
     """Return the curve of an optimisation, and the figures that the trainer wrote beside it."""
-    labels = {"objective": stage.provenance.labels["objective"]}
+    labels = {"stage": stage.name}
     curve = stage.artifact.rows(OptimisationStepRow, "curve")
     columns = {
         "train/loss": [row.loss for row in curve],

@@ -92,7 +92,7 @@ _ALL = [
         ("generation/truncated_rate", "1", "Share of the completions that were cut off at the limit"),
         ("generation/no_room_rate", "1", "Share of the prompts that fill the engine's window and got no answer"),
     ]),
-    *_gauges(_S, ("objective",), [
+    *_gauges(_S, ("stage",), [
         ("training/n_sequences", "sequences", "Sequences trained on, in one epoch"),
         ("training/n_dropped", "sequences", "Sequences that were too long and were not trained on"),
         ("training/n_dropped_tokens", "tokens", "Tokens of the sequences that were not trained on"),
@@ -136,7 +136,7 @@ _ALL = [
     *_gauges(_S, ("stage", "policy_version"), [
         ("policy/version", "1", "Always 1: the stage that made the weights of this version"),
     ]),
-    *_gauges(_C, ("objective",), [
+    *_gauges(_C, ("objective", "stage"), [  # the first while it is made, the second of what is finished
         ("train/loss", "1", "Loss of an optimiser step"),
         ("train/learning_rate", "1", "Learning rate of an optimiser step"),
         ("train/gradient_norm", "1", "Norm of the gradient before clipping"),
