@@ -4,7 +4,7 @@ The second iteration of a run is measured: actors are up, caches warm. Then the 
 engines and by `transformers.generate`, each side in this run. What comes before the second iteration is made first, or
 taken from --from.
 
-    python benchmarks/loop.py [--preset demo] [--from runs/demo] [--folder runs/benchmark-loop]
+    python benchmarks/loop.py [--preset demo] [--from runs/pddl_instruct-demo] [--folder runs/benchmark-loop]
 
 The tables give seconds by part and tokens per second; the last line is one JSON object.
 """

@@ -5,7 +5,7 @@ every plan it gets with the validator, so a wrong plan is counted whatever the s
 many clients ask than have a place. The same is done with Fast Downward alone behind the same HTTP service, in the same
 run: what the policy costs and saves against it.
 
-    python benchmarks/serving.py [--policy runs/demo/model] [--requests N] [--clients N] [--url URL]
+    python benchmarks/serving.py [--policy runs/pddl_instruct-demo/model] [--requests N] [--clients N] [--url URL]
 
 Clients run on the same cores as the service. The tables give seconds; the last line is one JSON object.
 """
@@ -312,7 +312,7 @@ def main() -> None:
     """Print the tables and the JSON line; exit code 1 when a plan was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--policy", type=Path, default=ROOT / "runs" / "demo" / "model", help="model folder (runs/demo/model)")
+    add("--policy", type=Path, default=ROOT / "runs" / "pddl_instruct-demo" / "model", help="model folder (runs/pddl_instruct-demo/model)")
     add("--url", help="a running service instead of one started here; then there is no other side and no memory")
     add("--requests", type=int, default=200, help="of the load (200)")
     add("--clients", type=int, default=16, help="that ask at the same time (16)")

@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, help_text in DELEGATED.items():
         commands.add_parser(name, help=help_text, add_help=False)
     report = commands.add_parser("report", help="print the table of a finished run and write its report anew")
-    report.add_argument("run", type=Path, metavar="RUN", help="a run folder, such as runs/demo")
+    report.add_argument("run", type=Path, metavar="RUN", help="a run folder, such as runs/pddl_instruct-demo")
     report.set_defaults(work=lambda known: _report(known.run))
     validate.add_parser(commands)
     plan.add_parser(commands)

@@ -59,7 +59,7 @@ def test_cli_without_arguments_prints_its_commands(capsys: Capture) -> None:
     ("main", "arguments", "words"),
     [
         (cli.main, ["--help"], ["run", "evaluate", "report", "--version"]),
-        (cli.main, ["report", "--help"], ["RUN", "runs/demo"]),
+        (cli.main, ["report", "--help"], ["RUN", "runs/pddl_instruct-demo"]),
         (pddl_instruct.main, ["--help"], ["--preset", "smoke", "demo", "--set", "--seed", "--resume", "--dry-run"]),
         (evaluate.main, ["--help"], ["RUN", "--arm", "--problems", "--out"]),
     ],
@@ -192,10 +192,10 @@ def test_dry_run_prints_config_and_stages_and_writes_nothing(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     config, _, stages = done.stdout.partition("\n\nrun folder: ")
     values = json.loads(config)
-    assert values["name"] == "smoke-seed4"
+    assert values["name"] == "pddl_instruct-smoke-seed4"
     assert values["seed"] == 4
     assert values["phase2"]["temperature"] == 0.5
-    assert stages.startswith("runs/smoke-seed4\n")
+    assert stages.startswith("runs/pddl_instruct-smoke-seed4\n")
     lines = [line.split() for line in stages.splitlines()[2:]]
     assert {tuple(line[:2]) for line in lines} == {("to", "run")}
     assert set(STAGES) <= {line[2] for line in lines}
@@ -355,7 +355,7 @@ def test_installed_run_without_a_preset_takes_one_that_is_there_and_named_in_the
     name: str, tmp_path: Path, capsys: Capture
 ) -> None:
     assert cli.main(["run", name, "--runs", str(tmp_path), "--dry-run"]) == 0
-    preset = json.loads(capsys.readouterr().out.partition("\n\nrun folder: ")[0])["name"]
+    preset = json.loads(capsys.readouterr().out.partition("\n\nrun folder: ")[0])["name"].removeprefix(f"{name}-")
     with pytest.raises(SystemExit):
         cli.main(["run", name, "--help"])
     assert f"(default: {preset})" in " ".join(capsys.readouterr().out.split())

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import datasets
 import pytest
@@ -22,28 +20,14 @@ from conftest import ROOT, Said, give_command
 from processes import RAY_AGENTS, survivors
 
 from pipelines.commands import dataset as command
-from pipelines.run.ray_session import RaySession
-from pipelines.stages.dataset import (
-    DrawingSettings,
-    SolvingSettings,
-    domains_digest,
-    draw_problems,
-    solve_problems,
-    solved_rows,
-)
-from pipelines.stages.graph import Graph
-from plansmith.config.basics import StrictModel
-from plansmith.config.cluster import ClusterConfig
-from plansmith.config.dataset import Cell, DatasetConfig
+from plansmith.config.dataset import DatasetConfig
 from plansmith.config.loading import load_settings, preset_names
-from plansmith.config.planner import PlannerConfig
-from plansmith.data.rows import CountRow, DatasetExampleRow, DatasetPlanRow
+from plansmith.data.rows import DatasetExampleRow, DatasetPlanRow
 from plansmith.data.tables import read_table
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
 from plansmith.pddl.validation import validate_plan
-from plansmith.stages import Stage, StageContext
 from plansmith.text.plans import read_plan_text
 
 Capture = pytest.CaptureFixture[str]
@@ -324,43 +308,3 @@ def test_presets_are_sound_at_full_size_and_at_one_percent(name: str) -> None:
     for cell, less in zip(whole.cells(), small.cells(), strict=True):
         assert all(0 < less.wanted[split] <= max(1, count // 50) for split, count in cell.wanted.items())
         assert less.shares == cell.shares == cell.wanted
-
-
-# --- in the graph of any other pipeline
-
-
-class ToySettings(StrictModel):
-    """What the toy pipeline makes of solved problems."""
-
-    cells: tuple[Cell, ...]
-    n_plans: int
-
-
-def tell_lengths(context: StageContext[ToySettings]) -> None:
-    """Write the length of each plan of the training problems."""
-    settings = context.settings
-    rows = solved_rows(
-        context.inputs["problems"], context.inputs["plans"], settings.cells, "train", n_plans=settings.n_plans
-    )
-    counts = [CountRow(row.problem_id, row.level, "train", " ".join(row.plan), len(row.plan)) for row in rows]
-    context.output.write_rows(counts, CountRow)
-
-
-def test_dataset_stages_stand_in_the_graph_of_another_pipeline_whose_problems_have_several_plans(
-    running_ray: None, tmp_path: Path
-) -> None:
-    cells = (Cell(domain="blocksworld", level="L1", shares={"train": 4, "test": 2}, wanted={"train": 4, "test": 2},
-                  plan_length=None),)  # fmt: skip
-    graph, data = Graph(seed=5), dict[str, Stage[Any]]()
-    drawing = DrawingSettings(cells=cells, reserve=0.5, max_draws=40, rows_per_part=3, pddl=domains_digest(cells))
-    data["problems"] = graph.stage("draw", draw_problems, drawing, {})
-    solving = SolvingSettings(cells=cells, planner=PlannerConfig(search="first", n_plans=3))
-    data["plans"] = graph.stage("solve", solve_problems, solving, data)
-    for n_plans in (1, 3):
-        graph.stage(f"tell_{n_plans}", tell_lengths, ToySettings(cells=cells, n_plans=n_plans), data)
-    with RaySession(SimpleNamespace(cluster=ClusterConfig()), tmp_path) as session:
-        done = session.run(graph.stages, root=tmp_path)
-    first, several = ([(row.domain, row.what) for row in done[name].rows(CountRow)] for name in ("tell_1", "tell_3"))
-    assert len({name for name, _ in first}) == len(first) == 4
-    assert set(first) < set(several)
-    assert max(Counter(name for name, _ in several).values()) == 3

@@ -7,6 +7,7 @@ whole. Within a sentence it may lack arguments (``plansmith watch``), but whatev
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import itertools
 import re
@@ -250,6 +251,22 @@ def test_documented_settings_of_ones_own_domain_are_taken(example: str, tmp_path
     path.write_text(example, encoding="utf-8")
     config = PIPELINE.settings(str(path))
     assert config.problems.folder == "my-domain/problems"
+
+
+def python_imports() -> list[tuple[str, str, str]]:
+    """Return the page, module and name of every import in the Python that the docs show."""
+    return [
+        (page.name, str(node.module), name.name)
+        for page in sorted((ROOT / "docs").glob("*.md"))
+        for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        for node in ast.walk(ast.parse(block)) if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("page", "module", "name"), python_imports())
+def test_documented_python_imports_what_is_there(page: str, module: str, name: str) -> None:
+    assert hasattr(importlib.import_module(module), name), page
 
 
 def test_tests_that_the_docs_name_are_there() -> None:

@@ -34,7 +34,7 @@ def command(*words: object) -> int:
 def run(tmp_path: Path, capsys: Capture) -> Path:
     assert command("run", "toy", "--runs", tmp_path / "runs", "--seed", 7, "--set", "rate=0.5") == 0
     capsys.readouterr()
-    return tmp_path / "runs" / "demo-seed7"
+    return tmp_path / "runs" / "toy-demo-seed7"
 
 
 def test_run_of_a_pipeline_from_elsewhere_prints_its_own_report(tmp_path: Path, capsys: Capture) -> None:
@@ -43,7 +43,7 @@ def test_run_of_a_pipeline_from_elsewhere_prints_its_own_report(tmp_path: Path, 
     said = capsys.readouterr().out
     assert said.startswith("Distance from the mean\n")
     assert "The last loss is " in said
-    folder = tmp_path / "runs" / "demo-seed7"
+    folder = tmp_path / "runs" / "toy-demo-seed7"
     record = json.loads((folder / "run.json").read_text())
     assert (record["pipeline"], record["preset"], record["config"]["n_steps"]) == ("toy", "demo", 4)
     assert len(json.loads((folder / "report" / "results.json").read_text())["losses"]) == 4
@@ -56,15 +56,18 @@ def test_run_of_several_seeds_has_a_folder_for_each_and_a_summary_beside_them(tm
     said = capsys.readouterr().out
     assert said.count("Distance from the mean\n") == 3
     assert "demo-seeds7-9, seed 8: " in said and said.rstrip().endswith("demo-seeds7-9/report/index.html")
-    assert sorted(path.name for path in runs.iterdir()) == ["demo-seed7", "demo-seed8", "demo-seed9", "demo-seeds7-9"]
-    seeds = [json.loads((runs / f"demo-seed{seed}" / "run.json").read_text())["config"]["seed"] for seed in (7, 8, 9)]
+    assert sorted(path.name for path in runs.iterdir()) == [
+        "toy-demo-seed7", "toy-demo-seed8", "toy-demo-seed9", "toy-demo-seeds7-9",
+    ]  # fmt: skip
+    records = [json.loads((runs / f"toy-demo-seed{seed}" / "run.json").read_text()) for seed in (7, 8, 9)]
+    seeds = [record["config"]["seed"] for record in records]
     assert seeds == [7, 8, 9]
     made = {path: path.stat().st_mtime_ns for path in runs.rglob("manifest.json")}
     assert len(made) == 6
-    summary = (runs / "demo-seeds7-9" / "report" / "seeds.json").read_text()
+    summary = (runs / "toy-demo-seeds7-9" / "report" / "seeds.json").read_text()
     assert command("run", "toy", "--runs", runs, "--seeds", "7-9") == 0
     assert {path: path.stat().st_mtime_ns for path in runs.rglob("manifest.json")} == made
-    assert (runs / "demo-seeds7-9" / "report" / "seeds.json").read_text() == summary
+    assert (runs / "toy-demo-seeds7-9" / "report" / "seeds.json").read_text() == summary
 
 
 def test_run_of_several_seeds_under_a_name_and_in_a_dry_run(tmp_path: Path, capsys: Capture) -> None:
@@ -118,14 +121,14 @@ def test_page_of_a_run_shows_the_sections_of_its_pipeline(run: Path, tmp_path: P
 
 def test_figures_of_a_run_are_in_tensorboard_by_what_its_stages_declare(run: Path) -> None:
     tags = EventAccumulator(str(run / "tensorboard")).Reload().Tags()["scalars"]
-    assert {"train/loss/objective/mean", "stage/wall_time_s/stage/draw_numbers"} <= set(tags)
+    assert {"train/loss/stage/learn_mean", "stage/wall_time_s/stage/draw_numbers"} <= set(tags)
 
 
 def test_ablation_runs_its_variants_and_shares_what_is_equal(tmp_path: Path, capsys: Capture) -> None:
     runs = tmp_path / "runs"
     assert command("ablate", "toy", "--runs", runs, "--seeds", 2) == 0
     assert "Nearest: fast, seed" in capsys.readouterr().out
-    folder = runs / "ablation-demo"
+    folder = runs / "ablation-toy-demo"
     assert len(json.loads((folder / "report" / "comparison.json").read_text())["losses"]) == 4
     artifacts = sorted(path.name.rpartition("-")[0] for path in (folder / "seed0" / "artifacts").glob("*-*"))
     assert artifacts == ["draw_numbers", "learn_mean", "learn_mean"]

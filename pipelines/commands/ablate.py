@@ -67,7 +67,7 @@ def ablate_command(pipeline: Pipeline[Any, Any], argv: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=seed_range, default=range(3), metavar="SEEDS",
                         help="run with each of these, as in 100-104, or 3 for 0-2 (default: 3)")  # fmt: skip
     parser.add_argument("--variants", metavar="NAMES", help="run and report only these, as in detailed,binary")
-    parser.add_argument("--name", help="name of the folder; default: ablation-PRESET or STUDY-PRESET")
+    parser.add_argument("--name", help="name of the folder; default: ablation-PIPELINE-PRESET, or the study's name")
     parser.set_defaults(preset=None)  # a study has its own
     arguments = parser.parse_args(argv)
     command = shlex.join(["plansmith", "ablate", pipeline.name, *argv])
@@ -94,7 +94,7 @@ def _ablate(
     pipeline: Pipeline[Any, Any], ablation: Ablation[Any, Any], arguments: argparse.Namespace, command: str
 ) -> int:
     preset = arguments.preset or ablation.preset
-    name = arguments.name or f"{arguments.study or 'ablation'}-{Path(preset).stem}"
+    name = arguments.name or f"{arguments.study or 'ablation'}-{pipeline.name}-{Path(preset).stem}"
     config = pipeline.settings(preset, overrides=[f"name={name}", *arguments.overrides])
     folder = (arguments.runs / config.name).resolve()
     if arguments.variants is not None:

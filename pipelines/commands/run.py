@@ -54,7 +54,9 @@ def run_parser(pipeline: Pipeline[Any, Any]) -> argparse.ArgumentParser:
     seeds.add_argument("--seeds", type=several_seeds, metavar="SEEDS",
                        help="a run for each of these seeds, one after the other, and a summary of all, as in 100-104, "
                        "or 3 for 0-2; the same command continues")  # fmt: skip
-    parser.add_argument("--name", help="name of the run and its folder; default: the preset's, with the seed if given")
+    parser.add_argument(
+        "--name", help="name of the run and its folder; default: PIPELINE-PRESET, and the seed if given"
+    )
     parser.add_argument(
         "--resume", action="store_true", help="continue a run with the settings it was started with; it must exist"
     )
@@ -104,7 +106,7 @@ def config_of(pipeline: Pipeline[Any, Any], arguments: argparse.Namespace) -> tu
         BadInputError: they cannot be used, or the folder holds a run of another pipeline.
     """
     with_seed = "" if arguments.seed is None else f"-seed{arguments.seed}"
-    name = arguments.name or f"{_base_name(arguments)}{with_seed}"
+    name = arguments.name or f"{_base_name(pipeline, arguments)}{with_seed}"
     if not arguments.resume:
         seed = [] if arguments.seed is None else [f"seed={arguments.seed}"]
         overrides = [f"name={name}", *arguments.overrides, *seed]
@@ -138,7 +140,7 @@ def check_owner(pipeline: Pipeline[Any, Any], run_folder: Path) -> None:
 
 
 def _run(pipeline: Pipeline[Any, Any], arguments: argparse.Namespace, command: str) -> int:
-    asked = [config_of(pipeline, each) for each in _each_seed(arguments)]
+    asked = [config_of(pipeline, each) for each in _each_seed(pipeline, arguments)]
     folders = [(arguments.runs / config.name).resolve() for config, _ in asked]
     if len(set(folders)) < len(folders):
         raise BadInputError("every seed has a run folder of its own", got=f"--seeds and --set name={folders[0].name}",
@@ -155,13 +157,13 @@ def _run(pipeline: Pipeline[Any, Any], arguments: argparse.Namespace, command: s
         return 0
     runs = [_finish_run(pipeline, *settings, folder) for settings, folder in zip(asked, folders, strict=True)]
     if arguments.seeds is not None and pipeline.over_seeds is not None:
-        name = f"{_base_name(arguments)}-seeds{arguments.seeds[0]}-{arguments.seeds[-1]}"
+        name = f"{_base_name(pipeline, arguments)}-seeds{arguments.seeds[0]}-{arguments.seeds[-1]}"
         results = pipeline.over_seeds.results(name, runs, command)
         print(f"\n{pipeline.over_seeds.reporting.write(results, (arguments.runs / name).resolve())}")
     return 0
 
 
-def _each_seed(arguments: argparse.Namespace) -> list[argparse.Namespace]:
+def _each_seed(pipeline: Pipeline[Any, Any], arguments: argparse.Namespace) -> list[argparse.Namespace]:
     """Return what is asked for as one command line a seed.
 
     Raises:
@@ -172,16 +174,16 @@ def _each_seed(arguments: argparse.Namespace) -> list[argparse.Namespace]:
     if arguments.resume:
         raise BadInputError("--seeds is continued by its own command", got="--resume with --seeds",
                             cure="leave out --resume; finished stages are reused")  # fmt: skip
-    name = _base_name(arguments)
+    name = _base_name(pipeline, arguments)
     return [
         argparse.Namespace(**{**vars(arguments), "seed": seed, "name": f"{name}-seed{seed}"})
         for seed in arguments.seeds
     ]
 
 
-def _base_name(arguments: argparse.Namespace) -> str:
+def _base_name(pipeline: Pipeline[Any, Any], arguments: argparse.Namespace) -> str:
     """Return the name of a run without its seed."""
-    return arguments.name or Path(arguments.preset).stem
+    return arguments.name or f"{pipeline.name}-{Path(arguments.preset).stem}"
 
 
 def _finish_run(pipeline: Pipeline[Any, Any], config: RunConfig, preset: str, run_folder: Path) -> RunSoFar[Any]:

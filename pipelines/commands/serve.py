@@ -36,11 +36,11 @@ APP_NAME = "plansmith"
 OBJECT_STORE_BYTES = 100 * 2**20
 """Prompts and answers are small."""
 EPILOG = """examples:
-  plansmith serve --policy runs/demo/model
+  plansmith serve --policy runs/pddl_instruct-demo/model
       the model of a run, with Fast Downward behind it
   plansmith serve --port 9000
       Fast Downward alone
-  plansmith serve --policy runs/demo/model --set max_concurrent=8 --set fallback=false
+  plansmith serve --policy runs/pddl_instruct-demo/model --set max_concurrent=8 --set fallback=false
       any setting of the service; --dry-run prints them all
 
 docs/serving.md says what can be asked, and how to serve on a cluster."""
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--policy", metavar="FOLDER", help="a model folder, such as runs/demo/model; default: the planner alone")
+    add("--policy", metavar="FOLDER", help="a model folder, such as runs/NAME/model; default: the planner alone")
     add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)")
     add("--port", type=int, default=8000, help="port to listen on (default: 8000)")
     add("--num-cpus", type=int, default=2, metavar="N", help="cores for engines and planners (default: 2)")

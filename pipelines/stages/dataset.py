@@ -19,7 +19,6 @@ from tqdm.std import tqdm
 from actors.drawer import DrawingWorker
 from actors.part_writer import COUNTS, EXAMPLES, PLANS, PartWriter
 from actors.planner import REFUSED, PartPlanner
-from pipelines.stages.phase1_data import plans_of
 from plansmith.config.basics import StrictModel
 from plansmith.config.dataset import Cell, DatasetExamplesConfig
 from plansmith.config.planner import PlannerConfig
@@ -38,9 +37,8 @@ from plansmith.data.rows import (
     PartTimeRow,
     PlanRow,
     ProblemRow,
-    SolvedProblemRow,
 )
-from plansmith.data.tables import read_arrow, read_table
+from plansmith.data.tables import read_arrow
 from plansmith.pddl.printer import print_domain
 from plansmith.planners import PlannerStatus
 from plansmith.problems.library import PlanningDomain, load_domain
@@ -307,28 +305,6 @@ def _warn(context: StageContext[Any], counts: Sequence[CountRow]) -> None:
     refused = sum(row.count for row in counts if row.what == f"left out: {REFUSED}")
     if refused:
         context.logger.error("%d plans are not valid for our validator and are left out; report this", refused)
-
-
-def solved_rows(
-    problems: Artifact, plans: Artifact, cells: Sequence[Cell], split: str, *, n_plans: int = 1
-) -> Iterator[SolvedProblemRow]:
-    """Yield the solved problems of a split, as many as are wanted, for a stage of any pipeline.
-
-    Args:
-        problems: of `draw_problems`.
-        plans: of `solve_problems`.
-        cells: of both.
-        split: of the problems.
-        n_plans: rows of a problem, at most, each with another plan.
-    """
-    found, parts = _solved_by_cell(cells, problems, plans)
-    for cell in found:
-        for path, numbers in cell.by_part(first_that_fit(cell.splits, cell.fits, cell.cell.wanted)):
-            rows = read_table(path, ProblemRow)
-            plan_of = {row.problem_id: row for part in parts[_part_name(path)] for row in read_table(part, PlanRow)}
-            for row in (rows[number] for number in numbers if rows[number].split == split):
-                for plan in plans_of(plan_of[row.problem_id], n_plans):
-                    yield SolvedProblemRow(row.problem_id, row.level, row.domain_pddl, row.problem_pddl, plan)
 
 
 def _solved_by_cell(

@@ -28,9 +28,9 @@ LEAST = {"max_new_tokens": 1, "max_retries": 0, "num_cpus": 1, "planner_time_s":
          "timeout_s": 0}  # fmt: skip
 """The smallest values of the options that commands share."""
 EXAMPLES = """examples:
-  plansmith evaluate runs/demo
+  plansmith evaluate runs/pddl_instruct-demo
       the stored figures of the run's last policy on its test problems
-  plansmith evaluate runs/demo --arm phase1 --problems my-problems --show 3
+  plansmith evaluate runs/pddl_instruct-demo --arm phase1 --problems my-problems --show 3
       an arm of a run on problems of your own
   plansmith evaluate --policy my-model --domain domain.pddl --problems my-problems
       a model folder, tried by the engine built in
@@ -57,7 +57,7 @@ def evaluation_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("run", type=Path, nargs="?", metavar="RUN", help="a run folder, such as runs/demo")
+    add("run", type=Path, nargs="?", metavar="RUN", help="a run folder, such as runs/pddl_instruct-demo")
     add("--arm", help="of the run: untrained, phase1, iteration_1, ..., or final (default)")
     add("--policy", metavar="FOLDER_OR_URL", help="instead of a run: a Hugging Face model folder, or the address of an "
         "OpenAI-compatible server, such as http://localhost:8000/v1")  # fmt: skip

@@ -35,7 +35,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Serve a page that shows what a run is doing, its figures so far, and its worst failures. The page "
         "renews itself. It changes nothing in the run, and ending it does not end the run.",
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder, such as runs/demo, or a folder of runs")
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder, such as runs/NAME, or a folder of runs")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; the default is this machine alone")
     parser.add_argument("--port", type=int, default=0, help="port to listen on (default: a free one)")
     parser.add_argument("--once", type=Path, metavar="FILE.html", help="write the page as one file instead")
