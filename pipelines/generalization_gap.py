@@ -40,7 +40,7 @@ from pipelines.stages.reading import (
     tune_reading,
     write_told,
 )
-from pipelines.stages.training import OPTIMISATION, SEQUENCES, EpochSettings, TuningSettings
+from pipelines.stages.training import OPTIMISATION, SEQUENCES, EpochSettings, TuningSettings, optimising
 from pipelines.stages.update_loop import SEGMENT_START
 from plansmith.ablation.gap_seeds import gap_ablation_results, gap_seeds_results
 from plansmith.ablation.seeds import SeedsResults, as_it_is
@@ -143,9 +143,8 @@ def reinforced(
         )
         arm = name if last == loop.updates else f"{name}_{number}_of_{loop.segments}"
         inputs = {**given, "policy": policy} | ({SEGMENT_START: given["policy"]} if first > 1 else {})
-        told = {"kind": StageKind.OPTIMISES, "labels": {"objective": "group_relative", "loop": name}}
-        roots = (*GENERATION, *OPTIMISATION)
-        policy = graph.stage(arm, group_relative.learn_from_groups, updating, inputs, code_roots=roots, **told)
+        told = optimising("group_relative", code_roots=(*GENERATION, *OPTIMISATION), loop=name)
+        policy = graph.stage(arm, group_relative.learn_from_groups, updating, inputs, **told)
         segments[arm], first = policy, last + 1
     return segments
 
@@ -160,8 +159,7 @@ def controls(
     """Return what else becomes of the start of reinforcement learning in the seconds that this took."""
     numerics = narrowed(config.trainer, Numerics)
     timed = {f"{SEGMENT}_{number}": stage for number, stage in enumerate(segments)}
-    options: dict[str, Any] = {"kind": StageKind.OPTIMISES, "code_roots": (*GENERATION, *OPTIMISATION)}
-    options["labels"] = {"objective": "supervised"}
+    options = optimising("supervised", code_roots=(*GENERATION, *OPTIMISATION))
     found: dict[str, Stage[Any]] = {}
     if "more_sft" in config.controls:
         tuning = TuningSettings(optimiser=config.tuning.model_copy(update={"epochs": 1}), numerics=numerics)
@@ -190,7 +188,6 @@ def label_budgets(
     A start that solves nothing is no mistake here: so few plans are too few.
     """
     tuning = TuningSettings(optimiser=config.tuning, numerics=narrowed(config.trainer, Numerics))
-    told = {"kind": StageKind.OPTIMISES, "labels": {"objective": "supervised"}, "code_roots": OPTIMISATION}
     on_rest = loop.model_copy(update={"segments": 1, "may_start_cold": True})
     found: dict[str, Stage[Any]] = {}
     for share in config.labels:
@@ -198,7 +195,7 @@ def label_budgets(
         inputs = {"problems": given["problems"], "plans": given["plans"]}
         labels = graph.stage(f"share_{name}", label_budget.share_labels, sharing, inputs, kind=StageKind.SHARES_LABELS)
         inputs = {"policy": given["policy"], "sequences": graph["encode_compact"], "labels": labels}
-        found[name] = graph.stage(name, label_budget.tune_labelled, tuning, inputs, **told)
+        found[name] = graph.stage(name, label_budget.tune_labelled, tuning, inputs, **optimising("supervised"))
         if share < 1:
             rest = {"policy": found[name], "problems": labels}
             found |= reinforced(graph, config, f"{name}_grpo", on_rest, rest)
@@ -258,8 +255,8 @@ def read_domains(graph: Graph, config: GeneralizationGapConfig, reading: Reading
     for arm in (arm for arm in SOURCES_OF if arm in reading.arms):
         tuning = ReadingTuningSettings(optimiser=reading.sft, numerics=numerics, tokens=reading.tokens)
         sequences = {f"{SEQUENCES}_{source}": encoded[source] for source in SOURCES_OF[arm]}
-        options = {"kind": StageKind.OPTIMISES, "labels": {"objective": "supervised"}, "code_roots": OPTIMISATION}
-        policies[arm] = stage(arm, tune_reading, tuning, {"policy": start, **sequences}, **options)
+        given = {"policy": start, **sequences}
+        policies[arm] = stage(arm, tune_reading, tuning, given, **optimising("supervised"))
         trials.measure_reading(arm, policies[arm])
 
     # Reinforcement on problems of invented domains that no planner has solved
@@ -315,8 +312,7 @@ def epochs(
     for epoch in range(1, optimiser.epochs + 1):
         tuning = EpochSettings(optimiser=optimiser, numerics=numerics, epoch=epoch, stacked_copies=stacked)
         given = {"policy": policy, "sequences": sequences}
-        told = {"kind": StageKind.OPTIMISES, "labels": {"objective": "supervised"}, "code_roots": OPTIMISATION}
-        policy = graph.stage(f"{variant}_{epoch}", training.tune_epoch, tuning, given, **told)
+        policy = graph.stage(f"{variant}_{epoch}", training.tune_epoch, tuning, given, **optimising("supervised"))
         policies.append(policy)
     return policies
 

@@ -27,7 +27,7 @@ from pipelines.stages.phase1_data import DrawingSettings, pddl_digest
 from pipelines.stages.preference import PairSettings
 from pipelines.stages.text_trials import TextTrials
 from pipelines.stages.texts import PerturbingSettings, TextExampleSettings, text_settings
-from pipelines.stages.training import OPTIMISATION, PreferenceTuningSettings, TuningSettings
+from pipelines.stages.training import PreferenceTuningSettings, TuningSettings, optimising
 from plansmith.ablation.formalisation_report import formalisation_summary_report
 from plansmith.ablation.formalisation_summary import FormalisationSummary
 from plansmith.ablation.formalisation_variants import text_ablation_results, text_seeds_results, text_variants
@@ -146,11 +146,6 @@ def tuned(
     """Return the policy after an optimisation by likelihood."""
     tuning = TuningSettings(optimiser=optimiser, numerics=numerics)
     return graph.stage(name, training.tune, tuning, given, **optimising("supervised"))
-
-
-def optimising(objective: str) -> dict[str, Any]:
-    """Return what a stage says of itself that optimises."""
-    return {"kind": StageKind.OPTIMISES, "labels": {"objective": objective}, "code_roots": OPTIMISATION}
 
 
 def published(run: RunSoFar[NlPddlBenchConfig], results: FormalisationResults) -> PublishedPolicy:

@@ -26,7 +26,7 @@ from pipelines.stages.generating import GENERATION
 from pipelines.stages.graph import Evaluations, Graph, IsNeeded
 from pipelines.stages.judging import JudgingSettings, judge_plans
 from pipelines.stages.phase1_data import CorruptionSettings, DrawingSettings, WritingSettings, pddl_digest
-from pipelines.stages.training import OPTIMISATION, TuningSettings
+from pipelines.stages.training import OPTIMISATION, TuningSettings, optimising
 from plansmith.ablation.report import ablation_report
 from plansmith.ablation.seeds import SeedsResults, seeds_results
 from plansmith.ablation.seeds_report import seeds_report
@@ -181,12 +181,6 @@ def control_iteration(graph: Graph, config: PddlInstructConfig, t: int, given: M
     tuning = TuningSettings(optimiser=optimiser, numerics=numerics)
     read = {"policy": given["policy"], "sequences": sequences}
     return graph.stage(f"supervise_{t}", training.tune, tuning, read, **optimising("control", t))
-
-
-def optimising(objective: str, iteration: int = 0, *, code_roots: tuple[str, ...] = OPTIMISATION) -> dict[str, Any]:
-    """Return what a stage says of itself that optimises."""
-    labels = {"objective": objective}
-    return {"kind": StageKind.OPTIMISES, "iteration": iteration, "labels": labels, "code_roots": code_roots}
 
 
 def published(run: RunSoFar[PddlInstructConfig], results: Results) -> PublishedPolicy:

@@ -13,7 +13,7 @@ from pipelines.stages.graph import Graph
 from pipelines.stages.judging import JudgingSettings, judge_plans
 from pipelines.stages.rollout import TrialSettings
 from pipelines.stages.self_teaching import DEMONSTRATED, NoiseSettings, has_examples, has_pairs
-from pipelines.stages.training import OPTIMISATION, PreferenceTuningSettings, TuningSettings
+from pipelines.stages.training import OPTIMISATION, PreferenceTuningSettings, TuningSettings, optimising
 from plansmith.config.basics import narrowed
 from plansmith.config.constrained import CriticConfig
 from plansmith.config.generation import AnsweringConfig, EndpointModel, SamplingConfig
@@ -24,7 +24,6 @@ from plansmith.data.artifacts import StageKind
 from plansmith.data.rows import Split
 from plansmith.stages import Stage
 
-TOLD = {"kind": StageKind.OPTIMISES}
 FREE = "narrated"
 """How models are asked that have learnt no rendering."""
 
@@ -160,8 +159,8 @@ class CriteachArms:
         encode = training.encode_examples
         sequences = self._graph.stage(f"encode_{name}", encode, None, given, is_needed=is_needed)
         tuning = TuningSettings(optimiser=self._config.sft, numerics=self._numerics)
-        options = {**TOLD, "labels": {"objective": "supervised"}, "code_roots": OPTIMISATION}
-        return self._graph.stage(name, training.tune, tuning, {"policy": policy, "sequences": sequences}, **options)
+        given = {"policy": policy, "sequences": sequences}
+        return self._graph.stage(name, training.tune, tuning, given, **optimising("supervised"))
 
     def read(self, name: str, policy: Stage[Any], chains: Stage[Any]) -> None:
         """Let a policy read chains that it has not learnt from."""
@@ -175,7 +174,7 @@ class CriteachArms:
             self._config.cpo, engine=self._config.policy, numerics=self._numerics, prompting=self._config.prompting
         )
         given = {"policy": policy, "problems": self._data["library"], "reference": self._data["problems"]}
-        options = {**TOLD, "labels": {"objective": "constrained"}, "code_roots": (*GENERATION, *OPTIMISATION)}
+        options = optimising("constrained", code_roots=(*GENERATION, *OPTIMISATION))
         return self._graph.stage(name, learn_from_steps, updating, given, **options)
 
     def prefer(self, name: str, policy: Stage[Any]) -> Stage[Any]:
@@ -191,8 +190,8 @@ class CriteachArms:
             numerics=self._numerics,
             preference=narrowed(self._config.dpo, PreferenceConfig),
         )
-        options = {**TOLD, "labels": {"objective": "preference"}, "code_roots": OPTIMISATION}
-        return self._graph.stage(name, training.dpo, tuning, {"policy": policy, "pairs": known}, **options)
+        given = {"policy": policy, "pairs": known}
+        return self._graph.stage(name, training.dpo, tuning, given, **optimising("preference"))
 
     def measure_noise(self, policy: Stage[Any], state: str) -> None:
         """Let a policy plan from noisy states; its plans run from the true ones (table 4).

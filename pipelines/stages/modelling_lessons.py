@@ -17,7 +17,7 @@ from pipelines.stages.direct_plans import BudgetSettings
 from pipelines.stages.graph import Graph
 from pipelines.stages.modelling import KEPT, SPOKEN
 from pipelines.stages.phase1_data import DrawingSettings, pddl_digest
-from pipelines.stages.training import OPTIMISATION, TuningSettings
+from pipelines.stages.training import TuningSettings, optimising
 from plansmith.config.basics import StrictModel, narrowed
 from plansmith.config.modelling import ModellingConfig
 from plansmith.config.nl2plan import LessonsConfig, NL2PlanConfig
@@ -347,5 +347,4 @@ def _tuned(
 ) -> Stage[Any]:
     assert config.lessons is not None, "the config wants a speaker from nothing"
     tuning = TuningSettings(optimiser=config.lessons.optimiser, numerics=narrowed(config.trainer, Numerics))
-    options: dict[str, Any] = {"kind": StageKind.OPTIMISES, "labels": {"objective": "supervised"}}
-    return graph.stage(name, tune, tuning, given, code_roots=OPTIMISATION, **options)
+    return graph.stage(name, tune, tuning, given, **optimising("supervised"))

@@ -215,17 +215,6 @@ def _problems_of_folder(settings: DrawingSettings, domain: Domain) -> list[Probl
     return problems
 
 
-def domains_of(config: ProblemsConfig) -> list[Domain]:
-    """Return the domains of a run, each once.
-
-    Raises:
-        BadInputError: a domain that does not exist, or a mistake in it.
-    """
-    if not config.domains:
-        return [read_domain(config.domain_file)]
-    return list({level.domain: load_domain(level.domain).domain for level in config.domains}.values())
-
-
 def pddl_digest(config: ProblemsConfig) -> str:
     """Return a hash of the PDDL of a run, so that an edited file is not taken for the one of an earlier run.
 

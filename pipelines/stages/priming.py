@@ -15,7 +15,7 @@ from pipelines.stages.generating import GENERATION, GenerationSettings, completi
 from pipelines.stages.graph import Graph
 from pipelines.stages.phase1_data import solve_problems, solved_problems
 from pipelines.stages.self_teaching import bare_plans
-from pipelines.stages.training import OPTIMISATION, TuningSettings
+from pipelines.stages.training import TuningSettings, optimising
 from plansmith.config.basics import StrictModel, narrowed
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.invention import InventionGrid
@@ -190,9 +190,8 @@ def primed_policy(graph: Graph, config: SelfCriteachConfig, problems: Stage[Any]
     untrained = stage("initial_policy", training.initial_policy, settings, given)
     sequences = stage("encode_primer", training.encode_examples, None, {"policy": untrained, "examples": examples})
     tuning = TuningSettings(optimiser=prime.optimiser, numerics=narrowed(config.trainer, Numerics))
-    options: dict[str, Any] = {"kind": StageKind.OPTIMISES, "labels": {"objective": "supervised"}}
-    base = stage("prime_base", training.tune, tuning, {"policy": untrained, "sequences": sequences},
-                 code_roots=OPTIMISATION, **options)  # fmt: skip
+    given = {"policy": untrained, "sequences": sequences}
+    base = stage("prime_base", training.tune, tuning, given, **optimising("supervised"))
     if prime.held_out:
         _measure(graph, config, shared, {"problems": problems, "learnt": tables["schemas"], "policy": base})
     return base

@@ -9,22 +9,21 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from actors.encoder import EncodingWorker
 from pipelines.run.workers import MODEL, PROBE, Probe
 from plansmith.config.basics import StrictModel, narrowed
 from plansmith.config.chains import ChainConfig
+from plansmith.config.run import ModelRunConfig
 from plansmith.config.training import (
     LossConfig,
     ModelConfig,
     Numerics,
     OptimiserConfig,
-    PolicyConfig,
     PreferenceConfig,
-    TrainerConfig,
 )
-from plansmith.data.artifacts import Artifact
+from plansmith.data.artifacts import Artifact, StageKind
 from plansmith.data.plan_examples import in_order_of_training
 from plansmith.data.rows import (
     EncodingJobRow,
@@ -77,6 +76,14 @@ OPTIMISATION = (
 """The code that changes weights, which the stages reach through their run's trainer."""
 
 
+def optimising(
+    objective: str, iteration: int = 0, *, code_roots: tuple[str, ...] = OPTIMISATION, **labels: str
+) -> dict[str, Any]:
+    """Return what a stage says of itself that optimises."""
+    labels = {"objective": objective, **labels}
+    return {"kind": StageKind.OPTIMISES, "iteration": iteration, "labels": labels, "code_roots": code_roots}
+
+
 def example_tables(examples: Artifact) -> list[str]:
     """Return the tables of examples that an artifact has, by name."""
     files = examples.manifest.files.items()
@@ -99,22 +106,6 @@ class InitialPolicySettings(StrictModel):
     """Words of a word-level model beside those of its domains."""
     max_position_embeddings: int | None = None
     """Reach of a model from nothing, in tokens."""
-
-
-class HasModel(Protocol):
-    """Settings of any kind of run that trains a model and lets it answer."""
-
-    @property
-    def model(self) -> ModelConfig:
-        """Return what is trained."""
-
-    @property
-    def trainer(self) -> TrainerConfig:
-        """Return the settings of the trainer."""
-
-    @property
-    def policy(self) -> PolicyConfig:
-        """Return the settings of the engines."""
 
 
 class TuningSettings(StrictModel):
@@ -148,7 +139,7 @@ class PreferenceTuningSettings(TuningSettings):
     """Weights of its loss."""
 
 
-def start_settings(config: HasModel, object_names: tuple[str, ...] = ()) -> InitialPolicySettings:
+def start_settings(config: ModelRunConfig, object_names: tuple[str, ...] = ()) -> InitialPolicySettings:
     """Return what a run starts from; a folder's model has its own words and reach."""
     numerics = narrowed(config.trainer, Numerics)
     if config.model.folder is not None:

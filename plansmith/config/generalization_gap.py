@@ -18,8 +18,8 @@ from plansmith.config.invention import InventionConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import ProblemsConfig
 from plansmith.config.reinforcement import ReinforcementConfig
-from plansmith.config.run import RunConfig
-from plansmith.config.training import ModelConfig, OptimiserConfig, PolicyConfig, TrainerConfig
+from plansmith.config.run import ModelRunConfig
+from plansmith.config.training import ModelConfig, OptimiserConfig
 
 Variant = Literal["numbered", "anonymised", "compact"]
 """How a policy is tuned: B, v1 and v2 of the paper."""
@@ -104,7 +104,7 @@ class TrialConfig(AttemptConfig):
     """Failed attempts shown in the report."""
 
 
-class GeneralizationGapConfig(RunConfig):
+class GeneralizationGapConfig(ModelRunConfig):
     """Everything about one run of the pipeline `generalization_gap`."""
 
     problems: ProblemsConfig
@@ -114,10 +114,6 @@ class GeneralizationGapConfig(RunConfig):
     """What solves problems: D1 and the test problems, whose plans are only for comparison."""
     model: ModelConfig = ModelConfig(tokenizer="bpe")
     """What is trained."""
-    trainer: TrainerConfig = TrainerConfig()
-    """What trains it."""
-    policy: PolicyConfig = PolicyConfig()
-    """What lets it answer."""
     variants: tuple[Variant, ...] = ("numbered", "anonymised", "compact")
     """Which policies are tuned by likelihood. numbered: B. anonymised: v1, names hidden more and more often, tested on
     hidden names. compact: v2, plans without time stamps and brackets."""
@@ -231,10 +227,3 @@ class GeneralizationGapConfig(RunConfig):
         """Return the tuning of the variants, which have one."""
         assert self.sft is not None, "variants without a tuning are refused"
         return self.sft
-
-    def unread(self) -> dict[str, str]:
-        """Return the settings that no stage reads under these settings, each with the reason."""
-        if self.model.folder is None:
-            return {}
-        of_shape = set(ModelConfig.model_fields) - {"folder"}
-        return {f"model.{name}": f"model.folder={self.model.folder} has its own" for name in of_shape}

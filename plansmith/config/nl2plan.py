@@ -11,8 +11,8 @@ from plansmith.config.generation import AnsweringConfig, AttemptConfig
 from plansmith.config.modelling import ModellingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import ProblemsConfig
-from plansmith.config.run import RunConfig
-from plansmith.config.training import ModelConfig, OptimiserConfig, PolicyConfig, TrainerConfig
+from plansmith.config.run import ModelRunConfig
+from plansmith.config.training import ModelConfig, OptimiserConfig, PolicyConfig
 
 
 class TasksConfig(StrictModel):
@@ -101,7 +101,7 @@ class LessonsConfig(StrictModel):
     """Both optimisations: on the drills, then on the lessons."""
 
 
-class NL2PlanConfig(RunConfig):
+class NL2PlanConfig(ModelRunConfig):
     """Everything about one run of the pipeline `nl2plan`."""
 
     tasks: TasksConfig = TasksConfig()
@@ -112,8 +112,6 @@ class NL2PlanConfig(RunConfig):
     """Train who answers, from nothing, and try it on tasks of its own; None asks `speaker`."""
     model: ModelConfig = ModelConfig(tokenizer="bpe")
     """What is trained, with `lessons`."""
-    trainer: TrainerConfig = TrainerConfig()
-    """How it is trained."""
     answers: AttemptConfig = AttemptConfig(max_new_tokens=4096)
     """How an answer is drawn."""
     modelling: ModellingConfig = ModellingConfig()
@@ -141,6 +139,10 @@ class NL2PlanConfig(RunConfig):
     interpretations: str | None = None
     """A folder with ``TASK.json`` for each task that a person has interpreted, and ``TASK.plan`` with what the prose of
     a plan straight from the text means, in actions of the reference; None has none."""
+
+    def unread(self) -> dict[str, str]:
+        """Return the settings that no stage reads under these settings, each with the reason."""
+        return super().unread() if self.lessons is not None else dict.fromkeys(("model", "trainer"), "no lessons")
 
     @model_validator(mode="after")
     def _drafts_differ(self) -> Self:

@@ -14,8 +14,8 @@ from plansmith.config.formalisation import Checks, FormalisationConfig, JudgingC
 from plansmith.config.generation import REPAIR_TEMPERATURE, AttemptConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import ProblemsConfig
-from plansmith.config.run import RunConfig
-from plansmith.config.training import ModelConfig, OptimiserConfig, PolicyConfig, PreferenceConfig, TrainerConfig
+from plansmith.config.run import ModelRunConfig
+from plansmith.config.training import ModelConfig, OptimiserConfig, PreferenceConfig
 
 Negatives = Literal["paper", "faithful", "sampled"]
 """What the rejected answers of preference pairs are, see `PairsConfig`."""
@@ -89,7 +89,7 @@ class TextEvaluationConfig(AttemptConfig):
     """Wrong answers shown in the report."""
 
 
-class NlPddlBenchConfig(RunConfig):
+class NlPddlBenchConfig(ModelRunConfig):
     """Everything about one run of the pipeline `nl_pddl_bench`."""
 
     problems: ProblemsConfig
@@ -103,10 +103,6 @@ class NlPddlBenchConfig(RunConfig):
     """What fine-tuning learns from."""
     model: ModelConfig = ModelConfig(tokenizer="bpe")
     """What is trained."""
-    trainer: TrainerConfig = TrainerConfig()
-    """What trains it."""
-    policy: PolicyConfig = PolicyConfig()
-    """What lets it answer."""
     sft: OptimiserConfig
     """The supervised fine-tuning (equations 3 and 4)."""
     dpo: DpoConfig | None = None
@@ -158,10 +154,7 @@ class NlPddlBenchConfig(RunConfig):
 
     def unread(self) -> dict[str, str]:
         """Return the settings that no stage reads under these settings, each with the reason."""
-        found: dict[str, str] = {}
-        if self.model.folder is not None:
-            of_shape = set(ModelConfig.model_fields) - {"folder"}
-            found |= {f"model.{name}": f"model.folder={self.model.folder} has its own" for name in of_shape}
+        found = super().unread()
         if not self.repair.turns:
             found |= {f"repair.{name}": "repair.turns=0" for name in set(RepairConfig.model_fields) - {"turns"}}
         return found

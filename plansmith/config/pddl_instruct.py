@@ -15,13 +15,10 @@ from plansmith.config.chains import ChainConfig
 from plansmith.config.generation import AttemptConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import ProblemsConfig
-from plansmith.config.run import RunConfig
+from plansmith.config.run import ModelRunConfig
 from plansmith.config.training import (
     LossConfig,
-    ModelConfig,
     OptimiserConfig,
-    PolicyConfig,
-    TrainerConfig,
 )
 
 
@@ -172,7 +169,7 @@ class AblationConfig(StrictModel):
     """The smaller number of feedback iterations; the paper's is 10, and 15 the greater."""
 
 
-class PddlInstructConfig(RunConfig):
+class PddlInstructConfig(ModelRunConfig):
     """Everything about one run of the pipeline `pddl_instruct`."""
 
     rendering: Literal["compact", "full"] = "compact"
@@ -183,12 +180,6 @@ class PddlInstructConfig(RunConfig):
     """How they are solved."""
     examples: ExamplesConfig = ExamplesConfig()
     """What phase 1 is taught with."""
-    model: ModelConfig = ModelConfig()
-    """What is trained."""
-    trainer: TrainerConfig = TrainerConfig()
-    """What trains it."""
-    policy: PolicyConfig = PolicyConfig()
-    """What lets it answer."""
     phases: Literal["both", "phase1", "phase2"] = "both"
     """phase1: without feedback iterations. phase2: iterations on the untrained policy (ablations of table 1)."""
     phase1: Phase1Config
@@ -241,20 +232,9 @@ class PddlInstructConfig(RunConfig):
         """Return the level whose accuracy stands for an arm."""
         return self.evaluation.primary_level or self.problems.tested_levels[0]
 
-    @property
-    def is_word_level(self) -> bool:
-        """Return whether the policy reads only the words that it was made with."""
-        return self.model.folder is None and self.model.tokenizer == "words"
-
     def unread(self) -> dict[str, str]:
         """Return the settings that no stage reads under these settings, each with the reason."""
-        found = {}
-        if self.is_word_level:
-            found["model.vocabulary_size"] = "tokenizer=words has the words of the compact rendering"
-        if self.model.folder is not None:
-            of_shape = ("tokenizer", "vocabulary_size", "hidden_size", "n_layers", "n_heads", "head_dim", "n_kv_heads")
-            reason = f"model.folder={self.model.folder} has a tokenizer and a shape of its own"
-            found |= {f"model.{name}": reason for name in (*of_shape, "intermediate_size")}
+        found = super().unread()
         if self.phases == "phase1":
             loop = set(Phase2Config.model_fields) - {"feedback"}  # which feedback turns at the end read, too
             found |= {f"phase2.{name}": "phases=phase1 has no feedback iterations" for name in loop}

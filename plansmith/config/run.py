@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from plansmith.config.basics import StrictModel
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.telemetry import TelemetryConfig
-from plansmith.config.training import OptimiserConfig, TrainerConfig
+from plansmith.config.training import ModelConfig, OptimiserConfig, PolicyConfig, TrainerConfig
 from plansmith.errors import ConfigError
 
 
@@ -30,17 +30,6 @@ class RunConfig(StrictModel):
     """Of how many iterations of a loop, the latest, the weights stay in the run's folder; those before are removed once
     no further stage reads them, while their tables stay. None keeps all. Changes no result."""
 
-    @model_validator(mode="after")
-    def _optimizers_go_with_the_trainer(self) -> Self:
-        trainer = getattr(self, "trainer", None)
-        for where, optimiser in _optimisations(dict(self)):
-            if isinstance(trainer, TrainerConfig) and optimiser.optimizer is not None:
-                try:
-                    trainer.check_optimizer(optimiser.optimizer)
-                except ValueError as error:
-                    raise ValueError(f"{where}: {error}") from None
-        return self
-
     def unread(self) -> Mapping[str, str]:
         """Return the settings, or parts of them, that no stage reads under these settings, each with the reason."""
         return {}
@@ -55,6 +44,40 @@ class RunConfig(StrictModel):
             for unread, reason in self.unread().items():
                 if key == unread or key.startswith(f"{unread}."):
                     raise ConfigError("no stage reads this setting", where=key, got=reason, cure="leave it out")
+
+
+class ModelRunConfig(RunConfig):
+    """Everything about one run that can train a model and lets it answer."""
+
+    model: ModelConfig = ModelConfig()
+    """What is trained."""
+    trainer: TrainerConfig = TrainerConfig()
+    """What trains it."""
+    policy: PolicyConfig = PolicyConfig()
+    """What lets it answer."""
+
+    @model_validator(mode="after")
+    def _optimizers_go_with_the_trainer(self) -> Self:
+        for where, optimiser in _optimisations(dict(self)):
+            if optimiser.optimizer is not None:
+                try:
+                    self.trainer.check_optimizer(optimiser.optimizer)
+                except ValueError as error:
+                    raise ValueError(f"{where}: {error}") from None
+        return self
+
+    @property
+    def is_word_level(self) -> bool:
+        """Return whether the model knows the words that it was made with, and no others."""
+        return self.model.folder is None and self.model.tokenizer == "words"
+
+    def unread(self) -> dict[str, str]:
+        """Return the settings, or parts of them, that no stage reads under these settings, each with the reason."""
+        of_texts, of_shape = ("vocabulary_size", "has_whole_names"), set(ModelConfig.model_fields) - {"folder"}
+        if self.model.folder is not None:
+            return {f"model.{name}": f"model.folder={self.model.folder} has its own" for name in sorted(of_shape)}
+        reason = "tokenizer=words has the words of its domains"
+        return {f"model.{name}": reason for name in of_texts} if self.is_word_level else {}
 
 
 def _optimisations(settings: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, OptimiserConfig]]:

@@ -24,8 +24,8 @@ from plansmith.config.generation import AnsweringConfig, AttemptConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.priming import MAX_ATTEMPTS, PrimeConfig
 from plansmith.config.problems import ProblemsConfig
-from plansmith.config.run import RunConfig
-from plansmith.config.training import ModelConfig, OptimiserConfig, PolicyConfig, PreferenceConfig, TrainerConfig
+from plansmith.config.run import ModelRunConfig
+from plansmith.config.training import OptimiserConfig, PreferenceConfig
 
 Arm = Literal[
     "base", "vote", "prompt_cot", "self_distilled", "distilled", "symbol", "sft", "sft_noisy", "cpo_only", "dpo_only",
@@ -152,7 +152,7 @@ class CriteachEvaluationConfig(AttemptConfig):
     the others swapped; vlm: a third each."""
 
 
-class SelfCriteachConfig(RunConfig):
+class SelfCriteachConfig(ModelRunConfig):
     """Everything about one run of the pipeline `self_criteach`."""
 
     problems: ProblemsConfig
@@ -175,15 +175,9 @@ class SelfCriteachConfig(RunConfig):
     leaves all of them so."""
     rendering: Literal["compact", "full"] = "full"
     """How prompts and chains of thought are written, by template."""
-    model: ModelConfig = ModelConfig()
-    """The base model."""
     prime: PrimeConfig | None = None
     """What a word-level model from nothing learns before it counts as the base: it then writes its domain itself, one
     schema a completion (domain.writer=model). None leaves it untrained."""
-    trainer: TrainerConfig = TrainerConfig()
-    """What trains it."""
-    policy: PolicyConfig = PolicyConfig()
-    """What lets it answer."""
     arms: tuple[Arm, ...] = ("base", "sft", "sft_cpo")
     """Which policies are tried. base: untrained. vote: of several answers of the base the plan nearest to all others.
     prompt_cot: the base asked for free reasoning. self_distilled: the base tuned on its own valid answers; distilled:
@@ -273,11 +267,6 @@ class SelfCriteachConfig(RunConfig):
         return {name: speaker for name, speaker in found.items() if speaker.is_named}
 
     @property
-    def is_word_level(self) -> bool:
-        """Return whether the model knows the words of its domains and no others."""
-        return self.model.folder is None and self.model.tokenizer == "words"
-
-    @property
     def prompting(self) -> str:
         """Return how policies are asked, by the name that `plansmith.text.rendering.prompting_of` knows."""
         return "narrated" if self.narrator.kind == "model" else self.rendering
@@ -289,10 +278,7 @@ class SelfCriteachConfig(RunConfig):
 
     def unread(self) -> dict[str, str]:
         """Return the settings that no stage reads under these settings, each with the reason."""
-        found: dict[str, str] = {}
-        if self.model.folder is not None:
-            of_shape = set(ModelConfig.model_fields) - {"folder"}
-            found |= {f"model.{name}": f"model.folder={self.model.folder} has its own" for name in of_shape}
+        found = super().unread()
         for name, arms in {"cpo": "cpo", "dpo": "dpo", "teacher": "distilled"}.items():
             if not any(arms in arm and arm != "self_distilled" for arm in self.arms):
                 found[name] = f"no arm uses it: arms={', '.join(self.arms)}"

@@ -102,7 +102,6 @@ class Finished(Generic[ProductT]):
         n_messages: error messages that were sent.
         advice: that was given; None where nothing was to be changed, or nobody was asked.
         unadvised: what there was before the advice; None without any.
-        n_unadvised_faults: that it had.
     """
 
     product: ProductT
@@ -110,7 +109,6 @@ class Finished(Generic[ProductT]):
     n_messages: int = 0
     advice: str | None = None
     unadvised: ProductT | None = None
-    n_unadvised_faults: int = 0
 
 
 Dialogue = Generator[Question, str, Finished[ProductT]]
@@ -154,10 +152,10 @@ class Exercise(Generic[ProductT]):
         advice = read_advice((yield self._question(QuestionKind.FEEDBACK, criticism, shown=shown)))
         if advice is None:
             return Finished(product, faults, n_messages)
-        before, n_before, draft = product, len(faults), (answer, faults)
+        before, draft = product, (answer, faults)
         answer = yield self._question(QuestionKind.REVISION, self._handed_back(answer, advice_turn(advice)))
         answer, faults, _, more = yield from self._mended(answer, left, before=draft)
-        return Finished(self.product(answer), faults, n_messages + more, advice, before, n_before)
+        return Finished(self.product(answer), faults, n_messages + more, advice, before)
 
     def again(self, config: ModellingConfig, product: ProductT, said: str, kind: QuestionKind) -> Dialogue[ProductT]:
         """Return the product after something was said of it; an answer with faults is not taken."""
