@@ -11,9 +11,11 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from pipelines import nl2plan, pddl_instruct
 from plansmith.config.loading import build_model, load_settings, preset_names
 from plansmith.config.pddl_instruct import PddlInstructConfig, PlannerConfig
 from plansmith.errors import ConfigError
+from plansmith.pipeline import Pipeline
 
 ROOT = Path(__file__).resolve().parent.parent
 PRESETS = ROOT / "pipelines" / "presets" / "pddl_instruct"
@@ -392,3 +394,20 @@ def test_settings_of_training_and_loop_that_do_not_fit_together_are_refused(
 ) -> None:
     message = refused(*overrides)
     assert all(value in message for value in values), message
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "given", "unread"),
+    [
+        (pddl_instruct.PIPELINE, ["model.folder=x"], "model.has_whole_names=true"),
+        (nl2plan.PIPELINE, [], "model.n_layers=2"),
+        (nl2plan.PIPELINE, [], "trainer.n_ranks=1"),
+    ],
+    ids=["a folder has its own", "no lessons, no model", "no lessons, no trainer"],
+)
+def test_setting_of_a_model_that_is_not_made_is_refused(
+    pipeline: Pipeline[Any, Any], given: list[str], unread: str
+) -> None:
+    pipeline.settings("smoke", overrides=given)
+    with pytest.raises(ConfigError, match="no stage reads this setting"):
+        pipeline.settings("smoke", overrides=[*given, unread])
