@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -59,6 +59,9 @@ LONG = (
     "test_nl2plan_command",
     "test_mapping",
     "test_grafana",
+    "test_self_criteach",
+    "test_nl2plan_run",
+    "test_workbench_browser",
     "test_watch_browser",
 )
 """Modules that start runs, Rays or engines, or wait for what takes its time, the longest first. They are begun first:
@@ -91,6 +94,13 @@ def pytest_configure(config: pytest.Config) -> None:
     # each Ray that a process starts after its first (2.60) leaves a thread that reports to OpenTelemetry for ever
     os.environ["RAY_enable_open_telemetry"] = "0"  # noqa: SIM112
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import the modules without looking for garbage, a quarter of the time."""
+    with no_garbage():
+        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,6 +13,7 @@ from pipelines import generalization_gap
 from pipelines.stages.equal_seconds import seconds_of
 from plansmith.data.artifacts import complete_artifacts
 
+RUN = "generalization_gap-smoke"
 ARMS = ["numbered_1", "numbered_2", "anonymised", "compact_1", "compact_2", "grpo_binary", "more_sft", "own_plans",
         "grpo_1_of_2", "grpo"]  # fmt: skip
 
@@ -27,7 +28,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def results_of(runs: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((runs / "smoke" / "report" / "results.json").read_text())
+    found: dict[str, Any] = json.loads((runs / RUN / "report" / "results.json").read_text())
     return found
 
 
@@ -60,7 +61,7 @@ def test_smoke_run_tells_what_every_arm_took_and_what_a_problem_costs(runs: Path
     assert [round(effort[f"numbered_{epoch}"]["epochs"]) for epoch in (1, 2)] == [1, 2]
     half, whole = (effort[name]["rollouts"] for name in ("grpo_1_of_2", "grpo"))
     assert whole == 2 * half == 2 * 4 * 4
-    made = {own.manifest.provenance.stage: own for own in complete_artifacts(runs / "smoke" / "artifacts")}
+    made = {own.manifest.provenance.stage: own for own in complete_artifacts(runs / RUN / "artifacts")}
     has_time = seconds_of([made["own_plans"]]) >= seconds_of([made["grpo_1_of_2"], made["grpo"]]) > 0
     assert has_time or effort["own_plans"]["rollouts"] == generalization_gap.MOST_UPDATES * whole
     cost = results["cost"]
@@ -82,7 +83,7 @@ def test_smoke_run_tells_leaks_lengths_and_kinds_of_failure(runs: Path) -> None:
 
 
 def test_smoke_run_publishes_the_policy_of_its_last_arm(runs: Path) -> None:
-    record = json.loads((runs / "smoke" / "model" / "plansmith.json").read_text())
+    record = json.loads((runs / RUN / "model" / "plansmith.json").read_text())
     assert record["policy_version"] == results_of(runs)["policy_versions"]["grpo"]
 
 

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -234,10 +233,10 @@ def test_stdio_serves_the_tools_and_ends_with_the_agent() -> None:
     assert answer.structured_content["verdict"] == "valid"
 
 
-@contextmanager
-def serving_http(*options: str) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
     """Give the address of a server in a process of its own, which must end with 0 when it is interrupted."""
-    with subprocess.Popen([*COMMAND, "--http", *options], stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([*COMMAND, "--http"], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
         select.select([process.stderr], [], [])
         found = re.search(r"http://\S+", process.stderr.readline())
@@ -250,27 +249,25 @@ def serving_http(*options: str) -> Iterator[str]:
         assert status == 0
 
 
-def test_http_serves_the_tools_to_this_machine_alone() -> None:
+def test_http_serves_the_tools_to_this_machine_alone(address: str) -> None:
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     plain = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    with serving_http() as address:
-        assert called("plan", address, given=SUSSMANS).structured_content["status"] == "solved"
-        parts = urlsplit(address)
-        assert parts.hostname
-        statuses = []
-        for headers in ({}, {"Host": "evil.example"}, {"Origin": "http://evil.example"}):
-            client = http.client.HTTPConnection(parts.hostname, parts.port or 80)
-            client.request("POST", parts.path, json.dumps(ping), {**plain, **headers})
-            statuses.append(client.getresponse().status)
-        assert statuses == [200, 421, 403]
+    assert called("plan", address, given=SUSSMANS).structured_content["status"] == "solved"
+    parts = urlsplit(address)
+    assert parts.hostname
+    statuses = []
+    for headers in ({}, {"Host": "evil.example"}, {"Origin": "http://evil.example"}):
         client = http.client.HTTPConnection(parts.hostname, parts.port or 80)
-        client.request("POST", parts.path, headers={**plain, "Content-Length": str(10**9)})
-        assert client.getresponse().status == 413
+        client.request("POST", parts.path, json.dumps(ping), {**plain, **headers})
+        statuses.append(client.getresponse().status)
+    assert statuses == [200, 421, 403]
+    client = http.client.HTTPConnection(parts.hostname, parts.port or 80)
+    client.request("POST", parts.path, headers={**plain, "Content-Length": str(10**9)})
+    assert client.getresponse().status == 413
 
 
-def test_mcp_on_a_port_that_is_taken_exits_2_and_says_so() -> None:
-    with serving_http() as address:
-        port = str(urlsplit(address).port)
-        again = subprocess.run([*COMMAND, "--http", "--port", port], capture_output=True, text=True, check=False)
+def test_mcp_on_a_port_that_is_taken_exits_2_and_says_so(address: str) -> None:
+    port = str(urlsplit(address).port)
+    again = subprocess.run([*COMMAND, "--http", "--port", port], capture_output=True, text=True, check=False)
     assert again.returncode == 2
     assert "cannot listen there" in again.stderr

@@ -45,7 +45,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a run of the smallest preset."""
     runs = tmp_path_factory.mktemp("runs")
     assert main(["run", "nl2plan", "--preset", "smoke", "--runs", str(runs)]) == 0
-    return runs / "smoke"
+    return runs / "nl2plan-smoke"
 
 
 def results_of(run: Path) -> NL2PlanResults:

@@ -14,6 +14,7 @@ from pipelines.commands import formalise
 from plansmith.data.artifacts import complete_artifacts
 from plansmith.data.rows import FormalisedRow, TextRow
 
+RUN = "nl_pddl_bench-smoke"
 ARMS = ["sft", "sft_repaired", "sft_resampled", "sft_longer", "sft_longer_repaired", "sft_longer_resampled"]
 PLANBENCH = {"blocks": {2: "The red block.", 3: "Two."}, "blocks_3": {5: "The blue one."}}
 NEW_PLACES = {"ferry larger": 2, "blocksworld L1": 2, "blocksworld blocks": 2, "blocksworld blocks_3": 1}
@@ -22,7 +23,7 @@ FIGURES = {"n", "svr", "psr", "psr_of_all", "tsr", "cr", "identical", "equivalen
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(running_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     write_planbench(folder / "plan-bench", PLANBENCH)
     assert nl_pddl_bench.main(command(folder)) == 0
@@ -34,7 +35,7 @@ def command(runs: Path) -> list[str]:
 
 
 def results_of(runs: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((runs / "smoke" / "report" / "results.json").read_text())
+    found: dict[str, Any] = json.loads((runs / RUN / "report" / "results.json").read_text())
     return found
 
 
@@ -57,9 +58,9 @@ def test_smoke_run_trains_direct_plans_on_as_many_tokens(runs: Path) -> None:
 
 
 def test_smoke_run_publishes_the_policy_that_it_is_about_with_the_figures_of_its_first_answers(runs: Path) -> None:
-    folder = runs / "smoke" / "model"
+    folder = runs / RUN / "model"
     arm, card = results_of(runs)["arms"]["dpo"], (folder / "README.md").read_text()
-    assert json.loads((folder / "plansmith.json").read_text())["run"] == "smoke"
+    assert json.loads((folder / "plansmith.json").read_text())["run"] == RUN
     for domain, places in arm["by_place"].items():
         for level, place in places.items():
             right = round(place["equivalent"] * place["n"])
@@ -68,12 +69,12 @@ def test_smoke_run_publishes_the_policy_that_it_is_about_with_the_figures_of_its
 
 
 def test_formalise_by_the_published_model_writes_what_that_answered_in_the_run(runs: Path, tmp_path: Path) -> None:
-    artifacts = {a.manifest.provenance.stage: a for a in complete_artifacts(runs / "smoke" / "artifacts")}
+    artifacts = {a.manifest.provenance.stage: a for a in complete_artifacts(runs / RUN / "artifacts")}
     texts = {row.problem_id: row for row in artifacts["write_texts"].rows(TextRow) if row.domain == "ferry"}
     answer = next(row for row in artifacts["judge_dpo"].rows(FormalisedRow) if row.problem_id in texts)
     task, out = tmp_path / "task.txt", tmp_path / "problem.pddl"
     task.write_text(texts[answer.problem_id].text)
-    words = ["--policy", str(runs / "smoke" / "model"), "--domain", "datasets/domains/ferry/domain.pddl", str(task)]
+    words = ["--policy", str(runs / RUN / "model"), "--domain", "datasets/domains/ferry/domain.pddl", str(task)]
     code = formalise.main([*words, "--out", str(out), "--repair-turns", "0", "--max-new-tokens", "80"])
     assert code == (0 if answer.is_solved else 1)
     # not to the end: a model that has learnt nothing is near a tie at many tokens

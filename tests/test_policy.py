@@ -183,14 +183,6 @@ def engine(ray_session: None, folders: Path, models: dict[str, LlamaForCausalLM]
     ray.kill(actor)
 
 
-@pytest.fixture(scope="module")
-def processed_policy(ray_session: None, folders: Path, models: dict[str, LlamaForCausalLM]) -> Iterator[Any]:
-    settings = but(SMALL, logprobs="processed")
-    actor = start_policy(folders / "first", "first", folders / "processed.json", settings=settings)
-    yield actor
-    ray.kill(actor)
-
-
 @pytest.fixture
 def policy(engine: Any, folders: Path) -> Any:
     """Return the engine with the first weights, whatever the test before it loaded."""
@@ -307,15 +299,15 @@ def test_generate_logprobs_are_those_of_the_model_at_temperature_one(
 
 @pytest.mark.parametrize("cut", [{"top_p": 0.9}, {"top_k": 12, "top_p": 0.8}], ids=str)
 def test_processed_logprobs_are_those_that_the_trainer_reads_of_what_was_drawn_from(
-    processed_policy: Any, models: dict[str, LlamaForCausalLM], cut: dict[str, Any]
+    adapting: Any, adapted_models: Any, cut: dict[str, Any]
 ) -> None:
     sampling = but(SAMPLED, temperature=0.7, **cut)
-    for prompt, group in zip(PROMPTS, roll_out(processed_policy, sampling), strict=True):
+    for prompt, group in zip(PROMPTS, roll_out(adapting, sampling), strict=True):
         for generation in group:
             rollout = rollout_sequence(prompt, generation.token_ids, advantage=1.0)
             batch = build_batch([rollout], [(0,)], [RESPONSE_MASK])
             with torch.no_grad():
-                read = TokenLogprobs(0.7, **cut).read(models["first"](batch.token_ids).logits, batch)
+                read = TokenLogprobs(0.7, **cut).read(adapted_models["base"](batch.token_ids).logits, batch)
             assert generation.logprobs == pytest.approx(read[0, len(prompt) :].tolist(), abs=1e-4)
 
 
@@ -560,7 +552,10 @@ def adapted_models(folders: Path) -> dict[str, PreTrainedModel | PeftModel]:
 def adapting_engine(
     ray_session: None, folders: Path, adapted_models: dict[str, PreTrainedModel | PeftModel]
 ) -> Iterator[Any]:
-    actor = start_policy(folders / "base", "base", folders / "adapting.json", lora_rank=4, has_sleep_mode=True)
+    settings = but(SMALL, logprobs="processed")
+    actor = start_policy(
+        folders / "base", "base", folders / "adapting.json", settings=settings, lora_rank=4, has_sleep_mode=True
+    )
     yield actor
     ray.kill(actor)
 

@@ -14,6 +14,7 @@ from plansmith.data.artifacts import complete_artifacts
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.render import format_report
 
+RUN = "self_criteach-smoke"
 ARMS = ["base", "vote", "symbol", "sft_noisy", "sft", "sft_dpo", "sft_cpo"]
 
 
@@ -25,7 +26,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def results_of(runs: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((runs / "smoke" / "report" / "results.json").read_text())
+    found: dict[str, Any] = json.loads((runs / RUN / "report" / "results.json").read_text())
     return found
 
 
@@ -40,7 +41,7 @@ def test_smoke_run_has_every_arm_that_could_be_run(runs: Path) -> None:
 
 
 def test_smoke_run_gives_its_last_policy_to_the_world(runs: Path) -> None:
-    results, folder = results_of(runs), runs / "smoke" / "model"
+    results, folder = results_of(runs), runs / RUN / "model"
     card = (folder / "README.md").read_text()
     last = list(results["arms"])[-1]
     assert "Self-CriTeach" in card and f"arm {last}" in card and "| blocks-classic, all levels | yes | 6 |" in card
@@ -75,7 +76,7 @@ def test_smoke_run_reads_chains_that_were_held_out_and_expects_them_better_once_
 
 
 def test_two_seeds_are_summarised_with_what_success_does_not_show(runs: Path) -> None:
-    made = {found.manifest.provenance.stage: found for found in complete_artifacts(runs / "smoke" / "artifacts")}
+    made = {found.manifest.provenance.stage: found for found in complete_artifacts(runs / RUN / "artifacts")}
     config = self_criteach.PIPELINE.settings("smoke")
     seeds = [RunSoFar("self_criteach", config.model_copy(update={"seed": seed}), "smoke", made) for seed in (100, 101)]
     found, alone = criteach_seeds_results("two", seeds, "a command"), results_of(runs)

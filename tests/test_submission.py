@@ -142,7 +142,7 @@ def test_job_of_the_bare_file_starts_the_demo_and_its_stop_ends_actors_and_plann
     assert head.ray_job("stop", job).returncode == 0
     assert ended(head, job) == "STOPPED"
     wait_until(lambda: not left_of_jobs(head), lambda: f"the end of {left_of_jobs(head)}")
-    assert (head.runs / "demo" / "run.json").is_file()
+    assert (head.runs / "pddl_instruct-demo" / "run.json").is_file()
 
 
 def left_of_jobs(head: Head) -> list[str]:
@@ -193,6 +193,6 @@ def test_job_stopped_in_phase_1_and_submitted_again_continues_to_its_end(head: H
     assert "joining Ray" in log
     assert "rolling out, iteration 1:" in log  # progress, from an actor's process
     assert "phase 1" in log  # the table
-    results = json.loads((head.runs / "smoke" / "report" / "results.json").read_text(encoding="utf-8"))
+    results = json.loads((head.runs / "pddl_instruct-smoke" / "report" / "results.json").read_text(encoding="utf-8"))
     assert results["arms"]["final"]["n"] == 4
     wait_until(lambda: not left_of_jobs(head), lambda: f"the end of {left_of_jobs(head)}")

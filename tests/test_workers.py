@@ -180,14 +180,6 @@ def test_rank_killed_while_idle_is_replaced_and_its_group_holds_nothing(
     assert (tmp_path / "saved" / "model.safetensors").is_file()
 
 
-def test_error_of_the_project_in_a_rank_is_its_answer_and_the_ranks_go_on(ranks: Ranks, tmp_path: Path) -> None:
-    ranks.make(str(qwen3_checkpoint(tmp_path / "model")), config=ranks.config)
-    pids = [place.pid for place in ranks.places()]
-    with pytest.raises(BadInputError, match="no checkpoint here"):
-        ranks.ask("load_checkpoint", str(tmp_path / "nowhere"))
-    assert ranks.is_made and [place.pid for place in ranks.places()] == pids
-
-
 @pytest.mark.faults
 def test_error_that_a_rank_does_not_know_ends_its_group_and_is_named(ranks: Ranks, tmp_path: Path) -> None:
     ranks.make(str(qwen3_checkpoint(tmp_path / "model")), config=ranks.config)
@@ -460,6 +452,17 @@ def test_trainer_started_from_an_adapter_artifact_holds_it(workers: Workers, pol
         folder = policies[name].path(MODEL)
         trainer = workers.trainer(folder, NUMERICS)
         assert probe_of(trainer) == pytest.approx(Probe.read(policies[name].path(PROBE)).logprobs, abs=1e-5)
+
+
+def test_error_of_the_project_in_a_rank_is_its_answer_and_the_ranks_go_on(
+    workers: Workers, policies: dict[str, Artifact], tmp_path: Path
+) -> None:
+    workers.trainer(policies["base"].path(MODEL), NUMERICS)
+    ranks = workers._ranks
+    pids = [place.pid for place in ranks.places()]
+    with pytest.raises(BadInputError, match="no checkpoint here"):
+        ranks.ask("load_checkpoint", str(tmp_path / "nowhere"))
+    assert ranks.is_made and [place.pid for place in ranks.places()] == pids
 
 
 def test_trainer_of_a_cpu_has_the_allocator_that_ray_brings_along(
