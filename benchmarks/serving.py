@@ -162,7 +162,7 @@ def serving(policy: Path | None, settings: Sequence[str]) -> Iterator[tuple[str,
         RuntimeError: it does not start.
     """
     port = free_port()
-    command = [sys.executable, str(ROOT / "pipelines" / "commands" / "serve.py"), "--port", str(port)]
+    command = [sys.executable, "-m", "plansmith.cli", "serve", "--port", str(port)]
     command += [] if policy is None else ["--policy", str(policy)]
     command += [word for setting in settings for word in ("--set", setting)]
     with tempfile.TemporaryFile("w+") as log:
@@ -312,7 +312,7 @@ def main() -> None:
     """Print the tables and the JSON line; exit code 1 when a plan was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--policy", type=Path, default=ROOT / "runs" / "pddl_instruct-demo" / "model", help="model folder (runs/pddl_instruct-demo/model)")
+    add("--policy", type=Path, default=ROOT / "runs" / "pddl_instruct-demo" / "model", help="model folder")
     add("--url", help="a running service instead of one started here; then there is no other side and no memory")
     add("--requests", type=int, default=200, help="of the load (200)")
     add("--clients", type=int, default=16, help="that ask at the same time (16)")

@@ -328,7 +328,7 @@ def test_nl2plan_text_that_is_none_exits_2(
 
 
 def test_nl2plan_killed_while_it_waits_asks_no_answered_question_again(tmp_path: Path) -> None:
-    text, command = tmp_path / "task.txt", [sys.executable, str(ROOT / "pipelines/commands/nl2plan.py")]
+    text, command = tmp_path / "task.txt", [sys.executable, "-m", "plansmith.cli", "nl2plan"]
     text.write_text(reference("isr-assisted-easy").text)
     script, killed_at, answered = Script(read_references()), {3, 9}, list[str]()
     process: subprocess.Popen[bytes] | None = None

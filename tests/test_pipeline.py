@@ -291,7 +291,7 @@ def test_evaluate_own_problems_renames_unknown_objects_and_answers_in_their_name
     prompted = {row.problem_id: row.problem_pddl for row in problems.rows(ProblemRow)}
     assert not {"red", "green", "blue"} & set(prompted["colours"].replace("(", " ").replace(")", " ").split())
 
-    command = [sys.executable, str(ROOT / "pipelines" / "commands" / "evaluate.py"), *map(str, words)]
+    command = [sys.executable, "-m", "plansmith.cli", "evaluate", *map(str, words)]
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert again.stderr.count(": reused") == 4
     assert "starting" not in again.stderr

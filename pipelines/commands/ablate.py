@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The command `ablate`: every variant of a pipeline's ablation over several seeds, common stages made once.
 
 The runs of a seed share one folder of artifacts, so what is equal is reused. The same command continues a killed
@@ -16,9 +15,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":  # found from any folder
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from pipelines.commands.run import add_run_options, check_owner, report_run, run_stages_of, save_record, seed_range
 from plansmith.config.run import RunConfig
@@ -151,7 +147,3 @@ def _print_preview(pipeline: Pipeline[Any, Any], ablation: Ablation[Any, Any], c
         previews = preview_stages(pipeline.stages(variant.config), folder / "artifacts")
         counts = {status: sum(preview.status == status for preview in previews) for status in ("reused", "to run")}
         print(f"seed {config.seed}  {variant.name:12}  {len(previews)} stages: {json.dumps(counts)}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

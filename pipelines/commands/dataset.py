@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The command `dataset`: problems, plans and training examples as Parquet, from a preset.
 
 Stages and part files are durable: the same command continues a killed run, and a finished one only prints its summary.
@@ -9,13 +8,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":  # found from any folder
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from actors.part_writer import COUNTS, EXAMPLES, PLANS
 from pipelines.run.paths import PRESETS, default_runs
@@ -200,7 +195,3 @@ def _build(arguments: argparse.Namespace) -> int:
 def _run_name(config: DatasetConfig) -> str:
     scale, seed = f"x{config.scale:g}" if config.scale != 1 else "", f"seed{config.seed}" if config.seed else ""
     return "-".join(filter(None, (config.name, scale, seed)))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

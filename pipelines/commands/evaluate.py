@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The command `evaluate`: what a policy reaches, be it an arm of a run, a model folder, or a model behind an endpoint.
 
 With ``--formalise`` at writing the problems of texts (`text_policy`, `own_texts`, `text_output`), else at plans.
@@ -12,15 +11,11 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":  # found from any folder
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from pipelines.run.workers import MODEL, policy_version
 from pipelines.stages.generating import check_failures
@@ -347,7 +342,3 @@ def _given_head(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     said = ("seed", "domain", "problems", "temperature", "max_new_tokens")
     values = {name: getattr(arguments, name) for name in said}
     return {"policy": name} | {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

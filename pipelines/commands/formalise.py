@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The command `formalise`: from a text in the user's own words to a PDDL problem that can be read and has a plan.
 
 The loop is `plansmith.judging.repair`; who answers is a model folder or a server, as for `evaluate`. Nothing is kept
@@ -14,9 +13,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-
-if __name__ == "__main__":  # found from any folder
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from actors.endpoint import Endpoint
 from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers, engine_config
@@ -230,7 +226,3 @@ def _write(best: Turn, domain: Domain, arguments: argparse.Namespace) -> None:
 def _write_file(path: Path, text: str) -> None:
     with storage_errors(path.parent), atomic_file(path) as file:
         file.write(f"{text}\n".encode())
-
-
-if __name__ == "__main__":
-    sys.exit(main())

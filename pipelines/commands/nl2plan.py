@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The command `nl2plan`: from a paragraph of text to a domain, a problem and a plan, each a file to read and to mend.
 
 The steps are `plansmith.modelling.steps`; who answers is a model folder or a server, as for `evaluate`. Every answer is
@@ -13,9 +12,6 @@ import sys
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-if __name__ == "__main__":  # found from any folder
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from pipelines.commands import nl2plan_edit, nl2plan_script
 from pipelines.trials.modelling_policy import add_modelling_options, check_who, modelling_config, speaking
@@ -349,7 +345,3 @@ def _say_cost(calls: Sequence[Call]) -> None:
         print(f"nobody was asked: {model}")
     if any(call.model == SCRIPT for call in calls):
         print(f"no model was asked: {SCRIPT}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The command `nl2plan edit`: the products of one task in a browser, to be mended and gone on from.
 
 Not here: the pages and what a change does (`plansmith.workbench`), who answers (`pipelines.trials.modelling_policy`).
@@ -9,13 +8,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import secrets
-import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-
-if __name__ == "__main__":  # found from any folder
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from pipelines.trials.modelling_policy import add_modelling_options, modelling_config, speaking
 from pipelines.trials.options import is_address, planner_of
@@ -108,7 +103,3 @@ def _speaking(arguments: argparse.Namespace, bench: Bench) -> Speaking | None:
         return speaking(arguments, who, bench.text, CallLog.open(bench.folder.path / files.CALLS), person)
 
     return start
-
-
-if __name__ == "__main__":
-    sys.exit(main())

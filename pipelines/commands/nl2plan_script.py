@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The command `nl2plan serve-script`: a server that answers NL2Plan's questions from references, with planned mistakes.
 
 Not here: the answers (`plansmith.modelling.script`) and how they are served (`plansmith.modelling.script_server`).
@@ -8,12 +7,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-if __name__ == "__main__":  # found from any folder
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.hosts import cannot_listen
@@ -88,7 +83,3 @@ def _serve(arguments: argparse.Namespace) -> int:
         with contextlib.suppress(KeyboardInterrupt):
             server.is_over.wait()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

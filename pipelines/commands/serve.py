@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The command `serve`: a planning service on a Ray of its own, until it is told to end.
 
 On a cluster the same service is ``serve run cluster.service.app:build_app``, or a RayService; see docs/serving.md.
@@ -12,14 +11,10 @@ import logging
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":  # found from any folder
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from actors.engine_weights import base_of, read_weight_shapes
 from cluster.service.args import ServeArgs
@@ -192,7 +187,3 @@ def _check_port(host: str, port: int) -> None:
     except (OSError, OverflowError) as error:
         raise BadInputError("cannot listen", where=f"{host}:{port}", got=str(error), expected="a free port",
                             cure="choose another --port") from error  # fmt: skip
-
-
-if __name__ == "__main__":
-    sys.exit(main())

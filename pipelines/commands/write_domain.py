@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The command `domains write`: from a user's demonstrations to a PDDL domain that a model wrote, mended and pruned.
 
 The loop is `plansmith.judging.domain_repair`; who answers is a model folder or a server, as for `formalise`.
@@ -14,9 +13,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-
-if __name__ == "__main__":  # found from any folder
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import yaml
 
@@ -241,7 +237,3 @@ def _say_agreement(reference: Domain, domain: Domain, problems: Sequence[Problem
 
 def _share(share: float | None) -> str:
     return "-" if share is None else f"{share:.1%}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())
