@@ -48,6 +48,7 @@ ALLOWED_IN_LIBRARY = {
     "report": BELOW_REPORT,
     "ablation": {*BELOW_REPORT, "report", "pipeline"},
     "watch": {*BELOW_REPORT, "report", "pipeline", "progress", "hosts"},
+    "groups": set(),
     "hosts": set(),
     "tools": {"pddl", "planners", "problems", "text", "hosts"},
     "workbench": {"pddl", "planners", "data", "judging", "modelling", "hosts"},
@@ -87,9 +88,9 @@ ALLOWED_IN_LIBRARY = {
         "pipeline",
     },
 }
-"""What each part of the library may import besides itself, `errors`, `config`, `garbage` and the version."""
+"""What each part of the library may import besides itself, `errors`, `config`, `garbage`, `groups` and the version."""
 
-EVERYWHERE = {"errors", "config", "garbage"}
+EVERYWHERE = {"errors", "config", "garbage", "groups"}
 
 HOMES = {
     "torch": ("plansmith.learning", "actors", "pipelines"),

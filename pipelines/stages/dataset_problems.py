@@ -12,12 +12,12 @@ from plansmith.data.drawing import draw_problems, problem_row
 from plansmith.data.rows import DatasetPlanRow, ProblemRow, Split
 from plansmith.data.tables import matching_rows
 from plansmith.errors import ArtifactError, BadInputError
+from plansmith.groups import grouped
 from plansmith.pddl.model import Problem
 from plansmith.pddl.parser import parse_problem
 from plansmith.pddl.printer import print_domain
 from plansmith.problems.library import PlanningDomain, load_domain
 from plansmith.problems.renaming import random_renaming, rename_problem
-from plansmith.report.groups import grouped
 from plansmith.stages import StageContext
 
 SOURCES: Mapping[Split, tuple[str, ...]] = {

@@ -14,7 +14,7 @@ from actors.feedback_writer import FeedbackWriter
 from actors.planner import Replanner
 from pipelines.run.workers import MODEL, policy_version
 from pipelines.stages.few_rows import worked_rows
-from pipelines.stages.judging import STEPS
+from pipelines.stages.judging import STEPS, steps_of
 from pipelines.stages.phase1_data import solved_problems
 from plansmith.config.basics import StrictModel
 from plansmith.config.chains import ChainConfig
@@ -115,16 +115,16 @@ def attempts_of(context: StageContext[Any]) -> list[AttemptRow]:
     """
     problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
     optimum_of = {row.problem_id: row.cost for row in context.inputs["plans"].rows(PlanRow) if row.is_optimal}
-    steps_of: dict[str, list[JudgedStepRow]] = defaultdict(list)
-    for step in context.inputs["verdicts"].rows(JudgedStepRow, STEPS):
-        steps_of[step.rollout_id].append(step)
+    steps = steps_of(context.inputs["verdicts"])
     attempts = []
     for row in verdicts_of(context):
         optimum, is_whole = optimum_of.get(row.problem_id), row.is_flawless
         if is_whole and not (row.plan_cost and optimum and row.plan_cost > optimum):
             continue
         n_sound = row.n_steps if is_whole else row.sound_steps
-        taken = (step for step in steps_of[row.rollout_id][:n_sound] if step.feedback_code != FeedbackCode.WITHDRAWN)
+        taken = (
+            step for step in steps.get(row.rollout_id, [])[:n_sound] if step.feedback_code != FeedbackCode.WITHDRAWN
+        )
         plan = tuple(step.action for step in taken)
         attempts.append(AttemptRow(row.rollout_id, problems[row.problem_id], n_sound, plan, is_whole, optimum))
     return attempts
@@ -211,15 +211,15 @@ def learning_rows(
     problem_of = {row.problem_id: row for row in solved}
     scale, continuations = step_loss_scale(losses), context.inputs["replans"].rows(ContinuationRow, CONTINUATIONS)
     rollouts_of, verdicts_by = _by(row.problem_id for row in rollouts), _by(row.problem_id for row in verdicts)
-    steps_of, continued = _by(row.problem_id for row in steps), _by(row.problem_id for row in continuations)
+    step_places, continued = _by(row.problem_id for row in steps), _by(row.problem_id for row in continuations)
     return [
         LearningRow(
             problem_id,
             problem_of[problem_id],
             tuple(rollouts[i] for i in rollouts_of[problem_id]),
             tuple(verdicts[i] for i in indices),
-            tuple(steps[i] for i in steps_of[problem_id]),
-            tuple(losses[i] / scale for i in steps_of[problem_id]),
+            tuple(steps[i] for i in step_places[problem_id]),
+            tuple(losses[i] / scale for i in step_places[problem_id]),
             tuple(leave_one_out([1.0 - int(verdicts[i].is_valid) for i in indices])),
             tuple(continuations[i] for i in continued[problem_id]),
         )

@@ -16,6 +16,7 @@ from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig
 from plansmith.data.rows import CUT, ProblemRow, RolloutRow, SolvedProblemRow, Split, VerdictRow
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import asking
+from plansmith.groups import grouped
 from plansmith.judging.judge import Judge, PlanJudge
 from plansmith.judging.rewards import Reward, VerdictRewards
 from plansmith.learning.group_relative import group_advantages, has_two_rewards
@@ -216,10 +217,7 @@ def _n_asked(state: Any) -> int:
 
 def groups_of(tried: Sequence[Tried]) -> dict[str, list[Tried]]:
     """Return the rollouts of each problem, problems in the order in which they were asked."""
-    groups: dict[str, list[Tried]] = {}
-    for item in tried:
-        groups.setdefault(item.rollout.problem_id, []).append(item)
-    return groups
+    return grouped(tried, lambda item: item.rollout.problem_id)
 
 
 def _rewards(group: Sequence[Tried]) -> list[float | None]:

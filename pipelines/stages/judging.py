@@ -9,6 +9,7 @@ from typing import Any
 from actors.validator import ValidatorActor
 from pipelines.stages.few_rows import worked_rows
 from plansmith.config.basics import StrictModel
+from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import (
     CUT,
     CompletionRow,
@@ -20,6 +21,7 @@ from plansmith.data.rows import (
     SolvedProblemRow,
     VerdictRow,
 )
+from plansmith.groups import grouped
 from plansmith.judging.judge import Judge, PlanJudge
 from plansmith.report.finished_stages import read_columns
 from plansmith.stages import StageContext
@@ -74,6 +76,11 @@ def judge_rollouts(
     context.output.write_rows(sorted(verdicts, key=lambda row: row.rollout_id), VerdictRow)
     steps = [step for row in judged for step in row.steps]
     context.output.write_rows(sorted(steps, key=lambda row: (row.rollout_id, row.step)), JudgedStepRow, table=STEPS)
+
+
+def steps_of(judged: Artifact) -> dict[str, list[JudgedStepRow]]:
+    """Return the judged steps of each rollout that has some, by its id."""
+    return grouped(judged.rows(JudgedStepRow, STEPS), lambda step: step.rollout_id)
 
 
 def judging_row(problem: ProblemRow | SolvedProblemRow, completions: Sequence[CompletionRow]) -> JudgingRow:

@@ -37,6 +37,7 @@ from plansmith.data.rows import (
 )
 from plansmith.errors import BadInputError
 from plansmith.generation import Generator, Message
+from plansmith.groups import grouped
 from plansmith.judging.advice import effect_of_advice
 from plansmith.judging.interpretation import (
     identity,
@@ -91,7 +92,6 @@ from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import Verdict, validate_plan
 from plansmith.planners import FastDownward, PlannerStatus
 from plansmith.problems.invention.folders import with_requirements
-from plansmith.report.groups import grouped
 from plansmith.stages import Stage, StageContext
 from plansmith.text.domain_text_reader import read_task_text
 from plansmith.text.loose_plans import read_loose_plan

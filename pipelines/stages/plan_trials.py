@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
 from pipelines.stages import plan_data, reading, rollout
 from pipelines.stages.generating import GENERATION
 from pipelines.stages.graph import Graph
-from pipelines.stages.judging import STEPS, JudgingSettings, judge_plans
+from pipelines.stages.judging import JudgingSettings, judge_plans, steps_of
 from pipelines.stages.phase1_data import solved_problems
 from pipelines.stages.rollout import TrialSettings
 from pipelines.stages.training import MAX_TOO_LONG
@@ -18,7 +17,7 @@ from plansmith.config.generalization_gap import GeneralizationGapConfig, Variant
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import StageKind
-from plansmith.data.rows import FailureRow, FinishReason, JudgedStepRow, ProblemRow, RolloutRow, Split, VerdictRow
+from plansmith.data.rows import FailureRow, FinishReason, ProblemRow, RolloutRow, Split, VerdictRow
 from plansmith.errors import BadInputError
 from plansmith.judging.failure_kinds import failure_kind
 from plansmith.pddl.grounding import PlanningTask
@@ -145,13 +144,11 @@ def walk(context: StageContext[None]) -> None:
 def sort_failures(context: StageContext[None]) -> None:
     """Write of what kind each failed attempt is."""
     problems = {row.problem_id: row for row in context.inputs["problems"].rows(ProblemRow)}
-    steps: dict[str, list[JudgedStepRow]] = defaultdict(list)
-    for step in context.inputs["judged"].rows(JudgedStepRow, STEPS):
-        steps[step.rollout_id].append(step)
+    steps = steps_of(context.inputs["judged"])
     rows = []
     for verdict in context.inputs["judged"].rows(VerdictRow):
         if verdict.verdict not in (Verdict.VALID, Verdict.BAD_INPUT):
             problem = problems[verdict.problem_id]
             task = PlanningTask.from_text(problem.domain_pddl, problem.problem_pddl)
-            rows.append(FailureRow(verdict.problem_id, failure_kind(task, verdict, steps[verdict.rollout_id])))
+            rows.append(FailureRow(verdict.problem_id, failure_kind(task, verdict, steps.get(verdict.rollout_id, []))))
     context.output.write_rows(rows, FailureRow)

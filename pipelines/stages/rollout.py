@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 
 from pipelines.stages.generating import GenerationSettings, sample_rollouts
@@ -13,6 +12,7 @@ from plansmith.config.generation import SamplingConfig
 from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.data.rows import SolvedProblemRow, Split
+from plansmith.groups import grouped
 from plansmith.stages import StageContext, row_seed
 
 
@@ -72,12 +72,9 @@ def problems_of_iteration(
 
 def shortest_of_each_domain(rows: Sequence[SolvedProblemRow], share: float) -> list[SolvedProblemRow]:
     """Return so much of each domain, the problems with the shortest plans, in the order given."""
-    by_domain: dict[str, list[SolvedProblemRow]] = defaultdict(list)
-    for row in rows:
-        by_domain[row.domain_pddl].append(row)
     kept = {
         row.problem_id
-        for group in by_domain.values()
+        for group in grouped(rows, lambda row: row.domain_pddl).values()
         for row in sorted(group, key=lambda row: len(row.plan))[: math.ceil(share * len(group))]
     }
     return [row for row in rows if row.problem_id in kept]

@@ -17,7 +17,7 @@ from actors.writer import ChainWriter
 from pipelines.run.workers import MODEL
 from pipelines.stages.domain_writing import DEMONSTRATIONS, written_domain
 from pipelines.stages.generating import GenerationSettings, sample_prompts
-from pipelines.stages.judging import STEPS
+from pipelines.stages.judging import STEPS, steps_of
 from pipelines.stages.phase1_data import solve_problems, solved_problems
 from plansmith.config.basics import StrictModel
 from plansmith.config.chains import ChainConfig
@@ -45,6 +45,7 @@ from plansmith.data.rows import (
 )
 from plansmith.errors import BadInputError, PlansmithError
 from plansmith.generation import asking
+from plansmith.groups import grouped
 from plansmith.judging.domain_checks import adopted
 from plansmith.judging.progress_score import printed_progress
 from plansmith.judging.step_critic import criticise
@@ -477,7 +478,7 @@ def pair_answers(context: StageContext[CriticConfig]) -> None:
     answers = _JudgedAnswers.of(context)
     groups: dict[str, list[tuple[tuple[bool, float], RolloutRow]]] = defaultdict(list)
     for row in answers.rollouts:
-        verdict, steps = answers.verdicts[row.rollout_id], answers.steps[row.rollout_id]
+        verdict, steps = answers.verdicts[row.rollout_id], answers.steps.get(row.rollout_id, [])
         found = criticise(answers.task_of(row), verdict, steps, context.settings, finish_reason=row.finish_reason)
         if found is not None and row.completion and answers.is_clean(row):
             worth = (verdict.is_valid, found.reward - context.settings.state_cost * found.cost)
@@ -510,13 +511,11 @@ class _JudgedAnswers:
     @classmethod
     def of(cls, context: StageContext[Any]) -> _JudgedAnswers:
         """Return those that a stage is given as ``rollouts``, ``judged`` and ``problems``."""
-        problems, steps = context.inputs["problems"].rows(ProblemRow), defaultdict[str, list[JudgedStepRow]](list)
-        for step in context.inputs["judged"].rows(JudgedStepRow, STEPS):
-            steps[step.rollout_id].append(step)
+        problems, judged = context.inputs["problems"].rows(ProblemRow), context.inputs["judged"]
         return cls(
             context.inputs["rollouts"].rows(RolloutRow),
-            {row.rollout_id: row for row in context.inputs["judged"].rows(VerdictRow)},
-            steps,
+            {row.rollout_id: row for row in judged.rows(VerdictRow)},
+            steps_of(judged),
             {row.problem_id: row for row in problems},
             HeldOut.of(problems),
         )
@@ -528,7 +527,7 @@ class _JudgedAnswers:
     def is_clean(self, row: RolloutRow) -> bool:
         """Return whether an answer passes no problem that only measures."""
         plan = self.verdicts[row.rollout_id].plan
-        return not self.held_out.is_met_by(self.task_of(row), self.steps[row.rollout_id], plan)
+        return not self.held_out.is_met_by(self.task_of(row), self.steps.get(row.rollout_id, []), plan)
 
 
 def vote(context: StageContext[None]) -> None:
@@ -536,9 +535,7 @@ def vote(context: StageContext[None]) -> None:
 
     Unreadable answers have no vote, and are chosen only where there are no others; of equals the first is.
     """
-    groups: dict[str, list[VerdictRow]] = defaultdict(list)
-    for row in context.inputs["judged"].rows(VerdictRow):
-        groups[row.problem_id].append(row)
+    groups = grouped(context.inputs["judged"].rows(VerdictRow), lambda row: row.problem_id)
     chosen = [elected(sorted(group, key=lambda row: row.rollout_id)) for _, group in sorted(groups.items())]
     context.output.write_rows(chosen, VerdictRow)
     ids = {row.rollout_id for row in chosen}
@@ -566,16 +563,14 @@ def criticise_attempts(context: StageContext[CriticConfig]) -> None:
     references, written = (
         {row.problem_id: row for row in context.inputs[name].rows(ProblemRow)} for name in ("problems", "library")
     )
-    steps: dict[str, list[JudgedStepRow]] = defaultdict(list)
-    for step in context.inputs["as_written"].rows(JudgedStepRow, STEPS):
-        steps[step.rollout_id].append(step)
+    steps = steps_of(context.inputs["as_written"])
     as_written = {row.rollout_id: row for row in context.inputs["as_written"].rows(VerdictRow)}
     rows = []
     for verdict in context.inputs["judged"].rows(VerdictRow):
         reference, own = (_task(known[verdict.problem_id]) for known in (references, written))
         place = (verdict.rollout_id, verdict.problem_id, verdict.iteration, verdict.policy_version)
         reached = criticise(reference, verdict, (), context.settings)
-        paid = criticise(own, as_written[verdict.rollout_id], steps[verdict.rollout_id], context.settings)
+        paid = criticise(own, as_written[verdict.rollout_id], steps.get(verdict.rollout_id, []), context.settings)
         if reached is None or paid is None:
             rows.append(CriticismRow(*place, None, None, None))
             continue

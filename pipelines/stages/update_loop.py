@@ -16,7 +16,6 @@ import json
 import shutil
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -63,6 +62,7 @@ from plansmith.data.update_times import (
 )
 from plansmith.errors import LostWorkerError, StalePolicyError
 from plansmith.generation import Conversation
+from plansmith.groups import grouped
 from plansmith.judging.judge import Judge
 from plansmith.judging.rewards import Reward, rewarded
 from plansmith.learning.objectives.base import Objective
@@ -457,12 +457,10 @@ class _Loop:
                 self._judged.write(name, self._judge(asked, rollouts, update), JudgedRow)
         judged = read_table(self._judged.path(name), JudgedRow)
         verdicts = {row.rollout_id: row for found in judged for row in found.verdicts}
-        steps: dict[str, list[JudgedStepRow]] = defaultdict(list)
-        for step in (step for found in judged for step in found.steps):
-            steps[step.rollout_id].append(step)
+        steps = grouped((step for found in judged for step in found.steps), lambda step: step.rollout_id)
         for row in rollouts:
             verdict = verdicts[row.rollout_id]
-            yield Tried(row, verdict, tuple(steps[row.rollout_id]), self._rule.reward(row, verdict))
+            yield Tried(row, verdict, tuple(steps.get(row.rollout_id, ())), self._rule.reward(row, verdict))
 
     def _generate(
         self, asked: Mapping[str, Question], update: int, writer: Artifact | Checkpoint, judging: _Judging | None

@@ -13,6 +13,7 @@ from plansmith.config.loading import build_model, read_yaml
 from plansmith.data.inventing import Candidate
 from plansmith.data.invention_selection import Selection
 from plansmith.errors import BadInputError
+from plansmith.groups import grouped
 from plansmith.invented import InventionJob, invent_domains
 from plansmith.layout import text_table
 from plansmith.pddl.domain_distance import DomainForms, Shared, shared
@@ -148,13 +149,10 @@ def lines_of(pairs: Sequence[Shared]) -> list[str]:
     """Return the pairs for people: each reference with its nearest, then the pairs that share something."""
     if not pairs:
         return ["nothing to compare: one domain, and none to compare it with"]
-    by_reference: dict[str, list[Shared]] = {}
-    for pair in pairs:
-        by_reference.setdefault(pair.reference, []).append(pair)
     rows = [
         [name, str(len(own)), str(sum(pair.is_equal for pair in own)), str(sum(pair.n_shared > 0 for pair in own)),
          own[0].name, f"{own[0].share:.0%}"]
-        for name, own in by_reference.items()
+        for name, own in grouped(pairs, lambda pair: pair.reference).items()
     ]  # fmt: skip
     header = ("compared with", "domains", "equal", "share an action", "nearest", "actions shared")
     near = [pair for pair in pairs if pair.is_equal or pair.n_shared]

@@ -13,13 +13,13 @@ from enum import StrEnum
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import FormalisedRow, RolloutRow, TextRow
 from plansmith.data.tables import row_of
+from plansmith.groups import some_of_each
 from plansmith.judging.formalisation import Readability, sorted_problem
 from plansmith.pddl.equivalence import Outcome
 from plansmith.pddl.model import Domain
 from plansmith.pddl.parser import parse_problem
 from plansmith.pddl.printer import print_problem
 from plansmith.report.finished_stages import find_rows
-from plansmith.report.groups import some_of_each
 from plansmith.report.wording import shortened
 
 

@@ -25,12 +25,12 @@ from plansmith.data.rows import (
     VerdictRow,
     WrittenDomainRow,
 )
+from plansmith.groups import grouped
 from plansmith.pddl.validation import Verdict
 from plansmith.report.arms import Arm, arms_of, evaluated_problems, tokens_of_problems
 from plansmith.report.attempts import AttemptExample
 from plansmith.report.criteach_paper import HARD, OF_HARD
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
-from plansmith.report.groups import grouped
 from plansmith.report.metrics import (
     ALL_LEVELS,
     EvaluatedProblem,

@@ -13,11 +13,11 @@ from typing import Any
 
 from plansmith.data.artifacts import StageKind
 from plansmith.data.rows import VerdictRow
+from plansmith.groups import grouped
 from plansmith.pddl.validation import Verdict
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, domain_levels_of, forms_of, read_columns
 from plansmith.report.formalisation_arms import novelties_of
 from plansmith.report.formalisation_metrics import Novelty
-from plansmith.report.groups import grouped
 from plansmith.report.metric_list import Measurement
 from plansmith.report.statistics import TriedProblem, accuracy_interval
 

@@ -13,9 +13,9 @@ from enum import StrEnum
 from statistics import fmean
 
 from plansmith.data.rows import FormalisedRow
+from plansmith.groups import grouped
 from plansmith.judging.repair import best_answer
 from plansmith.pddl.equivalence import Outcome
-from plansmith.report.groups import grouped
 from plansmith.report.statistics import (
     PairedTest,
     TriedById,

@@ -11,6 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from plansmith.groups import grouped
 from plansmith.report.course_plots import course_drawings, draw_updates
 from plansmith.report.gap_results import SEEN, UNSEEN, GapArm, GapResults
 from plansmith.report.gap_tables import (
@@ -31,7 +32,6 @@ from plansmith.report.gap_tables import (
     training_table,
     unseen_table,
 )
-from plansmith.report.groups import grouped
 from plansmith.report.metrics import PairedComparison
 from plansmith.report.plots import label_arms, shares_plot
 from plansmith.report.run_sections import (

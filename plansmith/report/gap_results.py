@@ -16,6 +16,7 @@ from plansmith.config.generalization_gap import GeneralizationGapConfig
 from plansmith.data.artifacts import StageKind
 from plansmith.data.drawing import LEAKS
 from plansmith.data.rows import FailureRow, InventedDomainRow, LeakRow, LengthRow, Split
+from plansmith.groups import grouped
 from plansmith.judging.failure_kinds import FailureKind
 from plansmith.problems.invention.folders import INVENTED
 from plansmith.report.arms import Arm, arms_of, evaluated_problems
@@ -23,7 +24,6 @@ from plansmith.report.attempts import AttemptExample
 from plansmith.report.finished_stages import FinishedStage, RunSoFar
 from plansmith.report.gap_effort import Costs, Effort, LoopSeconds, costs, efforts, loop_seconds, stage_seconds
 from plansmith.report.gap_labels import LabelShare, label_shares
-from plansmith.report.groups import grouped
 from plansmith.report.metrics import (
     ALL_LEVELS,
     EvaluatedProblem,

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from plansmith.groups import KeyT, grouped
 from plansmith.judging.taxonomy import ErrorClass
 from plansmith.report.calibration import Belief, Calibration, calibrate
-from plansmith.report.groups import KeyT, grouped
 from plansmith.report.statistics import PairedTest, TriedProblem, accuracy_interval, paired_test, solved_by_both
 
 ALL_LEVELS = "all levels"

@@ -23,12 +23,12 @@ from plansmith.data.rows import (
     ProblemRow,
     Split,
 )
+from plansmith.groups import grouped
 from plansmith.modelling.cassette import is_played
 from plansmith.modelling.growing import GROWING
 from plansmith.modelling.products import AT_ONCE, LACKING, NL2PLAN, OF_DRAFT, ONE_CALL, RULES, ZERO_SHOT, DialogueStep
 from plansmith.modelling.script import SCRIPT
 from plansmith.report.finished_stages import RunSoFar
-from plansmith.report.groups import grouped
 from plansmith.report.results import RunResults
 from plansmith.report.run_facts import facts_of
 from plansmith.report.statistics import PairedTest, TriedProblem, area_under_roc, paired_test, solved_by_both

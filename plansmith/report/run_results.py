@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.data.artifacts import Artifact, StageKind
 from plansmith.data.rows import MetricRow, RolloutRow, VerdictRow
+from plansmith.groups import some_of_each
 from plansmith.pddl.validation import Verdict
 from plansmith.report.arms import FINAL, Arm, arms_of, compared_with_final, evaluated_problems
 from plansmith.report.attempts import AttemptExample, read_attempts
 from plansmith.report.feedback_turns import FeedbackTurn, accuracy_by_turn
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, domain_levels_of, forms_of, read_columns
-from plansmith.report.groups import some_of_each
 from plansmith.report.metrics import EvaluatedProblem, PairedComparison, compare_arms, summarise_arm, tested_levels
 from plansmith.report.results import IterationRollouts, Losses, Results
 from plansmith.report.run_facts import facts_of

@@ -19,6 +19,7 @@ from functools import lru_cache
 
 from plansmith.config.domains import Phrases
 from plansmith.errors import BadInputError
+from plansmith.groups import grouped
 from plansmith.pddl.model import (
     EQUALITY,
     OBJECT,
@@ -358,10 +359,9 @@ def _check_types(domain: Domain, objects: Sequence[TypedName]) -> None:
 
 def _object_sentences(phrases: Phrases, objects: Sequence[TypedName]) -> list[str]:
     """Return a sentence for the objects of each type, or for each list of types where there are several."""
-    by_types: dict[tuple[str, ...], list[str]] = {}
-    for typed in objects:
-        by_types.setdefault(typed.types, []).append(typed.name)
-    return [_object_sentence(phrases, types, names) for types, names in by_types.items()] or [NO_OBJECTS]
+    by_types = grouped(objects, lambda typed: typed.types).items()
+    said = [_object_sentence(phrases, types, [typed.name for typed in own]) for types, own in by_types]
+    return said or [NO_OBJECTS]
 
 
 def _object_sentence(phrases: Phrases, types: tuple[str, ...], names: list[str]) -> str:
@@ -385,10 +385,8 @@ def _block(heading: str, clauses: Sequence[_Clause], layout: Layout) -> str:
         return " ".join([f"{heading}.", *(f"{clause.capitalised}." for clause in clauses)])
     if layout is Layout.LIST:
         return "\n".join([f"{heading}:", *(f"- {clause.capitalised}" for clause in clauses)])
-    groups: dict[str, list[_Clause]] = {}
-    for clause in clauses:
-        groups.setdefault(clause.group, []).append(clause)
-    lines = ["; ".join([first.capitalised, *(clause.text for clause in rest)]) for first, *rest in groups.values()]
+    groups = grouped(clauses, lambda clause: clause.group).values()
+    lines = ["; ".join([first.capitalised, *(clause.text for clause in rest)]) for first, *rest in groups]
     return "\n".join([f"{heading}:", *(f"{line}." for line in lines)])
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +17,7 @@ from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import VerdictRow
 from plansmith.data.tables import row_of
 from plansmith.errors import PlansmithError
+from plansmith.groups import grouped
 from plansmith.report.attempts import AttemptExample, read_attempts
 from plansmith.report.finished_stages import (
     DomainLevel,
@@ -86,9 +86,7 @@ def policy_of(stage: FinishedStage) -> str:
 
 def worst_first(verdicts: Iterable[_Verdict], count: int) -> list[_Verdict]:
     """Return so many failures: the worst of each domain, level and error class in turn, the commonest kind first."""
-    groups: dict[tuple[DomainLevel, str], list[_Verdict]] = defaultdict(list)
-    for verdict in verdicts:
-        groups[verdict.domain_level, verdict.error_class].append(verdict)
+    groups = grouped(verdicts, lambda verdict: (verdict.domain_level, verdict.error_class))
     common_first = sorted(groups, key=lambda key: (-len(groups[key]), key))
     worst = [
         heapq.nsmallest(count, groups[key], key=lambda x: (x.progress or 0.0, x.failed_step or 0, x.rollout_id))
