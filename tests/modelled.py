@@ -8,6 +8,7 @@ from pathlib import Path
 
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.modelling import ModellingConfig
+from plansmith.data.rows import ModellingStepRow
 from plansmith.generation import Answers, Conversation, plain_text
 from plansmith.modelling import folder as files
 from plansmith.modelling.calls import CallLog
@@ -15,7 +16,7 @@ from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.references import Reference, read_references
 from plansmith.modelling.script import Script, ScriptedGenerator
 from plansmith.modelling.speaking import Speaker
-from plansmith.modelling.steps import StepRecord, make_all
+from plansmith.modelling.steps import make_all
 
 SAMPLING = SamplingConfig()
 
@@ -59,7 +60,7 @@ def modelled(
     path: Path,
     faults: Mapping[str, Sequence[str]] | None = None,
     config: ModellingConfig | None = None,
-) -> tuple[TaskFolder, CallLog, list[StepRecord]]:
+) -> tuple[TaskFolder, CallLog, list[ModellingStepRow]]:
     """Return the folder of a task that the script has answered, its calls, and what is said of each answer."""
     path.mkdir(parents=True, exist_ok=True)
     folder, settings = TaskFolder(path), config or ModellingConfig()

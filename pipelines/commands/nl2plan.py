@@ -20,6 +20,7 @@ from pipelines.trials.own_texts import read_own_text
 from pipelines.trials.text_policy import text_policy
 from plansmith.config.modelling import ModellingConfig
 from plansmith.console import exit_code_of, set_up_logging
+from plansmith.data.rows import ModellingStepRow
 from plansmith.data.storage import run_lock
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import FinishReason
@@ -38,7 +39,6 @@ from plansmith.modelling.references import LEVELS, read_references
 from plansmith.modelling.script import SCRIPT
 from plansmith.modelling.speaking import Speaker
 from plansmith.modelling.steps import (
-    StepRecord,
     look_again_at_actions,
     look_again_at_problem,
     make_actions,
@@ -215,7 +215,9 @@ class _Work:
     speaker: Speaker
     source: str
 
-    def ask(self, dialogue: Generator[Question, str, StepRecord | tuple[StepRecord, ...]]) -> tuple[StepRecord, ...]:
+    def ask(
+        self, dialogue: Generator[Question, str, ModellingStepRow | tuple[ModellingStepRow, ...]]
+    ) -> tuple[ModellingStepRow, ...]:
         """Return what a step leaves, after its dialogue.
 
         Raises:
@@ -229,7 +231,7 @@ class _Work:
                 raise BadInputError("a text too long for the model", where=f"{self.source}, step {call.step}",
                                     got="no room for an answer", expected="a prompt that does not fill its window",
                                     cure="shorten it, or take a model that reads more")  # fmt: skip
-        records = (made,) if isinstance(made, StepRecord) else made
+        records = (made,) if isinstance(made, ModellingStepRow) else made
         for record in records:
             print(printable(_step_line(record)), flush=True)
         return records
@@ -313,7 +315,7 @@ def _planned(work: _Work, planner: FastDownward, *, has_domain: bool) -> Planned
 # --- what is said
 
 
-def _step_line(record: StepRecord) -> str:
+def _step_line(record: ModellingStepRow) -> str:
     what = f"{record.step} {record.subject}".strip()
     said = [f"{record.n_messages} error messages" if record.n_messages else "", "advised" if record.advice else ""]
     flaws = f"accepted with its flaws: {', '.join(record.faults)}" if record.faults else ""

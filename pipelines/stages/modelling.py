@@ -72,7 +72,6 @@ from plansmith.modelling.references import TASKS_FOLDER, Reference, read_referen
 from plansmith.modelling.speaking import Speaker
 from plansmith.modelling.steps import (
     RowProducts,
-    StepRecord,
     look_again_at_actions,
     look_again_at_problem,
     make_actions,
@@ -117,7 +116,7 @@ SPOKEN = "spoken"
 
 NOT_ASKED = frozenset({"tasks", "plan", "lessons", "policy", *LACKING, ONE_CALL, RULES})
 """Inputs that hold nothing that a step has made."""
-Made = Dialogue[Question, str, StepRecord | tuple[StepRecord, ...]]
+Made = Dialogue[Question, str, ModellingStepRow | tuple[ModellingStepRow, ...]]
 
 
 # --- the texts
@@ -249,7 +248,7 @@ def _lacking(text: str, answer: str, products: RowProducts, config: ModellingCon
 
 def _grown(text: str, products: RowProducts, config: ModellingConfig, answers: Mapping[str, str]) -> Made:
     """Leave the domain of a text with what the answers of step 5 to other texts lack."""
-    records: tuple[StepRecord, ...] = ()
+    records: tuple[ModellingStepRow, ...] = ()
     for task, answer in answers.items():
         if lacks := _lacking(task, answer, products, config):
             records += yield from grow_domain(text, products, config, task=task, lacks=lacks)
@@ -336,9 +335,9 @@ def _converse(
         sampling, context.stage.seed + settings.draft - 1, settings.who, logs.__getitem__, settings.modelling.feedback,
     )  # fmt: skip
     for task, made in speaker.converse(waiting, description=context.stage.name):
-        records = (made,) if isinstance(made, StepRecord) else made
+        records = (made,) if isinstance(made, ModellingStepRow) else made
         kept = tuple(ProductRow(name, text) for name, text in sorted(products[task].made.items()))
-        shards.append([ModelledTaskRow(task, kept, tuple(ModellingStepRow(**asdict(own)) for own in records))])
+        shards.append([ModelledTaskRow(task, kept, records)])
     calls = [_call_row(task, call) for task in sorted(logs) for call in logs[task].calls]
     context.output.write_rows(calls, ModellingCallRow, table=CALLS)
 

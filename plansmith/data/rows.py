@@ -874,7 +874,17 @@ class ActionAgreementRow:
 
 @dataclass(frozen=True, slots=True)
 class ModellingStepRow:
-    """What is to be said about one accepted answer; see `plansmith.modelling.steps.StepRecord`."""
+    """What is to be said about an answer that was accepted.
+
+    Attributes:
+        step: a `DialogueStep`, or `plansmith.modelling.steps.PLANNING`.
+        subject: the pass and the action, of step 4.
+        n_messages: error messages about it.
+        faults: the checks whose faults it was accepted with.
+        advice: that was given; empty where none was.
+        before: the product before the advice, empty without any.
+        after: the product.
+    """
 
     step: str
     subject: str

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TypeVar
 
 from plansmith.config.modelling import ModellingConfig
+from plansmith.data.rows import ModellingStepRow
 from plansmith.modelling import folder as files
 from plansmith.modelling import writing
 from plansmith.modelling.dialogue import (
@@ -35,7 +36,7 @@ from plansmith.modelling.products import (
 )
 from plansmith.modelling.prompts import growth_turn
 from plansmith.modelling.reading import read_actions, read_schema, read_tree, read_types
-from plansmith.modelling.steps import Asking, Products, StepRecord, make_domain, passed, sketched, with_schema
+from plansmith.modelling.steps import Asking, Products, make_domain, passed, sketched, with_schema
 
 GROWING = "growing"
 """The step of its records."""
@@ -59,7 +60,7 @@ def lacks_of(problem: ProblemSketch, domain: DomainSketch) -> tuple[str, ...]:
 
 def grow_domain(
     text: str, products: Products, config: ModellingConfig, *, task: str, lacks: Sequence[str]
-) -> Asking[tuple[StepRecord, ...]]:
+) -> Asking[tuple[ModellingStepRow, ...]]:
     """Leave types, tree, actions and the last pass of step 4 again, with what a task lacks, and the domain of them.
 
     Args:
@@ -104,7 +105,7 @@ def grow_domain(
             n_messages += made.n_messages
         now = with_schema(now, read_schema(action.name, products.current(name)))
     make_domain(products, config)
-    return (StepRecord(GROWING, "; ".join(lacks), n_messages, (), "", before, products.current(files.DOMAIN)),)
+    return (ModellingStepRow(GROWING, "; ".join(lacks), n_messages, (), "", before, products.current(files.DOMAIN)),)
 
 
 def _with_new(known: Sequence[NamedT], written: Iterable[NamedT]) -> tuple[NamedT, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from plansmith.config.modelling import ModellingConfig
+from plansmith.data.rows import ModellingStepRow
 from plansmith.errors import BadInputError
 from plansmith.modelling import folder as files
 from plansmith.modelling import writing
@@ -95,32 +96,11 @@ class RowProducts:
         return name in self.edits
 
 
-@dataclass(frozen=True, slots=True)
-class StepRecord:
-    """What is to be said about an answer that was accepted.
-
-    Attributes:
-        step: a `DialogueStep`, or `PLANNING`.
-        subject: the pass and the action, of step 4.
-        n_messages: error messages about it.
-        faults: the checks whose faults it was accepted with.
-        advice: that was given; empty where none was.
-        before: the product before the advice, empty without any.
-        after: the product.
-    """
-
-    step: str
-    subject: str
-    n_messages: int
-    faults: tuple[str, ...]
-    advice: str
-    before: str
-    after: str
-
-
-def _record(done: Finished[ResultT], step: DialogueStep, before: str, after: str, subject: str = "") -> StepRecord:
+def _record(
+    done: Finished[ResultT], step: DialogueStep, before: str, after: str, subject: str = ""
+) -> ModellingStepRow:
     checks = tuple(dict.fromkeys(fault.check for fault in done.faults))
-    return StepRecord(step, subject, done.n_messages, checks, done.advice or "", before, after)
+    return ModellingStepRow(step, subject, done.n_messages, checks, done.advice or "", before, after)
 
 
 def _sound(name: str, text: str, product: str, faults: Sequence[Fault]) -> None:
@@ -137,7 +117,7 @@ def _sound(name: str, text: str, product: str, faults: Sequence[Fault]) -> None:
 # --- steps 1 to 3
 
 
-def make_types(text: str, products: Products, config: ModellingConfig) -> Asking[StepRecord]:
+def make_types(text: str, products: Products, config: ModellingConfig) -> Asking[ModellingStepRow]:
     """Leave the types of a text (step 1)."""
     done = yield from types_exercise(text, config).run(config)
     product = writing.write_types(done.product)
@@ -148,7 +128,7 @@ def make_types(text: str, products: Products, config: ModellingConfig) -> Asking
     return _record(done, DialogueStep.TYPES, before, product)
 
 
-def make_hierarchy(text: str, products: Products, config: ModellingConfig) -> Asking[StepRecord]:
+def make_hierarchy(text: str, products: Products, config: ModellingConfig) -> Asking[ModellingStepRow]:
     """Leave the tree of the types (step 2)."""
     types = read_types(products.current(files.TYPES))[0]
     done = yield from tree_exercise(text, types, config).run(config)
@@ -160,7 +140,7 @@ def make_hierarchy(text: str, products: Products, config: ModellingConfig) -> As
     return _record(done, DialogueStep.HIERARCHY, before, product)
 
 
-def make_actions(text: str, products: Products, config: ModellingConfig) -> Asking[StepRecord]:
+def make_actions(text: str, products: Products, config: ModellingConfig) -> Asking[ModellingStepRow]:
     """Leave the actions in words (step 3); that there are more than step 4 writes is recorded."""
     tree = read_tree(products.current(files.HIERARCHY))[0]
     done = yield from actions_exercise(text, tree, config).run(config)
@@ -204,10 +184,10 @@ def with_schema(sketch: DomainSketch, schema: Schema) -> DomainSketch:
 
 def make_schemas(
     text: str, products: Products, config: ModellingConfig, *, number: int
-) -> Asking[tuple[StepRecord, ...]]:
+) -> Asking[tuple[ModellingStepRow, ...]]:
     """Leave every action in PDDL, one after the other (step 4, one pass)."""
     now = replace(passed(products, sketched(products), number=number - 1), schemas=())
-    records: list[StepRecord] = []
+    records: list[ModellingStepRow] = []
     for action in now.actions[:MAX_ACTIONS]:
         done = yield from action_exercise(text, now, action, config, number=number).run(config)
         product, name = writing.write_schema(done.product), files.action_file(number, action.name)
@@ -266,7 +246,9 @@ def _as_made(sketch: DomainSketch) -> set[str]:
 # --- step 5
 
 
-def make_problem(text: str, sketch: DomainSketch, products: Products, config: ModellingConfig) -> Asking[StepRecord]:
+def make_problem(
+    text: str, sketch: DomainSketch, products: Products, config: ModellingConfig
+) -> Asking[ModellingStepRow]:
     """Leave the problem (step 5)."""
     done = yield from task_exercise(text, sketch, config).run(config)
     product = writing.write_problem(done.product)
@@ -278,9 +260,9 @@ def make_problem(text: str, sketch: DomainSketch, products: Products, config: Mo
     return _record(done, DialogueStep.TASK, before, product)
 
 
-def make_all(text: str, products: Products, config: ModellingConfig) -> Asking[list[StepRecord]]:
+def make_all(text: str, products: Products, config: ModellingConfig) -> Asking[list[ModellingStepRow]]:
     """Leave everything (steps 1 to 5)."""
-    records: list[StepRecord] = []
+    records: list[ModellingStepRow] = []
     for make in (make_types, make_hierarchy, make_actions):
         records.append((yield from make(text, products, config)))
     for number in range(1, config.passes + 1):
@@ -294,12 +276,12 @@ def make_all(text: str, products: Products, config: ModellingConfig) -> Asking[l
 
 def look_again_at_actions(
     text: str, products: Products, config: ModellingConfig, obstacles: Sequence[Obstacle]
-) -> Asking[tuple[StepRecord, ...]]:
+) -> Asking[tuple[ModellingStepRow, ...]]:
     """Leave the actions of the last pass again, those asked for again that obstacles name, and the domain of them.
 
     What somebody has mended stays.
     """
-    now, records = passed(products, sketched(products), number=config.passes), list[StepRecord]()
+    now, records = passed(products, sketched(products), number=config.passes), list[ModellingStepRow]()
     sketches = {action.name: action for action in now.actions}
     for schema in now.schemas:
         name = files.action_file(config.passes, schema.name)
@@ -317,7 +299,7 @@ def look_again_at_actions(
 
 def look_again_at_problem(
     text: str, products: Products, config: ModellingConfig, obstacles: Sequence[Obstacle]
-) -> Asking[StepRecord]:
+) -> Asking[ModellingStepRow]:
     """Leave the problem again, after what stands in the way of a plan was told; what somebody has mended stays."""
     before = products.current(files.PROBLEM_SKETCH)
     problem, asked = read_problem_sketch(before), task_exercise(text, read_made_domain(products, config), config)
@@ -330,8 +312,10 @@ def look_again_at_problem(
     return _looked_again(done, before, DialogueStep.TASK, writing.write_problem)
 
 
-def _looked_again(done: Finished[ResultT], before: str, subject: str, write: Callable[[ResultT], str]) -> StepRecord:
-    return StepRecord(PLANNING, subject, done.n_messages, (), "", before, write(done.product))
+def _looked_again(
+    done: Finished[ResultT], before: str, subject: str, write: Callable[[ResultT], str]
+) -> ModellingStepRow:
+    return ModellingStepRow(PLANNING, subject, done.n_messages, (), "", before, write(done.product))
 
 
 def settle_problem(products: Products) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from plansmith.config.modelling import ModellingConfig
 from plansmith.config.planner import PlannerConfig
+from plansmith.data.rows import ModellingStepRow
 from plansmith.errors import BadInputError, PlansmithError
 from plansmith.judging.modelled import plan_task, write_plan
 from plansmith.modelling import folder as files
@@ -21,7 +22,6 @@ from plansmith.modelling.dialogue import Question
 from plansmith.modelling.folder import TaskFolder
 from plansmith.modelling.speaking import Person, Speaker
 from plansmith.modelling.steps import (
-    StepRecord,
     make_actions,
     make_domain,
     make_hierarchy,
@@ -123,7 +123,7 @@ class Work:
 
     def _asked(self, speaker: Speaker, dialogue: Dialogue) -> Iterator[str]:
         [(_, made)] = speaker.converse({str(self.folder.path): dialogue})
-        for record in (made,) if isinstance(made, StepRecord) else made:
+        for record in (made,) if isinstance(made, ModellingStepRow) else made:
             flaws = f", accepted with its flaws: {', '.join(record.faults)}" if record.faults else ""
             advised = ", advised" if record.advice else ""
             yield f"{record.step} {record.subject}".strip() + f": done{advised}{flaws}"
