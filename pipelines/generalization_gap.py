@@ -42,8 +42,8 @@ from pipelines.stages.reading import (
 )
 from pipelines.stages.training import OPTIMISATION, SEQUENCES, EpochSettings, TuningSettings, optimising
 from pipelines.stages.update_loop import SEGMENT_START
-from plansmith.ablation.gap_seeds import gap_ablation_results, gap_seeds_results
-from plansmith.ablation.seeds import SeedsResults, as_it_is
+from plansmith.ablation.gap_seeds import gap_seeds_results
+from plansmith.ablation.seeds import SeedsResults, as_it_is, of_one_variant
 from plansmith.ablation.seeds_report import seeds_report
 from plansmith.config.basics import narrowed
 from plansmith.config.dataset import PlanExamplesConfig
@@ -361,7 +361,7 @@ PIPELINE = Pipeline(
         about="Run every arm over several seeds: epochs of imitation, hidden names, reinforcement learning with its "
         "controls, or policies that read the domain. Print every policy's figures over the seeds, and paired tests.",
         variants=as_it_is,
-        results=gap_ablation_results,
+        results=of_one_variant(gap_seeds_results),
         reporting=Reporting(SeedsResults, seeds_report, "ablation"),
         preset="tiny",
     ),

@@ -28,8 +28,8 @@ from pipelines.stages.modelling import (
     ReadingSettings,
 )
 from pipelines.trials.speaking import check_speaker, cost_estimate, speaker_key, speaking_session
-from plansmith.ablation.nl2plan_seeds import nl2plan_ablation_results, nl2plan_seeds_results
-from plansmith.ablation.seeds import SeedsResults, as_it_is
+from plansmith.ablation.nl2plan_seeds import nl2plan_seeds_results
+from plansmith.ablation.seeds import SeedsResults, as_it_is, of_one_variant
 from plansmith.ablation.seeds_report import seeds_report
 from plansmith.config.basics import narrowed
 from plansmith.config.modelling import ModellingConfig
@@ -266,7 +266,7 @@ PIPELINE = Pipeline(
         about="Run every arm over several seeds: the steps with and without their checks, and a plan straight from the "
         "text. Print how many are right, in domains learnt of and in others, with paired tests.",
         variants=as_it_is,
-        results=nl2plan_ablation_results,
+        results=of_one_variant(nl2plan_seeds_results),
         reporting=Reporting(SeedsResults, seeds_report, "ablation"),
         preset="laptop",
     ),

@@ -44,13 +44,12 @@ from pipelines.stages.self_teaching import (
 from pipelines.trials.answering import AnsweringWorkers, check_answering
 from plansmith.ablation.criteach_seeds import (
     CriteachSeeds,
-    criteach_ablation_results,
     criteach_seeds_report,
     criteach_seeds_results,
 )
 from plansmith.ablation.domain_damage import DamageResults, damage_results, damage_variants
 from plansmith.ablation.domain_damage_report import damage_report
-from plansmith.ablation.seeds import as_it_is
+from plansmith.ablation.seeds import as_it_is, of_one_variant
 from plansmith.config.basics import narrowed
 from plansmith.config.chains import ChainConfig
 from plansmith.config.domain_writing import DomainQuestionConfig
@@ -361,7 +360,7 @@ PIPELINE = Pipeline(
         about="Run every arm over several seeds: no learning, votes, plans and chains tuned on, and what reinforces "
         "them. Print success, cost and progress over the seeds, with paired tests.",
         variants=as_it_is,
-        results=criteach_ablation_results,
+        results=of_one_variant(criteach_seeds_results),
         reporting=Reporting(CriteachSeeds, criteach_seeds_report, "ablation"),
         preset="laptop",
     ),

@@ -32,13 +32,6 @@ class CriteachSeeds(SeedsResults):
     by_seed: dict[int, tuple[MeanTest, ...]]
 
 
-def criteach_ablation_results(
-    config: SelfCriteachConfig, runs: Sequence[tuple[str, Run]], command: str
-) -> CriteachSeeds:
-    """Return the figures of every arm over the seeds so far."""
-    return criteach_seeds_results(config.name, [run for _, run in runs], command)
-
-
 def criteach_seeds_results(name: str, runs: Sequence[Run], command: str) -> CriteachSeeds:
     """Return the figures of finished runs that differ in their seeds; the first of the tests is the headline's."""
     tried = tried_in(runs)

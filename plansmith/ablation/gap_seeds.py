@@ -16,13 +16,6 @@ from plansmith.report.gap_results import HELD_OUT, SEEN, UNSEEN, compared_arms, 
 from plansmith.report.metrics import EvaluatedProblem
 
 
-def gap_ablation_results(
-    config: GeneralizationGapConfig, runs: Sequence[tuple[str, RunSoFar[GeneralizationGapConfig]]], command: str
-) -> SeedsResults:
-    """Return the figures of every arm over the seeds so far."""
-    return gap_seeds_results(config.name, [run for _, run in runs], command)
-
-
 def gap_seeds_results(name: str, runs: Sequence[RunSoFar[GeneralizationGapConfig]], command: str) -> SeedsResults:
     """Return the figures of finished runs that differ in their seeds; the tests are those of each run, pooled.
 

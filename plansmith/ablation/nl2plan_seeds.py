@@ -23,11 +23,6 @@ Run = RunSoFar[NL2PlanConfig]
 NEVER, TAUGHT = "domains never learnt of", "domains learnt of, in other phrasings"
 
 
-def nl2plan_ablation_results(config: NL2PlanConfig, runs: Sequence[tuple[str, Run]], command: str) -> SeedsResults:
-    """Return the figures of every arm over the seeds so far."""
-    return nl2plan_seeds_results(config.name, [run for _, run in runs], command)
-
-
 def nl2plan_seeds_results(name: str, runs: Sequence[Run], command: str) -> SeedsResults:
     """Return the figures of finished runs that differ in their seeds; the tests are those of each run, pooled."""
     tried = [arm_run for run in runs for arm_run in _arm_runs(run)]

@@ -5,7 +5,7 @@ Not here: tables, plot and sentences (`seeds_report`), ways of training compared
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from plansmith.ablation.summary import (
     tests_in_scopes,
 )
 from plansmith.config.pddl_instruct import PddlInstructConfig
-from plansmith.pipeline import ConfigT, Variant
+from plansmith.pipeline import ConfigT, ResultsT, Variant
 from plansmith.report.arms import FINAL, arms_of, compared_with_final, evaluated_problems
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.metrics import ALL_LEVELS, EvaluatedProblem, tested_levels
@@ -89,6 +89,13 @@ def tried_in(runs: Sequence[RunSoFar[Any]]) -> list[ArmRun]:
 def as_it_is(config: ConfigT) -> list[Variant[ConfigT]]:
     """Return the run itself as the one variant: its arms share what is equal in them already."""
     return [Variant(ALL_ARMS, config)]
+
+
+def of_one_variant(
+    results: Callable[[str, Sequence[RunSoFar[ConfigT]], str], ResultsT],
+) -> Callable[[ConfigT, Sequence[tuple[str, RunSoFar[ConfigT]]], str], ResultsT]:
+    """Return what makes the results of an ablation whose one variant has every arm: those over its seeds."""
+    return lambda config, runs, command: results(config.name, [run for _, run in runs], command)
 
 
 def over_seeds(
