@@ -36,7 +36,7 @@ SIGNS = {PARAGRAPH: "P", MARK: "N"}
 """What the numbers of paragraphs and sentences begin with, shown and hidden."""
 _SHOWN = {hidden: shown for shown, hidden in SIGNS.items()}
 _MARK = re.compile(r"([PN])(\d+)")
-BEGINNINGS = {SIGNS[PARAGRAPH]: range(7), SIGNS[MARK]: range(81)}
+BEGINNINGS = {SIGNS[PARAGRAPH]: range(7), SIGNS[MARK]: range(121)}
 """What can be added to all numbers of a lesson: of long texts alone the high ones would be learnt too seldom."""
 SHIFTED = 0.5
 """Share of lessons with such numbers. Texts that are asked about begin with one: low ones must be learnt as well."""

@@ -181,9 +181,12 @@ def _nested(opened: Iterable[tuple[int, str]]) -> list[str]:
 
 
 def _declaration(predicate: PredicateSchema) -> Iterator[tuple[int, str]]:
-    """Yield the name of a predicate, and below it each argument with its type."""
+    """Yield the name of a predicate, and below it each argument with its type.
+
+    They are indented: so a type is as far from the one that is quoted above it as in a list of parameters.
+    """
     yield 0, f"- ({predicate.name}{'' if predicate.parameters else ')'}"
-    yield from ((1, parameter_of(typed).pddl) for typed in predicate.parameters)
+    yield from ((1, f"  {parameter_of(typed).pddl}") for typed in predicate.parameters)
 
 
 def _opened(parts: Iterable[Condition | Effect], depth: int = 0) -> Iterator[tuple[int, str]]:
