@@ -16,7 +16,7 @@ from pathlib import Path
 import datasets
 import pytest
 import yaml
-from conftest import ROOT, Said, give_command
+from conftest import Said, give_command
 from processes import RAY_AGENTS, survivors
 
 from pipelines.commands import dataset as command
@@ -89,14 +89,7 @@ def write_preset(folder: Path, settings: dict[str, object]) -> Path:
 def start(folder: Path, settings: dict[str, object], *arguments: str) -> subprocess.Popen[str]:
     """Start the command in a session of its own."""
     preset = str(write_preset(folder, settings))
-    program = [
-        sys.executable,
-        str(ROOT / "pipelines" / "commands" / "dataset.py"),
-        "build",
-        preset,
-        "--runs",
-        str(folder),
-    ]
+    program = [sys.executable, "-m", "plansmith.cli", "dataset", "build", preset, "--runs", str(folder)]
     return subprocess.Popen([*program, *arguments], start_new_session=True, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True)  # fmt: skip
 

@@ -251,7 +251,7 @@ def test_evaluate_without_problems_shows_the_stored_figures(
 def place_of_the_help(run: FinishedRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder that has what the examples of the help name."""
     folder = tmp_path_factory.mktemp("help")
-    shutil.copytree(run.folder, folder / "runs" / "demo")
+    shutil.copytree(run.folder, folder / "runs" / "pddl_instruct-demo")
     (folder / "my-problems").mkdir()
     (folder / "my-problems" / "colours.pddl").write_text(COLOURS, encoding="utf-8")
     (folder / "my-problems" / "letters.pddl").write_text(print_problem(random_problem(3, 5)), encoding="utf-8")
@@ -275,7 +275,15 @@ def test_evaluate_own_problems_renames_unknown_objects_and_answers_in_their_name
     run: FinishedRun, place_of_the_help: Path, tmp_path: Path
 ) -> None:
     folder, out = place_of_the_help, tmp_path / "out.json"
-    words = [folder / "runs" / "demo", "--arm", "phase1", "--problems", folder / "my-problems", "--out", out]
+    words = [
+        folder / "runs" / "pddl_instruct-demo",
+        "--arm",
+        "phase1",
+        "--problems",
+        folder / "my-problems",
+        "--out",
+        out,
+    ]
     first = give_command(evaluate.main, *words)
     assert first.code == 0, first.stderr
     shown = json.loads(out.read_text(encoding="utf-8"))
@@ -286,7 +294,7 @@ def test_evaluate_own_problems_renames_unknown_objects_and_answers_in_their_name
         text = (folder / "my-problems" / f"{name}.pddl").read_text(encoding="utf-8")
         steps = [parse_step(step) for step in attempt["planner_plan"]]
         assert validate_plan(PlanningTask.from_text(BLOCKS_TEXT, text), steps).is_valid
-    tried = complete_artifacts(folder / "runs" / "demo" / "evaluations")
+    tried = complete_artifacts(folder / "runs" / "pddl_instruct-demo" / "evaluations")
     [problems] = [artifact for artifact in tried if "read_problems" in artifact.folder.name]
     prompted = {row.problem_id: row.problem_pddl for row in problems.rows(ProblemRow)}
     assert not {"red", "green", "blue"} & set(prompted["colours"].replace("(", " ").replace(")", " ").split())

@@ -26,7 +26,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import BLOCKS, BLOCKS_TEXT, NAMES, ROOT, SUSSMAN_PLAN, sussman
+from conftest import BLOCKS, BLOCKS_TEXT, NAMES, SUSSMAN_PLAN, sussman
 from processes import RAY_AGENTS, survivors
 
 from cluster.service.admission import Admission, OverloadedError
@@ -911,14 +911,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, untrained: Path) -> Iterat
         "feedback_turns=2",
     ]
     port, said = free_port(), temporary / "log"
-    command = [
-        sys.executable,
-        str(ROOT / "pipelines" / "commands" / "serve.py"),
-        "--policy",
-        str(untrained),
-        "--port",
-        str(port),
-    ]
+    command = [sys.executable, "-m", "plansmith.cli", "serve", "--policy", str(untrained), "--port", str(port)]
     command += [word for setting in settings for word in ("--set", setting)]
     environment = {**os.environ, "TMPDIR": str(temporary), "RAY_TMPDIR": "/tmp"}
     del environment["RAY_enable_open_telemetry"]  # it has one Ray, whose metrics are asked for
