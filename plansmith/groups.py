@@ -1,4 +1,4 @@
-"""Things by what they share, and a few of each: what figures are of, and which failures are shown."""
+"""Things by what they share, and a few of each."""
 
 from __future__ import annotations
 

@@ -355,7 +355,8 @@ def test_installed_run_without_a_preset_takes_one_that_is_there_and_named_in_the
     name: str, tmp_path: Path, capsys: Capture
 ) -> None:
     assert cli.main(["run", name, "--runs", str(tmp_path), "--dry-run"]) == 0
-    preset = json.loads(capsys.readouterr().out.partition("\n\nrun folder: ")[0])["name"].removeprefix(f"{name}-")
+    pipeline, _, preset = json.loads(capsys.readouterr().out.partition("\n\nrun folder: ")[0])["name"].partition("-")
+    assert pipeline == name
     with pytest.raises(SystemExit):
         cli.main(["run", name, "--help"])
     assert f"(default: {preset})" in " ".join(capsys.readouterr().out.split())

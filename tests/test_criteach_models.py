@@ -47,7 +47,7 @@ def test_run_of_a_model_that_is_narrated_to_has_every_arm_to_its_end(tmp_path: P
         narrator = f"narrator={{kind: model, by: step, speaker: {{url: '{server.url}', model: {MODEL}}}}}"
         other = f"evaluation.models={{other: {{url: '{server.url}', model: {MODEL}}}}}"
         given = [word for one in (f"model.folder={base}", narrator, other) for word in ("--set", one)]
-        words = (tmp_path / "small.yaml", "--runs", tmp_path / "runs", *given)
+        words = (tmp_path / "small.yaml", "--runs", tmp_path / "runs", "--name", "small", *given)
         said = give_command(self_criteach.main, "--preset", *words)
     assert said.code == 0, said.stderr[-3000:]
     results = json.loads((tmp_path / "runs" / "small" / "report" / "results.json").read_text(encoding="utf-8"))

@@ -64,7 +64,8 @@ def run_of(preset: str, overrides: list[str], folder: Path) -> tuple[dict[str, A
     (folder / "small.yaml").write_text(SMALL.format(preset=preset), encoding="utf-8")
     changes = [f"model.folder={qwen3_checkpoint(folder / 'base')}", *overrides]
     given = [word for change in changes for word in ("--set", change)]
-    said = give_command(generalization_gap.main, "--preset", folder / "small.yaml", "--runs", folder / "runs", *given)
+    words = ("--preset", folder / "small.yaml", "--runs", folder / "runs", "--name", "small")
+    said = give_command(generalization_gap.main, *words, *given)
     assert said.code == 0, said.stderr[-3000:]
     run = folder / "runs" / "small"
     return json.loads((run / "report" / "results.json").read_text(encoding="utf-8")), run

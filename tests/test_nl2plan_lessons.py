@@ -660,7 +660,7 @@ def test_run_from_nothing_with_every_arm(tmp_path: Path) -> None:
     preset = tmp_path / "all.yaml"
     preset.write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")
     assert main(["run", "nl2plan", "--preset", str(preset), "--runs", str(tmp_path / "runs")]) == 0
-    results = PIPELINE.reporting.read(tmp_path / "runs" / "all")
+    results = PIPELINE.reporting.read(tmp_path / "runs" / "nl2plan-all")
     assert results.arms.keys() == {"nl2plan", *OTHERS}
     assert results.agreement is not None
     assert {curve.stage for curve in results.curves} == {"drill", "sft", "sft_zero_shot", "sft_one_call"}

@@ -51,7 +51,8 @@ def give_run(folder: Path, base: Path, *overrides: str) -> Said:
     preset = folder / "chat.yaml"
     preset.write_text(PRESET, encoding="utf-8")
     changes = [part for override in (f"model.folder={base}", *overrides) for part in ("--set", override)]
-    said = give_command(nl_pddl_bench.main, "--preset", preset, "--runs", folder / "runs", *changes)
+    words = ("--preset", preset, "--runs", folder / "runs", "--name", "chat")
+    said = give_command(nl_pddl_bench.main, *words, *changes)
     assert said.code == 0, said.stderr
     return said
 

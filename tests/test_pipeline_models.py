@@ -53,7 +53,8 @@ def run_pipeline(folder: Path, base: Path, *overrides: str) -> tuple[dict[str, A
     preset = folder / "chat.yaml"
     preset.write_text(PRESET, encoding="utf-8")
     changes = [part for override in (f"model.folder={base}", *overrides) for part in ("--set", override)]
-    said = give_command(pddl_instruct.main, "--preset", preset, "--runs", folder / "runs", *changes)
+    words = ("--preset", preset, "--runs", folder / "runs", "--name", "chat")
+    said = give_command(pddl_instruct.main, *words, *changes)
     assert said.code == 0, said.stderr
     assert "engine and trainer agree" in said.stderr
     run = folder / "runs" / "chat"

@@ -63,7 +63,7 @@ def ablate_command(pipeline: Pipeline[Any, Any], argv: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=seed_range, default=range(3), metavar="SEEDS",
                         help="run with each of these, as in 100-104, or 3 for 0-2 (default: 3)")  # fmt: skip
     parser.add_argument("--variants", metavar="NAMES", help="run and report only these, as in detailed,binary")
-    parser.add_argument("--name", help="name of the folder; default: ablation-PIPELINE-PRESET, or the study's name")
+    parser.add_argument("--name", help="name of the folder; default: ablation-PIPELINE-PRESET or STUDY-PIPELINE-PRESET")
     parser.set_defaults(preset=None)  # a study has its own
     arguments = parser.parse_args(argv)
     command = shlex.join(["plansmith", "ablate", pipeline.name, *argv])

@@ -142,7 +142,8 @@ class NL2PlanConfig(ModelRunConfig):
 
     def unread(self) -> dict[str, str]:
         """Return the settings that no stage reads under these settings, each with the reason."""
-        return super().unread() if self.lessons is not None else dict.fromkeys(("model", "trainer"), "no lessons")
+        reason = "without lessons nobody is trained; who answers is speaker"
+        return super().unread() if self.lessons is not None else dict.fromkeys(("model", "trainer"), reason)
 
     @model_validator(mode="after")
     def _drafts_differ(self) -> Self:

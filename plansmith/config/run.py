@@ -76,7 +76,7 @@ class ModelRunConfig(RunConfig):
         of_texts, of_shape = ("vocabulary_size", "has_whole_names"), set(ModelConfig.model_fields) - {"folder"}
         if self.model.folder is not None:
             return {f"model.{name}": f"model.folder={self.model.folder} has its own" for name in sorted(of_shape)}
-        reason = "tokenizer=words has the words of its domains"
+        reason = "tokenizer=words has words of its own"
         return {f"model.{name}": reason for name in of_texts} if self.is_word_level else {}
 
 
