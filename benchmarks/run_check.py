@@ -46,16 +46,8 @@ class ShortRun:
 def short_run(device: str, folder: Path) -> ShortRun:
     """Run one iteration with few problems; the run lies below a folder."""
     preset, settings = RUNS[device]
-    command = [
-        sys.executable,
-        "pipelines/pddl_instruct.py",
-        "--preset",
-        preset,
-        "--runs",
-        str(folder),
-        "--name",
-        preset,
-    ]
+    command = [sys.executable, "pipelines/pddl_instruct.py", "--preset", preset, "--name", preset]
+    command += ["--runs", str(folder)]
     given = [word for setting in settings for word in ("--set", setting)]
     start = time.monotonic()
     done = subprocess.run([*command, *given], cwd=ROOT, capture_output=True, text=True, check=False)
