@@ -6,7 +6,6 @@ import copy
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from plansmith.data.rows import SequenceRow
 from plansmith.data.tables import write_table
 from plansmith.errors import BadInputError
 from plansmith.learning.losses import token_logprobs
-from plansmith.learning.objectives.preference import Preference, read_pairs, response_logprobs
+from plansmith.learning.objectives.preference import PairLogprobs, Preference, response_logprobs
 from plansmith.learning.optimisation import OptimisationPlan, micro_batches, plan_optimisation
 from plansmith.learning.packed_attention import register_packed_attention
 from plansmith.learning.packing import build_batch
@@ -344,8 +343,8 @@ def test_preference_of_the_reference_itself_is_ln_2_and_prefers_nothing(folder: 
     sequences = read_reference(model)
     figures, _ = our_result(model, sequences, PAPER)
     assert (figures["loss"], figures["margin"]) == pytest.approx((math.log(2), 0.0), abs=1e-5)
-    _, pairs = read_pairs(read(model, sequences), sequences)
-    assert pairs.deltas.tolist() == [0.0] * 3
+    given = [float(half.columns[REFERENCE_LOGPROB][-1]) for half in sequences]
+    assert np.float32(response_logprobs(read(model, sequences), sequences)).tolist() == given
 
 
 # --- through DeepSpeed
@@ -448,9 +447,6 @@ def test_preference_of_stored_pairs_is_that_of_those_held(
     write_table(tmp_path / "pairs.parquet", [half.row(str(n)) for n, half in enumerate(sequences)], SequenceRow)
     stored = StoredSequences([tmp_path / "pairs.parquet"]).in_order([4, 1, 3, 0, 2, 5])
     assert_close(our_result(model, stored, ANCHORED), expected)
-    units, pairs = read_pairs(read(model, stored), stored)
-    assert sorted(units) == ["pair 0", "pair 1", "pair 2"]
-    assert float(pairs.figures(3, beta=0.3)["margin"]) == pytest.approx(expected[0]["margin"], abs=1e-5)
 
 
 def test_pair_longer_than_a_row_is_dropped_whole_and_counted() -> None:
@@ -466,20 +462,16 @@ def test_pairs_none_of_which_fits_a_row_are_refused() -> None:
 # --- held-out pairs
 
 
-def test_read_pairs_gives_delta_of_each_and_counts_only_what_is_above_zero() -> None:
-    halves = [
-        *preference_sequences([1], [2, END], [3, END], unit="won", reference_logprobs=(-2.0, -2.0)),
-        *preference_sequences([1], [2, END], [3, END], unit="even", reference_logprobs=(-2.0, -3.0)),
-        *preference_sequences([1], [2, END], [3, END], unit="lost", reference_logprobs=(-1.0, -4.0)),
-    ]
+def test_figures_of_pairs_are_as_by_hand_and_count_only_what_is_above_zero() -> None:
+    halves = preference_sequences([1], [2, END], [3, END], unit="a", reference_logprobs=(-2.0, -2.0))
     # what stands at a prompt is no part of a response
-    numbers = [
-        np.array([9.0, *at], np.float32) for at in [(-0.5, -0.5), (-1, -2), (-1, -1), (-2, -1), (-2, -1), (-2, -1)]
-    ]
-    order = [5, 0, 2, 4, 3, 1]
-    units, pairs = read_pairs([numbers[i] for i in order], [halves[i] for i in order])
-    assert units == ["lost", "won", "even"]
+    numbers = [np.array([9.0, *at], np.float32) for at in [(-1, -1), (-2, -1)]]
+    assert response_logprobs(numbers, halves) == [-2.0, -3.0]
     # (-3 + 1) - (-3 + 4) = -3; (-1 + 2) - (-3 + 2) = 2; (-2 + 2) - (-3 + 3) = 0
+    chosen, rejected, reference_chosen, reference_rejected = (
+        torch.tensor(read) for read in ([-3.0, -1.0, -2.0], [-3.0, -3.0, -3.0], [-1.0, -2.0, -2.0], [-4.0, -2.0, -3.0])
+    )
+    pairs = PairLogprobs(chosen, rejected, reference_chosen, reference_rejected)
     assert pairs.deltas.tolist() == [-3.0, 2.0, 0.0]
     figures = {name: figure.item() for name, figure in pairs.figures(3, beta=0.1).items()}
     losses = [math.log1p(math.exp(-0.1 * delta)) for delta in (-3, 2, 0)]
@@ -492,19 +484,3 @@ def test_read_pairs_gives_delta_of_each_and_counts_only_what_is_above_zero() -> 
             "rejected_logprob": -3.0,
         }
     )
-
-
-def test_read_pairs_of_none_is_empty() -> None:
-    units, pairs = read_pairs([], [])
-    assert (units, pairs.deltas.tolist()) == ([], [])
-
-
-@pytest.mark.parametrize(
-    ("units", "message"),
-    [(("a", "a"), "'a' has two responses of one side"), (("a", "b"), "half a pair in 2 of 2 units, the first is 'a'")],
-    ids=["one side twice", "one side only"],
-)
-def test_read_pairs_of_a_unit_that_is_no_pair_is_refused(units: tuple[str, str], message: str) -> None:
-    chosen, _ = preference_sequences([1], [2], [3], unit="a", reference_logprobs=(-2.0, -2.0))
-    with pytest.raises(ValueError, match=message):
-        read_pairs([np.zeros(2, np.float32)] * 2, [replace(chosen, unit=unit) for unit in units])

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Protocol
 
 from fastapi import Body, FastAPI, Request
@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, Field
 
 from cluster.service.admission import Admission, OverloadedError
-from cluster.service.answer import PddlRejectedError, PlanAnswer, PlanRequest, PlanSource, PlanStatus
+from cluster.service.answer import PddlRejectedError, PlanAnswer, PlanRequest
 from cluster.service.args import LimitArgs
 from cluster.service.body import BodyLimit
 from cluster.service.planning import PlanningService, ServiceUnavailableError
@@ -62,23 +62,6 @@ class ValidationBody(StrictModel):
     """PDDL problem."""
     plan: Text
     """One (action argument ...) a line."""
-
-
-class PlanReply(BaseModel):
-    """What a request came to."""
-
-    problem_id: str
-    status: PlanStatus
-    plan: list[str] | None
-    cost: float | None
-    source: PlanSource | None
-    chain: str | None
-    chain_first_fault: int | None
-    turns: list[str]
-    verdict: dict[str, Any] | None
-    reason: str | None
-    timings: dict[str, float]
-    policy_version: str | None
 
 
 class ErrorReply(BaseModel):
@@ -173,7 +156,7 @@ class Front:
             with suppress(asyncio.CancelledError):
                 await telling
 
-    async def plan(self, body: PlanBody) -> PlanReply:
+    async def plan(self, body: PlanBody) -> PlanAnswer:
         """Return what a request came to."""
         async with self._counted("/v1/plans") as end:
             request, service = self._request(body), self._backend.service()
@@ -183,7 +166,7 @@ class Front:
             self._metrics.answered(answer, queued_s)
             end.append(answer.status.value)
             timings = {"queued_s": queued_s, **answer.timings}
-        return PlanReply.model_validate(asdict(answer) | {"timings": timings})
+        return replace(answer, timings=timings)
 
     async def validate(self, body: ValidationBody) -> dict[str, Any]:
         """Return the verdict on a plan."""
@@ -248,7 +231,7 @@ def make_api(backend: Backend) -> FastAPI:
 
 def _add_work(api: FastAPI, front: Front) -> None:
     @api.post("/v1/plans", responses=ERRORS, summary="Plan")
-    async def plan(body: Annotated[PlanBody, Body()]) -> PlanReply:
+    async def plan(body: Annotated[PlanBody, Body()]) -> PlanAnswer:
         return await front.plan(body)
 
     @api.post("/v1/validations", responses=ERRORS, summary="Judge a plan")

@@ -15,7 +15,7 @@ from plansmith.config.constrained import ConstraintConfig, CpoConfig, TrustRegio
 from plansmith.config.training import EngineNumerics, Numerics
 from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import ProblemRow, RolloutRow, Split, VerdictRow
-from plansmith.errors import BadInputError, PlansmithError
+from plansmith.errors import BadInputError
 from plansmith.judging.judge import PlanJudge
 from plansmith.judging.rewards import Reward
 from plansmith.judging.step_critic import Criticism, criticise
@@ -71,7 +71,7 @@ class FromSteps(FromGroups):
         """Return what is learnt from the groups, penalised under nu and with nu for the next update, or to be solved.
 
         Raises:
-            PlansmithError: more rollouts than may could not be judged.
+            BadInputError: more rollouts than may could not be judged.
         """
         settings, groups = self.settings, groups_of(tried)
         known = [
@@ -140,7 +140,7 @@ class FromSteps(FromGroups):
     def _check_judged(self, n_tried: int, n_judged: int) -> None:
         n_unjudged = n_tried - n_judged
         if not n_judged or n_unjudged > self.settings.max_unjudged_share * n_tried:
-            raise PlansmithError(
+            raise BadInputError(
                 "too many rollouts could not be judged", got=f"{n_unjudged} of {n_tried}",
                 expected=f"a share of {self.settings.max_unjudged_share:g} at most, max_unjudged_share",
                 cure="draw smaller problems, or raise policy.max_model_len",

@@ -76,8 +76,8 @@ class EndpointModel(StrictModel):
         return url.rstrip("/")
 
 
-class EndpointConfig(EndpointModel):
-    """A model behind an OpenAI-compatible server."""
+class RequestConfig(StrictModel):
+    """How a server is asked, whatever it answers."""
 
     account_env: str = "OPENAI_API_KEY"
     """Environment variable that holds the key of the account, if the server wants one; the key itself stands in no
@@ -92,10 +92,15 @@ class EndpointConfig(EndpointModel):
     timeout_s: float = Field(600.0, gt=0)
     """Seconds to wait for one answer."""
     max_retries: int = Field(4, ge=0)
-    """Further tries of a request that met no answer, a busy server or its internal error."""
+    """Further tries of a request that met no answer, a busy server or its internal error; none where the server asks to
+    wait for more than two minutes."""
 
 
-class AnsweringConfig(StrictModel):
+class EndpointConfig(RequestConfig, EndpointModel):
+    """A model behind an OpenAI-compatible server."""
+
+
+class AnsweringConfig(RequestConfig):
     """Who answers that is no policy of the run: a server, or a model folder."""
 
     url: str = ""
@@ -104,19 +109,6 @@ class AnsweringConfig(StrictModel):
     """The model's name on that server."""
     folder: str | None = None
     """A Hugging Face model folder, or name, run by the engine built in."""
-    account_env: str = "OPENAI_API_KEY"
-    """Environment variable that holds the key of the account, if the server wants one."""
-    concurrency: int = Field(8, ge=1)
-    """Requests under way together."""
-    requests_per_minute: float | None = Field(None, gt=0)
-    """Requests to a server that begin in a minute at most, at even distances; None sets no limit."""
-    tokens_per_minute: float | None = Field(None, gt=0)
-    """The same of their tokens, prompts and answers, as the server counts them."""
-    timeout_s: float = Field(600.0, gt=0)
-    """Seconds to wait for one answer of a server."""
-    max_retries: int = Field(4, ge=0)
-    """Further tries of a request that met no answer, a busy server or its internal error; none where the server asks to
-    wait for more than two minutes."""
 
     @property
     def is_named(self) -> bool:
@@ -126,6 +118,5 @@ class AnsweringConfig(StrictModel):
     @property
     def endpoint(self) -> EndpointConfig:
         """Return the server as it is asked."""
-        shared = ("url", "model", "account_env", "concurrency", "requests_per_minute", "tokens_per_minute", "timeout_s",
-                  "max_retries")  # fmt: skip
-        return EndpointConfig(**{name: getattr(self, name) for name in shared})
+        asking = {name: getattr(self, name) for name in RequestConfig.model_fields}
+        return EndpointConfig(url=self.url, model=self.model, **asking)

@@ -132,29 +132,3 @@ def response_logprobs(numbers: Sequence[NDArray[np.float32]], sequences: Sequenc
         float(read[sequences[position].columns[PREFERENCE] != 0].sum(dtype=np.float64))
         for position, read in enumerate(numbers)
     ]
-
-
-def read_pairs(numbers: Sequence[NDArray[np.float32]], sequences: Sequences) -> tuple[list[str], PairLogprobs]:
-    """Return units, and what the policy that was read says of each, which is one pair; the halves may lie apart.
-
-    Args:
-        numbers: from `trainer.token_logprobs`.
-        sequences: the same, with their reference.
-
-    Raises:
-        ValueError: a unit that is not one chosen and one rejected response.
-    """
-    halves: dict[str, dict[float, tuple[float, float]]] = {}
-    for position, logprob in enumerate(response_logprobs(numbers, sequences)):
-        sequence = sequences[position]
-        side, reference = (float(sequence.columns[name][-1]) for name in (PREFERENCE, REFERENCE_LOGPROB))
-        pair = halves.setdefault(sequence.unit, {})
-        if side in pair:
-            raise ValueError(f"unit {sequence.unit!r} has two responses of one side; each pair is a unit of its own")
-        pair[side] = (logprob, reference)
-    torn = [unit for unit, pair in halves.items() if len(pair) != 2]
-    if torn:
-        raise ValueError(f"half a pair in {len(torn)} of {len(halves)} units, the first is {torn[0]!r}")
-    read = torch.tensor([[*pair[1.0], *pair[-1.0]] for pair in halves.values()]).reshape(-1, 4)
-    chosen, reference_chosen, rejected, reference_rejected = read.unbind(dim=1)
-    return list(halves), PairLogprobs(chosen, rejected, reference_chosen, reference_rejected)
