@@ -7,15 +7,12 @@ but what is written at the end.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from actors.endpoint import Endpoint
-from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers, engine_config
+from pipelines.trials.folder_policy import answering
 from pipelines.trials.options import (
     LEAST,
     TEXT_RENDERINGS,
@@ -25,22 +22,17 @@ from pipelines.trials.options import (
     answer_room,
     check_least,
     check_target,
-    endpoint_of,
     is_address,
     planner_of,
     repair_turns_of,
     sampling_of,
 )
-from pipelines.trials.own_problems import TrialConfig
 from pipelines.trials.own_texts import read_own_text
 from pipelines.trials.text_policy import prompts_of, text_policy
-from plansmith.config.basics import narrowed
-from plansmith.config.cluster import ClusterConfig
-from plansmith.config.training import EngineNumerics
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.data.storage import atomic_file, storage_errors
 from plansmith.errors import BadInputError
-from plansmith.generation import FinishReason, Generator, asking
+from plansmith.generation import FinishReason, asking
 from plansmith.judging.formalisation import FormalisationJudge, Readability
 from plansmith.judging.repair import RepairLoop, Turn, best_answer
 from plansmith.layout import printable
@@ -106,7 +98,11 @@ def _formalise(arguments: argparse.Namespace) -> int:
     texts = prompts_of(arguments, folder)
     prompt = formalisation_prompt(domain, text, texts)
     say = _say if arguments.out else _say_aside
-    with _answering(arguments, folder, prompt) as generator, FastDownward(planner_of(arguments)) as planner:
+    asked = {str(arguments.text): asking(prompt)}
+    with (  # a folder's engine has room for the prompt, an answer, feedback on it and the next answer
+        answering(arguments, folder, asked, room=answer_room(arguments)) as (generator, _),
+        FastDownward(planner_of(arguments)) as planner,
+    ):
         say(f"policy: {arguments.policy} (prompts: {texts.rendering}, of the domain: {texts.detail})\n")
         judge = FormalisationJudge(domain, proving(planner), checks=arguments.checks)
         turns_wanted = repair_turns_of(arguments)
@@ -124,30 +120,6 @@ def _say(text: str) -> None:
 
 def _say_aside(text: str) -> None:
     print(printable(text), file=sys.stderr, flush=True)
-
-
-# --- who answers
-
-
-@contextlib.contextmanager
-def _answering(arguments: argparse.Namespace, folder: FolderPolicy | None, prompt: str) -> Iterator[Generator]:
-    """Give who answers; a folder's engine has room for the prompt, an answer, feedback on it and the next answer.
-
-    Raises:
-        BadInputError: a prompt that fills a folder's window, or a server that cannot be asked.
-    """
-    if folder is None:
-        with Endpoint(endpoint_of(arguments)) as endpoint:
-            yield endpoint
-        return
-    asked, n_cpus = {str(arguments.text): asking(prompt)}, arguments.num_cpus
-    engine = engine_config(folder, asked, room=answer_room(arguments), dtype=arguments.dtype, n_threads=n_cpus)
-    config = TrialConfig(planner=planner_of(arguments), cluster=ClusterConfig(num_cpus=n_cpus), policy=engine)
-    with (
-        tempfile.TemporaryDirectory(prefix="plansmith-formalise-") as name,
-        FolderWorkers(config, Path(name), seed=arguments.seed) as workers,
-    ):
-        yield workers.generator(folder, narrowed(engine, EngineNumerics))
 
 
 # --- what is said

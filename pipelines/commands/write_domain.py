@@ -6,36 +6,28 @@ The loop is `plansmith.judging.domain_repair`; who answers is a model folder or 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import random
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
-from actors.endpoint import Endpoint
 from pipelines.stages.domain_writing import keeps
-from pipelines.trials.folder_policy import FolderWorkers, engine_config
+from pipelines.trials.folder_policy import answering
 from pipelines.trials.options import (
     LEAST,
     add_endpoint_options,
     add_policy_options,
     check_least,
-    endpoint_of,
     is_address,
     planner_of,
 )
-from pipelines.trials.own_problems import TrialConfig
 from pipelines.trials.text_policy import text_policy
-from plansmith.config.basics import narrowed
-from plansmith.config.cluster import ClusterConfig
 from plansmith.config.domain_writing import WritingConfig
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.loading import build_model
-from plansmith.config.training import EngineNumerics
 from plansmith.console import exit_code_of, set_up_logging
 from plansmith.data.demonstration_files import read_demonstrations
 from plansmith.data.storage import atomic_file, storage_errors
@@ -110,7 +102,12 @@ def _write_domain(arguments: argparse.Namespace) -> int:
     given = {"candidates": arguments.candidates, "turns": arguments.repair_turns, "temperature": arguments.temperature,
              "max_new_tokens": arguments.max_new_tokens}  # fmt: skip
     config = build_model(WritingConfig, given, where="the command line")
-    with _answering(arguments, demonstrations, config) as generator, FastDownward(planner_of(arguments)) as planner:
+    folder = None if is_address(arguments.policy) else text_policy(arguments.policy)
+    asked = {str(arguments.demonstrations): next_question(demonstrations, None, **_shown(config))}
+    with (  # a folder's engine has room for a prompt, the domain handed back, and an answer
+        answering(arguments, folder, asked, room=2 * config.max_new_tokens) as (generator, _),
+        FastDownward(planner_of(arguments)) as planner,
+    ):
         checks = DomainChecks(demonstrations, _scenes(demonstrations, reference), proving(planner))
         found = _repaired(generator, checks, config, arguments.seed)
         if found.checked.domain is None:
@@ -125,27 +122,6 @@ def _write_domain(arguments: argparse.Namespace) -> int:
     if reference is not None:
         _say_agreement(reference, domain, _starts(demonstrations, reference), arguments.seed)
     return 0 if found.checked.is_faultless else 1
-
-
-@contextlib.contextmanager
-def _answering(
-    arguments: argparse.Namespace, demonstrations: Demonstrations, config: WritingConfig
-) -> Iterator[Generator]:
-    """Give who answers; a folder's engine has room for a prompt, the domain handed back, and an answer."""
-    if is_address(arguments.policy):
-        with Endpoint(endpoint_of(arguments)) as endpoint:
-            yield endpoint
-        return
-    folder, n_cpus = text_policy(arguments.policy), arguments.num_cpus
-    asked = {str(arguments.demonstrations): next_question(demonstrations, None, **_shown(config))}
-    room = 2 * config.max_new_tokens
-    engine = engine_config(folder, asked, room=room, dtype=arguments.dtype, n_threads=n_cpus)
-    settings = TrialConfig(planner=planner_of(arguments), cluster=ClusterConfig(num_cpus=n_cpus), policy=engine)
-    with (
-        tempfile.TemporaryDirectory(prefix="plansmith-domain-") as name,
-        FolderWorkers(settings, Path(name), seed=arguments.seed) as workers,
-    ):
-        yield workers.generator(folder, narrowed(engine, EngineNumerics))
 
 
 def _shown(config: WritingConfig) -> dict[str, int]:

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from actors.endpoint import Endpoint
-from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers, engine_config
+from pipelines.trials.folder_policy import FolderPolicy, answering
 from pipelines.trials.options import (
     LEAST,
     add_endpoint_options,
     add_policy_options,
     check_least,
-    endpoint_of,
     is_address,
-    planner_of,
     sampling_of,
 )
-from pipelines.trials.own_problems import TrialConfig
-from plansmith.config.basics import narrowed
-from plansmith.config.cluster import ClusterConfig
 from plansmith.config.generation import EndpointModel
 from plansmith.config.loading import build_model
 from plansmith.config.modelling import ModellingConfig
-from plansmith.config.training import EngineNumerics
 from plansmith.errors import BadInputError, ConfigError
 from plansmith.generation import Generator as Answering
 from plansmith.generation import asking
@@ -132,19 +124,11 @@ def _answering(
         cassette = Cassette.read(arguments.replay)
         yield Playing(cassette), f"cassette {cassette.digest}", cassette.label.model
         return
-    if folder is None:
-        config = endpoint_of(arguments)
-        with Endpoint(config) as endpoint:
-            yield endpoint, narrowed(config, EndpointModel).model_dump_json(), config.model
-        return
-    where, n_cpus = str(getattr(arguments, "text", files.TEXT)), arguments.num_cpus
+    where = str(getattr(arguments, "text", files.TEXT))
     asked = {where: asking(step_prompt("worked", "types", text=text))}
-    room = WINDOW + 2 * arguments.max_new_tokens
-    engine = engine_config(folder, asked, room=room, dtype=arguments.dtype, n_threads=n_cpus)
-    trial = TrialConfig(planner=planner_of(arguments), cluster=ClusterConfig(num_cpus=n_cpus), policy=engine)
-    with (
-        tempfile.TemporaryDirectory(prefix="plansmith-nl2plan-") as name,
-        FolderWorkers(trial, Path(name), seed=arguments.seed) as workers,
-    ):
-        numerics = narrowed(engine, EngineNumerics)
-        yield workers.generator(folder, numerics), f"{folder.key} {numerics.model_dump_json()}", folder.folder.name
+    with answering(arguments, folder, asked, room=WINDOW + 2 * arguments.max_new_tokens) as (generator, settings):
+        who = settings.model_dump_json()
+        if isinstance(settings, EndpointModel):
+            yield generator, who, settings.model
+        elif folder is not None:
+            yield generator, f"{folder.key} {who}", folder.folder.name
