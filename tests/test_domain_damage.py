@@ -96,8 +96,14 @@ def with_damage(**changes: Any) -> list[Stage[Any]]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
-    return run_stages(with_damage(), root=tmp_path_factory.mktemp("damage"), resources=Lending())
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where the stages before the damage are finished once."""
+    return tmp_path_factory.mktemp("damage")
+
+
+@pytest.fixture(scope="module")
+def made(root: Path) -> dict[str, Artifact]:
+    return run_stages(with_damage(), root=root, resources=Lending())
 
 
 def test_damaged_domain_can_be_learnt_in_and_says_what_was_done(made: dict[str, Artifact]) -> None:
@@ -107,10 +113,10 @@ def test_damaged_domain_can_be_learnt_in_and_says_what_was_done(made: dict[str, 
     assert row.domain_pddl == print_domain(written_domain(made["damage"])) != print_domain(written)
 
 
-def test_damage_that_leaves_nothing_to_learn_from_is_an_error(tmp_path: Path) -> None:
+def test_damage_that_leaves_nothing_to_learn_from_is_an_error(root: Path) -> None:
     many = with_damage(kind="removed", literals=size_of(DOMAIN), redraws=0)
     with pytest.raises(PlansmithError, match=r"not as many literals|no drawn damage"):
-        run_stages(many, root=tmp_path, resources=Lending())
+        run_stages(many, root=root, resources=Lending())
 
 
 # --- the study

@@ -1,7 +1,8 @@
 """`plansmith evaluate`: any model on any problems, against a real server on this machine and a real small checkpoint.
 
 The server speaks the chat protocol over HTTP; what it answers is scripted. Its good answers are plans found by search
-in the problem that it was asked about.
+in the problem that it was asked about. The checkpoint's engine is a stand-in; a real one, with settings of the same
+making, is in `test_generation.py`.
 """
 
 from __future__ import annotations
@@ -17,24 +18,26 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from answered_ray import Answer, AnsweredRay
 from checkpoints import qwen3_checkpoint
 from conftest import BLOCKS, BLOCKS_TEXT, NAMES, REFERENCE, random_problem, shortest_plan
 from scripted_server import MODEL, Request, Server, completion, fail, serving
 
 from actors.endpoint import Endpoint, served_models
 from pipelines.commands import evaluate
-from pipelines.trials.folder_policy import FolderPolicy, engine_config
+from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers, engine_config
 from pipelines.trials.options import EXAMPLES, evaluation_parser
 from pipelines.trials.own_problems import KnownNames, domain_of_problems, problem_files, read_problems
 from plansmith.config.generation import EndpointConfig, SamplingConfig
-from plansmith.config.training import ModelConfig
+from plansmith.config.training import ModelConfig, PolicyConfig
 from plansmith.errors import BadInputError
-from plansmith.generation import Completion, FinishReason, asking
+from plansmith.generation import Completion, FinishReason, Generation, asking
 from plansmith.learning.model_folder import cache_size_gib, engine_for, folder_digest
-from plansmith.learning.models import make_model
+from plansmith.learning.models import load_tokenizer, make_model
 from plansmith.learning.tokenizer import encode, word_tokenizer
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_domain
@@ -473,24 +476,58 @@ def word_level(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.usefixtures("running_ray", "_where_the_help_is_read")
+class OneEngine(AnsweredRay):
+    """Stands in for Ray and an engine in it, which answers each prompt with its beginning and never stops by itself."""
+
+    def __init__(self) -> None:
+        self.started, self.asked = list[tuple[str, str, PolicyConfig]](), list[Sequence[int]]()
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"GPU": 1.0}
+
+    def remote(self, _: Any) -> Any:
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self._start))
+
+    def _start(self, folder: str, version: str, *, settings: PolicyConfig, **_: Any) -> Any:
+        self.started.append((folder, version, settings))
+
+        def generate(prompts: Sequence[Sequence[int]], sampling: SamplingConfig, **_: Any) -> Iterator[Answer]:
+            self.asked += prompts
+            n = sampling.max_new_tokens
+            for prompt in prompts:
+                yield Answer([Generation(tuple(prompt[:n]), (-1.0,) * n, FinishReason.LENGTH, version)] * sampling.n)
+
+        return SimpleNamespace(generate=SimpleNamespace(remote=generate))
+
+
+@pytest.mark.usefixtures("_where_the_help_is_read")
 def test_help_example_of_a_folder_tries_it_through_its_chat_template_and_again_starts_nothing(
-    checkpoint: Path, tmp_path: Path, capsys: Capture
+    checkpoint: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ray = OneEngine()
+    monkeypatch.setattr(FolderWorkers, "ray", lambda _: ray)
     [example] = [line for line in examples() if "evaluate --policy my-model" in line]
-    command = [*shlex.split(example)[2:], "--max-new-tokens", "12"]  # random weights never stop by themselves
+    command = [*shlex.split(example)[2:], "--max-new-tokens", "12"]
     assert evaluate.main(command) == 0
     first, content = capsys.readouterr(), written_in(tmp_path / "runs" / "evaluations")
     assert (content["policy"], content["prompting"], content["n"]) == ("qwen3", "full", 3)
     assert content["policy_version"] == folder_digest(checkpoint)[:12]
-    assert all(0 < attempt["tokens"] <= 12 for attempt in content["attempts"])
+    assert [attempt["tokens"] for attempt in content["attempts"]] == [12] * 3
     assert sum(content["errors"].values()) + content["n_valid"] == 3
+    [(folder, version, settings)] = ray.started
+    assert (Path(folder), version) == (checkpoint.resolve(), content["policy_version"])
+    assert settings.max_model_len == max(map(len, ray.asked)) + 12
+    tokenizer = load_tokenizer(str(checkpoint))
+    for text in [str(tokenizer.decode(list(prompt))) for prompt in ray.asked]:
+        assert text.startswith("<|im_start|>user\n")
+        assert text.endswith("<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
     assert evaluate.main(command) == 0
     again = capsys.readouterr()
     assert again.out == first.out
     assert again.err.count(": reused") == 4
     assert "starting" in first.err
     assert "starting" not in again.err
+    assert len(ray.started) == 1
 
 
 @pytest.fixture

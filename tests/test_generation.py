@@ -25,7 +25,7 @@ from actors import endpoint
 from actors.endpoint import Endpoint
 from pipelines.trials import folder_policy
 from pipelines.trials.endpoint_policy import EndpointSession
-from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers
+from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers, engine_config
 from pipelines.trials.own_problems import TrialConfig
 from pipelines.trials.speaking import _FolderSpeaker
 from plansmith.config.basics import narrowed
@@ -152,10 +152,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(model: Path, running_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Generator]:
-    policy = PolicyConfig(max_model_len=WINDOW, max_num_seqs=8, kv_cache_gib=0.05)
+    folder = FolderPolicy.read(model)
+    policy = engine_config(folder, {"the longest": ASKED[2]}, room=WINDOW, dtype=None, n_threads=1)  # as commands do
     workers = FolderWorkers(TrialConfig(planner=PlannerConfig(), policy=policy), tmp_path_factory.mktemp("run"), seed=0)
     with workers:
-        yield workers.generator(FolderPolicy.read(model), narrowed(policy, EngineNumerics))
+        yield workers.generator(folder, narrowed(policy, EngineNumerics))
 
 
 @pytest.fixture(params=["stand_in", "endpoint", "kept endpoint", "engine"])

@@ -212,19 +212,20 @@ def test_too_few_devices_is_an_error_that_counts_them(
 
 
 @pytest.mark.parametrize(
-    ("trainer", "placement", "expected"),
+    ("trainer", "settings", "expected"),
     [
-        (TrainerConfig(), "colocated", (None, False)),
-        (TrainerConfig(lora=LORA, optimizer="adamw"), "colocated", (2, False)),
-        (cuda(lora=LORA), "colocated", (2, True)),
-        (cuda(), "separate", (None, False)),
+        (TrainerConfig(), {"placement": "colocated"}, (None, False)),
+        (TrainerConfig(lora=LORA, optimizer="adamw"), {"placement": "colocated"}, (2, False)),
+        (TrainerConfig(lora=LORA, optimizer="adamw"), {"adapters": "merged"}, (None, False)),
+        (cuda(lora=LORA), {"placement": "colocated"}, (2, True)),
+        (cuda(), {"placement": "separate"}, (None, False)),
     ],
-    ids=["cpu", "cpu_adapter", "colocated", "separate"],
+    ids=["cpu", "cpu_adapter", "cpu_merged", "colocated", "separate"],
 )
 def test_engines_know_adapters_and_whether_to_sleep(
-    trainer: TrainerConfig, placement: Any, expected: tuple[int | None, bool], tmp_path: Path
+    trainer: TrainerConfig, settings: dict[str, Any], expected: tuple[int | None, bool], tmp_path: Path
 ) -> None:
-    policy = PolicyConfig(placement=placement, max_num_seqs=9)
+    policy = PolicyConfig(**settings, max_num_seqs=9)
     options = Workers(config_with(trainer, policy), tmp_path)._engine_options()
     assert (options["lora_rank"], options["has_sleep_mode"], options["settings"]) == (*expected, policy)
 
@@ -480,15 +481,24 @@ def test_load_policy_takes_base_and_adapter_in_any_order(workers: Workers, polic
         assert generation.policy_version == policies[name].key[:12]
 
 
+def with_the_first_engine(workers: Workers, folder: Path, **policy: Any) -> Workers:
+    """Return workers of other settings who have the first engine of these alone, with what it holds."""
+    alone = Workers(config_with(REAL.trainer, REAL.policy.model_copy(update={"n_replicas": 1, **policy})), folder)
+    alone._policies, alone._policy_version = workers._policies[:1], workers._policy_version
+    return alone
+
+
 def test_load_policy_merges_an_adapter_for_engines_that_take_none(
-    policies: dict[str, Artifact], ray_session: None, tmp_path: Path
+    workers: Workers, policies: dict[str, Artifact], tmp_path: Path
 ) -> None:
-    merging = REAL.model_copy(update={"policy": REAL.policy.model_copy(update={"adapters": "merged", "n_replicas": 1})})
-    with Workers(merging, tmp_path) as workers:
-        for name in ("base", "adapter"):  # each proves itself by its probe
-            workers.load_policy(policies[name], ENGINE)
-        assert [path.name for path in (tmp_path / MERGED).iterdir()] == [policies["adapter"].key[:12]]
+    base, adapter = policies["base"], policies["adapter"]
+    workers.load_policy(base, ENGINE)
+    with with_the_first_engine(workers, tmp_path, adapters="merged") as merging:
+        merging.load_policy(adapter, ENGINE)  # proves itself by its probe
+        assert merging._ask_policies("adapter_effect", PROBE_TOKENS) == [None], "this engine would take one beside"
+        assert [path.name for path in (tmp_path / MERGED).iterdir()] == [adapter.key[:12]]
     assert not (tmp_path / MERGED).exists()
+    merging.load_policy(base, ENGINE)  # which the other engine holds as well
 
 
 def test_merging_an_adapter_on_four_bits_is_refused(tmp_path: Path) -> None:
@@ -523,9 +533,7 @@ def alone(workers: Workers, policies: dict[str, Artifact], root: Path) -> Worker
     """Return workers with the first engine alone, which holds the adapter; it has had the base and this before."""
     for name in ("base", "adapter"):
         workers.load_policy(policies[name], ENGINE)
-    alone = Workers(config_with(REAL.trainer, REAL.policy.model_copy(update={"n_replicas": 1})), root)
-    alone._policies, alone._policy_version = workers._policies[:1], workers._policy_version
-    return alone
+    return with_the_first_engine(workers, root)
 
 
 def test_generate_with_one_engine_and_with_two_gives_the_same_tokens(workers: Workers, alone: Workers) -> None:
