@@ -47,8 +47,8 @@ from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import complete_artifacts
 from plansmith.data.rows import MetricRow, OptimisationStepRow, RolloutRow
-from plansmith.errors import PlansmithError, StalledError
-from plansmith.live import WRITE_INTERVAL_S, LiveFile, LiveWork, read_live
+from plansmith.errors import PlansmithError
+from plansmith.live import LiveWork, read_live
 from plansmith.stages import Stage, StageContext, run_stages
 
 OUR_CODE = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}}
@@ -370,35 +370,6 @@ def test_engine_that_returns_nothing_is_an_error_that_counts(tmp_path: Path) -> 
     with pytest.raises(PlansmithError, match="the engine lost prompts") as caught:
         list(policy.generate([[1, 2], [3]], SamplingConfig(max_new_tokens=4), seeds=[1, 2], description="x"))
     assert (caught.value.got, caught.value.expected) == ("2 left", "none")
-
-
-# --- silence
-
-
-def test_stage_that_waits_for_an_actor_that_never_answers_is_ended_by_the_watchdog(
-    private_ray: None, tmp_path: Path
-) -> None:
-    class Silent:
-        def answer(self, folder: str) -> None:
-            file = LiveFile(Path(folder), "trainer")
-            for step in (3, 4):
-                file.update("phase1", step, 10, unit="step")
-                time.sleep(2 * WRITE_INTERVAL_S)
-            time.sleep(3600)
-
-    def run(_: StageContext) -> None:
-        workers.wait_for([silent.answer.remote(str(tmp_path))], doing="phase1", unit="step")
-
-    silent = ray.remote(Silent).options(num_cpus=0).remote()
-    ray.get(silent.__ray_ready__.remote())  # a busy machine takes longer to start it than the limit
-    with (
-        pytest.raises(StalledError, match="nothing has moved") as caught,
-        Workers(config(stall_limit_s=5), tmp_path) as workers,
-    ):
-        workers.run([Stage(name="phase1", run=run)], root=tmp_path)
-    assert caught.value.where == "stage phase1"
-    assert max(work.done for work in read_live(tmp_path)) == 4  # the bar has not counted itself
-    assert [work.doing for work in read_live(tmp_path) if work.source == "stage"] == ["ended: StalledError"]
 
 
 # --- a loop of updates, killed with its driver: minutes, run by `make faults` as what follows

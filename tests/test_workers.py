@@ -42,11 +42,20 @@ from plansmith.config.generation import SamplingConfig
 from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, LoraConfig, Numerics, OptimiserConfig, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import Artifact, ArtifactWriter, Provenance
-from plansmith.errors import BadInputError, ConfigError, LostWorkerError, PlansmithError, StalePolicyError
+from plansmith.errors import (
+    BadInputError,
+    ConfigError,
+    LostWorkerError,
+    PlansmithError,
+    StalePolicyError,
+    StalledError,
+)
 from plansmith.generation import Generation
 from plansmith.learning.adapters import base_folder_of, is_adapter_folder
 from plansmith.learning.objectives.supervised import Supervised
 from plansmith.learning.sequences import TrainingSequence, supervised_sequence
+from plansmith.live import WRITE_INTERVAL_S, LiveFile, read_live
+from plansmith.stages import Stage, StageContext
 
 OUR_CODE = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}}
 SMOKE = pddl_instruct.PIPELINE.settings("smoke")
@@ -588,3 +597,33 @@ def test_engine_that_dies_for_good_is_a_lost_worker_and_the_next_call_starts_ano
     alone.load_policy(policies["adapter"], ENGINE)
     record_property("recovered_s", time.monotonic() - start_s)
     assert len(generated(alone, PROMPTS, SAMPLED, seeds=SEEDS, description="sampling")) == len(PROMPTS)
+
+
+# --- silence
+
+
+def test_stage_that_waits_for_an_actor_that_never_answers_is_ended_by_the_watchdog(
+    ray_session: None, tmp_path: Path
+) -> None:
+    class Silent:
+        def answer(self, folder: str) -> None:
+            file = LiveFile(Path(folder), "trainer")
+            for step in (3, 4):
+                file.update("phase1", step, 10, unit="step")
+                time.sleep(2 * WRITE_INTERVAL_S)
+            time.sleep(3600)
+
+    def run(_: StageContext) -> None:
+        workers.wait_for([silent.answer.remote(str(tmp_path))], doing="phase1", unit="step")
+
+    watched = SMOKE.model_copy(update={"cluster": ClusterConfig(stall_limit_s=5)})
+    silent = ray.remote(Silent).options(num_cpus=0).remote()
+    ray.get(silent.__ray_ready__.remote())  # a busy machine takes longer to start it than the limit
+    with (
+        pytest.raises(StalledError, match="nothing has moved") as caught,
+        Workers(watched, tmp_path) as workers,
+    ):
+        workers.run([Stage(name="phase1", run=run)], root=tmp_path)
+    assert caught.value.where == "stage phase1"
+    assert max(work.done for work in read_live(tmp_path)) == 4  # the bar has not counted itself
+    assert [work.doing for work in read_live(tmp_path) if work.source == "stage"] == ["ended: StalledError"]
