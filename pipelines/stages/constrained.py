@@ -8,7 +8,15 @@ from statistics import fmean
 from typing import Any
 
 from pipelines.run.workers import MODEL
-from pipelines.stages.group_relative import FromGroups, GroupRelativeSettings, group_relative_settings, groups_of
+from pipelines.stages.group_relative import (
+    FromGroups,
+    GroupRelativeSettings,
+    check_judged,
+    clipped_lesson,
+    group_relative_settings,
+    groups_of,
+    n_asked,
+)
 from pipelines.stages.update_loop import Lesson, Tried, in_random_order, run_updates
 from plansmith.config.basics import narrowed
 from plansmith.config.constrained import ConstraintConfig, CpoConfig, TrustRegionConfig
@@ -22,9 +30,8 @@ from plansmith.judging.step_critic import Criticism, criticise
 from plansmith.learning.constrained import next_penalty, penalised, step_advantages, token_advantages
 from plansmith.learning.feedback import SampledTokens
 from plansmith.learning.models import load_tokenizer
-from plansmith.learning.objectives.group_relative import GroupRelative
 from plansmith.learning.objectives.trust_region import TrustRegion
-from plansmith.learning.sequences import OLD_LOGPROBS, REFERENCE_LOGPROBS, TrainingSequence, rollout_sequence
+from plansmith.learning.sequences import TrainingSequence, rollout_sequence
 from plansmith.learning.tokenizer import token_spans
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.parser import parse_step
@@ -74,13 +81,12 @@ class FromSteps(FromGroups):
             BadInputError: more rollouts than may could not be judged.
         """
         settings, groups = self.settings, groups_of(tried)
-        known = [
-            [(item, found) for item in group if (found := self._criticised(item)) is not None]
-            for group in groups.values()
-        ]
+        criticised = [[(item, self._criticised(item)) for item in group] for group in groups.values()]
+        unjudged = [item for group in criticised for item, found in group if found is None]
+        check_judged(unjudged, tried, settings.max_unjudged_share)
+        known = [[(item, found) for item, found in group if found is not None] for group in criticised]
         judged = [pair for group in known for pair in group]
-        self._check_judged(len(tried), len(judged))
-        asked = {"asked": (state["asked"] if state else 0) + len(groups)}
+        asked = {"asked": n_asked(state) + len(groups)}
         cost = fmean(found.cost for _, found in judged)
         figures = {
             "cpo/reward": fmean(found.reward for _, found in judged),
@@ -92,16 +98,8 @@ class FromSteps(FromGroups):
             return Lesson(solved, self._sequences(known), asked, sampling=settings.sampling, figures=figures)
         penalty = state["penalty"] if state else settings.constraint.penalty
         budget, rate = settings.constraint.budget, settings.constraint.penalty_rate
-        reads_old = settings.takes_several_steps
-        return Lesson(
-            GroupRelative(settings.objective, settings.sampling, reads_old),
-            self._sequences(known, penalty),
-            {**asked, "penalty": next_penalty(penalty, cost, budget=budget, rate=rate)},
-            reference_column=REFERENCE_LOGPROBS if settings.objective.beta > 0 else "",
-            old_column=OLD_LOGPROBS if reads_old else "",
-            sampling=settings.sampling,
-            figures={**figures, "cpo/penalty": penalty},
-        )
+        following = {**asked, "penalty": next_penalty(penalty, cost, budget=budget, rate=rate)}
+        return clipped_lesson(settings, self._sequences(known, penalty), following, {**figures, "cpo/penalty": penalty})
 
     def _criticised(self, item: Tried) -> Criticism | None:
         task, finish = self._task(item.rollout), item.rollout.finish_reason
@@ -136,15 +134,6 @@ class FromSteps(FromGroups):
             cost_advantage=of_cost[0] if of_cost else (),
             rollout_logprobs=written,
         )
-
-    def _check_judged(self, n_tried: int, n_judged: int) -> None:
-        n_unjudged = n_tried - n_judged
-        if not n_judged or n_unjudged > self.settings.max_unjudged_share * n_tried:
-            raise BadInputError(
-                "too many rollouts could not be judged", got=f"{n_unjudged} of {n_tried}",
-                expected=f"a share of {self.settings.max_unjudged_share:g} at most, max_unjudged_share",
-                cure="draw smaller problems, or raise policy.max_model_len",
-            )  # fmt: skip
 
     def _disagrees(self, item: Tried) -> bool:
         """Return whether the reference domain judges a plan differently; what could not be read is none in either."""

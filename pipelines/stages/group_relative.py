@@ -15,17 +15,14 @@ from plansmith.config.reinforcement import GroupRelativeConfig, ReinforcementCon
 from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig
 from plansmith.data.rows import CUT, ProblemRow, RolloutRow, SolvedProblemRow, Split, VerdictRow
 from plansmith.errors import BadInputError, ConfigError
-from plansmith.generation import asking
 from plansmith.groups import grouped
 from plansmith.judging.judge import Judge, PlanJudge
 from plansmith.judging.rewards import Reward, VerdictRewards
 from plansmith.learning.group_relative import group_advantages, has_two_rewards
 from plansmith.learning.objectives.group_relative import GroupRelative
 from plansmith.learning.sequences import OLD_LOGPROBS, REFERENCE_LOGPROBS, TrainingSequence, rollout_sequence
-from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.validation import Verdict
 from plansmith.stages import StageContext
-from plansmith.text.rendering import prompting_of
 
 
 class GroupRelativeSettings(UpdateSettings):
@@ -124,12 +121,9 @@ class FromGroups:
         wanted = settings.n_problems - n_taught if groups else settings.n_problems
         room = min(settings.n_problems + settings.n_spare, len(self.problems)) - len(groups)
         count = min(wanted, room) if settings.n_spare or not groups else 0
-        order, first = self.problems, _n_asked(state) + len(groups)
-        return [self._question(order[(first + offset) % len(order)]) for offset in range(count)]
-
-    def _question(self, row: ProblemRow | SolvedProblemRow) -> Question:
-        task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
-        return Question(row, asking(prompting_of(self.settings.prompting).plan_prompt(task)))
+        order, first = self.problems, n_asked(state) + len(groups)
+        rows = (order[(first + offset) % len(order)] for offset in range(count))
+        return [Question.for_plan(row, settings.prompting) for row in rows]
 
     def reward(self, rollout: RolloutRow, verdict: VerdictRow) -> Reward:
         """Return the reward by the table."""
@@ -156,29 +150,16 @@ class FromGroups:
             if advantage is not None
         ]
         taught = [pair for pair in pairs if settings.objective.trains_cut or not _is_cut(pair[0])]
-        reads_old = settings.takes_several_steps
-        return Lesson(
-            GroupRelative(settings.objective, settings.sampling, reads_old),
-            [self._sequence(item.rollout, advantage) for item, advantage in taught],
-            {"asked": _n_asked(state) + len(groups)},
-            reference_column=REFERENCE_LOGPROBS if settings.objective.beta > 0 else "",
-            old_column=OLD_LOGPROBS if reads_old else "",
-            sampling=settings.sampling,
-            figures=_shares(tried) | _group_figures(groups, pairs),
-        )
+        sequences = [self._sequence(item.rollout, advantage) for item, advantage in taught]
+        asked = {"asked": n_asked(state) + len(groups)}
+        return clipped_lesson(settings, sequences, asked, _shares(tried) | _group_figures(groups, pairs))
 
     def _sequence(self, row: RolloutRow, advantage: float) -> TrainingSequence:
         written = row.rollout_logprobs if self.settings.objective.weight_limit is not None else ()
         return rollout_sequence(row.prompt_token_ids, row.token_ids, advantage=advantage, rollout_logprobs=written)
 
     def _check(self, tried: Sequence[Tried], groups: Mapping[str, Sequence[Tried]], *, is_first: bool) -> None:
-        unjudged = [item.reward.reason for item in tried if item.reward.value is None]
-        if len(unjudged) > self.settings.max_unjudged_share * len(tried):
-            raise BadInputError(
-                "too many rollouts have no reward", got=f"{len(unjudged)} of {len(tried)}; the last: {unjudged[-1]}",
-                expected=f"a share of {self.settings.max_unjudged_share:g} at most, max_unjudged_share",
-                cure="draw smaller problems, or raise policy.max_model_len",
-            )  # fmt: skip
+        check_judged([item for item in tried if item.reward.value is None], tried, self.settings.max_unjudged_share)
         if not is_first or self.settings.may_start_cold:
             return
         if not any(item.verdict.is_valid for item in tried):
@@ -210,7 +191,38 @@ def learn_from_groups(context: StageContext[GroupRelativeSettings]) -> None:
     run_updates(context, FromGroups(problems, PlanJudge(settings.prompting), settings))
 
 
-def _n_asked(state: Any) -> int:
+def clipped_lesson(
+    settings: GroupRelativeSettings, sequences: list[TrainingSequence], state: Any, figures: dict[str, float]
+) -> Lesson:
+    """Return what is learnt by the clipped objective, with the log-probabilities that it compares with."""
+    reads_old = settings.takes_several_steps
+    return Lesson(
+        GroupRelative(settings.objective, settings.sampling, reads_old),
+        sequences,
+        state,
+        reference_column=REFERENCE_LOGPROBS if settings.objective.beta > 0 else "",
+        old_column=OLD_LOGPROBS if reads_old else "",
+        sampling=settings.sampling,
+        figures=figures,
+    )
+
+
+def check_judged(unjudged: Sequence[Tried], tried: Sequence[Tried], most: float) -> None:
+    """Raise where more than a share of an update's rollouts, or all of them, could not be judged.
+
+    Raises:
+        BadInputError: with the reason of the last of them.
+    """
+    if len(unjudged) > most * len(tried) or (unjudged and len(unjudged) == len(tried)):
+        raise BadInputError(
+            "too many rollouts have no reward",
+            got=f"{len(unjudged)} of {len(tried)}; the last: {unjudged[-1].reward.reason}",
+            expected=f"a share of {most:g} at most, max_unjudged_share, and one that has",
+            cure="draw smaller problems, or raise policy.max_model_len",
+        )  # fmt: skip
+
+
+def n_asked(state: Any) -> int:
     """Return how many problems were asked before an update."""
     return int(state["asked"]) if state else 0
 

@@ -14,7 +14,6 @@ from plansmith.config.pddl_instruct import PddlInstructConfig, RejectionConfig
 from plansmith.config.training import EngineNumerics, Numerics, OptimiserConfig
 from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import ProblemRow, RolloutRow, SolvedProblemRow, Split, VerdictRow
-from plansmith.generation import asking
 from plansmith.judging.judge import PlanJudge
 from plansmith.judging.rewards import Reward, VerdictRewards
 from plansmith.learning.objectives.supervised import Supervised
@@ -66,11 +65,8 @@ class Rejection:
         if tried:
             return []
         first, count = (update - 1) * self.n_problems, min(self.n_problems, len(self.problems))
-        return [self._question(self.problems[(first + offset) % len(self.problems)]) for offset in range(count)]
-
-    def _question(self, row: SolvedProblemRow | ProblemRow) -> Question:
-        task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
-        return Question(row, asking(prompting_of(self.judge.prompting).plan_prompt(task)))
+        rows = (self.problems[(first + offset) % len(self.problems)] for offset in range(count))
+        return [Question.for_plan(row, self.judge.prompting) for row in rows]
 
     def reward(self, rollout: RolloutRow, verdict: VerdictRow) -> Reward:
         """Return the reward by verdict."""

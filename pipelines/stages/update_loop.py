@@ -61,7 +61,7 @@ from plansmith.data.update_times import (
     time_name,
 )
 from plansmith.errors import LostWorkerError, StalePolicyError
-from plansmith.generation import Conversation
+from plansmith.generation import Conversation, asking
 from plansmith.groups import grouped
 from plansmith.judging.judge import Judge
 from plansmith.judging.rewards import Reward, rewarded
@@ -70,7 +70,9 @@ from plansmith.learning.objectives.trust_region import TrustRegion
 from plansmith.learning.optimisation import OptimisationReport, learning_rate_at
 from plansmith.learning.packing import units_of
 from plansmith.learning.sequences import TrainingSequence
+from plansmith.pddl.grounding import PlanningTask
 from plansmith.stages import StageContext, row_seed
+from plansmith.text.rendering import prompting_of
 
 ROLLOUTS, JUDGED, UPDATES = "rollouts", "judged", "updates"
 """Tables: two with a part for each update, of `RolloutRow` and `JudgedRow`; what was measured, by number of update."""
@@ -103,6 +105,12 @@ class Question:
 
     problem: ProblemRow | SolvedProblemRow
     conversation: Conversation
+
+    @classmethod
+    def for_plan(cls, row: ProblemRow | SolvedProblemRow, prompting: str) -> Question:
+        """Return a problem as a prompting asks for its plan."""
+        task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
+        return cls(row, asking(prompting_of(prompting).plan_prompt(task)))
 
 
 @dataclass(frozen=True, slots=True)
