@@ -76,7 +76,7 @@ from plansmith.report.render import format_report
 from plansmith.resources import Resources
 from plansmith.stages import run_stages
 from plansmith.text.natural_language import FRAMES
-from plansmith.text.spoken import SLOT, SpokenDomain
+from plansmith.text.spoken import SLOT, SpokenDomain, predicate_name, type_name
 
 BARE = ModellingConfig(prompts="bare", feedback="none", passes=1, max_error_messages=1, max_validations=2)
 ADVISED = BARE.model_copy(update={"feedback": "model"})
@@ -128,6 +128,20 @@ def test_spoken_predicates_are_called_by_their_words_with_arguments_in_their_ord
     assert Atom("x-bears-the-block-x", ("?x1", "?x0")) in [literal.atom for literal in unstack.precondition.parts]  # type: ignore[union-attr]
     assert "X1 bears the block X0" in made.text
     assert [typed.name for typed in made.pddl.types] == ["block"]
+
+
+@pytest.mark.parametrize("name", LEARNT)
+def test_spoken_text_lists_the_arguments_of_a_fact_as_its_phrase_names_them(name: str) -> None:
+    for own, _ in spoken(name):
+        facts = re.findall(r"^- (.+):\n((?:  - X\d+, .+\n)+)", own.text, re.MULTILINE)
+        listed = {
+            predicate_name(re.sub(r"X(\d+)", r"{\1}", fact)): [
+                type_name(noun) for noun in re.findall(r", an? (.+)", them)
+            ]
+            for fact, them in facts
+        }
+        wanted = {schema.name: [*schema.parameters] for schema in own.pddl.predicates if schema.parameters}
+        assert listed == {name: [typed.types[0] for typed in them] for name, them in wanted.items()}
 
 
 def test_spoken_plan_is_a_plan_of_the_domain_that_it_was_made_of() -> None:

@@ -73,9 +73,15 @@ class SpokenDomain:
 
     @cached_property
     def text(self) -> str:
-        """Return the description."""
-        same = Renamer(_names_of(self.domain, predicates={}, types={}))
-        return domain_text(same.domain(self.domain), self._said, phrasing=self.phrasing)
+        """Return the description, in which the arguments of a fact are listed as its phrase names them, too.
+
+        Listed as the domain declares them ("B carries A" of A, a package, and B, a vehicle), the first argument of what
+        the phrase gives away would have the second one listed's type.
+        """
+        same = Renamer(_names_of(self.domain, predicates={}, types={}), self._orders)
+        phrases = {schema.name: (in_order_of_mention(self._phrase(schema.name)),) for schema in self.domain.predicates}
+        said = self._said.model_copy(update={"predicates": phrases})
+        return domain_text(same.domain(self.domain), said, phrasing=self.phrasing)
 
     @cached_property
     def pddl(self) -> Domain:
@@ -109,8 +115,11 @@ class SpokenDomain:
 
     @cached_property
     def _renamer(self) -> Renamer:
-        orders = {schema.name: order_of(self._phrase(schema.name)) for schema in self.domain.predicates}
-        return Renamer(self._names, orders)
+        return Renamer(self._names, self._orders)
+
+    @cached_property
+    def _orders(self) -> dict[str, tuple[int, ...]]:
+        return {schema.name: order_of(self._phrase(schema.name)) for schema in self.domain.predicates}
 
     def _phrase(self, predicate: str) -> str:
         return predicate_phrase(self.phrases, predicate, self.phrasing)
@@ -133,6 +142,12 @@ def predicate_name(phrase: str) -> str:
 def order_of(phrase: str) -> tuple[int, ...]:
     """Return the positions of a phrase in the order in which it names them first."""
     return tuple(dict.fromkeys(piece for piece in cut(phrase) if isinstance(piece, int)))
+
+
+def in_order_of_mention(phrase: str) -> str:
+    """Return a phrase whose positions count from 0 in the order in which it names them first."""
+    order = order_of(phrase)
+    return "".join(f"{{{order.index(piece)}}}" if isinstance(piece, int) else piece for piece in cut(phrase))
 
 
 def type_name(noun: str) -> str:
