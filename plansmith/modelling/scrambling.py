@@ -46,6 +46,11 @@ SHORTENED = 0.3
 """Share of its predicates of which arguments are dropped, often all."""
 UNTYPED = 0.25
 """Share of random domains without types."""
+MORE_KINDS = 0.5
+"""Share of the others that have kinds of objects of which no fact is, so that a kind may have any number below it: told
+of three, a model took the second for the last (docs/log.md)."""
+MOST_KINDS = 3
+"""Such kinds of a domain."""
 MADE_UP = 0.5
 """Share of phrases that are words and arguments in any order."""
 ALIKE = 0.5
@@ -70,9 +75,10 @@ class Scrambler:
     """Makes random domains of others.
 
     Facts, parameters and what an action needs and changes get another order, some of the latter and of the actions are
-    left out, some domains lose their types, some predicates arguments, and some conditions are negated, made a choice,
-    made to hold only if another does, or made about all or some objects. Predicates are said by phrases of other ones,
-    of other domains too, or by phrases made up, as some actions are; actions and objects are named anew.
+    left out, some domains lose their types or get more, some predicates lose arguments, and some conditions are
+    negated, made a choice, made to hold only if another does, or made about all or some objects. Predicates are said by
+    phrases of other ones, of other domains too, or by phrases made up, as some actions are; actions and objects are
+    named anew.
 
     Attributes:
         phrases: of predicates, by the number of their arguments.
@@ -122,8 +128,9 @@ class Scrambler:
         init = [atom for atom in dict.fromkeys(problem.init) if is_told(atom)]
         if not goal or not init:
             raise BadInputError("a random domain that says nothing of its problem", where=f"domain {domain.name}")
+        types = self._with_more_kinds(domain.types, phrases, rng)
         return (
-            replace(domain, predicates=_shuffled(predicates, rng), actions=actions),
+            replace(domain, types=types, predicates=_shuffled(predicates, rng), actions=actions),
             phrases.model_copy(update={"predicates": said}),
             replace(problem, objects=objects, init=_some(_shuffled(init, rng), rng, UNTOLD), goal=Conjunction(goal)),
         )
@@ -152,6 +159,19 @@ class Scrambler:
         made = renamer.domain(domain)
         made = replace(made, types=()) if is_untyped else made
         return made, phrases.model_copy(update={"actions": said}), renamer.problem(problem)
+
+    def _with_more_kinds(
+        self, types: Sequence[TypedName], phrases: Phrases, rng: random.Random
+    ) -> tuple[TypedName, ...]:
+        """Return the types of a domain with some of which it says nothing more, each anywhere below another."""
+        made = list(types)
+        if made and rng.random() < MORE_KINDS:
+            nouns = {noun for nouns in phrases.types.values() for noun in nouns} | {typed.name for typed in made}
+            free = [word for word in self.words if word not in nouns]
+            for name in rng.sample(free, min(len(free), rng.randint(1, MOST_KINDS))):
+                above = rng.choice([OBJECT, *(typed.name for typed in made)])
+                made.insert(rng.randint(0, len(made)), TypedName(name, (above,)))
+        return tuple(made)
 
     def _action_names(self, rng: random.Random) -> Iterator[str]:
         """Yield names of a few words, each once."""
