@@ -22,6 +22,8 @@ from plansmith.config.constrained import CpoConfig, CriticConfig
 from plansmith.config.training import EngineNumerics, Numerics
 from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import CompletionRow, JudgingRow, MetricRow, ProblemRow, RolloutRow
+from plansmith.errors import BadInputError
+from plansmith.generation import FinishReason
 from plansmith.judging.judge import PlanJudge
 from plansmith.judging.progress_score import printed_progress, progress_score
 from plansmith.judging.rewards import Reward
@@ -247,6 +249,14 @@ def test_lesson_gives_each_token_the_advantage_of_its_step_and_raises_the_penalt
     assert lesson.figures["cpo/cost"] == 0.75 and lesson.figures["cpo/penalty"] == 1.0
     assert lesson.state == {"asked": 1, "penalty": 1.25}
     assert lesson.figures["cpo/disagreement"] == 0.0
+
+
+def test_rollouts_of_which_none_had_room_are_bad_input_that_says_so() -> None:
+    rule, item = rule_of(settings_of(max_unjudged_share=1.0)), judged("", "p0", "r1")
+    rollout = replace(item.rollout, finish_reason=FinishReason.NO_ROOM)
+    unjudged = replace(item, rollout=rollout, reward=rule.reward(rollout, item.verdict))
+    with pytest.raises(BadInputError, match="1 of 1; the last: the prompt left no room for an answer"):
+        rule.lesson([unjudged], None)
 
 
 def test_disagreement_counts_plans_that_the_reference_judges_otherwise() -> None:

@@ -239,6 +239,8 @@ def test_more_rollouts_without_a_reward_than_may_be_are_bad_input() -> None:
         rule_of(max_unjudged_share=0.4).lesson(found, None)
     assert caught.value.cure and "raise policy.max_model_len" in caught.value.cure
     assert len(rule_of(max_unjudged_share=0.5).lesson(found, None).sequences) == 2
+    with pytest.raises(BadInputError, match="2 of 2; the last: why"):
+        rule_of(max_unjudged_share=1.0).lesson(group("p0", None, None), {"asked": 2})
 
 
 def test_weights_of_another_distribution_than_was_drawn_from_are_refused() -> None:

@@ -502,12 +502,15 @@ def test_load_policy_merges_an_adapter_for_engines_that_take_none(
 ) -> None:
     base, adapter = policies["base"], policies["adapter"]
     workers.load_policy(base, ENGINE)
-    with with_the_first_engine(workers, tmp_path, adapters="merged") as merging:
-        merging.load_policy(adapter, ENGINE)  # proves itself by its probe
-        assert merging._ask_policies("adapter_effect", PROBE_TOKENS) == [None], "this engine would take one beside"
-        assert [path.name for path in (tmp_path / MERGED).iterdir()] == [adapter.key[:12]]
-    assert not (tmp_path / MERGED).exists()
-    merging.load_policy(base, ENGINE)  # which the other engine holds as well
+    merging = with_the_first_engine(workers, tmp_path, adapters="merged")
+    try:
+        with merging:
+            merging.load_policy(adapter, ENGINE)  # proves itself by its probe
+            assert merging._ask_policies("adapter_effect", PROBE_TOKENS) == [None], "this engine would take one beside"
+            assert [path.name for path in (tmp_path / MERGED).iterdir()] == [adapter.key[:12]]
+        assert not (tmp_path / MERGED).exists()
+    finally:
+        merging.load_policy(base, ENGINE)  # which the other engine holds as well
 
 
 def test_merging_an_adapter_on_four_bits_is_refused(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class PlanAnswer:
         turns: the verdict on each answer of the policy.
         verdict: on the plan, or on the policy's last attempt, as ``plansmith validate --json`` writes it.
         reason: why there is no plan, or why the policy did not find it.
-        timings: seconds, by the names of `TIMINGS` and ``total_s``.
+        timings: seconds of each kind of work (`TIMINGS`), ``total_s``, and in a reply ``queued_s`` before it began.
     """
 
     problem_id: str

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pipelines.trials.folder_policy import answering
+from pipelines.trials.command_generator import command_generator
 from pipelines.trials.options import (
     LEAST,
     TEXT_RENDERINGS,
@@ -100,7 +100,7 @@ def _formalise(arguments: argparse.Namespace) -> int:
     say = _say if arguments.out else _say_aside
     asked = {str(arguments.text): asking(prompt)}
     with (  # a folder's engine has room for the prompt, an answer, feedback on it and the next answer
-        answering(arguments, folder, asked, room=answer_room(arguments)) as (generator, _),
+        command_generator(arguments, folder, asked, room=answer_room(arguments)) as (generator, *_),
         FastDownward(planner_of(arguments)) as planner,
     ):
         say(f"policy: {arguments.policy} (prompts: {texts.rendering}, of the domain: {texts.detail})\n")

@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from pipelines.stages.domain_writing import keeps
-from pipelines.trials.folder_policy import answering
+from pipelines.trials.command_generator import command_generator
 from pipelines.trials.options import (
     LEAST,
     add_endpoint_options,
@@ -105,7 +105,7 @@ def _write_domain(arguments: argparse.Namespace) -> int:
     folder = None if is_address(arguments.policy) else text_policy(arguments.policy)
     asked = {str(arguments.demonstrations): next_question(demonstrations, None, **_shown(config))}
     with (  # a folder's engine has room for a prompt, the domain handed back, and an answer
-        answering(arguments, folder, asked, room=2 * config.max_new_tokens) as (generator, _),
+        command_generator(arguments, folder, asked, room=2 * config.max_new_tokens) as (generator, *_),
         FastDownward(planner_of(arguments)) as planner,
     ):
         checks = DomainChecks(demonstrations, _scenes(demonstrations, reference), proving(planner))

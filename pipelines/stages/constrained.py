@@ -72,7 +72,7 @@ class FromSteps(FromGroups):
         """Return R of the whole plan."""
         found = criticise(self._task(rollout), verdict, (), self.settings.constraint,
                           finish_reason=rollout.finish_reason)  # fmt: skip
-        return Reward(None if found is None else found.reward, verdict.reason)
+        return super().reward(rollout, verdict) if found is None else Reward(found.reward, verdict.reason)
 
     def lesson(self, tried: Sequence[Tried], state: Any) -> Lesson:
         """Return what is learnt from the groups, penalised under nu and with nu for the next update, or to be solved.

@@ -133,8 +133,9 @@ class FromGroups:
         """Return what is learnt from the groups, with the spare ones only from those that teach something.
 
         Raises:
-            BadInputError: more rollouts than may have no reward; or in the first update, unless it may start cold, none
-                is valid, or no group has two rewards, though spare problems were tried. A later one learns nothing.
+            BadInputError: more rollouts than may have no reward, or all; or in the first update, unless it may start
+                cold, none is valid, or no group has two rewards, though spare problems were tried. A later one learns
+                nothing.
         """
         groups, settings = groups_of(tried), self.settings
         self._check(tried, groups, is_first=state is None)
@@ -217,7 +218,7 @@ def check_judged(unjudged: Sequence[Tried], tried: Sequence[Tried], most: float)
         raise BadInputError(
             "too many rollouts have no reward",
             got=f"{len(unjudged)} of {len(tried)}; the last: {unjudged[-1].reward.reason}",
-            expected=f"a share of {most:g} at most, max_unjudged_share, and one that has",
+            expected=f"a share of {most:g} at most, max_unjudged_share, and one with a reward at least",
             cure="draw smaller problems, or raise policy.max_model_len",
         )  # fmt: skip
 

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import functools
 import logging
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from actors.endpoint import Endpoint
 from pipelines.run.engines import Engines
 from pipelines.run.ray_session import RaySession
 from pipelines.run.workers import CHUNKS_IN_ENGINE, MODEL, policy_version
-from pipelines.trials.options import endpoint_of, planner_of
 from pipelines.trials.own_problems import TrialConfig
-from plansmith.config.basics import narrowed
-from plansmith.config.cluster import ClusterConfig
-from plansmith.config.generation import EndpointModel
 from plansmith.config.training import EngineNumerics, PolicyConfig
 from plansmith.errors import BadInputError, ConfigError, LostWorkerError
-from plansmith.generation import Conversation, Generator
+from plansmith.generation import Conversation
 from plansmith.learning.codec import Codec, EngineGenerator
 from plansmith.learning.model_folder import (
     adapter_rank,
@@ -113,37 +105,6 @@ def engine_config(
         n_threads=n_threads,
         is_cpu=not has_gpu(),
     )
-
-
-@contextlib.contextmanager
-def answering(
-    arguments: argparse.Namespace, folder: FolderPolicy | None, asked: Mapping[str, Conversation], *, room: int
-) -> Iterator[tuple[Generator, EndpointModel | EngineNumerics]]:
-    """Give who answers a command that keeps no artifacts, and what its answers depend on.
-
-    Args:
-        arguments: with the options of a policy and of servers.
-        folder: of the model; None: the server of `arguments` is asked.
-        asked: what a folder's engine has a window for; see `engine_config`.
-        room: see there.
-
-    Raises:
-        BadInputError: a conversation that fills a folder's window, or a server that cannot be asked.
-    """
-    if folder is None:
-        config = endpoint_of(arguments)
-        with Endpoint(config) as endpoint:
-            yield endpoint, narrowed(config, EndpointModel)
-        return
-    engine = engine_config(folder, asked, room=room, dtype=arguments.dtype, n_threads=arguments.num_cpus)
-    cluster = ClusterConfig(num_cpus=arguments.num_cpus)
-    trial = TrialConfig(planner=planner_of(arguments), cluster=cluster, policy=engine)
-    with (
-        tempfile.TemporaryDirectory(prefix="plansmith-") as name,
-        FolderWorkers(trial, Path(name), seed=arguments.seed) as workers,
-    ):
-        numerics = narrowed(engine, EngineNumerics)
-        yield workers.generator(folder, numerics), numerics
 
 
 def has_gpu() -> bool:

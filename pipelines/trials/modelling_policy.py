@@ -7,7 +7,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.trials.folder_policy import FolderPolicy, answering
+from pipelines.trials.command_generator import CommandGenerator, command_generator
+from pipelines.trials.folder_policy import FolderPolicy
 from pipelines.trials.options import (
     LEAST,
     add_endpoint_options,
@@ -16,11 +17,9 @@ from pipelines.trials.options import (
     is_address,
     sampling_of,
 )
-from plansmith.config.generation import EndpointModel
 from plansmith.config.loading import build_model
 from plansmith.config.modelling import ModellingConfig
 from plansmith.errors import BadInputError, ConfigError
-from plansmith.generation import Generator as Answering
 from plansmith.generation import asking
 from plansmith.modelling import folder as files
 from plansmith.modelling.budget import Budget, Budgeted, cost_of
@@ -112,23 +111,17 @@ def _begun(path: Path, name: str, log: CallLog) -> Cassette:
 
 
 @contextlib.contextmanager
-def _answering(
-    arguments: argparse.Namespace, folder: FolderPolicy | None, text: str
-) -> Iterator[tuple[Answering, str, str]]:
-    """Give who answers, what its answers depend on, and its name.
+def _answering(arguments: argparse.Namespace, folder: FolderPolicy | None, text: str) -> Iterator[CommandGenerator]:
+    """Give who answers.
 
     Raises:
         BadInputError: a text that fills a folder's window, or a server that cannot be asked.
     """
     if arguments.replay is not None:
         cassette = Cassette.read(arguments.replay)
-        yield Playing(cassette), f"cassette {cassette.digest}", cassette.label.model
+        yield CommandGenerator(Playing(cassette), f"cassette {cassette.digest}", cassette.label.model)
         return
     where = str(getattr(arguments, "text", files.TEXT))
     asked = {where: asking(step_prompt("worked", "types", text=text))}
-    with answering(arguments, folder, asked, room=WINDOW + 2 * arguments.max_new_tokens) as (generator, settings):
-        who = settings.model_dump_json()
-        if isinstance(settings, EndpointModel):
-            yield generator, who, settings.model
-        elif folder is not None:
-            yield generator, f"{folder.key} {who}", folder.folder.name
+    with command_generator(arguments, folder, asked, room=WINDOW + 2 * arguments.max_new_tokens) as answering:
+        yield answering

@@ -140,8 +140,8 @@ class ReinforcementConfig(OptimiserConfig, GroupRelativeConfig, GroupSamplingCon
     may_start_cold: bool = False
     """Begin although no rollout of the first update is valid; only the rewards of failures tell it what to do then."""
     max_unjudged_share: float = Field(0.05, ge=0, le=1)
-    """The run ends with an error when more than this share of an update's rollouts has no reward: the prompt left no
-    room, or the problem itself cannot be judged."""
+    """The run ends with an error when more than this share of an update's rollouts, or all, have no reward: the prompt
+    left no room, or the problem itself cannot be judged."""
 
     @model_validator(mode="after")
     def _segments_have_updates(self) -> Self:

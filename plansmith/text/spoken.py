@@ -119,7 +119,13 @@ class SpokenDomain:
 
     @cached_property
     def _orders(self) -> dict[str, tuple[int, ...]]:
-        return {schema.name: order_of(self._phrase(schema.name)) for schema in self.domain.predicates}
+        orders = {schema.name: order_of(self._phrase(schema.name)) for schema in self.domain.predicates}
+        for schema in self.domain.predicates:
+            if sorted(orders[schema.name]) != list(range(len(schema.parameters))):
+                raise BadInputError("a phrase that does not fit its arguments", where=f"predicate {schema.name}",
+                                    got=self._phrase(schema.name), cure="change it in phrases.yaml",
+                                    expected=f"positions 0 to {len(schema.parameters) - 1}")  # fmt: skip
+        return orders
 
     def _phrase(self, predicate: str) -> str:
         return predicate_phrase(self.phrases, predicate, self.phrasing)

@@ -1,6 +1,6 @@
 """Direct preference optimisation: of each pair the chosen response against the rejected one.
 
-Also how a policy is read of pairs without training it: the log-probabilities of the reference, and held-out pairs.
+Also the log-probability of each half of a pair, read without training.
 """
 
 from __future__ import annotations
