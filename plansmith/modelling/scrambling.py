@@ -48,7 +48,7 @@ UNTYPED = 0.25
 """Share of random domains without types."""
 MORE_KINDS = 0.5
 """Share of the others that have kinds of objects of which no fact is, so that a kind may have any number below it: told
-of three, a model took the second for the last (docs/log.md)."""
+of three, a model went back after the second (docs/log.md)."""
 MOST_KINDS = 3
 """Such kinds of a domain."""
 MADE_UP = 0.5
