@@ -132,7 +132,9 @@ def test_spoken_predicates_are_called_by_their_words_with_arguments_in_their_ord
 
 @pytest.mark.parametrize("name", LEARNT)
 def test_spoken_text_lists_the_arguments_of_a_fact_as_its_phrase_names_them(name: str) -> None:
-    for own, _ in spoken(name):
+    found = [own for own, _ in spoken(name)]
+    assert found
+    for own in found:
         facts = re.findall(r"^- (.+):\n((?:  - X\d+, .+\n)+)", own.text, re.MULTILINE)
         listed = {
             predicate_name(re.sub(r"X(\d+)", r"{\1}", fact)): [
@@ -142,6 +144,17 @@ def test_spoken_text_lists_the_arguments_of_a_fact_as_its_phrase_names_them(name
         }
         wanted = {schema.name: [*schema.parameters] for schema in own.pddl.predicates if schema.parameters}
         assert listed == {name: [typed.types[0] for typed in them] for name, them in wanted.items()}
+
+
+@pytest.mark.parametrize("phrase", ["{0} stands on something", "{2} bears {0}"])
+def test_spoken_phrase_that_does_not_fit_its_arguments_is_refused(phrase: str) -> None:
+    loaded = load_domain("blocksworld")
+    phrases = loaded.needed_phrases()
+    odd = phrases.model_copy(update={"predicates": {**phrases.predicates, "on": (phrase,) * 3}})
+    with pytest.raises(
+        BadInputError, match=r"a phrase of 'on' does not fit its arguments[^$]*positions \{0\} to \{1\}"
+    ):
+        _ = SpokenDomain(loaded.domain, odd, 0).text
 
 
 def test_spoken_plan_is_a_plan_of_the_domain_that_it_was_made_of() -> None:

@@ -296,16 +296,30 @@ def _chosen(entries: dict[str, tuple[str, ...]], name: str, phrasing: int, kind:
     return entries[name][phrasing % len(entries[name])]
 
 
-def _filled(group: str, template: str, arguments: Sequence[str]) -> _Clause:
-    """Return the clause of a template; every argument must have its place, or two facts would read alike."""
+def fitting(group: str, template: str, n_arguments: int) -> tuple[str | int, ...]:
+    """Return what a template is `cut` into.
+
+    Raises:
+        BadInputError: an argument has no place, so that two facts would read alike, or there is a place for another.
+    """
     pieces = cut(template)
-    if {piece for piece in pieces if isinstance(piece, int)} != set(range(len(arguments))):
+    if {piece for piece in pieces if isinstance(piece, int)} != set(range(n_arguments)):
         raise BadInputError(
             f"a phrase of '{group}' does not fit its arguments",
             got=repr(template),
-            expected=f"positions {{0}} to {{{len(arguments) - 1}}}" if arguments else "no position",
+            expected=f"positions {{0}} to {{{n_arguments - 1}}}" if n_arguments else "no position",
             cure="change it in phrases.yaml, or give the step the arguments of its action",
         )
+    return pieces
+
+
+def _filled(group: str, template: str, arguments: Sequence[str]) -> _Clause:
+    """Return the clause of a template.
+
+    Raises:
+        BadInputError: see `fitting`.
+    """
+    pieces = fitting(group, template, len(arguments))
     text = "".join([arguments[piece] if isinstance(piece, int) else piece for piece in pieces])
     return _Clause(group, text, begins_with_name=any(isinstance(piece, int) for piece in pieces[:1]))
 

@@ -18,7 +18,7 @@ from plansmith.config.domains import Phrases
 from plansmith.errors import BadInputError
 from plansmith.pddl.model import OBJECT, Domain, Problem, TypedName
 from plansmith.text.anonymisation import Anonymisation, Renamer
-from plansmith.text.natural_language import cut, domain_text, noun_of, predicate_phrase, problem_text
+from plansmith.text.natural_language import cut, domain_text, fitting, noun_of, predicate_phrase, problem_text
 
 SLOT = "x"
 """Stands for an argument in the name of a predicate."""
@@ -121,10 +121,7 @@ class SpokenDomain:
     def _orders(self) -> dict[str, tuple[int, ...]]:
         orders = {schema.name: order_of(self._phrase(schema.name)) for schema in self.domain.predicates}
         for schema in self.domain.predicates:
-            if sorted(orders[schema.name]) != list(range(len(schema.parameters))):
-                raise BadInputError("a phrase that does not fit its arguments", where=f"predicate {schema.name}",
-                                    got=self._phrase(schema.name), cure="change it in phrases.yaml",
-                                    expected=f"positions 0 to {len(schema.parameters) - 1}")  # fmt: skip
+            fitting(schema.name, self._phrase(schema.name), len(schema.parameters))
         return orders
 
     def _phrase(self, predicate: str) -> str:
