@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from modelled import SAMPLING, Dying, Killed, modelled, reference
 from stand_in_generator import StandInGenerator
+from unified_planning.io import PDDLReader
 
 from plansmith.config.modelling import ModellingConfig
 from plansmith.config.planner import PlannerConfig
@@ -66,6 +67,9 @@ def test_step_with_a_planned_mistake_fires_its_check_and_ends(
     with FastDownward(PlannerConfig(search="lama-first")) as planner:
         planned_task = plan_task(planner, folder.read(files.DOMAIN), folder.read(files.PROBLEM))
     assert planned_task.status == ("refused" if accepted_with else "solved")
+    if not accepted_with:
+        read = PDDLReader().parse_problem_string(folder.read(files.DOMAIN), folder.read(files.PROBLEM))
+        assert len(read.actions) == 4
 
 
 def test_hierarchy_that_every_answer_loses_leaves_all_types_below_object(tmp_path: Path) -> None:

@@ -206,9 +206,10 @@ def _noted_in_action(
             text.add(keyword)
             text.add_fragment(written.fragments[part], part)
     text.add("))")
-    for diagnostic in read_domain(text.text).notebook.errors():
-        part, number, said = _told(text, diagnostic)
-        yield _check_in_action(part), Fault(_check_in_action(part), said, number)
+    told = [_told(text, diagnostic) for diagnostic in read_domain(text.text).notebook.errors()]
+    noted = [(part, Fault(_check_in_action(part), said, number)) for part, number, said in told]
+    for _, fault in _with_brackets(noted, written, ("precondition", "effect"), "predicate_usage"):
+        yield fault.check, fault
 
 
 def _check_in_action(part: str) -> str:
@@ -229,6 +230,33 @@ def _told(text: Assembly, found: Diagnostic) -> tuple[str, int, str]:
         said += [f"expected {found.expected}"] if found.expected else []
         said += [f"to mend it, {found.repair}"] if found.repair else []
     return part, line, text.in_answer("; ".join(said))
+
+
+def _with_brackets(
+    noted: list[tuple[str, Fault]], written: Written, parts: Sequence[str], check: str
+) -> list[tuple[str, Fault]]:
+    """Return what is noted, by part; where that is of the frame, the bracket of the answer that breaks it instead."""
+    if all(part for part, _ in noted):
+        return noted
+    unfit = ((part, _unfit_bracket(written.fragments[part], check)) for part in parts)
+    return next(([(part, fault)] for part, fault in unfit if fault), noted)
+
+
+def _unfit_bracket(fragment: Fragment, check: str) -> Fault | None:
+    """Return the first bracket that closes nothing, else the end of a fragment with an open one; None for neither."""
+    depth, line = 0, fragment.line
+    for line, text in enumerate(fragment.text.split("\n"), fragment.line):
+        for bracket in re.findall(r"[()]", text):
+            depth += 1 if bracket == "(" else -1
+            if depth < 0:
+                return Fault(
+                    check, "')' without '('; remove this ')', or one before it that ends a list too early", line
+                )
+    return (
+        Fault(check, f"missing ')': {depth} more '(' than ')' from line {fragment.line} to here", line)
+        if depth
+        else None
+    )
 
 
 _USE = re.compile(r"'(.+)', as in (?=lines? (\d+))(.+)")
@@ -299,6 +327,9 @@ def _noted_in_problem(written: Written, tree: TypeTree, predicates: Sequence[Pre
     text.add(")\n(:goal")
     text.add_fragment(unwrapped(written.fragments["goal"], keywords=(":goal",)), "goal")
     text.add("))")
+    noted = list[tuple[str, Fault]]()
     for found in read_problem(text.text, read_domain(frame).value).notebook.errors():
         part, line, said = _told(text, found)
-        yield part or "goal", Fault(_OF_FACTS.get(found.code, "pred_exists"), said, line)
+        noted.append((part, Fault(_OF_FACTS.get(found.code, "pred_exists"), said, line)))
+    for part, fault in _with_brackets(noted, written, ("state", "goal"), "pred_exists"):
+        yield part or "goal", fault
