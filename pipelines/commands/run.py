@@ -207,14 +207,14 @@ def run_stages_of(
     Args:
         pipeline, config, preset: what is run.
         session: runs it.
-        folder: of its windows.
+        folder: of its windows and its report.
         root: of its artifacts.
     """
     with Telemetry(config, folder) as telemetry:
         artifacts = session.run(
             pipeline.stages(config), root=root, observers=[telemetry], keep_weights=config.keep_weights
         )
-    return RunSoFar(pipeline.name, config, preset, artifacts)
+    return RunSoFar(pipeline.name, config, preset, artifacts, folder)
 
 
 def report_run(pipeline: Pipeline[Any, Any], run: RunSoFar[Any], folder: Path) -> Any:

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from plansmith.data.rows import ModelledVerdictRow, ModellingCallRow, ModellingStepRow, ModellingTaskRow
 from plansmith.modelling.products import NL2PLAN
 
+PAGES = "pages"
+"""The folder in which they lie."""
+
 
 @dataclass(frozen=True, slots=True)
 class ArmOfTask:

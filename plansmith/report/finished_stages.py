@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -68,12 +69,16 @@ class FinishedStage:
 
 @dataclass(frozen=True)
 class RunSoFar(Generic[ConfigT]):
-    """A run, finished or not: its settings, and the artifact of each finished stage in their order."""
+    """A run, finished or not: its settings, and the artifact of each finished stage in their order.
+
+    ``folder`` is the run's own, in which its report lies; None where nothing is written of it.
+    """
 
     pipeline: str
     config: ConfigT
     preset: str
     artifacts: Mapping[str, Artifact]
+    folder: Path | None = None
 
     def stages(self, kind: StageKind | None = None) -> Iterator[FinishedStage]:
         """Yield the finished stages, all or those of a kind."""

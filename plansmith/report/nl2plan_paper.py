@@ -30,5 +30,9 @@ SHARES = {
     "advice that is harmful (step 4)": 21.1,
     "tasks with advice (step 5)": 53.3,
     "advice that is harmful (step 5)": 25.0,
+    "failures that end with no plan found": 40.0,
+    "invalid types that advice removes (step 1)": 88.2,
 }
 """Percent; an action counts once in each pass."""
+COMMON_FAULTS = {"construction": "invalid arguments of predicates", "task": "objects called like a type"}
+"""What most error messages are about, by step."""

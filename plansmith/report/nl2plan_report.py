@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from statistics import fmean
 
 from plansmith.judging.modelled import NO_PLAN
 from plansmith.modelling.checks import PAPER_CHECKS
 from plansmith.modelling.products import RULES, UNADVISED, UNCHECKED
-from plansmith.report.nl2plan_paper import SHARES, STEPS, TABLE_1, TABLE_2
+from plansmith.report.nl2plan_paper import COMMON_FAULTS, SHARES, STEPS, TABLE_1, TABLE_2
 from plansmith.report.nl2plan_results import Agreement, Cost, ModelledTask, NL2PlanResults
 from plansmith.report.run_sections import run_provenance
 from plansmith.report.sections import Listing, Report, Section, Sentences, Table, Tile, Tiles
 from plansmith.report.statistics import wilson_interval
-from plansmith.report.wording import beside, interval, p_text, percent, spoken
+from plansmith.report.wording import beside, interval, number_or_dash, p_text, percent, spoken
 
 SCRIPTED = (
     "These are answers of the script, which reads the references: they show that the pipeline works and say nothing "
@@ -45,6 +46,7 @@ WHAT_COUNTS = (
     "does, else under an interpretation that a person has confirmed. A proposal that nobody has confirmed is no tick. "
     "In brackets: the paper, GPT-4, one run; ~ is a questionable plan."
 )
+WITHOUT_H2 = "The planner is the first iteration of LAMA (`lama-first`), without the h2 of the paper's Scorpion."
 
 
 def nl2plan_report(results: NL2PlanResults) -> Report:
@@ -79,7 +81,8 @@ def _sections(results: NL2PlanResults) -> Iterator[Section]:
         blocks = (_agreeing(results.agreement), _chosen(results.agreement, len(results.tasks)))
         yield Section("Agreement of drafts", blocks, note=AGREEING)
     plans = (_plans(results), _unsolved(results))
-    yield Section("Plans (table 1)", plans, note=f"{WHAT_COUNTS} {note}".strip(), is_printed=not results.by_domain)
+    about = " ".join(filter(None, (WHAT_COUNTS, _planner(results), note)))
+    yield Section("Plans (table 1)", plans, note=about, is_printed=not results.by_domain)
     told = {"is_printed": not results.by_domain}
     yield Section("Tokens (table 2)", (_tokens(results),), **told, note=f"Input and output together, as counted by who "
                   f"answers; the mean over the tasks for which a step was taken. {note}".strip())  # fmt: skip
@@ -87,10 +90,15 @@ def _sections(results: NL2PlanResults) -> Iterator[Section]:
         lines = tuple(f"{task}: {lacks}." for task, own in results.grown.items() for lacks in own)
         note = "What problems spoke of and their domain lacked, by the task that it was made of; it was added."
         yield Section("Domains that grew", (Sentences(lines, "Domains that grew"),), note=note)
-    yield Section("Checks and advice", (_shares(results), _faults(results)), note=note)
+    yield Section("Checks and advice", (_shares(results), _faults(results), _common(results)), note=note)
     yield Section("What it cost", (_cost(results),), note=note)
     yield Section("Tasks", tuple(_listings(results)), is_printed=False)
     yield run_provenance(results)
+
+
+def _planner(results: NL2PlanResults) -> str:
+    """Return what is to be said of the planner."""
+    return WITHOUT_H2 if results.config.get("planner", {}).get("search") == "lama-first" else ""
 
 
 def _domains(results: NL2PlanResults) -> Table:
@@ -176,12 +184,22 @@ def _tokens(results: NL2PlanResults) -> Table:
         paper = dict(zip(STEPS, TABLE_2.get(domain, ()), strict=False))
         cells = (beside(f"{by_step[step]:.0f}" if step in by_step else "", str(paper.get(step, ""))) for step in STEPS)
         rows.append((domain, *cells))
-    return Table("Tokens", ("domain", *(step.replace("_", "-") for step in STEPS)), tuple(rows))
+    if len(rows) > 1:
+        rows.append(("average", *(_average(results, step) for step in STEPS)))
+    header = ("domain", *(step.replace("_", "-") for step in STEPS))
+    return Table("Tokens", header, tuple(rows), is_last_strong=len(rows) > 1)
+
+
+def _average(results: NL2PlanResults, step: str) -> str:
+    """Return the mean of a step over the domains, and the paper's over those of them that it has."""
+    own = [by_step[step] for by_step in results.tokens_by_domain.values() if step in by_step]
+    paper = [TABLE_2[domain][STEPS.index(step)] for domain in results.tokens_by_domain if domain in TABLE_2]
+    return beside(f"{fmean(own):.0f}" if own else "", f"{fmean(paper):.0f}" if paper else "")
 
 
 def _shares(results: NL2PlanResults) -> Table:
     rows = tuple(
-        (name, "" if share is None else f"{share:.1f}", f"{SHARES[name]:.1f}" if name in SHARES else "")
+        (name, number_or_dash(share, 1), f"{SHARES[name]:.1f}" if name in SHARES else "")
         for name, share in results.shares.items()
     )
     return Table("Automatic validation and feedback, percent", ("share", "here", "paper"), rows)
@@ -196,6 +214,16 @@ def _faults(results: NL2PlanResults) -> Table:
     names = [*PAPER_CHECKS, *sorted({*messages, *flaws} - set(PAPER_CHECKS))]
     rows = tuple((name, str(messages[name]), str(flaws[name])) for name in names if messages[name] or flaws[name])
     return Table("Faults by check", ("check", "error messages", "answers accepted with it"), rows)
+
+
+def _common(results: NL2PlanResults) -> Sentences:
+    """Return which check most error messages of a step are about."""
+    lines = []
+    for step, by_check in results.faults_by_step.items():
+        check = max(by_check, key=lambda name: by_check[name])
+        paper = f" (paper: {COMMON_FAULTS[step]})" if step in COMMON_FAULTS else ""
+        lines.append(f"{spoken(step)}: most often {check}, {by_check[check]} of {sum(by_check.values())}{paper}.")
+    return Sentences(tuple(lines), "The most common fault of each step")
 
 
 def _cost(results: NL2PlanResults) -> Table:
@@ -214,7 +242,7 @@ def _cost(results: NL2PlanResults) -> Table:
 
 def _listings(results: NL2PlanResults) -> Iterator[Listing]:
     for name, task in results.tasks.items():
-        yield Listing(name, _facts(task))
+        yield Listing(name, _facts(task), task.page)
 
 
 def _facts(task: ModelledTask) -> dict[str, object]:

@@ -5,9 +5,11 @@ The value is written to and read from ``results.json``; the live page asks for i
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.data.artifacts import Artifact
@@ -24,10 +26,14 @@ from plansmith.data.rows import (
     Split,
 )
 from plansmith.groups import grouped
+from plansmith.judging.modelled import NO_PLAN
 from plansmith.modelling.cassette import is_played
 from plansmith.modelling.growing import GROWING
+from plansmith.modelling.pages import PAGES
 from plansmith.modelling.products import AT_ONCE, LACKING, NL2PLAN, OF_DRAFT, ONE_CALL, RULES, ZERO_SHOT, DialogueStep
+from plansmith.modelling.reading import read_types
 from plansmith.modelling.script import SCRIPT
+from plansmith.pddl.parser import parse_domain
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.results import RunResults
 from plansmith.report.run_facts import facts_of
@@ -59,6 +65,7 @@ class ModelledTask:
         faults: messages about each check.
         flaws: checks with whose faults an answer was accepted.
         feedback: what advice did, by step and effect, as ``construction: helped``.
+        page: with every call, from the folder of the report; empty where no report lies beside it.
     """
 
     domain: str
@@ -73,6 +80,7 @@ class ModelledTask:
     faults: dict[str, int] = field(default_factory=dict)
     flaws: dict[str, int] = field(default_factory=dict)
     feedback: dict[str, int] = field(default_factory=dict)
+    page: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +167,8 @@ class NL2PlanResults(RunResults):
     """None with one draft."""
     grown: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """What domains lacked and were given, by the task that they were made of."""
+    faults_by_step: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Messages about each check, by the step that they were sent in."""
 
 
 def nl2plan_results(run: Run) -> NL2PlanResults | None:
@@ -172,8 +182,9 @@ def nl2plan_results(run: Run) -> NL2PlanResults | None:
     own_calls, steps = list(_calls(first)), list(_steps(first))
     advice = judged.rows(AdviceRow, "advice")
     tasks = {
-        row.task: _task(row, references[row.task], own_calls, steps, advice) for row in verdicts if row.arm == NL2PLAN
-    }
+        row.task: replace(_task(row, references[row.task], own_calls, steps, advice), page=_page(run, row.task))
+        for row in verdicts if row.arm == NL2PLAN
+    }  # fmt: skip
     zero_shot = {row.task: (row.status, row.is_right) for row in verdicts if row.arm == ZERO_SHOT}
     speaker = next((call.model for call in calls), "")
     written = {name: sum(call.completion_tokens or 0 for call in _calls({name: artifact}))
@@ -188,14 +199,34 @@ def nl2plan_results(run: Run) -> NL2PlanResults | None:
         arms={arm: sum(row.is_right for row in verdicts if row.arm == arm) for arm in (NL2PLAN, *OTHERS)
               if any(row.arm == arm for row in verdicts)},
         tests=dict(_tests(verdicts, references, is_learnt="compare_actions" in run.artifacts)),
-        shares=_shares(steps, advice),
+        shares=_shares(steps, advice) | {
+            "failures that end with no plan found": _unplanned(tasks.values()),
+            "invalid types that advice removes (step 1)": _types_removed(steps, references),
+        },
         cost=_cost(calls, run.config.speaker.prices),
         cost_by_step={step: _cost(own, run.config.speaker.prices) for step, own in grouped(calls, _step_of).items()},
         tokens_by_domain=_tokens_by_domain(own_calls, references),
         grown=_grown(steps),
+        faults_by_step=_faults_by_step(own_calls),
         agreement=_agreement(run.artifacts["compare_drafts"]) if "compare_drafts" in run.artifacts else None,
         by_domain=dict(_by_domain(run.artifacts, tasks, verdicts)) if "compare_actions" in run.artifacts else {},
     )  # fmt: skip
+
+
+def _page(run: Run, task: str) -> str:
+    """Return the path of a task's page from the run's report, empty where there is none."""
+    page = run.artifacts["judge"].folder / PAGES / f"{task}.md"
+    if run.folder is None or not page.is_file():
+        return ""
+    return Path(os.path.relpath(page, run.folder / "report")).as_posix()
+
+
+def _faults_by_step(calls: Iterable[ModellingCallRow]) -> dict[str, dict[str, int]]:
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for call in calls:
+        if call.checks:
+            found[call.step].update(call.checks)
+    return {step: dict(by_check) for step, by_check in found.items()}
 
 
 def _grown(steps: Iterable[tuple[str, ModellingStepRow]]) -> dict[str, tuple[str, ...]]:
@@ -379,16 +410,50 @@ def _tokens_by_domain(
 
 def _shares(steps: Sequence[tuple[str, ModellingStepRow]], advice: Sequence[AdviceRow]) -> dict[str, float | None]:
     """Return the shares that the paper tells, in percent; None where nothing was asked, or nothing advised."""
-
-    def percent(part: int, whole: int) -> float | None:
-        return 100 * part / whole if whole else None
-
     found: dict[str, float | None] = {}
     for step, what, number in ((DialogueStep.CONSTRUCTION, "actions", 4), (DialogueStep.TASK, "tasks", 5)):
         own = [one for _, one in steps if one.step == step]
         given = [one for one in advice if one.step == step]
-        found[f"{what} with an error (step {number})"] = percent(sum(bool(one.n_messages) for one in own), len(own))
-        found[f"{what} with advice (step {number})"] = percent(len(given), len(own))
+        found[f"{what} with an error (step {number})"] = _percent(sum(bool(one.n_messages) for one in own), len(own))
+        found[f"{what} with advice (step {number})"] = _percent(len(given), len(own))
         harmful = sum(one.effect == "harmful" for one in given)
-        found[f"advice that is harmful (step {number})"] = percent(harmful, len(given))
+        found[f"advice that is harmful (step {number})"] = _percent(harmful, len(given))
     return found
+
+
+def _percent(part: int, whole: int) -> float | None:
+    return 100 * part / whole if whole else None
+
+
+def _unplanned(tasks: Iterable[ModelledTask]) -> float | None:
+    """Return the share of the tasks without a right plan that end with no plan; those that wait for a person are none.
+
+    What the paper calls identified failures.
+    """
+    failed = [task for task in tasks if not (task.right or task.proposed)]
+    return _percent(sum(task.status in NO_PLAN for task in failed), len(failed))
+
+
+def _types_removed(
+    steps: Iterable[tuple[str, ModellingStepRow]], references: Mapping[str, ModellingTaskRow]
+) -> float | None:
+    """Return the share of the invalid types of first answers that are gone after advice.
+
+    A type is invalid here that is called as an action or a predicate of the reference and as none of its types; the
+    paper's authors looked at them.
+    """
+    n_invalid = n_removed = 0
+    for task, step in steps:
+        if step.step == DialogueStep.TYPES:
+            domain = parse_domain(references[task].domain_pddl, source=f"{task}, reference")
+            wrong = _called(own.name for own in (*domain.actions, *domain.predicates))
+            wrong -= _called(own.name for own in domain.types)
+            after = _called(own.name for own in read_types(step.after)[0])
+            before = _called(own.name for own in read_types(step.before)[0]) if step.before else after
+            n_invalid, n_removed = n_invalid + len(before & wrong), n_removed + len((before - after) & wrong)
+    return _percent(n_removed, n_invalid)
+
+
+def _called(names: Iterable[str]) -> set[str]:
+    """Return names however they are spelt."""
+    return {name.lower().replace("_", "-") for name in names}

@@ -147,13 +147,14 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Names with values, folded away; on pages only."""
+    """Names with values, folded away; on pages only. ``more`` is a file with all there is, from the report's folder."""
 
     block: ClassVar = "listing"
     holds: ClassVar = "pairs"
 
     title: str
     pairs: Mapping[str, object]
+    more: str = ""
 
 
 BlockT = TypeVar("BlockT")
