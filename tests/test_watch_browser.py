@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect, sync_playwright
 from watched_runs import (
     BROKEN_CHAIN,
     HOSTILE,
@@ -33,13 +34,12 @@ OVERFLOW = "document.documentElement.scrollWidth - window.innerWidth"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Return a headless Chromium that is installed here."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser and is not installed")
+    """Return a headless Chromium that is installed here; one that does not start fails the tests."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     path = next(filter(None, map(shutil.which, names)), None)
     if path is None:
-        pytest.skip("no Chromium or Chrome on the PATH")
-    with api.sync_playwright() as playwright:
+        pytest.skip("no Chromium or Chrome on the PATH: these pages are tried in no browser (CONTRIBUTING.md)")
+    with sync_playwright() as playwright:
         # as root, as in a container, Chromium has no sandbox; what it opens here is ours
         options = {"args": ["--no-sandbox", "--disable-gpu"], "timeout": PATIENCE_MS}
         browser = playwright.chromium.launch(executable_path=path, **options)
@@ -74,8 +74,6 @@ def opened(browser: Any, address: str, width: int, complaints: list[str]) -> Any
 
 def wait_for_value(page: Any, selector: str, value: str) -> None:
     """Wait for the value of a control; an expression to wait for would be run as text, which the page forbids."""
-    from playwright.sync_api import expect
-
     expect(page.locator(selector)).to_have_value(value, timeout=PATIENCE_MS)
 
 

@@ -446,7 +446,7 @@ def _types_removed(
     for task, step in steps:
         if step.step == DialogueStep.TYPES:
             domain = parse_domain(references[task].domain_pddl, source=f"{task}, reference")
-            wrong = _called(own.name for own in (*domain.actions, *domain.predicates))
+            wrong = _called(own.name for own in domain.actions) | _called(own.name for own in domain.predicates)
             wrong -= _called(own.name for own in domain.types)
             after = _called(own.name for own in read_types(step.after)[0])
             before = _called(own.name for own in read_types(step.before)[0]) if step.before else after
