@@ -249,14 +249,10 @@ def _unfit_bracket(fragment: Fragment, check: str) -> Fault | None:
         for bracket in re.findall(r"[()]", text):
             depth += 1 if bracket == "(" else -1
             if depth < 0:
-                return Fault(
-                    check, "')' without '('; remove this ')', or one before it that ends a list too early", line
-                )
-    return (
-        Fault(check, f"missing ')': {depth} more '(' than ')' from line {fragment.line} to here", line)
-        if depth
-        else None
-    )
+                message = "')' without '('; remove this ')', or one before it that ends a list too early"
+                return Fault(check, message, line)
+    message = f"missing ')': {depth} more '(' than ')' from line {fragment.line} to here"
+    return Fault(check, message, line) if depth else None
 
 
 _USE = re.compile(r"'(.+)', as in (?=lines? (\d+))(.+)")
