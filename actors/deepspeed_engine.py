@@ -389,14 +389,55 @@ class DeepSpeedEngineAdapter:
     def _set_master(self, parameter: torch.nn.Parameter, weight: torch.Tensor) -> None:
         """Give the optimizer this rank's share of a weight, not rounded to the precision of the model."""
         from deepspeed.utils import safe_set_full_fp32_param, safe_set_local_fp32_param
-        from torch.nn.functional import pad
 
         if not self._is_sharded:
             safe_set_full_fp32_param(parameter, weight)
             return
+        safe_set_local_fp32_param(parameter, self._own_share(parameter, weight))
+
+    def _own_share(self, parameter: torch.nn.Parameter, weight: torch.Tensor) -> torch.Tensor:
+        """Return this rank's share of a whole weight, flat, as ZeRO 3 holds that of a parameter."""
+        from torch.nn.functional import pad
+
         n_own = getattr(parameter, "ds_tensor").numel()  # noqa: B009 - what ZeRO 3 adds
         own = weight.detach().flatten()[self.rank * n_own :][:n_own]
-        safe_set_local_fp32_param(parameter, pad(own, (0, n_own - len(own))))
+        return pad(own, (0, n_own - len(own)))
+
+    def shares_of(self, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return what this rank would hold of other weights, in the model's precision and in the memory of the host.
+
+        Args:
+            weights: as of `set_weights`.
+        """
+        shares: dict[str, torch.Tensor] = {}
+        for name, parameter in self._trained():
+            share = getattr(weights[name], "ds_tensor", weights[name])
+            if self._is_sharded and share is weights[name]:
+                share = self._own_share(parameter, share)
+            shares[name] = share.detach().to("cpu", parameter.dtype, copy=True)
+        return shares
+
+    @contextmanager
+    def holding(self, shares: Mapping[str, torch.Tensor]) -> Iterator[None]:
+        """Let the model have other weights, to be read by, until the context ends; the optimizer has its own."""
+        own = [(parameter, self._held_by_model(parameter).data) for _, parameter in self._trained()]
+        try:
+            for name, parameter in self._trained():
+                held = self._held_by_model(parameter)
+                held.data = shares[name].to(held.device)
+            yield
+        finally:
+            for parameter, data in own:
+                self._held_by_model(parameter).data = data
+
+    def _held_by_model(self, parameter: Any) -> torch.Tensor:
+        """Return the tensor that the model computes with, or with ZeRO 3 this rank's share, of small ones, too."""
+        if not self._is_sharded:
+            tensor: torch.Tensor = parameter
+            return tensor
+        parameter.partition()
+        share: torch.Tensor = parameter.ds_tensor
+        return share
 
     def _trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         return ((name, p) for name, p in self.module.named_parameters() if p.requires_grad)

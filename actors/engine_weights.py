@@ -43,6 +43,11 @@ def base_of(weights_folder: str) -> str:
     return str(base_folder_of(weights_folder))
 
 
+def has_tensors(weights_folder: str) -> bool:
+    """Return whether a folder has weights at all, and not only what goes with them."""
+    return any(Path(weights_folder).glob("*.safetensors"))
+
+
 def read_weight_shapes(weights_folder: str) -> TensorShapes:
     """Return the shape of every tensor in a Hugging Face folder; this is also the check that the folder is a model.
 

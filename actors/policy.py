@@ -23,6 +23,7 @@ from actors.engine_weights import (
     check_adapter,
     check_same_shapes,
     first_different_tensor,
+    has_tensors,
     read_pointer,
     read_weight_shapes,
     write_pointer,
@@ -232,14 +233,15 @@ class PolicyActor:
         self._engine.receive(call, *arguments)
 
     def keep_received(self, weights_folder: str, policy_version: str) -> None:
-        """Name the weights that were received, which are also in a folder, from which a restart begins.
+        """Name the weights that were received, and the folder from which a restart begins; without them that fails.
 
         Raises:
-            BadInputError: no model there, or one of other shapes.
+            BadInputError: a model of other shapes there.
             StalePolicyError: the prefix cache of the old weights could not be cleared.
         """
         folder = str(Path(weights_folder).resolve())
-        self._check(folder)
+        if has_tensors(folder):
+            self._check(folder)
         self._keep(folder, policy_version)
         self._base_folder = folder
 

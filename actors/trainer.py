@@ -13,7 +13,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -99,6 +99,7 @@ class TrainerActor:
             if config.has_master_weights:  # DeepSpeed begins with those of the model, which are rounded
                 self._load_whole_model(self.base_folder)
         self._sender: Any = None  # of weights to engines, once there is one
+        self._reference: tuple[str, Mapping[str, torch.Tensor]] = ("", {})
         if config.lora is not None:
             self._fresh_adapter = self._on_every_rank(self.engine.weights())
             if adapters.is_adapter_folder(folder):
@@ -240,14 +241,32 @@ class TrainerActor:
         top_p: float = 1.0,
         top_k: int = 0,
         as_trained: bool = False,
+        weights: str | None = None,
     ) -> list[NDArray[np.float32]]:
-        """Return what `TokenLogprobs` reads of each token, by sequence; 0 for the first. See `predict`."""
+        """Return what `TokenLogprobs` reads of each token, by sequence; 0 for the first. See `predict`.
+
+        Args:
+            sequences, temperature, top_p, top_k, as_trained: what is read, and how.
+            weights: of another folder, by which it is read instead; a frozen copy of each rank's share of them stays in
+                the memory of the host, until they are those of another folder. What is trained is left as it is.
+
+        Raises:
+            BadInputError: see `load`.
+        """
         from plansmith.learning.objectives.supervised import TokenLogprobs
 
-        found = self.predict(TokenLogprobs(temperature, top_p, top_k), sequences, as_trained=as_trained)
+        reader = TokenLogprobs(temperature, top_p, top_k)
+        with nullcontext() if weights is None else self.engine.holding(self._shares_of(weights)):
+            found = self.predict(reader, sequences, as_trained=as_trained)
         for numbers in found:
             numbers[0] = 0.0  # in a packed row it is that of following a stranger
         return found
+
+    def _shares_of(self, folder: str) -> Mapping[str, torch.Tensor]:
+        if self._reference[0] != folder:
+            self._reference = "", {}  # two would not fit
+            self._reference = folder, self.engine.shares_of(self._read(Path(folder)))
+        return self._reference[1]
 
     def end(self) -> None:
         """Let go of the model, which nothing else may be asked of: its hooks and the engine hold each other."""
@@ -270,8 +289,10 @@ class TrainerActor:
         """Take the memory again; awake already, do nothing."""
         self.engine.wake_up()
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, *, has_weights: bool = True) -> None:
         """Write model and tokenizer in Hugging Face layout, or the adapter; ``folder`` is complete or not there.
+
+        Without weights it gets the rest of a whole model, which engines need that are sent these (`send_weights`).
 
         The tensors are in float32, also those of a model in bfloat16: rounded from stage to stage, small updates would
         be lost. Its ``config.json`` says bfloat16 still, and who reads it without a wish gets that. All ranks must make
@@ -283,12 +304,16 @@ class TrainerActor:
         """
         module = self.engine.module
         is_sharded = self.config.zero_stage == 3 and self.config.lora is None and self.n_ranks > 1
-        if is_sharded and _is_saved_as_held(module, self.engine.shapes()):
+        if has_weights and is_sharded and _is_saved_as_held(module, self.engine.shapes()):
             self._written_by_all(Path(folder), self._save_share)
             return
-        weights, folder = self.engine.weights(), Path(folder)
+        folder = Path(folder)
+        weights = self.engine.weights() if has_weights else {}
         with self._all_or_none():
-            if self.rank == 0 and self.config.lora is not None:
+            if self.rank == 0 and not has_weights:
+                with adapters.written_whole(folder) as partial:
+                    self._save_settings(partial)
+            elif self.rank == 0 and self.config.lora is not None:
                 adapters.save_adapter(module, folder, weights=weights, base_folder=self.base_folder)
             elif self.rank == 0:
                 with adapters.written_whole(folder) as partial:
@@ -300,12 +325,16 @@ class TrainerActor:
         module, weights = self.engine.module, self.engine.weights(is_shared_out=True)
         if self.rank == 0:
             weights |= _buffers(module)
-            module.config.save_pretrained(folder)
-            if module.can_generate():
-                module.generation_config.save_pretrained(folder)
-            adapters.copy_tokenizer(self.base_folder, folder)
+            self._save_settings(folder)
             write_index(folder, self.engine.shapes(), _buffers(module), n_files=self.n_ranks)
         write_weights(weights, folder / shard_name(self.rank, self.n_ranks))
+
+    def _save_settings(self, folder: Path) -> None:
+        module = self.engine.module
+        module.config.save_pretrained(folder)
+        if module.can_generate():
+            module.generation_config.save_pretrained(folder)
+        adapters.copy_tokenizer(self.base_folder, folder)
 
     def load(self, folder: str | Path) -> None:
         """Take the weights of another folder with the same architecture; the optimizer's moments start anew.
@@ -315,16 +344,20 @@ class TrainerActor:
         Raises:
             BadInputError: no model in ``folder``, one with other tensors, or an adapter with another base.
         """
-        folder = Path(folder)
         if self.config.lora is None:
-            self._load_whole_model(folder)
-        elif not adapters.is_adapter_folder(folder):
-            _check_same_base(folder, self.base_folder)
-            self.engine.set_weights(self._fresh_adapter)
+            self._load_whole_model(Path(folder))
         else:
-            shapes = self.engine.shapes()
-            weights = adapters.read_adapter(folder, self.config.lora, base_folder=self.base_folder, shapes=shapes)
-            self.engine.set_weights(weights)
+            self.engine.set_weights(self._read(Path(folder)))
+
+    def _read(self, folder: Path) -> Mapping[str, torch.Tensor]:
+        """Return what a folder has of the trained parameters; see `load`."""
+        if self.config.lora is None:
+            return dict(self._whole_model(folder).named_parameters())
+        if not adapters.is_adapter_folder(folder):
+            _check_same_base(folder, self.base_folder)
+            return self._fresh_adapter
+        shapes = self.engine.shapes()
+        return adapters.read_adapter(folder, self.config.lora, base_folder=self.base_folder, shapes=shapes)
 
     def send_weights(self, engines: Sequence[Any], *, n_parts: int, dtype: str, is_new: bool) -> None:
         """Send the model's weights to engines that expect them. All ranks must make the call.
@@ -416,21 +449,25 @@ class TrainerActor:
             raise BadInputError("no checkpoint here", where=str(folder), expected="a folder written by save_checkpoint")
 
     def _load_whole_model(self, folder: Path) -> None:
+        model = self._whole_model(folder)
+        self.engine.set_weights(dict(model.named_parameters()))
+        self.engine.module.load_state_dict(_buffers(model), strict=False)
+        if self.config.zero_stage == 3:
+            del model
+            gc.collect()  # whose parameters refer to themselves
+        self.base_folder = _base_folder(folder, self.config)
+
+    def _whole_model(self, folder: Path) -> Any:
         base_folder = _base_folder(folder, self.config)
         model = _load_model(base_folder, self.config, "float32", seed=self.seed, rank=self.rank)
-        weights = dict(model.named_parameters())
-        got, expected = {name: whole_shape(weight) for name, weight in weights.items()}, self.engine.shapes()
+        got = {name: whole_shape(weight) for name, weight in model.named_parameters()}
+        expected = self.engine.shapes()
         if got != expected:
             unlike = sorted(name for name in got.keys() | expected.keys() if got.get(name) != expected.get(name))
             raise BadInputError("the model does not fit the trainer's", where=str(folder),
                                 got=f"{unlike[0]} of shape {got.get(unlike[0])}",
                                 expected=f"{expected.get(unlike[0])}")  # fmt: skip
-        self.engine.set_weights(weights)
-        self.engine.module.load_state_dict(_buffers(model), strict=False)
-        if self.config.zero_stage == 3:
-            del model, weights
-            gc.collect()  # whose parameters refer to themselves
-        self.base_folder = base_folder
+        return model
 
     def _on_every_rank(self, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return rank 0's weights on every rank; the others have none of ZeRO 3's."""

@@ -144,9 +144,10 @@ class StandInTrainer:
 
     def token_logprobs(
         self, sequences: Sequence[TrainingSequence], *, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0,
-        as_trained: bool = False,
+        as_trained: bool = False, weights: str | None = None,
     ) -> list[Any]:  # fmt: skip
-        return [np.array([0.0, *(self.weight - k for k in range(1, len(s)))], np.float32) for s in sequences]
+        weight = self.weight if weights is None else read(Path(weights), "weight")
+        return [np.array([0.0, *(weight - k for k in range(1, len(s)))], np.float32) for s in sequences]
 
     def save(self, folder: str) -> None:
         assert self.base is not None and self.base.is_dir(), "the folder with the tokenizer is gone"
@@ -161,9 +162,14 @@ class StandInTrainer:
 
 @dataclass
 class StandInUpdates(Resources):
-    """Lends the two; keeps track of the trainer's weights as `pipelines.run.workers.Workers` does."""
+    """Lends the two; keeps track of the trainer's weights as `pipelines.run.workers.Workers` does.
+
+    One that sends weights writes none for engines alone.
+    """
 
     held: StandInTrainer = field(default_factory=StandInTrainer)
+    sends: bool = False
+    engine: float = 0.0
     folder: Path | None = None
     asked: list[str] = field(default_factory=list)
     loaded: list[str] = field(default_factory=list)
@@ -191,11 +197,21 @@ class StandInUpdates(Resources):
             self.folder = None
         return getattr(self.held, name)
 
+    def hand_over(self, folder: str) -> None:
+        self.save(folder)
+        if self.sends:
+            (Path(folder) / "weight.json").unlink()
+
     def load_policy(self, policy: Any, engine: EngineNumerics) -> None:
+        if self.loaded[-1:] != [policy.key]:
+            is_sent = self.sends and self.folder == policy.path(MODEL)
+            self.engine = self.held.weight if is_sent else read(policy.path(MODEL), "weight")
         self.loaded.append(policy.key)
 
     def generator(self, policy: Any, engine: EngineNumerics) -> StandInGenerator:
-        weight, probe = read(policy.path(MODEL), "weight"), Probe.read(policy.path(PROBE))
+        if self.loaded[-1] != policy.key:
+            self.load_policy(policy, engine)
+        weight, probe = self.engine, Probe.read(policy.path(PROBE))
         expected = StandInTrainer(weight=weight).token_logprobs([TrainingSequence.of(probe.token_ids, {})])[0]
         assert probe.logprobs == tuple(expected.tolist()), "the engine has other weights than the trainer"
         self.asked.append(policy.key)

@@ -55,14 +55,14 @@ def base(workers: Workers, root: Path) -> Artifact:
     return base
 
 
-def trained_on(workers: Workers, root: Path, start: Artifact, name: str) -> Artifact:
-    """Return what a policy has learnt, in a folder with the weights of before: who reads there has the wrong ones."""
+def trained_on(workers: Workers, root: Path, start: Artifact, name: str, *, is_written: bool = True) -> Artifact:
+    """Return what a policy has learnt, in a folder with the weights of before, or none: who reads there goes wrong."""
     writer = ArtifactWriter(root, "policy", name * 40)
     trainer = workers.trainer(start.path(MODEL), NUMERICS)
     trainer.optimise(Supervised(), TRAINED, OptimiserConfig(learning_rate=0.02, batch_sequences=4, epochs=2))
-    trainer.save(str(writer.path(MODEL)))
+    trainer.hand_over(str(writer.path(MODEL)))
     Probe(PROBE_TOKENS, probe_of(trainer)).write(writer.path(PROBE))
-    for path in start.path(MODEL).glob("*.safetensors"):
+    for path in start.path(MODEL).glob("*.safetensors") if is_written else ():
         shutil.copy(path, writer.path(MODEL) / path.name)
     made = finish(writer, name * 40)
     workers._trainer_weights = made.path(MODEL)  # where the artifact was moved to
@@ -103,6 +103,25 @@ def test_engines_and_ranks_that_were_replaced_meet_anew(who: str, workers: Worke
     made = _repeated(lambda: trained_on(workers, root, base, "1" if who == "engine" else "2"))
     workers.load_policy(made, ENGINE)
     assert ray.get([policy.policy_version.remote() for policy in workers._policies]) == [made.key[:12]] * 2
+
+
+@pytest.mark.faults
+def test_engine_that_is_lost_with_weights_which_nobody_wrote_has_the_stage_begin_again(
+    workers: Workers, base: Artifact, root: Path
+) -> None:
+    made = trained_on(workers, root, base, "7", is_written=False)
+    workers.load_policy(made, ENGINE)
+    assert not list(made.path(MODEL).glob("*.safetensors"))
+    asked = {"sampling": SamplingConfig(max_new_tokens=2), "seeds": [1, 2], "description": ""}
+    [[generation], _] = generated(workers, PROMPTS[:2], **asked)
+    assert generation.policy_version == "7" * 12
+    os.kill(pid_of(workers._policies[1]), signal.SIGKILL)
+    with pytest.raises(LostWorkerError):
+        generated(workers, PROMPTS[:2], **asked)
+    with pytest.raises(LostWorkerError, match="which nobody wrote"):
+        workers.load_policy(made, ENGINE)
+    workers.load_policy(base, ENGINE)  # as a stage does that goes on from its last checkpoint
+    assert generated(workers, PROMPTS[:2], **asked)[0][0].policy_version == "b" * 12
 
 
 def _repeated(make: Callable[[], Any]) -> Any:

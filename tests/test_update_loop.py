@@ -18,12 +18,21 @@ from typing import Any
 import pytest
 from conftest import BLOCKS_TEXT, ROOT, random_problem
 from stand_in_generator import StandInGenerator
-from stand_in_updates import OPTIMISER, PROBLEMS, SETTINGS, CountingJudge, StandInTrainer, StandInUpdates, stages
+from stand_in_updates import (
+    OPTIMISER,
+    PROBLEMS,
+    SETTINGS,
+    CountingJudge,
+    GroupAdvantages,
+    StandInTrainer,
+    StandInUpdates,
+    stages,
+)
 
 from pipelines.run.workers import MODEL, PROBE, Probe
 from pipelines.stages import update_loop
 from pipelines.stages.rejection import Rejection, reject
-from pipelines.stages.update_loop import JUDGED, ROLLOUTS, UPDATES, Tried, _at_update
+from pipelines.stages.update_loop import JUDGED, ROLLOUTS, UPDATES, Tried, UpdateSettings, _at_update
 from plansmith.data.artifacts import Artifact
 from plansmith.data.held_out import HeldOut
 from plansmith.data.rows import (
@@ -44,7 +53,7 @@ from plansmith.learning.sequences import NLL_WEIGHT
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.printer import print_problem
-from plansmith.stages import Stage, run_stages
+from plansmith.stages import Stage, StageContext, run_stages
 
 
 def looped(root: Path, resources: StandInUpdates, **changes: Any) -> Artifact:
@@ -348,6 +357,84 @@ def test_ranks_that_go_as_they_are_asked_for_have_the_stage_begin_again(
     assert "the ranks of the trainer were lost" in caplog.text
 
 
+class Stopped(Exception):
+    pass
+
+
+class Counting(StandInUpdates):
+    """Counts checkpoints, and is stopped as a trainer of some update is asked for."""
+
+    n_checkpoints = 0
+    stops_at = 0
+
+    def optimise(self, *arguments: Any, description: str, **options: Any) -> Any:
+        if description.startswith(f"update {self.stops_at},"):
+            raise Stopped
+        self.folder = None
+        return self.held.optimise(*arguments, description=description, **options)
+
+    def save_checkpoint(self, folder: str) -> None:
+        self.n_checkpoints += 1
+        self.held.save_checkpoint(folder)
+
+
+@pytest.mark.parametrize("sends", [False, True])
+def test_loop_with_few_checkpoints_goes_on_from_the_last_and_learns_again_from_the_rollouts_that_are_there(
+    tmp_path: Path, sends: bool
+) -> None:
+    def loop(root: str, **changes: Any) -> tuple[Artifact, Counting]:
+        resources = Counting(sends=sends)
+        return looped(tmp_path / root, resources, updates=6, **changes), resources
+
+    calm, every = loop("calm")
+    few, some = loop("few", checkpoint_every=3)
+    assert (every.n_checkpoints, some.n_checkpoints) == (6, 2)
+    stopped = Counting(sends=sends)
+    stopped.stops_at = 6
+    with pytest.raises(Stopped):
+        looped(tmp_path / "stopped", stopped, updates=6, checkpoint_every=3)
+    again, resumed = loop("stopped", checkpoint_every=3)
+    assert resumed.held.steps == [f"update {number}, training" for number in (4, 5, 6)]
+    assert resumed.asked == [], "all rollouts were there"
+    assert figures(calm) == figures(few) == figures(again)
+    assert {artifact.manifest.files["model/weight.json"].sha256 for artifact in (calm, few, again)} == {
+        calm.manifest.files["model/weight.json"].sha256
+    }
+    taken = [{row.name for row in again.rows(MetricRow, TIMES) if row.iteration == update} for update in range(1, 6)]
+    assert all("time/generating_s" in names for names in taken), "seconds are those of when an update was first made"
+
+
+def test_loop_with_few_checkpoints_that_ends_with_its_budget_leaves_the_weights(tmp_path: Path) -> None:
+    def update_for(context: StageContext[UpdateSettings]) -> None:
+        update_loop.run_updates(context, GroupAdvantages(), budget_s=1e-9)
+
+    start, _ = stages()
+    settings, resources = SETTINGS.model_copy(update={"checkpoint_every": 3}), StandInUpdates(sends=True)
+    made = Stage(name="loop", run=update_for, settings=settings, inputs={"policy": start}, seed=3)
+    [*_, found] = run_stages([start, made], root=tmp_path, resources=resources).values()
+    assert resources.held.steps == ["update 1, training"]
+    assert json.loads((found.path(MODEL) / "weight.json").read_text()) == resources.held.weight
+
+
+@pytest.mark.parametrize("sends", [False, True])
+def test_ranks_lost_between_checkpoints_have_the_stage_go_on_from_the_last(
+    tmp_path: Path, sends: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Replaced(StandInUpdates):
+        def generator(self, policy: Any, engine: Any) -> Any:
+            if len(self.asked) == 4 and self.group == "first":
+                self.held, self.folder, self.group = StandInTrainer(), None, "second"
+            return super().generator(policy, engine)
+
+    calm, replaced = StandInUpdates(), Replaced(sends=sends)
+    made = [
+        looped(tmp_path / name, found, updates=6, checkpoint_every=3) for name, found in (("a", calm), ("b", replaced))
+    ]
+    assert replaced.held.steps == [f"update {number}, training" for number in (4, 5, 6)]
+    assert "is run again (1 of" in caplog.text
+    assert figures(made[0]) == figures(made[1])
+
+
 KILLED_EVERYWHERE = """
 import json, os, shutil, signal, sys, threading
 from pathlib import Path
@@ -360,12 +447,12 @@ os.fsync = lambda descriptor: None  # guards against power cuts, not kills, and 
 tqdm.monitor_interval = 0
 tqdm.set_lock(threading.RLock())  # its own is shared by processes, and stays with one that is killed while it has it
 EVENTS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "os.link"}
-root, changes = Path(sys.argv[1]), {"updates": 3, "max_staleness": int(sys.argv[2])}
-stride = int(sys.argv[3])
+root, (max_staleness, every, stride) = Path(sys.argv[1]), map(int, sys.argv[2:])
+changes = {"updates": 2 + every, "max_staleness": max_staleness, "checkpoint_every": every}
 made = stages(SETTINGS.model_copy(update=changes))
 
 def run(number=0):
-    count, resources = 0, StandInUpdates()
+    count, resources = 0, StandInUpdates(sends=every > 1)
 
     def hook(event, arguments):
         nonlocal count
@@ -399,16 +486,20 @@ while died:
 
 
 @pytest.mark.parametrize(
-    ("max_staleness", "stride"),
-    [(0, 4), pytest.param(0, 1, marks=pytest.mark.faults), pytest.param(1, 1, marks=pytest.mark.faults)],
+    ("max_staleness", "checkpoint_every", "stride"),
+    [
+        (0, 1, 8),
+        (0, 3, 12),
+        *(pytest.param(age, every, 1, marks=pytest.mark.faults) for age in (0, 1) for every in (1, 3)),
+    ],
 )
 def test_loop_killed_before_each_single_file_operation_ends_with_the_tables_of_a_calm_one(
-    tmp_path: Path, max_staleness: int, stride: int
+    tmp_path: Path, max_staleness: int, checkpoint_every: int, stride: int
 ) -> None:
-    """Before each of them, or in `make test` before every fourth."""
+    """Before each of them, or in `make test` before some; of those with few checkpoints the trainer sends weights."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
-    command = [sys.executable, "-c", textwrap.dedent(KILLED_EVERYWHERE), str(tmp_path / "run"), str(max_staleness),
-               str(stride)]  # fmt: skip
+    command = [sys.executable, "-c", textwrap.dedent(KILLED_EVERYWHERE), str(tmp_path / "run"),
+               *map(str, (max_staleness, checkpoint_every, stride))]  # fmt: skip
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     outcomes = [json.loads(line) for line in done.stdout.splitlines()]
@@ -418,7 +509,7 @@ def test_loop_killed_before_each_single_file_operation_ends_with_the_tables_of_a
         assert hashes == calm[1], number
         assert n_partial == 0, number
     # after a kill in a later update the earlier ones are not made again
-    assert {asked for *_, asked in outcomes[:-1]} == {0, 1, 2, 3}
+    assert {asked for *_, asked in outcomes[:-1]} == set(range(3 + checkpoint_every))
 
 
 # --- rejection sampling

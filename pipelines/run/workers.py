@@ -177,7 +177,8 @@ class Workers(RaySession):
             self._make_trainer(model_folder, *made_for)
         elif self._placement.is_shared:
             self._ranks.ask("wake_up")
-        handle = TrainerHandle(self.ray().put, self._ranks.ask, self._weights_changed)
+        sends = self._policy_config.handover == "direct"
+        handle = TrainerHandle(self.ray().put, self._ranks.ask, self._weights_changed, sends)
         if self._trainer_weights not in (None, model_folder) or self._is_trainer_changed:
             handle.load(str(model_folder))
         self._trainer_weights, self._is_trainer_changed = model_folder, False
@@ -203,7 +204,7 @@ class Workers(RaySession):
     def _end_policies(self) -> None:
         for policy in self._policies:
             self.ray().kill(policy)
-        self._policies = []
+        self._policies, self._policy_version = [], None
 
     def _weights_changed(self, folder: Path | None = None) -> None:
         """Note that the trainer's weights are no longer those of their folder, or those that were saved in this one."""
@@ -214,19 +215,25 @@ class Workers(RaySession):
 
         Raises:
             ConfigError: the resources they need are not there.
+            LostWorkerError: trainer or engines that had weights which no folder has are gone.
             ValueError: a stage's key tells of another engine than the run has.
             StalePolicyError: an engine's log-probabilities are not the trainer's.
         """
+        from actors.engine_weights import has_tensors
+
         _check_same(numerics, narrowed(self._policy_config, EngineNumerics))
         version = policy_version(artifact)
         folder = str(self._as_the_engines_read_it(artifact.path(MODEL), version))
         if self._placement.is_shared and self._ranks.is_made:
             self._ranks.ask("sleep")
+        is_known, is_sent = self._policy_version == version, self._can_send(artifact.path(MODEL))
+        if not (self._policies and (is_known or is_sent)) and not has_tensors(folder):
+            raise LostWorkerError("who had these weights, which nobody wrote, is gone", where=folder)
         if not self._policies:
             self._policies = self._start_policies(folder, version)
-        elif self._policy_version != version and self._can_send(artifact.path(MODEL)):
+        elif not is_known and is_sent:
             self._send_weights(folder, version)
-        elif self._policy_version != version:
+        elif not is_known:
             self._ask_policies("load_weights", folder, version)
         elif self._placement.is_shared:
             self._ask_policies("wake_up")
@@ -315,11 +322,18 @@ class Workers(RaySession):
     @contextlib.contextmanager
     def _together(self) -> Iterator[None]:
         """Let an engine that died for good end the others, and all be started anew."""
+        from ray.exceptions import RayActorError
+
         try:
             yield
         except LostWorkerError:
             self._end_policies()
             raise
+        except RayActorError as error:
+            if self._policy_version is None:  # they have never been there
+                raise
+            self._end_policies()
+            raise LostWorkerError("an engine did not come back", got=str(error)[:400]) from None
 
     def generator(self, policy: Artifact, engine: EngineNumerics) -> Generator:
         """Return the engines with the weights of an artifact, proved to be those."""
@@ -348,6 +362,7 @@ class TrainerHandle:
     put: Callable[[Any], Any]
     ask: Callable[..., Any]
     weights_changed: Callable[..., None]
+    sends: bool
 
     def optimise(
         self,
@@ -375,10 +390,14 @@ class TrainerHandle:
         """Let every rank take the weights of a folder."""
         self.ask("load", folder)
 
-    def save(self, folder: str) -> None:
+    def save(self, folder: str, *, has_weights: bool = True) -> None:
         """Write the weights; rank 0 writes, the others wait. The trainer holds those of this folder then."""
-        self.ask("save", folder)
+        self.ask("save", folder, has_weights=has_weights)
         self.weights_changed(Path(folder))
+
+    def hand_over(self, folder: str) -> None:
+        """Save what engines read to take the weights, all but the weights where the trainer sends them."""
+        self.save(folder, has_weights=not self.sends)
 
     def save_checkpoint(self, folder: str) -> None:
         """Write weights and optimizer state; see `TrainerActor.save_checkpoint`."""
@@ -396,7 +415,7 @@ class TrainerHandle:
         answer: list[NDArray[np.float32]] = self.ask("predict", reader, self.put(sequences))
         return answer
 
-    def token_logprobs(self, sequences: Sequences, **options: float) -> list[NDArray[np.float32]]:
+    def token_logprobs(self, sequences: Sequences, **options: Any) -> list[NDArray[np.float32]]:
         """Return the log-probability of each token of each sequence; see `TrainerActor.token_logprobs`."""
         answer: list[NDArray[np.float32]] = self.ask("token_logprobs", self.put(sequences), **options)
         return answer

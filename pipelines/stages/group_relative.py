@@ -89,6 +89,7 @@ def group_relative_settings(
         first=segment[0],
         last=segment[1],
         max_staleness=loop.max_staleness,
+        checkpoint_every=loop.checkpoint_every,
         optimiser=narrowed(loop, OptimiserConfig),
         numerics=narrowed(numerics, Numerics),
         objective=narrowed(loop, GroupRelativeConfig),

@@ -42,6 +42,7 @@ def rejection_settings(config: PddlInstructConfig, loop: RejectionConfig) -> Rej
         engine=narrowed(config.policy, EngineNumerics),
         prompting=config.rendering,
         updates=loop.updates,
+        checkpoint_every=loop.checkpoint_every,
         optimiser=narrowed(loop, OptimiserConfig),
         numerics=narrowed(config.trainer, Numerics),
         n_problems=loop.problems_per_update,

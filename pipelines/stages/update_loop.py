@@ -1,9 +1,9 @@
 """Many short updates of one policy in one stage: generate, judge, choose what to learn, take a step, again and again.
 
 What is a paper's own stands in an `UpdateRule`. Durable are the rollouts of an update, whole (of halves the engine
-would decode another batch after a resume, and round otherwise), what the judge says of them, and then a checkpoint:
-weights, optimizer state, the rule's state. So a stage killed anywhere goes on from its last whole update, and ends with
-the tables of one that was never interrupted.
+would decode another batch after a resume, and round otherwise), what the judge says of them, and then, of every update
+or every n-th, a checkpoint: weights, optimizer state, the rule's state. So a stage killed anywhere goes on from its
+last checkpoint, learns again from the rollouts that are there, and ends with the tables of one never interrupted.
 
 With `max_staleness: 1` the engines write the rollouts of the next update while the trainer works on this one: always by
 the policy of the update before, whoever is ready first, so that nothing hangs on speed and all of the above holds.
@@ -25,6 +25,8 @@ from itertools import count, groupby
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol, Self, TypeVar
+
+from pydantic import Field
 
 from actors.validator import ValidatorActor
 from pipelines.run.workers import MODEL, PROBE, Probe, policy_version
@@ -50,6 +52,7 @@ from plansmith.data.storage import atomic_file, link_folder
 from plansmith.data.tables import read_table
 from plansmith.data.update_times import (
     BESIDE,
+    CPU,
     GENERATING,
     HANDING_OVER,
     JUDGING,
@@ -93,6 +96,8 @@ class UpdateSettings(GenerationSettings):
     """The last that it makes; None: of all."""
     max_staleness: int = 0
     """So many updates older than the policy that is trained is the one that wrote what it learns from; 0 or 1."""
+    checkpoint_every: int = Field(1, exclude=True)
+    """Updates from one checkpoint to the next; the last update has one in any case."""
     optimiser: OptimiserConfig
     """One update's optimisation, whose schedule and warm-up go over the updates."""
     numerics: Numerics
@@ -169,7 +174,10 @@ class UpdateRule(Protocol):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What an update leaves, where a generator expects the artifact of a policy; real once it has its record."""
+    """What an update leaves, where a generator expects the artifact of a policy; real once it has its record.
+
+    It always has the probe, the model at least as engines need it, and of some updates what the trainer goes on from.
+    """
 
     folder: Path
     key: str
@@ -315,7 +323,7 @@ class _Judging:
         self._begun.append(self._thread.submit(self._judged, group))
 
     def _judged(self, group: Sequence[RolloutRow]) -> JudgedRow:
-        with _timed(self._taken, JUDGING + BESIDE):
+        with _timed(self._taken, JUDGING + BESIDE), _timed(self._taken, JUDGING + CPU, time.thread_time):
             return self._judge.judge(_judging_row(self._asked, group))
 
     def rows(self) -> list[JudgedRow]:
@@ -347,7 +355,9 @@ class _Loop:
         found = [Record.read(path) for path in self._folder.glob(f"*/{RECORD}")]
         self._begun: Artifact = context.inputs["policy"]
         before = Record.read(self._begun.path(RECORD)) if context.settings.first > 1 else Record()
-        self.record = max(found, key=lambda record: record.update, default=before)
+        whole = (record for record in found if self._checkpoint(record.update).path(TRAINER).is_dir())
+        self.record = max(whole, key=lambda record: record.update, default=before)
+        self._known_times = max(found, key=lambda record: record.update, default=before).times
         self.policy = self._after(self.record.update)
         self.n_steps_before = len(before.curve)
         self._start: Artifact = context.inputs.get(SEGMENT_START, context.inputs["policy"])
@@ -414,7 +424,9 @@ class _Loop:
         probe = sequences[0].token_ids.tolist() if sequences else Probe.read(self.policy.path(PROBE)).token_ids
         with _timed(taken, SAVING):
             made = self._saved(trainer, update, probe)
-        times = self.record.times + tuple((update, time_name(work), seconds) for work, seconds in taken.items())
+        times = tuple((update, time_name(work), seconds) for work, seconds in taken.items())
+        first_times = tuple(item for item in self._known_times if item[0] == update)  # before the loop was killed
+        times = self.record.times + (first_times or times)
         self._finish(made, Record(update, lesson.state, self.record.figures + known, curve, times))
 
     def _next_tried(self, update: int) -> tuple[list[Tried], Times]:
@@ -425,7 +437,7 @@ class _Loop:
         with _timed(taken, WAITING):
             tried, beside = ahead.result()
         for work, seconds in beside.items():
-            name = work.removesuffix(BESIDE) + BESIDE
+            name = work if work.endswith(CPU) else work.removesuffix(BESIDE) + BESIDE
             taken[name] = taken.get(name, 0.0) + seconds
         return tried, taken
 
@@ -461,7 +473,7 @@ class _Loop:
             raise StalePolicyError("a rollout of another policy", where=stale.rollout_id,
                                    got=stale.policy_version, expected=version)  # fmt: skip
         if not self._judged.is_finished(name):
-            with _timed(taken, JUDGING):
+            with _timed(taken, JUDGING), _timed(taken, JUDGING + CPU, self._cpu_s):
                 self._judged.write(name, self._judge(asked, rollouts, update), JudgedRow)
         judged = read_table(self._judged.path(name), JudgedRow)
         verdicts = {row.rollout_id: row for found in judged for row in found.verdicts}
@@ -494,13 +506,16 @@ class _Loop:
         types = (JudgingRow, JudgedRow)
         return worked_rows(self._context, rows, types, ValidatorActor, {"judge": self._rule.judge}, **how)
 
+    def _cpu_s(self) -> float:
+        return time.thread_time() + self._context.resources.worker_cpu_s
+
     def _trainer(self) -> Any:
         """Return the trainer as it was after the last update.
 
         Begun anew it starts from what the loop began with, whose folder outlives the checkpoints.
 
         Raises:
-            LostWorkerError: its ranks went this moment.
+            LostWorkerError: its ranks went this moment, or before and since the last checkpoint.
         """
         resources = self._context.resources
         is_held = self._held_by is not None and self._held_by == resources.trainer_group()
@@ -509,6 +524,9 @@ class _Loop:
         if is_held and group != self._held_by:
             raise LostWorkerError("the ranks of the trainer were lost", got=str(group), expected=str(self._held_by))
         if self.record.update and not is_held:
+            if not self.policy.path(TRAINER).is_dir():
+                raise LostWorkerError("the ranks of the trainer were lost", got=f"{group} after their update "
+                                      f"{self.record.update}", expected=str(self._held_by))  # fmt: skip
             trainer.load_checkpoint(str(self.policy.path(TRAINER)), self.policy.path(MODEL))
         self._held_by = group
         return trainer
@@ -525,9 +543,8 @@ class _Loop:
             cut = {"top_p": lesson.sampling.top_p, "top_k": lesson.sampling.top_k}
             sequences = _read_by(trainer, sequences, lesson.old_column, **how, **cut)
         if lesson.reference_column:
-            sequences = _read_by(self._trainer_with(self._start), sequences, lesson.reference_column, **how)
-            self._held_by = None
-            trainer = self._trainer()
+            reference = str(self._start.path(MODEL))
+            sequences = _read_by(trainer, sequences, lesson.reference_column, **how, weights=reference)
         report: OptimisationReport = trainer.optimise(
             lesson.objective,
             sequences,
@@ -539,39 +556,53 @@ class _Loop:
         return report
 
     def _saved(self, trainer: Any, update: int, probe_ids: Sequence[int]) -> Checkpoint:
-        """Return the checkpoint of an update, which lacks its record."""
-        made = self._checkpoint(update)
+        """Return what an update leaves, which lacks its record.
+
+        Whoever goes on from a checkpoint also begins with the engines' policy of then, which may be an older one.
+        """
+        made, begun_with = self._checkpoint(update), range(update, update + 1 + self._context.settings.max_staleness)
         remove(made.folder)
         made.folder.mkdir(parents=True)
-        trainer.save_checkpoint(str(made.path(TRAINER)))
-        trainer.save(str(made.path(MODEL)))
+        if self._has_checkpoint(update):
+            trainer.save_checkpoint(str(made.path(TRAINER)))
+        if self._budget_s is not None or any(map(self._has_checkpoint, begun_with)):  # with a budget any is the last
+            trainer.save(str(made.path(MODEL)))
+        else:
+            trainer.hand_over(str(made.path(MODEL)))
         write_probe(trainer, probe_ids, made.path(PROBE))
         return made
 
+    def _has_checkpoint(self, update: int) -> bool:
+        settings = self._context.settings
+        return update % settings.checkpoint_every == 0 or update == (settings.last or settings.updates)
+
     def _finish(self, made: Checkpoint, record: Record) -> None:
-        """Write the record of an update; remove all checkpoints but its own and the one before.
+        """Write the record of an update; remove what others left but the one before, and the last with a checkpoint.
 
         With the one before an engine starts again that is lost before it was given the new weights.
         """
-        before = _name(record.update - 1)
         with atomic_file(made.path(RECORD)) as file:
             file.write(json.dumps(record.values(), allow_nan=False).encode())
+        last = next(filter(self._has_checkpoint, range(record.update, 0, -1)), 0)
+        first_of_last = last - self._context.settings.max_staleness
+        kept = {_name(update) for update in (record.update, record.update - 1, *range(first_of_last, last + 1))}
         for folder in self._folder.iterdir():
-            if folder.name < before:
+            if folder.name not in kept:
                 remove(folder)
         self.policy, self.record = made, record
 
 
 @contextmanager
-def _timed(taken: Times, work: str) -> Iterator[None]:
+def _timed(taken: Times, work: str, clock: Callable[[], float] | None = None) -> Iterator[None]:
     """Add the seconds of what is done within to those of a kind of work; what is read again takes none."""
-    start_s = time.perf_counter()
+    clock = clock or time.perf_counter
+    start_s = clock()
     yield
-    taken[work] = taken.get(work, 0.0) + time.perf_counter() - start_s
+    taken[work] = taken.get(work, 0.0) + clock() - start_s
 
 
-def _read_by(trainer: Any, sequences: Sequence[TrainingSequence], column: str, **how: float) -> list[TrainingSequence]:
-    """Return the sequences with what a trainer's weights say of each token, as a column."""
+def _read_by(trainer: Any, sequences: Sequence[TrainingSequence], column: str, **how: Any) -> list[TrainingSequence]:
+    """Return the sequences with what a trainer's weights, or others, say of each token, as a column."""
     read = trainer.token_logprobs(sequences, as_trained=True, **how)
     return [
         replace(sequence, columns={**sequence.columns, column: logprobs})

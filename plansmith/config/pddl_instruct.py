@@ -19,6 +19,7 @@ from plansmith.config.run import ModelRunConfig
 from plansmith.config.training import (
     LossConfig,
     OptimiserConfig,
+    UpdatesConfig,
 )
 
 
@@ -130,15 +131,12 @@ class Phase2Config(RolloutConfig, CorrectionConfig):
         return iteration / self.eta if self.curriculum == "short_first" else 1.0
 
 
-class RejectionConfig(OptimiserConfig, AttemptConfig):
+class RejectionConfig(UpdatesConfig, AttemptConfig):
     """Rejection sampling: updates that let the policy try problems of D2 and train on its flawless rollouts.
 
-    An update is one optimisation, which keeps the optimizer's moments of the one before; schedule and warm-up go over
-    the updates.
+    An update is one optimisation, which keeps the optimizer's moments of the one before.
     """
 
-    updates: int = Field(ge=1)
-    """How many."""
     problems_per_update: int = Field(16, ge=1)
     """Problems of D2 tried in one update; updates go through D2 in turn."""
     rollouts_per_problem: int = Field(4, ge=1)

@@ -129,6 +129,17 @@ class OptimiserConfig(StrictModel):
         return self
 
 
+class UpdatesConfig(OptimiserConfig):
+    """Updates of one policy, each of them one optimisation; schedule and warm-up go over all."""
+
+    updates: int = Field(ge=1)
+    """How many."""
+    checkpoint_every: int = Field(1, ge=1)
+    """Updates from one checkpoint of weights and optimizer to the next, from the newest of which a loop goes on when it
+    was killed; rollouts are kept of every update. Those of large models take longer to write than an update: with 50, a
+    kill costs 49 trainings at most, and with `policy.handover=direct` nothing is written in between."""
+
+
 class LoraConfig(StrictModel):
     """A low-rank adapter trained instead of the weights: W x + (alpha / rank) B A x, with B zero at first.
 

@@ -9,6 +9,8 @@ TIMES = "times"
 GENERATING, JUDGING, TRAINING, WAITING = "generating", "judging", "training", "waiting for rollouts"
 HANDING_OVER, SAVING = "handing over", "saving"
 """Kinds of work: weights come to engines and trainer, checkpoint and probe are written."""
+CPU = ", CPU seconds"
+"""Ends the name of what is no time that passed: how long a processor judged, be it beside other work."""
 BESIDE = ", beside other work"
 """Ends the name of a time: of what was judged while engines went on writing, and of what was done while the trainer
 worked on the update before."""
@@ -26,4 +28,4 @@ def work_of(name: str) -> str:
 
 def spent(times: Iterable[tuple[str, float]]) -> float:
     """Return how long updates took, from names and seconds; work beside other counts as far as it was waited for."""
-    return sum(seconds for name, seconds in times if BESIDE not in name)
+    return sum(seconds for name, seconds in times if BESIDE not in name and CPU not in name)
