@@ -14,6 +14,23 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
+class SettingError(ValueError):
+    """Settings that do not go together, as a validator finds them; users read it as `ConfigError`, with the place."""
+
+    def __init__(
+        self, message: str, *, setting: str = "", got: str, expected: str | None = None, cure: str | None = None
+    ) -> None:
+        """Take what `ConfigError` tells.
+
+        Args:
+            message: what is wrong.
+            setting: dotted name below the validator's model; without one the place is this model's.
+            got, expected, cure: as `PlansmithError` has them.
+        """
+        super().__init__(f"{message}, got {got}" + f": {cure}" * bool(cure))
+        self.message, self.setting, self.got, self.expected, self.cure = message, setting, got, expected, cure
+
+
 SettingsT = TypeVar("SettingsT", bound=StrictModel)
 
 

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from plansmith.config.basics import StrictModel
+from plansmith.config.basics import SettingError, StrictModel
 from plansmith.config.reinforcement import GroupRelativeConfig, ReinforcementConfig
 from plansmith.config.training import OptimiserConfig, TrainerConfig
 from plansmith.errors import ConfigError
@@ -71,7 +71,8 @@ class CpoConfig(ReinforcementConfig, ConstraintConfig):
     @model_validator(mode="after")
     def _has_no_spare_problems(self) -> Self:
         if self.spare_problems:
-            raise ValueError(f"spare_problems={self.spare_problems} is for rewards by verdict; leave it at 0")
+            raise SettingError("spare problems are for rewards by verdict", setting="spare_problems",
+                               got=str(self.spare_problems), expected="0", cure="leave it at 0")  # fmt: skip
         return self
 
 

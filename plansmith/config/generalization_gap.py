@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from plansmith.config.basics import StrictModel
+from plansmith.config.basics import SettingError, StrictModel
 from plansmith.config.dataset import SymbolPoolConfig
 from plansmith.config.generation import AttemptConfig
 from plansmith.config.invention import InventionConfig
@@ -83,6 +83,13 @@ class ReadingConfig(StrictModel):
             raise ValueError("reading.grpo begins with the arm mixed; add it to reading.arms")
         if self.grpo is not None and not self.invented.fresh_problems:
             raise ValueError("reading.grpo tries fresh problems, and reading.invented.fresh_problems=0")
+        grid, is_invented = self.invented.invention.grid, self.invented.folder is None
+        for kind in ("actions", "predicates", "types") if is_invented else ():
+            size, most = getattr(self.symbols, kind), getattr(grid, kind)[-1][1]
+            if size < most:
+                raise SettingError(f"domains are invented with more {kind} than the pool has symbols",
+                                   setting=f"symbols.{kind}", got=str(size), expected=f"{most} at least",
+                                   cure=f"raise it, or lower invented.invention.grid.{kind}")  # fmt: skip
         return self
 
 
@@ -197,7 +204,8 @@ class GeneralizationGapConfig(ModelRunConfig):
         is_shared = self.trainer.device != "cpu" and self.policy.placement == "colocated"
         loops = [self.grpo, *(self.other_grpo or {}).values(), self.reading.grpo if self.reading else None]
         if is_shared and any(loop is not None and loop.max_staleness for loop in loops):
-            raise ValueError("max_staleness=1 has engines and trainer work at once: set policy.placement=separate")
+            raise SettingError("max_staleness=1 has engines and trainer work at once", setting="policy.placement",
+                               got="colocated", expected="separate", cure="set policy.placement=separate")  # fmt: skip
         if self.plan_share < 1 and "compact" not in self.variants:
             raise ValueError(f"plan_share={self.plan_share:g} is of what compact learns from; add compact to variants")
         if self.labels and self.plan_share < 1:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from plansmith.config.basics import SettingError
 from plansmith.errors import ConfigError
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -89,13 +91,80 @@ def build_model(model: type[ModelT], settings: Mapping[str, Any], *, where: str)
     try:
         return model.model_validate(settings)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the whole"
+        first, count = error.errors()[0], error.error_count()
         if first["type"] == "extra_forbidden":
             raise _unknown_key(model, first["loc"], where) from None
-        message = first["msg"].removeprefix("Value error, ")
-        more = f"; {error.error_count() - 1} more mistakes after it" if error.error_count() > 1 else ""
-        raise ConfigError(f"{place}: {message}{more}", where=where, got=repr(first["input"])[:120]) from None
+        raise _refused(model, first, where, more=f"; {count - 1} more mistakes after it" * (count > 1)) from None
+
+
+def _refused(model: type[BaseModel], error: Any, where: str, *, more: str) -> ConfigError:
+    """Return one of pydantic's errors as ours: of a value by its schema, of several by what their validator says."""
+    names, schema = _schema_at(model.model_json_schema(), error["loc"])
+    cause, is_missing = error.get("ctx", {}).get("error"), error["type"] == "missing"
+    got, expected, cure = repr(error["input"])[:120], _expected(schema), "give such a value"
+    message = "a setting that is needed" if is_missing else "a value that this setting cannot have"
+    if "default" in schema and not isinstance(schema["default"], dict | list):
+        cure += f", or leave it out: {json.dumps(schema['default'])} then"
+    if isinstance(cause, SettingError):
+        names = [*names, cause.setting] if cause.setting else names
+        message, got, expected, cure = cause.message, cause.got, cause.expected or "", cause.cure or ""
+    elif isinstance(cause, ValueError):
+        message = str(cause)
+        if isinstance(error["input"], dict):  # of several settings, which the message names
+            got = expected = cure = ""
+    place = ": ".join([where, ".".join(names)] if names else [where])
+    return ConfigError(message + more, where=place, got="nothing" if is_missing else got, expected=expected, cure=cure)
+
+
+Schema = dict[str, Any]
+KINDS = {"integer": "a whole number", "number": "a number", "string": "text", "boolean": "true or false",
+         "array": "a list", "object": "a mapping", "null": "null"}  # fmt: skip
+BOUNDS = {"minimum": "{} at least", "exclusiveMinimum": "above {}", "maximum": "{} at most",
+          "exclusiveMaximum": "below {}", "minLength": "{} signs at least", "maxLength": "{} signs at most",
+          "minItems": "{} items at least", "maxItems": "{} items at most", "pattern": "of the form {}"}  # fmt: skip
+"""What a JSON schema calls kinds of values and their bounds, in words."""
+
+
+def _schema_at(whole: Schema, location: Sequence[int | str]) -> tuple[list[str], Schema]:
+    """Return the names that lead to a place, and what its schema says; pydantic also names members of unions there."""
+    names, schema = list[str](), whole
+    for part in location:
+        inner = next(filter(None, (_inner(whole, kind, part) for kind in _members(whole, schema))), None)
+        if inner is not None:
+            names, schema = [*names, str(part)], inner
+    return names, {**schema, "anyOf": list(_members(whole, schema))}
+
+
+def _members(whole: Schema, schema: Schema) -> Iterator[Schema]:
+    """Yield the members of a union, or the one schema, references resolved."""
+    if "$ref" in schema:
+        schema = whole["$defs"][schema["$ref"].rpartition("/")[2]]
+    for member in schema.get("anyOf", ()):
+        yield from _members(whole, member)
+    if "anyOf" not in schema:
+        yield schema
+
+
+def _inner(whole: Schema, schema: Schema, part: int | str) -> Schema | None:
+    items = schema.get("prefixItems", ())
+    if isinstance(part, int):
+        inner = items[part] if part < len(items) else schema.get("items")
+    else:
+        inner = schema.get("properties", {}).get(part) or schema.get("additionalProperties")
+    return inner if isinstance(inner, dict) else None
+
+
+def _expected(schema: Schema) -> str:
+    """Return in words what a schema, of which `_members` are resolved, accepts."""
+    return " or ".join(_one_expected(member) for member in schema["anyOf"])
+
+
+def _one_expected(schema: Schema) -> str:
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    if values:
+        return " or ".join(str(value) for value in values)
+    bounds = [words.format(schema[name]) for name, words in BOUNDS.items() if name in schema]
+    return ", ".join([KINDS.get(schema.get("type", ""), "another value"), *bounds])
 
 
 def _with_base(path: Path, folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from plansmith.config.basics import StrictModel
+from plansmith.config.basics import SettingError, StrictModel
 from plansmith.config.generation import SamplingConfig
-from plansmith.config.training import OptimiserConfig
+from plansmith.config.training import UpdatesConfig
 
 
 class RewardConfig(StrictModel):
@@ -33,7 +33,8 @@ class RewardConfig(StrictModel):
     def _differs(self) -> Self:
         values = set(self.model_dump().values())
         if len(values) == 1:
-            raise ValueError(f"every reward is {values.pop():g}: advantages would all be 0; give valid another value")
+            raise SettingError("equal rewards: advantages would all be 0", got=f"{values.pop():g} for each verdict",
+                               expected="two rewards at least", cure="give valid another value")  # fmt: skip
         return self
 
 
@@ -77,8 +78,9 @@ class GroupRelativeConfig(StrictModel):
     @model_validator(mode="after")
     def _divides_by_what_differs(self) -> Self:
         if (self.baseline, self.advantage_scale) == ("batch", "group"):
-            raise ValueError("baseline=batch lets groups of equal rewards teach, whose own deviation is 0: set "
-                             "advantage_scale to batch or none")  # fmt: skip
+            raise SettingError("baseline=batch lets groups of equal rewards teach, whose own deviation is 0",
+                               setting="advantage_scale", got="group", expected="batch or none",
+                               cure="set advantage_scale to batch or none")  # fmt: skip
         return self
 
 
@@ -99,14 +101,20 @@ class GroupSamplingConfig(StrictModel):
 
     @model_validator(mode="after")
     def _rollouts_can_differ(self) -> Self:
-        cause = {
-            "rollouts_per_problem=1 leaves one": self.rollouts_per_problem == 1,
-            f"temperature={self.temperature:g} draws equal ones": self.temperature == 0,
-            "top_k=1 draws equal ones at any temperature": self.top_k == 1,
+        found = {
+            "rollouts_per_problem": (self.rollouts_per_problem == 1, "a group of one", "2 at least", "8"),
+            "temperature": (self.temperature == 0, "0, which draws equal ones", "above 0", "1"),
+            "top_k": (
+                self.top_k == 1,
+                "1, which draws equal ones at any temperature",
+                "0 for all tokens, or above 1",
+                "0",
+            ),
         }
-        for name, holds in cause.items():
+        for name, (holds, got, expected, other) in found.items():
             if holds:
-                raise ValueError(f"a group needs rollouts that can differ, and {name}: nothing would be learnt")
+                raise SettingError("a group needs rollouts that can differ, or nothing would be learnt", setting=name,
+                                   got=got, expected=expected, cure=f"set {name}, to {other} for one")  # fmt: skip
         return self
 
     @property
@@ -116,15 +124,13 @@ class GroupSamplingConfig(StrictModel):
         return SamplingConfig(n=self.rollouts_per_problem, **shared)
 
 
-class ReinforcementConfig(OptimiserConfig, GroupRelativeConfig, GroupSamplingConfig):
+class ReinforcementConfig(UpdatesConfig, GroupRelativeConfig, GroupSamplingConfig):
     """Reinforcement learning from the validator: updates that try problems in groups and learn from their rewards.
 
     An update is one optimisation, which keeps the optimizer's moments of the one before; schedule and warm-up go over
     the updates. The update takes one step where `batch_sequences` is no less than its rollouts.
     """
 
-    updates: int = Field(ge=1)
-    """How many."""
     segments: int = Field(1, ge=1)
     """Equal parts of the updates, after each of which the policy is tried; each is kept with the optimizer's state."""
     problems_per_update: int = Field(8, ge=1)
@@ -146,12 +152,16 @@ class ReinforcementConfig(OptimiserConfig, GroupRelativeConfig, GroupSamplingCon
     @model_validator(mode="after")
     def _segments_have_updates(self) -> Self:
         if self.segments > self.updates:
-            raise ValueError(f"segments={self.segments} of updates={self.updates} would be empty")
+            raise SettingError("segments would be empty", setting="segments", got=str(self.segments),
+                               expected=f"no more than updates={self.updates}", cure="lower segments")  # fmt: skip
         if self.spare_problems and self.baseline == "batch":
-            raise ValueError(f"spare_problems={self.spare_problems} replace groups of equal rewards, which teach under "
-                             "baseline=batch: leave it at 0")  # fmt: skip
+            raise SettingError("they replace groups of equal rewards, which teach under baseline=batch",
+                               setting="spare_problems", got=str(self.spare_problems), expected="0",
+                               cure="leave it at 0")  # fmt: skip
         if self.max_staleness and self.weight_limit is None:
-            raise ValueError("max_staleness=1 learns from what an older policy wrote: set weight_limit, such as 2.0")
+            raise SettingError("max_staleness=1 learns from what an older policy wrote", setting="weight_limit",
+                               got="null", expected="a number above 0",
+                               cure="set weight_limit, such as 2.0")  # fmt: skip
         return self
 
     @property
