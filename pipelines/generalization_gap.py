@@ -60,6 +60,7 @@ from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.gap_report import gap_report
 from plansmith.report.gap_results import GapResults, gap_results
 from plansmith.stages import Stage
+from plansmith.text.anonymisation import check_pool
 from plansmith.text.rendering import plan_prompting
 from plansmith.text.told import TOLD_MARKERS, domain_words
 
@@ -171,6 +172,7 @@ def controls(
             engine=narrowed(config.policy, EngineNumerics),
             prompting=compact_prompting(config),
             updates=MOST_UPDATES * loop.updates,
+            checkpoint_every=loop.checkpoint_every,
             optimiser=narrowed(loop, OptimiserConfig).model_copy(update={"schedule": Schedule.CONSTANT}),
             numerics=numerics,
             n_problems=loop.problems_per_update,
@@ -221,7 +223,7 @@ def read_domains(graph: Graph, config: GeneralizationGapConfig, reading: Reading
     stage, numerics = graph.stage, narrowed(config.trainer, Numerics)
 
     # Invented domains, some of them held out; problems and plans of these and of the run's own
-    wanted, settings = reading.invented, inventing_settings(config, reading.invented)
+    wanted, settings = reading.invented, inventing_settings(config, reading)
     domains = stage("invent_domains", have_domains, settings, {}, kind=StageKind.INVENTS)
     counts = InventedProblemsSettings(
         n_problems=wanted.problems,
@@ -330,9 +332,11 @@ def check_gap(config: GeneralizationGapConfig, *, is_dry_run: bool = False) -> N
         [forms[name] for name in sorted(names)] for names in (config.trained_domains, config.unseen_domains)
     )
     check_unseen(learnt, tested, where="problems.domains")
-    if config.reading is not None or config.prompts == "told":
-        for level in config.problems.domains:
-            domain_words(load_domain(level.domain).domain)
+    for domain in dict.fromkeys(level.domain for level in config.problems.domains):
+        if config.reading is not None or config.prompts == "told":
+            domain_words(load_domain(domain).domain)
+        if config.reading is not None:
+            check_pool(load_domain(domain).domain, config.reading.symbols)
 
 
 def published(run: RunSoFar[GeneralizationGapConfig], results: GapResults) -> PublishedPolicy:

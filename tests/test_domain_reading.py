@@ -139,12 +139,41 @@ def test_a_run_with_a_domain_that_cannot_be_told_is_refused_before_it_starts() -
         check_gap(config)
 
 
+def test_a_run_with_a_domain_of_more_names_than_symbols_is_refused_before_it_starts() -> None:
+    few = ["reading.symbols.predicates=23", "reading.invented.invention.grid.predicates=[[1, 20]]"]
+    check_gap(PIPELINE.settings("unseen", overrides=few))
+    config = PIPELINE.settings("unseen", overrides=[few[0].replace("23", "22"), few[1]])
+    with pytest.raises(BadInputError, match="more predicates than the pool has symbols") as caught:
+        check_gap(config)
+    assert (caught.value.where, caught.value.got, caught.value.expected) == ("domain rovers", "23", "22 at most")
+
+
+@pytest.mark.parametrize(("kind", "most"), [("actions", 9), ("predicates", 24), ("types", 8)])
+def test_a_grid_of_more_names_than_symbols_is_refused_with_the_settings(kind: str, most: int) -> None:
+    PIPELINE.settings("unseen", overrides=[f"reading.symbols.{kind}={most}"])
+    with pytest.raises(
+        BadInputError, match=rf"reading\.symbols\.{kind}: domains are invented with more {kind}"
+    ) as caught:
+        PIPELINE.settings("unseen", overrides=[f"reading.symbols.{kind}={most - 1}"])
+    assert (caught.value.got, caught.value.expected) == (str(most - 1), f"{most} at least")
+    PIPELINE.settings("unseen", overrides=[f"reading.symbols.{kind}={most - 1}", "reading.invented.folder=mine"])
+
+
 def test_a_folder_with_a_domain_that_cannot_be_told_is_refused_before_a_run_starts(tmp_path: Path) -> None:
     folder = invented_folder(tmp_path, "miconic", "assembly")
     config = PIPELINE.settings("unseen-smoke", overrides=[f"reading.invented.folder={folder}"])
     with pytest.raises(BadInputError, match="conjunctive") as caught:
         PIPELINE.stages(config)
     assert caught.value.where == "domain assembly, assemble"
+
+
+def test_a_folder_with_a_domain_of_more_names_than_symbols_is_refused_before_a_run_starts(tmp_path: Path) -> None:
+    folder = invented_folder(tmp_path, "miconic", "ferry")
+    few = [f"reading.invented.folder={folder}", "reading.symbols.actions=3"]
+    config = PIPELINE.settings("unseen-smoke", overrides=few)
+    with pytest.raises(BadInputError, match="more actions than the pool has symbols") as caught:
+        PIPELINE.stages(config)
+    assert caught.value.where == "domain miconic"
 
 
 def test_a_folder_without_domains_is_refused_with_how_to_make_one(tmp_path: Path) -> None:
@@ -207,8 +236,7 @@ def test_segments_of_reinforcement_in_told_domains_follow_each_other_and_each_is
         ("reading.arms=[trained]", "begins with the arm mixed"),
         ("reading.arms=[]", "names none"),
         ("reading.invented.fresh_problems=0", "tries fresh problems"),
-        ("reading.invented.held_out_share=0", "greater than 0"),
-        ("prices.cpu_hour=-1", "greater than or equal to 0"),
+        ("reading.invented.held_out_share=0", "a number, above 0, below 1"),
         ("reading=null", "nothing would be tuned"),
     ],
 )

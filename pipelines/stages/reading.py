@@ -18,7 +18,7 @@ from pipelines.stages.phase1_data import solved_problems
 from pipelines.stages.training import SEQUENCES, TuningSettings, check_fitting, in_curriculum_order, optimise_sequences
 from plansmith.config.basics import StrictModel
 from plansmith.config.dataset import PlanExamplesConfig, SymbolPoolConfig
-from plansmith.config.generalization_gap import GeneralizationGapConfig, InventedDomainsConfig, ReadingArm
+from plansmith.config.generalization_gap import GeneralizationGapConfig, ReadingArm, ReadingConfig
 from plansmith.config.invention import InventionConfig
 from plansmith.data.domain_shares import check_unseen, nearest
 from plansmith.data.inventing import Candidate, size_of
@@ -40,6 +40,7 @@ from plansmith.pddl.parser import parse_domain
 from plansmith.problems.invention.folders import INVENTED
 from plansmith.problems.library import SETTINGS, PlanningDomain, load_domain
 from plansmith.stages import StageContext
+from plansmith.text.anonymisation import check_pool
 from plansmith.text.told import domain_words
 
 DOMAINS = "domains"
@@ -69,14 +70,16 @@ class InventingSettings(StrictModel):
     """Processes."""
 
 
-def inventing_settings(config: GeneralizationGapConfig, wanted: InventedDomainsConfig) -> InventingSettings:
+def inventing_settings(config: GeneralizationGapConfig, reading: ReadingConfig) -> InventingSettings:
     """Return which invented domains a run has; a folder that is not there, or cannot be told, is said here, at once."""
+    wanted = reading.invented
     by_name = {level.domain_name: level.domain for level in config.problems.domains}
     trained = tuple(load_domain(by_name[name]).reference for name in sorted(config.trained_domains))
     tested = tuple(load_domain(by_name[name]).reference for name in sorted(config.unseen_domains))
     given = [] if wanted.folder is None else domains_in(Path(wanted.folder))
     for domain in given:
         domain_words(domain.domain)
+        check_pool(domain.domain, reading.symbols)
     read = [*given, *(load_domain(name) for name in (*(trained if wanted.is_bred else ()), *tested))]
     content = hashlib.sha256("\0".join(domain.digest() for domain in read).encode()).hexdigest()
     return InventingSettings(

@@ -127,6 +127,15 @@ def anonymise(
     return AnonymisedTuple(renamer.domain(domain), renamer.problem(problem), names.rename_plan(plan), names)
 
 
+def check_pool(domain: Domain, pool: SymbolPoolConfig) -> None:
+    """Check that a pool has a symbol for every name of a domain; objects of problems are not among them.
+
+    Raises:
+        BadInputError: it has not.
+    """
+    anonymise(domain, Problem("", domain.name, (), (), Conjunction(())), (), random.Random(0), pool)
+
+
 def _draw(
     domain: Domain,
     problem: Problem,
