@@ -16,12 +16,13 @@ from typing import Any
 from plansmith.config.generalization_gap import GeneralizationGapConfig, PricesConfig
 from plansmith.data.artifacts import StageKind
 from plansmith.data.rows import MetricRow, PlanRow, ProblemRow, Split
-from plansmith.data.update_times import BESIDE, GENERATING, JUDGING, TIMES, TRAINING, WAITING, spent, work_of
+from plansmith.data.update_times import BESIDE, CPU, GENERATING, JUDGING, TIMES, TRAINING, WAITING, spent, work_of
 from plansmith.problems.invention.folders import INVENTED
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
 from plansmith.report.run_facts import UPDATES
 
 DRAWING, PLANNING, TESTING = "drawing it", "planning it", "judging a test attempt"
+VISITING = "one visit: judging"
 """Work of which the CPU seconds are known: of the driver and of row workers, with the planner's processes."""
 
 
@@ -77,7 +78,7 @@ class Costs:
     plan, of ``n_passes``; ``reinforcement_s`` is one visit with all rollouts as it passed, ``generating_s``,
     ``judging_s`` and ``updating_s`` its work, be it done beside other work; None where the run has no such.
     ``planning`` is by domain and plan length. These are wall times; ``cpu_s`` has the CPU seconds of `DRAWING`,
-    `PLANNING` and `TESTING`, each of one, where they were measured in one session.
+    `PLANNING`, `TESTING` and `VISITING`, each of one, where they were measured in one session.
     """
 
     n_problems: int
@@ -194,7 +195,7 @@ def costs(run: RunSoFar[GeneralizationGapConfig]) -> Costs | None:
         **_of_a_visit(loops),
         planning=planning,
         prices=_prices(run.config.prices),
-        cpu_s=dict(_cpu_seconds(run, drawn, planned)),
+        cpu_s={**dict(_cpu_seconds(run, drawn, planned)), **_cpu_of_a_visit(loops)},
     )
 
 
@@ -224,6 +225,11 @@ def _of_a_visit(loops: Sequence[FinishedStage]) -> dict[str, Any]:
         **{name: spent_s / n_asked if n_asked else None for name, spent_s in seconds.items()},
         "generated_per_s": n_written / found.done_s(GENERATING) if found.done_s(GENERATING) else None,
     }
+
+
+def _cpu_of_a_visit(loops: Sequence[FinishedStage]) -> dict[str, float]:
+    seconds, n_asked = loop_seconds(loops).work.get(JUDGING + CPU, 0.0), sum(map(problems_asked, loops))
+    return {VISITING: seconds / n_asked} if n_asked and seconds else {}
 
 
 def _n_passes(run: RunSoFar[GeneralizationGapConfig], loops: Sequence[FinishedStage]) -> float:

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 
 from plansmith.config.generalization_gap import GeneralizationGapConfig
@@ -43,11 +44,17 @@ SEEN, UNSEEN, HELD_OUT = "domains trained on", "domains never trained on", "inve
 """Where two arms are compared; settings are chosen on the last."""
 
 
+def unseen_of_size(size: str) -> str:
+    """Return where two arms are compared in domains never trained on, on problems of one size alone."""
+    return f"{UNSEEN}, {size}"
+
+
 @dataclass(frozen=True, slots=True)
 class GapArm:
     """One policy on the test problems of the domains that were trained on, of those that never were, of invented ones.
 
     ``by_domain`` has all domains but invented ones; ``unseen`` and ``held_out`` are None where no such was tested.
+    ``unseen_by_size`` has the former by what their level is called in each domain, such as ``smallest``.
     """
 
     name: str
@@ -55,6 +62,7 @@ class GapArm:
     unseen: LevelFigures | None
     held_out: LevelFigures | None
     by_domain: dict[str, LevelFigures]
+    unseen_by_size: dict[str, LevelFigures] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +95,8 @@ class InventedFigures:
 class GapResults(RunResults):
     """One run, finished or not; ``arms`` in the order of training.
 
-    The first of ``paired_tests`` is the headline's; the level of each is `SEEN`, `UNSEEN` or `HELD_OUT`. ``unseen`` is
+    The first of ``paired_tests`` is the headline's. Each has as its level `SEEN`, `UNSEEN`, `HELD_OUT` or, where
+    policies read the domain, one of `unseen_of_size`: every arm is tested against walks and ``mixed``. ``unseen`` is
     by arm, and empty where no domain was left out of training; ``domains`` is None without invented ones. ``effort`` is
     what the training of each arm took, ``labels`` the shares of a label budget. ``rl`` has by loop what was measured in
     every update of reinforcement learning, ``loops`` where its seconds went. ``leak`` is what a split of texts would
@@ -122,13 +131,14 @@ class GapResults(RunResults):
         return list(self.arms.values())[-1]
 
     def figures(self, arm: str, scope: str) -> LevelFigures:
-        """Return the figures of an arm on `SEEN`, `UNSEEN` or `HELD_OUT`.
+        """Return the figures of an arm on `SEEN`, `UNSEEN`, `HELD_OUT` or one of `unseen_of_size`.
 
         Raises:
             KeyError: no such domain was tested.
         """
         tried = self.arms[arm]
-        found = {SEEN: tried.seen, UNSEEN: tried.unseen, HELD_OUT: tried.held_out}[scope]
+        by_size = {unseen_of_size(size): figures for size, figures in tried.unseen_by_size.items()}
+        found = {SEEN: tried.seen, UNSEEN: tried.unseen, HELD_OUT: tried.held_out, **by_size}[scope]
         if found is None:
             raise KeyError(scope)
         return found
@@ -168,7 +178,13 @@ def _summarised(name: str, items: Sequence[EvaluatedProblem], config: Generaliza
         summarise_level(unseen) if unseen else None,
         summarise_level(held_out) if held_out else None,
         summarise_by([*seen, *unseen], lambda item: item.domain),
+        summarise_by(unseen, partial(_size, config)),
     )
+
+
+def _size(config: GeneralizationGapConfig, item: EvaluatedProblem) -> str:
+    """Return what the level of a problem is called in its domain."""
+    return next(level.level for level in config.problems.domains if level.name == item.level)
 
 
 def scope_of(item: EvaluatedProblem, config: GeneralizationGapConfig) -> str:
@@ -225,7 +241,8 @@ def compared_arms(names: Sequence[str], start: str) -> list[tuple[str, str]]:
     numbered, compact = last.get("numbered", ""), last.get("compact", "")
     others = [name for name in names if re.fullmatch("grpo_[a-z0-9]+", name)]
     wanted = [("trained", "mixed"), ("walk", "mixed"), ("walk", "trained"), ("mixed", "reinforced"),
-              ("invented", "mixed"), ("distant", "mixed"), ("walk", "reinforced"),
+              ("invented", "mixed"), ("distant", "mixed"), ("walk", "reinforced"), ("walk", "invented"),
+              ("walk", "distant"),
               (start, "grpo"), ("more_sft", "grpo"), ("own_plans", "grpo"), ("grpo_1_of_2", "grpo"),
               *product((start, "more_sft", "own_plans"), others), *product(others, ("grpo",)),
               (compact, "grpo"), (numbered, "grpo"), (numbered, compact),
@@ -242,20 +259,26 @@ def _of_labels(names: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield name, "labels100"
 
 
-READING = ("trained", "mixed", "reinforced")
-"""Arms that read the domain, and are about domains never trained on."""
-SCOPES = (UNSEEN, HELD_OUT, SEEN)
-
-
 def _paired_tests(
     evaluated: Mapping[str, Sequence[EvaluatedProblem]], config: GeneralizationGapConfig
 ) -> Iterator[PairedComparison]:
     for before, after in compared_arms(list(evaluated), config.start_of_grpo):
-        for scope in SCOPES if after in READING else (SEEN, UNSEEN):
-            first, second = (_of(evaluated[name], config, scope) for name in (before, after))
-            if first:
-                made = compare_arms(before, after, ALL_LEVELS, evaluated_before=first, evaluated_after=second)
-                yield PairedComparison(before, after, scope, made.test)
+        first, second = (_by_scope(evaluated[name], config) for name in (before, after))
+        for scope, items in first.items():
+            made = compare_arms(before, after, ALL_LEVELS, evaluated_before=items, evaluated_after=second[scope])
+            yield PairedComparison(before, after, scope, made.test)
+
+
+def _by_scope(
+    items: Sequence[EvaluatedProblem], config: GeneralizationGapConfig
+) -> dict[str, Sequence[EvaluatedProblem]]:
+    """Return the problems of each scope that has some, in the order in which these are told."""
+    found = {scope: _of(items, config, scope) for scope in (UNSEEN, HELD_OUT, SEEN)}
+    if config.reading is None:
+        return {scope: found[scope] for scope in (SEEN, UNSEEN) if found[scope]}
+    by_size = grouped(found[UNSEEN], partial(_size, config))
+    sizes = {unseen_of_size(size): of_size for size, of_size in by_size.items() if len(by_size) > 1}
+    return {scope: those for scope, those in ({UNSEEN: found[UNSEEN]} | sizes | found).items() if those}
 
 
 def _efforts(run: Run, arms: Sequence[Arm]) -> dict[str, Effort]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from plansmith.data.rows import LengthRow
 from plansmith.data.update_times import GENERATING, HANDING_OVER, JUDGING, SAVING, TRAINING, WAITING
 from plansmith.judging.failure_kinds import FailureKind
-from plansmith.report.gap_effort import DRAWING, PLANNING, TESTING, Costs, LoopSeconds
+from plansmith.report.gap_effort import DRAWING, PLANNING, TESTING, VISITING, Costs, LoopSeconds
 from plansmith.report.gap_labels import LabelShare
 from plansmith.report.gap_paper import AVERAGES, LIMIT_TOKENS, PAPER_UNSEEN, TABLE_1, TABLE_2, paper_share
 from plansmith.report.gap_results import HELD_OUT, SEEN, UNSEEN, GapArm, GapResults
@@ -239,7 +239,7 @@ def price_table(cost: Costs) -> Table:
         "one pass over its plan": (cost.imitation_s, cost.price(accelerator_s=cost.imitation_s or 0.0)),
         "one visit: its rollouts and the update": (sum(updating) if updating else None,
                                                    cost.price(accelerator_s=sum(updating))),
-        "one visit: judging": (cost.judging_s, cost.price(cpu_s=cost.judging_s or 0.0)),
+        VISITING: (cost.judging_s, cost.price(cpu_s=cost.cpu_s.get(VISITING, cost.judging_s or 0.0))),
     }  # fmt: skip
     priced, n_of = any(cost.prices.values()), {DRAWING: cost.n_drawn}
     rows = [
@@ -280,8 +280,10 @@ def break_even_text(cost: Costs) -> str:
 def planning_table(cost: Costs) -> Table:
     """Return the planner's seconds by domain and plan length."""
     rows = [
-        (item.domain, str(item.plan_length), str(item.n), f"{item.seconds:.2f}", f"{item.seconds / item.n:.4f}")
+        (item.domain, str(item.plan_length), str(item.n), f"{item.seconds:.2f}", f"{item.seconds / item.n:.4f}",
+         *([f"{cost.price(cpu_s=item.seconds):.4g}"] if cost.prices["cpu"] else []))
         for item in cost.planning
-    ]
+    ]  # fmt: skip
+    header = ("domain", "steps", "problems", "seconds", "a problem", *(["price"] if cost.prices["cpu"] else []))
     note = "Of the problems to learn from; 0 steps: no plan was found in time, or the goal held from the start."
-    return Table("Planning", ("domain", "steps", "problems", "seconds", "a problem"), tuple(rows), note)
+    return Table("Planning", header, tuple(rows), note)
