@@ -77,6 +77,9 @@ def _draw_lines(axes: Axes, lines: Updates) -> None:
         label = spoken(name.rpartition("/")[2].removeprefix("share "))
         axes.plot(*zip(*known, strict=True), color=SERIES[number % 4], linestyle=LINE_STYLES[number % 4],
                   linewidth=1.2, label=label)  # fmt: skip
+    low, high = axes.get_ylim()
+    if high - low < abs(low) / 1000:  # what is rounded differently is no course
+        axes.set_ylim(low - abs(low) / 100, high + abs(high) / 100)
     if len(lines) > 1:
         axes.legend(loc="best", fontsize=7.5)
 

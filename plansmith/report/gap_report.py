@@ -60,7 +60,7 @@ RL_PANELS = {
     "reward": ("rollout/reward",),
     "share of rollouts": ("rollout/share valid", "rollout/share goal_not_reached",
                           "rollout/share precondition_unsatisfied", "rollout/share malformed_plan"),
-    "share of rollouts that are": ("rollout/share cut", "rollout/share empty_plan", "rollout/share unjudged"),
+    "other shares": ("rollout/share cut", "rollout/share empty_plan", "rollout/share unjudged"),
     "groups": ("group/asked", "group/equal"),
     "sum of |A|, groups": ("group/advantage with a valid plan", "group/advantage without a valid plan"),
     "updates behind": ("rollout/staleness",),
@@ -68,7 +68,8 @@ RL_PANELS = {
     "entropy": ("group_relative/entropy",),
     "ratio, weights": ("group_relative/ratio", "group_relative/weight", "group_relative/limited_weight"),
     "share clipped": ("group_relative/clipped_low", "group_relative/clipped_high"),
-    "divergence": ("group_relative/divergence", "group_relative/mismatch"),
+    "divergence": ("group_relative/divergence",),
+    "mismatch": ("group_relative/mismatch",),
 }  # fmt: skip
 """Panels about the updates of reinforcement learning, each with the figures that it shows."""
 
