@@ -275,10 +275,11 @@ class Recording(StandInTrainer):
         return OptimisationReport("group_relative", figures, (0.1, 0.1), (1.0, 1.0), n, 0, 0, 9 * n, 1.0, 9 * n, 1.0)
 
     def token_logprobs(
-        self, sequences: Any, *, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, as_trained: bool = False
-    ) -> list[Any]:
+        self, sequences: Any, *, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, as_trained: bool = False,
+        weights: str | None = None,
+    ) -> list[Any]:  # fmt: skip
         scale = np.float32(top_p * (1 + top_k) / temperature)
-        return [scale * numbers for numbers in super().token_logprobs(sequences)]
+        return [scale * numbers for numbers in super().token_logprobs(sequences, weights=weights)]
 
 
 def update(context: StageContext[GroupRelativeSettings]) -> None:
