@@ -101,17 +101,15 @@ def _refused(model: type[BaseModel], error: Any, where: str, *, more: str) -> Co
     """Return one of pydantic's errors as ours: of a value by its schema, of several by what their validator says."""
     names, schema = _schema_at(model.model_json_schema(), error["loc"])
     cause, is_missing = error.get("ctx", {}).get("error"), error["type"] == "missing"
+    message = error["msg"].removeprefix("Value error, ")
     got, expected, cure = repr(error["input"])[:120], _expected(schema), "give such a value"
-    message = "a setting that is needed" if is_missing else "a value that this setting cannot have"
     if "default" in schema and not isinstance(schema["default"], dict | list):
         cure += f", or leave it out: {json.dumps(schema['default'])} then"
     if isinstance(cause, SettingError):
         names = [*names, cause.setting] if cause.setting else names
         message, got, expected, cure = cause.message, cause.got, cause.expected or "", cause.cure or ""
-    elif isinstance(cause, ValueError):
-        message = str(cause)
-        if isinstance(error["input"], dict):  # of several settings, which the message names
-            got = expected = cure = ""
+    elif isinstance(cause, ValueError) and isinstance(error["input"], dict):
+        got = expected = cure = ""  # of several settings, which the message names
     place = ": ".join([where, ".".join(names)] if names else [where])
     return ConfigError(message + more, where=place, got="nothing" if is_missing else got, expected=expected, cure=cure)
 

@@ -33,7 +33,8 @@ class RewardConfig(StrictModel):
     def _differs(self) -> Self:
         values = set(self.model_dump().values())
         if len(values) == 1:
-            raise SettingError("equal rewards: advantages would all be 0", got=f"{values.pop():g} for each verdict",
+            value = f"{values.pop():g}"
+            raise SettingError(f"every reward is {value}: advantages would all be 0", got=f"{value} for each verdict",
                                expected="two rewards at least", cure="give valid another value")  # fmt: skip
         return self
 
@@ -102,19 +103,16 @@ class GroupSamplingConfig(StrictModel):
     @model_validator(mode="after")
     def _rollouts_can_differ(self) -> Self:
         found = {
-            "rollouts_per_problem": (self.rollouts_per_problem == 1, "a group of one", "2 at least", "8"),
-            "temperature": (self.temperature == 0, "0, which draws equal ones", "above 0", "1"),
-            "top_k": (
-                self.top_k == 1,
-                "1, which draws equal ones at any temperature",
-                "0 for all tokens, or above 1",
-                "0",
-            ),
+            "rollouts_per_problem": (self.rollouts_per_problem == 1, "1", "=1 leaves one", "2 at least", "8"),
+            "temperature": (self.temperature == 0, "0", "=0 draws equal ones", "above 0", "1"),
+            "top_k": (self.top_k == 1, "1", "=1 draws equal ones at any temperature", "0, all tokens, or above 1", "0"),
         }
-        for name, (holds, got, expected, other) in found.items():
+        for name, (holds, got, why, expected, other) in found.items():
             if holds:
-                raise SettingError("a group needs rollouts that can differ, or nothing would be learnt", setting=name,
-                                   got=got, expected=expected, cure=f"set {name}, to {other} for one")  # fmt: skip
+                message = f"a group needs rollouts that can differ, and {name}{why}: nothing would be learnt"
+                raise SettingError(
+                    message, setting=name, got=got, expected=expected, cure=f"set it, to {other} for one"
+                )
         return self
 
     @property
