@@ -42,6 +42,8 @@ from plansmith.learning.sequence_files import StoredSequences
 from plansmith.learning.sequences import (
     JUDGED,
     NLL_WEIGHT,
+    OLD_LOGPROBS,
+    REFERENCE_LOGPROBS,
     SCORE_WEIGHT,
     VERDICT_LABEL,
     TrainingSequence,
@@ -827,6 +829,25 @@ def test_optimise_with_muon_learns_a_tiny_batch_by_heart(model_folder: Path) -> 
     assert trainer.optimise(Supervised(), supervised_sequences(), fast).losses[-1] < 0.05
 
 
+GROUPS = GroupRelative(
+    GroupRelativeConfig(denominator="tokens", clip_low=0.2, clip_high=0.28, beta=0.04, weight_limit=1.1),
+    SamplingConfig(temperature=0.7, max_new_tokens=16),
+)
+"""DAPO with a reference and importance weights, which one rank computes as TRL does (test_group_relative.py)."""
+
+
+def rollouts(n: int = 11) -> list[TrainingSequence]:
+    """Return rollouts of several lengths, read before by others: some ratios are beyond the bounds, above and below."""
+    generator, found = random.Random(1), list[TrainingSequence]()
+    for i in range(n):
+        response = [generator.randrange(4, 48) for _ in range(generator.randrange(2, 12))]
+        old, written, reference = ([generator.gauss(-4, spread) for _ in response] for spread in (0.4, 0.4, 0.2))
+        sequence = rollout_sequence([3, 4 + i], response, advantage=(-1.0) ** i, rollout_logprobs=written)
+        read = {OLD_LOGPROBS: [0.0, 0.0, *old], REFERENCE_LOGPROBS: [0.0, 0.0, *reference]}
+        found.append(TrainingSequence.of(sequence.token_ids, {**sequence.columns, **read}))
+    return found
+
+
 TWO_RANK_SETTINGS = {
     "zero 1": SETTINGS,
     "zero 2": changed(SETTINGS, zero_stage=2),
@@ -854,13 +875,17 @@ def settings_of(names: Iterable[str]) -> list[Any]:
 
 @dataclass(frozen=True)
 class RankOutcome:
-    """What one rank saw: v_hat before, its report, the weights (rank 0 alone), the probe when trained and reloaded."""
+    """What one rank saw: v_hat before, its report, the weights (rank 0 alone), the probe when trained and reloaded.
+
+    ``learnt`` has the report of an update by groups of rollouts, from what was reloaded, and the probe after it.
+    """
 
     v_hats: list[float | None]
     report: OptimisationReport
     weights: dict[str, Any]
     probe: list[float]
     probe_after_load: list[float]
+    learnt: tuple[OptimisationReport, list[float]]
 
 
 def train_and_reload(trainer: TrainerActor, folder: Path) -> RankOutcome:
@@ -880,7 +905,8 @@ def train_and_reload(trainer: TrainerActor, folder: Path) -> RankOutcome:
     losses.append(trainer.optimise(Supervised(), supervised_sequences(5), FAST, keeps_moments=True).losses)
     assert losses[0] == losses[1]
     trainer.load(folder)
-    return RankOutcome(found, report, weights, probe, probe_of(trainer))
+    reloaded, learnt = probe_of(trainer), trainer.optimise(GROUPS, rollouts(), FAST)
+    return RankOutcome(found, report, weights, probe, reloaded, (learnt, probe_of(trainer)))
 
 
 def train_as_rank(rank: int, port: int, folder: Path, target: Path, names: Sequence[str]) -> dict[str, RankOutcome]:
@@ -924,6 +950,13 @@ def test_optimise_on_two_ranks_equals_one_rank_on_the_same_batches(
         )
         assert outcomes[name].probe == pytest.approx(alone.probe, abs=5e-2 if is_rounded else 1e-3)
         assert outcomes[name].probe_after_load == pytest.approx(outcomes[name].probe, abs=1e-6)
+        if not is_rounded:
+            (learnt, probe), (expected, expected_probe) = outcomes[name].learnt, alone.learnt
+            for figure in ("loss", "ratio", "weight", "divergence", "clipped_low", "clipped_high"):
+                assert learnt.metrics[figure] == pytest.approx(expected.metrics[figure], abs=1e-5), figure
+            assert learnt.gradient_norms == pytest.approx(expected.gradient_norms, rel=1e-5)
+            assert probe == pytest.approx(expected_probe, abs=1e-5)
+    assert min(alone.learnt[0].metrics[figure][0] for figure in ("clipped_low", "clipped_high", "divergence")) > 0.01
     first, second = two_ranks
     assert first[name].probe == pytest.approx(second[name].probe, abs=1e-6)
     assert second[name].weights == {}
