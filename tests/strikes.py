@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -49,3 +50,25 @@ def pid_of(actor: Any) -> int:
     """Return the process of an actor, once it has one."""
     pid: int = ray.get(actor.__ray_call__.remote(lambda _: os.getpid()))
     return pid
+
+
+def strike_in_handover(workers: Any, pid: int | None = None) -> None:
+    """Have a process killed once the trainer sends weights to the engine the next time, while it takes them.
+
+    Args:
+        workers: of the run, with one engine.
+        pid: of the process; None: the engine's own.
+    """
+    ray.get(workers._policies[0].__ray_call__.remote(_arm, pid))
+
+
+def _arm(policy: Any, pid: int | None) -> None:
+    receive = policy._engine.receive
+
+    def deadly(call: str, *arguments: Any) -> None:
+        if call == "update_weights":
+            policy._engine.receive = receive
+            os.kill(os.getpid() if pid is None else pid, signal.SIGKILL)
+        receive(call, *arguments)
+
+    policy._engine.receive = deadly

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -32,7 +33,7 @@ from checkpoints import qwen3_checkpoint
 from conftest import ROOT
 from ray.cluster_utils import Cluster
 from safetensors import safe_open
-from strikes import Record, is_halfway, once
+from strikes import Record, is_halfway, once, pid_of, strike_in_handover
 from transformers import Qwen3ForCausalLM
 
 from actors.mapping import map_rows
@@ -40,6 +41,8 @@ from actors.policy import PolicyActor
 from pipelines import pddl_instruct
 from pipelines.run.ray_start import start_ray
 from pipelines.run.workers import MODEL, PROBE, Probe, Workers
+from pipelines.stages.training import TRAINER as OPTIMIZER
+from pipelines.stages.update_loop import RECORD, ROLLOUTS
 from plansmith.config.basics import narrowed
 from plansmith.config.cluster import ClusterConfig
 from plansmith.config.generation import SamplingConfig
@@ -47,6 +50,7 @@ from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, PolicyConfig, TrainerConfig
 from plansmith.data.artifacts import complete_artifacts
 from plansmith.data.rows import MetricRow, OptimisationStepRow, RolloutRow
+from plansmith.data.tables import read_table
 from plansmith.errors import PlansmithError
 from plansmith.live import LiveWork, read_live
 from plansmith.stages import Stage, StageContext, run_stages
@@ -375,15 +379,23 @@ def test_engine_that_returns_nothing_is_an_error_that_counts(tmp_path: Path) -> 
 # --- a loop of updates, killed with its driver: minutes, run by `make faults` as what follows
 
 
-def start_loop(folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, str(ROOT / "tests" / "update_loop_run.py"), str(folder)],
+def start_loop(folder: Path, *options: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(ROOT / "tests" / "update_loop_run.py"), str(folder), *options],
                             env={**os.environ, **OUR_CODE["env_vars"]}, stderr=subprocess.DEVNULL)  # fmt: skip
 
 
 def loop_of(folder: Path) -> dict[str, str]:
-    """Return the content of every file that the loop left, but for its seconds."""
-    [made] = [a for a in complete_artifacts(folder / "artifacts") if a.manifest.provenance.stage == "loop"]
-    return {name: entry.sha256 for name, entry in made.manifest.files.items() if name != "times.parquet"}
+    """Return the content of every file that the loop left, by segment, but for its seconds and what it goes on from.
+
+    Of equal moments the files differ; the weights of the next segment tell.
+    """
+    found = {}
+    for made in complete_artifacts(folder / "artifacts"):
+        stage = made.manifest.provenance.stage
+        if stage.startswith("loop"):
+            found |= {f"{stage}/{name}": entry.sha256 for name, entry in made.manifest.files.items()
+                      if name.split("/")[0] not in ("times.parquet", RECORD, OPTIMIZER)}  # fmt: skip
+    return found
 
 
 @pytest.mark.faults
@@ -409,22 +421,85 @@ def test_loop_of_updates_whose_rank_and_engine_are_killed_ends_as_a_calm_one(
 ) -> None:
     made = dict[str, Path]()
     for name in ("calm", "struck"):
-        folder = tmp_path / name
+        folder, engines = tmp_path / name, list[int]()
         with Workers(SMOKE, folder) as workers, ExitStack() as strikes:
 
-            def kill_rank(workers: Workers = workers) -> None:
-                os.kill(workers._ranks.places()[-1].pid, signal.SIGKILL)
+            def find_engine(workers: Workers = workers, engines: list[int] = engines) -> None:
+                engines.append(pid_of(workers._policies[0]))
 
-            def kill_engine(workers: Workers = workers) -> None:
-                ray.kill(workers._policies[0], no_restart=False)
+            def kill_engine(engines: list[int] = engines) -> None:
+                os.kill(engines[0], signal.SIGKILL)
 
             if name == "struck":
-                strikes.enter_context(once(folder, lambda work: work.doing == "update 2, training", kill_rank))
-                strikes.enter_context(once(folder, lambda work: work.doing == "update 4, trying", kill_engine))
-            workers.run(update_loop_run.stages(max_staleness=max_staleness), root=folder / "artifacts")
+                strikes.enter_context(once(folder, doing("update 1, training"), find_engine))
+                strikes.enter_context(once(folder, doing("update 2, training"), partial(kill_rank, workers)))
+                strikes.enter_context(once(folder, doing("update 4, trying"), kill_engine))
+            workers.run(update_loop_run.stages(max_staleness), root=folder / "artifacts")
         made[name] = folder
     assert caplog.text.count("stage loop is run again") == 1, "of an engine another takes the place"
     assert loop_of(made["struck"]) == loop_of(made["calm"])
+
+
+def doing(what: str) -> Callable[[LiveWork], bool]:
+    return lambda work: work.doing == what
+
+
+def kill_rank(workers: Workers) -> None:
+    os.kill(workers._ranks.places()[-1].pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids=["in turns", "writing ahead"])
+def calm_grpo(
+    request: pytest.FixtureRequest, private_ray: None, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[int, Path]:
+    """Return how stale rollouts may be, and a run of GRPO in segments that nobody disturbed."""
+    folder: Path = tmp_path_factory.mktemp("calm")
+    with Workers(update_loop_run.config("direct"), folder) as workers:
+        workers.run(update_loop_run.stages(request.param, learns_from_groups=True), root=folder / "artifacts")
+    return request.param, folder
+
+
+@pytest.mark.faults
+def test_grpo_in_segments_struck_while_weights_are_handed_over_ends_as_a_calm_one(
+    calm_grpo: tuple[int, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    max_staleness, calm = calm_grpo
+    with Workers(update_loop_run.config("direct"), tmp_path) as workers:
+
+        def strike_rank() -> None:
+            strike_in_handover(workers, workers._ranks.places()[-1].pid)
+
+        with (
+            once(tmp_path, doing("update 1, training"), strike_rank),
+            once(tmp_path, doing("update 4, training"), partial(strike_in_handover, workers)),
+        ):
+            steps = update_loop_run.stages(max_staleness, learns_from_groups=True)
+            workers.run(steps, root=tmp_path / "artifacts")
+    assert caplog.text.count("is run again") == 2
+    assert loop_of(tmp_path) == loop_of(calm)
+    assert_each_problem_once(tmp_path)
+
+
+@pytest.mark.faults
+def test_grpo_in_segments_whose_driver_is_killed_while_weights_are_handed_over_ends_as_a_calm_one(
+    calm_grpo: tuple[int, Path], tmp_path: Path
+) -> None:
+    max_staleness, calm = calm_grpo
+    options = ("--groups", "--max-staleness", str(max_staleness))
+    assert start_loop(tmp_path, *options, "--dies").wait() == -signal.SIGKILL
+    assert start_loop(tmp_path, *options).wait() == 0
+    assert loop_of(tmp_path) == loop_of(calm)
+    assert_each_problem_once(tmp_path)
+
+
+def assert_each_problem_once(folder: Path) -> None:
+    """Check that no problem was lost or doubled, and that every update has learnt, once."""
+    learning, asked = update_loop_run.LEARNING, Counter[str]()
+    segments = [a for a in complete_artifacts(folder / "artifacts") if a.manifest.provenance.stage != "start"]
+    for made in segments:
+        asked.update(row.problem_id for path in made.parts(ROLLOUTS) for row in read_table(path, RolloutRow))
+    assert len(asked) == update_loop_run.N_PROBLEMS and set(asked.values()) == {learning.rollouts_per_problem}
+    assert sum(len(made.rows(OptimisationStepRow, "curve")) for made in segments) == learning.updates
 
 
 # --- the driver, killed in each of its stages
@@ -481,16 +556,18 @@ TEXT_OPTIONS = ("repair.turns=3", "repair.has_resampling=false", "has_direct_pla
 """The smoke preset with long optimisations, and no controls; its policies learn nothing, so that every turn is due."""
 
 
-def start_texts(runs: Path, name: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, str(ROOT / "pipelines" / "nl_pddl_bench.py"), "--preset", "smoke"]
-    command += ["--runs", str(runs), "--name", name, *(word for option in TEXT_OPTIONS for word in ("--set", option))]
+def start_run(pipeline: str, options: Sequence[str], runs: Path, name: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, str(ROOT / "pipelines" / f"{pipeline}.py"), "--preset", "smoke"]
+    command += ["--runs", str(runs), "--name", name, *(word for option in options for word in ("--set", option))]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def kill_texts(runs: Path, name: str, is_due: Callable[[LiveWork], bool]) -> None:
-    """Start a run and kill its driver once a process of it says what is waited for."""
-    process = start_texts(runs, name)
-    while not any(is_due(work) for work in read_live(runs / name)):
+start_texts = partial(start_run, "nl_pddl_bench", TEXT_OPTIONS)
+
+
+def kill_once_due(process: subprocess.Popen[bytes], run: Path, is_due: Callable[[LiveWork], bool]) -> None:
+    """Kill the driver of a run once a process of it says what is waited for."""
+    while not any(is_due(work) for work in read_live(run)):
         assert process.poll() is None, "it had ended before: nothing was struck"
         time.sleep(0.002)
     process.kill()
@@ -518,10 +595,35 @@ def test_texts_killed_in_fine_tuning_in_preferences_and_in_the_third_turn_of_rep
     tmp_path: Path,
 ) -> None:
     assert start_texts(tmp_path, "calm").wait() == 0
-    kill_texts(tmp_path, "struck", is_halfway("sft"))
-    kill_texts(tmp_path, "struck", lambda work: work.doing == "asking again, turn 3")
-    kill_texts(tmp_path, "struck", is_halfway("dpo"))
+    for is_due in (is_halfway("sft"), doing("asking again, turn 3"), is_halfway("dpo")):
+        kill_once_due(start_texts(tmp_path, "struck"), tmp_path / "struck", is_due)
     assert start_texts(tmp_path, "struck").wait() == 0
     calm, struck = (tables_of(tmp_path / name) for name in ("calm", "struck"))
     assert {"sft/model/model.safetensors", "dpo/curve.parquet", "repair_sft/verdicts.parquet"} <= calm.keys()
     assert [name for name in calm if struck[name] != calm[name]] == [] and struck.keys() == calm.keys()
+
+
+# --- reinforcement learning as a run has it
+
+
+GAP_OPTIONS = ("variants=[compact]", "other_grpo=null", "controls=[]", "grpo.updates=4")
+"""The smoke preset with one loop alone, two updates a segment."""
+
+
+@pytest.mark.faults
+def test_driver_killed_in_the_second_segment_of_grpo_ends_with_the_arms_and_the_updates_of_a_calm_run(
+    tmp_path: Path,
+) -> None:
+    start = partial(start_run, "generalization_gap", GAP_OPTIONS, tmp_path)
+    assert start("calm").wait() == 0
+    kill_once_due(start("struck"), tmp_path / "struck", doing("update 4, training"))
+    assert start("struck").wait() == 0
+    calm, struck = (
+        json.loads((tmp_path / name / "report" / "results.json").read_text(encoding="utf-8"))
+        for name in ("calm", "struck")
+    )
+    assert list(calm["arms"]) == ["compact_1", "compact_2", "grpo_1_of_2", "grpo"]
+    assert struck["arms"] == calm["arms"]
+    updates = [{name: values for name, values in results["rl"]["grpo"].items() if not name.startswith("time/")}
+               for results in (calm, struck)]  # fmt: skip
+    assert updates[0] == updates[1] and len(updates[0]["group_relative/weight"]) == 4
