@@ -11,11 +11,13 @@ import pytest
 from hand_made import write_artifact
 
 from pipelines.generalization_gap import PIPELINE
+from pipelines.stages.plan_trials import WALK
 from plansmith.ablation.gap_seeds import gap_seeds_results
 from plansmith.ablation.seeds_report import seeds_report
 from plansmith.data.artifacts import Artifact, StageKind
 from plansmith.data.rows import (
     FailureRow,
+    InventedDomainRow,
     JudgedStepRow,
     LeakRow,
     LengthRow,
@@ -37,11 +39,13 @@ from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.gap_effort import costs
 from plansmith.report.gap_labels import LABELLED, LabelShare
 from plansmith.report.gap_report import effort_lines, gap_report
-from plansmith.report.gap_results import GapResults, compared_arms, gap_results
+from plansmith.report.gap_results import HELD_OUT, SEEN, UNSEEN, GapResults, compared_arms, gap_results
 from plansmith.report.gap_tables import (
+    arm_table,
     break_even_text,
     effort_table,
     failure_table,
+    invented_table,
     label_table,
     leak_table,
     length_table,
@@ -82,9 +86,13 @@ def metrics(stage: str, **values: float) -> list[MetricRow]:
     return [MetricRow(stage, 0, "", "", f"training/{name}", value) for name, value in values.items()]
 
 
-def arm(root: Path, name: str, policy: str, solved: set[str]) -> list[Artifact]:
-    """Write the attempts of an arm, of which some are valid."""
-    tested = [row[0] for row in PROBLEMS if row[2] == Split.TEST]
+TESTED = tuple(row[0] for row in PROBLEMS if row[2] == Split.TEST)
+
+
+def arm(
+    root: Path, name: str, policy: str | None, solved: set[str], tested: tuple[str, ...] = TESTED
+) -> list[Artifact]:
+    """Write the attempts of an arm, of which some are valid; a random walk has no policy."""
     rollouts = [RolloutRow(f"{p}-0", p, 0, "v", "", "", (), (1, 2), (0.0, 0.0), "stop", 0) for p in tested]
     verdicts = [
         VerdictRow(f"{p}-0", p, 0, "v", "valid" if p in solved else "goal_not_reached", "", None
@@ -92,7 +100,8 @@ def arm(root: Path, name: str, policy: str, solved: set[str]) -> list[Artifact]:
         for p in tested
     ]  # fmt: skip
     failures = [FailureRow(p, FailureKind.IN_CIRCLES) for p in tested if p not in solved]
-    given = {"policy": key_of(policy), "problems": key_of("sample_problems"), "plans": key_of("synthesize_plans")}
+    given = {"problems": key_of("sample_problems"), "plans": key_of("synthesize_plans")}
+    given |= {"policy": key_of(policy)} if policy else {}
     read = {"rollouts": key_of(f"try_{name}"), "problems": key_of("sample_problems")}
     labels = {"arm": name, "prompting": "plan_compact"}
     return [
@@ -222,6 +231,52 @@ def test_costs_of_a_problem_and_the_break_even_are_as_worked_out_by_hand(results
     assert prices["one pass over its plan"] == f"{2 * 1.0 / 3600:.4g}"  # two problems, 1 an hour
     assert prices["one visit: judging"] == f"{2 * 0.5 * 0.05 / 3600:.4g}"
     assert planning_table(cost).rows == (("ferry", "3", "1", "0.20", "0.2000"), ("miconic", "1", "1", "0.40", "0.4000"))
+
+
+def test_invented_domains_and_random_walks_are_told_beside_the_policies_that_read(tmp_path: Path) -> None:
+    held_out = replace(problem("h", "ferry", Split.TEST), domain="invented-0-2", level=INVENTED, source=INVENTED)
+    rows = [problem("s", "miconic", Split.TEST), problem("u", "briefcase", Split.TEST), held_out]
+    plans = [PlanRow(row.problem_id, "fd", "solved", ("(x)",), 1.0, 0.1, is_optimal=False) for row in rows]
+    sizes = ((3, 5, 2, 1), (3, 6, 2, 1), (9, 23, 6, 4))
+    invented = [
+        InventedDomainRow(f"invented-0-{n}", f"invented-0-{n}", Split.TEST if n == 2 else Split.PHASE1, f"form {n}",
+                          *size, nearest="briefcase", n_shared=2 if n == 1 else 0)
+        for n, size in enumerate(sizes)
+    ]  # fmt: skip
+    tuned = metrics("mixed", n_sequences=2, n_dropped=0, n_tokens=100, tokens_per_s=50)
+    made = [
+        write_artifact(tmp_path, "sample_problems", {"rows": (ProblemRow, rows), "leaks": (LeakRow, [])},
+                       kind=StageKind.DRAWS),
+        write_artifact(tmp_path, "synthesize_plans", {"rows": (PlanRow, plans)}, kind=StageKind.PLANS,
+                       inputs={"problems": key_of("sample_problems")}),
+        write_artifact(tmp_path, "invent_domains", {"rows": (InventedDomainRow, invented)}, kind=StageKind.INVENTS),
+        write_artifact(tmp_path, "mixed", {"curve": (OptimisationStepRow, []), "metrics": (MetricRow, tuned)},
+                       kind=StageKind.OPTIMISES, inputs={"policy": key_of("start")},
+                       labels={"objective": "supervised"}),
+        *arm(tmp_path, WALK, None, {"u"}, ("s", "u", "h")),
+        *arm(tmp_path, "mixed", "mixed", {"u", "h"}, ("s", "u", "h")),
+    ]  # fmt: skip
+    artifacts = {artifact.manifest.provenance.stage: artifact for artifact in made}
+    found = gap_results(RunSoFar("generalization_gap", PIPELINE.settings("unseen-smoke"), "unseen", artifacts))
+    assert found is not None and found.domains is not None
+    assert (found.domains.n, found.domains.n_held_out, found.domains.n_near) == (3, 1, 1)
+    table = invented_table(found)
+    assert table.rows == (
+        ("actions", "3", "2"), ("actions", "9", "1"), ("predicates", "5", "1"), ("predicates", "6", "1"),
+        ("predicates", "23", "1"), ("parameters", "2", "2"), ("parameters", "6", "1"), ("types", "1", "2"),
+        ("types", "4", "1"),
+    )  # fmt: skip
+    assert table.note and table.note.startswith("3 domains, 1 of them held out. 1 share an action schema")
+    assert [row[:3] + row[4:6] + row[7:9] for row in arm_table(found).rows] == [
+        ("walk", "1", "0%", "1", "100%", "1", "0%"), ("mixed", "1", "0%", "1", "100%", "1", "100%"),
+    ]  # fmt: skip
+    assert found.effort.keys() == {"mixed"}, "nobody trained the walk"
+    assert set(found.arms["mixed"].by_domain) == {"miconic", "briefcase"}
+    tests = [(one.before, one.after, one.level) for one in found.paired_tests]
+    assert tests == [(WALK, "mixed", scope) for scope in (UNSEEN, HELD_OUT, SEEN)]
+    assert "Invented domains" in format_report(gap_report(found))
+    PIPELINE.reporting.write(found, tmp_path / "run")
+    assert PIPELINE.reporting.read(tmp_path / "run") == found
 
 
 def with_loop(run: RunSoFar[object], root: Path, *, wall_time_s: float = 20.0) -> RunSoFar[object]:
