@@ -1,4 +1,4 @@
-"""The pipeline `generalization_gap` as a whole: its preset smoke, run with the real engine, trainer and planner."""
+"""The pipeline `generalization_gap` as a whole: its presets smoke, run with the real engine, trainer and planner."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def results_of(runs: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((runs / RUN / "report" / "results.json").read_text())
+def results_of(runs: Path, name: str = RUN) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((runs / name / "report" / "results.json").read_text())
     return found
 
 
@@ -48,10 +48,31 @@ def test_smoke_run_trains_every_epoch_under_one_schedule(runs: Path) -> None:
 
 
 def test_smoke_run_learns_in_updates_whose_importance_weights_are_1(runs: Path) -> None:
-    rl = results_of(runs)["rl"]["grpo"]
-    assert len(rl["rollout/reward"]) == 2
+    loops = results_of(runs)["rl"]
+    assert_weights_are_1(loops["grpo"])
+    # at T = 0.5 under top-p; a token at the nucleus' edge that one of the two rounds away is a weight apart, and rare
+    assert_weights_are_1(loops["grpo_binary"], n_apart=2)
+
+
+def assert_weights_are_1(rl: dict[str, list[float]], *, n_apart: int = 0) -> None:
+    """Check that two updates learnt, and that w of every token is within 1e-3 of 1, but of so many within 1e-2.
+
+    Told are means: that of abs(log w) times the tokens is no less than the largest.
+    """
+    assert len(rl["rollout/reward"]) == 2 and min(rl["group/advantage without a valid plan"]) > 0
     assert rl["group_relative/ratio"] == pytest.approx([1.0, 1.0], abs=1e-6)
     assert rl["group_relative/weight"] == pytest.approx([1.0, 1.0], abs=1e-3)
+    for mismatch, n_tokens in zip(rl["group_relative/mismatch"], rl["rollout/n_tokens"], strict=True):
+        assert mismatch * n_tokens < 1e-3 + n_apart * 1e-2
+
+
+def test_smoke_run_replaces_groups_of_equal_rewards_by_other_problems(runs: Path) -> None:
+    rl = results_of(runs)["rl"]["grpo_binary"]
+    taught = [asked - equal for asked, equal in zip(rl["group/asked"], rl["group/equal"], strict=True)]
+    assert max(rl["group/asked"]) > 4, "no group was replaced"
+    for asked, n_taught, n_sequences in zip(rl["group/asked"], taught, rl["training/n_sequences"], strict=True):
+        assert asked == 6 or (asked < 6 and n_taught == 4)
+        assert n_sequences == 4 * n_taught
 
 
 def test_smoke_run_tells_what_every_arm_took_and_what_a_problem_costs(runs: Path) -> None:
@@ -87,9 +108,39 @@ def test_smoke_run_publishes_the_policy_of_its_last_arm(runs: Path) -> None:
     assert record["policy_version"] == results_of(runs)["policy_versions"]["grpo"]
 
 
-def test_smoke_run_given_again_reuses_every_stage(runs: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_smoke_run_given_again_reuses_every_stage(runs: Path) -> None:
     before = results_of(runs)
-    assert generalization_gap.main(["--preset", "smoke", "--runs", str(runs)]) == 0
-    said = [line for line in capfd.readouterr().err.splitlines() if " stage " in line]
-    assert said and all(line.endswith("reused") for line in said)
+    assert_reused(generalization_gap.main, "--preset", "smoke", "--runs", runs)
     assert results_of(runs)["arms"] == before["arms"]
+
+
+def assert_reused(*command: Any) -> None:
+    """Give a command whose run has ended, and see that none of its stages is run."""
+    said = give_command(*command)
+    lines = [line for line in said.stderr.splitlines() if " stage " in line]
+    assert said.code == 0 and lines and all(line.endswith("reused") for line in lines), said.stderr
+
+
+@pytest.mark.long
+def test_smoke_run_of_policies_that_read_domains_has_every_arm_on_those_trained_on_unseen_and_invented(
+    tmp_path: Path,
+) -> None:
+    command = (generalization_gap.main, "--preset", "unseen-smoke", "--runs", tmp_path)
+    said = give_command(*command)
+    assert said.code == 0, said.stderr
+    results = results_of(tmp_path, "generalization_gap-unseen-smoke")
+    assert list(results["arms"]) == ["walk", "trained", "mixed", "reinforced"]
+    for arm in results["arms"].values():
+        assert set(arm["by_domain"]) == {"miconic", "briefcase"}
+        assert arm["seen"]["n"] == arm["unseen"]["n"] == 4
+        assert arm["held_out"]["n"] == 3
+    domains = results["domains"]
+    assert (domains["n"], domains["n_held_out"]) == (4, 1)
+    assert {name: sum(counts.values()) for name, counts in domains["sizes"].items()} == dict.fromkeys(
+        ("actions", "predicates", "parameters", "types"), 4
+    )
+    assert list(results["effort"]) == ["trained", "mixed", "reinforced"], "nobody trains a walk"
+    assert results["effort"]["reinforced"]["rollouts"] == 2 * 3 * 4
+    assert_weights_are_1(results["rl"]["reinforced"])
+    assert_reused(*command)
+    assert results_of(tmp_path, "generalization_gap-unseen-smoke")["arms"] == results["arms"]
