@@ -7,6 +7,7 @@ self_criteach``, runs them.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,6 +58,7 @@ from plansmith.config.generation import AnsweringConfig, SamplingConfig
 from plansmith.config.self_criteach import SelfCriteachConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import StageKind
+from plansmith.data.demonstration_files import read_demonstrations
 from plansmith.pddl.cases import read_text
 from plansmith.pipeline import Ablation, OverSeeds, Pipeline, PublishedPolicy, Reporting
 from plansmith.problems.library import load_domain
@@ -176,8 +178,14 @@ def learnt_domains(config: SelfCriteachConfig) -> list[str]:
 
 def demonstrations(graph: Graph, config: SelfCriteachConfig, domain: str, problems: Stage[Any]) -> Stage[Any]:
     """Return what is recorded in the scenes of a domain, U of equation 4."""
+    file = config.demonstrations.file
+    if file is not None:
+        read_demonstrations(Path(file))  # a mistake in it is said before anything starts
     settings = GatheringSettings(
-        domain=domain, demonstrations=config.demonstrations, attempts_shown=config.domain.attempts_shown
+        domain=domain,
+        demonstrations=config.demonstrations,
+        attempts_shown=config.domain.attempts_shown,
+        digest=None if file is None else hashlib.sha256(read_text(Path(file)).encode()).hexdigest(),
     )
     name = f"gather_demonstrations_{domain}"
     return graph.stage(name, domain_writing.gather_demonstrations, settings, {"problems": problems})
@@ -190,11 +198,14 @@ def domain_of(
     wanted, planner = config.domain, config.planner.model_copy(update={"n_plans": 1, "search": "first"})
     checking: dict[str, Any] = {"domain": domain, "planner": planner, "scenes": wanted.scenes}
     if wanted.writer == "model":
-        written = writing(graph, config, CheckingSettings(**checking), {**given, **answering(wanted.speaker, base)})
+        inputs = {**given, **answering(wanted.speaker, base)}
+        first, written = writing(graph, config, CheckingSettings(**checking), inputs)
+        inputs = {**given, "written": written, **({"first": first} if first != written else {})}
     else:
         text = None if wanted.file is None else read_text(Path(wanted.file))
         settings = ReadingSettings(**checking, given=text)
         written = graph.stage(f"write_domain_{domain}", domain_writing.read_domain, settings, given)
+        inputs = {**given, "written": written}
     pruning = PruningSettings(
         **checking,
         objective=wanted.prune,
@@ -202,7 +213,6 @@ def domain_of(
         max_faults=wanted.max_faults,
     )
     told = {"labels": {"domain": domain}}
-    inputs = {**given, "written": written}
     pruned = graph.stage(f"prune_domain_{domain}", domain_writing.prune_domain, pruning, inputs, **told)
     if wanted.damage is None:
         return pruned
@@ -213,9 +223,9 @@ def domain_of(
 
 def writing(
     graph: Graph, config: SelfCriteachConfig, checking: CheckingSettings, given: dict[str, Stage[Any]]
-) -> Stage[Any]:
-    """Return the best domain after the last turn of repair (section A.1.2)."""
-    wanted, before = config.domain, dict[str, Stage[Any]]()
+) -> tuple[Stage[Any], Stage[Any]]:
+    """Return the first answers, and the best domain after the last turn of repair (section A.1.2)."""
+    wanted, turns = config.domain, list[Stage[Any]]()
     roots = roots_of(wanted.speaker)
     for turn in range(wanted.turns + 1):
         shared: dict[str, Any] = {
@@ -230,15 +240,14 @@ def writing(
         }
         name = f"repair_domain_{checking.domain}_{turn}" if turn else f"write_domain_{checking.domain}"
         options: dict[str, Any] = {"iteration": turn, "code_roots": roots}
-        inputs = {**given, **before}
+        inputs = {**given, **({"before": turns[-1]} if turns else {})}
         if config.prime is None:
             settings = WriteDomainSettings(**shared)
-            stage: Stage[Any] = graph.stage(name, domain_writing.write_domain, settings, inputs, **options)
+            turns.append(graph.stage(name, domain_writing.write_domain, settings, inputs, **options))
         else:
             by_schema = WriteSchemasSettings(**shared, symbols=config.prime.symbols)
-            stage = graph.stage(name, domain_writing.write_schemas, by_schema, inputs, **options)
-        before = {"before": stage}
-    return before["before"]
+            turns.append(graph.stage(name, domain_writing.write_schemas, by_schema, inputs, **options))
+    return turns[0], turns[-1]
 
 
 def start(graph: Graph, config: SelfCriteachConfig, problems: Stage[Any], texts: Stage[Any]) -> Stage[Any]:

@@ -13,13 +13,14 @@ import pytest
 from scripted_server import completion, serving
 from stand_in_generator import StandInGenerator
 
+from pipelines import self_criteach
 from pipelines.commands import write_domain
 from pipelines.stages.domain_writing import keeps
 from plansmith.config.domain_writing import WritingConfig
 from plansmith.data.demonstration_files import read_demonstrations, write_demonstrations
 from plansmith.errors import BadInputError
 from plansmith.generation import plain_text
-from plansmith.judging.domain_agreement import domain_agreement
+from plansmith.judging.domain_agreement import Agreement, PlannedProblem, domain_agreement, planned
 from plansmith.judging.domain_checks import DomainChecks, FaultKind, Scene
 from plansmith.judging.domain_repair import judged_answers, next_question
 from plansmith.pddl.model import Conjunction, Domain, Literal, conjuncts_of, literals_of_effects
@@ -104,6 +105,14 @@ ATTEMPT = {"state": ["(at x)"], "action": "(go y)", "next": ["(at y)"]}
     ("lines", "message"),
     [
         pytest.param(["{", "{}"], "not JSON", id="no-json"),
+        pytest.param([HEAD, "[1]"], "not a JSON object", id="no-object"),
+        pytest.param([{**HEAD, "task": " "}, {"objects": ["x", "y"], "attempts": [ATTEMPT]}], "no task", id="task"),
+        pytest.param([{**HEAD, "skills": ["go"]}, {"objects": []}], "not an entry of skills", id="entry"),
+        pytest.param([HEAD, {"objects": ["x", "y"]}], "no list of attempts", id="list"),
+        pytest.param([HEAD, {"objects": ["x", "y"], "attempts": [{**ATTEMPT, "refused": True}]}], "not an attempt",
+                     id="attempt"),
+        pytest.param([HEAD, {"objects": ["x", "y"], "attempts": [{**ATTEMPT, "state": ["at x"]}]}],
+                     "not an atom or action", id="atom"),
         pytest.param([HEAD], "no demonstrations", id="none"),
         pytest.param([HEAD, {"objects": ["x", "y"], "attempts": [{**ATTEMPT, "action": "(fly y)"}]}],
                      "an unknown skill", id="skill"),
@@ -114,11 +123,19 @@ ATTEMPT = {"state": ["(at x)"], "action": "(go y)", "next": ["(at y)"]}
         pytest.param([HEAD, {"objects": ["x"], "attempts": [REFUSED]}], "no demonstrations", id="only-refused"),
     ],
 )  # fmt: skip
-def test_demonstration_file_with_a_mistake_says_which(lines: list[Any], message: str, tmp_path: Path) -> None:
+def test_demonstration_file_with_a_mistake_says_which_and_both_commands_exit_2(
+    lines: list[Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "demos.jsonl"
     path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
-    with pytest.raises(BadInputError, match=message):
+    with pytest.raises(BadInputError, match=message) as raised:
         read_demonstrations(path)
+    assert str(path) in str(raised.value.where) and raised.value.got and raised.value.expected and raised.value.cure
+    assert write_domain.main([str(path), "--policy", "http://localhost:1/v1", "--out", str(tmp_path / "out")]) == 2
+    run = ["--preset", "smoke", "--runs", str(tmp_path / "runs"), "--set", f"demonstrations.file={path}"]
+    assert self_criteach.main(run) == 2
+    said = capsys.readouterr().err
+    assert said.count(str(raised.value.cure)) == 2 and not (tmp_path / "runs").exists()
 
 
 def test_checks_of_the_reference_find_nothing(checks: DomainChecks) -> None:
@@ -184,14 +201,46 @@ def test_condition_of_endless_instances_is_a_fault_and_ends_nothing(checks: Doma
     assert "too many instances" in checked.faults[0].words
 
 
-def test_agreement_of_a_domain_that_allows_more_has_full_recall_and_less_precision() -> None:
-    problems = [problem_of(seed) for seed in range(5)]
-    same = domain_agreement(BLOCKS.domain, BLOCKS.domain, problems, n_steps=8, rng=random.Random(0))
+@pytest.fixture(scope="module")
+def references() -> list[PlannedProblem]:
+    with FastDownward() as planner:
+        return planned(BLOCKS.domain, [problem_of(seed) for seed in range(5)], proving(planner))
+
+
+def compared(written: Domain, references: list[PlannedProblem]) -> Agreement:
+    return domain_agreement(BLOCKS.domain, written, references, n_steps=8, rng=random.Random(0))
+
+
+def test_agreement_of_a_domain_that_allows_more_has_full_recall_and_less_precision(
+    references: list[PlannedProblem],
+) -> None:
+    assert all(plan for _, plan in references)
+    same = compared(BLOCKS.domain, references)
     assert (same.applicable_precision, same.applicable_recall, same.effect_precision, same.effect_recall) == (1,) * 4
-    looser = without(BLOCKS.domain, "pick-up", "(hand_free ?r)")
-    found = domain_agreement(BLOCKS.domain, looser, problems, n_steps=8, rng=random.Random(0))
-    assert found.applicable_recall == 1.0
+    found = compared(without(BLOCKS.domain, "pick-up", "(hand_free ?r)"), references)
+    assert found.applicable_recall == same.reference_plans == found.reference_plans == 1.0
     assert found.applicable_precision is not None and found.applicable_precision < 1.0
+
+
+def test_agreement_of_a_domain_that_allows_less_has_plans_of_the_reference_that_are_not_valid_in_it(
+    references: list[PlannedProblem],
+) -> None:
+    plans = [" ".join(plan or ()) for _, plan in references]
+    n_more = sum(
+        "(pick-up" in after or "(unstack" in after for after in (plan.partition("(stack")[2] for plan in plans)
+    )
+    found = compared(without(BLOCKS.domain, "stack", "(hand_free ?r)"), references)
+    assert n_more and found.reference_plans == 1 - n_more / len(plans), "who stacked once has no free hand again"
+    assert compared(BLOCKS.domain, [(problem, None) for problem, _ in references]).reference_plans is None
+
+
+def test_agreement_of_a_domain_whose_predicates_have_other_arguments_is_none_and_no_error(
+    references: list[PlannedProblem],
+) -> None:
+    text = "(define (domain blocks-classic) (:predicates (top ?a ?b)) (:action stack :parameters (?a ?b ?r) " \
+        ":precondition (top ?a ?b) :effect (not (top ?a ?b))))"  # fmt: skip
+    found = compared(parse_domain(text), references)
+    assert (found.applicable_precision, found.applicable_recall, found.reference_plans) == (None, 0.0, 0.0)
 
 
 def test_repair_asks_with_faults_and_every_literal_stands_in_an_answer(checks: DomainChecks) -> None:
@@ -238,6 +287,7 @@ def test_command_writes_a_domain_that_passes_and_that_other_commands_draw_from(
     said = capsys.readouterr().out
     assert "first answer: " in said and "repair 1: 0 faults" in said and "dropped: " in said
     assert [line.split()[-2:] for line in said.splitlines() if line.startswith("applicable")] == [["100.0%"] * 2]
+    assert "plans of the reference that are valid in the domain: 100.0%" in said
     mine = load_domain(str(tmp_path / "out"))
     problem = mine.sample("scenes", random.Random(0))
     assert mine.domain.name == BLOCKS.domain.name and problem.goal and len(mine.domain.actions) == 4

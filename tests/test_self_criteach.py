@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from pipelines.self_criteach import PIPELINE, learnt_domains
 from pipelines.stages import domain_writing, phase1_data
 from pipelines.stages.domain_writing import (
     DEMONSTRATIONS,
+    HELD_OUT,
     CheckingSettings,
     GatheringSettings,
     PruningSettings,
@@ -48,6 +50,7 @@ from plansmith.config.training import EngineNumerics, FolderEngine
 from plansmith.data.artifacts import Artifact
 from plansmith.data.demonstration_files import read_demonstrations
 from plansmith.data.rows import (
+    FIRST,
     OPPONENTS,
     ExampleRow,
     MetricRow,
@@ -73,7 +76,7 @@ from plansmith.problems.action_learning import learn_domain
 from plansmith.problems.invariants import Group, Invariants, learn_invariants, nearest_problem
 from plansmith.problems.library import load_domain
 from plansmith.problems.noise import MIXTURES, noisy_problem
-from plansmith.problems.simulator import Recording, Simulator, demonstrate, demonstrations_of
+from plansmith.problems.simulator import IRRELEVANT, Recording, Simulator, demonstrate, demonstrations_of
 from plansmith.report import statistics
 from plansmith.report.criteach_paper import paper_figure, paper_of, paper_percent
 from plansmith.report.criteach_results import length_name
@@ -372,7 +375,7 @@ def first_stages() -> list[Stage[Any]]:
     drawing = DrawingSettings(problems=PROBLEMS, pddl="", is_word_level=False)
     problems = Stage(name="sample_problems", run=phase1_data.sample_problems, settings=drawing)
     gathering = GatheringSettings(
-        domain="blocks-classic", demonstrations=DemonstrationsConfig(trajectories=8), attempts_shown=4
+        domain="blocks-classic", demonstrations=DemonstrationsConfig(trajectories=8, held_out=3), attempts_shown=4
     )
     run = domain_writing.gather_demonstrations
     recorded = Stage(name="gather", run=run, settings=gathering, inputs={"problems": problems})
@@ -388,7 +391,7 @@ def first_stages() -> list[Stage[Any]]:
         before = {"before": found[-1]}
     pruning = PruningSettings(**CHECKING.model_dump(exclude={"planner"}), planner=PLANNER, objective="checks",
                               agreement_scenes=3, max_faults=0)  # fmt: skip
-    inputs = {**given, "written": before["before"]}
+    inputs = {**given, "written": before["before"], "first": found[2]}
     pruned = Stage(name="prune", run=domain_writing.prune_domain, settings=pruning, inputs=inputs)
     adopted = Stage(name="adopt", run=adopt_domains, inputs={"problems": problems, f"{WRITTEN} blocks-classic": pruned})
     return [*found, pruned, adopted]
@@ -409,6 +412,63 @@ def test_domain_is_mended_after_one_turn_and_not_asked_for_again(made: tuple[dic
     assert best(artifacts["write_0"]).faults and not best(artifacts["write_1"]).faults
     assert best(artifacts["write_2"]) == best(artifacts["write_1"])
     assert len(resources.model.asked) == 2 * 2, "for each candidate"
+
+
+def test_first_answer_and_what_became_of_it_are_compared_with_the_reference_and_on_walks_nobody_saw(
+    made: tuple[dict[str, Artifact], Lending],
+) -> None:
+    artifacts, _ = made
+    shown, held_out = (read_demonstrations(artifacts["gather"].path(name)) for name in (DEMONSTRATIONS, HELD_OUT))
+    assert (len(shown.trajectories), len(held_out.trajectories)) == (8, 3)
+    assert not {*shown.trajectories} & {*held_out.trajectories}
+    [first] = artifacts["prune"].rows(WrittenDomainRow, FIRST)
+    pruned = best(artifacts["prune"])
+    assert first.domain_pddl == best(artifacts["write_0"]).domain_pddl != pruned.domain_pddl
+    stacked = [attempt.action.name == "stack" for _, attempt in held_out.attempts if attempt.after is not None]
+    assert first.held_out == 1 - sum(stacked) / len(stacked) < pruned.held_out == 1.0
+    assert first.effect_recall is not None and first.effect_recall < 1.0
+    assert first.reference_plans is not None and first.reference_plans < pruned.reference_plans == 1.0
+
+
+@pytest.mark.parametrize(
+    ("held_out", "skill", "mistake"),
+    [(2, "", None), (8, "", "of which demonstrations.held_out=8 are held out"), (2, "grab", "has no action")],
+    ids=["whole", "all held out", "another robot"],
+)
+def test_users_demonstrations_are_taken_in_the_place_of_the_simulators(
+    held_out: int, skill: str, mistake: str | None, made: tuple[dict[str, Artifact], Lending], tmp_path: Path
+) -> None:
+    text = made[0]["gather"].path(DEMONSTRATIONS).read_text()
+    file = tmp_path / "mine.jsonl"
+    file.write_text(text.replace("pick-up", skill) if skill else text)
+    problems, gathering, *_ = first_stages()
+    recorded = DemonstrationsConfig(file=str(file), held_out=held_out)
+    stages = [problems, replace(gathering, settings=gathering.settings.model_copy(update={"demonstrations": recorded}))]
+    if mistake is not None:
+        with pytest.raises(BadInputError, match=mistake):
+            run_stages(stages, root=tmp_path / "run", resources=Resources())
+        return
+    found = run_stages(stages, root=tmp_path / "run", resources=Resources())["gather"]
+    shown, kept_back = (read_demonstrations(found.path(name)) for name in (DEMONSTRATIONS, HELD_OUT))
+    assert (len(shown.trajectories), len(kept_back.trajectories)) == (6, 2)
+    mine = [attempt for _, attempt in read_demonstrations(file).attempts]
+    for (_, attempt), own in zip((*shown.attempts, *kept_back.attempts), mine, strict=True):
+        assert (attempt.action, attempt.after is None) == (own.action, own.after is None)
+        assert attempt.state == {atom for atom in own.state if atom.predicate not in IRRELEVANT}, "no scene has these"
+
+
+def test_users_file_that_changed_is_recorded_anew_and_its_settings_alone_are_read(tmp_path: Path) -> None:
+    keys = []
+    for task in ("One.", "Another."):
+        walk = {"objects": ["x"], "attempts": [{"state": [], "action": "(go x)", "next": []}]}
+        head = {"name": "d", "task": task, "skills": [{"name": "go", "arguments": ["a"]}], "predicates": []}
+        (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, (head, walk))))
+        config = PIPELINE.settings("smoke", overrides=[f"demonstrations.file={tmp_path / 'mine.jsonl'}"])
+        keys += [stage.settings for stage in PIPELINE.stages(config) if stage.name.startswith("gather")]
+    assert keys[0] != keys[1]
+    assert "demonstrations.steps" in config.unread() and "demonstrations.held_out" not in config.unread()
+    with pytest.raises(ConfigError, match="is of one domain"):
+        PIPELINE.settings("small", overrides=["demonstrations.file=mine.jsonl"])
 
 
 def test_written_domain_stands_beside_one_that_no_model_has_written(made: tuple[dict[str, Artifact], Lending]) -> None:

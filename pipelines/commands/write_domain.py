@@ -33,7 +33,7 @@ from plansmith.data.demonstration_files import read_demonstrations
 from plansmith.data.storage import atomic_file, storage_errors
 from plansmith.errors import BadInputError, PlansmithError
 from plansmith.generation import Generator
-from plansmith.judging.domain_agreement import domain_agreement
+from plansmith.judging.domain_agreement import PlannedProblem, domain_agreement, planned
 from plansmith.judging.domain_checks import DomainChecks, Scene, adopted, scene_problem
 from plansmith.judging.domain_repair import WrittenDomain, best_domain, judged_answers, next_question
 from plansmith.layout import printable, text_table
@@ -117,10 +117,13 @@ def _write_domain(arguments: argparse.Namespace) -> int:
         if not arguments.no_prune:
             pruned = prune(domain, keeps("checks", checks, domain))
             domain, dropped = pruned.domain, pruned.dropped
+        references = (
+            [] if reference is None else planned(reference, _starts(demonstrations, reference), proving(planner))
+        )
     _save(domain, demonstrations, arguments.out)
     _say(found, domain, dropped, arguments.out)
     if reference is not None:
-        _say_agreement(reference, domain, _starts(demonstrations, reference), arguments.seed)
+        _say_agreement(reference, domain, references, arguments.seed)
     return 0 if found.checked.is_faultless else 1
 
 
@@ -202,13 +205,14 @@ def _say(found: WrittenDomain, domain: Domain, dropped: Sequence[str], folder: P
     print(f"domain: {folder}")
 
 
-def _say_agreement(reference: Domain, domain: Domain, problems: Sequence[Problem], seed: int) -> None:
+def _say_agreement(reference: Domain, domain: Domain, problems: Sequence[PlannedProblem], seed: int) -> None:
     found = domain_agreement(reference, domain, problems, n_steps=20, rng=random.Random(row_seed(seed, "agreement")))
     rows = [
         ["applicable actions", _share(found.applicable_precision), _share(found.applicable_recall)],
         ["effects", _share(found.effect_precision), _share(found.effect_recall)],
     ]
     print(text_table((f"compared in {found.n_states} states", "precision", "recall"), rows))
+    print(f"plans of the reference that are valid in the domain: {_share(found.reference_plans)}")
 
 
 def _share(share: float | None) -> str:

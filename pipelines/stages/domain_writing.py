@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from pydantic import Field
@@ -17,6 +19,7 @@ from plansmith.config.planner import PlannerConfig
 from plansmith.data.artifacts import Artifact, Shards
 from plansmith.data.demonstration_files import read_demonstrations, write_demonstrations
 from plansmith.data.rows import (
+    FIRST,
     OPPONENTS,
     ExampleKind,
     ExampleRow,
@@ -27,8 +30,8 @@ from plansmith.data.rows import (
 )
 from plansmith.errors import BadInputError, PlansmithError
 from plansmith.generation import Conversation
-from plansmith.judging.domain_agreement import domain_agreement
-from plansmith.judging.domain_checks import CheckedDomain, DomainChecks, DomainFault, Scene
+from plansmith.judging.domain_agreement import domain_agreement, planned
+from plansmith.judging.domain_checks import CheckedDomain, DomainChecks, DomainFault, Scene, known_atoms
 from plansmith.judging.domain_repair import WrittenDomain, judged_answers, next_question
 from plansmith.judging.schema_writing import SchemaWriting, Shown, WrittenSchema
 from plansmith.layout import text_table
@@ -39,6 +42,7 @@ from plansmith.planners import FastDownward
 from plansmith.planners.batch import proving
 from plansmith.problems.action_learning import learn_domain as learn_symbolically
 from plansmith.problems.damage import damaged
+from plansmith.problems.demonstrations import Attempt, Demonstrations, State, Trajectory
 from plansmith.problems.pruning import prune, size_of
 from plansmith.problems.simulator import Recording, Simulator, demonstrate, demonstrations_of
 from plansmith.stages import StageContext
@@ -46,6 +50,10 @@ from plansmith.text.domain_writing import domain_prompt
 from plansmith.text.schema_words import hidden_names
 
 DEMONSTRATIONS = "demonstrations.jsonl"
+HELD_OUT = "held_out.jsonl"
+"""Walks that neither prompts nor checks see; missing where there is none."""
+
+logger = logging.getLogger(__name__)
 
 
 class GatheringSettings(StrictModel):
@@ -57,6 +65,8 @@ class GatheringSettings(StrictModel):
     """How much."""
     attempts_shown: int
     """Of each skill, in the prompt that the base model's weights are proved with."""
+    digest: str | None = None
+    """Of a user's file."""
 
 
 class CheckingSettings(StrictModel):
@@ -112,23 +122,75 @@ class DamageSettings(CheckingSettings):
 
 
 def gather_demonstrations(context: StageContext[GatheringSettings]) -> None:
-    """Record random walks of the simulator, in scenes that are learnt from, and write U (equation 4)."""
+    """Record random walks of the simulator, in scenes that are learnt from, or take a user's: U (equation 4).
+
+    Raises:
+        BadInputError: a user's file has a mistake, no walk beside those held out, or is of another domain.
+    """
     settings, config = context.settings, context.settings.demonstrations
     rows = scenes_of(context.inputs["problems"], settings.domain)
-    recording, trajectories = Recording(config.steps, config.refused), []
-    for number in range(config.trajectories):
-        row = rows[number % len(rows)]
-        domain = parse_domain(row.domain_pddl)
-        problem = parse_problem(row.problem_pddl, domain)
-        trajectories.append(demonstrate(domain, problem, recording, context.rng(row.problem_id, number)))
     reference = parse_domain(rows[0].domain_pddl)
-    demonstrations = demonstrations_of(reference, config.task, tuple(trajectories))
+    found = _recorded(context, rows) if config.file is None else _of_file(Path(config.file), reference)
+    n_shown = len(found.trajectories) - config.held_out
+    if n_shown < 1:
+        raise BadInputError("no demonstrations", where=str(config.file), got=f"{len(found.trajectories)} trajectories, "
+                            f"of which demonstrations.held_out={config.held_out} are held out",
+                            expected="one more at least", cure="record more, or lower it")  # fmt: skip
+    demonstrations, held_out = (
+        replace(found, trajectories=part) for part in (found.trajectories[:n_shown], found.trajectories[n_shown:])
+    )
     write_demonstrations(demonstrations, context.output.path(DEMONSTRATIONS))
+    if held_out.trajectories:
+        write_demonstrations(held_out, context.output.path(HELD_OUT))
     prompt = domain_prompt(demonstrations, most_attempts=settings.attempts_shown)
     opening = ExampleRow(
         settings.domain, "", ExampleKind.WRITE_DOMAIN, None, prompt, f"(define (domain {reference.name})"
     )
     context.output.write_rows([opening], ExampleRow, table="openings")
+
+
+def _recorded(context: StageContext[GatheringSettings], rows: Sequence[ProblemRow]) -> Demonstrations:
+    config = context.settings.demonstrations
+    recording, trajectories = Recording(config.steps, config.refused), []
+    for number in range(config.trajectories + config.held_out):
+        row = rows[number % len(rows)]
+        domain = parse_domain(row.domain_pddl)
+        problem = parse_problem(row.problem_pddl, domain)
+        trajectories.append(demonstrate(domain, problem, recording, context.rng(row.problem_id, number)))
+    return demonstrations_of(parse_domain(rows[0].domain_pddl), config.task, tuple(trajectories))
+
+
+def _of_file(path: Path, reference: Domain) -> Demonstrations:
+    """Return a user's demonstrations, after telling what the domain that judges plans does not explain of them."""
+    found = read_demonstrations(path)
+    checked = DomainChecks(found).check_domain(reference)
+    told = "; ".join(fault.words for fault in checked.faults[:3])
+    if checked.does_nothing_right:
+        raise BadInputError("demonstrations of another domain", where=str(path), got=told,
+                            expected=f"those of {reference.name}, which problems.domains names",
+                            cure="name there the folder that plansmith domains write made of them")  # fmt: skip
+    if checked.faults:
+        logger.warning("%s explains not all of %s: %d faults, the first: %s", reference.name, path,
+                       len(checked.faults), told)  # fmt: skip
+    return _seen_in(reference, found)
+
+
+def _seen_in(reference: Domain, found: Demonstrations) -> Demonstrations:
+    """Return demonstrations without the facts that no scene of a domain has, and which a domain could thus not need."""
+
+    def seen(state: State) -> State:
+        return frozenset(known_atoms(reference, state))
+
+    def walk(trajectory: Trajectory) -> Trajectory:
+        attempts = (
+            Attempt(seen(attempt.state), attempt.action, None if attempt.after is None else seen(attempt.after))
+            for attempt in trajectory.attempts
+        )
+        return replace(trajectory, attempts=tuple(attempts))
+
+    known = {schema.name for schema in reference.predicates}
+    predicates = tuple(schema for schema in found.predicates if schema.name in known)
+    return replace(found, predicates=predicates, trajectories=tuple(map(walk, found.trajectories)))
 
 
 def scenes_of(problems: Artifact, domain: str) -> list[ProblemRow]:
@@ -237,7 +299,7 @@ def read_domain(context: StageContext[ReadingSettings]) -> None:
 
 
 def prune_domain(context: StageContext[PruningSettings]) -> None:
-    """Drop what the domain can do without, and compare with the reference as it was before and after.
+    """Drop what the domain can do without, and compare it with the reference as it was first, mended, and pruned.
 
     Its opponent, which is learnt of the same demonstrations without a model, is checked and compared as well, where it
     is another domain; it is pruned of nothing.
@@ -263,11 +325,18 @@ def prune_domain(context: StageContext[PruningSettings]) -> None:
         symbolic = learn_symbolically(checks.demonstrations)
         opponents = [] if symbolic == checked.domain else [symbolic]
         of_opponents = [_row(checks.check_domain(one), settings.domain, print_domain(one)) for one in opponents]
-    scenes = scenes_of(context.inputs["problems"], settings.domain)[: settings.agreement_scenes]
-    reference = parse_domain(scenes[0].domain_pddl)
-    problems = [parse_problem(row.problem_pddl, reference) for row in scenes]
+        firsts = [_best_row(context.inputs["first"])] if "first" in context.inputs else []
+        domains_of_first = [checks.check(row.domain_pddl or None).domain for row in firsts]
+        scenes = scenes_of(context.inputs["problems"], settings.domain)[: settings.agreement_scenes]
+        reference = parse_domain(scenes[0].domain_pddl)
+        problems = planned(reference, (parse_problem(row.problem_pddl, reference) for row in scenes), proving(planner))
+    recorded = context.inputs["demonstrations"]
+    is_held_out = HELD_OUT in recorded.manifest.files
+    unseen = DomainChecks(read_demonstrations(recorded.path(HELD_OUT))) if is_held_out else None
 
-    def compared(row: WrittenDomainRow, domain: Domain) -> WrittenDomainRow:
+    def compared(row: WrittenDomainRow, domain: Domain | None) -> WrittenDomainRow:
+        if domain is None:
+            return row
         found = domain_agreement(reference, domain, problems, n_steps=10, rng=context.rng("agreement"))
         return replace(
             row,
@@ -275,9 +344,12 @@ def prune_domain(context: StageContext[PruningSettings]) -> None:
             applicable_recall=found.applicable_recall,
             effect_precision=found.effect_precision,
             effect_recall=found.effect_recall,
+            reference_plans=found.reference_plans,
+            held_out=None if unseen is None else unseen.replay(domain)[0].transitions,
         )
 
     context.output.write_rows(map(compared, rows, domains), WrittenDomainRow)
+    context.output.write_rows(map(compared, firsts, domains_of_first), WrittenDomainRow, table=FIRST)
     context.output.write_rows(map(compared, of_opponents, opponents), WrittenDomainRow, table=OPPONENTS)
 
 

@@ -16,7 +16,7 @@ DamageKind = Literal["removed", "added"]
 
 
 class DemonstrationsConfig(StrictModel):
-    """What is recorded of the simulator, in scenes that are learnt from."""
+    """What is recorded of the simulator, in scenes that are learnt from, or was recorded of a robot."""
 
     task: str = "A robot rearranges things on tables."
     """What the robot is to do, in a sentence."""
@@ -26,6 +26,13 @@ class DemonstrationsConfig(StrictModel):
     """Attempts of a walk that succeed."""
     refused: int = Field(10, ge=0)
     """Further attempts before each of them, of which those are kept that the simulator refuses."""
+    held_out: int = Field(4, ge=0)
+    """Further walks, which neither prompts nor checks see: of them the report tells how much the domain explains. Of
+    `file` the last ones."""
+    file: str | None = None
+    """Demonstrations of a user's, as `plansmith domains write` reads them, in the place of the simulator's. The domain
+    of the library that `problems` names must have its name and its skills, and is still what runs and judges plans;
+    facts that it does not know are left out."""
 
 
 class DomainQuestionConfig(StrictModel):

@@ -222,8 +222,9 @@ class SelfCriteachConfig(ModelRunConfig):
                              f"{MAX_ATTEMPTS} at most; lower it")  # fmt: skip
         if self.prime is not None and not self.is_word_level:
             raise ValueError("prime is for a model from nothing with model.tokenizer=words; others write PDDL as it is")
-        if self.domain.writer == "given" and len(self.trained_domains) > 1:
-            raise ValueError(f"domain.file is one domain, and {', '.join(self.trained_domains)} are learnt in")
+        for name, file in {"domain.file": self.domain.file, "demonstrations.file": self.demonstrations.file}.items():
+            if file is not None and len(self.trained_domains) > 1:
+                raise ValueError(f"{name} is of one domain, and {', '.join(self.trained_domains)} are learnt in")
         if self.model.folder is None and self.model.tokenizer == "words" and self.rendering != "compact":
             raise ValueError("model.tokenizer=words knows the words of rendering=compact alone")
         if self.model.folder is None and self.narrator.kind == "model":
@@ -282,6 +283,9 @@ class SelfCriteachConfig(ModelRunConfig):
         for name, arms in {"cpo": "cpo", "dpo": "dpo", "teacher": "distilled"}.items():
             if not any(arms in arm and arm != "self_distilled" for arm in self.arms):
                 found[name] = f"no arm uses it: arms={', '.join(self.arms)}"
+        if self.demonstrations.file is not None:
+            recorded = ("task", "trajectories", "steps", "refused")
+            found |= {f"demonstrations.{name}": "demonstrations.file has its own" for name in recorded}
         if self.cpo is not None:
             names = UNREAD_BY_TRUST_REGION if self.cpo.solver == "trust_region" else UNREAD_BY_PENALTY
             found |= {f"cpo.{name}": f"cpo.solver={self.cpo.solver} has no use for it" for name in names}

@@ -61,7 +61,8 @@ def read_demonstrations(path: Path) -> Demonstrations:
     values = [(f"{path}:{number}", _json(line, f"{path}:{number}")) for number, line in lines]
     if len(values) < 2:
         raise BadInputError("no demonstrations", where=str(path), got=f"{len(values)} lines",
-                            expected="a line about skills and predicates, then a trajectory a line")  # fmt: skip
+                            expected="a line about skills and predicates, then a trajectory a line",
+                            cure="record a walk of the robot at least")  # fmt: skip
     where, head = values[0]
     skills = tuple(Skill(*_schema(item, where, "skills")) for item in _list(head, "skills", where))
     predicates = tuple(
@@ -77,7 +78,7 @@ def read_demonstrations(path: Path) -> Demonstrations:
     found = Demonstrations(name, task, skills, predicates, trajectories)
     if all(attempt.after is None for _, attempt in found.attempts):
         raise BadInputError("no demonstrations", where=str(path), got="no attempt that succeeded",
-                            expected="one at least")  # fmt: skip
+                            expected="one at least", cure="record what the robot can do, too")  # fmt: skip
     return found
 
 
@@ -108,7 +109,8 @@ class _Reader:
         if not isinstance(item, dict) or not isinstance(item.get("action"), str) or (
             (item.get("refused") is True) == ("next" in item)
         ):  # fmt: skip
-            raise BadInputError("not an attempt", where=where, got=json.dumps(item)[:80], expected=ATTEMPT_FORM)
+            raise BadInputError("not an attempt", where=where, got=json.dumps(item)[:80], expected=ATTEMPT_FORM,
+                                cure="write each attempt so")  # fmt: skip
         name, *arguments = _words(item["action"], where)
         _check_use("skill", name, arguments, self.skills, where)
         self._check_objects(arguments, objects, where)
@@ -129,7 +131,7 @@ class _Reader:
         for name in arguments:
             if name not in objects:
                 raise BadInputError("an object that the trajectory does not list", where=where, got=name,
-                                    expected=", ".join(objects))  # fmt: skip
+                                    expected=", ".join(objects), cure="list it among its objects")  # fmt: skip
 
 
 def _state_after(attempt: Attempt) -> State:
@@ -142,14 +144,16 @@ def _check_use(what: str, name: str, arguments: Sequence[str], known: dict[str, 
                             cure=f"list it among the {what}s of the first line")  # fmt: skip
     if len(arguments) != known[name]:
         raise BadInputError(f"a {what} with another number of arguments", where=where,
-                            got=f"{name} with {len(arguments)}", expected=str(known[name]))  # fmt: skip
+                            got=f"{name} with {len(arguments)}", expected=str(known[name]),
+                            cure="write as many as the first line has")  # fmt: skip
 
 
 def _words(text: Any, where: str) -> list[str]:
     words = str(text).lower().strip()
     inner = words[1:-1].split()
     if not (words.startswith("(") and words.endswith(")")) or not inner or "(" in words[1:]:
-        raise BadInputError("not an atom or action", where=where, got=str(text)[:60], expected="(name object ...)")
+        raise BadInputError("not an atom or action", where=where, got=str(text)[:60], expected="(name object ...)",
+                            cure="write it as in PDDL, without variables")  # fmt: skip
     return inner
 
 
@@ -157,16 +161,18 @@ def _json(line: str, where: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise BadInputError("not JSON", where=where, got=str(error), expected="a JSON object a line") from error
+        raise BadInputError("not JSON", where=where, got=str(error), expected="a JSON object a line",
+                            cure="write each trajectory on a line of its own") from error  # fmt: skip
     if not isinstance(value, dict):
-        raise BadInputError("not a JSON object", where=where, got=line[:60], expected='{"objects": ...}')
+        raise BadInputError("not a JSON object", where=where, got=line[:60], expected='{"objects": ...}',
+                            cure="write each trajectory as an object")  # fmt: skip
     return value
 
 
 def _list(value: dict[str, Any], key: str, where: str) -> list[Any]:
     if not isinstance(value.get(key), list):
         raise BadInputError(f"no list of {key}", where=where, got=repr(value.get(key))[:60],
-                            expected=f'"{key}": [...]')  # fmt: skip
+                            expected=f'"{key}": [...]', cure="add it to the line")  # fmt: skip
     found: list[Any] = value[key]
     return found
 
@@ -174,12 +180,14 @@ def _list(value: dict[str, Any], key: str, where: str) -> list[Any]:
 def _text(value: dict[str, Any], key: str, where: str) -> str:
     found = value.get(key)
     if not isinstance(found, str) or not found.strip():
-        raise BadInputError(f"no {key}", where=where, got=repr(found)[:60], expected=f'"{key}": "..."')
+        raise BadInputError(f"no {key}", where=where, got=repr(found)[:60], expected=f'"{key}": "..."',
+                            cure="add it to the first line")  # fmt: skip
     return found.strip()
 
 
 def _schema(item: Any, where: str, key: str) -> tuple[str, tuple[str, ...]]:
     if not isinstance(item, dict) or not isinstance(item.get("name"), str):
         raise BadInputError(f"not an entry of {key}", where=where, got=json.dumps(item)[:60],
-                            expected='{"name": "pick-up", "arguments": ["b", "t", "r"]}')  # fmt: skip
+                            expected='{"name": "pick-up", "arguments": ["b", "t", "r"]}',
+                            cure="write each entry of the first line so")  # fmt: skip
     return item["name"].lower(), tuple(str(name).lower().removeprefix("?") for name in item.get("arguments", []))

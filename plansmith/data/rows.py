@@ -327,6 +327,8 @@ class PairReadingRow:
 
 OPPONENTS = "opponents"
 """Table of `WrittenDomainRow` beside the domain that counts: one of the same demonstrations that no model wrote."""
+FIRST = "first"
+"""Table of `WrittenDomainRow` beside the domain that counts: the best of the first answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +363,11 @@ class WrittenDomainRow:
     """Of the changes that it foretells, those that come about."""
     effect_recall: float | None = None
     """Of those that come about, those that it foretells."""
+    reference_plans: float | None = None
+    """Of plans in the reference, those that are valid in it."""
+    held_out: float | None = None
+    """Of attempts on walks that neither prompts nor checks have seen, those that worked and that it explains; None
+    where there is no such walk."""
 
 
 @dataclass(frozen=True, slots=True)

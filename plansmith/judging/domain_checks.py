@@ -15,7 +15,7 @@ from plansmith.errors import BadInputError
 from plansmith.pddl.diagnosis import diagnose
 from plansmith.pddl.ground_actions import GroundAction
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Condition, Conjunction, Domain, Literal, PlanStep, Problem, TypedName
+from plansmith.pddl.model import Atom, Condition, Conjunction, Domain, Literal, PlanStep, Problem, TypedName
 from plansmith.pddl.parser import parse_domain, parse_step
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.planners.result import PlannerResult, PlannerStatus
@@ -250,10 +250,14 @@ def scene_problem(domain: Domain, trajectory: Trajectory) -> Problem:
 
 def adopted(domain: Domain, problem: Problem) -> Problem:
     """Return a problem with what a domain knows of it: facts and goals of its predicates, objects without types."""
-    known = {schema.name for schema in domain.predicates}
-    objects = tuple(TypedName(typed.name) for typed in problem.objects)
-    init = tuple(atom for atom in problem.init if atom.predicate in known)
+    objects, init = tuple(TypedName(typed.name) for typed in problem.objects), tuple(known_atoms(domain, problem.init))
     return Problem(problem.name, domain.name, objects, init, problem.goal, problem.function_values, problem.metric)
+
+
+def known_atoms(domain: Domain, atoms: Iterable[Atom]) -> Iterator[Atom]:
+    """Return the facts that are of a domain's predicates, with as many arguments as those have."""
+    known = {(schema.name, len(schema.parameters)) for schema in domain.predicates}
+    return (atom for atom in atoms if (atom.predicate, len(atom.arguments)) in known)
 
 
 def _effect_fault(task: PlanningTask, attempt: Attempt, state: int, known: set[str]) -> DomainFault | None:

@@ -108,8 +108,7 @@ def _sections(results: CriteachResults) -> Iterator[Section]:
             narration_table(results),
             problem_table(results),
         ),
-        note=f"Of this run {WRITERS['primed' if results.primer else results.writer]}. Demonstrations and scenes are of "
-        "problems to learn from.",
+        note=f"Of this run {WRITERS['primed' if results.primer else results.writer]}. {_recorded(results)}",
     )
     held_out = Sentences(tuple(held_out_lines(results)))
     not_run = Sentences((*pair_lines(results), *(f"{arm_name(results, name)}: not run." for name in results.not_run)))
@@ -125,6 +124,16 @@ def _sections(results: CriteachResults) -> Iterator[Section]:
     yield course_section(results, drawings(results), dropped_sequences(results))
     yield Section("What it got wrong", (Attempts(results.failures),), note=EACH_IN_TURN)
     yield run_provenance(results)
+
+
+def _recorded(results: CriteachResults) -> str:
+    file = results.config["demonstrations"].get("file")
+    if file is None:
+        return "Demonstrations and scenes are of problems to learn from."
+    return (
+        f"Demonstrations were read of {file}. The domain that the settings name for problems stands in for the robot "
+        "and judges plans; where that was itself written of demonstrations, no figure here tells how right it is."
+    )
 
 
 def held_out_lines(results: CriteachResults) -> Iterator[str]:
@@ -143,16 +152,17 @@ def pair_lines(results: CriteachResults) -> Iterator[str]:
 
 def domain_table(results: CriteachResults) -> Table:
     """Return each written domain at first, after its repair, and pruned."""
-    header = ("domain", "literals", "faults", "transitions", "refusals", "solved", "true plans", "applicable P",
-              "R", "effects P", "R")  # fmt: skip
+    header = ("domain", "literals", "faults", "transitions", "held out", "refusals", "solved", "true plans",
+              "reference plans", "applicable P", "R", "effects P", "R")  # fmt: skip
     rows = [row for name, found in results.domain.items() for row in _domain_rows(name, found)]
     for name, damage in results.damage.items():
         figures = damage.figures
         done = f"{name}, damaged: {'; '.join(damage.changes)}"
         rows.append((done, str(figures.size), str(figures.n_faults), *_shares(figures)))
     note = (
-        "Shares of: demonstrated attempts that it explains, refused ones that it forbids, scenes that a planner solves "
-        "in it, scenes whose plan runs in the simulator to the goal; then precision and recall against the reference."
+        "Shares of: demonstrated attempts that it explains, those of walks held out, refused ones that it "
+        "forbids, scenes that a planner solves in it, scenes whose plan runs in the simulator to the goal, and "
+        "the other way plans in the reference that are valid in it; then precision and recall against the reference."
     )
     return Table("Domains", header, tuple(rows), note)
 
@@ -170,8 +180,8 @@ def _domain_rows(name: str, found: WrittenDomain) -> Iterator[tuple[str, ...]]:
 
 
 def _shares(figures: DomainFigures) -> tuple[str, ...]:
-    names = ("transitions", "refusals", "solved", "true_plans", "applicable_precision", "applicable_recall",
-             "effect_precision", "effect_recall")  # fmt: skip
+    names = ("transitions", "held_out", "refusals", "solved", "true_plans", "reference_plans", "applicable_precision",
+             "applicable_recall", "effect_precision", "effect_recall")  # fmt: skip
     return tuple(percent_or_dash(getattr(figures, name)) for name in names)
 
 

@@ -16,6 +16,7 @@ from plansmith.config.problems import task_of_level
 from plansmith.config.self_criteach import SelfCriteachConfig
 from plansmith.data.artifacts import Artifact, StageKind
 from plansmith.data.rows import (
+    FIRST,
     OPPONENTS,
     CriticismRow,
     MetricRow,
@@ -66,6 +67,8 @@ class DomainFigures:
     applicable_recall: float | None
     effect_precision: float | None
     effect_recall: float | None
+    reference_plans: float | None = None
+    held_out: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,28 +315,25 @@ def _domains(run: Run) -> Iterator[tuple[str, WrittenDomain]]:
     for stage in run.stages():
         if (name := stage.provenance.labels.get("domain")) is None:
             continue
-        turns = list(_turns(stage))
         rows = stage.artifact.rows(WrittenDomainRow)
-        first = _best(turns[0])
         pruned = next((row for row in rows if row.candidate == 1 and row.is_best and not row.completion), None)
         repaired = rows[0]
         yield (
             name,
             WrittenDomain(
-                _figures(first) if len(turns) > 1 else None,
+                next(map(_figures, _beside(stage.artifact, FIRST)), None),
                 _figures(repaired),
                 None if pruned is None or len(rows) == 1 else _figures(pruned),
-                len(turns) - 1,
+                repaired.turn,
                 rows[-1].dropped,
-                next(map(_figures, _opponents(stage.artifact)), None),
+                next(map(_figures, _beside(stage.artifact, OPPONENTS)), None),
             ),
         )
 
 
-def _opponents(artifact: Artifact) -> list[WrittenDomainRow]:
-    """Return a written domain's opponent; runs of before had none."""
-    is_there = f"{OPPONENTS}.parquet" in artifact.manifest.files
-    return artifact.rows(WrittenDomainRow, OPPONENTS) if is_there else []
+def _beside(artifact: Artifact, table: str) -> list[WrittenDomainRow]:
+    """Return what stands beside a written domain in a table; runs of before had none."""
+    return artifact.rows(WrittenDomainRow, table) if f"{table}.parquet" in artifact.manifest.files else []
 
 
 def _damaged(run: Run) -> Iterator[tuple[str, DamagedDomain]]:
@@ -341,17 +341,6 @@ def _damaged(run: Run) -> Iterator[tuple[str, DamagedDomain]]:
         if name := stage.provenance.labels.get("damaged"):
             row = _best(stage.artifact)
             yield name, DamagedDomain(row.dropped, row.candidate, _figures(row), row.domain_pddl)
-
-
-def _turns(pruned: FinishedStage) -> Iterator[Artifact]:
-    """Yield what was written turn by turn."""
-    stage, found = pruned.input("written"), list[Artifact]()
-    while True:
-        found.append(stage.artifact)
-        if "before" not in stage.provenance.inputs:
-            break
-        stage = stage.input("before")
-    yield from reversed(found)
 
 
 def _best(written: Artifact) -> WrittenDomainRow:
