@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,8 +24,8 @@ from plansmith.pddl.model import Atom, Literal, Problem, conjuncts_of
 from plansmith.problems.library import load_domain
 from plansmith.problems.samplers import blocks_reorder, blocks_stack, blocks_unstack
 from plansmith.report.criteach_paper import LLAMA, QWEN, paper_of
-from plansmith.report.criteach_report import problem_table, task_tables
-from plansmith.report.criteach_results import TaskProblems, by_task, trained_tasks
+from plansmith.report.criteach_report import overall_table, problem_table, task_tables
+from plansmith.report.criteach_results import Overall, TaskProblems, by_task, over_all, trained_tasks
 from plansmith.report.metrics import EvaluatedProblem, summarise_level
 from plansmith.stages import Stage, run_stages
 
@@ -228,6 +229,26 @@ def test_tables_have_a_row_for_each_task_and_one_for_the_three_together() -> Non
         ("blocks-align", "1", "100% (75)"), ("blocks-hard", "5", "40% (45)"),
     )  # fmt: skip
     assert "together" in table.note
+
+
+def test_overall_is_over_the_seven_sets_and_over_all_tests_and_the_mean_of_six_columns() -> None:
+    unseen = ("prepare-experiment", "reorganize-room", "machine-parts-assembly")
+    items = [tried(f"{task} L1", is_valid=task in ("blocks-stack", "blocks-align")) for task in
+             ("blocks-stack", "blocks-unstack", "blocks-reorder", "blocks-align", *unseen)]  # fmt: skip
+    items += [tried("blocks-classic L1", is_valid=True, steps=steps) for steps in (1, 2, 3)]
+    items = [replace(item, progress=float(item.is_valid)) for item in items]
+    tokens = {item.problem_id: 100 if "classic" in item.level else 10 for item in items}
+    found = over_all(by_task(items), tokens)
+    assert found["the seven sets"] == Overall(7, pytest.approx(2 / 7), pytest.approx(2 / 7), 10.0)
+    assert found["all tests"] == Overall(10, 0.5, 0.5, 37.0)
+    six = pytest.approx((1 + 1 / 3 + 1) / 6)
+    assert found["mean of the six columns"] == Overall(10, six, six, 25.0)
+    assert over_all(by_task(items[:-3]), tokens) == {}, "without Classic nothing is the paper's"
+    arm = SimpleNamespace(overall=found)
+    table = overall_table(SimpleNamespace(arms={"sft_cpo": arm}, config=PIPELINE.settings("paper").model_dump()))  # type: ignore[arg-type]
+    assert [row[1:] for row in table.rows] == [
+        ("7", "28.6% (46)", "0.29 (0.76)", "10 (7543)"), ("10", "50%", "0.50", "37"), ("10", "38.9%", "0.39", "25")
+    ]  # fmt: skip
 
 
 def test_three_in_one_are_there_only_where_one_of_them_is() -> None:

@@ -21,13 +21,14 @@ from plansmith.data.demonstration_files import read_demonstrations, write_demons
 from plansmith.errors import BadInputError
 from plansmith.generation import plain_text
 from plansmith.judging.domain_agreement import Agreement, PlannedProblem, domain_agreement, planned
-from plansmith.judging.domain_checks import DomainChecks, FaultKind, Scene
+from plansmith.judging.domain_checks import LONGEST_MESSAGE, DomainChecks, FaultKind, Scene, planners_words
 from plansmith.judging.domain_repair import judged_answers, next_question
 from plansmith.pddl.model import Conjunction, Domain, Literal, conjuncts_of, literals_of_effects
 from plansmith.pddl.parser import parse_domain, parse_step
 from plansmith.pddl.printer import print_domain
 from plansmith.planners import FastDownward
 from plansmith.planners.batch import proving
+from plansmith.planners.result import PlannerResult, PlannerStatus
 from plansmith.problems.action_learning import learn_domain
 from plansmith.problems.demonstrations import Demonstrations
 from plansmith.problems.library import load_domain
@@ -157,6 +158,31 @@ def test_checks_of_a_damaged_domain_name_the_action(
 ) -> None:
     faults = checks.check_domain(without(BLOCKS.domain, action, literal)).faults
     assert (kind, action) in {(fault.kind, fault.action) for fault in faults}
+
+
+@pytest.mark.parametrize(
+    ("action", "literal", "said"),
+    [("pick-up", "(holding ?b ?r)", "unsolvable (No relaxed solution! Generating unsolvable task...)"),
+     ("", "", "unsupported (a name of the planner's own)")],
+    ids=["unsolvable", "unsupported"],
+)  # fmt: skip
+def test_fault_of_a_scene_that_is_not_solved_has_the_planners_words_and_no_time(
+    action: str, literal: str, said: str, checks: DomainChecks
+) -> None:
+    if action:
+        damaged, checked = without(BLOCKS.domain, action, literal), checks
+    else:
+        refused = PlannerResult(PlannerStatus.UNSUPPORTED, None, None, 0.1, message="a name of the planner's own\n3 s")
+        damaged, checked = BLOCKS.domain, replace(checks, solve=lambda domain, problem: refused)
+    faults = [fault.words for fault in checked.check_domain(damaged).faults if fault.kind is FaultKind.NOT_SOLVED]
+    assert any(words.startswith(f"the planner says {said} of this problem") for words in faults)
+    assert "[0.0" not in " ".join(faults)
+    (answer,) = judged_answers([print_domain(damaged)], checked)
+    assert said in plain_text(next_question(DEMOS, answer, most_attempts=6, most_faults=50))
+
+
+def test_planners_words_are_cut() -> None:
+    assert planners_words("x" * 1000) == "x" * LONGEST_MESSAGE
 
 
 def test_checks_of_other_names_are_faults_and_no_error(checks: DomainChecks) -> None:

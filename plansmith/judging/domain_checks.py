@@ -7,6 +7,7 @@ paper prints (A.6) a block can be stacked on itself, and problems are solved all
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,6 +27,11 @@ LONGEST_DOMAIN = 20_000
 """Characters of a written domain that are read at all."""
 MOST_ACTIONS = 200_000
 """Ground actions that a sampled problem may have in a written domain before a planner is asked."""
+
+LONGEST_MESSAGE = 300
+"""Characters of a planner's message that are told."""
+_NO_NEWS = re.compile(r"^\d|\d\.\d+s\b|^[^!]*\.\.\.$")
+"""Lines of a planner's log that count, tell a time, or only begin something."""
 
 Solve = Callable[[str, str], PlannerResult]
 """What a planner says of a domain and a problem, its plans accepted by the validator."""
@@ -228,7 +234,8 @@ class DomainChecks:
         text = print_problem(problem)
         result = solve(print_domain(domain), text)
         if result.status is not PlannerStatus.SOLVED or result.plan is None:
-            words = f"the planner says {result.status.value} of this problem, which the robot can do:\n{text.rstrip()}"
+            said = f"{result.status.value} ({planners_words(result.message) or 'and no more'})"
+            words = f"the planner says {said} of this problem, which the robot can do:\n{text.rstrip()}"
             return DomainFault(FaultKind.NOT_SOLVED, words), False
         plan = tuple(parse_step(step) for step in result.plan)
         state, refused = scene.simulator.run(plan)
@@ -240,6 +247,15 @@ class DomainChecks:
             words = f"the plan {_list(plan)}\nruns, and the goal is missed; it ends in {_list(sorted(state))}"
             return DomainFault(FaultKind.GOAL_MISSED, words), True
         return None, True
+
+
+def planners_words(message: str) -> str:
+    """Return what a planner's message says of a problem (the error trace of section A.1.2), on a line, cut.
+
+    Without its counts and times, so that a prompt of two runs is the same.
+    """
+    lines = (line.strip() for line in message.splitlines())
+    return " ".join(line for line in lines if line and not _NO_NEWS.search(line))[:LONGEST_MESSAGE]
 
 
 def scene_problem(domain: Domain, trajectory: Trajectory) -> Problem:

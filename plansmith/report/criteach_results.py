@@ -30,7 +30,7 @@ from plansmith.groups import grouped
 from plansmith.pddl.validation import Verdict
 from plansmith.report.arms import Arm, arms_of, evaluated_problems, tokens_of_problems
 from plansmith.report.attempts import AttemptExample
-from plansmith.report.criteach_paper import HARD, OF_HARD
+from plansmith.report.criteach_paper import CLASSIC, HARD, OF_HARD, SEVEN_SETS, TASKS
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
 from plansmith.report.metrics import (
     ALL_LEVELS,
@@ -39,7 +39,6 @@ from plansmith.report.metrics import (
     PairedComparison,
     compare_arms,
     mean_of_known,
-    summarise_by,
     summarise_level,
 )
 from plansmith.report.results import RunResults, check_arms
@@ -114,11 +113,22 @@ class TaskProblems:
 
 
 @dataclass(frozen=True, slots=True)
+class Overall:
+    """One policy over several tasks; ``progress`` is None where nobody knows it, tokens are of a problem."""
+
+    n: int
+    success: float
+    progress: float | None
+    tokens: float
+
+
+@dataclass(frozen=True, slots=True)
 class CriteachArm:
     """One policy on the test problems; ``progress_printed`` is equation 13 to the letter, ``cost_per_plan`` its 11.
 
-    ``tokens_per_problem`` counts all answers of a vote, and so does ``tokens_by_task``. A task is a domain of the
-    library; stack, unstack and reorder have a figure together as well, under the name of `HARD`.
+    ``tokens_per_problem`` counts all answers of a vote, and so do ``tokens_by_task`` and ``tokens_by_length``. A task is
+    a domain of the library; stack, unstack and reorder have a figure together as well, under the name of `HARD`.
+    ``overall`` is by the names of `over_all`, and empty where one of the paper's tasks is not tested.
     """
 
     name: str
@@ -130,6 +140,8 @@ class CriteachArm:
     cost_per_plan: float | None
     tokens_per_problem: float
     tokens_by_task: dict[str, float]
+    tokens_by_length: dict[str, float] = field(default_factory=dict)
+    overall: dict[str, Overall] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,19 +255,56 @@ def length_name(length: int) -> str:
 
 
 def _arm(arm: Arm, items: Sequence[EvaluatedProblem], criticised: Mapping[str, CriticismRow]) -> CriteachArm:
-    by_length = summarise_by(items, lambda item: length_name(item.planner_plan_length))
+    lengths = grouped(items, lambda item: length_name(item.planner_plan_length))
+    in_order = {name: lengths[name] for name in map(_named, LENGTHS) if name in lengths}
     figures, rows, tokens = summarise_level(items), criticised.values(), tokens_of_problems(arm.rollouts)
     tasks = by_task(items)
     return CriteachArm(
         name=arm.name,
         figures=figures,
         by_task={task: summarise_level(found) for task, found in tasks.items()},
-        by_length={name: by_length[name] for name in map(_named, LENGTHS) if name in by_length},
+        by_length={name: summarise_level(found) for name, found in in_order.items()},
         progress=figures.mean_progress,
         progress_printed=mean_of_known(row.progress_printed for row in rows),
         cost_per_plan=mean_of_known(row.cost for row in rows),
         tokens_per_problem=sum(tokens.values()) / len(items),
-        tokens_by_task={task: fmean(tokens[item.problem_id] for item in found) for task, found in tasks.items()},
+        tokens_by_task=_mean_tokens(tasks, tokens),
+        tokens_by_length=_mean_tokens(in_order, tokens),
+        overall=over_all(tasks, tokens),
+    )
+
+
+def _mean_tokens(groups: Mapping[str, Sequence[EvaluatedProblem]], tokens: Mapping[str, int]) -> dict[str, float]:
+    return {name: fmean(tokens[item.problem_id] for item in found) for name, found in groups.items()}
+
+
+def over_all(tasks: Mapping[str, Sequence[EvaluatedProblem]], tokens: Mapping[str, int]) -> dict[str, Overall]:
+    """Return the figures over all attempts but those of Classic, over all, and the means of the paper's six columns.
+
+    The first are the paper's "Overall": seven sets of 200, so that the column Hard weighs three times.
+    """
+    if not {*TASKS} <= {*tasks}:
+        return {}
+    columns = [_overall(tasks[name], tokens) for name in TASKS]
+    everything = [item for name, found in tasks.items() if name not in OF_HARD for item in found]
+    return {
+        SEVEN_SETS: _overall([item for item in everything if task_of_level(item.level) != CLASSIC], tokens),
+        "all tests": _overall(everything, tokens),
+        "mean of the six columns": Overall(
+            len(everything),
+            fmean(column.success for column in columns),
+            mean_of_known(column.progress for column in columns),
+            fmean(column.tokens for column in columns),
+        ),
+    }
+
+
+def _overall(items: Sequence[EvaluatedProblem], tokens: Mapping[str, int]) -> Overall:
+    return Overall(
+        len(items),
+        fmean(item.is_valid for item in items),
+        mean_of_known(item.progress for item in items),
+        fmean(tokens[item.problem_id] for item in items),
     )
 
 
