@@ -96,16 +96,20 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
     }
 
     # The library of plans in the written domains, and its chains (sections A.1.3 and 5.2)
-    library = stage("adopt_domains", self_teaching.adopt_domains, None, {"problems": problems, **written})
+    scenes = problems
+    if config.library.walks is not None:
+        given = {"problems": problems, **written}
+        scenes = stage("walk_library", self_teaching.walk_library, config.library.walks, given)
+    library = stage("adopt_domains", self_teaching.adopt_domains, None, {"problems": scenes, **written})
     plans = stage(
         "synthesize_plans", phase1_data.synthesize_plans, config.planner, {"problems": library}, kind=StageKind.PLANS
     )
-    stage("run_library", self_teaching.run_library, None, {"plans": plans, "reference": problems})
+    stage("run_library", self_teaching.run_library, None, {"plans": plans, "reference": scenes})
     tests = library
     if chosen is not None:
         tests = stage("adopt_tests", self_teaching.adopt_domains, None, {"problems": chosen, **written})
     data: dict[str, Stage[Any]] = {
-        "problems": problems, "library": library, "plans": plans, "tests": tests, "test_plans": test_plans
+        "problems": scenes, "library": library, "plans": plans, "tests": tests, "test_plans": test_plans
     }  # fmt: skip
     if config.narrator.kind == "model":
         chains = narrated(graph, config, {"problems": library, "plans": plans}, base)

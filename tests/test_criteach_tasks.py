@@ -15,6 +15,7 @@ import pytest
 from pipelines.self_criteach import PIPELINE, learnt_domains
 from pipelines.stages.chosen_tests import choose_tests
 from pipelines.stages.self_teaching import apportioned
+from plansmith.ablation.criteach_seeds import mean_table
 from plansmith.config.problems import task_of_level
 from plansmith.config.self_criteach import ChosenTestsConfig, LengthShare
 from plansmith.data.rows import PlanRow, ProblemRow, Split
@@ -24,8 +25,16 @@ from plansmith.pddl.model import Atom, Literal, Problem, conjuncts_of
 from plansmith.problems.library import load_domain
 from plansmith.problems.samplers import blocks_reorder, blocks_stack, blocks_unstack
 from plansmith.report.criteach_paper import LLAMA, QWEN, paper_of
-from plansmith.report.criteach_report import overall_table, problem_table, task_tables
-from plansmith.report.criteach_results import Overall, TaskProblems, by_task, over_all, trained_tasks
+from plansmith.report.criteach_report import noise_table, overall_table, problem_table, task_tables
+from plansmith.report.criteach_results import (
+    MeanTest,
+    NoiseFigures,
+    Overall,
+    TaskProblems,
+    by_task,
+    over_all,
+    trained_tasks,
+)
 from plansmith.report.metrics import EvaluatedProblem, summarise_level
 from plansmith.stages import Stage, run_stages
 
@@ -229,6 +238,33 @@ def test_tables_have_a_row_for_each_task_and_one_for_the_three_together() -> Non
         ("blocks-align", "1", "100% (75)"), ("blocks-hard", "5", "40% (45)"),
     )  # fmt: skip
     assert "together" in table.note
+
+
+def test_task_never_trained_on_and_noise_have_intervals() -> None:
+    items = [
+        tried("blocks-align L1", is_valid=True),
+        *(tried(f"reorganize-room L{n}", is_valid=n == 1) for n in (1, 2)),
+    ]
+    arm = SimpleNamespace(by_task={task: summarise_level(found) for task, found in by_task(items).items()},
+                          tokens_by_task={"blocks-align": 1.0, "reorganize-room": 1.0})  # fmt: skip
+    config = PIPELINE.settings("paper").model_dump()
+    results: Any = SimpleNamespace(arms={"symbol": arm}, last=arm, trained_domains=("blocks-align",), config=config,
+                                   noise=(NoiseFigures(0.1, 100, 50, 0, 100, 20),))  # fmt: skip
+    rows = next(iter(task_tables(results))).rows
+    assert [row[2] for row in rows] == ["100% (84)", "50% [9.5% to 90.5%] (14)"]
+    [noise] = noise_table(results).rows
+    assert noise[2:4] == ("50% [40.4% to 59.6%]", "0% [0% to 3.7%]")  # 50 and 0 of 100: Wilson's
+
+
+def test_change_of_cost_over_seeds_has_an_interval() -> None:
+    seeds = {seed: (MeanTest("sft", "sft_cpo", "progress", 0.5, after, 1.0),) for seed, after in ((0, 0.6), (1, 0.8))}
+    found: Any = SimpleNamespace(
+        seeds=(0, 1), by_seed=seeds, pooled=(MeanTest("sft", "sft_cpo", "progress", 0.5, 0.7, 1.0),)
+    )
+    [row] = mean_table(found).rows
+    assert row[5] == "-1.071 to +1.471"  # 0.2 +- 12.706 * 0.1414 / sqrt(2)
+    found.by_seed = {0: seeds[0]}
+    assert mean_table(found).rows[0][5] == "-", "one seed tells nothing about the spread"
 
 
 def test_overall_is_over_the_seven_sets_and_over_all_tests_and_the_mean_of_six_columns() -> None:

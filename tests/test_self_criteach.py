@@ -39,13 +39,14 @@ from pipelines.stages.self_teaching import (
     keep_narrations,
     narrate,
     pair_answers,
+    walk_library,
 )
 from plansmith.config.constrained import CriticConfig
 from plansmith.config.domain_writing import DemonstrationsConfig, WritingConfig
 from plansmith.config.generation import EndpointModel, SamplingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import DomainLevelConfig, ProblemsConfig
-from plansmith.config.self_criteach import LengthShare, LibraryConfig, SelfCriteachConfig
+from plansmith.config.self_criteach import LengthShare, LibraryConfig, SelfCriteachConfig, WalksConfig
 from plansmith.config.training import EngineNumerics, FolderEngine
 from plansmith.data.artifacts import Artifact
 from plansmith.data.demonstration_files import read_demonstrations
@@ -76,6 +77,7 @@ from plansmith.problems.action_learning import learn_domain
 from plansmith.problems.invariants import Group, Invariants, learn_invariants, nearest_problem
 from plansmith.problems.library import load_domain
 from plansmith.problems.noise import MIXTURES, noisy_problem
+from plansmith.problems.pruning import _without_predicate
 from plansmith.problems.simulator import IRRELEVANT, Recording, Simulator, demonstrate, demonstrations_of
 from plansmith.report import statistics
 from plansmith.report.criteach_paper import paper_figure, paper_of, paper_percent
@@ -295,6 +297,7 @@ def test_paired_permutation_drawn_in_blocks_is_that_drawn_at_once(monkeypatch: p
 def test_presets_give_stages(preset: str) -> None:
     config = PIPELINE.settings(preset)
     assert len({stage.name for stage in PIPELINE.stages(config)}) == len(PIPELINE.stages(config))
+    assert config.sft.max_dropped_share == 0.05, "more chains beyond the window are refused"
 
 
 def test_paper_preset_has_the_papers_values() -> None:
@@ -514,6 +517,77 @@ def test_library_has_no_form_of_a_test_problem_and_every_id_of_the_run(
     recorded = read_demonstrations(artifacts["gather"].path(DEMONSTRATIONS))
     starts = {row.problem_id: row for row in drawn if row.problem_id in scenes}
     assert len(recorded.trajectories) == 8 and starts
+
+
+@pytest.fixture(scope="module")
+def drawn_and_written(tmp_path_factory: pytest.TempPathFactory) -> list[Stage[Any]]:
+    """Return stages that draw problems, and give a domain that knows neither what is a block nor who has a hand."""
+    forgetful = print_domain(_without_predicate(_without_predicate(BLOCKS.domain, "hand_free"), "obj"))
+
+    def write(context: Any) -> None:
+        row = WrittenDomainRow("blocks-classic", 0, 0, "", forgetful, 1, None, None, None, None, (), is_best=True)
+        context.output.write_rows([row], WrittenDomainRow)
+
+    return [first_stages()[0], Stage(name="written", run=write)]
+
+
+def test_library_that_is_walked_has_goals_of_the_written_domain_alone_and_its_tests_stay(
+    drawn_and_written: list[Stage[Any]], tmp_path: Path
+) -> None:
+    problems, written = drawn_and_written
+    given = {"problems": problems, f"{WRITTEN} blocks-classic": written}
+    walking = Stage(name="walk", run=walk_library, settings=WalksConfig(steps=(1, 3)), inputs=given)
+    adopted_ones = Stage(name="adopt", run=adopt_domains, inputs={**given, "problems": walking})
+    made = run_stages([problems, written, walking, adopted_ones], root=tmp_path, resources=Resources())
+    drawn, walked, library = (
+        {row.problem_id: row for row in made[name].rows(ProblemRow)} for name in ("sample_problems", "walk", "adopt")
+    )
+    forms: dict[str, set[str]] = {split: set() for split in Split}
+    for name, row in walked.items():
+        if row.split == Split.TEST:
+            assert row == drawn[name]
+            continue
+        task, before = (PlanningTask.from_text(one.domain_pddl, one.problem_pddl) for one in (row, drawn[name]))
+        assert set(task.problem.init) == set(before.problem.init), "the scene is the simulator's"
+        assert row.domain_pddl == drawn[name].domain_pddl and not task.is_goal(task.initial_state)
+        assert "hand_free" not in str(task.problem.goal)
+    assert {row.split for row in library.values()} == {Split.PHASE1, Split.PHASE2, Split.TEST}
+    for row in library.values():
+        forms[row.split].add(row.canonical_form)
+    assert not forms[Split.TEST] & (forms[Split.PHASE1] | forms[Split.PHASE2])
+    assert not forms[Split.PHASE1] & forms[Split.PHASE2]
+    config = PIPELINE.settings("smoke", overrides=["library.walks={}"])
+    stages = {stage.name: stage for stage in PIPELINE.stages(config)}
+    assert {stages["run_library"].inputs["reference"], stages["sft_cpo"].inputs["reference"]} == {
+        stages["walk_library"]
+    }
+
+
+def test_problem_to_learn_from_whose_form_in_the_written_domain_is_a_tests_is_left_out(
+    drawn_and_written: list[Stage[Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, written = drawn_and_written
+    with_hand = problem_of(3)
+    without_hand = replace(with_hand, init=tuple(atom for atom in with_hand.init if atom.predicate != "hand_free"))
+    rows = [
+        ProblemRow(name, canonical_form(BLOCKS.domain, problem), "blocks-classic", "l", split, 1,
+                   print_domain(BLOCKS.domain), print_problem(problem), "")
+        for name, problem, split in (("learnt", without_hand, Split.PHASE1), ("other", problem_of(4), Split.PHASE1),
+                                     ("again", problem_of(4), Split.PHASE2), ("test", with_hand, Split.TEST))
+    ]  # fmt: skip
+    assert rows[0].canonical_form != rows[-1].canonical_form
+
+    def problems(context: Any) -> None:
+        context.output.write_rows(rows, ProblemRow)
+
+    given: dict[str, Stage[Any]] = {
+        "problems": Stage(name="problems", run=problems),
+        f"{WRITTEN} blocks-classic": written,
+    }
+    adopted_ones = Stage(name="adopt", run=adopt_domains, inputs=given)
+    made = run_stages([*given.values(), adopted_ones], root=tmp_path, resources=Resources())["adopt"]
+    assert {row.problem_id for row in made.rows(ProblemRow)} == {"other", "test"}
+    assert "2 problems to learn from have the form of another" in caplog.text
 
 
 def test_run_killed_in_the_repair_ends_with_the_same_domain(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -52,8 +51,6 @@ from plansmith.text.schema_words import hidden_names
 DEMONSTRATIONS = "demonstrations.jsonl"
 HELD_OUT = "held_out.jsonl"
 """Walks that neither prompts nor checks see; missing where there is none."""
-
-logger = logging.getLogger(__name__)
 
 
 class GatheringSettings(StrictModel):
@@ -130,7 +127,7 @@ def gather_demonstrations(context: StageContext[GatheringSettings]) -> None:
     settings, config = context.settings, context.settings.demonstrations
     rows = scenes_of(context.inputs["problems"], settings.domain)
     reference = parse_domain(rows[0].domain_pddl)
-    found = _recorded(context, rows) if config.file is None else _of_file(Path(config.file), reference)
+    found = _recorded(context, rows) if config.file is None else _of_file(context, Path(config.file), reference)
     n_shown = len(found.trajectories) - config.held_out
     if n_shown < 1:
         raise BadInputError("no demonstrations", where=str(config.file), got=f"{len(found.trajectories)} trajectories, "
@@ -160,7 +157,7 @@ def _recorded(context: StageContext[GatheringSettings], rows: Sequence[ProblemRo
     return demonstrations_of(parse_domain(rows[0].domain_pddl), config.task, tuple(trajectories))
 
 
-def _of_file(path: Path, reference: Domain) -> Demonstrations:
+def _of_file(context: StageContext[GatheringSettings], path: Path, reference: Domain) -> Demonstrations:
     """Return a user's demonstrations, after telling what the domain that judges plans does not explain of them."""
     found = read_demonstrations(path)
     checked = DomainChecks(found).check_domain(reference)
@@ -170,8 +167,8 @@ def _of_file(path: Path, reference: Domain) -> Demonstrations:
                             expected=f"those of {reference.name}, which problems.domains names",
                             cure="name there the folder that plansmith domains write made of them")  # fmt: skip
     if checked.faults:
-        logger.warning("%s explains not all of %s: %d faults, the first: %s", reference.name, path,
-                       len(checked.faults), told)  # fmt: skip
+        context.logger.warning("%s explains not all of %s: %d faults, the first: %s", reference.name, path,
+                               len(checked.faults), told)  # fmt: skip
     return _seen_in(reference, found)
 
 

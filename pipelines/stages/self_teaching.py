@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,14 @@ from pipelines.stages.phase1_data import solve_problems, solved_problems
 from plansmith.config.basics import StrictModel
 from plansmith.config.chains import ChainConfig
 from plansmith.config.constrained import CriticConfig
+from plansmith.config.domains import WalkSettings
 from plansmith.config.pddl_instruct import ExamplesConfig
 from plansmith.config.planner import PlannerConfig
-from plansmith.config.self_criteach import LengthShare, LibraryConfig
+from plansmith.config.self_criteach import LengthShare, LibraryConfig, WalksConfig
 from plansmith.config.training import Numerics
 from plansmith.data.artifacts import Artifact
 from plansmith.data.demonstration_files import read_demonstrations
-from plansmith.data.held_out import HeldOut
+from plansmith.data.held_out import MEASURING, HeldOut
 from plansmith.data.rows import (
     CriticismRow,
     ExampleKind,
@@ -54,13 +56,14 @@ from plansmith.learning.encoding import ExampleEncoder
 from plansmith.learning.sequences import NLL_WEIGHT
 from plansmith.pddl.canonical import canonical_form
 from plansmith.pddl.grounding import PlanningTask
-from plansmith.pddl.model import Atom, PlanStep
+from plansmith.pddl.model import Atom, Domain, PlanStep, conjuncts_of
 from plansmith.pddl.parser import parse_domain, parse_problem, parse_step
 from plansmith.pddl.printer import print_domain, print_problem
 from plansmith.pddl.validation import Verdict, validate_plan
 from plansmith.problems.invariants import learn_invariants, nearest_problem
 from plansmith.problems.noise import Noise, noisy_problem
 from plansmith.problems.simulator import Simulator
+from plansmith.problems.walk import WalkSampler
 from plansmith.stages import StageContext, row_seed
 from plansmith.text.chains import VALID, Chain
 from plansmith.text.narration import (
@@ -113,17 +116,47 @@ class NoiseSettings(StrictModel):
     """A name of `plansmith.problems.noise.MIXTURES`."""
 
 
-def adopt_domains(context: StageContext[None]) -> None:
-    """Write every problem as the written domain has it, under its id; those of other domains stay as they are.
-
-    Canonical forms are those of the written domain: by them plans in it are recognised that pass a test problem.
-    """
-    domains = {
+def _written_domains(context: StageContext[Any]) -> dict[str, Domain]:
+    """Return the domains that count, by the reference's name."""
+    return {
         name.removeprefix(f"{WRITTEN} "): written_domain(artifact)
         for name, artifact in context.inputs.items()
         if name.startswith(WRITTEN)
     }
+
+
+def walk_library(context: StageContext[WalksConfig]) -> None:
+    """Give each problem that is learnt from a goal that a walk in the written domain reaches; tests stay as they are.
+
+    The scenes are the simulator's, and the rows of the reference domain, by which plans are run. One in which the
+    walk changes nothing is left out; whether two have one form, `adopt_domains` sees.
+    """
+    domains, settings = _written_domains(context), context.settings
+    walking = WalkSettings(problems=WRITTEN, steps=settings.steps, goal_size=settings.goal_size)
     rows = []
+    for row in context.inputs["problems"].rows(ProblemRow):
+        domain = domains.get(row.domain)
+        if domain is None or row.split == Split.TEST:
+            rows.append(row)
+            continue
+        reference = parse_domain(row.domain_pddl)
+        scene = parse_problem(row.problem_pddl, reference)
+        sampler = WalkSampler(domain, walking, Path(), where=WRITTEN)
+        goal = sampler.walked(adopted(domain, scene), context.rng(row.problem_id)).goal
+        if conjuncts_of(goal):
+            walked = replace(scene, goal=goal)
+            form = canonical_form(reference, walked)
+            rows.append(replace(row, canonical_form=form, problem_pddl=print_problem(walked), source=WRITTEN))
+    context.output.write_rows(rows, ProblemRow)
+
+
+def adopt_domains(context: StageContext[None]) -> None:
+    """Write every problem as the written domain has it, under its id; those of other domains stay as they are.
+
+    Canonical forms are those of the written domain: by them plans in it are recognised that pass a test problem. A
+    problem to learn from whose form in it is of another split, or that of one before, is left out, which is said.
+    """
+    domains, rows = _written_domains(context), list[ProblemRow]()
     for row in context.inputs["problems"].rows(ProblemRow):
         domain = domains.get(row.domain)
         if domain is not None:
@@ -131,7 +164,23 @@ def adopt_domains(context: StageContext[None]) -> None:
             form, texts = canonical_form(domain, problem), (print_domain(domain), print_problem(problem))
             row = replace(row, canonical_form=form, domain_pddl=texts[0], problem_pddl=texts[1])
         rows.append(row)
-    context.output.write_rows(rows, ProblemRow)
+    kept = list(_of_one_split(rows))
+    if len(kept) < len(rows):
+        context.logger.warning("%d problems to learn from have the form of another in the written domain: left out",
+                               len(rows) - len(kept))  # fmt: skip
+    context.output.write_rows(kept, ProblemRow)
+
+
+def _of_one_split(rows: Sequence[ProblemRow]) -> Iterator[ProblemRow]:
+    """Yield those that measure, and of those to learn from the first of each form in its domain, for one split."""
+    split_of, first = dict[str, str](), dict[tuple[str, str], str]()
+    for row in sorted(rows, key=lambda row: row.split not in MEASURING):
+        split_of.setdefault(row.canonical_form, row.split)
+        first.setdefault((row.domain, row.canonical_form), row.problem_id)
+    for row in rows:
+        is_first = first[row.domain, row.canonical_form] == row.problem_id
+        if row.split in MEASURING or (is_first and split_of[row.canonical_form] == row.split):
+            yield row
 
 
 def plan_tests(context: StageContext[PlannerConfig]) -> None:

@@ -19,6 +19,7 @@ from plansmith.report.criteach_results import MeanTest, compared_arms, mean_test
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.metrics import tested_levels
 from plansmith.report.sections import Report, Section, Table
+from plansmith.report.statistics import mean_interval
 from plansmith.report.wording import p_cell, spoken
 
 Run = RunSoFar[SelfCriteachConfig]
@@ -80,15 +81,19 @@ def mean_table(results: CriteachSeeds) -> Table:
     for test in results.pooled:
         alone = [_of_same(test, results.by_seed.get(seed, ())) for seed in results.seeds]
         means = ("-" if one is None else f"{one.mean_before:.3f} to {one.mean_after:.3f}" for one in alone)
+        changes = [one.mean_after - one.mean_before for one in alone if one is not None]
+        spread = mean_interval(changes) if changes else None
+        change = "-" if spread is None else f"{spread[0]:+.3f} to {spread[1]:+.3f}"
         policies = f"{spoken(test.before)} to {spoken(test.after)}"
-        rows.append(
-            (policies, test.what, f"{test.mean_before:.3f}", f"{test.mean_after:.3f}", p_cell(test.p_value), *means)
-        )
+        both = (f"{test.mean_before:.3f}", f"{test.mean_after:.3f}")
+        rows.append((policies, test.what, *both, p_cell(test.p_value), change, *means))
     note = (
-        "Means of all test problems of all seeds; p of a paired permutation test, two-sided. A plan costs 1 for a "
-        "violated precondition, and more for a state that it claims wrongly (equation 11)."
+        "Means of all test problems of all seeds; p of a paired permutation test, two-sided; Student's 95% interval of "
+        "the change over the seeds. A plan costs 1 for a violated precondition, and more for a state that it claims "
+        "wrongly (equation 11)."
     )
-    header = ("policies", "of a plan", "before", "after", "p", *(f"seed {seed}" for seed in results.seeds))
+    header = ("policies", "of a plan", "before", "after", "p", "change over seeds",
+              *(f"seed {seed}" for seed in results.seeds))  # fmt: skip
     return Table("Cost and progress", header, tuple(rows), note)
 
 

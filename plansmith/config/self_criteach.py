@@ -11,7 +11,7 @@ from typing import Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from plansmith.config.basics import StrictModel
+from plansmith.config.basics import PositiveRange, StrictModel
 from plansmith.config.chains import ChainConfig
 from plansmith.config.constrained import (
     UNREAD_BY_PENALTY,
@@ -44,8 +44,21 @@ class LengthShare(StrictModel):
     """Weight of the part beside the others."""
 
 
+class WalksConfig(StrictModel):
+    """Goals that random walks in the written domain reach, from scenes of the simulator (section A.1.3)."""
+
+    steps: PositiveRange = (1, 8)
+    """Actions of a walk."""
+    goal_size: PositiveRange = (1, 4)
+    """Atoms of a goal."""
+
+
 class LibraryConfig(StrictModel):
     """What is learnt of the written domain's plans."""
+
+    walks: WalksConfig | None = None
+    """Give the scenes of D1 and D2 goals that the written domain alone reaches; None keeps those that the reference's
+    samplers draw, of the kind that is tested."""
 
     plans: int | None = Field(None, ge=1)
     """Plans of the library; None takes as many as the problems of D1 give."""

@@ -225,7 +225,9 @@ def plan_optimisation(
     n_dropped = len(lengths) - sum(len(unit.indices) for unit in units)
     if not units or n_dropped > settings.max_dropped_share * len(lengths):
         raise BadInputError(
-            "most of the training data does not fit" if units else "nothing to optimise on: no sequence fits in a row",
+            "too much of the training data does not fit"
+            if units
+            else "nothing to optimise on: no sequence fits in a row",
             got=f"{n_dropped} of {len(lengths)} sequences are too long, alone or with others of their unit; the "
             f"longest has {max(lengths, default=0)} tokens, the shortest {min(lengths, default=0)}",
             expected=f"at most {longest} tokens, but for a share of {settings.max_dropped_share:g}, max_dropped_share",

@@ -50,7 +50,10 @@ class WalkSampler:
         Raises:
             BadInputError: too few objects for a rule of the initial state.
         """
-        start = self._start(rng, sizes)
+        return self.walked(self._start(rng, sizes), rng)
+
+    def walked(self, start: Problem, rng: random.Random) -> Problem:
+        """Return a problem with a goal that a walk from its initial state has reached; empty as in `sample`."""
         task = PlanningTask(self.domain, start)
         end = task.atoms_of(task.basic_atoms(self._walk(task, rng)))
         return replace(start, goal=Conjunction(tuple(map(Literal, self._goal(start, end, rng)))))

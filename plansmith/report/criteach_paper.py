@@ -1,8 +1,8 @@
 """What Self-CriTeach reports, copied from its tables, to be put beside our own figures.
 
-Source: tables 1 to 3 and 5 to 9; Qwen3-4B-Instruct-2507 and Llama-3.1-8B, one run, tests of its own. "Overall" is the
-paper's: for SCT-4B and the base it is the mean over the seven sets, for the vote and CPO alone neither that (0.30, 0.33)
-nor the mean of the six columns (0.34, 0.36).
+Source: tables 1 to 3 and 5 to 9; Qwen3-4B-Instruct-2507 and Llama-3.1-8B, one run, tests of its own. "Overall" is
+the paper's: for SCT-4B and the base it is the mean over the seven sets; for the vote and CPO alone it is neither that
+(0.30, 0.33) nor the mean of the six columns (0.34, 0.36).
 """
 
 from __future__ import annotations

@@ -10,7 +10,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from plansmith.report.course_plots import course_drawings, draw_updates
-from plansmith.report.criteach_paper import CLASSIC, HARD, OF_HARD, SEVEN_SETS, Paper, paper_figure, paper_of, paper_percent
+from plansmith.report.criteach_paper import (
+    CLASSIC,
+    HARD,
+    OF_HARD,
+    SEVEN_SETS,
+    Paper,
+    paper_figure,
+    paper_of,
+    paper_percent,
+)
 from plansmith.report.criteach_results import CriteachArm, CriteachResults, DomainFigures, WrittenDomain
 from plansmith.report.metrics import PairedComparison
 from plansmith.report.run_sections import (
@@ -23,6 +32,7 @@ from plansmith.report.run_sections import (
     time_tile,
 )
 from plansmith.report.sections import Attempts, Drawing, Plot, Report, Section, Sentences, Table, Tiles
+from plansmith.report.statistics import wilson_interval
 from plansmith.report.svg import SERIES, plot_of
 from plansmith.report.tables import by_length_table, trained_table
 from plansmith.report.wording import (
@@ -116,7 +126,16 @@ def _sections(results: CriteachResults) -> Iterator[Section]:
     compared = paired_tests((*tests, *_mean_lines(results)))
     yield Section(
         "Every policy on the same test problems",
-        (arm_table(results), overall_table(results), *task_tables(results), length_table(results), held_out, not_run, compared),
+        (
+            arm_table(results),
+            overall_table(results),
+            *task_tables(results),
+            length_table(results),
+            effort_table(results),
+            held_out,
+            not_run,
+            compared,
+        ),
         note=f"{WHAT_COUNTS} {INTERVALS}",
     )
     yield Section("Constrained policy optimisation", tuple(map(partial(update_table, results), results.cpo)))
@@ -231,7 +250,7 @@ def arm_table(results: CriteachResults) -> Table:
     header = ("policy", "n", "valid plans", "95% interval", "progress", "as printed", "cost", "tokens")
     note = (
         "Progress: share of the goal that holds before the first wrong action; as printed: equation 13 to the letter; "
-        f"cost: equation 11; tokens of a problem, all answers of a vote."
+        "cost: equation 11; tokens of a problem, all answers of a vote."
     )
     return Table("All tests", header, tuple(rows), note, is_last_strong=True)
 
@@ -262,7 +281,7 @@ def overall_table(results: CriteachResults) -> Table:
                 beside(number_or_dash(found.progress, 2), progress), beside(f"{found.tokens:.0f}", tokens),
             ))  # fmt: skip
     note = (
-        f"The seven sets are all tests but {CLASSIC}: what the paper calls Overall, though its own figures for the vote "
+        f"The seven sets are all tests but {CLASSIC}: what the paper calls Overall, though its figures for the vote "
         f"and CPO alone are no mean of its columns. {_others(results)}"
     )
     return Table("Overall", ("policy, over", "n", "valid plans", "progress", "tokens"), tuple(rows), note)
@@ -277,7 +296,12 @@ def task_tables(results: CriteachResults) -> Iterator[Table]:
     def table(theirs: Callable[[str, str], float | None], **of_figure: Any) -> Table:
         return trained_table("task", arms, results.trained_domains, named, theirs, note, **of_figure)
 
-    yield table(partial(paper_percent, paper.success))
+    def valid(arm: str, task: str) -> str:
+        figures = arms[arm][task]
+        shown = percent(figures.accuracy)
+        return shown if task in results.trained_domains else f"{shown} [{interval(figures.ci95)}]"
+
+    yield table(partial(paper_percent, paper.success), own=valid)
     yield table(
         partial(paper_figure, paper.progress),
         measured="progress",
@@ -294,6 +318,18 @@ def length_table(results: CriteachResults) -> Table:
     """Return valid of tried by the steps of the planner's plan."""
     arms = {arm_name(results, name): arm.by_length for name, arm in results.arms.items()}
     return by_length_table("By plan length", arms)
+
+
+def effort_table(results: CriteachResults) -> Table:
+    """Return progress and tokens of a problem by the steps of the planner's plan."""
+    lengths = list(results.last.tokens_by_length)
+    rows = [
+        (arm_name(results, name), *(f"{number_or_dash(arm.by_length[one].mean_progress, 2)}, "
+                                    f"{arm.tokens_by_length[one]:.0f}" for one in lengths))
+        for name, arm in results.arms.items()
+    ]  # fmt: skip
+    header = ("policy", *(f"{length} steps" for length in lengths))
+    return Table("Progress and tokens by plan length", header, tuple(rows))
 
 
 def update_table(results: CriteachResults, stage: str) -> Table:
@@ -321,16 +357,20 @@ def update_table(results: CriteachResults, stage: str) -> Table:
 def noise_table(results: CriteachResults) -> Table:
     """Return plans made from noisy states and run from the true ones (table 4)."""
     has_belief = any(found.believing is not None for found in results.noise)
+
+    def share(part: int, n: int) -> str:
+        return f"{percent(part / n)} [{interval(wilson_interval(part, n))}]"
+
     rows = [
-        (percent(found.rate), str(found.n), percent(found.policy / found.n),
-         *([percent((found.believing or 0) / found.n)] if has_belief else []),
-         *(percent(part / found.n) for part in (found.planner, found.nearest, found.restored)))
+        (percent(found.rate), str(found.n), share(found.policy, found.n),
+         *([share(found.believing or 0, found.n)] if has_belief else []),
+         *(share(part, found.n) for part in (found.planner, found.nearest, found.restored)))
         for found in results.noise
     ]  # fmt: skip
     note = (
         "Success of plans that the last policy and the planner made of disturbed states; states are disturbed alike. "
         "Beyond the paper the planner also gets the nearest state that fits what always held in the demonstrations; "
-        "restored: where that is the true one."
+        "restored: where that is the true one. In brackets Wilson's 95% intervals."
     )
     if has_belief:
         note += " sft noisy was tuned on disturbed prompts, and first tells the state that it believes in."

@@ -126,8 +126,8 @@ class Overall:
 class CriteachArm:
     """One policy on the test problems; ``progress_printed`` is equation 13 to the letter, ``cost_per_plan`` its 11.
 
-    ``tokens_per_problem`` counts all answers of a vote, and so do ``tokens_by_task`` and ``tokens_by_length``. A task is
-    a domain of the library; stack, unstack and reorder have a figure together as well, under the name of `HARD`.
+    ``tokens_per_problem`` counts all answers of a vote, as do ``tokens_by_task`` and ``tokens_by_length``. A task is a
+    domain of the library; stack, unstack and reorder have a figure together as well, under the name of `HARD`.
     ``overall`` is by the names of `over_all`, and empty where one of the paper's tasks is not tested.
     """
 
