@@ -96,7 +96,7 @@ def self_criteach(config: SelfCriteachConfig) -> list[Stage[Any]]:
     }
 
     # The library of plans in the written domains, and its chains (sections A.1.3 and 5.2)
-    scenes = problems
+    scenes: Stage[Any] = problems
     if config.library.walks is not None:
         given = {"problems": problems, **written}
         scenes = stage("walk_library", self_teaching.walk_library, config.library.walks, given)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from pipelines import self_criteach
 from pipelines.stages.generating import WRITE_EVERY_S
 from plansmith.data.artifacts import Shards, StageKind, complete_artifacts
 from plansmith.data.rows import PlanRow, RolloutRow
+from plansmith.pddl.printer import print_domain
+from plansmith.problems.library import load_domain
 
 SMALL = """
 base: smoke
@@ -154,3 +156,68 @@ def test_driver_killed_while_a_server_narrates_asks_nothing_again_that_was_answe
     assert {task: figures["n"] for task, figures in first["arms"]["sft"]["by_task"].items()} == {
         "blocks-stack": 4, "blocks-unstack": 4, "blocks-hard": 8
     }  # fmt: skip
+
+
+# --- a driver killed while a server writes the domain, and between updates of the policy
+
+REINFORCED = """
+base: smoke
+arms: [cpo_only]
+cpo: {updates: 3}
+evaluation: {noise_rates: []}
+"""
+BLOCKS = load_domain("blocks-classic").domain
+
+
+def write_or_mend(request: Request) -> tuple[int, Any]:
+    """Answer with a domain that forgets an effect, or the whole one where what is wrong is told."""
+    actions = tuple(replace(a, effects=a.effects[1:]) if a.name == "stack" else a for a in BLOCKS.actions)
+    is_told = "What is wrong with it" in request.prompt
+    return 200, completion(print_domain(BLOCKS if is_told else replace(BLOCKS, actions=actions)))
+
+
+def kill_once(process: subprocess.Popen[bytes], is_due: Callable[[], bool]) -> None:
+    while not is_due():
+        assert process.poll() is None, "it had ended before: nothing was struck"
+        time.sleep(0.002)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+
+
+@pytest.mark.faults
+def test_driver_killed_while_a_server_writes_the_domain_and_between_updates_of_cpo_ends_as_a_calm_run(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "small.yaml").write_text(REINFORCED, encoding="utf-8")
+    runs, may_go_on = tmp_path / "runs", threading.Event()
+
+    def hesitate(request: Request) -> tuple[int, Any]:
+        if len(server.requests) > 2:
+            may_go_on.wait()
+        return write_or_mend(request)
+
+    with serving(write_or_mend) as server:
+        domain = f"{{writer: model, turns: 2, candidates: 4, speaker: {{url: '{server.url}', model: {MODEL}}}}}"
+        given = ["--set", f"domain={domain}"]
+        assert start(tmp_path, "calm", given).wait() == 0
+        server.requests.clear()
+        server.reply = hesitate
+        kill_once(start(tmp_path, "struck", given), lambda: len(server.requests) > 2)
+        assert list(runs.glob("struck/artifacts/write_domain_*.partial")), "it died while the domain was written"
+        may_go_on.set()
+        server.reply = write_or_mend
+        updated = "struck/artifacts/cpo_only-*.partial/scratch/updates/update-000001/record.json"
+        kill_once(start(tmp_path, "struck", given), lambda: bool(list(runs.glob(updated))))
+        assert start(tmp_path, "struck", given).wait() == 0
+    calm, struck = (
+        {file: held for file, held in content_of(runs / name).items() if not file.endswith("/times.parquet")}
+        for name in ("calm", "struck")
+    )
+    assert {"write_domain_blocks-classic/rows.parquet", "prune_domain_blocks-classic/first.parquet"} <= calm.keys()
+    assert [name for name in calm if struck[name] != calm[name]] == [] and struck.keys() == calm.keys()
+    first, second = (json.loads((runs / n / "report" / "results.json").read_text()) for n in ("calm", "struck"))
+    for part in ("arms", "domain", "library", "cpo"):
+        assert second[part] == first[part], part
+    [found] = first["domain"].values()
+    assert found["first_go"]["reference_plans"] < found["pruned"]["reference_plans"] == 1.0
+    assert len(first["cpo"]["cpo_only"]["cpo/cost"]) == 3

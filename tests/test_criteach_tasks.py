@@ -25,7 +25,8 @@ from plansmith.pddl.model import Atom, Literal, Problem, conjuncts_of
 from plansmith.problems.library import load_domain
 from plansmith.problems.samplers import blocks_reorder, blocks_stack, blocks_unstack
 from plansmith.report.criteach_paper import LLAMA, QWEN, paper_of
-from plansmith.report.criteach_report import noise_table, overall_table, problem_table, task_tables
+from plansmith.report.criteach_plots import draw_problems
+from plansmith.report.criteach_report import noise_table, overall_table, task_tables
 from plansmith.report.criteach_results import (
     MeanTest,
     NoiseFigures,
@@ -306,14 +307,13 @@ def test_paper_beside_a_run_is_that_of_its_model_and_not_of_its_folder() -> None
     assert paper_of("meta-llama/Meta-Llama-3-8B-Instruct") is LLAMA
 
 
-def test_problems_by_task_and_length_are_shown_where_there_are_several_tasks() -> None:
-    stack = TaskProblems({"1-10": 3, "11-20": 0}, {"1-10": 1, "11-20": 1})
-    room = TaskProblems({"1-10": 0, "11-20": 0}, {"1-10": 2, "11-20": 2})
-    shown: Any = SimpleNamespace(problems={"blocks-stack": stack, "reorganize-room": room})
-    table = problem_table(shown)
-    assert table.header[1::2] == ("to learn from, 1-10 steps", "tests, 1-10 steps")
-    assert table.rows == (("blocks-stack", "3", "0", "1", "1"), ("reorganize-room", "0", "0", "2", "2"))
-    assert problem_table(SimpleNamespace(problems={"blocks-stack": stack})).rows == ()  # type: ignore[arg-type]
+def test_problems_by_task_and_length_are_drawn_as_bars_with_their_numbers() -> None:
+    stack = TaskProblems({"1-10": 31, "11-20": 0}, {"1-10": 12, "11-20": 13})
+    room = TaskProblems({"1-10": 0, "11-20": 0}, {"1-10": 24, "11-20": 25})
+    svg = draw_problems({"blocks-stack": stack, "reorganize-room": room}).svg
+    for number in (31, 12, 13, 24, 25):
+        assert f">{number}</text>" in svg
+    assert svg.count(", to learn from<") == svg.count(", tests<") == 2
 
 
 def test_paper_preset_asks_for_the_papers_test_sets() -> None:

@@ -10,26 +10,39 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import print_plan
 from scripted_server import completion, serving
 from stand_in_generator import StandInGenerator
+from test_validator_agreement import UnifiedPlanning, mutants
 
 from pipelines import self_criteach
 from pipelines.commands import write_domain
 from pipelines.stages.domain_writing import keeps
-from plansmith.config.domain_writing import WritingConfig
+from plansmith.config.domain_writing import DamageKind, WritingConfig
 from plansmith.data.demonstration_files import read_demonstrations, write_demonstrations
 from plansmith.errors import BadInputError
 from plansmith.generation import plain_text
 from plansmith.judging.domain_agreement import Agreement, PlannedProblem, domain_agreement, planned
-from plansmith.judging.domain_checks import LONGEST_MESSAGE, DomainChecks, FaultKind, Scene, planners_words
+from plansmith.judging.domain_checks import (
+    LONGEST_MESSAGE,
+    MOST_ACTIONS,
+    DomainChecks,
+    FaultKind,
+    Scene,
+    adopted,
+    planners_words,
+)
 from plansmith.judging.domain_repair import judged_answers, next_question
-from plansmith.pddl.model import Conjunction, Domain, Literal, conjuncts_of, literals_of_effects
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import Atom, Conjunction, Domain, Literal, TypedName, conjuncts_of, literals_of_effects
 from plansmith.pddl.parser import parse_domain, parse_step
-from plansmith.pddl.printer import print_domain
+from plansmith.pddl.printer import print_domain, print_problem
+from plansmith.pddl.validation import Verdict, validate_plan
 from plansmith.planners import FastDownward
 from plansmith.planners.batch import proving
 from plansmith.planners.result import PlannerResult, PlannerStatus
 from plansmith.problems.action_learning import learn_domain
+from plansmith.problems.damage import damaged as with_damage
 from plansmith.problems.demonstrations import Demonstrations
 from plansmith.problems.library import load_domain
 from plansmith.problems.pruning import prune
@@ -237,6 +250,31 @@ def compared(written: Domain, references: list[PlannedProblem]) -> Agreement:
     return domain_agreement(BLOCKS.domain, written, references, n_steps=8, rng=random.Random(0))
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (("(:action pick-up", "(:durative-action pick-up"), "durative"),
+        (("(obj ?b) (table ?t)", f"{'(and ' * 3000}(obj ?b){')' * 3000} (table ?t)"), "nest"),
+    ],
+    ids=["durative", "nested"],
+)
+def test_written_text_that_is_no_level_1_or_nests_too_deep_is_a_fault(
+    changed: tuple[str, str], words: str, checks: DomainChecks
+) -> None:
+    checked = checks.check(WHOLE.replace(*changed, 1))
+    assert checked.domain is None and {fault.kind for fault in checked.faults} == {FaultKind.NOT_READ}
+    assert words in " ".join(fault.words for fault in checked.faults)
+
+
+def test_scene_with_more_ground_actions_than_are_allowed_is_a_fault_and_no_planner_is_asked() -> None:
+    names = [f"b{number}" for number in range(60)]  # each of them is anything: 4 skills of 3 arguments are 864,000
+    init = tuple(Atom(kind, (name,)) for kind in ("obj", "table", "robot") for name in names)
+    many = replace(problem_of(1), objects=tuple(map(TypedName, names)), init=init, goal=Conjunction(init[:1]))
+    scene = Scene(many, Simulator(BLOCKS.domain, problem_of(1)))
+    fault = DomainChecks(DEMOS, (scene,), solve=pytest.fail).check_domain(BLOCKS.domain).faults[-1]
+    assert fault.kind is FaultKind.NOT_SOLVED and int(fault.words.split()[0]) > MOST_ACTIONS
+
+
 def test_agreement_of_a_domain_that_allows_more_has_full_recall_and_less_precision(
     references: list[PlannedProblem],
 ) -> None:
@@ -267,6 +305,25 @@ def test_agreement_of_a_domain_whose_predicates_have_other_arguments_is_none_and
         ":precondition (top ?a ?b) :effect (not (top ?a ?b))))"  # fmt: skip
     found = compared(parse_domain(text), references)
     assert (found.applicable_precision, found.applicable_recall, found.reference_plans) == (None, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("kind", [None, "removed", "added"])
+def test_plans_of_a_written_domain_and_their_mutants_are_judged_alike_by_unified_planning(
+    kind: DamageKind | None, checks: DomainChecks
+) -> None:
+    written = learn_domain(DEMOS)
+    if kind is not None:
+        written = with_damage(written, kind, 2, random.Random(1)).domain
+    assert checks.solve is not None
+    problems, domain = [adopted(written, scene.problem) for scene in checks.scenes], print_domain(written)
+    plans = ((problem, checks.solve(domain, print_problem(problem)).plan) for problem in problems)
+    problem, plan = next((problem, plan) for problem, plan in plans if plan)
+    task, other, verdicts = PlanningTask(written, problem), UnifiedPlanning(domain, print_problem(problem)), set()
+    for mutant in mutants(task, list(map(parse_step, plan)), random.Random(0)):
+        ours = validate_plan(task, mutant)
+        verdicts.add(ours.verdict)
+        assert bool(other.is_valid(print_plan(mutant))) == ours.is_valid, (ours.reason, mutant)
+    assert {Verdict.VALID, Verdict.PRECONDITION_UNSATISFIED} <= verdicts
 
 
 def test_repair_asks_with_faults_and_every_literal_stands_in_an_answer(checks: DomainChecks) -> None:

@@ -14,6 +14,7 @@ from stand_in_generator import StandInGenerator
 from pipelines.self_criteach import PIPELINE
 from pipelines.stages import domain_writing, phase1_data
 from pipelines.stages.domain_writing import (
+    DEMONSTRATIONS,
     CheckingSettings,
     GatheringSettings,
     ReadingSettings,
@@ -32,6 +33,7 @@ from plansmith.config.problems import DomainLevelConfig, ProblemsConfig
 from plansmith.config.self_criteach import SelfCriteachConfig
 from plansmith.config.training import EngineNumerics
 from plansmith.data.artifacts import Artifact
+from plansmith.data.demonstration_files import read_demonstrations
 from plansmith.data.rows import ExampleKind, ExampleRow, MetricRow, ProblemRow, WrittenDomainRow
 from plansmith.errors import ConfigError
 from plansmith.generation import Conversation, plain_text
@@ -287,6 +289,27 @@ def test_domain_of_schemas_is_mended_and_explains_what_was_seen(made: tuple[dict
     assert {action.name for action in written_domain(artifacts["write_1"]).actions} == {
         action.name for action in BLOCKS.domain.actions
     }
+
+
+def test_every_literal_of_a_domain_of_schemas_stands_in_one_completion_of_its_skill(
+    made: tuple[dict[str, Artifact], Lending],
+) -> None:
+    artifacts, _ = made
+    demonstrations = read_demonstrations(artifacts["gather"].path(DEMONSTRATIONS))
+    skills = {skill.name: skill for skill in demonstrations.skills}
+    rows = artifacts["write_1"].rows(WrittenDomainRow)
+    assert {row.turn for row in rows} == {0, 1}
+    for action in written_domain(artifacts["write_1"]).actions:
+        found = []
+        for row in rows:
+            names = hidden_names(demonstrations, row_rng(0, f"write_{row.turn}", "names", row.turn), POOL)
+            mine = SchemaWords.of(skills[action.name], demonstrations, names).write(action)
+            found += [all(map(set.issubset, _sections(mine), _sections(line))) for line in row.completion.splitlines()]
+        assert any(found), action.name
+
+
+def _sections(text: str) -> list[set[str]]:
+    return [set(_atoms(part)) for part in re.split("check:|add:|delete:", text)[1:]]
 
 
 # --- what it is learnt of

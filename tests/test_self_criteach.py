@@ -35,6 +35,7 @@ from pipelines.stages.self_teaching import (
     WritingLibrarySettings,
     adopt_domains,
     by_quota,
+    by_quotas,
     elected,
     keep_narrations,
     narrate,
@@ -46,7 +47,13 @@ from plansmith.config.domain_writing import DemonstrationsConfig, WritingConfig
 from plansmith.config.generation import EndpointModel, SamplingConfig
 from plansmith.config.planner import PlannerConfig
 from plansmith.config.problems import DomainLevelConfig, ProblemsConfig
-from plansmith.config.self_criteach import LengthShare, LibraryConfig, SelfCriteachConfig, WalksConfig
+from plansmith.config.self_criteach import (
+    LengthShare,
+    LibraryConfig,
+    SelfCriteachConfig,
+    TasksQuotaConfig,
+    WalksConfig,
+)
 from plansmith.config.training import EngineNumerics, FolderEngine
 from plansmith.data.artifacts import Artifact
 from plansmith.data.demonstration_files import read_demonstrations
@@ -80,13 +87,21 @@ from plansmith.problems.noise import MIXTURES, noisy_problem
 from plansmith.problems.pruning import _without_predicate
 from plansmith.problems.simulator import IRRELEVANT, Recording, Simulator, demonstrate, demonstrations_of
 from plansmith.report import statistics
-from plansmith.report.criteach_paper import paper_figure, paper_of, paper_percent
+from plansmith.report.criteach_paper import OF_HARD, paper_figure, paper_of, paper_percent
 from plansmith.report.criteach_results import length_name
 from plansmith.report.statistics import paired_permutation
 from plansmith.resources import Resources
 from plansmith.stages import Stage, run_stages
 from plansmith.text.chains import chain_of_plan
-from plansmith.text.narration import Refusal, narrated_answer, read_narration, read_step_narration, states_before
+from plansmith.text.narration import (
+    Aspect,
+    Refusal,
+    aspects_of,
+    narrated_answer,
+    read_narration,
+    read_step_narration,
+    states_before,
+)
 from plansmith.text.paraphrase import ParaphraseFault, read_paraphrase
 from plansmith.text.rendering import prompting_of, rendering_of
 
@@ -134,6 +149,25 @@ def test_quota_takes_of_each_kind_of_problem_as_large_a_share_as_of_the_others()
     kinds = [row for kind, n in (("blocks", 8), ("align", 4)) for row in [replace(solved(1)[0], problem_id=kind)] * n]
     for library in (LibraryConfig(plans=6), LibraryConfig(plans=6, lengths=(LengthShare(up_to=2, share=1),))):
         assert [row.problem_id for row in by_quota(kinds, library)] == ["blocks"] * 4 + ["align"] * 2
+
+
+def test_quota_of_some_tasks_is_theirs_alone_and_that_of_the_others_stays() -> None:
+    rows = [
+        replace(row, level=f"{task} L1")
+        for task, lengths in (("stack", (1, 1, 3, 3)), ("unstack", (1, 3)), ("align", (1, 1)))
+        for row in solved(*lengths)
+    ]
+    tasks = TasksQuotaConfig(tasks=("stack", "unstack"), plans=3, lengths=(LengthShare(up_to=2, share=2),
+                                                                           LengthShare(up_to=4, share=1)))  # fmt: skip
+    chosen = by_quotas(rows, LibraryConfig(of_tasks=(tasks,)))
+    assert [(row.level, len(row.plan)) for row in chosen] == [
+        ("stack L1", 1), ("stack L1", 1), ("stack L1", 3), ("align L1", 1), ("align L1", 1)
+    ]  # fmt: skip
+    assert by_quotas(rows, LibraryConfig(plans=2)) == by_quota(rows, LibraryConfig(plans=2))
+    with pytest.raises(PlansmithError, match="any length"):
+        by_quotas(rows, LibraryConfig(of_tasks=(TasksQuotaConfig(tasks=("reorder",), plans=1),)))
+    only = LibraryConfig(plans=1, of_tasks=(TasksQuotaConfig(tasks=("stack", "unstack", "align")),))
+    assert len(by_quotas(rows, only)) == len(rows), "of no others there is nothing to want"
 
 
 def test_quota_that_cannot_be_filled_says_which_length_is_short() -> None:
@@ -311,7 +345,15 @@ def test_paper_preset_has_the_papers_values() -> None:
     )
     assert (config.cpo.temperature, config.cpo.top_p, config.cpo.max_new_tokens) == (0.6, 0.95, 16384)
     assert (config.sft.learning_rate, config.sft.epochs, config.sft.batch_sequences) == (1e-5, 5, 4)
-    assert [(part.up_to, part.share) for part in config.library.lengths] == [(10, 6), (20, 2), (30, 1), (60, 1)]
+    quotas = config.library.of_tasks
+    assert [quota.plans for quota in quotas] == [
+        2038 + 227,
+        3048 + 340,
+        719 + 80,
+    ] and config.library.held_out_share == 0.1
+    hard = quotas[1]
+    assert set(hard.tasks) == {*OF_HARD} and not quotas[0].lengths and not quotas[2].lengths
+    assert [(part.up_to, part.share) for part in hard.lengths] == [(10, 6), (20, 2), (30, 1), (60, 1)]
     assert learnt_domains(config) == ["blocks-classic", "blocks-align"], "blocks-hard has the first one's"
 
 
@@ -326,8 +368,10 @@ def test_paper_preset_has_the_papers_values() -> None:
         (["rendering=full"], "compact"),
         (["paraphrase={}"], "word-level"),
         (["library.lengths=[{up_to: 5, share: 1}, {up_to: 3, share: 1}]"], "must grow"),
+        (["narrator={kind: model}"], "no words to narrate in"),
+        (["library.of_tasks=[{tasks: [blocks-align], plans: 1}]"], "that is learnt in"),
     ],
-    ids=["writer", "file", "words", "twice", "cpo", "rendering", "paraphrase", "lengths"],
+    ids=["writer", "file", "words", "twice", "cpo", "rendering", "paraphrase", "lengths", "narrator", "quota"],
 )
 def test_settings_that_do_not_go_together_are_refused(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -406,6 +450,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Artifact],
     return run_stages(first_stages(), root=tmp_path_factory.mktemp("made"), resources=resources), resources
 
 
+def root_of(made: tuple[dict[str, Artifact], Lending]) -> Path:
+    """Return where the first stages lie, so that who begins with one of them does not make it again."""
+    return made[0]["gather"].folder.parent
+
+
 def best(artifact: Artifact) -> WrittenDomainRow:
     return next(row for row in artifact.rows(WrittenDomainRow) if row.is_best)
 
@@ -449,9 +498,9 @@ def test_users_demonstrations_are_taken_in_the_place_of_the_simulators(
     stages = [problems, replace(gathering, settings=gathering.settings.model_copy(update={"demonstrations": recorded}))]
     if mistake is not None:
         with pytest.raises(BadInputError, match=mistake):
-            run_stages(stages, root=tmp_path / "run", resources=Resources())
+            run_stages(stages, root=root_of(made), resources=Resources())
         return
-    found = run_stages(stages, root=tmp_path / "run", resources=Resources())["gather"]
+    found = run_stages(stages, root=root_of(made), resources=Resources())["gather"]
     shown, kept_back = (read_demonstrations(found.path(name)) for name in (DEMONSTRATIONS, HELD_OUT))
     assert (len(shown.trajectories), len(kept_back.trajectories)) == (6, 2)
     mine = [attempt for _, attempt in read_demonstrations(file).attempts]
@@ -519,8 +568,8 @@ def test_library_has_no_form_of_a_test_problem_and_every_id_of_the_run(
     assert len(recorded.trajectories) == 8 and starts
 
 
-@pytest.fixture(scope="module")
-def drawn_and_written(tmp_path_factory: pytest.TempPathFactory) -> list[Stage[Any]]:
+@pytest.fixture
+def drawn_and_written() -> list[Stage[Any]]:
     """Return stages that draw problems, and give a domain that knows neither what is a block nor who has a hand."""
     forgetful = print_domain(_without_predicate(_without_predicate(BLOCKS.domain, "hand_free"), "obj"))
 
@@ -532,15 +581,15 @@ def drawn_and_written(tmp_path_factory: pytest.TempPathFactory) -> list[Stage[An
 
 
 def test_library_that_is_walked_has_goals_of_the_written_domain_alone_and_its_tests_stay(
-    drawn_and_written: list[Stage[Any]], tmp_path: Path
+    drawn_and_written: list[Stage[Any]], made: tuple[dict[str, Artifact], Lending]
 ) -> None:
     problems, written = drawn_and_written
     given = {"problems": problems, f"{WRITTEN} blocks-classic": written}
     walking = Stage(name="walk", run=walk_library, settings=WalksConfig(steps=(1, 3)), inputs=given)
     adopted_ones = Stage(name="adopt", run=adopt_domains, inputs={**given, "problems": walking})
-    made = run_stages([problems, written, walking, adopted_ones], root=tmp_path, resources=Resources())
+    found = run_stages([problems, written, walking, adopted_ones], root=root_of(made), resources=Resources())
     drawn, walked, library = (
-        {row.problem_id: row for row in made[name].rows(ProblemRow)} for name in ("sample_problems", "walk", "adopt")
+        {row.problem_id: row for row in found[name].rows(ProblemRow)} for name in ("sample_problems", "walk", "adopt")
     )
     forms: dict[str, set[str]] = {split: set() for split in Split}
     for name, row in walked.items():
@@ -588,6 +637,18 @@ def test_problem_to_learn_from_whose_form_in_the_written_domain_is_a_tests_is_le
     made = run_stages([*given.values(), adopted_ones], root=tmp_path, resources=Resources())["adopt"]
     assert {row.problem_id for row in made.rows(ProblemRow)} == {"other", "test"}
     assert "2 problems to learn from have the form of another" in caplog.text
+
+
+def test_domain_that_never_passes_ends_the_run_with_a_table_and_the_best_is_kept(
+    made: tuple[dict[str, Artifact], Lending],
+) -> None:
+    problems, gathered, first, *_, pruning, _ = first_stages()
+    stages = [problems, gathered, first, replace(pruning, inputs={**first.inputs, "written": first})]
+    with pytest.raises(PlansmithError, match=r"no domain passes(?s:.)*fault +times\n-+\n[a-z ]+ \d") as raised:
+        run_stages(stages, root=root_of(made), resources=Resources())
+    assert raised.value.exit_code == 1 and "domain.turns" in str(raised.value.cure)
+    kept = run_stages(stages[:3], root=root_of(made), resources=Resources())["write_0"]
+    assert best(kept).n_literals > 0 and best(kept).faults
 
 
 def test_run_killed_in_the_repair_ends_with_the_same_domain(
@@ -679,6 +740,20 @@ def test_narration_of_a_step_is_used_where_it_needs_what_holds_before_the_step(t
     assert read_step_narration(f"<REASON>{text}</REASON>", before[0]) == (text if is_used else None)
 
 
+def test_steps_of_a_narration_are_counted_by_what_they_tell() -> None:
+    plan, simulator = a_plan(), Simulator(BLOCKS.domain, TASK.problem)
+    after = simulator.step(simulator.initial_state, plan[0])
+    assert after is not None
+    other = next(step for step in simulator.possible(after) if step != plan[1])
+    first, second = telling(needs="(top b2)").split("Step 2")
+    second = second.replace("It serves the goal.", f"{other} leads elsewhere, {plan[0]} is done.")
+    found = read_narration(f"{first.replace('It serves the goal.', '')}Step 2{second}", TASK, plan)
+    assert found.refusal is None
+    told = Counter(aspects_of(found, TASK, plan))
+    assert told == {Aspect.REASON: 1, Aspect.PRECONDITIONS: 1, Aspect.ALTERNATIVES: 1, Aspect.FAILURES: 1}
+    assert Counter(aspects_of(read_narration(telling(), TASK, plan), TASK, plan)) == {Aspect.REASON: 2}
+
+
 class Narrating(Resources):
     """Lends a model that says something of every step at its second try, but nothing of a step of one problem."""
 
@@ -728,7 +803,13 @@ def test_plans_narrated_step_by_step_have_true_states_and_one_with_a_step_untold
     task = PlanningTask(BLOCKS.domain, told)
     assert read_narration(f"<REASON>{example.response.partition('FINAL')[0]}</REASON>", task, steps).refusal is None
     counts = {row.name: row.value for row in made.rows(MetricRow, "metrics")}
-    assert counts == {"narration/told": 2, "narration/kept": 1, "narration/refused no_reason": 1}
+    assert counts == {"narration/told": 2, "narration/kept": 1, "narration/refused no_reason": 1,
+                      "narration/steps": len(steps), "narration/steps with a reason": len(steps)}  # fmt: skip
+    less = keeping.model_copy(update={"max_refused_share": 0.4})
+    strict = replace(kept, settings=less)
+    with pytest.raises(PlansmithError, match=r"1 of 2 plans\nrefused for +narrations\n-+\nno_reason +1") as raised:
+        run_stages([*given.values(), asked, strict], root=tmp_path / "strict", resources=Narrating("problem mute"))
+    assert raised.value.exit_code == 1 and "narrator.max_refused_share" in str(raised.value)
     first = [plain_text(one) for one in resources.model.asked if "problem mute" not in plain_text(one)]
     assert len(first) == 2 * len(steps) and all("\n\nBefore:\n" in one and "\n\nAfter:\n" in one for one in first)
 
@@ -883,6 +964,47 @@ def test_answers_without_a_pair_are_counted_and_none_passes_a_test_problem(tmp_p
     assert [row.problem_id for row in made.rows(PairRow)] == ["one"]
     counts = {row.name: row.value for row in made.rows(MetricRow, "metrics")}
     assert counts == {"pairs/problems": 2, "pairs/problems without a pair": 1}
+
+
+@pytest.mark.parametrize(
+    ("answers", "lambda_", "chosen"),
+    [(("wrong", "short"), 0.5, "short"), (("short", "wrong"), 0.5, "short"), (("short", "false"), 9.0, "false"),
+     (("short", "short"), 0.5, None)],
+    ids=["two invalid", "in the other order", "valid though it is worth less", "alike"],
+)  # fmt: skip
+def test_pair_is_of_the_valid_answer_first_and_then_of_what_is_worth_more(
+    answers: tuple[str, str], lambda_: float, chosen: str | None, tmp_path: Path
+) -> None:
+    domain, text = print_domain(BLOCKS.domain), print_problem(TASK.problem)
+    with FastDownward(PLANNER) as planner:
+        plan = tuple(map(parse_step, planner.solve(domain, text).plan or ()))
+    true, rendering = chain_of_plan(TASK, plan), rendering_of("compact")
+    claims = replace(true.steps[0], next_state=(Atom("top", (TASK.problem.objects[0].name,)),))
+    chains = {
+        "short": chain_of_plan(TASK, plan[:1]),  # nothing wrong, and no goal: R 0, C 0
+        "wrong": chain_of_plan(TASK, (plan[0], plan[0])),  # not twice: R 0, C 1 + lambda
+        "false": replace(
+            true, steps=(claims, *true.steps[1:])
+        ),  # valid, and claims a false state: R 1, C lambda or more
+    }
+    row = ProblemRow("p", "p", "d", "l", Split.PHASE2, 5, domain, text, "")
+    told = {name: rendering.write_chain(chain) for name, chain in chains.items()}
+    rollouts = [RolloutRow(f"{n}", "p", 0, "v", "asked", told[name], (), (), (), "stop", 0)
+                for n, name in enumerate(answers)]  # fmt: skip
+
+    def given(rows: Sequence[Any], kind: type) -> Any:
+        return lambda context: context.output.write_rows(rows, kind)
+
+    inputs = {"problems": Stage(name="problems", run=given([row], ProblemRow)),
+              "rollouts": Stage(name="rollouts", run=given(rollouts, RolloutRow))}  # fmt: skip
+    judging = Stage(name="judged", run=judge_plans, settings=JudgingSettings(prompting="compact"), inputs=inputs)
+    critic = CriticConfig(state_cost=lambda_)
+    pairing = Stage(name="pair", run=pair_answers, settings=critic, inputs={**inputs, "judged": judging})
+    made = run_stages([*inputs.values(), judging, pairing], root=tmp_path, resources=Resources())
+    valid = {row.rollout_id: row.verdict == "valid" for row in made["judged"].rows(VerdictRow)}
+    assert [valid[f"{n}"] for n, _ in enumerate(answers)] == [name == "false" for name in answers]
+    pairs = [(row.chosen, row.rejected) for row in made["pair"].rows(PairRow)]
+    assert pairs == ([] if chosen is None else [(told[chosen], next(told[one] for one in answers if one != chosen))])
 
 
 def _after(task: PlanningTask, step: str) -> tuple[Atom, ...]:

@@ -10,9 +10,13 @@ import pytest
 
 from pipelines import self_criteach
 from plansmith.ablation.criteach_seeds import criteach_seeds_report, criteach_seeds_results
+from plansmith.commands.watch import report_so_far
 from plansmith.data.artifacts import complete_artifacts
+from plansmith.data.rows import ExampleRow, PairRow
+from plansmith.report.criteach_results import criteach_results
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.render import format_report
+from plansmith.watch.page import RunPage
 
 RUN = "self_criteach-smoke"
 ARMS = ["base", "vote", "symbol", "sft_noisy", "sft", "sft_dpo", "sft_cpo"]
@@ -53,6 +57,8 @@ def test_smoke_run_writes_a_domain_that_explains_its_demonstrations(runs: Path) 
     assert found["repaired"]["transitions"] == found["repaired"]["refusals"] == 1.0
     assert found["pruned"]["size"] < found["repaired"]["size"]
     assert found["pruned"]["transitions"] == found["pruned"]["refusals"] == 1.0
+    assert found["pruned"]["held_out"] > 0.9 and 0 <= found["pruned"]["reference_plans"] <= 1
+    assert found["first_go"] is None, "no model wrote it"
 
 
 def test_smoke_run_records_reward_cost_penalty_and_divergence_of_every_update(runs: Path) -> None:
@@ -91,6 +97,21 @@ def test_two_seeds_are_summarised_with_what_success_does_not_show(runs: Path) ->
     assert "cost per plan" in text and "progress" in text and "seed 101" in text
 
 
+def test_smoke_run_is_shown_while_it_goes_on_with_its_stages_and_the_report_so_far(runs: Path) -> None:
+    page = RunPage(runs / RUN, report_so_far).snapshot()
+    for stage in ("gather_demonstrations_blocks-classic", "prune_domain_blocks-classic", "run_library", "sft_cpo"):
+        assert stage in page
+    assert "The written domain" in page and "held out" in page and "reference plans" in page
+    made = {found.manifest.provenance.stage: found for found in complete_artifacts(runs / RUN / "artifacts")}
+    names = [stage.name for stage in self_criteach.PIPELINE.stages(self_criteach.PIPELINE.settings("smoke"))]
+    first = {name: made[name] for name in names[: names.index("criticise_base") + 1]}
+    run = RunSoFar("self_criteach", self_criteach.PIPELINE.settings("smoke"), "smoke", first)
+    found = criteach_results(run)
+    assert found is not None and list(found.arms) == ["base"]
+    report = report_so_far(run)
+    assert report is not None and "base" in report.result and "blocks-classic, pruned" in format_report(report)
+
+
 def test_smoke_run_given_again_reuses_every_stage(runs: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = results_of(runs)
     assert self_criteach.main(["--preset", "smoke", "--runs", str(runs)]) == 0
@@ -100,11 +121,23 @@ def test_smoke_run_given_again_reuses_every_stage(runs: Path, capfd: pytest.Capt
 
 
 @pytest.mark.long
-def test_smoke_run_solves_its_updates_within_the_trust_region(tmp_path: Path) -> None:
-    overrides = ["cpo.solver=trust_region", "arms=[cpo_only]", "evaluation.noise_rates=[]"]
+def test_smoke_run_solves_its_updates_within_the_trust_region_and_leaves_out_arms_without_anything_to_learn(
+    tmp_path: Path,
+) -> None:
+    overrides = ["cpo.solver=trust_region", "arms=[base, self_distilled, cpo_only, dpo_only]",
+                 "evaluation.noise_rates=[]"]  # fmt: skip
     given = [word for override in overrides for word in ("--set", override)]
     assert self_criteach.main(["--preset", "smoke", "--runs", str(tmp_path), *given]) == 0
-    [updates] = results_of(tmp_path)["cpo"].values()
+    results = results_of(tmp_path)
+    stages = {found.manifest.provenance.stage: found for found in complete_artifacts(tmp_path / RUN / "artifacts")}
+    taught = {
+        "self_distilled": stages["distil_itself"].rows(ExampleRow, "chains"),
+        "dpo_only": stages["pair_dpo_only"].rows(PairRow),
+    }
+    lacking = {arm for arm, rows in taught.items() if not rows}
+    assert {*results["not_run"]} == lacking, "a model from nothing may have no valid answer, and no pair"
+    assert {*results["arms"]} == {"base", "self_distilled", "cpo_only", "dpo_only"} - lacking
+    [updates] = results["cpo"].values()
     assert "cpo/penalty" not in updates
     for name in (
         "cpo/reward",

@@ -26,7 +26,8 @@ from plansmith.config.constrained import CriticConfig
 from plansmith.config.domains import WalkSettings
 from plansmith.config.pddl_instruct import ExamplesConfig
 from plansmith.config.planner import PlannerConfig
-from plansmith.config.self_criteach import LengthShare, LibraryConfig, WalksConfig
+from plansmith.config.problems import task_of_level
+from plansmith.config.self_criteach import LengthShare, LibraryConfig, QuotaConfig, WalksConfig
 from plansmith.config.training import Numerics
 from plansmith.data.artifacts import Artifact
 from plansmith.data.demonstration_files import read_demonstrations
@@ -68,6 +69,7 @@ from plansmith.stages import StageContext, row_seed
 from plansmith.text.chains import VALID, Chain
 from plansmith.text.narration import (
     Narration,
+    aspects_of,
     narrated_answer,
     narration_of_steps,
     narration_prompt,
@@ -329,7 +331,7 @@ def narrate(context: StageContext[NarratingSettings]) -> None:
 
 
 def keep_narrations(context: StageContext[NarrationSettings]) -> None:
-    """Write the first narration of each plan that is believed, and count the refused ones by reason.
+    """Write the first narration of each plan that is believed; count the refused by reason, its steps by aspect.
 
     Raises:
         PlansmithError: more plans have none than may.
@@ -337,7 +339,7 @@ def keep_narrations(context: StageContext[NarrationSettings]) -> None:
     settings = context.settings
     rows = library_plans(context.inputs["problems"], context.inputs["plans"], settings.library)
     told = {row.problem_id: _told(row) for row in rows}
-    refusals, kept = Counter[str](), dict[str, ExampleRow]()
+    refusals, aspects, kept = Counter[str](), Counter[str](), dict[str, ExampleRow]()
     answers = sorted(context.inputs["narrations"].rows(RolloutRow), key=lambda row: row.rollout_id)
     whole = _of_steps(told, answers) if settings.by == "step" else ((row.problem_id, row.completion) for row in answers)
     for name, completion in whole:
@@ -348,7 +350,10 @@ def keep_narrations(context: StageContext[NarrationSettings]) -> None:
         elif name not in kept:
             prompt, answer = prompting_of(settings.library.prompting).plan_prompt(task), narrated_answer(found, plan)
             kept[name] = ExampleRow(f"{name}-told", name, ExampleKind.PLAN_CHAIN, None, prompt, answer)
+            aspects.update({"steps": len(plan)})
+            aspects.update(f"steps with {aspect}" for aspect in aspects_of(found, task, plan))
     counted = {"told": len(told), "kept": len(kept), **{f"refused {reason}": n for reason, n in refusals.items()}}
+    counted |= dict(sorted(aspects.items()))
     metrics = [MetricRow(context.stage.name, 0, "", "", f"narration/{name}", float(n)) for name, n in counted.items()]
     context.output.write_rows(metrics, MetricRow, table="metrics")
     if not kept or len(told) - len(kept) > settings.max_refused_share * len(told):
@@ -428,10 +433,19 @@ def library_plans(problems: Artifact, plans: Artifact, settings: WritingLibraryS
             expected="one at least",
             cure="let the domain be mended more often (domain.turns)",
         )
-    return by_quota(found, settings.library)
+    return by_quotas(found, settings.library)
 
 
-def by_quota(rows: Sequence[SolvedProblemRow], library: LibraryConfig) -> list[SolvedProblemRow]:
+def by_quotas(rows: Sequence[SolvedProblemRow], library: LibraryConfig) -> list[SolvedProblemRow]:
+    """Return the plans that the quotas of some tasks, and that of all others, let in; see `by_quota`."""
+    quotas: list[QuotaConfig] = [*library.of_tasks, library]
+    quota_of = {task: quota for quota in library.of_tasks for task in quota.tasks}
+    parts = [[row for row in rows if quota_of.get(task_of_level(row.level), library) is quota] for quota in quotas]
+    return [row for quota, own in zip(quotas, parts, strict=True) if own or quota is not library
+            for row in by_quota(own, quota)]  # fmt: skip
+
+
+def by_quota(rows: Sequence[SolvedProblemRow], library: QuotaConfig) -> list[SolvedProblemRow]:
     """Return as many plans of each length as wanted, at even distances among those that there are.
 
     So each kind of problem, which stand together, loses as large a share as the others.

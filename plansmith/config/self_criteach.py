@@ -53,26 +53,40 @@ class WalksConfig(StrictModel):
     """Atoms of a goal."""
 
 
-class LibraryConfig(StrictModel):
-    """What is learnt of the written domain's plans."""
-
-    walks: WalksConfig | None = None
-    """Give the scenes of D1 and D2 goals that the written domain alone reaches; None keeps those that the reference's
-    samplers draw, of the kind that is tested."""
+class QuotaConfig(StrictModel):
+    """How many plans are learnt from."""
 
     plans: int | None = Field(None, ge=1)
-    """Plans of the library; None takes as many as the problems of D1 give."""
+    """Plans, those held out included; None takes as many as the problems of D1 give."""
     lengths: tuple[LengthShare, ...] = ()
     """Parts by plan length, by their shares; none takes plans of all lengths as they come."""
-    held_out_share: float = Field(0.0, ge=0, lt=1)
-    """Share of the problems whose chains are not learnt from; the policy's loss on them is measured."""
-    renamings: int = Field(1, ge=1)
-    """How often each plan is written as a chain, each time with other object names and atom order."""
 
     @model_validator(mode="after")
     def _is_in_order(self) -> Self:
         _check_growing("library", self.lengths)
         return self
+
+
+class TasksQuotaConfig(QuotaConfig):
+    """How many plans of some tasks are learnt from."""
+
+    tasks: tuple[str, ...] = Field(min_length=1)
+    """Domains, as `problems.domains` names them, together."""
+
+
+class LibraryConfig(QuotaConfig):
+    """What is learnt of the written domain's plans."""
+
+    of_tasks: tuple[TasksQuotaConfig, ...] = ()
+    """Quotas of some tasks; `plans` and `lengths` are then of all others together."""
+    walks: WalksConfig | None = None
+    """Give the scenes of D1 and D2 goals that the written domain alone reaches; None keeps those that the reference's
+    samplers draw, of the kind that is tested."""
+
+    held_out_share: float = Field(0.0, ge=0, lt=1)
+    """Share of the problems whose chains are not learnt from; the policy's loss on them is measured."""
+    renamings: int = Field(1, ge=1)
+    """How often each plan is written as a chain, each time with other object names and atom order."""
 
 
 class ChosenTestsConfig(StrictModel):
@@ -220,6 +234,10 @@ class SelfCriteachConfig(ModelRunConfig):
         if self.tests and (unknown := [name for name in self.tests.tasks if name not in self.problems.tested_tasks]):
             raise ValueError(f"tests.tasks: {', '.join(unknown)} have no test problems; those that do are "
                              f"{', '.join(self.problems.tested_tasks)}")  # fmt: skip
+        named = [task for quota in self.library.of_tasks for task in quota.tasks]
+        if len({*named}) < len(named) or not {*named} <= {*self.trained_domains}:
+            raise ValueError(f"library.of_tasks names each task once that is learnt in, of "
+                             f"{', '.join(self.trained_domains)}; got {', '.join(named)}")  # fmt: skip
         if self.model.folder is None and self._base_writes and self.prime is None:
             raise ValueError("domain.writer=model, and a model from nothing knows no PDDL; prime it, take symbolic, or "
                              "name a domain.speaker")  # fmt: skip

@@ -5,9 +5,9 @@ Not here: the figures (`criteach_results`), how a report is shown (`render`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from plansmith.report.course_plots import course_drawings, draw_updates
 from plansmith.report.criteach_paper import (
@@ -20,6 +20,7 @@ from plansmith.report.criteach_paper import (
     paper_of,
     paper_percent,
 )
+from plansmith.report.criteach_plots import draw_problems, draw_tokens
 from plansmith.report.criteach_results import CriteachArm, CriteachResults, DomainFigures, WrittenDomain
 from plansmith.report.metrics import PairedComparison
 from plansmith.report.run_sections import (
@@ -31,9 +32,8 @@ from plansmith.report.run_sections import (
     run_provenance,
     time_tile,
 )
-from plansmith.report.sections import Attempts, Drawing, Plot, Report, Section, Sentences, Table, Tiles
+from plansmith.report.sections import Attempts, Drawing, Report, Section, Sentences, Table, Tiles
 from plansmith.report.statistics import wilson_interval
-from plansmith.report.svg import SERIES, plot_of
 from plansmith.report.tables import by_length_table, trained_table
 from plansmith.report.wording import (
     INTERVALS,
@@ -46,9 +46,6 @@ from plansmith.report.wording import (
     percent_or_dash,
     spoken,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 WHAT_COUNTS = (
     "Every plan is judged by the reference domain, whatever domain was learnt in. No test problem has the canonical "
@@ -116,7 +113,6 @@ def _sections(results: CriteachResults) -> Iterator[Section]:
             primer_table(results),
             library_table(results),
             narration_table(results),
-            problem_table(results),
         ),
         note=f"Of this run {WRITERS['primed' if results.primer else results.writer]}. {_recorded(results)}",
     )
@@ -212,7 +208,7 @@ def primer_table(results: CriteachResults) -> Table:
 
 
 def library_table(results: CriteachResults) -> Table:
-    """Return the solved problems of the library by plan length (figures 4 and 5), and how many plans are true."""
+    """Return the solved problems of the library by plan length, and how many plans are true."""
     lengths = list(next(iter(results.library.values())).by_length) if results.library else []
     rows = [
         (name, *(str(found.by_length[length]) for length in lengths), str(found.n_plans), str(found.n_true))
@@ -222,24 +218,14 @@ def library_table(results: CriteachResults) -> Table:
     return Table("Library", header, tuple(rows), "Solved problems by the length of the planner's first plan.")
 
 
-def problem_table(results: CriteachResults) -> Table:
-    """Return the problems of each task by plan length, where there are several tasks."""
-    tasks = results.problems if len(results.problems) > 1 else {}
-    lengths = list(next(iter(tasks.values())).tests) if tasks else []
-    rows = [(task, *(str(of[name]) for of in (found.library, found.tests) for name in lengths))
-            for task, found in tasks.items()]  # fmt: skip
-    header = ("task", *(f"{part}, {name} steps" for part in ("to learn from", "tests") for name in lengths))
-    note = "Solved problems of D1 and D2, and tests, by the length of the planner's plan."
-    return Table("Problems by task", header, tuple(rows), note)
-
-
 def narration_table(results: CriteachResults) -> Table:
     """Return how many plans a model told, and how many prompts were rephrased, and what of it was believed."""
     counts = {**results.narration, **{f"prompts {name}": count for name, count in results.paraphrase.items()}}
     rows = [(name.replace("_", " "), str(count)) for name, count in counts.items()]
     note = (
-        "Plans that the base model was to tell, those told believably, refused tellings by reason; prompts that were "
-        "rephrased, and those left as they were since the answer was refused."
+        "Plans that the base model was to tell, those told believably, refused tellings by reason; of the steps told "
+        "believably those with words of their own, preconditions, another action that could be applied, and one that "
+        "could not; prompts that were rephrased, and those left as they were since the answer was refused."
     )
     return Table("Narration", ("plans and prompts", "number"), tuple(rows), note)
 
@@ -387,26 +373,12 @@ def _mean_lines(results: CriteachResults) -> Iterator[str]:
 
 
 def drawings(results: CriteachResults) -> Iterator[Drawing]:
-    """Yield success against tokens, the updates, and the course of every optimisation."""
+    """Yield problems by length, success against tokens, the updates, and the course of every optimisation."""
+    if results.problems:
+        yield Drawing("problems", results.problems, partial(draw_problems, results.problems))
     yield Drawing("tokens", results.arms, partial(draw_tokens, results.arms))
     panels = {label: (name,) for label, name in CPO_FIGURES.items()}
     for stage, found in results.cpo.items():
         title = f"Constrained policy optimisation, {spoken(stage)}"
         yield Drawing(f"updates {stage}", found, partial(draw_updates, stage, title, panels, found))
     yield from course_drawings(results.curves, results.time_s)
-
-
-def draw_tokens(arms: Mapping[str, CriteachArm]) -> Plot:
-    """Return valid plans against tokens of a problem, a point an arm (figure 2)."""
-
-    def draw(figure: Figure) -> None:
-        axes = figure.subplots()
-        for number, (name, arm) in enumerate(arms.items()):
-            place = (arm.tokens_per_problem, 100 * arm.figures.accuracy)
-            axes.scatter(*place, color=SERIES[number % 4])
-            axes.annotate(spoken(name), place, textcoords="offset points", xytext=(5, 4), fontsize=7.5)
-        axes.set_xlabel("tokens of a problem")
-        axes.set_ylabel("valid plans (%)")
-        axes.grid(axis="y")
-
-    return plot_of("tokens", "Success against tokens", "All answers of a vote count.", 3.2, draw)

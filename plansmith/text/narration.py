@@ -58,6 +58,17 @@ class Refusal(StrEnum):
     """What it lists as a precondition does not hold before the step."""
 
 
+class Aspect(StrEnum):
+    """What a step of a narration may tell beside its state, the four of section 5.2."""
+
+    REASON = "a reason"
+    PRECONDITIONS = "preconditions"
+    ALTERNATIVES = "alternatives"
+    """Another action that could be applied is named."""
+    FAILURES = "failures"
+    """An action that could not be applied is named."""
+
+
 @dataclass(frozen=True, slots=True)
 class Narration:
     """A narration, or why it is refused."""
@@ -134,6 +145,23 @@ def read_narration(completion: str, task: PlanningTask, plan: Sequence[PlanStep]
     if [_words(step[1]) for step, _ in told] != [(step.name, *step.arguments) for step in plan]:
         return Narration(text, Refusal.OTHER_PLAN)
     return Narration(text, _fault_of_states(task, plan, [text[step.end() : end] for step, end in told]))
+
+
+def aspects_of(narration: Narration, task: PlanningTask, plan: Sequence[PlanStep]) -> Iterator[Aspect]:
+    """Yield what each step of a believed narration tells, every aspect once a step; nothing of it is judged."""
+    states = [task.initial_state, *_states_after(task, plan)]
+    for (step, end), action, state in zip(_told_steps(narration.text), plan, states, strict=False):
+        part = _STATE.sub("", narration.text[step.end() : end])
+        words = _NEEDED.sub("", part)
+        named = (task.ground(PlanStep(*_named(told))) for told in _ATOM.findall(words))
+        others = [one for one in named if not isinstance(one, MalformedStep) and one.step != action]
+        is_told = {
+            Aspect.REASON: any(map(str.isalpha, _ATOM.sub("", words))),
+            Aspect.PRECONDITIONS: words != part,
+            Aspect.ALTERNATIVES: any(one.is_applicable(state) for one in others),
+            Aspect.FAILURES: not all(one.is_applicable(state) for one in others),
+        }
+        yield from (aspect for aspect, is_there in is_told.items() if is_there)
 
 
 def _told_steps(text: str) -> Iterator[tuple[re.Match[str], int]]:
