@@ -323,7 +323,8 @@ def prune_domain(context: StageContext[PruningSettings]) -> None:
         opponents = [] if symbolic == checked.domain else [symbolic]
         of_opponents = [_row(checks.check_domain(one), settings.domain, print_domain(one)) for one in opponents]
         firsts = [_best_row(context.inputs["first"])] if "first" in context.inputs else []
-        domains_of_first = [checks.check(row.domain_pddl or None).domain for row in firsts]
+        checked_first = [checks.check(row.domain_pddl or None) for row in firsts]
+        domains_of_first = [None if found.does_nothing_right else found.domain for found in checked_first]
         scenes = scenes_of(context.inputs["problems"], settings.domain)[: settings.agreement_scenes]
         reference = parse_domain(scenes[0].domain_pddl)
         problems = planned(reference, (parse_problem(row.problem_pddl, reference) for row in scenes), proving(planner))
