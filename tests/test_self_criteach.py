@@ -79,6 +79,7 @@ from plansmith.pddl.grounding import PlanningTask
 from plansmith.pddl.model import Atom, Conjunction, Literal, PlanStep, conjuncts_of, literals_of_effects
 from plansmith.pddl.parser import parse_problem, parse_step
 from plansmith.pddl.printer import print_domain, print_problem
+from plansmith.pddl.simulation import successors
 from plansmith.planners import FastDownward
 from plansmith.problems.action_learning import learn_domain
 from plansmith.problems.invariants import Group, Invariants, learn_invariants, nearest_problem
@@ -603,6 +604,12 @@ def test_library_that_is_walked_has_goals_of_the_written_domain_alone_and_its_te
     assert {row.split for row in library.values()} == {Split.PHASE1, Split.PHASE2, Split.TEST}
     for row in library.values():
         forms[row.split].add(row.canonical_form)
+        if row.split != Split.TEST:
+            task = PlanningTask.from_text(row.domain_pddl, row.problem_pddl)
+            reached = {task.initial_state}
+            for _ in range(3):
+                reached |= {after for state in reached for _, after in successors(task, state)}
+            assert any(map(task.is_goal, reached)), "three steps of the written domain are enough"
     assert not forms[Split.TEST] & (forms[Split.PHASE1] | forms[Split.PHASE2])
     assert not forms[Split.PHASE1] & forms[Split.PHASE2]
     config = PIPELINE.settings("smoke", overrides=["library.walks={}"])
