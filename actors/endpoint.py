@@ -15,7 +15,7 @@ import json
 import os
 import re
 import time
-from collections import deque
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -110,9 +110,9 @@ class Endpoint:
 
         A completion is a request of its own, because a server has one seed for all that it draws in one.
         """
-        seeds_of = seeds_by_conversation(seeds, len(conversations), sampling.n)
+        seeds_by_conversation(seeds, len(conversations), sampling.n)
         with self._connected() as connected:
-            stream = self._stream(connected.client, conversations, sampling, seeds_of)
+            stream = self._stream(connected.client, conversations, sampling, seeds)
             try:
                 while answer := connected.runner.run(_next(stream)):
                     yield answer
@@ -142,20 +142,19 @@ class Endpoint:
         client: AsyncOpenAI,
         conversations: Sequence[Conversation],
         sampling: SamplingConfig,
-        seeds_of: Sequence[Sequence[int]],
+        seeds: Sequence[int],
     ) -> AsyncGenerator[tuple[int, list[Completion]], None]:
-        waiting = deque((number, k) for number in range(len(conversations)) for k in range(sampling.n))
         running, done = set[asyncio.Task[Completion]](), set[asyncio.Task[Completion]]()
         place_of: dict[asyncio.Task[Completion], tuple[int, int]] = {}
-        found: dict[int, dict[int, Completion]] = {number: {} for number in range(len(conversations))}
+        found, n_begun = defaultdict[int, dict[int, Completion]](dict), 0
         try:
-            while waiting or running:
-                while waiting and len(running) < self.config.concurrency:
-                    number, k = waiting.popleft()
-                    asked = self._in_turn(client, conversations[number], sampling, seeds_of[number][k])
-                    task = asyncio.create_task(asked)
+            while n_begun < len(seeds) or running:  # there may be more after every answer
+                while n_begun < len(seeds) and len(running) < self.config.concurrency:
+                    number, k = divmod(n_begun, sampling.n)
+                    task = asyncio.create_task(self._in_turn(client, conversations[number], sampling, seeds[n_begun]))
                     place_of[task] = (number, k)
                     running.add(task)
+                    n_begun += 1
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in sorted(done, key=place_of.__getitem__):
                     number, k = place_of.pop(task)
@@ -196,7 +195,7 @@ class Endpoint:
         except OpenAIError as error:
             message = _message(error, self._api_key)
             if isinstance(error, BadRequestError) and _says_no_room(str(error)):
-                return Completion("", FinishReason.NO_ROOM, self.config.model, seed)
+                return Completion("", FinishReason.NO_ROOM, self.config.model, seed, room=message)
             is_full = isinstance(error, BadRequestError) and "maximum context length" in str(error)
             fault = f"{type(error).__name__}: {message}"
             return Completion(None, FinishReason.NO_ROOM if is_full else "", self.config.model, seed, fault=fault)

@@ -85,6 +85,7 @@ class Completion:
         completion_tokens: as counted by who answered; None where it does not.
         cached_tokens: of the prompt's, those that it knew already; None where it does not say.
         reasoning_tokens: of the completion's, those that it thought in before; None where it does not say.
+        room: what a server said of a prompt that left no room, its tokens among it; empty elsewhere.
         seconds: from when it was asked until it was there; None where who answers does not measure each.
     """
 
@@ -100,6 +101,7 @@ class Completion:
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
     fault: str | None = None
+    room: str = ""
     seconds: float | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -128,7 +130,8 @@ class Generator(Protocol):
         completion that says so. Closing the iterator gives up what is under way.
 
         Args:
-            conversations: each with a message at least.
+            conversations: each with a message at least. More may be put behind them, with their seeds, from one answer
+                to the next: a server is asked for these as well, engines answer those that were there at the beginning.
             sampling: shared by all.
             seeds: (conversations * n,); seed ``i * n + k`` belongs to completion k of conversation i.
             description: what is said to be going on; None says nothing.

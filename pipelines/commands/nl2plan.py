@@ -23,7 +23,6 @@ from plansmith.console import exit_code_of, set_up_logging
 from plansmith.data.rows import ModellingStepRow
 from plansmith.data.storage import run_lock
 from plansmith.errors import BadInputError, ConfigError
-from plansmith.generation import FinishReason
 from plansmith.judging.modelled import PlannedTask, plan_task, write_plan
 from plansmith.judging.obstacles import obstacles_of
 from plansmith.layout import printable
@@ -31,7 +30,7 @@ from plansmith.modelling import folder as files
 from plansmith.modelling.budget import cost_of, estimate, most_calls, steps_of
 from plansmith.modelling.calls import Call, CallLog
 from plansmith.modelling.cassette import is_played
-from plansmith.modelling.dialogue import Exercise, Question, QuestionKind, task_exercise
+from plansmith.modelling.dialogue import Exercise, Question, task_exercise
 from plansmith.modelling.folder import TaskFolder, digest
 from plansmith.modelling.growing import grow_domain, lacks_of
 from plansmith.modelling.products import DialogueStep, DomainSketch, ProblemSketch
@@ -161,6 +160,7 @@ def _made_and_planned(
     """Leave every product of a text in its folder, which nobody else changes, and say what came of it."""
     who = None if arguments.policy is None or is_address(arguments.policy) else text_policy(arguments.policy)
     folder.write(files.TEXT, text)
+    (folder.path / files.CALLS).touch()  # the folder is of this command, though nothing may ever be answered
     log = CallLog.open(folder.path / files.CALLS)
     with (
         speaking(arguments, who, text, log, _ask_person) as speaker,
@@ -218,19 +218,8 @@ class _Work:
     def ask(
         self, dialogue: Generator[Question, str, ModellingStepRow | tuple[ModellingStepRow, ...]]
     ) -> tuple[ModellingStepRow, ...]:
-        """Return what a step leaves, after its dialogue.
-
-        Raises:
-            BadInputError: a first question that left no room for an answer.
-        """
-        calls = self.speaker.log(self.source).calls
-        n_before = len(calls)
+        """Return what a step leaves, after its dialogue; see `Speaker.converse`."""
         [(_, made)] = self.speaker.converse({self.source: dialogue})
-        for call in calls[n_before:]:
-            if call.kind == QuestionKind.DRAFT and call.finish_reason == FinishReason.NO_ROOM:
-                raise BadInputError("a text too long for the model", where=f"{self.source}, step {call.step}",
-                                    got="no room for an answer", expected="a prompt that does not fill its window",
-                                    cure="shorten it, or take a model that reads more")  # fmt: skip
         records = (made,) if isinstance(made, ModellingStepRow) else made
         for record in records:
             print(printable(_step_line(record)), flush=True)

@@ -124,10 +124,10 @@ class EngineGenerator:
     ) -> Answers:
         """Yield each conversation's completions; see `plansmith.generation.Generator`."""
         seeds_of = seeds_by_conversation(seeds, len(conversations), sampling.n)
-        size = max(1, self.n_together // sampling.n)
-        for start in range(0, len(conversations), size):
+        size, asked = max(1, self.n_together // sampling.n), tuple(conversations)
+        for start in range(0, len(asked), size):
             chosen = slice(start, start + size)
-            for number, group in self._chunk(conversations[chosen], sampling, seeds_of[chosen], description):
+            for number, group in self._chunk(asked[chosen], sampling, seeds_of[chosen], description):
                 yield start + number, group
 
     def _chunk(

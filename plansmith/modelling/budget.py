@@ -114,20 +114,22 @@ class Budget:
     spent: Cost = Cost()
     n_together: int = 1
 
-    def room(self, wanted: int) -> int:
-        """Return how many calls may be made now, of those that are wanted.
+    def room(self, wanted: int, under_way: int = 0) -> int:
+        """Return how many calls may begin now, of those that are wanted, beside those under way.
 
         Raises:
-            BudgetSpentError: none.
+            BudgetSpentError: none, and none is under way.
         """
         limits = (("max_calls", self.max_calls, self.spent.calls), ("max_tokens", self.max_tokens, self.spent.tokens))
         for name, most, spent in limits:
             if most is not None and spent >= most:
+                if under_way:
+                    return 0
                 got, expected = f"{self.spent.calls} calls, {self.spent.tokens} tokens", f"less than {name}, {most}"
                 cure = "give the same command with a larger one; what was answered is kept"
                 raise BudgetSpentError("the budget is spent", got=got, expected=expected, cure=cure)
-        left = wanted if self.max_calls is None else min(wanted, self.max_calls - self.spent.calls)
-        return left if self.max_tokens is None else min(left, self.n_together)
+        left = wanted if self.max_calls is None else min(wanted, self.max_calls - self.spent.calls - under_way)
+        return left if self.max_tokens is None else min(left, self.n_together - under_way)
 
 
 @dataclass(frozen=True)
@@ -150,14 +152,24 @@ class Budgeted:
         description: str | None = None,
     ) -> Answers:
         """Yield the answers; see `plansmith.generation.Generator`."""
-        start = 0
-        while start < len(conversations):
-            end = start + self.budget.room(len(conversations) - start)
-            part, own = conversations[start:end], seeds[start:end]
-            for number, answers in self.generator.complete(part, sampling, seeds=own, description=description):
-                for answer in answers:
-                    if answer.fault is None:
-                        tokens = (answer.prompt_tokens or 0) + (answer.completion_tokens or 0)
-                        self.budget.spent += Cost(1, tokens)
-                yield start + number, answers
-            start = end
+        first = 0
+        while first < len(conversations):
+            part, own, n_answered = list[Conversation](), list[int](), 0
+            self._let_in(conversations[first:], seeds[first:], part, own, under_way=0)
+            for number, [answer] in self.generator.complete(part, sampling, seeds=own, description=description):
+                n_answered += 1
+                if answer.fault is None:
+                    self.budget.spent += Cost(1, (answer.prompt_tokens or 0) + (answer.completion_tokens or 0))
+                yield first + number, [answer]
+                self._let_in(conversations[first:], seeds[first:], part, own, under_way=len(part) - n_answered)
+            first += n_answered
+
+    def _let_in(
+        self, conversations: Sequence[Conversation], seeds: Sequence[int], part: list[Conversation], own: list[int],
+        *, under_way: int,
+    ) -> None:  # fmt: skip
+        """Put what may begin now behind what has begun."""
+        if waiting := len(conversations) - len(part):
+            end = len(part) + self.budget.room(waiting, under_way)
+            own += seeds[len(part) : end]
+            part += conversations[len(part) : end]

@@ -37,8 +37,8 @@ class Call:
         model: who answered.
         prompt_tokens, completion_tokens: as counted by who answered; None where it does not.
         cached_tokens, reasoning_tokens: parts of the two; see `plansmith.generation.Completion`.
-        seconds: from when it was asked until the answer was there, a busy server's waits among them; since the round
-            began where who answers measures none, such as an engine, which writes the answers of a round side by side.
+        seconds: from when it was asked until the answer was there, a busy server's waits among them; since the first
+            of the questions that were asked together where who answers measures none, such as an engine.
     """
 
     key: str
@@ -69,23 +69,25 @@ def key_of(messages: Sequence[Message], who: str) -> str:
     return hashlib.sha256(json.dumps([said, who]).encode()).hexdigest()
 
 
-def call_of(
-    question: Question, *, task: str, key: str, answer: str, finish_reason: str, model: str, **more: Any
-) -> Call:
-    """Return the record of a question with its answer."""
+def call_of(question: Question, *, task: str, key: str, **answer: Any) -> Call:
+    """Return the record of a question with its answer, whose fields are given by their names."""
     return Call(
         key=key,
-        task=task,
-        step=question.step.value,
-        subject=question.subject,
-        kind=question.kind.value,
         messages=tuple((message.role, message.text) for message in question.messages),
-        checks=tuple(dict.fromkeys(fault.check for fault in question.faults)),
-        answer=answer,
-        finish_reason=finish_reason,
-        model=model,
-        **more,
+        **about(question, task),
+        **answer,
     )
+
+
+def about(question: Question, task: str) -> dict[str, Any]:
+    """Return what a record says of a question beside its messages: another question may have the same."""
+    return {
+        "task": task,
+        "step": question.step.value,
+        "subject": question.subject,
+        "kind": question.kind.value,
+        "checks": tuple(dict.fromkeys(fault.check for fault in question.faults)),
+    }
 
 
 @dataclass

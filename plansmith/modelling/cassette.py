@@ -185,7 +185,7 @@ def _n_alike(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -
 
 @dataclass(frozen=True)
 class Recording:
-    """A generator whose answers go on a cassette."""
+    """A generator whose answers go on a cassette; one answer to each conversation."""
 
     generator: Generator
     cassette: Cassette
@@ -202,27 +202,28 @@ class Recording:
 
         See `plansmith.generation.Generator`.
         """
-        own = seeds_by_conversation(seeds, len(conversations), sampling.n)
-        asked = [
-            [Request.of(each, sampling, seed) for seed in its] for each, its in zip(conversations, own, strict=True)
-        ]
-        known = {
-            number: [self.cassette.answers[request.key] for request in requests]
-            for number, requests in enumerate(asked)
-            if all(request.key in self.cassette.answers for request in requests)
-        }
-        yield from known.items()
-        left = [number for number in range(len(asked)) if number not in known]
+        places, left, left_seeds, number = list[int](), list[Conversation](), list[int](), 0
+
+        def known() -> Answers:
+            """Yield those that are there of what has come by now; the others are left."""
+            nonlocal number
+            while number < len(conversations):
+                request = Request.of(conversations[number], sampling, seeds[number])
+                if request.key not in self.cassette.answers:
+                    places.append(number)
+                    left.append(conversations[number])
+                    left_seeds.append(seeds[number])
+                number += 1
+                if request.key in self.cassette.answers:
+                    yield number - 1, [self.cassette.answers[request.key]]
+
+        yield from known()
         if not left:
             return
-        wanted, left_seeds = (
-            [conversations[number] for number in left],
-            [seed for number in left for seed in own[number]],
-        )
-        for place, answers in self.generator.complete(wanted, sampling, seeds=left_seeds, description=description):
-            for answer in answers:
-                self.cassette.add(Request.of(wanted[place], sampling, answer.seed), answer)
-            yield left[place], answers
+        for place, [answer] in self.generator.complete(left, sampling, seeds=left_seeds, description=description):
+            self.cassette.add(Request.of(left[place], sampling, answer.seed), answer)
+            yield places[place], [answer]
+            yield from known()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from plansmith.config.generation import SamplingConfig
 from plansmith.errors import BadInputError
-from plansmith.generation import Answers, Completion, Conversation, FinishReason, plain_text, seeds_by_conversation
+from plansmith.generation import Answers, Completion, Conversation, FinishReason, plain_text
 from plansmith.modelling import writing
 from plansmith.modelling.assembly import DOMAIN_NAME, PROBLEM_NAME
 from plansmith.modelling.checks import argument_types
@@ -362,7 +362,6 @@ class ScriptedGenerator:
         description: str | None = None,
     ) -> Answers:
         """Yield the answers; see `plansmith.generation.Generator`."""
-        seeds_of = seeds_by_conversation(seeds, len(conversations), sampling.n)
         for number, messages in enumerate(conversations):
             text = self.script.answer(messages)
             n_asked, n_said = len(plain_text(messages).split()), len(text.split())
@@ -370,6 +369,6 @@ class ScriptedGenerator:
                 number,
                 [
                     Completion(text, FinishReason.STOP, SCRIPT, seed, prompt_tokens=n_asked, completion_tokens=n_said)
-                    for seed in seeds_of[number]
+                    for seed in seeds[number * sampling.n : (number + 1) * sampling.n]
                 ],
             )
