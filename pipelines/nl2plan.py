@@ -40,12 +40,9 @@ from plansmith.modelling.growing import GROWING
 from plansmith.modelling.products import (
     AT_ONCE,
     DRAFT,
-    LACKING,
     OF_DRAFT,
     ONE_CALL,
     RULES,
-    UNADVISED,
-    UNCHECKED,
     ZERO_SHOT,
     DialogueStep,
 )
@@ -57,8 +54,8 @@ from plansmith.report.nl2plan_report import nl2plan_report
 from plansmith.report.nl2plan_results import NL2PlanResults, nl2plan_results
 from plansmith.stages import Stage
 
-ROOTS = (*ASKING, *GENERATION, "plansmith.modelling.script.ScriptedGenerator")
-"""Code of those who answer, reached only through what the run lends."""
+ROOTS = (*ASKING, *GENERATION)
+"""Code of those who answer, reached only through what the run lends; that of the script is in `speaker_key`."""
 
 
 MADE_BY: dict[str, str] = {
@@ -91,19 +88,15 @@ def nl2plan(config: NL2PlanConfig) -> list[Stage[Any]]:
         judged[ZERO_SHOT] = drafts[0].at_once(DialogueStep.ZERO_SHOT)
     if config.one_call:
         judged |= drafts[0].planned_at_once()
-    without: dict[str, dict[str, Any]] = {
-        UNCHECKED: {"max_error_messages": 0, "max_validations": 1},
-        UNADVISED: {"feedback": "none"},
-    }
-    for arm in [name for name in LACKING if getattr(config, name)]:
-        plain = config.model_copy(update={"modelling": config.modelling.model_copy(update=without[arm])})
-        draft = Draft(graph, plain, given, 1, suffix=f"_{arm}")
+    for arm, lacking in config.lacking.items():
+        draft = Draft(graph, config.model_copy(update={"modelling": lacking}), given, 1, suffix=f"_{arm}")
         judged |= {arm: draft.planned, **modelling.of_arm(arm, draft.steps)}
     if config.rules:
         read = graph.stage(RULES, modelling.read_by_rules, None, {"tasks": tasks})
         judged |= planned_apart(graph, config, RULES, {"tasks": tasks, "answers": read})
-    names = None if config.lessons else {own.name for own in references(config)}
-    said = modelling.read_verdicts(config.interpretations, names)
+    known = () if config.lessons else references(config)
+    names = None if config.lessons else {own.name for own in known}
+    said = modelling.read_verdicts(config.interpretations, names, known)
     for own in drafts[1:]:  # for the pages
         arm = f"{DRAFT}{own.number}"
         judged |= {arm: own.planned, **modelling.of_arm(arm, own.steps)}

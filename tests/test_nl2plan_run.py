@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def test_nl2plan_cost_is_told_by_step_and_adds_up(smoke: Path) -> None:
 
 def test_nl2plan_cost_of_what_a_server_knew_already_has_a_price_of_its_own() -> None:
     counts = [(1_000_000, 500_000, 400_000, 100_000), (1_000_000, 0, None, None)]
-    calls = [ModellingCallRow("t", "types", "", "draft", "[]", (), "", "stop", "m", *own, 1.5) for own in counts]
+    calls = [ModellingCallRow("t", 1, "", "types", "", "draft", "[]", (), "", "stop", "m", *own, 1.5) for own in counts]
     prices = {"input": 2.0, "cached": 0.5, "output": 8.0}
     cost = _cost(calls, prices)
     assert (cost.cached_tokens, cost.reasoning_tokens, cost.seconds) == (400_000, 100_000, 3.0)
@@ -261,15 +262,16 @@ def test_nl2plan_budget_of_a_run_counts_every_stage_and_goes_on_with_more(tmp_pa
 def test_nl2plan_estimate_has_every_draft_and_the_steps_with_something_left_out(tmp_path: Path) -> None:
     tasks = {"folder": one_task(tmp_path / "tasks")}
 
-    def calls(**more: Any) -> int:
+    def calls(**more: Any) -> list[int]:
+        """Return the calls that are foreseen, and those at most."""
         told = {"tasks": tasks, "speaker": {"script": True}, "zero_shot": False, **more}
-        found = re.search(r"(\d+) calls", cost_estimate(NL2PlanConfig.model_validate(told)))
-        assert found is not None
-        return int(found[1])
+        return [int(n) for n in re.findall(r"(\d+) calls", cost_estimate(NL2PlanConfig.model_validate(told)))]
 
-    plain = calls(modelling={"feedback": "none"})
-    assert calls(drafts=3, unchecked=True) == 4 * calls()
-    assert calls(unadvised=True) == calls() + plain < 2 * calls()
+    [foreseen, most] = calls()  # of steps 1 to 5 with one action, twice: 4 + 2 answers, each with advice
+    assert (foreseen, most) == (12, 5 * 11 + 10)
+    assert calls(drafts=3) == [3 * foreseen, 3 * most]
+    assert calls(unchecked=True, unadvised=True) == [foreseen, most + 5 * 3 + 3 + 5 * 9 + 8]
+    assert calls(modelling={"planner_feedback": 2, "grows": True}) == [foreseen, most + 2 * (9 + 8) + 4 * 9 + 10]
 
 
 @pytest.mark.parametrize("passes", [2, 1])
@@ -426,10 +428,21 @@ def tables_of(artifacts: dict[str, Artifact]) -> dict[str, str]:
     }
 
 
+def exchanges_of(artifacts: dict[str, Artifact]) -> list[ModellingCallRow]:
+    """Return every question of a run with its answer, whoever was asked first, and however long it took."""
+    return [
+        replace(row, seconds=0.0)
+        for artifact in artifacts.values()
+        if "calls.parquet" in artifact.manifest.files
+        for row in artifact.rows(ModellingCallRow, "calls")
+    ]
+
+
 def test_nl2plan_killed_after_every_second_answer_has_equal_tables_and_asks_nothing_twice(tmp_path: Path) -> None:
     folder = one_task(tmp_path / "tasks", "isr-assisted")
     faults = {"construction/add": ("cut",), "task": ("pred_nargs",)}
-    config = NL2PlanConfig.model_validate({"tasks": {"folder": folder}, "speaker": {"script": True, "faults": faults}})
+    told = {"tasks": {"folder": folder}, "speaker": {"script": True, "faults": faults}, "unchecked": True}
+    config = NL2PlanConfig.model_validate({**told, "unadvised": True})
     script, asked = ScriptedGenerator(Script(read_references(tmp_path / "tasks"), faults)), list[str]()
     stages, n_deaths = nl2plan(config), 0
     while True:
@@ -442,6 +455,13 @@ def test_nl2plan_killed_after_every_second_answer_has_equal_tables_and_asks_noth
     assert n_deaths > 5
     assert len(asked) == len(set(asked))
     assert tables_of(done) == tables_of(undisturbed)
+    assert exchanges_of(done) == exchanges_of(undisturbed)
+    results = nl2plan_results(RunSoFar("nl2plan", config, "", done))
+    assert results is not None
+    assert results.cost.calls == sum(cost.calls for cost in results.cost_by_step.values()) == len(asked)
+    assert len(exchanges_of(done)) > 2 * len(asked)  # of the other arms nothing was asked but what they lack brought
+    again = NL2PlanConfig.model_validate({**told, "modelling": {"max_validations": 7}})
+    run_stages(nl2plan(again), root=tmp_path / "killed", resources=Lending(Dying(script, 0, asked)))  # asks nothing
 
 
 class OddDraft:

@@ -320,7 +320,7 @@ def _say_estimate(text: str, config: ModellingConfig, log: CallLog, *, is_proble
         n_actions = len(parse_domain(own.domain_pddl).actions)
         costs = estimate(text, config, own)
         cost = costs[DialogueStep.TASK] if is_problem_alone else steps_of(costs)
-        most = most_calls(config, None if is_problem_alone else n_actions)
+        most = most_calls(config, n_actions, has_domain=is_problem_alone)
         print(f"{name:20}{n_actions:9}{cost.calls:7}{cost.tokens:9}{most:15}")
     spent = cost_of(log.calls)
     print(f"\nanswered by now: {spent.calls} calls, {spent.tokens} tokens")

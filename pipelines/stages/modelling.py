@@ -1,7 +1,8 @@
 """The stages of NL2Plan: each takes all tasks through one step, then plans, then judges.
 
-A task that has ended is a shard, and each of its answers is written before it is used: after a crash nothing is asked
-twice. Planning 15 small problems takes seconds, so it happens where the stage runs.
+A task that has ended is a shard, and each of its answers is written before it is used, where all stages of the run look
+for it before they ask: nothing is asked twice. Planning 15 small problems takes seconds, so it happens where the stage
+runs.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ from plansmith.pddl.model import PlanStep
 from plansmith.pddl.parser import parse_domain, parse_step
 from plansmith.pddl.plan_text import parse_plan
 from plansmith.pddl.printer import print_domain, print_problem
-from plansmith.pddl.validation import Verdict, validate_plan
+from plansmith.pddl.validation import PlanVerdict, Verdict, validate_plan
 from plansmith.planners import FastDownward, PlannerStatus
 from plansmith.problems.invention.folders import with_requirements
 from plansmith.stages import Stage, StageContext
@@ -323,32 +324,43 @@ def _converse(
     products: Mapping[str, RowProducts],
     dialogues: Mapping[str, Callable[[], Made]],
 ) -> None:
-    """Hold the dialogues of tasks side by side; write what each has made, a shard a task, and every call."""
+    """Hold the dialogues of tasks side by side; write what each has made, and every call of it, a shard a task."""
     settings: AskingSettings = context.settings
-    shards = context.output.shards("rows", ModelledTaskRow)
-    done = shards.finished_ids("task")
-    logs = {task: CallLog.open(context.output.scratch(f"{task}.jsonl")) for task in dialogues}
+    shards, calls = context.output.shards("rows", ModelledTaskRow), context.output.shards(CALLS, ModellingCallRow)
+    done, told = shards.finished_ids("task"), calls.finished_ids("task")
     waiting = {task: start() for task, start in dialogues.items() if task not in done}
-    sampling = SamplingConfig(**settings.answers.model_dump())
+    answers = CallLog.open(context.output.beside(files.CALLS))
+    generator, who = _generator(context)
     speaker = Speaker(
-        _generator(context),
-        sampling, context.stage.seed + settings.draft - 1, settings.who, logs.__getitem__, settings.modelling.feedback,
-    )  # fmt: skip
+        generator,
+        SamplingConfig(**settings.answers.model_dump()),
+        context.stage.seed + settings.draft - 1,
+        who,
+        lambda _task: answers,
+        settings.modelling.feedback,
+        owns_window=not settings.who,
+    )
     for task, made in speaker.converse(waiting, description=context.stage.name):
+        if task not in told:  # or a crash was between the two
+            calls.append(_call_row(task, number, call) for number, call in enumerate(speaker.said[task], 1))
         records = (made,) if isinstance(made, ModellingStepRow) else made
         kept = tuple(ProductRow(name, text) for name, text in sorted(products[task].made.items()))
         shards.append([ModelledTaskRow(task, kept, records)])
-    calls = [_call_row(task, call) for task in sorted(logs) for call in logs[task].calls]
-    context.output.write_rows(calls, ModellingCallRow, table=CALLS)
 
 
-def _generator(context: StageContext[Any]) -> Generator:
-    """Return who answers: the run's speaker, or the policy that has learnt the lessons, whose words are hidden."""
+def _generator(context: StageContext[Any]) -> tuple[Generator, str]:
+    """Return who answers, with what the answers depend on beside the questions and how they are drawn.
+
+    It is the run's speaker, or the policy that has learnt the lessons, whose words are hidden.
+    """
     settings: AskingSettings = context.settings
     if "policy" not in context.inputs:
-        return context.resources.generator(None, settings.who)
-    generator = context.resources.generator(context.inputs["policy"], settings.engine)
-    return HiddenWords(generator, KeptWords.read(context.inputs["lessons"].path(KEPT)).words)
+        return context.resources.generator(None, settings.who), settings.who
+    policy, engine = context.inputs["policy"], settings.engine
+    hidden = HiddenWords(
+        context.resources.generator(policy, engine), KeptWords.read(context.inputs["lessons"].path(KEPT)).words
+    )
+    return hidden, f"{policy.key} {'' if engine is None else engine.model_dump_json()}"
 
 
 def representatives(tasks: Iterable[ModellingTaskRow], settings: AskingSettings) -> list[ModellingTaskRow]:
@@ -409,9 +421,9 @@ def _at_once(text: str, products: RowProducts, config: ModellingConfig, step: Di
     return ()
 
 
-def _call_row(task: str, call: Call) -> ModellingCallRow:
+def _call_row(task: str, number: int, call: Call) -> ModellingCallRow:
     return ModellingCallRow(
-        task, call.step, call.subject, call.kind, json.dumps(call.messages), call.checks, call.answer,
+        task, number, call.key, call.step, call.subject, call.kind, json.dumps(call.messages), call.checks, call.answer,
         call.finish_reason, call.model, call.prompt_tokens, call.completion_tokens, call.cached_tokens,
         call.reasoning_tokens, call.seconds,
     )  # fmt: skip
@@ -488,15 +500,19 @@ class VerdictSettings(StrictModel):
     """What the prose of a plan straight from the text means, by task: a plan of the reference, as a person reads it."""
 
 
-def read_verdicts(folder: str | None, tasks: Collection[str] | None) -> VerdictSettings:
+def read_verdicts(
+    folder: str | None, tasks: Collection[str] | None, references: Iterable[Reference] = ()
+) -> VerdictSettings:
     """Return what a folder holds of a person's: interpretations of tasks, and the plans that prose tells.
 
     Args:
         folder: with TASK.json and TASK.plan; None for nothing said.
         tasks: the names of all; None where they are not known yet.
+        references: of tasks, by which what is said of these is looked through.
 
     Raises:
-        BadInputError: no such folder, a file of no task, or one that holds no interpretation, or no plan.
+        BadInputError: no such folder, a file of no task, or one that holds no interpretation, or no plan; what a
+            reference does not know.
     """
     if folder is None:
         return VerdictSettings(interpretations={}, told={})
@@ -508,10 +524,14 @@ def read_verdicts(folder: str | None, tasks: Collection[str] | None) -> VerdictS
             raise BadInputError("an interpretation of no task", where=str(path), got=path.stem,
                                 expected=f"one of {', '.join(sorted(tasks))}")  # fmt: skip
     texts = {kind: {task: read_text(path) for task, path in found.items()} for kind, found in files_of.items()}
-    for task, text in texts["json"].items():
-        interpretation_of(text, where=str(files_of["json"][task]))
-    for task, text in texts["plan"].items():
-        parse_plan(text, source=str(files_of["plan"][task]))
+    given = {name: interpretation_of(text, where=str(files_of["json"][name])) for name, text in texts["json"].items()}
+    plans = {name: parse_plan(text, source=str(files_of["plan"][name])) for name, text in texts["plan"].items()}
+    for own in (own for own in references if own.name in given or own.name in plans):
+        task = PlanningTask.from_text(own.domain_pddl, own.problem_pddl)
+        if own.name in given:
+            given[own.name].check(task, where=str(files_of["json"][own.name]))
+        if own.name in plans:
+            _told_verdict(task, plans[own.name], where=str(files_of["plan"][own.name]))
     return VerdictSettings(interpretations=texts["json"], told=texts["plan"])
 
 
@@ -661,7 +681,7 @@ def _verdict(
     given = None if text is None else interpretation_of(text, where=f"{row.task}.json")
     # else it is of another model's words, of another draft or an arm, which may be the reference's own
     if given is not None and given.covers(steps) and (given.knows_objects_of(steps) or not speaks_as(task, steps)):
-        given.check(task)
+        given.check(task, where=f"{row.task}.json")
         is_right = given.is_confirmed and reference_plan(given, steps, task) is not None
         return said(is_right=is_right, confirmed="person") if given.is_confirmed else said(proposal=text or "")
     if speaks_as(task, steps):
@@ -684,13 +704,23 @@ def _zero_shot_verdict(row: ModellingTaskRow, answered: ModelledTaskRow, told: s
     is_read = bool(steps) and speaks_as(task, steps)
     if told is not None and not is_read:
         steps = parse_plan(told, source=f"{row.task}.plan")
-        verdict = validate_plan(task, steps)
-        if verdict.verdict is Verdict.MALFORMED_PLAN:
-            raise BadInputError("a plan of other words than the reference's", where=f"{row.task}.plan",
-                                got=verdict.reason, expected="steps of the reference")  # fmt: skip
+        verdict = _told_verdict(task, steps, where=f"{row.task}.plan")
         plan_texts = tuple(map(str, steps))
         return ModelledVerdictRow(row.task, ZERO_SHOT, "prose", verdict.is_valid, "person", plan_texts, "")
     is_right = is_read and reference_plan(identity(task), steps, task) is not None
     status = "read" if is_read else "prose"
     plan_texts = tuple(map(str, steps)) if is_read else ()
     return ModelledVerdictRow(row.task, ZERO_SHOT, status, is_right, "names" if is_read else "", plan_texts, "")
+
+
+def _told_verdict(task: PlanningTask, steps: Sequence[PlanStep], *, where: str) -> PlanVerdict:
+    """Return the verdict on a plan that a person has told.
+
+    Raises:
+        BadInputError: it has a step that the reference does not know.
+    """
+    verdict = validate_plan(task, steps)
+    if verdict.verdict is Verdict.MALFORMED_PLAN:
+        raise BadInputError("a plan of other words than the reference's", where=where, got=verdict.reason,
+                            expected="steps of the reference")  # fmt: skip
+    return verdict

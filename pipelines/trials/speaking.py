@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,30 +11,33 @@ from typing import Any
 
 from pipelines.run.ray_session import RaySession
 from pipelines.run.workers import Workers
-from pipelines.stages.modelling import CALLS, references_of
+from pipelines.stages.modelling import references_digest, references_of
 from pipelines.trials.folder_policy import FolderPolicy, FolderWorkers
 from pipelines.trials.own_problems import TrialConfig
 from pipelines.trials.text_policy import text_policy
+from plansmith.code_digest import code_of
 from plansmith.config.basics import narrowed
 from plansmith.config.generation import EndpointModel, SamplingConfig
 from plansmith.config.nl2plan import NL2PlanConfig
 from plansmith.config.training import EngineNumerics
-from plansmith.data.artifacts import SCRATCH_FOLDER, complete_artifacts
-from plansmith.data.rows import ModellingCallRow
 from plansmith.errors import BadInputError
 from plansmith.generation import Answers, Conversation, Generator
-from plansmith.modelling.budget import Budget, Budgeted, Cost, cost_of, estimate, steps_of, total
+from plansmith.modelling import folder as files
+from plansmith.modelling.budget import Budget, Budgeted, Cost, cost_of, estimate, most_calls, steps_of, total
 from plansmith.modelling.calls import CallLog
 from plansmith.modelling.cassette import Cassette, Playing, Recording
 from plansmith.modelling.products import DialogueStep
 from plansmith.modelling.script import SCRIPT, Script, ScriptedGenerator
+from plansmith.pddl.parser import parse_domain
 
 
 def speaker_key(config: NL2PlanConfig) -> str:
     """Return what the answers of a run depend on beside the questions."""
     speaker = config.speaker
-    if speaker.script:
-        return f"{SCRIPT} {json.dumps(speaker.faults, sort_keys=True)}"
+    if speaker.script:  # its answers are another script's, and other references', once these change
+        known = references_digest(references_of(config.tasks.folder, config.tasks.domains))
+        made_of = json.dumps([speaker.faults, known, code_of(ScriptedGenerator)], sort_keys=True)
+        return f"{SCRIPT} {hashlib.sha256(made_of.encode()).hexdigest()}"
     if speaker.replay is not None:
         return f"cassette {Cassette.read(Path(speaker.replay)).digest}"
     if speaker.folder is not None:
@@ -55,37 +59,29 @@ def check_speaker(config: NL2PlanConfig, *, is_dry_run: bool = False) -> None:
 
 
 def spent_in(run_folder: Path) -> Cost:
-    """Return what the calls of a run have cost by now, those of unfinished stages with them."""
-    root = run_folder / "artifacts"
-    rows = [
-        row for artifact in complete_artifacts(root) if f"{CALLS}.parquet" in artifact.manifest.files
-        for row in artifact.rows(ModellingCallRow, CALLS)
-    ]  # fmt: skip
-    finished = total(Cost(1, (row.prompt_tokens or 0) + (row.completion_tokens or 0)) for row in rows)
-    logs = sorted(root.glob(f"*.partial/{SCRATCH_FOLDER}/*.jsonl"))
-    return finished + total(cost_of(CallLog.open(path).calls) for path in logs)
+    """Return what the calls of a run have cost by now."""
+    return cost_of(CallLog.open(run_folder / "artifacts" / files.CALLS).calls)
 
 
 def cost_estimate(config: NL2PlanConfig) -> str:
-    """Return what a run would cost if nothing had to be mended, for people."""
+    """Return what a run would cost if nothing had to be mended, and its calls at most, for people."""
     if config.lessons is not None:
         return "nobody is asked but the model that the run trains: nothing is paid for"
-    references, seen = references_of(config.tasks.folder, config.tasks.domains), set[str]()
-    found = list[Cost]()
-    plain = config.modelling.model_copy(update={"feedback": "none"})
-    passes = [config.modelling] * (config.drafts + config.unchecked) + [plain] * config.unadvised
+    references = references_of(config.tasks.folder, config.tasks.domains)
+    seen, found, most = set[str](), list[Cost](), 0
+    taken = [*[config.modelling] * config.drafts, *config.lacking.values()]
+    straight = [DialogueStep.ZERO_SHOT] * config.zero_shot + [DialogueStep.ONE_CALL] * config.one_call
     for own in references:
-        is_whole = own.domain not in seen or not config.tasks.shares_domain
-        for modelling in passes:
-            costs = estimate(own.text, modelling, own)
-            found.append(steps_of(costs) if is_whole else costs[DialogueStep.TASK])
-        found += [costs[DialogueStep.ZERO_SHOT]] if config.zero_shot else []
-        found += [costs[DialogueStep.ONE_CALL]] if config.one_call else []
+        has_domain = own.domain in seen and config.tasks.shares_domain
+        costs, n_actions = estimate(own.text, config.modelling, own), len(parse_domain(own.domain_pddl).actions)
+        found += [costs[DialogueStep.TASK] if has_domain else steps_of(costs)] * config.drafts
+        found += [costs[step] for step in straight]  # steps with something left out ask nothing that the others do not
+        most += sum(most_calls(each, n_actions, has_domain=has_domain) for each in taken) + len(straight)
         seen.add(own.domain)
     cost = total(found)
     return (
         f"estimate, if nothing had to be mended and the models were the references: {cost.calls} calls, about "
-        f"{cost.tokens} tokens (4 characters each)"
+        f"{cost.tokens} tokens (4 characters each); {most} calls at most, however much has to be"
     )
 
 

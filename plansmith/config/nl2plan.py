@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -139,6 +139,16 @@ class NL2PlanConfig(ModelRunConfig):
     interpretations: str | None = None
     """A folder with ``TASK.json`` for each task that a person has interpreted, and ``TASK.plan`` with what the prose of
     a plan straight from the text means, in actions of the reference; None has none."""
+
+    @property
+    def lacking(self) -> dict[str, ModellingConfig]:
+        """Return how the steps are taken with something left out, by the setting that asks for it."""
+        without: dict[str, dict[str, Any]] = {
+            "unchecked": {"max_error_messages": 0, "max_validations": 1},
+            "unadvised": {"feedback": "none"},
+        }
+        left = {name: self.modelling.model_copy(update=less) for name, less in without.items()}
+        return {name: modelling for name, modelling in left.items() if getattr(self, name)}
 
     def unread(self) -> dict[str, str]:
         """Return the settings that no stage reads under these settings, each with the reason."""

@@ -316,6 +316,10 @@ class ArtifactWriter:
         (self.folder / SCRATCH_FOLDER).mkdir(exist_ok=True)
         return self.folder / SCRATCH_FOLDER / name
 
+    def beside(self, name: str) -> Path:
+        """Return where stages of a run keep what is theirs together, which no result may depend on."""
+        return self.folder.parent / name
+
     def note(self, text: str) -> None:
         """Let the manifest say something, also where another session finishes the artifact."""
         notes = [*self._notes(), text]

@@ -913,9 +913,14 @@ class ModelledTaskRow:
 
 @dataclass(frozen=True, slots=True)
 class ModellingCallRow:
-    """One question about a text with its answer; ``messages`` are JSON, role and text of each."""
+    """One question about a text with its answer, ``number`` of its dialogue; ``messages`` are JSON, role and text.
+
+    The ``key`` is that of all on which the answer depends: an answer that was there already has the key that it had.
+    """
 
     task: str
+    number: int
+    key: str
     step: str
     subject: str
     kind: str

@@ -50,6 +50,8 @@ class Reading:
 
 
 Alternative = tuple[Reading, ...]
+NOTHING: Alternative = ()
+"""What an action stands for that the reference has no word for."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Interpretation:
     actions: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
     is_confirmed: bool = False
 
-    def check(self, task: PlanningTask) -> None:
+    def check(self, task: PlanningTask, *, where: str = "") -> None:
         """Raise for what the reference does not know.
 
         Raises:
@@ -77,16 +79,14 @@ class Interpretation:
         for alternative in itertools.chain.from_iterable(self.actions.values()):
             for own in alternative:
                 if known.get(own.action) != len(own.arguments):
-                    got, expected = (
-                        f"{own.action}/{len(own.arguments)}",
-                        ", ".join(f"{a}/{n}" for a, n in known.items()),
-                    )
                     raise BadInputError(
-                        "an interpretation of an unknown action", got=got, expected=f"one of {expected}"
-                    )
+                        "an interpretation of an unknown action", where=where,
+                        got=f"{own.action}/{len(own.arguments)}",
+                        expected=f"one of {', '.join(f'{name}/{n}' for name, n in known.items())}",
+                    )  # fmt: skip
         unknown = set(self.objects.values()) - names
         if unknown:
-            raise BadInputError("an interpretation of unknown objects", got=", ".join(sorted(unknown)),
+            raise BadInputError("an interpretation of unknown objects", where=where, got=", ".join(sorted(unknown)),
                                 expected=f"some of {', '.join(sorted(names))}")  # fmt: skip
 
     def covers(self, plan: Iterable[PlanStep]) -> bool:
@@ -182,13 +182,14 @@ def propose(plan: Sequence[PlanStep], objects: Iterable[str], task: PlanningTask
     """Return an interpretation under which a plan is one of the reference, None where the search finds none.
 
     Objects are matched by their letters and digits. Every action stands for one reference action or a few over its own
-    arguments, and for others only where those that it stood for before lead nowhere. What is found first is given, so
-    look at it before you confirm it.
+    arguments, and for others only where those that it stood for before lead nowhere; for nothing where no plan is found
+    otherwise. What is found first is given, so look at it before you confirm it.
     """
     start = Interpretation(dict(match_objects(objects, [typed.name for typed in task.problem.objects])))
-    budget = [MAX_STATES]
     try:
-        return _proposed(start, plan, task, task.initial_state, budget)
+        return _proposed(start, plan, task, task.initial_state, [MAX_STATES]) or _proposed(
+            start, plan, task, task.initial_state, [MAX_STATES], others=(NOTHING,)
+        )
     except RecursionError:  # a plan of a thousand steps
         return None
 
@@ -216,20 +217,28 @@ def _ends(name: str, end: str) -> bool:
 
 
 def _proposed(
-    so_far: Interpretation, plan: Sequence[PlanStep], task: PlanningTask, state: int, budget: list[int]
+    so_far: Interpretation,
+    plan: Sequence[PlanStep],
+    task: PlanningTask,
+    state: int,
+    budget: list[int],
+    others: tuple[Alternative, ...] = (),
 ) -> Interpretation | None:
-    if not plan:
-        return so_far if task.is_goal(state) else None
+    budget[0] -= 1  # nothing can be done in every state: what is known may be tried again and again
+    if not plan or budget[0] < 0:
+        return so_far if not plan and task.is_goal(state) else None
     step, rest = plan[0], plan[1:]
     given, known = so_far.given(step), so_far.actions.get(step.name, ())
     for alternative in known:
         reached = _taken(task, state, alternative, given)
-        if reached is not None and (found := _proposed(so_far, rest, task, reached[0], budget)) is not None:
+        if reached is not None and (found := _proposed(so_far, rest, task, reached[0], budget, others)) is not None:
             return found
-    for alternative, after in _sequences(task, state, given, budget):
+    for alternative, after in itertools.chain(
+        _sequences(task, state, given, budget), ((other, state) for other in others)
+    ):
         if alternative not in known:
             more = replace(so_far, actions={**so_far.actions, step.name: (*known, alternative)})
-            if (found := _proposed(more, rest, task, after, budget)) is not None:
+            if (found := _proposed(more, rest, task, after, budget, others)) is not None:
                 return found
     return None
 

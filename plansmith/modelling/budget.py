@@ -86,13 +86,17 @@ def steps_of(costs: Mapping[str, Cost]) -> Cost:
     return total(cost for step, cost in costs.items() if step not in AT_ONCE)
 
 
-def most_calls(config: ModellingConfig, n_actions: int | None) -> int:
-    """Return how many calls a text with so many actions takes at most; with None, its problem alone."""
+def most_calls(config: ModellingConfig, n_actions: int, *, has_domain: bool = False) -> int:
+    """Return how many calls a text with so many actions takes at most, its problem alone where it has a domain.
+
+    What there is no plan for goes back to the actions all the same; actions that a domain grows by are not foreseen.
+    """
     criticised = {"model": 2, "person": 1, "none": 0}[config.feedback]
-    n_others = 0 if n_actions is None else 3 + n_actions * config.passes
-    once = n_others * (1 + config.max_error_messages + criticised) + config.max_validations + criticised
-    again = (n_actions or 0) * (1 + config.max_error_messages) + config.max_validations
-    return once + config.planner_feedback * again
+    n_steps, again = 3 + n_actions * config.passes, 1 + config.max_error_messages
+    problem = config.max_validations + criticised
+    domain = 0 if has_domain else n_steps * (again + criticised)
+    grown = (3 + n_actions) * again + problem if config.grows else 0
+    return domain + problem + grown + config.planner_feedback * (n_actions * again + config.max_validations)
 
 
 # --- the limit

@@ -69,6 +69,9 @@ class Server:
     requests: list[Request] = field(default_factory=list)
     is_over: threading.Event = field(default_factory=threading.Event)
     port: int = 0
+    under_way: int = 0
+    most_under_way: int = 0
+    """Requests that waited for their answers at the same time, now and at most."""
 
     @property
     def url(self) -> str:
@@ -124,7 +127,12 @@ def _handler_of(server: Server) -> type[BaseHTTPRequestHandler]:
                 key, port = self.headers.get("Authorization", "").removeprefix("Bearer "), self.client_address[1]
                 request = Request(len(server.requests), self.path, body, key, port, server.is_over)
                 server.requests.append(request)
-            self.send(*server.reply(request))
+                server.under_way += 1
+                server.most_under_way = max(server.most_under_way, server.under_way)
+            answer = server.reply(request)
+            with lock:  # before it is sent: who has it may ask the next
+                server.under_way -= 1
+            self.send(*answer)
 
         def send(self, status: int, content: Any) -> None:
             text = json.dumps(content).encode()

@@ -60,7 +60,7 @@ class ModelledTask:
         proposed: a search has found an interpretation under which it would be right; nobody has confirmed it.
         plan: in the task's own model.
         optimum: steps of a shortest plan of the reference; None where it is not known.
-        calls: questions, by step.
+        calls: questions, by step; one with an answer that was there already is none.
         tokens: of questions and answers, by step, as counted by who answers.
         faults: messages about each check.
         flaws: checks with whose faults an answer was accepted.
@@ -125,7 +125,7 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What was asked and answered.
+    """What was asked and answered; an answer that was there already, of another stage, costs nothing.
 
     ``cached_tokens`` are those of the input that who answers knew already, ``reasoning_tokens`` those of the output in
     which it thought; None where it says nothing of them. ``money`` is None without prices.
@@ -178,17 +178,18 @@ def nl2plan_results(run: Run) -> NL2PlanResults | None:
     judged = run.artifacts["judge"]
     verdicts = judged.rows(ModelledVerdictRow)
     references = {row.task: row for row in run.artifacts["tasks"].rows(ModellingTaskRow)}
-    calls, first = list(_calls(run.artifacts)), {name: own for name, own in run.artifacts.items() if _is_first(name)}
-    own_calls, steps = list(_calls(first)), list(_steps(first))
+    calls, first = _asked(_calls(run.artifacts)), {name: own for name, own in run.artifacts.items() if _is_first(name)}
+    own_calls, steps = [call for _, call in _calls(first)], list(_steps(first))
     advice = judged.rows(AdviceRow, "advice")
     tasks = {
         row.task: replace(_task(row, references[row.task], own_calls, steps, advice), page=_page(run, row.task))
         for row in verdicts if row.arm == NL2PLAN
     }  # fmt: skip
     zero_shot = {row.task: (row.status, row.is_right) for row in verdicts if row.arm == ZERO_SHOT}
-    speaker = next((call.model for call in calls), "")
-    written = {name: sum(call.completion_tokens or 0 for call in _calls({name: artifact}))
-               for name, artifact in run.artifacts.items() if CALLS in artifact.manifest.files}  # fmt: skip
+    speaker = next((call.model for _, call in calls), "")
+    paid = [call for _, call in calls]
+    written = {stage: sum(call.completion_tokens or 0 for _, call in own)
+               for stage, own in grouped(calls, lambda call: call[0]).items()}  # fmt: skip
     return NL2PlanResults(
         **facts_of(run, judged.manifest.provenance, {}) | {"tokens": written},
         speaker=speaker,
@@ -203,8 +204,8 @@ def nl2plan_results(run: Run) -> NL2PlanResults | None:
             "failures that end with no plan found": _unplanned(tasks.values()),
             "invalid types that advice removes (step 1)": _types_removed(steps, references),
         },
-        cost=_cost(calls, run.config.speaker.prices),
-        cost_by_step={step: _cost(own, run.config.speaker.prices) for step, own in grouped(calls, _step_of).items()},
+        cost=_cost(paid, run.config.speaker.prices),
+        cost_by_step={step: _cost(own, run.config.speaker.prices) for step, own in grouped(paid, _step_of).items()},
         tokens_by_domain=_tokens_by_domain(own_calls, references),
         grown=_grown(steps),
         faults_by_step=_faults_by_step(own_calls),
@@ -331,10 +332,19 @@ def _is_first(stage: str) -> bool:
     return OF_DRAFT not in stage and not stage.endswith(tuple(f"_{arm}" for arm in LACKING))
 
 
-def _calls(artifacts: Mapping[str, Artifact]) -> Iterator[ModellingCallRow]:
-    for artifact in artifacts.values():
+def _calls(artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, ModellingCallRow]]:
+    """Yield every exchange with the stage of its dialogue, in the order of the stages."""
+    for name, artifact in artifacts.items():
         if CALLS in artifact.manifest.files:
-            yield from artifact.rows(ModellingCallRow, "calls")
+            yield from ((name, row) for row in artifact.rows(ModellingCallRow, "calls"))
+
+
+def _asked(calls: Iterable[tuple[str, ModellingCallRow]]) -> list[tuple[str, ModellingCallRow]]:
+    """Return what somebody was asked: an answer that was there already costs nothing, and is the first stage's."""
+    found: dict[str, tuple[str, ModellingCallRow]] = {}
+    for stage, call in calls:
+        found.setdefault(call.key, (stage, call))
+    return list(found.values())
 
 
 def _steps(artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, ModellingStepRow]]:
@@ -352,8 +362,8 @@ def _task(
     advice: Sequence[AdviceRow],
 ) -> ModelledTask:
     own = [call for call in calls if call.task == row.task and call.step not in AT_ONCE]
-    tokens: Counter[str] = Counter()
-    for call in own:
+    asked, tokens = {call.key: call for call in own}, Counter[str]()
+    for call in asked.values():
         tokens[call.step] += _tokens(call)
     return ModelledTask(
         domain=reference.domain,
@@ -363,7 +373,7 @@ def _task(
         proposed=bool(row.proposal),
         plan=row.plan,
         optimum=reference.optimum,
-        calls=dict(Counter(call.step for call in own)),
+        calls=dict(Counter(call.step for call in asked.values())),
         tokens=dict(tokens),
         faults=dict(Counter(check for call in own for check in call.checks)),
         flaws=dict(Counter(check for task, step in steps if task == row.task for check in step.faults)),
@@ -400,7 +410,7 @@ def _tokens_by_domain(
 ) -> dict[str, dict[str, float]]:
     """Return the tokens of each step by domain, as the mean over the tasks for which the step was taken."""
     found: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
-    for call in calls:
+    for call in {(call.task, call.key): call for call in calls}.values():
         found[references[call.task].domain][call.step][call.task] += _tokens(call)
     return {
         domain: {step: sum(by_task.values()) / len(by_task) for step, by_task in steps.items()}
