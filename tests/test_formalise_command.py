@@ -12,7 +12,8 @@ from conftest import BLOCKS, BLOCKS_TEXT, NAMES
 from scripted_server import Request, Server, completion, fail, serving
 from stand_in_generator import StandInGenerator
 
-from pipelines.commands import formalise
+from pipelines.commands import formalise, nl2plan
+from pipelines.nl2plan import PIPELINE as NL2PLAN
 from pipelines.trials.folder_policy import FolderPolicy
 from plansmith.config.formalisation import FormalisationConfig
 from plansmith.config.generation import SamplingConfig
@@ -275,6 +276,19 @@ def test_word_level_folder_ends_with_code_2(run: Run, tmp_path: Path) -> None:
     found = run("--policy", str(tmp_path / "tiny"))
     assert found.code == 2
     assert "a model that cannot read texts" in found.err
+
+
+def test_nl2plan_by_a_word_level_folder_of_another_pipeline_ends_with_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shape = ModelConfig(hidden_size=16, n_layers=1, n_heads=2, n_kv_heads=1, intermediate_size=32)
+    make_model(tmp_path / "tiny", word_tokenizer([BLOCKS], NAMES), shape, max_position_embeddings=256, seed=0)
+    (tmp_path / "task.txt").write_text("A text.")
+    assert nl2plan.main([str(tmp_path / "task.txt"), "--policy", str(tmp_path / "tiny")]) == 2
+    told = {"speaker": {"folder": str(tmp_path / "tiny")}}
+    with pytest.raises(BadInputError, match="a model that cannot read texts"):
+        NL2PLAN.stages(NL2PLAN.config.model_validate(told))
+    assert "got: a tokenizer that knows the words of its runs alone" in capsys.readouterr().err
 
 
 # --- the parts

@@ -70,3 +70,18 @@ def test_budget_of_tokens_lets_what_is_under_way_be_finished() -> None:
 
 def test_budget_without_limits_asks_everything_at_once() -> None:
     assert len(list(budgeted().complete(ASKED, SAMPLING, seeds=range(5)))) == 5
+
+
+def test_budget_counts_what_comes_to_be_asked_later_and_what_is_under_way() -> None:
+    asked, seeds = ASKED[:1], [0]
+    answers = budgeted(3).complete(asked, SAMPLING, seeds=seeds)
+    for number in range(3):
+        assert next(answers)[0] == number
+        asked.append(ASKED[number + 1])
+        seeds.append(0)
+    with pytest.raises(BudgetSpentError):
+        next(answers)
+    budget = Budget(max_calls=5, max_tokens=100, spent=Cost(3, 90), n_together=3)
+    assert [budget.room(9, under_way) for under_way in (0, 1, 2)] == [2, 1, 0]
+    budget.spent = Cost(4, 100)
+    assert budget.room(9, under_way=1) == 0

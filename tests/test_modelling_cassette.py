@@ -61,6 +61,18 @@ def test_recording_asks_for_nothing_that_is_on_the_cassette_and_gives_what_is(tm
     assert asked == [1]
 
 
+def test_recording_asks_for_what_comes_later_and_finds_it_where_it_is(tmp_path: Path) -> None:
+    cassette, seeds, found = recorded(tmp_path / "c"), [3], list[str]()
+    asked: list[Any] = [[Message("user", "Other.")]]
+    for number, [answer] in Recording(Echo(), cassette).complete(asked, GREEDY, seeds=seeds):
+        found.append(str(answer.text))
+        if number == 0:
+            asked += [ASKED, [Message("user", "Last.")]]
+            seeds += [7, 7]
+    assert found == ["Other. 3", "More. 7", "Last. 7"]
+    assert len(cassette.requests) == 3
+
+
 def test_cassette_gone_on_with_after_a_crash_has_each_answer_once_and_no_failure(tmp_path: Path) -> None:
     digest = recorded(tmp_path / "c").digest
     with (tmp_path / "c").open("ab") as file:

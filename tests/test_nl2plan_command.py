@@ -25,14 +25,17 @@ from plansmith.config.generation import EndpointConfig, SamplingConfig
 from plansmith.config.modelling import ModellingConfig
 from plansmith.data.storage import run_lock
 from plansmith.generation import Message
+from plansmith.modelling import dialogue as dialogue_steps
+from plansmith.modelling.budget import Budget, Budgeted
 from plansmith.modelling.calls import CallLog
 from plansmith.modelling.dialogue import Question, QuestionKind
 from plansmith.modelling.folder import PROBLEM_SKETCH, TaskFolder
 from plansmith.modelling.products import DialogueStep
+from plansmith.modelling.prompts import step_prompt
 from plansmith.modelling.references import read_references
 from plansmith.modelling.script import SCRIPT, Script
 from plansmith.modelling.speaking import Speaker
-from plansmith.modelling.steps import RowProducts, make_actions, put_together
+from plansmith.modelling.steps import RowProducts, make_actions, make_types, put_together
 from plansmith.workbench.checking import faults_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -210,7 +213,9 @@ def test_nl2plan_text_without_room_is_asked_again_once_there_is_room(
         assert main(command) == 2  # too long for both windows
         text.write_text(reference("isr-easy").text)
         assert main(command) == 2
-        assert capsys.readouterr().err.count("a text too long for the model") == 2
+        told = capsys.readouterr().err
+        assert told.count(f"{text}, step types: a text too long for the model") == 2
+        assert told.count("maximum context length is 64 tokens. Your messages have 90.") == 2
         window = 50_000
         assert main(command) == 0
 
@@ -250,13 +255,57 @@ def test_more_actions_than_are_written_are_recorded() -> None:
     assert ended.value.value.faults == ("max_actions",)
 
 
+def dialogue(task: str, n: int = 1) -> Generator[Question, str, None]:
+    """Ask for a task by its name, so many times."""
+    for number in range(n):
+        asked = Message("user", f"{task} {number}")
+        yield Question(DialogueStep.TYPES, "", QuestionKind.DRAFT, (asked,))
+
+
+def test_dialogue_goes_on_while_another_one_waits_and_nothing_under_way_is_asked_twice(tmp_path: Path) -> None:
+    last, waited = threading.Event(), list[bool]()
+
+    def reply(request: Request) -> tuple[int, Any]:
+        if request.prompt == "quick 2":
+            last.set()
+        if request.prompt == "slow 0":
+            waited.append(last.wait(60))
+        return 200, completion("No changes.")
+
+    log = CallLog.open(tmp_path / "calls.jsonl")
+    with serving(reply) as server, Endpoint(EndpointConfig(url=server.url, model="m", concurrency=2)) as endpoint:
+        speaker = Speaker(Budgeted(endpoint, Budget(4, None)), SamplingConfig(), 0, "", lambda _: log)
+        asked = {"slow": dialogue("slow"), "quick": dialogue("quick", 3), "twin": dialogue("quick", 3)}
+        assert {task for task, _ in speaker.converse(asked)} == asked.keys()
+    assert waited == [True]
+    assert sorted(request.prompt for request in server.requests) == ["quick 0", "quick 1", "quick 2", "slow 0"]
+    assert {task: len(calls) for task, calls in speaker.said.items()} == {"quick": 3, "twin": 3, "slow": 1}
+    assert len(log.calls) == 4
+
+
+def test_dialogues_of_fifteen_tasks_never_have_more_requests_under_way_than_the_limit(tmp_path: Path) -> None:
+    config, log = ModellingConfig(), CallLog.open(tmp_path / "calls.jsonl")
+    with script_server() as server:
+        full, turn = threading.Barrier(4), server.reply
+
+        def reply(request: Request) -> tuple[int, Any]:
+            if request.number < 4:
+                full.wait(60)
+            return turn(request)
+
+        server.reply = reply
+        with Endpoint(EndpointConfig(url=server.url, model="m", concurrency=4)) as endpoint:
+            speaker = Speaker(endpoint, SamplingConfig(), 0, "", lambda _: log)
+            made = dict(speaker.converse({own.name: make_types(own.text, RowProducts(), config)
+                                          for own in read_references()}))  # fmt: skip
+    assert len(made) == 15
+    assert (len(server.requests), server.most_under_way, server.under_way) == (30, 4, 0)
+
+
 def test_seconds_of_an_answer_are_its_own(tmp_path: Path) -> None:
     def reply(request: Request) -> tuple[int, Any]:
         time.sleep(0.2)
         return 200, completion("No changes.")
-
-    def dialogue(task: str) -> Generator[Question, str, None]:
-        yield Question(DialogueStep.TYPES, "", QuestionKind.DRAFT, (Message("user", task),))
 
     log = CallLog.open(tmp_path / "calls.jsonl")
     with serving(reply) as server:
@@ -316,6 +365,32 @@ def test_nl2plan_bad_options_exit_2(
     Path("task.txt").write_text("A text.")
     assert main(["task.txt", "--policy", "http://127.0.0.1:9/v1", "--model", "m", *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_nl2plan_domain_of_a_task_whose_step_4_is_not_finished_exits_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, begun = tmp_path / "task.txt", tmp_path / "begun"
+    text.write_text(reference("isr-easy").text)
+    with script_server() as server:
+        command = [str(text), "--policy", server.url]
+        assert main([*command, "--out", str(begun), "--max-calls", "6"]) == 1
+        assert sorted(path.name for path in begun.glob("[1-9]-*")) == ["1-types.md", "2-hierarchy.md", "3-actions.md"]
+        assert main([*command, "--domain-from", str(begun)]) == 2
+        assert len(server.requests) == 6
+    assert f"{begun}: a task without a finished domain" in capsys.readouterr().err
+
+
+def test_nl2plan_without_a_key_where_one_is_wanted_exits_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    (tmp_path / "task.txt").write_text("A text.")
+    with serving(lambda _: (401, {"error": {"message": "no key was given"}})) as server:
+        assert main([str(tmp_path / "task.txt"), "--policy", server.url, "--model", "m"]) == 2
+        assert len(server.requests) == 1
+    told = capsys.readouterr().err
+    assert all(part in told for part in (server.url, "no key was given", "expected: a key", "set OPENAI_API_KEY"))
 
 
 @pytest.mark.parametrize(("content", "message"), [(b"  \n", "empty"), (b"\xff\xfe\xff", "UTF-8")])
@@ -394,6 +469,22 @@ def test_nl2plan_replayed_with_another_text_exits_2_with_the_first_difference(
     told = capsys.readouterr().err
     assert "got: The first line." in told
     assert f"expected: {reference('isr-easy').text.splitlines()[0][:40]}" in told
+
+
+def test_nl2plan_replayed_after_a_change_of_prompts_exits_2_with_the_first_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, cassette = tmp_path / "task.txt", tmp_path / "task.cassette"
+    text.write_text(reference("isr-easy").text)
+    with script_server() as server:
+        assert main([str(text), "--policy", server.url, "--record", str(cassette), "--passes", "1"]) == 0
+    asked = step_prompt("worked", "hierarchy", text="T", types="Y").splitlines()[0]
+    monkeypatch.setattr(dialogue_steps, "step_prompt", lambda *given, **told: step_prompt(*given, **told).replace(
+        asked, "Order them."))  # fmt: skip
+    assert main([str(text), "--replay", str(cassette), "--out", str(tmp_path / "other"), "--passes", "1"]) == 2
+    told = capsys.readouterr().err
+    assert "message 1, line 1: a request that is not on the cassette" in told and "got: Order them." in told
+    assert (tmp_path / "other" / "1-types.md").is_file()
 
 
 @pytest.mark.parametrize(

@@ -18,19 +18,30 @@ from pipelines.nl2plan import PIPELINE, nl2plan
 from pipelines.stages.modelling import interpretation_of
 from pipelines.trials.speaking import SpeakingSession, cost_estimate, spent_in
 from plansmith.cli import main
+from plansmith.config.generation import SamplingConfig
 from plansmith.config.nl2plan import NL2PlanConfig
+from plansmith.config.planner import PlannerConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import ModelledPlanRow, ModelledTaskRow, ModelledVerdictRow, ModellingCallRow, ModellingTaskRow
 from plansmith.errors import BadInputError, ConfigError
-from plansmith.generation import Answers, Generator
+from plansmith.generation import Answers, Completion, FinishReason, Generator
+from plansmith.judging.interpretation import propose
+from plansmith.judging.modelled import plan_task
 from plansmith.modelling.budget import BudgetSpentError
+from plansmith.modelling.calls import CallLog
 from plansmith.modelling.folder import digest
 from plansmith.modelling.growing import lacks_of
 from plansmith.modelling.pages import ArmOfTask, task_page
 from plansmith.modelling.products import DomainSketch, Parameter, Predicate, ProblemSketch, TypeNode, TypeTree
 from plansmith.modelling.references import TASKS_FOLDER, read_references
-from plansmith.modelling.script import Script, ScriptedGenerator
+from plansmith.modelling.script import Asked, Script, ScriptedGenerator
+from plansmith.modelling.speaking import Speaker
+from plansmith.modelling.steps import RowProducts, make_all
+from plansmith.pddl.grounding import PlanningTask
+from plansmith.pddl.model import PlanStep
+from plansmith.pddl.parser import parse_step
 from plansmith.pipeline import find_pipeline
+from plansmith.planners import FastDownward
 from plansmith.report.finished_stages import RunSoFar
 from plansmith.report.nl2plan_report import SCRIPTED, nl2plan_report
 from plansmith.report.nl2plan_results import Cost, NL2PlanResults, _cost, nl2plan_results
@@ -459,9 +470,75 @@ def test_nl2plan_killed_after_every_second_answer_has_equal_tables_and_asks_noth
     results = nl2plan_results(RunSoFar("nl2plan", config, "", done))
     assert results is not None
     assert results.cost.calls == sum(cost.calls for cost in results.cost_by_step.values()) == len(asked)
-    assert len(exchanges_of(done)) > 2 * len(asked)  # of the other arms nothing was asked but what they lack brought
+    assert (len(exchanges_of(done)), len(asked)) == (47, 25)  # of the other arms, what they lack brings something new
     again = NL2PlanConfig.model_validate({**told, "modelling": {"max_validations": 7}})
     run_stages(nl2plan(again), root=tmp_path / "killed", resources=Lending(Dying(script, 0, asked)))  # asks nothing
+
+
+@pytest.mark.parametrize("is_own", [False, True], ids=["given", "learnt"])
+def test_nl2plan_prompt_without_room_ends_a_run_but_for_a_policy_of_its_own(is_own: bool, tmp_path: Path) -> None:
+    script = ScriptedGenerator(Script(read_references(domains=("isr",)), {}))
+
+    class Small:
+        """Has no room for step 4."""
+
+        def complete(self, conversations: Any, sampling: Any, *, seeds: Any, description: Any = None) -> Answers:
+            for number, own in script.complete(conversations, sampling, seeds=seeds, description=description):
+                is_full = Asked.by(conversations[number]).step == "construction"
+                none = Completion("", FinishReason.NO_ROOM, "m", 0, prompt_tokens=9001)
+                yield number, [none] if is_full else own
+
+    config = NL2PlanConfig.model_validate(
+        {"tasks": {"folder": one_task(tmp_path / "tasks")}, "speaker": {"script": True}}
+    )
+    if is_own:
+        log = CallLog.open(tmp_path / "calls.jsonl")
+        speaker = Speaker(Small(), SamplingConfig(), 0, "", lambda _: log, owns_window=True)
+        own = read_references(domains=("isr",))[0]
+        [(_, records)] = speaker.converse({own.name: make_all(own.text, RowProducts(), config.modelling)})
+        assert {record.faults for record in records if record.step == "construction"} == {("header_inclusion",)}
+    else:
+        with pytest.raises(BadInputError, match="isr-easy, step construction: a text too long") as raised:
+            run_stages(nl2plan(config), root=tmp_path / "run", resources=Lending(Small()))
+        assert "a prompt of 9001 tokens" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        (
+            "isr-easy.json",
+            '{"actions": {"leap": [[{"action": "hop", "arguments": [0]}]]}}',
+            "unknown action.*got: hop/1",
+        ),
+        ("isr-easy.json", '{"objects": {"stone": "v99"}}', "unknown objects.*got: v99"),
+        ("isr-easy.plan", "(hop v1)", "other words"),
+    ],
+    ids=["action", "object", "plan"],
+)
+def test_nl2plan_interpretation_of_what_the_reference_does_not_know_is_refused_before_anything_is_asked(
+    file: str, text: str, message: str, tmp_path: Path
+) -> None:
+    said = tmp_path / "said"
+    said.mkdir()
+    (said / file).write_text(text)
+    config = {"tasks": {"folder": one_task(tmp_path / "tasks")}, "speaker": {"script": True}}
+    with pytest.raises(BadInputError, match=f"(?s){file}: .*{message}"):
+        nl2plan(NL2PlanConfig.model_validate({**config, "interpretations": str(said)}))
+
+
+def test_proposal_takes_an_action_that_the_reference_has_no_word_for_as_nothing() -> None:
+    own = next(one for one in read_references() if one.name == "blocksworld-easy")
+    task = PlanningTask.from_text(own.domain_pddl, own.problem_pddl)
+    with FastDownward(PlannerConfig(search="lama-first")) as planner:
+        plan = [parse_step(step) for step in plan_task(planner, own.domain_pddl, own.problem_pddl).plan]
+    objects = dict.fromkeys(name for step in plan for name in step.arguments)
+    seen = [*plan[:1], PlanStep("look-around", ()), *plan[1:], PlanStep("look-around", ())]
+    found = propose(seen, objects, task)
+    assert found is not None
+    assert found.actions["look-around"] == ((),)
+    assert {step.name for step in plan} == found.actions.keys() - {"look-around"}
+    assert propose(seen[:-2], objects, task) is None
 
 
 class OddDraft:
