@@ -84,6 +84,9 @@ def test_cassette_gone_on_with_after_a_crash_has_each_answer_once_and_no_failure
     assert len((tmp_path / "c").read_text().splitlines()) == 2
     with pytest.raises(BadInputError, match="another model"):
         Cassette.begin(tmp_path / "c", "other")
+    assert Cassette.begin(tmp_path / "c", "echo", n_answered=2).digest == digest
+    with pytest.raises(BadInputError, match="2 answers that would not be on it"):
+        Cassette.begin(tmp_path / "new", "echo", n_answered=2)
 
 
 @pytest.mark.parametrize(

@@ -40,14 +40,16 @@ def test_nl2plan_killed_in_each_step_has_equal_tables_asks_nothing_twice_and_kee
     for name in ("medium.md", "medium.pddl"):
         shutil.copy(TASKS_FOLDER / "isr-assisted" / name, tasks / "isr-assisted" / name)
     script = ServedScript(read_references(tasks), {"construction/add": ["param_types", ""], "task": ["pred_nargs", ""]})
-    answered, to_come, lock = list[tuple[str, str]](), [*DEATHS], threading.Lock()
+    answered, to_come = list[tuple[str, str]](), [*DEATHS]
+    lock, is_dead = threading.Lock(), threading.Event()
     process: subprocess.Popen[bytes] | None = None
 
     def reply(request: Request) -> tuple[int, Any]:
-        step = Asked.by(
-            [Message(turn["role"], turn["content"]) for turn in request.body["messages"]]
-        ).step.removesuffix("_feedback")
+        asked = Asked.by([Message(turn["role"], turn["content"]) for turn in request.body["messages"]])
+        step = asked.step.removesuffix("_feedback")
         with lock:
+            if is_dead.is_set():  # what it had asked besides
+                return 500, {}
             if to_come and to_come[0] == (step, sum(own == step for own, _ in answered)):
                 assert process is not None
                 kept = killed / "nl2plan-paper" / "artifacts" / "calls.jsonl"
@@ -55,6 +57,7 @@ def test_nl2plan_killed_in_each_step_has_equal_tables_asks_nothing_twice_and_kee
                     time.sleep(0.001)  # it may be about to write one
                 os.kill(process.pid, signal.SIGKILL)
                 process.wait()
+                is_dead.set()
                 return 500, {}
             answered.append((step, str(request.body["messages"])))
         return script(request)
@@ -63,6 +66,9 @@ def test_nl2plan_killed_in_each_step_has_equal_tables_asks_nothing_twice_and_kee
         told = {"url": server.url, "model": SCRIPT, "concurrency": N_TOGETHER, "max_retries": 0}
         options = [f"--set=speaker.{name}={value}" for name, value in told.items()]
         command = [sys.executable, "-m", "plansmith.cli", "run", "nl2plan", "--preset", "paper", "--runs", str(runs)]
+        while server.under_way:
+            time.sleep(0.001)
+        is_dead.clear()
         return subprocess.Popen([*command, f"--set=tasks.folder={tasks}", *options], cwd=tmp_path)
 
     with serving(reply) as server:

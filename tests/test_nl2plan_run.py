@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from pipelines.nl2plan import PIPELINE, nl2plan
 from pipelines.stages.modelling import interpretation_of
-from pipelines.trials.speaking import SpeakingSession, cost_estimate, spent_in
+from pipelines.trials.speaking import SpeakingSession, cost_estimate, speaker_key, spent_in
 from plansmith.cli import main
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.nl2plan import NL2PlanConfig
@@ -245,6 +245,9 @@ def test_nl2plan_recorded_and_replayed_has_the_same_verdicts_and_every_table_say
         with SpeakingSession(config, folder) as session:
             done = run_stages(nl2plan(config), root=folder / "artifacts", resources=session)
         found.append(nl2plan_results(RunSoFar("nl2plan", config, "", done)))
+    late = NL2PlanConfig.model_validate({"tasks": tasks, "speaker": {"script": True, "record": f"{cassette}.late"}})
+    with SpeakingSession(late, tmp_path / "0") as session, pytest.raises(BadInputError, match="begun without one"):
+        session.generator(None, speaker_key(late))
     made, played = found
     assert made is not None and played is not None
     assert played.tasks == made.tasks

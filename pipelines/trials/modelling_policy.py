@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
 from pipelines.trials.command_generator import CommandGenerator, command_generator
 from pipelines.trials.folder_policy import FolderPolicy
@@ -19,7 +18,7 @@ from pipelines.trials.options import (
 )
 from plansmith.config.loading import build_model
 from plansmith.config.modelling import ModellingConfig
-from plansmith.errors import BadInputError, ConfigError
+from plansmith.errors import ConfigError
 from plansmith.generation import asking
 from plansmith.modelling import folder as files
 from plansmith.modelling.budget import Budget, Budgeted, cost_of
@@ -91,23 +90,10 @@ def speaking(
     with _answering(arguments, folder, text) as (generator, who, name):
         generator = Budgeted(generator, budget)
         if arguments.record is not None:
-            generator = Recording(generator, _begun(arguments.record, name, log))
+            generator = Recording(generator, Cassette.begin(arguments.record, name, n_answered=len(log.calls)))
         yield Speaker(
             generator, sampling_of(arguments), arguments.seed, who, lambda _task: log, arguments.feedback, person
         )
-
-
-def _begun(path: Path, name: str, log: CallLog) -> Cassette:
-    """Return the cassette that a command goes on with.
-
-    Raises:
-        BadInputError: something was answered before it was begun.
-    """
-    if log.calls and not path.is_file():
-        raise BadInputError("a cassette of a task that was begun without one", where=str(path),
-                            got=f"{len(log.calls)} answers that would not be on it", expected="all of them",
-                            cure="leave out --record, or give the task another --out")  # fmt: skip
-    return Cassette.begin(path, name)
 
 
 @contextlib.contextmanager

@@ -111,7 +111,8 @@ class SpeakingSession(RaySession):
             budget = Budget(speaker.max_calls, speaker.max_tokens, spent, speaker.concurrency)
             self._generator = Budgeted(self._opened(), budget)
             if speaker.record is not None:  # what is on the cassette is paid for
-                self._generator = Recording(self._generator, Cassette.begin(Path(speaker.record), self._model))
+                cassette = Cassette.begin(Path(speaker.record), self._model, n_answered=spent.calls)
+                self._generator = Recording(self._generator, cassette)
         return self._generator
 
     @property

@@ -93,11 +93,16 @@ class Cassette:
     requests: list[Request] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, path: Path, model: str) -> Cassette:
+    def begin(cls, path: Path, model: str, *, n_answered: int = 0) -> Cassette:
         """Return a new cassette, or one that was begun, to be gone on with.
 
+        Args:
+            path: of it.
+            model: who answers.
+            n_answered: answers that are there already, and would not be asked for again.
+
         Raises:
-            BadInputError: the file is no cassette, or of another model.
+            BadInputError: the file is no cassette, or of another model, or something was answered before it was begun.
         """
         if path.is_file():
             begun = cls.read(path)
@@ -106,6 +111,10 @@ class Cassette:
                                     expected=begun.label.model, cure="name another file")  # fmt: skip
             cut_unfinished_line(path)
             return begun
+        if n_answered:
+            raise BadInputError("a cassette of what was begun without one", where=str(path),
+                                got=f"{n_answered} answers that would not be on it", expected="all of them",
+                                cure="record nothing, or begin in another folder")  # fmt: skip
         label = Label(model, datetime.now(UTC).date().isoformat(), SCRIPTED if model == SCRIPT else RECORDED)
         make_folder(path.parent)
         append_line(path, json.dumps({"format": FORMAT, **dataclasses.asdict(label)}))
