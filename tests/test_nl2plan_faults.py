@@ -25,7 +25,7 @@ DEATHS = (("types", 0), ("hierarchy", 1), ("actions", 0), ("construction", 1), (
           ("task", None), ("zero_shot", 1), ("zero_shot", None))  # fmt: skip
 """Where the run is killed: at a request of a step, once so many of it are answered; or as soon as that stage is
 finished, and one that asks nobody has begun: ``plan``, and ``judge``."""
-N_TOGETHER = 2
+N_TOGETHER = 1
 
 
 def artifacts_in(runs: Path) -> dict[str, Artifact]:
