@@ -60,9 +60,9 @@ def test_budget_of_calls_ends_after_as_many_and_goes_on_with_more() -> None:
 
 
 def test_budget_of_tokens_lets_what_is_under_way_be_finished() -> None:
-    generator = budgeted(max_tokens=13)
+    generator = budgeted(max_tokens=WORDS)
     numbers = (number for number, _ in generator.complete(ASKED, SAMPLING, seeds=range(5)))
-    assert [next(numbers), next(numbers)] == [0, 1]  # the first of the two has spent all, or nearly
+    assert [next(numbers), next(numbers)] == [0, 1]  # the first of the two has spent all
     with pytest.raises(BudgetSpentError):
         next(numbers)
     assert generator.budget.spent == Cost(2, 2 * WORDS)
