@@ -55,7 +55,7 @@ from plansmith.modelling.calls import Call, CallLog
 from plansmith.modelling.dialogue import Question, QuestionKind, task_exercise
 from plansmith.modelling.growing import grow_domain, lacks_of
 from plansmith.modelling.hidden_words import HiddenWords, KeptWords
-from plansmith.modelling.pages import ArmOfTask, task_page
+from plansmith.modelling.pages import PAGES, ArmOfTask, task_page
 from plansmith.modelling.products import (
     AT_ONCE,
     DRAFT,
@@ -102,8 +102,6 @@ EDITED = (files.TYPES, files.HIERARCHY, files.ACTIONS)
 """What may be mended of a domain, beside the actions of step 4."""
 GROWN = "grow"
 """Name of the input that holds the domains with words added."""
-PAGES = "pages"
-"""Folder of a page of each task beside the verdicts."""
 OPTIMA = tuple(
     PlannerConfig(search=search, time_limit_s=30, kill_after_s=40) for search in ("optimal", "astar(blind())")
 )

@@ -10,7 +10,7 @@ from plansmith.data.rows import ModelledVerdictRow, ModellingCallRow, ModellingS
 from plansmith.modelling.products import NL2PLAN
 
 PAGES = "pages"
-"""The folder in which they lie."""
+"""The folder in which they lie, beside the verdicts."""
 
 
 @dataclass(frozen=True, slots=True)
