@@ -310,9 +310,16 @@ class StandInArtifact:
         return self.folder / name
 
 
+def write_policy(folder: Path) -> None:
+    """Write what the workers look at of a policy that stand-ins are asked to load."""
+    Probe((1, 2), (0.0, -0.5)).write(folder / PROBE)
+    (folder / MODEL).mkdir()
+    (folder / MODEL / "model.safetensors").touch()
+
+
 def take_turns(trainer: TrainerConfig, placement: Any, tmp_path: Path) -> list[str]:
     """Return the calls of a run that samples, trains, samples from the same and then from other weights."""
-    Probe((1, 2), (0.0, -0.5)).write(tmp_path / PROBE)
+    write_policy(tmp_path)
     first, second = (StandInArtifact(key * 12, tmp_path) for key in "ab")
     workers = WorkersOfStandIns(config_with(trainer, PolicyConfig(placement=placement)), tmp_path)
     numerics = narrowed(trainer, Numerics)
@@ -365,7 +372,7 @@ def test_engine_with_memory_of_its_own_never_sleeps(trainer: TrainerConfig, plac
 def test_probe_that_could_not_tell_an_adapter_from_none_is_told(
     effect: float | None, is_told: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    Probe((1, 2), (0.0, -0.5)).write(tmp_path / PROBE)
+    write_policy(tmp_path)
     config = config_with(TrainerConfig(lora=LORA, optimizer="adamw"), PolicyConfig(probe_tolerance=0.05))
     workers = WorkersOfStandIns(config, tmp_path)
     workers._policies = [StandInActor("engine", workers.calls, effect)]
