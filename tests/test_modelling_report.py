@@ -80,7 +80,7 @@ def test_invalid_types_are_actions_and_predicates_of_the_reference_and_advice_re
 
 
 def test_report_tells_the_most_common_fault_of_each_step_beside_the_papers() -> None:
-    calls = [ModellingCallRow("t", name, "", "repair", "[]", checks, "", "stop", "m", 1, 1, None, None, 0.0)
+    calls = [ModellingCallRow("t", 1, "", name, "", "repair", "[]", checks, "", "stop", "m", 1, 1, None, None, 0.0)
              for name, checks in (("construction", ("param_types",)), ("construction", ("predicate_usage",)),
                                   ("construction", ("predicate_usage",)), ("task", ("obj_type", "pred_objs")),
                                   ("task", ("pred_objs",)), ("types", ()))]  # fmt: skip

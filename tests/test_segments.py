@@ -13,7 +13,7 @@ from pipelines.stages.update_loop import RECORD, SEGMENT_START, UPDATES
 from plansmith.config.reinforcement import ReinforcementConfig
 from plansmith.data.artifacts import Artifact
 from plansmith.data.rows import MetricRow, OptimisationStepRow
-from plansmith.data.update_times import BESIDE, TIMES
+from plansmith.data.update_times import BESIDE, CPU, TIMES
 from plansmith.learning.optimisation import learning_rate_at
 from plansmith.stages import Stage, run_stages
 
@@ -37,7 +37,15 @@ def test_segments_have_the_updates_of_the_whole_each_once(tmp_path: Path) -> Non
         assert {row.iteration for row in artifact.rows(MetricRow, TIMES)} == updates
         assert {row.name for row in artifact.rows(MetricRow, TIMES)} <= {
             f"time/{work}_s"
-            for work in ("generating", "judging", f"judging{BESIDE}", "training", "handing over", "saving")
+            for work in (
+                "generating",
+                "judging",
+                f"judging{BESIDE}",
+                f"judging{CPU}",
+                "training",
+                "handing over",
+                "saving",
+            )
         }
 
 
