@@ -48,7 +48,7 @@ from plansmith.config.cluster import ClusterConfig
 from plansmith.config.generation import SamplingConfig
 from plansmith.config.pddl_instruct import PddlInstructConfig
 from plansmith.config.training import EngineNumerics, PolicyConfig, TrainerConfig
-from plansmith.data.artifacts import complete_artifacts
+from plansmith.data.artifacts import StageKind, complete_artifacts
 from plansmith.data.rows import MetricRow, OptimisationStepRow, RolloutRow
 from plansmith.data.tables import read_table
 from plansmith.errors import PlansmithError
@@ -582,10 +582,10 @@ def tables_of(run: Path) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for artifact in complete_artifacts(run / "artifacts"):
-        stage = artifact.manifest.provenance.stage
+        stage, kind = artifact.manifest.provenance.stage, artifact.manifest.provenance.kind
         hashes = {f"{stage}/{name}": entry.sha256 for name, entry in artifact.manifest.files.items()}
         found |= {name: value for name, value in hashes.items() if not name.endswith("/metrics.parquet")}
-        if stage.startswith("repair_"):
+        if kind == StageKind.REPAIRS:
             found[f"{stage}/rows.parquet"] = [(row.rollout_id, row.token_ids) for row in artifact.rows(RolloutRow)]
     return found
 
