@@ -164,6 +164,7 @@ REINFORCED = """
 base: smoke
 arms: [cpo_only]
 cpo: {updates: 3}
+planner: {time_limit_s: 60, kill_after_s: 600}  # so that no machine is too busy for a plan
 evaluation: {noise_rates: []}
 """
 BLOCKS = load_domain("blocks-classic").domain
