@@ -67,7 +67,7 @@ def check(found: dict[str, Any]) -> None:
         pytest.param({}, id="adamw"),
         pytest.param({"optimizer": "muon"}, id="muon", marks=pytest.mark.long),
         pytest.param(BFLOAT16, id="bfloat16", marks=pytest.mark.long),
-        pytest.param({"zero_stage": 3}, id="zero 3"),
+        pytest.param({"zero_stage": 3}, id="zero 3", marks=pytest.mark.long),
         pytest.param({"zero_stage": 2, "lora": LORA}, id="adapter"),
     ],
 )
