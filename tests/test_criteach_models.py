@@ -217,8 +217,11 @@ def test_driver_killed_while_a_server_writes_the_domain_and_between_updates_of_c
     assert {"write_domain_blocks-classic/rows.parquet", "prune_domain_blocks-classic/first.parquet"} <= calm.keys()
     assert [name for name in calm if struck[name] != calm[name]] == [] and struck.keys() == calm.keys()
     first, second = (json.loads((runs / n / "report" / "results.json").read_text()) for n in ("calm", "struck"))
+    for results in (first, second):
+        of_loop = results["cpo"]["cpo_only"]
+        results["cpo"] = {name: values for name, values in of_loop.items() if not name.startswith("time/")}
     for part in ("arms", "domain", "library", "cpo"):
         assert second[part] == first[part], part
     [found] = first["domain"].values()
     assert found["first_go"]["reference_plans"] < found["pruned"]["reference_plans"] == 1.0
-    assert len(first["cpo"]["cpo_only"]["cpo/cost"]) == 3
+    assert len(first["cpo"]["cpo/cost"]) == 3
