@@ -80,7 +80,7 @@ def test_setting_that_is_missing_is_told_with_what_it_may_be() -> None:
 def test_setting_with_a_default_may_be_left_out() -> None:
     with pytest.raises(ConfigError) as caught:
         PIPELINE.settings("smoke", overrides=["grpo.top_p=2"])
-    assert caught.value.cure == "give such a value, or leave it out: 1.0 then"
+    assert caught.value.cure == "give such a value; the default is 1.0"
 
 
 @pytest.mark.parametrize("where", ["sft", "grpo", "other_grpo.binary"])

@@ -89,7 +89,7 @@ class ReadingConfig(StrictModel):
             if size < most:
                 raise SettingError(f"domains are invented with more {kind} than the pool has symbols",
                                    setting=f"symbols.{kind}", got=str(size), expected=f"{most} at least",
-                                   cure=f"raise it, or lower invented.invention.grid.{kind}")  # fmt: skip
+                                   cure=f"raise it, or lower reading.invented.invention.grid.{kind}")  # fmt: skip
         return self
 
 

@@ -104,7 +104,7 @@ def _refused(model: type[BaseModel], error: Any, where: str, *, more: str) -> Co
     message = error["msg"].removeprefix("Value error, ")
     got, expected, cure = repr(error["input"])[:120], _expected(schema), "give such a value"
     if "default" in schema and not isinstance(schema["default"], dict | list):
-        cure += f", or leave it out: {json.dumps(schema['default'])} then"
+        cure += f"; the default is {json.dumps(schema['default'])}"
     if isinstance(cause, SettingError):
         names = [*names, cause.setting] if cause.setting else names
         message, got, expected, cure = cause.message, cause.got, cause.expected or "", cause.cure or ""

@@ -21,8 +21,8 @@ from plansmith.problems.invention.folders import INVENTED
 from plansmith.report.finished_stages import FinishedStage, RunSoFar, read_columns
 from plansmith.report.run_facts import UPDATES
 
-DRAWING, PLANNING, TESTING = "drawing it", "planning it", "judging a test attempt"
-VISITING = "one visit: judging"
+DRAWING, PLANNING = "drawing it", "planning it"
+TESTING, VISITING = "judging a test attempt", "one visit: judging"
 """Work of which the CPU seconds are known: of the driver and of row workers, with the planner's processes."""
 
 
